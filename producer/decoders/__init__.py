@@ -1,0 +1,1 @@
+"""Plugin payload -> Message.  Pure: a decoder asks the server nothing."""

@@ -1,0 +1,192 @@
+"""Errors that say what to do next.
+
+Raise the narrowest class: the class decides the verdict, `hint` says what the
+operator can do, keyword context says where.  Never cell values or secrets.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import ClassVar
+
+
+class Verdict(Enum):
+    """What to do with the pipeline after an error."""
+
+    RETRY = "reconnect from the last durable cut, with backoff"
+    RESYNC = "stop this table, load it again, then go on"
+    STOP = "stop and wait for a person"
+
+
+class CdcError(Exception):
+    """Base of everything the producer raises on purpose."""
+
+    verdict: ClassVar[Verdict] = Verdict.STOP
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, what: str, *, hint: str = "", **where: object) -> None:
+        super().__init__(what)
+        self.what, self.hint, self.where = what, hint, where
+
+    def __str__(self) -> str:
+        text = self.what
+        if self.where:
+            text += " (" + ", ".join(f"{k}={v}" for k, v in self.where.items()) + ")"
+        return f"{text}; {self.hint}" if self.hint else text
+
+
+class DecodeError(CdcError):
+    """Bytes from the source that are not a message; they are quarantined."""
+
+    exit_code = 3
+
+
+class SourceError(CdcError):
+    """The source database refused, or is not as we need it."""
+
+    exit_code = 10
+
+
+class ConnectionLost(SourceError):
+    """The source cannot be reached, or closed the connection."""
+
+    verdict = Verdict.RETRY
+
+
+class LoginRefused(SourceError):
+    """Wrong password, unknown user, or a method we do not speak."""
+
+    exit_code = 11
+
+
+class NotPermitted(SourceError):
+    """Logged in, but without a right we need (REPLICATION, ownership)."""
+
+    exit_code = 12
+
+
+class SlotMissing(SourceError):
+    """Cuts exist, but the replication slot does not."""
+
+    exit_code = 13
+
+
+class SlotTaken(SourceError):
+    """Another connection streams from the slot; we wait as its standby."""
+
+    verdict = Verdict.RETRY
+    exit_code = 14
+
+
+class SlotAhead(SourceError):
+    """The slot was confirmed beyond our last cut: rows are gone."""
+
+    exit_code = 15
+
+
+class SlotInvalid(SourceError):
+    """The server invalidated the slot (max_slot_wal_keep_size, conflict)."""
+
+    exit_code = 16
+
+
+class SlotMismatch(SourceError):
+    """The slot belongs to another database or plugin."""
+
+    exit_code = 17
+
+
+class SourceSwitched(SourceError):
+    """Other system identifier or timeline than the last cut's."""
+
+    exit_code = 18
+
+
+class HistoryDiffers(SourceError):
+    """A transaction sent again is not the one named in the cut."""
+
+    exit_code = 19
+
+
+class Unsupported(SourceError):
+    """A shape or type that would be lost or changed on the way."""
+
+    exit_code = 20
+
+
+class RowTooLarge(SourceError):
+    """A row is larger than `kafka.max-row-bytes`."""
+
+    exit_code = 21
+
+
+class KafkaError(CdcError):
+    """The broker refused, or the topics are not as we need them."""
+
+    exit_code = 30
+
+
+class BrokerDown(KafkaError):
+    """No broker answers."""
+
+    verdict = Verdict.RETRY
+
+
+class Fenced(KafkaError):
+    """Another producer of this prefix took over."""
+
+    exit_code = 31
+
+
+class TopicUnfit(KafkaError):
+    """A topic exists without the settings we need."""
+
+    exit_code = 32
+
+
+class TopicReplaced(KafkaError):
+    """A topic was deleted or recreated, or the cluster is another one."""
+
+    exit_code = 33
+
+
+class TopicHeld(KafkaError):
+    """Another transactional producer holds the cuts topic open."""
+
+    exit_code = 34
+
+
+class GroupUnusable(KafkaError):
+    """An acknowledgement without an offset, or a failed send: start again from the last cut."""
+
+    verdict = Verdict.RETRY
+
+
+class CutsBroken(KafkaError):
+    """The cuts topic has a gap, a double, or no beginning."""
+
+    exit_code = 35
+
+
+class RegistryError(CdcError):
+    """The schema registry refused."""
+
+    exit_code = 40
+
+
+class RegistryDown(RegistryError):
+    """The schema registry does not answer."""
+
+    verdict = Verdict.RETRY
+
+
+class SchemaRefused(RegistryError):
+    """The registry finds the new schema incompatible."""
+
+    exit_code = 41
+
+
+class ContentChanged(CdcError):
+    """Tables or filters differ from those of the last run (the fingerprint)."""
+
+    exit_code = 50

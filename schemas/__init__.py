@@ -1,0 +1,1 @@
+"""The contract: everything that stands in Kafka.  Pure, standard library only."""

@@ -1,0 +1,423 @@
+"""Records we own in Kafka, as frozen values: cuts and schema changes.
+
+`to_avro` and `from_avro` turn them into the plain dicts that fastavro writes
+with `avro/cut.avsc` and `avro/schema_change.avsc`, and back.  Fields and their
+meaning: docs in the .avsc files, and protocol section "Records of cuts".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final, NamedTuple, TypeAlias, assert_never
+
+from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
+
+FORMAT_VERSION: Final = 1
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which history the positions belong to."""
+
+    system_id: str
+    timeline: int
+    database: str
+    slot: str
+    plugin: str
+    domain: str = "LSN"
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as it was when the producer looked."""
+
+    id: str
+    partitions: int
+
+
+class Range(NamedTuple):
+    """A run of consecutive acknowledged offsets of one partition, end exclusive."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+class Prev(NamedTuple):
+    """The last accepted place of the epoch before."""
+
+    epoch: int
+    seq: int
+    n: int
+
+
+class DdlPlace(NamedTuple):
+    """Where a SchemaChange of a commit stands."""
+
+    ordinal: int
+    offset: int  # in <prefix>.ddl
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Rows of a table that the source did not send."""
+
+    table: str  # schema.table
+    kind: str  # seen | suspected; `class` in Avro
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitEntry:
+    """Everything about one source transaction."""
+
+    seq: int
+    xid: int
+    csn: int
+    commit_start: int
+    end_lsn: int | None
+    committed_at: int  # µs since 1970-01-01 UTC
+    rows: int  # ordinals 0..rows-1: rows and DDL
+    counts: Mapping[int, int]  # index into ranges -> records of this commit in it
+    ddl: tuple[DdlPlace, ...] = ()
+    holes: tuple[Hole, ...] = ()
+    user: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What every record carries."""
+
+    n: int
+    epoch: int
+    writer: int
+    instance: str
+    last_seq: int
+    resume: int
+    state_from: int
+    written_at: int = 0  # µs since 1970-01-01 UTC
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The fields of START again, without a takeover, so that no reader walks far back."""
+
+    head: Head
+    identity: Identity
+    content: str
+    cluster_id: str
+    topics: Mapping[str, Topic]
+    loads: Mapping[str, str] = field(default_factory=dict)  # schema.table -> BEGIN | CHUNK | END
+
+
+@dataclass(frozen=True, slots=True)
+class Start(State):
+    """A producer took over; with `prev` it opens an epoch."""
+
+    prev: Prev | None = None
+    continues: bool | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Commits:
+    """These source transactions are durable."""
+
+    head: Head
+    commits: tuple[CommitEntry, ...]
+    ranges: tuple[Range, ...]
+    schema_ids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+class Phase(StrEnum):
+    """Steps of loading one table."""
+
+    BEGIN = "BEGIN"
+    CHUNK = "CHUNK"
+    END = "END"
+
+
+@dataclass(frozen=True, slots=True)
+class TableLoad:
+    """A load or re-read of one table moved on (kind TABLE)."""
+
+    head: Head
+    table: TableId
+    phase: Phase
+    mode: str = "EXACT"
+    ranges: tuple[Range, ...] = ()
+    rows: int = 0
+    as_of: int = 0
+    schema_ids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Nothing else committed up to `resume`."""
+
+    head: Head
+
+
+Cut: TypeAlias = Start | State | Commits | TableLoad | Heartbeat
+
+
+class Origin(StrEnum):
+    """How a SchemaChange became known."""
+
+    DEPARSED = "deparsed"
+    TRIGGER = "trigger"
+    INFERRED = "inferred"
+    SNAPSHOT = "snapshot"
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """A table's shape changed; `before` is None for a new table, `after` for a dropped one."""
+
+    epoch: int
+    seq: int
+    ordinal: int
+    xid: int
+    csn: int
+    lsn: int
+    origin: Origin
+    tag: str
+    before: TableSchema | None
+    after: TableSchema | None
+    topic: str | None = None
+    sql: str | None = None
+    canonical: str | None = None
+    jddl: str | None = None
+    lossy: str | None = None
+
+
+def kind_of(cut: Cut) -> str:
+    """Return the Avro symbol of a record's kind."""
+    match cut:
+        case Start():
+            return "START"
+        case State():
+            return "STATE"
+        case Commits():
+            return "COMMITS"
+        case TableLoad():
+            return "TABLE"
+        case Heartbeat():
+            return "HEARTBEAT"
+        case _:
+            assert_never(cut)
+
+
+def cut_to_avro(cut: Cut) -> dict[str, Any]:
+    """Turn a record of cuts into the dict that fastavro writes."""
+    head = cut.head
+    out: dict[str, Any] = {"kind": kind_of(cut), **asdict(head), "version": FORMAT_VERSION}
+    match cut:
+        case State():  # and Start
+            out |= {
+                "identity": asdict(cut.identity),
+                "content": cut.content,
+                "cluster_id": cut.cluster_id,
+                "topics": {name: asdict(topic) for name, topic in cut.topics.items()},
+                "loads": dict(cut.loads),
+            }
+            if isinstance(cut, Start):
+                out |= {
+                    "prev": cut.prev and cut.prev._asdict(),
+                    "continues": cut.continues,
+                    "reason": cut.reason,
+                }
+        case Commits():
+            out |= {
+                "commits": [_entry_to_avro(entry) for entry in cut.commits],
+                "ranges": [r._asdict() for r in cut.ranges],
+                "schema_ids": {topic: list(ids) for topic, ids in cut.schema_ids.items()},
+            }
+        case TableLoad():
+            out |= {
+                "table": {"schema": cut.table.schema, "name": cut.table.name},
+                "phase": cut.phase.value,
+                "mode": cut.mode,
+                "rows": cut.rows,
+                "as_of": cut.as_of,
+                "ranges": [r._asdict() for r in cut.ranges],
+                "schema_ids": {topic: list(ids) for topic, ids in cut.schema_ids.items()},
+            }
+        case Heartbeat():
+            pass
+        case _:
+            assert_never(cut)
+    return out
+
+
+def cut_from_avro(raw: Mapping[str, Any]) -> Cut:
+    """Turn what fastavro read back into a record; raise ValueError for an unknown format."""
+    if raw["version"] > FORMAT_VERSION:
+        raise ValueError(f"cut of format {raw['version']}, this release reads up to {FORMAT_VERSION}")
+    head = Head(
+        raw["n"],
+        raw["epoch"],
+        raw["writer"],
+        raw["instance"],
+        raw["last_seq"],
+        raw["resume"],
+        raw["state_from"],
+        _micros(raw["written_at"]),
+    )
+    match raw["kind"]:
+        case "START" | "STATE" as kind:
+            state = State(
+                head,
+                Identity(**raw["identity"]),
+                raw["content"],
+                raw["cluster_id"],
+                {name: Topic(**topic) for name, topic in raw["topics"].items()},
+                dict(raw["loads"] or {}),
+            )
+            if kind == "STATE":
+                return state
+            return Start(
+                state.head,
+                state.identity,
+                state.content,
+                state.cluster_id,
+                state.topics,
+                state.loads,
+                Prev(**raw["prev"]) if raw["prev"] else None,
+                raw["continues"],
+                raw["reason"],
+            )
+        case "COMMITS":
+            entries = tuple(_entry_from_avro(entry) for entry in raw["commits"])
+            return Commits(head, entries, _ranges(raw), _ids(raw))
+        case "TABLE":
+            return TableLoad(
+                head,
+                TableId(raw["table"]["schema"], raw["table"]["name"]),
+                Phase(raw["phase"]),
+                raw["mode"],
+                _ranges(raw),
+                raw["rows"],
+                raw["as_of"],
+                _ids(raw),
+            )
+        case "HEARTBEAT":
+            return Heartbeat(head)
+        case kind:
+            raise ValueError(f"unknown kind of cut: {kind!r}")
+
+
+def change_to_avro(change: SchemaChange) -> dict[str, Any]:
+    """Turn a schema change into the dict that fastavro writes."""
+    return {
+        "epoch": change.epoch,
+        "seq": change.seq,
+        "ordinal": change.ordinal,
+        "xid": change.xid,
+        "csn": change.csn,
+        "lsn": change.lsn,
+        "origin": change.origin.value,
+        "tag": change.tag,
+        "sql": change.sql,
+        "canonical": change.canonical,
+        "jddl": change.jddl,
+        "lossy": change.lossy,
+        "topic": change.topic,
+        "before": change.before and _table_to_avro(change.before),
+        "after": change.after and _table_to_avro(change.after),
+    }
+
+
+def change_from_avro(raw: Mapping[str, Any]) -> SchemaChange:
+    """Turn what fastavro read back into a schema change."""
+    return SchemaChange(
+        epoch=raw["epoch"],
+        seq=raw["seq"],
+        ordinal=raw["ordinal"],
+        xid=raw["xid"],
+        csn=raw["csn"],
+        lsn=raw["lsn"],
+        origin=Origin(raw["origin"]),
+        tag=raw["tag"],
+        before=raw["before"] and _table_from_avro(raw["before"]),
+        after=raw["after"] and _table_from_avro(raw["after"]),
+        topic=raw["topic"],
+        sql=raw["sql"],
+        canonical=raw["canonical"],
+        jddl=raw["jddl"],
+        lossy=raw["lossy"],
+    )
+
+
+def _entry_to_avro(entry: CommitEntry) -> dict[str, Any]:
+    return {
+        "seq": entry.seq,
+        "xid": entry.xid,
+        "csn": entry.csn,
+        "commit_start": entry.commit_start,
+        "end_lsn": entry.end_lsn,
+        "committed_at": entry.committed_at,
+        "user": entry.user,
+        "rows": entry.rows,
+        "counts": {str(index): count for index, count in entry.counts.items()},
+        "ddl": [place._asdict() for place in entry.ddl],
+        "holes": [{"table": h.table, "class": h.kind, "why": h.why} for h in entry.holes],
+    }
+
+
+def _entry_from_avro(raw: Mapping[str, Any]) -> CommitEntry:
+    return CommitEntry(
+        seq=raw["seq"],
+        xid=raw["xid"],
+        csn=raw["csn"],
+        commit_start=raw["commit_start"],
+        end_lsn=raw["end_lsn"],
+        committed_at=_micros(raw["committed_at"]),
+        rows=raw["rows"],
+        counts={int(index): count for index, count in raw["counts"].items()},
+        ddl=tuple(DdlPlace(place["ordinal"], place["offset"]) for place in raw["ddl"]),
+        holes=tuple(Hole(h["table"], h["class"], h["why"]) for h in raw["holes"]),
+        user=raw["user"],
+    )
+
+
+def _table_to_avro(table: TableSchema) -> dict[str, Any]:
+    return {
+        "schema": table.id.schema,
+        "name": table.id.name,
+        "columns": [asdict(column) for column in table.columns],
+        "key": list(table.key),
+        "unique": [{"name": u.name, "columns": list(u.columns)} for u in table.unique],
+        "replica_identity": table.replica_identity.value,
+        "identity_columns": list(table.identity_columns),
+    }
+
+
+def _table_from_avro(raw: Mapping[str, Any]) -> TableSchema:
+    return TableSchema(
+        TableId(raw["schema"], raw["name"]),
+        tuple(Column(**column) for column in raw["columns"]),
+        tuple(raw["key"]),
+        tuple(Unique(u["name"], tuple(u["columns"])) for u in raw["unique"]),
+        ReplicaIdentity(raw["replica_identity"]),
+        tuple(raw["identity_columns"]),
+    )
+
+
+def _ranges(raw: Mapping[str, Any]) -> tuple[Range, ...]:
+    return tuple(Range(r["topic"], r["partition"], r["start"], r["end"]) for r in raw["ranges"])
+
+
+def _ids(raw: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {topic: tuple(ids) for topic, ids in raw["schema_ids"].items()}
+
+
+def _micros(value: datetime | int) -> int:
+    """Fastavro gives timestamp-micros as datetimes."""
+    return value if isinstance(value, int) else (value - _EPOCH) // _MICROSECOND

@@ -1,0 +1,34 @@
+"""Kafka record headers, all plain UTF-8 text."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from schemas.positions import CommitKey, Lsn
+
+XID: Final = "xid"
+CSN: Final = "csn"
+LSN: Final = "lsn"
+POSITION: Final = "position"
+USER: Final = "user"
+
+Headers = list[tuple[str, bytes]]
+
+
+def transaction_headers(xid: int, csn: int, user: str | None = None) -> Headers:
+    """What is constant in a transaction; built once."""
+    out = [(XID, str(xid).encode()), (CSN, str(csn).encode())]
+    return out if user is None else [*out, (USER, user.encode())]
+
+
+def row_headers(constant: Headers, lsn: int, position: CommitKey) -> Headers:
+    """The headers of one row; `lsn` is the row's own position in the log."""
+    return [*constant, (LSN, repr(Lsn(lsn)).encode()), (POSITION, str(position).encode())]
+
+
+def position_of(headers: Headers) -> CommitKey:
+    """Read the `position` header; raise ValueError where it is missing or broken."""
+    for name, value in headers:
+        if name == POSITION:
+            return CommitKey.parse(value.decode())
+    raise ValueError("record has no position header: it was not written by gauss-cdc")

@@ -1,0 +1,77 @@
+"""A table as of one place in the stream.
+
+Columns and their order come from the stream; what the stream does not say
+(nullability, type text, defaults, unique indexes) from a catalog reading.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import Final, NamedTuple
+
+
+class Missing(Enum):
+    """A value the source did not send, as opposed to a NULL, which it did."""
+
+    UNCHANGED_TOAST = "unchanged toast"
+
+
+UNCHANGED: Final = Missing.UNCHANGED_TOAST
+
+
+class TableId(NamedTuple):
+    """A table's raw catalog names, unquoted."""
+
+    schema: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+
+class ReplicaIdentity(StrEnum):
+    """What an old row carries; the letters of `pg_class.relreplident`."""
+
+    DEFAULT = "d"
+    NOTHING = "n"
+    FULL = "f"
+    INDEX = "i"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table."""
+
+    name: str
+    type_oid: int
+    type_mod: int = -1
+    type_name: str = ""  # format_type(): `numeric(10,2)`, `timestamp with time zone`; "" = unknown
+    nullable: bool = True
+    generated: str = ""  # pg_attribute.attgenerated: "s" stored, "" not
+    identity: str = ""  # pg_attribute.attidentity: "a" always, "d" by default, "" not
+    missing: str | None = None  # value of rows older than ADD COLUMN … DEFAULT (attmissingval)
+
+
+@dataclass(frozen=True, slots=True)
+class Unique:
+    """A unique index over plain columns, other than the primary key."""
+
+    name: str
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """A table's shape, in force from one place in the stream on."""
+
+    id: TableId
+    columns: tuple[Column, ...]
+    key: tuple[str, ...] = ()  # primary key, in key order; () = keyless
+    unique: tuple[Unique, ...] = ()
+    replica_identity: ReplicaIdentity = ReplicaIdentity.DEFAULT
+    identity_columns: tuple[str, ...] = ()  # what old rows carry (pgoutput's key flags)
+
+    def names(self) -> tuple[str, ...]:
+        """Column names in stream order."""
+        return tuple(column.name for column in self.columns)

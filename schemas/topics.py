@@ -1,0 +1,111 @@
+"""Names in Kafka: table <-> topic <-> subject, and the control topics.
+
+Kafka allows `[a-zA-Z0-9._-]` and 249 characters.  A character outside
+`[a-zA-Z0-9_-]` in a schema or table name becomes `_uXXXX` (UTF-16 code units,
+as Debezium's `avro_unicode` does for fields), and so does an underscore that
+would read as the start of such an escape: names survive the way back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from schemas.tables import TableId
+
+MAX_TOPIC = 249
+_ESCAPE = re.compile(r"_u([0-9a-f]{4})")
+_PREFIX = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_-]{0,63}")
+
+
+def escape(name: str) -> str:
+    """Spell `name` with the letters that Kafka and Avro allow, reversibly.
+
+    >>> escape("ledger"), escape("a.b"), escape("_u0041")
+    ('ledger', 'a_u002eb', '_u005fu0041')
+    """
+    out = []
+    for at, char in enumerate(name):
+        plain = char.isascii() and (char.isalnum() or char in "_-")
+        if plain and not (char == "_" and _ESCAPE.match(name, at)):
+            out.append(char)
+            continue
+        units = char.encode("utf-16-be")
+        out += [f"_u{units[i] << 8 | units[i + 1]:04x}" for i in range(0, len(units), 2)]
+    return "".join(out)
+
+
+def unescape(text: str) -> str:
+    """Undo `escape`.
+
+    >>> unescape("a_u002eb")
+    'a.b'
+    """
+    units = bytearray()
+    at = 0
+    while at < len(text):
+        if match := _ESCAPE.match(text, at):
+            units += bytes.fromhex(match[1])
+            at = match.end()
+        else:
+            units += text[at].encode("utf-16-be")
+            at += 1
+    return units.decode("utf-16-be")
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """All topic names of one source; the prefix is the source's name."""
+
+    prefix: str
+
+    def __post_init__(self) -> None:
+        if _PREFIX.fullmatch(self.prefix) is None:
+            raise ValueError(f"kafka.prefix {self.prefix!r}: use letters, digits, _ and -, at most 64")
+
+    @property
+    def cuts(self) -> str:
+        """The one topic that says what is durable."""
+        return f"{self.prefix}.cuts"
+
+    @property
+    def ddl(self) -> str:
+        """`SchemaChange`s in commit order."""
+        return f"{self.prefix}.ddl"
+
+    @property
+    def transaction(self) -> str:
+        """Debezium's BEGIN and END records, opt-in."""
+        return f"{self.prefix}.transaction"
+
+    @property
+    def quarantine(self) -> str:
+        """What could not be decoded, with its bytes and position."""
+        return f"{self.prefix}.quarantine"
+
+    def table(self, table: TableId) -> str:
+        """Topic of a table; a name above Kafka's limit ends in a hash and has no way back."""
+        name = f"{self.prefix}.{escape(table.schema)}.{escape(table.name)}"
+        if len(name) <= MAX_TOPIC:
+            return name
+        digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+        return f"{name[: MAX_TOPIC - 17]}~{digest}".replace("~", "-")
+
+    def table_of(self, topic: str) -> TableId | None:
+        """Table of a topic, or None for control topics and strangers."""
+        head, _, rest = topic.partition(".")
+        parts = rest.split(".")
+        if head != self.prefix or len(parts) != 2:  # noqa: PLR2004
+            return None
+        return TableId(unescape(parts[0]), unescape(parts[1]))
+
+
+def value_subject(topic: str) -> str:
+    """Registry subject of a topic's values (TopicNameStrategy)."""
+    return f"{topic}-value"
+
+
+def key_subject(topic: str) -> str:
+    """Registry subject of a topic's keys (TopicNameStrategy)."""
+    return f"{topic}-key"

@@ -1,0 +1,1 @@
+"""Kafka -> target: ranges cut exactly at commits, one atomic step of the target each."""

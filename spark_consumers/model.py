@@ -1,0 +1,95 @@
+"""The consumer's vocabulary: ledgers, segments, changes, and what a target promises.
+
+Pure.  `cuts.py` makes segments, `read.py` fills them with changes, a sink
+moves a target by one segment in one atomic step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+from schemas.control import Commits, Range, SchemaChange, Start, TableLoad
+from schemas.tables import Missing, TableId
+
+Cell: TypeAlias = str | None | Missing  # the source's text form, NULL, or unsent TOAST
+
+
+@dataclass(slots=True)
+class Change:
+    """One row change.  Cells stand in the order of `columns`."""
+
+    seq: int
+    ordinal: int
+    op: str  # Debezium's: c u d r t (m is not a row)
+    columns: tuple[str, ...]  # real names, as of the writer's schema; shared between rows
+    before: list[Cell] | None  # what the source carried of the old row; unsent columns: UNCHANGED
+    after: list[Cell] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What a target holds: one row per source, moved together with the rows."""
+
+    source: str
+    epoch: int = 0
+    n: int = 0
+    seq: int = 0
+    writer: int = 0
+    instance: str = ""
+    next_offset: int = 0  # of cuts: where reading goes on
+    cluster_id: str = ""
+    fence: int = 0
+    state: str = "LOADING"  # LOADING | EXACT
+    inexact: Mapping[str, str] = field(default_factory=dict)  # schema.table -> why
+    topics: Mapping[str, str] = field(default_factory=dict)  # name -> topic id, from START / STATE
+    resume: int = 0
+    csn: int = 0
+    commit_lsn: int = 0
+    committed_at: int = 0  # µs since 1970-01-01 UTC, of the newest applied commit
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One atomic step of a target: whole commits, one TABLE record, or one START.
+
+    `after` is what the ledger must say before the step, `upto` what it says after it.
+    For COMMITS, `first_seq..last_seq` are whole source transactions, `ranges` are the
+    exact offsets of their records and `counts[i]` the records in `ranges[i]`.
+    """
+
+    cut: Commits | TableLoad | Start
+    after: Ledger
+    upto: Ledger
+    first_seq: int = 0
+    last_seq: int = 0
+    rows: int = 0
+    ranges: tuple[Range, ...] = ()
+    commit_rows: Mapping[int, int] = field(default_factory=dict)  # seq -> ordinals 0..rows-1
+    is_barrier: bool = False  # holds DDL: alone, applied in ordinal order
+
+
+@dataclass(slots=True)
+class Rows:
+    """A segment's content in commit order, as the driver lanes hold it."""
+
+    changes: Mapping[TableId, Sequence[Change]]
+    ddl: Sequence[SchemaChange] = ()
+
+
+class Sink(Protocol):
+    """A target that moves from one commit of the source to a later one.
+
+    The promise: after `step` returns, or after a crash inside it, `ledger()`
+    and the rows agree; a ledger that is not `segment.after` changes nothing.
+    """
+
+    def ledger(self) -> Ledger:
+        """What the target holds now."""
+
+    def stage(self, segment: Segment, rows: Any) -> Any:  # noqa: ANN401  Rows, or a DataFrame of changes
+        """Bring rows near the target under a name of this attempt; may be repeated."""
+
+    def step(self, segment: Segment, staged: Any) -> Ledger:  # noqa: ANN401
+        """Apply rows and DDL and move the ledger, all or nothing."""
