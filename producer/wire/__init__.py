@@ -1,0 +1,1 @@
+"""Server bytes <-> frames.  Pure: given bytes, it gives values and bytes back."""

@@ -1,0 +1,307 @@
+"""Login methods: one small state machine each, none of which trusts the server.
+
+A machine is a generator.  It is started with the body of the authentication
+request that chose it, yields what to answer (or None: nothing to say), and is
+sent each further request as `(code, body)`.  It returns when it has nothing
+left to ask for; until then AuthenticationOk is refused, so that a server which
+skips the proof of its own knowledge of the password is not believed.
+
+Formats: PostgreSQL manual, "Message Flow" and "SASL Authentication"; RFC 5802
+and 7677 (SCRAM), RFC 5929 (tls-server-end-point), RFC 4013 (SASLprep).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+import stringprep
+import unicodedata
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from producer.errors import DecodeError, LoginRefused
+from producer.wire.cursor import Cursor
+
+Machine: TypeAlias = Generator[bytes | None, tuple[int, bytes], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a machine may know; neither the password nor the nonce is ever printed."""
+
+    user: str
+    password: str | None = field(default=None, repr=False)
+    encrypted: bool = False  # TLS, or a Unix socket
+    certificate: bytes = field(default=b"", repr=False)  # the server's, DER; b"" = no TLS
+    nonce: str = field(default_factory=lambda: secrets.token_urlsafe(18), repr=False)
+
+
+OK: Final = 0
+_SASL_CONTINUE: Final = 11
+_SASL_FINAL: Final = 12
+
+# RFC 7677 asks for at least 4096 rounds; fewer would let a false server collect
+# proofs that are cheap to guess from.  The most is what a login may cost us (about 1 s).
+_ROUNDS: Final = range(4096, 2_000_001)
+
+
+class Login:
+    """One login: every `R` frame in, the body of a `p` frame (or None) out."""
+
+    __slots__ = ("_credentials", "_machine", "_methods", "done")
+
+    def __init__(
+        self, credentials: Credentials, methods: Mapping[int, Method] | None = None
+    ) -> None:
+        self._credentials = credentials
+        self._methods = AUTH if methods is None else methods
+        self._machine: Machine | None = None
+        self.done = False
+
+    def answer(self, body: bytes) -> bytes | None:
+        """Take the body of an authentication request.
+
+        Raises LoginRefused when we must not, or cannot, go on; DecodeError for
+        bytes that are no such request.
+        """
+        cur = Cursor(body)
+        code, rest = cur.u32(), cur.rest()
+        if self._machine is not None:
+            return self._go_on(self._machine, code, rest)
+        if code == OK:
+            self.done = True
+            return None
+        if (method := self._methods.get(code)) is None:
+            raise LoginRefused(
+                "the server asks for a login method we do not speak",
+                hint="use scram-sha-256 in pg_hba.conf for this user",
+                method=code,
+            )
+        self._machine = method(self._credentials, rest)
+        return next(self._machine)
+
+    def _go_on(self, machine: Machine, code: int, rest: bytes) -> bytes | None:
+        try:
+            answer = machine.send((code, rest))
+        except StopIteration:
+            if code != OK:
+                raise DecodeError("authentication request after the last one", code=code) from None
+            self.done = True
+            return None
+        return answer
+
+
+def _cleartext(credentials: Credentials, body: bytes) -> Machine:
+    Cursor(body).finish()
+    if not credentials.encrypted:
+        raise LoginRefused(
+            "the server asks for the password in clear text on a connection without TLS",
+            hint="set sslmode=verify-full, or use scram-sha-256 in pg_hba.conf",
+        )
+    yield _password(credentials).encode() + b"\0"
+
+
+def _md5(credentials: Credentials, body: bytes) -> Machine:
+    cur = Cursor(body)
+    salt = cur.take(4)
+    cur.finish()
+    inner = _md5_hex(_password(credentials).encode() + credentials.user.encode())
+    yield b"md5" + _md5_hex(inner + salt) + b"\0"
+
+
+def _md5_hex(raw: bytes) -> bytes:
+    return hashlib.md5(raw, usedforsecurity=False).hexdigest().encode()
+
+
+def _sasl(credentials: Credentials, body: bytes) -> Machine:
+    cur, offered = Cursor(body), list[str]()
+    while name := cur.cstr():
+        offered.append(name)
+    cur.finish()
+    binding = server_end_point(credentials.certificate) if credentials.certificate else b""
+    if binding and _SCRAM_PLUS in offered:
+        # With channel binding a man in the middle cannot pass the proofs on.
+        return _scram(credentials, _SCRAM_PLUS, "p=tls-server-end-point,,", binding)
+    if _SCRAM in offered:
+        # "y": we could have bound, had the server offered it; it can see a downgrade.
+        return _scram(credentials, _SCRAM, "y,," if binding else "n,,", b"")
+    raise LoginRefused(
+        "the server offers no SASL mechanism we speak",
+        hint="use scram-sha-256 in pg_hba.conf for this user",
+        offered="|".join(offered),
+    )
+
+
+_SCRAM: Final = "SCRAM-SHA-256"
+_SCRAM_PLUS: Final = "SCRAM-SHA-256-PLUS"
+
+
+def _scram(credentials: Credentials, mechanism: str, header: str, binding: bytes) -> Machine:
+    secret = saslprep(_password(credentials)).encode()
+    # PostgreSQL ignores the user name here: the startup message named it.
+    first_bare = f"n=,r={credentials.nonce}"
+    first = (header + first_bare).encode()
+    server_first = yield from _ask(
+        mechanism.encode() + b"\0" + len(first).to_bytes(4, "big") + first, _SASL_CONTINUE
+    )
+
+    nonce, salt, rounds = _challenge(server_first, credentials.nonce)
+    bound = base64.b64encode(header.encode() + binding).decode()
+    final_bare = f"c={bound},r={nonce}"
+    signed = f"{first_bare},{server_first},{final_bare}".encode()
+    salted = hashlib.pbkdf2_hmac("sha256", secret, salt, rounds)
+    client_key = _hmac(salted, b"Client Key")
+    signature = _hmac(hashlib.sha256(client_key).digest(), signed)
+    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+    server_final = yield from _ask(
+        f"{final_bare},p={base64.b64encode(proof).decode()}".encode(), _SASL_FINAL
+    )
+
+    expected = base64.b64encode(_hmac(_hmac(salted, b"Server Key"), signed)).decode()
+    if not hmac.compare_digest(_attributes(server_final).get("v", "").encode(), expected.encode()):
+        raise LoginRefused(
+            "the server could not prove that it knows the password",
+            hint="someone may stand between us and the server; use sslmode=verify-full",
+        )
+    yield None
+
+
+def _ask(answer: bytes, expected: int) -> Generator[bytes | None, tuple[int, bytes], str]:
+    code, body = yield answer
+    if code != expected:
+        raise LoginRefused(
+            "the server left the login before proving that it knows the password",
+            hint="someone may stand between us and the server; use sslmode=verify-full",
+            code=code,
+        )
+    try:
+        return body.decode("ascii")
+    except UnicodeDecodeError:
+        raise DecodeError("SCRAM message is not ASCII", size=len(body)) from None
+
+
+def _challenge(server_first: str, our_nonce: str) -> tuple[str, bytes, int]:
+    said = _attributes(server_first)
+    nonce, rounds = said.get("r", ""), said.get("i", "")
+    try:
+        salt = base64.b64decode(said.get("s", ""), validate=True)
+    except (binascii.Error, ValueError):
+        salt = b""
+    # A server's nonce must begin with ours and add to it, else the answer could be a replay.
+    if not salt or len(nonce) <= len(our_nonce) or not nonce.startswith(our_nonce):
+        raise LoginRefused("the server's SCRAM challenge is malformed")
+    if not (rounds.isascii() and rounds.isdigit() and len(rounds) < 10 and int(rounds) in _ROUNDS):
+        raise LoginRefused(
+            "the server asks for too few or too many SCRAM rounds",
+            hint="set scram_iterations (4096 is usual) and the user's password again",
+            least=_ROUNDS[0],
+            most=_ROUNDS[-1],
+        )
+    return nonce, salt, int(rounds)
+
+
+def _attributes(message: str) -> dict[str, str]:
+    pairs = (part.partition("=") for part in message.split(","))
+    return {name: value for name, _, value in pairs}
+
+
+def _hmac(key: bytes, message: bytes) -> bytes:
+    return hmac.digest(key, message, "sha256")
+
+
+def _password(credentials: Credentials) -> str:
+    if credentials.password is None:
+        raise LoginRefused(
+            "the server asks for a password and none was given",
+            hint="set GAUSS_CDC_SOURCE_PASSWORD",
+            user=credentials.user,
+        )
+    return credentials.password
+
+
+def saslprep(password: str) -> str:
+    r"""Normalise a password as PostgreSQL does; what may not be normalised stays as it is.
+
+    >>> saslprep("Ⅸ"), saslprep("a\u00a0b"), saslprep("a\tb")
+    ('IX', 'a b', 'a\tb')
+    """
+    mapped = "".join(
+        " " if stringprep.in_table_c12(char) else char
+        for char in password
+        if not stringprep.in_table_b1(char)
+    )
+    normal = unicodedata.normalize("NFKC", mapped)
+    if not normal or any(refuses(char) for refuses in _PROHIBITED for char in normal):
+        return password
+    if any(stringprep.in_table_d1(char) for char in normal):  # right to left
+        ends_right = stringprep.in_table_d1(normal[0]) and stringprep.in_table_d1(normal[-1])
+        if not ends_right or any(stringprep.in_table_d2(char) for char in normal):
+            return password
+    return normal
+
+
+_PROHIBITED: Final[tuple[Callable[[str], bool], ...]] = (
+    stringprep.in_table_a1,
+    stringprep.in_table_c12,
+    stringprep.in_table_c21_c22,
+    stringprep.in_table_c3,
+    stringprep.in_table_c4,
+    stringprep.in_table_c5,
+    stringprep.in_table_c6,
+    stringprep.in_table_c7,
+    stringprep.in_table_c8,
+    stringprep.in_table_c9,
+)
+
+
+def server_end_point(certificate: bytes) -> bytes:
+    """Hash a DER certificate for channel binding; b"" when its signature names no hash we know.
+
+    RFC 5929, section 4.1: the hash of the certificate's own signature, SHA-256
+    in place of MD5 and SHA-1.
+    """
+    try:
+        whole = _der(certificate, 0)
+        signed = _der(certificate, whole.start)
+        algorithm = _der(certificate, signed.stop)
+        oid = _der(certificate, algorithm.start)
+    except IndexError:
+        return b""
+    name = _SIGNATURE_HASHES.get(certificate[oid.start : oid.stop])
+    return hashlib.new(name, certificate).digest() if name else b""
+
+
+def _der(data: bytes, pos: int) -> range:
+    """Find the content of the element at `pos`; IndexError if the bytes end first."""
+    size, start = data[pos + 1], pos + 2
+    if size & 0x80:
+        start += size & 0x7F
+        size = int.from_bytes(data[pos + 2 : start], "big")
+    if start + size > len(data):
+        raise IndexError
+    return range(start, start + size)
+
+
+_RSA: Final = bytes.fromhex("2a864886f70d0101")
+_ECDSA: Final = bytes.fromhex("2a8648ce3d04")
+_SIGNATURE_HASHES: Final[Mapping[bytes, str]] = {
+    _RSA + b"\x04": "sha256",  # md5WithRSAEncryption
+    _RSA + b"\x05": "sha256",  # sha1WithRSAEncryption
+    _RSA + b"\x0b": "sha256",
+    _RSA + b"\x0c": "sha384",
+    _RSA + b"\x0d": "sha512",
+    _ECDSA + b"\x01": "sha256",  # ecdsa-with-SHA1
+    _ECDSA + b"\x03\x02": "sha256",
+    _ECDSA + b"\x03\x03": "sha384",
+    _ECDSA + b"\x03\x04": "sha512",
+}
+
+Method: TypeAlias = Callable[[Credentials, bytes], Machine]
+
+# Authentication request -> machine, as PostgreSQL numbers them.  openGauss uses
+# the same numbers for other methods: its table is another one.
+AUTH: Final[Mapping[int, Method]] = {3: _cleartext, 5: _md5, 10: _sasl}

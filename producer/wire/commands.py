@@ -1,0 +1,189 @@
+"""The text of replication commands, and what their result rows say.
+
+Format: PostgreSQL manual, "Streaming Replication Protocol".  The walsender has
+a grammar of its own: identifiers in double quotes and strings in single quotes,
+either doubled inside, backslashes meaning nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, TypeAlias
+
+from producer.errors import DecodeError
+from schemas.positions import Lsn
+
+Rows: TypeAlias = Sequence[Sequence[str | None]]
+
+# The session settings under which values travel: one text form per type, whatever
+# the server, database or role prefers.  Readers of snapshots must set the same.
+SESSION_SETTINGS: Final[Mapping[str, str]] = {
+    "client_encoding": "UTF8",
+    "DateStyle": "ISO",
+    "IntervalStyle": "postgres",
+    "TimeZone": "UTC",
+    "bytea_output": "hex",
+    "extra_float_digits": "3",  # shortest exact form; before 12 at least an exact one
+    "search_path": "pg_catalog",  # names in reg* values come qualified
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+}
+
+IDENTIFY_SYSTEM: Final = "IDENTIFY_SYSTEM"
+
+_SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
+
+
+class Snapshot(StrEnum):
+    """What becomes of the snapshot that a new slot begins with."""
+
+    EXPORT = "EXPORT_SNAPSHOT"  # usable by others until this session's next command
+    NONE = "NOEXPORT_SNAPSHOT"
+    USE = "USE_SNAPSHOT"  # for the transaction this session has open
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who the server is."""
+
+    system_id: str
+    timeline: int
+    xlogpos: Lsn  # where its log is flushed up to
+    dbname: str | None  # None on a connection without a database
+
+
+@dataclass(frozen=True, slots=True)
+class SlotCreated:
+    """A new slot, and the snapshot that shows all that it will not send."""
+
+    name: str
+    consistent_point: Lsn
+    snapshot: str  # for SET TRANSACTION SNAPSHOT; "" unless exported
+    plugin: str
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineSwitch:
+    """Where a former timeline ended."""
+
+    timeline: int
+    at: Lsn
+
+
+def create_slot(
+    name: str, plugin: str, *, temporary: bool = False, snapshot: Snapshot = Snapshot.EXPORT
+) -> str:
+    """Text that makes a logical slot.
+
+    >>> create_slot("bank", "pgoutput")
+    'CREATE_REPLICATION_SLOT "bank" LOGICAL "pgoutput" EXPORT_SNAPSHOT'
+    """
+    kind = "TEMPORARY LOGICAL" if temporary else "LOGICAL"
+    return f"CREATE_REPLICATION_SLOT {_slot(name)} {kind} {identifier(plugin)} {snapshot.value}"
+
+
+def drop_slot(name: str, *, wait: bool = False) -> str:
+    """Text that drops a slot; `wait` until nobody streams from it (servers from 11 on)."""
+    return f"DROP_REPLICATION_SLOT {_slot(name)}{' WAIT' if wait else ''}"
+
+
+def start(slot: str, options: Mapping[str, str], at: Lsn) -> str:
+    r"""Text that turns the connection into a stream.
+
+    >>> start("bank", {"proto_version": "1"}, Lsn(0))
+    'START_REPLICATION SLOT "bank" LOGICAL 0/0 ("proto_version" \'1\')'
+    """
+    listed = ", ".join(f"{identifier(name)} {literal(value)}" for name, value in options.items())
+    return f"START_REPLICATION SLOT {_slot(slot)} LOGICAL {at}{f' ({listed})' if listed else ''}"
+
+
+def timeline_history(timeline: int) -> str:
+    """Text that asks how a timeline came to be; timeline 1 has no history."""
+    return f"TIMELINE_HISTORY {timeline:d}"
+
+
+def name_list(names: Iterable[str]) -> str:
+    """The value of pgoutput's `publication_names`: identifiers, each quoted.
+
+    >>> name_list(["bank", 'odd"one'])
+    '"bank","odd""one"'
+    """
+    return ",".join(identifier(name) for name in names)
+
+
+def identifier(name: str) -> str:
+    """Quote an identifier."""
+    if not name or "\0" in name:
+        raise ValueError("not an identifier")
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(value: str) -> str:
+    """Quote a string for the walsender's grammar (not for SQL: no backslashes there)."""
+    if "\0" in value:
+        raise ValueError("a zero byte cannot be sent in a string")
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _slot(name: str) -> str:
+    if _SLOT_NAME.fullmatch(name) is None:
+        raise ValueError(f"not a slot name: {name!r}; lower-case letters, digits and _ only")
+    return identifier(name)
+
+
+# ---- answers
+
+
+def parse_identity(rows: Rows) -> Identity:
+    """Read the answer to IDENTIFY_SYSTEM."""
+    system_id, timeline, xlogpos, dbname = _one(rows, 4)
+    return Identity(_some(system_id), _number(timeline), _lsn(xlogpos), dbname)
+
+
+def parse_slot_created(rows: Rows) -> SlotCreated:
+    """Read the answer to CREATE_REPLICATION_SLOT."""
+    name, point, snapshot, plugin = _one(rows, 4)
+    return SlotCreated(_some(name), _lsn(point), snapshot or "", plugin or "")
+
+
+def parse_timeline_history(rows: Rows) -> tuple[TimelineSwitch, ...]:
+    """Read the answer to TIMELINE_HISTORY: former timelines, oldest first."""
+    _, content = _one(rows, 2)
+    switches = []
+    for line in _some(content).splitlines():
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        parts = line.split(maxsplit=2)
+        if len(parts) < 2:
+            raise DecodeError("timeline history has a line that is none")
+        switches.append(TimelineSwitch(_number(parts[0]), _lsn(parts[1])))
+    return tuple(switches)
+
+
+def _one(rows: Rows, width: int) -> Sequence[str | None]:
+    if len(rows) != 1 or len(rows[0]) < width:
+        raise DecodeError("answer of another shape", rows=len(rows), want=width)
+    return rows[0][:width]
+
+
+def _some(value: str | None) -> str:
+    if value is None:
+        raise DecodeError("answer lacks a value")
+    return value
+
+
+def _number(value: str | None) -> int:
+    found = _some(value)
+    if not (found.isascii() and found.isdigit()):
+        raise DecodeError("answer holds something else than a number")
+    return int(found)
+
+
+def _lsn(value: str | None) -> Lsn:
+    try:
+        return Lsn.parse(_some(value))
+    except ValueError:
+        raise DecodeError("answer holds something else than an LSN") from None

@@ -1,0 +1,112 @@
+"""What a refusal of the server means for us: its SQLSTATE, and what we had asked.
+
+Message texts are translated and reworded between releases; the five letters
+are not.  The same letters may mean different things at different questions
+(42704 is a missing slot at START_REPLICATION and a missing publication once the
+stream runs), hence the two columns of the table.
+
+Codes: PostgreSQL manual, appendix "PostgreSQL Error Codes".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+
+from producer.errors import (
+    ConnectionLost,
+    LoginRefused,
+    NotPermitted,
+    SlotMissing,
+    SlotTaken,
+    SourceError,
+)
+from producer.wire.protocol import ServerError
+
+
+class Asked(Enum):
+    """What we were doing when the server refused."""
+
+    LOGIN = "login refused"
+    QUERY = "query refused"
+    CREATE_SLOT = "slot not created"
+    DROP_SLOT = "slot not dropped"
+    START = "stream refused"
+    STREAM = "stream ended by the server"
+
+
+class Meaning(NamedTuple):
+    """The error a refusal becomes, and what to do about it."""
+
+    error: type[SourceError]
+    hint: str = ""
+
+
+_NO_HBA: Final = (
+    "check that the role may log in, and that pg_hba.conf has a line for this database, user and "
+    "address, such as `hostssl DATABASE USER ADDRESS scram-sha-256` (a logical stream matches the "
+    "database's own line, not `replication`)"
+)
+_NO_RIGHT: Final = "ALTER ROLE the user WITH REPLICATION, and GRANT it what it is to read"
+_MISSING_SLOT: Final = (
+    "look at pg_replication_slots; if it was dropped, changes since then are gone"
+)
+_FULL: Final = "raise max_connections or max_wal_senders, or close other clients"
+_WAL_LEVEL: Final = "set wal_level = logical in postgresql.conf and restart the server"
+
+_MEANINGS: Final[Mapping[tuple[Asked, str], Meaning]] = {
+    (Asked.LOGIN, "28P01"): Meaning(LoginRefused, "check user and password"),
+    (Asked.LOGIN, "28000"): Meaning(LoginRefused, _NO_HBA),
+    (Asked.LOGIN, "3D000"): Meaning(LoginRefused, "no such database; check the dsn"),
+    (Asked.LOGIN, "42501"): Meaning(NotPermitted, "ALTER ROLE the user WITH LOGIN REPLICATION"),
+    (Asked.CREATE_SLOT, "42710"): Meaning(SourceError, "a slot of this name exists already"),
+    (Asked.CREATE_SLOT, "53400"): Meaning(
+        SourceError, "all slots are in use; raise max_replication_slots or drop an old one"
+    ),
+    (Asked.CREATE_SLOT, "55000"): Meaning(SourceError, _WAL_LEVEL),
+    (Asked.CREATE_SLOT, "58P01"): Meaning(SourceError, "the server lacks this output plugin"),
+    (Asked.DROP_SLOT, "42704"): Meaning(SlotMissing, _MISSING_SLOT),
+    (Asked.START, "42704"): Meaning(SlotMissing, _MISSING_SLOT),
+    (Asked.START, "55000"): Meaning(SourceError, _WAL_LEVEL),
+    (Asked.STREAM, "42704"): Meaning(
+        SourceError,
+        "a publication must be older than the changes read through it: make it, then a new slot",
+    ),
+}
+
+_ANYWHERE: Final[Mapping[str, Meaning]] = {
+    "28P01": Meaning(LoginRefused, "check user and password"),
+    "28000": Meaning(LoginRefused, _NO_HBA),
+    "42501": Meaning(NotPermitted, _NO_RIGHT),
+    "55006": Meaning(
+        SlotTaken, "another connection uses the slot (pg_replication_slots.active_pid)"
+    ),
+    "57P01": Meaning(ConnectionLost, "an administrator ended the connection, or the server stops"),
+    "57P02": Meaning(
+        ConnectionLost, "another process of the server crashed; it recovers by itself"
+    ),
+    "57P03": Meaning(ConnectionLost, "the server starts or stops"),
+    "57P05": Meaning(ConnectionLost, "the server ends idle sessions; raise idle_session_timeout"),
+}
+
+_CLASSES: Final[Mapping[str, Meaning]] = {
+    "08": Meaning(ConnectionLost),
+    "53": Meaning(ConnectionLost, _FULL),  # no connections, memory or disk left
+}
+
+
+def refusal(error: ServerError, asked: Asked, **where: object) -> SourceError:
+    """Make the narrowest of our errors of what the server said.
+
+    The server's DETAIL is left out: it may hold cell values.
+    """
+    state = error.sqlstate
+    meaning = (
+        _MEANINGS.get((asked, state))
+        or _ANYWHERE.get(state)
+        or _CLASSES.get(state[:2])
+        or Meaning(SourceError, error.hint)
+    )
+    what = f"{asked.value}: {error.message}"
+    return meaning.error(what, hint=meaning.hint, sqlstate=state, **where)
