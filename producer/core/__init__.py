@@ -1,0 +1,1 @@
+"""Messages -> records -> confirmations.  Pure: no socket, clock, thread, Kafka."""

@@ -1,1 +1,1 @@
-"""The world: one file each for source, broker, registry and disk.  No policy."""
+"""The world, one file each; no policy."""

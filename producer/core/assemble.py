@@ -1,0 +1,415 @@
+"""Messages -> records with a `CommitKey`, one source transaction after the other.
+
+The state is one open transaction.  What needs the world (registry, topics, the
+catalog) is given as callables; both are asked once per table version, never per
+row.  A transaction that begins before `resume` was delivered by an earlier self
+and is dropped whole: `commit_start < resume`, strictly, since an idle position
+may equal the start of the next commit.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, assert_never
+
+from producer.core.events import (
+    Happened,
+    PositionReached,
+    Record,
+    RowsAssembled,
+    TransactionEnded,
+)
+from producer.core.relations import Relations, ShapeChange
+from producer.decoders.messages import (
+    Begin,
+    Cells,
+    Commit,
+    Delete,
+    Insert,
+    Logical,
+    Message,
+    Origin,
+    Relation,
+    Truncate,
+    TypeName,
+    Update,
+)
+from producer.errors import DecodeError, HistoryDiffers, RowTooLarge
+from schemas.control import Hole, SchemaChange
+from schemas.control import Origin as ChangeOrigin
+from schemas.headers import POSITION, Headers, transaction_headers
+from schemas.positions import Lsn
+from schemas.tables import TableId, TableSchema
+
+POSTGRES_EPOCH_US = 946_684_800_000_000  # 2000-01-01 in µs since 1970
+_BATCH_BYTES = 1 << 20
+
+
+class Transaction(Protocol):
+    """What an encoder needs of the open transaction (`producer.core.encode`)."""
+
+
+class Encoder(Protocol):
+    """Row encoder of one table version."""
+
+    def encode(  # noqa: PLR0913, D102
+        self,
+        op: str,
+        old_kind: str,
+        before: Cells | None,
+        after: Cells | None,
+        tx: object,
+        lsn: int,
+        ordinal: int,
+    ) -> bytes: ...
+
+
+@dataclass(slots=True)
+class Binding:
+    """Where rows of one table version go, and how they are written."""
+
+    table: TableSchema
+    topic: str
+    partitions: int
+    encoder: Encoder
+    key: bytes  # of every row, unless key_of says otherwise
+    key_of: Callable[[Cells], bytes] | None  # Avro key of a row, with key = "primary-key"
+    partition_of: Callable[[Cells], int] | None  # None: all rows into `partition`
+    partition: int
+    tombstones: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What the assembler is given of the world, once per table version."""
+
+    publish: Callable[[TableSchema], Binding]  # topic made, schema registered, encoder compiled
+    encode_change: Callable[[SchemaChange], bytes]
+    constants: Callable[..., object]  # TransactionConstants of the encoder
+    now_us: Callable[[], int]
+
+
+class NullFound(Protocol):
+    """An encoder's complaint about NULL in a NOT NULL column."""
+
+    column: str
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """librdkafka's `consistent` partitioner: crc32 of the key.
+
+    >>> partition_of(b"public.account", 1)
+    0
+    """
+    return binascii.crc32(key) % partitions
+
+
+class Assembler:
+    """Turns the messages of one stream into rows for the engine."""
+
+    def __init__(  # noqa: PLR0913  all are needed, all by name
+        self,
+        *,
+        relations: Relations,
+        world: World,
+        epoch: int,
+        seq: int,
+        resume: int,
+        ddl_topic: str,
+        max_row_bytes: int,
+        known: Mapping[int, int] | None = None,
+        messages: bool = False,
+    ) -> None:
+        self._relations = relations
+        self._world = world
+        self._epoch, self._seq, self._resume = epoch, seq, resume
+        self._ddl_topic = ddl_topic
+        self._max_row_bytes = max_row_bytes
+        self._known = dict(known or {})  # commit_start -> xid of transactions in the last cut
+        self._messages = messages
+        self._bindings: dict[int, Binding | None] = {}
+        self._begin: Begin | None = None
+        self._skipping = False
+        self._tx: object = None
+        self._constant: Headers = []
+        self._ordinal = 0
+        self._ddl: list[int] = []
+        self._holes: list[Hole] = []
+        self._batch: list[Record] = []
+        self._size = 0
+        self._lsn = 0
+        self._lsn_header = b""
+
+    @property
+    def is_open(self) -> bool:
+        """Say whether a source transaction is open in the stream."""
+        return self._begin is not None
+
+    def feed(self, messages: Iterable[tuple[int, Message]]) -> list[Happened]:
+        """Take (WAL position, message) pairs; return what happened, rows in batches."""
+        out: list[Happened] = []
+        for lsn, message in messages:
+            match message:
+                case Insert(relation, new):
+                    self._row(relation, "c", "", None, new, lsn, out)
+                case Update(relation, old_kind, old, new):
+                    self._row(relation, "u", old_kind, old, new, lsn, out)
+                case Delete(relation, old_kind, old):
+                    self._row(relation, "d", old_kind, old, None, lsn, out)
+                case Begin():
+                    self._open(message)
+                case Commit():
+                    self._close(message, out)
+                case Relation():
+                    self._relations.describe(message)
+                    self._bindings.pop(message.relation, None)
+                case Truncate(relations):
+                    self._truncate(relations, lsn, out)
+                case TypeName() | Origin() | Logical():
+                    pass  # names come from the catalog; logical messages are opt-in
+                case _:
+                    assert_never(message)
+        self._hand_over(out)
+        return out
+
+    # ------------------------------------------------------------ transactions
+    def _open(self, begin: Begin) -> None:
+        if self._begin is not None:
+            raise DecodeError("BEGIN inside a transaction", xid=begin.xid)
+        self._begin = begin
+        self._skipping = begin.commit_lsn < self._resume
+        if self._skipping:
+            known = self._known.get(begin.commit_lsn, begin.xid)
+            if known != begin.xid:
+                raise HistoryDiffers(
+                    "a transaction sent again is not the one in the last cut",
+                    lsn=Lsn(begin.commit_lsn),
+                    ours=known,
+                    theirs=begin.xid,
+                    hint="the source was restored or replaced; see `run --accept-gap`",
+                )
+            return
+        self._ordinal = 0
+        self._ddl, self._holes = [], []
+        self._tx = None
+        self._lsn = -1
+
+    def _first_row(self) -> None:
+        """Number the transaction: it has a row that survives."""
+        begin = self._begin
+        assert begin is not None
+        self._seq += 1
+        committed_at = begin.committed_at + POSTGRES_EPOCH_US
+        self._tx = self._world.constants(
+            xid=begin.xid,
+            csn=int(begin.commit_lsn),  # PostgreSQL has no CSN: the commit LSN stands for it
+            epoch=self._epoch,
+            seq=self._seq,
+            committed_at_us=committed_at,
+            now_us=self._world.now_us(),
+            commit_lsn=int(begin.commit_lsn),
+            snapshot=False,
+        )
+        self._constant = transaction_headers(begin.xid, int(begin.commit_lsn))
+        self._position = f"{self._epoch}/{self._seq}/".encode()
+
+    def _close(self, commit: Commit, out: list[Happened]) -> None:
+        begin, self._begin = self._begin, None
+        if begin is None:
+            raise DecodeError("COMMIT outside a transaction", lsn=Lsn(commit.commit_lsn))
+        if self._skipping:
+            self._skipping = False
+            return
+        if not self._ordinal:
+            out.append(PositionReached(int(commit.end_lsn)))
+            return
+        self._hand_over(out)
+        out.append(
+            TransactionEnded(
+                seq=self._seq,
+                xid=begin.xid,
+                csn=int(begin.commit_lsn),
+                commit_start=int(begin.commit_lsn),
+                end_lsn=int(commit.end_lsn),
+                committed_at=begin.committed_at + POSTGRES_EPOCH_US,
+                rows=self._ordinal,
+                ddl_ordinals=tuple(self._ddl),
+                holes=tuple(self._holes),
+            )
+        )
+
+    # ------------------------------------------------------------ rows
+    def _row(  # noqa: PLR0913  hot: no object is built to carry these
+        self,
+        relation: int,
+        op: str,
+        old_kind: str,
+        old: Cells | None,
+        new: Cells | None,
+        lsn: int,
+        out: list[Happened],
+    ) -> None:
+        if self._skipping:
+            return
+        if self._begin is None:
+            raise DecodeError("a row outside a transaction", relation=relation)
+        try:
+            binding = self._bindings[relation]
+        except KeyError:
+            binding = self._bind(relation, lsn, out)
+        if binding is None:
+            return
+        if not self._ordinal:
+            self._first_row()
+        value = self._encode(relation, binding, op, old_kind, old, new, lsn, out)
+        cells = new if new is not None else old
+        assert cells is not None
+        key = binding.key if binding.key_of is None else binding.key_of(cells)
+        partition = (
+            binding.partition if binding.partition_of is None else binding.partition_of(cells)
+        )
+        self._put(binding.topic, partition, key, value, lsn, out)
+
+    def _encode(  # noqa: PLR0913
+        self,
+        relation: int,
+        binding: Binding,
+        op: str,
+        old_kind: str,
+        old: Cells | None,
+        new: Cells | None,
+        lsn: int,
+        out: list[Happened],
+    ) -> bytes:
+        width = len(binding.table.columns)
+        for cells in (old, new):
+            if cells is not None and len(cells) != width:
+                raise DecodeError(
+                    "a row does not fit its relation",
+                    table=binding.table.id,
+                    columns=width,
+                    cells=len(cells),
+                )
+        while True:
+            try:
+                value = binding.encoder.encode(
+                    op, old_kind, old, new, self._tx, lsn, self._ordinal
+                )
+            except NullInRequired as problem:
+                table = self._relations.widen(binding.table.id, problem.column)
+                self._hand_over(out)
+                binding = self._bindings[relation] = self._world.publish(table)
+                continue
+            break
+        if len(value) > self._max_row_bytes:
+            raise RowTooLarge(
+                "a row is larger than kafka.max-row-bytes",
+                table=binding.table.id,
+                bytes=len(value),
+                limit=self._max_row_bytes,
+                position=f"{self._epoch}/{self._seq}/{self._ordinal}",
+                hint="raise kafka.max-row-bytes and max.message.bytes of its topic, "
+                "or exclude the table",
+            )
+        return value
+
+    def _put(  # noqa: PLR0913
+        self,
+        topic: str,
+        partition: int,
+        key: bytes,
+        value: bytes,
+        lsn: int,
+        out: list[Happened],
+    ) -> None:
+        if lsn != self._lsn:
+            self._lsn, self._lsn_header = lsn, repr(Lsn(lsn)).encode()
+        headers = [
+            *self._constant,
+            ("lsn", self._lsn_header),
+            (POSITION, self._position + b"%d" % self._ordinal),
+        ]
+        self._batch.append((topic, partition, key, value, headers))
+        self._ordinal += 1
+        self._size += len(value)
+        if self._size >= _BATCH_BYTES:
+            self._hand_over(out)
+
+    def _hand_over(self, out: list[Happened]) -> None:
+        if self._batch:
+            out.append(RowsAssembled(self._batch, self._size))
+            self._batch, self._size = [], 0
+
+    def _truncate(self, relations: tuple[int, ...], lsn: int, out: list[Happened]) -> None:
+        """One `t` per table and partition; all of one statement stand together."""
+        if self._skipping:
+            return
+        if self._begin is None:
+            raise DecodeError("TRUNCATE outside a transaction")
+        for relation in relations:
+            binding = self._bindings.get(relation) or self._bind(relation, lsn, out)
+            if binding is None:
+                continue
+            if not self._ordinal:
+                self._first_row()
+            for partition in (
+                range(binding.partitions) if binding.partition_of else (binding.partition,)
+            ):
+                value = binding.encoder.encode("t", "", None, None, self._tx, lsn, self._ordinal)
+                self._put(binding.topic, partition, binding.key, value, lsn, out)
+
+    # ------------------------------------------------------------ tables
+    def _bind(self, relation_id: int, lsn: int, out: list[Happened]) -> Binding | None:
+        """Find out what a relation is now; a new shape goes out as DDL before the row."""
+        relation = self._relations.look_up(relation_id)
+        if not self._relations.is_wanted(relation):
+            self._bindings[relation_id] = None
+            return None
+        table, change = self._relations.resolve(relation)
+        self._hand_over(out)
+        binding = self._world.publish(table)  # registered, and checked, before the first row
+        if change is not None:
+            self._schema_change(change, binding.topic, lsn, out)
+        self._bindings[relation_id] = binding
+        return binding
+
+    def _schema_change(
+        self, change: ShapeChange, topic: str, lsn: int, out: list[Happened]
+    ) -> None:
+        begin = self._begin
+        assert begin is not None
+        if not self._ordinal:
+            self._first_row()
+        record = SchemaChange(
+            epoch=self._epoch,
+            seq=self._seq,
+            ordinal=self._ordinal,
+            xid=begin.xid,
+            csn=int(begin.commit_lsn),
+            lsn=lsn,
+            origin=ChangeOrigin.INFERRED,
+            tag=change.tag,
+            before=change.before,
+            after=change.after,
+            topic=topic,
+            lossy=change.lossy,
+        )
+        self._ddl.append(self._ordinal)
+        self._holes += change.holes
+        key = table_key(change.after.id)
+        self._put(self._ddl_topic, 0, key, self._world.encode_change(record), lsn, out)
+
+
+def table_key(table: TableId) -> bytes:
+    """Kafka key of a table: `schema.table` in UTF-8."""
+    return str(table).encode()
+
+
+class NullInRequired(ValueError):
+    """A NULL in a column that the reading called NOT NULL; widen the schema and go on."""
+
+    def __init__(self, column: str) -> None:
+        super().__init__(f"NULL in required column {column}")
+        self.column = column

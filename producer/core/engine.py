@@ -1,0 +1,500 @@
+"""Delivery and confirmation, without a socket in sight.
+
+`Engine.step` takes one thing that happened and returns what must be done about
+it, in order.  `producer/pipeline.py` obeys; tests and simulation only look.
+
+A group is made of whole source transactions and becomes one Kafka transaction:
+
+    SENDING   rows go out as they come
+    FLUSHING  the group is closed, acknowledgements are awaited; input is buffered
+    CUTTING   its cuts are written, the commit is in flight; input is buffered
+    PARTING   the rows of a giant transaction are committed, without a cut
+
+Invariant: `Confirm(lsn)` is only ever returned for the `resume` of a record of
+the cuts topic that is durable.  An idle source is no exception: its position
+goes into a HEARTBEAT first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import assert_never
+
+from producer.core.events import (
+    Acknowledged,
+    Acknowledgement,
+    Command,
+    CommitPart,
+    Confirm,
+    CutsDurable,
+    Flush,
+    Happened,
+    InputDrained,
+    Limits,
+    PartDurable,
+    Place,
+    PositionReached,
+    RowsAssembled,
+    SchemaUsed,
+    SendRows,
+    Stopped,
+    StopAsked,
+    Tally,
+    Ticked,
+    TopicsChanged,
+    TransactionEnded,
+    WriteCuts,
+)
+from producer.errors import GroupUnusable
+from schemas.control import (
+    CommitEntry,
+    Commits,
+    Cut,
+    DdlPlace,
+    Head,
+    Heartbeat,
+    Identity,
+    Range,
+    State,
+    Topic,
+)
+
+
+class Phase(Enum):
+    """Where the open group stands."""
+
+    SENDING = "sending"
+    FLUSHING = "flushing"
+    CUTTING = "cutting"
+    PARTING = "parting"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a writer begins: what its own START says, and where that stands."""
+
+    head: Head  # of the newest durable record of ours
+    state_from: int  # offset of our newest START or STATE
+    identity: Identity
+    content: str
+    cluster_id: str
+    topics: Mapping[str, Topic]
+    loads: Mapping[str, str]
+    ddl_topic: str
+
+
+class Runs:
+    """Acknowledged offsets of one partition as maximal runs, oldest first.
+
+    A commit marker, an aborted attempt or a stranger's record opens a new run,
+    so that "start + count" never points at a row of somebody else.
+    """
+
+    __slots__ = ("_runs", "count")
+
+    def __init__(self) -> None:
+        self._runs: deque[list[int]] = deque()
+        self.count = 0
+
+    def add(self, offset: int) -> None:
+        """Take one acknowledged offset; they come in order."""
+        runs = self._runs
+        if runs and runs[-1][1] == offset:
+            runs[-1][1] = offset + 1
+        elif runs and runs[-1][1] > offset:
+            raise GroupUnusable("acknowledged offsets go backwards", offset=offset, known=runs[-1][1])
+        else:
+            runs.append([offset, offset + 1])
+        self.count += 1
+
+    def take(self, count: int) -> list[tuple[int, int]]:
+        """Remove the oldest `count` offsets and return their runs."""
+        out = []
+        self.count -= count
+        while count:
+            run = self._runs[0]
+            size = min(count, run[1] - run[0])
+            out.append((run[0], run[0] + size))
+            run[0] += size
+            count -= size
+            if run[0] == run[1]:
+                self._runs.popleft()
+        return out
+
+
+@dataclass(slots=True)
+class _Whole:
+    """A source transaction of the group that is complete."""
+
+    ended: TransactionEnded
+    counts: dict[Place, int]
+
+
+class Engine:
+    """One source, one slot, one order."""
+
+    def __init__(self, standing: Standing, limits: Limits) -> None:
+        self._limits = limits
+        self._standing = standing
+        head = standing.head
+        self._n, self._seq, self._resume = head.n, head.last_seq, head.resume
+        self._confirmed = 0
+        self._topics = dict(standing.topics)
+        self._state_from = standing.state_from
+        self._state_due = False
+        self._records_since_state = 0
+        self._phase = Phase.SENDING
+        self._now = 0.0
+        self._wall_us = head.written_at
+        self._state_at = 0.0
+        self._group: list[_Whole] = []
+        self._cut_bytes = 0  # estimate for the open group
+        self._rows = 0  # sent in the open Kafka transaction, open source transaction included
+        self._awaited = 0
+        self._opened_at = 0.0  # when the first row of the open Kafka transaction was sent
+        self._open = Tally()  # of the open source transaction, as far as it was sent
+        self._runs: dict[Place, Runs] = {}
+        self._schema_ids: dict[str, list[int]] = {}
+        self._current_ids: dict[str, int] = {}
+        self._waiting: deque[RowsAssembled | TransactionEnded] = deque()
+        self._in_flight: tuple[Cut, ...] = ()
+        self._position = 0  # greatest idle position seen
+        self._written_at = 0.0  # when the newest record of ours was asked for
+        self._stopping = False
+        self._discarded = False  # input was dropped on leaving: no idle position is true any more
+        self._drained = False
+        self._stopped = False
+        self.buffered = 0  # bytes held while a group is being finished: back-pressure for the loop
+
+    @property
+    def phase(self) -> Phase:
+        """Where the open group stands; for progress reports."""
+        return self._phase
+
+    @property
+    def seq(self) -> int:
+        """The newest source transaction that is durable."""
+        return self._seq
+
+    @property
+    def resume(self) -> int:
+        """The position of the newest durable record."""
+        return self._resume
+
+    @property
+    def is_idle(self) -> bool:
+        """Say whether everything received is durable."""
+        return not (
+            self._group
+            or self._open.counts
+            or self._waiting
+            or self._discarded
+            or self._phase is not Phase.SENDING
+        )
+
+    def step(self, happened: Happened) -> list[Command]:
+        """Return the commands that `happened` calls for."""
+        out: list[Command] = []
+        match happened:
+            case RowsAssembled() | TransactionEnded():
+                self._drained = False
+                if self._phase is not Phase.SENDING or self._waiting:
+                    self._waiting.append(happened)
+                    if isinstance(happened, RowsAssembled):
+                        self.buffered += happened.size
+                else:
+                    self._take(happened, out)
+            case Acknowledged(records):
+                self._acknowledge(records)
+                self._after_acknowledgements(out)
+            case CutsDurable(offsets):
+                self._cuts_durable(offsets, out)
+            case PartDurable():
+                self._phase = Phase.SENDING
+                self._rows = 0
+                self._go_on(out)
+            case PositionReached(position):
+                self._position = max(self._position, position)
+            case InputDrained():
+                self._drained = True
+                self._close_if_due(out)
+            case TopicsChanged(topics):
+                if dict(topics) != self._topics:
+                    self._topics = dict(topics)
+                    self._state_due = True
+            case SchemaUsed(topic, schema_id):
+                self._current_ids[topic] = schema_id
+                self._use_schema(topic)
+            case Ticked(now, wall_us):
+                self._now, self._wall_us = now, wall_us
+                self._state_at = self._state_at or now
+                self._close_if_due(out)
+                self._part_if_giant(out)
+                self._heartbeat_if_due(out)
+            case StopAsked():
+                self._stopping = True
+                self._close_if_due(out)
+                self._heartbeat_if_due(out)
+            case _:
+                assert_never(happened)
+        self._stop_if_done(out)
+        return out
+
+    # ------------------------------------------------------------ rows and groups
+    def _take(self, happened: RowsAssembled | TransactionEnded, out: list[Command]) -> None:
+        """Put input into the open group.  Called in SENDING only."""
+        if isinstance(happened, RowsAssembled):
+            if not self._open.counts and self._is_full():
+                self._waiting.appendleft(happened)  # the oldest: `_go_on` takes it first again
+                self.buffered += happened.size
+                self._close(out)
+                return
+            if not self._rows:
+                self._opened_at = self._now
+            self._open.add(happened.records)
+            for topic in {record[0] for record in happened.records}:
+                self._use_schema(topic)
+            self._rows += len(happened.records)
+            self._awaited += len(happened.records)
+            out.append(SendRows(happened.records))
+            self._part_if_giant(out)
+            return
+        self._group.append(_Whole(happened, self._open.counts))
+        self._cut_bytes += 60 + 6 * len(self._open.counts) + 12 * len(happened.ddl_ordinals)
+        self._open = Tally()
+        if self._is_full():
+            self._close(out)
+
+    def _is_full(self) -> bool:
+        """A group closes by rows, by commits, by age, and before its cut gets too large."""
+        group, limits = self._group, self._limits
+        if not group:
+            return False
+        return (
+            self._rows >= limits.group_rows
+            or len(group) >= limits.group_commits
+            or self._now - self._opened_at >= limits.group_seconds
+            or self._cut_bytes >= limits.cut_bytes
+        )
+
+    def _close_if_due(self, out: list[Command]) -> None:
+        """Close a group of whole transactions: nothing more is coming, or it is old."""
+        if self._phase is not Phase.SENDING or self._open.counts or not self._group:
+            return
+        if self._drained or self._stopping or self._is_full():
+            self._close(out)
+
+    def _close(self, out: list[Command]) -> None:
+        self._phase = Phase.FLUSHING
+        out.append(Flush())
+        self._after_acknowledgements(out)
+
+    def _part_if_giant(self, out: list[Command]) -> None:
+        """Commit a part of a transaction that outlives a third of the Kafka timeout."""
+        if self._phase is not Phase.SENDING or not self._open.counts:
+            return
+        if self._now - self._opened_at >= self._limits.transaction_timeout / 3:
+            self._close(out)
+
+    # ------------------------------------------------------------ acknowledgements and cuts
+    def _acknowledge(self, records: Iterable[Acknowledgement]) -> None:
+        runs = self._runs
+        count = 0
+        for topic, partition, offset in records:
+            if offset < 0:
+                raise GroupUnusable("a record was acknowledged without an offset", topic=topic)
+            place = topic, partition
+            if place not in runs:
+                runs[place] = Runs()
+            runs[place].add(offset)
+            count += 1
+        self._awaited -= count
+        if self._awaited < 0:
+            raise GroupUnusable("more acknowledgements than records")
+
+    def _after_acknowledgements(self, out: list[Command]) -> None:
+        if self._phase is not Phase.FLUSHING or self._awaited:
+            return
+        if self._group or self._state_due:
+            self._write(self._make_cuts(), out)
+        else:
+            self._phase = Phase.PARTING
+            out.append(CommitPart())
+
+    def _write(self, cuts: tuple[Cut, ...], out: list[Command]) -> None:
+        self._phase = Phase.CUTTING
+        self._in_flight = cuts
+        self._written_at = self._now
+        out.append(WriteCuts(cuts))
+
+    def _make_cuts(self) -> tuple[Cut, ...]:
+        """Build the records of the closed group.
+
+        A transaction with DDL or holes gets a record of its own; all of them
+        become durable in the group's one Kafka transaction.
+        """
+        cuts: list[Cut] = []
+        n, seq, resume = self._n, self._seq, self._resume
+        if self._is_state_due():
+            cuts.append(self._state(n, seq, resume))
+        ids = {topic: tuple(ids) for topic, ids in self._schema_ids.items()}
+        for wholes in _alone_where_needed(self._group):
+            ranges, entries = self._entries(wholes)
+            n, seq = n + 1, entries[-1].seq
+            resume = max(resume, wholes[-1].ended.end_lsn)
+            used = {r.topic: ids[r.topic] for r in ranges if r.topic in ids}
+            cuts.append(Commits(self._head(n, seq, resume), entries, ranges, used))
+        self._group, self._cut_bytes = [], 0
+        self._schema_ids = {
+            topic: [schema_id] for topic, schema_id in self._current_ids.items() if topic in ids
+        }
+        return tuple(cuts)
+
+    def _entries(
+        self, wholes: list[_Whole]
+    ) -> tuple[tuple[Range, ...], tuple[CommitEntry, ...]]:
+        """Give each transaction its offsets: the oldest acknowledged ones of each partition."""
+        ranges: list[list[object]] = []
+        last: dict[Place, int] = {}  # place -> index of its newest range
+        ends: dict[Place, int] = {}
+        entries = []
+        for whole in wholes:
+            counts: dict[int, int] = {}
+            offsets: list[int] = []
+            for place, count in whole.counts.items():
+                for start, end in self._runs[place].take(count):
+                    if place in last and ends[place] == start:
+                        ranges[last[place]][3] = end
+                    else:
+                        last[place] = len(ranges)
+                        ranges.append([*place, start, end])
+                    ends[place] = end
+                    index = last[place]
+                    counts[index] = counts.get(index, 0) + end - start
+                    if place[0] == self._standing.ddl_topic:
+                        offsets += range(start, end)
+            ended = whole.ended
+            entries.append(
+                CommitEntry(
+                    seq=ended.seq,
+                    xid=ended.xid,
+                    csn=ended.csn,
+                    commit_start=ended.commit_start,
+                    end_lsn=ended.end_lsn,
+                    committed_at=ended.committed_at,
+                    rows=ended.rows,
+                    counts=counts,
+                    ddl=tuple(map(DdlPlace, ended.ddl_ordinals, offsets, strict=True)),
+                    holes=ended.holes,
+                    user=ended.user,
+                )
+            )
+        return tuple(Range(*r) for r in ranges), tuple(entries)  # type: ignore[arg-type]
+
+    def _cuts_durable(self, offsets: tuple[int, ...], out: list[Command]) -> None:
+        if len(offsets) != len(self._in_flight):
+            raise GroupUnusable("a cut was committed without an offset")
+        for cut, offset in zip(self._in_flight, offsets, strict=True):
+            self._n, self._seq = cut.head.n, cut.head.last_seq
+            self._resume = max(self._resume, cut.head.resume)
+            if isinstance(cut, State):
+                self._state_from, self._records_since_state = offset, 0
+                self._state_at = self._now
+        self._records_since_state += len(offsets)
+        self._in_flight = ()
+        self._phase = Phase.SENDING
+        self._rows = 0
+        if self._resume > self._confirmed:
+            self._confirmed = self._resume
+            out.append(Confirm(self._resume))
+        self._go_on(out)
+
+    def _go_on(self, out: list[Command]) -> None:
+        """Take what came while the last group was being finished."""
+        self._opened_at = self._now
+        if self._stopping and self._waiting:  # not durable, so the source will send it again
+            self._waiting.clear()
+            self._discarded = True
+        while self._waiting and self._phase is Phase.SENDING:
+            happened = self._waiting.popleft()
+            if isinstance(happened, RowsAssembled):
+                self.buffered -= happened.size
+            self._take(happened, out)
+        self._close_if_due(out)
+        self._heartbeat_if_due(out)
+
+    # ------------------------------------------------------------ idle, state, stop
+    def _heartbeat_if_due(self, out: list[Command]) -> None:
+        """Put an idle position into a durable record before it may be confirmed."""
+        if not self.is_idle or self._stopped:
+            return
+        moved = self._position > self._resume
+        waited = self._now - self._written_at
+        due = waited >= self._limits.heartbeat_seconds or (self._stopping and moved)
+        if not due:
+            return
+        resume = max(self._resume, self._position)
+        cuts: list[Cut] = []
+        if self._is_state_due():
+            cuts.append(self._state(self._n, self._seq, self._resume))
+        cuts.append(Heartbeat(self._head(self._n, self._seq, resume)))
+        self._write(tuple(cuts), out)
+
+    def _is_state_due(self) -> bool:
+        limits = self._limits
+        return (
+            self._state_due
+            or self._records_since_state >= limits.state_records
+            or (bool(self._state_at) and self._now - self._state_at >= limits.state_seconds)
+        )
+
+    def _state(self, n: int, seq: int, resume: int) -> State:
+        self._state_due = False
+        standing = self._standing
+        return State(
+            replace(self._head(n, seq, resume), state_from=-1),
+            standing.identity,
+            standing.content,
+            standing.cluster_id,
+            dict(self._topics),
+            standing.loads,
+        )
+
+    def _head(self, n: int, seq: int, resume: int) -> Head:
+        head = self._standing.head
+        return Head(
+            n, head.epoch, head.writer, head.instance, seq, resume, self._state_from, self._wall_us
+        )
+
+    def _use_schema(self, topic: str) -> None:
+        if (schema_id := self._current_ids.get(topic)) is None:
+            return
+        ids = self._schema_ids.setdefault(topic, [])
+        if schema_id not in ids:
+            ids.append(schema_id)
+
+    def _stop_if_done(self, out: list[Command]) -> None:
+        if not self._stopping or self._stopped or self._phase is not Phase.SENDING:
+            return
+        # Rows of an open source transaction cannot become durable without its commit: the whole
+        # Kafka transaction is aborted, and the source sends the group again.
+        if not self._group or self._open.counts:
+            self._stopped = True
+            out.append(Stopped(abort=bool(self._open.counts)))
+
+
+def _alone_where_needed(group: list[_Whole]) -> list[list[_Whole]]:
+    """Split a group so that transactions with DDL or holes stand alone."""
+    out: list[list[_Whole]] = []
+    join = False
+    for whole in group:
+        alone = bool(whole.ended.ddl_ordinals or whole.ended.holes)
+        if join and not alone:
+            out[-1].append(whole)
+        else:
+            out.append([whole])
+        join = not alone
+    return out

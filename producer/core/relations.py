@@ -1,0 +1,159 @@
+"""Which table shape is in force at this place in the stream.
+
+Columns and their order are the stream's; nullability, type text, key and unique
+indexes come from a catalog reading, which may be younger than the row.  Only
+what the stream confirms (name, type, modifier of a column) is taken over from
+it; the rest is left open, never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from producer.decoders.messages import Relation
+from producer.errors import DecodeError, Unsupported
+from schemas.control import Hole
+from schemas.tables import Column, TableId, TableSchema
+
+ReadCatalog = Callable[[TableId], TableSchema | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeChange:
+    """A table was seen in a new shape; `before` None: it was not known."""
+
+    before: TableSchema | None
+    after: TableSchema
+    tag: str
+    holes: tuple[Hole, ...] = ()
+    lossy: str | None = None
+
+
+class Relations:
+    """The tables of one stream: what was known, and what each relation id means now."""
+
+    def __init__(
+        self,
+        known: dict[TableId, TableSchema],
+        *,
+        read_catalog: ReadCatalog,
+        wanted: Callable[[TableId], bool],
+        new_tables_are_complete: bool,
+    ) -> None:
+        self._known = dict(known)
+        self._read_catalog = read_catalog
+        self._wanted = wanted
+        self._new_tables_are_complete = new_tables_are_complete
+        self._described: dict[int, Relation] = {}
+
+    def describe(self, relation: Relation) -> None:
+        """Take a relation message: in force from here on."""
+        self._described[relation.relation] = relation
+
+    def look_up(self, relation_id: int) -> Relation:
+        """Return what the stream said about a relation; raise DecodeError if it said nothing."""
+        try:
+            return self._described[relation_id]
+        except KeyError:
+            raise DecodeError(
+                "a row of a relation that the stream did not describe", relation=relation_id
+            ) from None
+
+    def is_wanted(self, relation: Relation) -> bool:
+        """Say whether rows of this table are to be delivered."""
+        return self._wanted(TableId(relation.schema, relation.table))
+
+    def resolve(self, relation: Relation) -> tuple[TableSchema, ShapeChange | None]:
+        """Return the table's shape, and the change if it is not the one known until now."""
+        table_id = TableId(relation.schema, relation.table)
+        known = self._known.get(table_id)
+        table = merge(relation, self._read_catalog(table_id), known)
+        self._known[table_id] = table
+        if known is None:
+            holes: tuple[Hole, ...] = ()
+            if not self._new_tables_are_complete:
+                why = "the table joined the publication later: its older rows were not copied"
+                holes = (Hole(str(table_id), "suspected", why),)
+            return table, ShapeChange(None, table, "CREATE TABLE", holes)
+        if _shape(known) == _shape(table):
+            return table, None
+        return table, _difference(known, table)
+
+    def widen(self, table_id: TableId, column: str) -> TableSchema:
+        """Allow NULL in a column: a row proved the catalog reading too young."""
+        known = self._known[table_id]
+        columns = tuple(
+            replace(c, nullable=True) if c.name == column else c for c in known.columns
+        )
+        self._known[table_id] = table = replace(known, columns=columns)
+        return table
+
+
+def merge(
+    relation: Relation, catalog: TableSchema | None, known: TableSchema | None
+) -> TableSchema:
+    """Put together what the stream says and what a catalog reading may add to it."""
+    readings = [source for source in (catalog, known) if source is not None]
+    columns = []
+    for said in relation.columns:
+        column = Column(said.name, said.type_oid, said.type_mod)
+        for source in readings:
+            match = next((c for c in source.columns if c.name == said.name), None)
+            if match and (match.type_oid, match.type_mod) == (said.type_oid, said.type_mod):
+                column = match
+                break
+        columns.append(column)
+    names = {said.name for said in relation.columns}
+    identity = tuple(said.name for said in relation.columns if said.identity)
+    key: tuple[str, ...] = ()
+    unique = ()
+    for source in readings:
+        if set(source.key) <= names:
+            key = source.key
+            unique = tuple(u for u in source.unique if set(u.columns) <= names)
+            break
+    return TableSchema(
+        TableId(relation.schema, relation.table),
+        tuple(columns),
+        key,
+        unique,
+        relation.replica_identity,
+        identity,
+    )
+
+
+def _shape(table: TableSchema) -> tuple[object, ...]:
+    """What a target must follow.  Nullability is not part of it: only keys are NOT NULL there."""
+    columns = tuple((c.name, c.type_oid, c.type_mod) for c in table.columns)
+    return columns, table.key
+
+
+def _difference(before: TableSchema, after: TableSchema) -> ShapeChange:
+    """Name an inferred change: added and dropped columns; what cannot be told apart stops.
+
+    A rename looks like a drop and an add in a relation message, so both at once,
+    at the same place, of the same type, is refused rather than guessed.
+    """
+    old = {c.name: c for c in before.columns}
+    new = {c.name: c for c in after.columns}
+    gone = [c for c in before.columns if c.name not in new]
+    come = [c for c in after.columns if c.name not in old]
+    if gone and come:
+        places = {
+            (at, c.type_oid, c.type_mod) for at, c in enumerate(before.columns) if c in gone
+        }
+        if any((at, c.type_oid, c.type_mod) in places for at, c in enumerate(after.columns)):
+            raise Unsupported(
+                "a column was renamed, or dropped and added again: the stream does not tell which",
+                table=after.id,
+                gone=",".join(c.name for c in gone),
+                come=",".join(c.name for c in come),
+                hint="rename it at the target by hand and start with `run --accept-gap`, "
+                "which loads the tables again",
+            )
+    lossy = None
+    if any(c.missing is None and not c.nullable for c in come):
+        lossy = "an added column is NOT NULL and its value for older rows is not known"
+    holes = (Hole(str(after.id), "suspected", lossy),) if lossy else ()
+    return ShapeChange(before, after, "ALTER TABLE", holes, lossy)

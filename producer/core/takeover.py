@@ -1,0 +1,408 @@
+"""How a producer takes over: protocol section 2, "Start", as one pure procedure.
+
+`take_over` is a generator: it yields the name of each step before it is done,
+or a wait, and returns where the writer stands.  The source and the log of cuts
+are given; `producer/start.py` gives real ones, the simulation its own, and both
+may stop at any yield, as a crash does.
+
+Why this order (letters: the scenarios in the protocol):
+- the lock, then the slot, then the fence: nobody kills a producer whose slot it
+  cannot have [H8];
+- `confirmed_flush` is read when the slot is taken, before the high watermark
+  that is waited for: a cut may be decided and confirmed before its marker is
+  visible [H32];
+- what differs stops before anything is fenced: a misconfigured second `run`
+  must not kill a healthy one;
+- the tail is read again after the fence: nothing seen before is used later;
+- a slot is made only by the session that holds the lock, after the fence, and
+  only if the tail is still empty [H33].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from producer.core.engine import Standing
+from producer.errors import (
+    CdcError,
+    ContentChanged,
+    CutsBroken,
+    SlotAhead,
+    SlotInvalid,
+    SlotMismatch,
+    SlotMissing,
+    SourceSwitched,
+    TopicHeld,
+    TopicReplaced,
+)
+from schemas.accept import Walk
+from schemas.control import Head, Identity, Prev, Start, Topic
+from schemas.positions import Lsn
+
+
+class Step(NamedTuple):
+    """Where the procedure stands; a waiting step is tried again after a pause."""
+
+    name: str
+    waits_for: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A replication slot as the catalog shows it."""
+
+    plugin: str
+    database: str
+    confirmed: int
+    invalid: str = ""  # the server's reason
+
+
+@dataclass(frozen=True, slots=True)
+class MadeSlot:
+    """A slot made just now; the snapshot lives as long as its session is left alone."""
+
+    consistent_point: int
+    snapshot: str
+
+
+class Source(Protocol):
+    """The source as far as a takeover needs it."""
+
+    def try_lock(self) -> bool:
+        """Take the advisory lock named after the slot, for the life of the session."""
+
+    def slot(self) -> Slot | None:
+        """Look at the slot."""
+
+    def try_take(self) -> bool:
+        """START_REPLICATION at 0/0; False while another connection streams from the slot."""
+
+    def make_slot(self) -> MadeSlot | None:
+        """Drop an old slot of ours, make it with its snapshot; None while it is in use."""
+
+
+class Log(Protocol):
+    """The cuts topic and its one writer."""
+
+    def bounds(self) -> tuple[int, int]:
+        """First offset and high watermark of cuts, asked of the broker now."""
+
+    def lso(self) -> int:
+        """End of what read_committed readers see."""
+
+    def tail(self) -> Walk | None:
+        """What is known at the end of what is visible; None: no record."""
+
+    def topics(self) -> Mapping[str, tuple[Topic, Mapping[int, int]]]:
+        """Our topics as they are: name -> topic, partition -> high watermark."""
+
+    def init_transactions(self) -> None:
+        """Fence older selves; their open transactions are decided."""
+
+    def write_start(self, start: Start) -> int:
+        """Write START, durable; return its offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What this run is configured to be."""
+
+    identity: Identity
+    content: str
+    cluster_id: str
+    instance: str
+    ddl_topic: str
+    tables: tuple[str, ...]  # schema.table, to be loaded when an epoch begins
+    accept_gap: bool = False
+    load: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The takeover's result."""
+
+    standing: Standing
+    known: Mapping[int, int] = field(default_factory=dict)  # commit_start -> xid, last cut
+    made: MadeSlot | None = None  # an epoch begins: load under this snapshot, then take_slot
+
+
+GAP_HINT = "`gauss-cdc run --accept-gap` opens a new epoch and loads every table again"
+
+
+def take_over(
+    source: Source, log: Log, wanted: Wanted, *, patience: int = 6000
+) -> Generator[Step, None, Taken]:
+    """Take over the prefix; raise a CdcError that says what differs.
+
+    `patience` bounds the waits for the end of somebody else's open transaction,
+    in tries.
+    """
+    yield Step("lock")
+    while not source.try_lock():
+        yield Step("lock", "another run holds the lock of this slot")
+    while True:
+        yield Step("look")
+        walk = yield from _settled_tail(log, patience)
+        reason = _why_begin(source, log, wanted, walk)
+        if reason is not None:
+            taken = yield from _begin_epoch(source, log, wanted, reason, patience)
+            if taken is None:
+                continue  # somebody else's START appeared after all
+            return taken
+        taken = yield from _go_on(source, log, wanted, patience)
+        if taken is not None:
+            return taken
+
+
+def take_slot(source: Source, resume: int) -> Generator[Step, None, None]:
+    """Take the slot and compare it with `resume`: after a first load."""
+    yield Step("take slot")
+    while not source.try_take():
+        yield Step("take slot", "another connection streams from the slot")
+    slot = source.slot()
+    if slot is None or slot.confirmed > resume:
+        raise _slot_ahead(slot, resume)
+
+
+def _go_on(
+    source: Source, log: Log, wanted: Wanted, patience: int
+) -> Generator[Step, None, Taken | None]:
+    """Steps 1 to 6 of an ordinary start."""
+    _preflight(source.slot(), wanted)
+    yield Step("take slot")
+    while not source.try_take():
+        yield Step("take slot", "another connection streams from the slot")
+    slot = source.slot()
+    assert slot is not None
+    confirmed = slot.confirmed
+    _, high = log.bounds()
+    yield Step("compare")
+    tries = 0
+    while (problem := _difference(log, wanted, log.tail(), confirmed)) is not None:
+        if log.lso() >= high or tries >= patience:
+            raise problem
+        tries += 1
+        yield Step("compare", "the end of open transactions on cuts")
+    yield Step("fence")
+    log.init_transactions()
+    yield from _wait_for_lso(log, patience)
+    yield Step("compare again")
+    walk = log.tail()
+    if walk is None:
+        return None
+    if (problem := _difference(log, wanted, walk, confirmed)) is not None:
+        raise problem
+    assert walk.state is not None
+    head = Head(
+        walk.n + 1, walk.epoch, walk.writer + 1, wanted.instance, walk.seq, walk.resume, -1
+    )
+    topics = {name: topic for name, (topic, _) in log.topics().items()}
+    start = Start(
+        head, wanted.identity, wanted.content, wanted.cluster_id, topics, dict(walk.loads)
+    )
+    yield Step("write START")
+    offset = log.write_start(start)
+    known = {commit_start: xid for commit_start, xid in walk.known.values()}
+    return Taken(_standing(start, offset, wanted), known)
+
+
+def _begin_epoch(
+    source: Source, log: Log, wanted: Wanted, reason: str, patience: int
+) -> Generator[Step, None, Taken | None]:
+    """Step 0: the first start of a prefix, or a new epoch by command."""
+    yield Step("fence")
+    log.init_transactions()
+    yield from _wait_for_lso(log, patience)
+    yield Step("look again")
+    walk = log.tail()
+    if (walk is not None) != (reason != _FIRST):
+        return None
+    yield Step("make slot")
+    while (made := source.make_slot()) is None:
+        yield Step("make slot", "another connection streams from the slot")
+    n, epoch, writer = (walk.n, walk.epoch, walk.writer) if walk else (0, 0, 0)
+    head = Head(n + 1, epoch + 1, writer + 1, wanted.instance, 0, made.consistent_point, -1)
+    topics = {name: topic for name, (topic, _) in log.topics().items()}
+    start = Start(
+        head,
+        wanted.identity,
+        wanted.content,
+        wanted.cluster_id,
+        topics,
+        dict.fromkeys(wanted.tables, "PENDING") if wanted.load else {},
+        Prev(walk.epoch, walk.seq, walk.n) if walk else None,
+        False if walk else None,
+        reason,
+    )
+    yield Step("write START")
+    offset = log.write_start(start)
+    return Taken(_standing(start, offset, wanted), made=made)
+
+
+_FIRST = "first start"
+
+
+def _why_begin(source: Source, log: Log, wanted: Wanted, walk: Walk | None) -> str | None:
+    """Say why an epoch must begin; None for an ordinary start."""
+    if walk is None:
+        first, _ = log.bounds()
+        if first > 0:
+            raise CutsBroken(
+                "the cuts topic holds no record, but it once did",
+                first_offset=first,
+                hint="retention removed them: use a new kafka.prefix, or delete its topics",
+            )
+        return _FIRST
+    if walk.is_loading() and walk.seq == 0:
+        return "the first load did not finish"
+    if not wanted.accept_gap:
+        return None
+    slot = source.slot()
+    try:
+        _preflight(slot, wanted)
+    except CdcError as problem:
+        return problem.what
+    assert slot is not None
+    problem_found = _difference(log, wanted, walk, slot.confirmed)
+    return None if problem_found is None else problem_found.what
+
+
+def _settled_tail(log: Log, patience: int) -> Generator[Step, None, Walk | None]:
+    """The tail; 'no record' only counts when nothing undecided is left before it."""
+    _, high = log.bounds()
+    tries = 0
+    while (walk := log.tail()) is None and log.lso() < high:
+        if tries >= patience:
+            raise _held()
+        tries += 1
+        yield Step("look", "the end of open transactions on cuts")
+    return walk
+
+
+def _wait_for_lso(log: Log, patience: int) -> Generator[Step, None, None]:
+    _, high = log.bounds()
+    tries = 0
+    while log.lso() < high:
+        if tries >= patience:
+            raise _held()
+        tries += 1
+        yield Step("fence", "the end of open transactions on cuts")
+
+
+def _held() -> TopicHeld:
+    return TopicHeld(
+        "another transactional producer holds the cuts topic open",
+        hint="find it with `kafka-transactions.sh find-hanging`; nobody else may write below "
+        "our prefix",
+    )
+
+
+def _preflight(slot: Slot | None, wanted: Wanted) -> None:
+    """Refuse a slot that cannot be ours."""
+    identity = wanted.identity
+    if slot is None:
+        raise SlotMissing(
+            "cuts exist, but the replication slot does not", slot=identity.slot, hint=GAP_HINT
+        )
+    if (slot.plugin, slot.database) != (identity.plugin, identity.database):
+        raise SlotMismatch(
+            "the slot is of another plugin or database",
+            slot=identity.slot,
+            plugin=slot.plugin,
+            database=slot.database,
+            hint="choose another name in source.slot",
+        )
+    if slot.invalid:
+        raise SlotInvalid(
+            "the server gave the slot up; the WAL it needs is gone",
+            slot=identity.slot,
+            reason=slot.invalid,
+            hint=f"{GAP_HINT}; raise max_slot_wal_keep_size so that it does not happen again",
+        )
+
+
+def _difference(
+    log: Log, wanted: Wanted, walk: Walk | None, confirmed: int
+) -> CdcError | None:
+    """Return what makes going on from `walk` wrong, or None."""
+    if walk is None or walk.state is None:
+        return CutsBroken("the records of cuts are gone", hint="were its topics deleted?")
+    was, now = walk.state, wanted.identity
+    if (was.identity.system_id, was.identity.timeline) != (now.system_id, now.timeline):
+        return SourceSwitched(
+            "the source is another one, or was promoted",
+            was=f"{was.identity.system_id}/{was.identity.timeline}",
+            now=f"{now.system_id}/{now.timeline}",
+            hint=GAP_HINT,
+        )
+    if was.identity != now:
+        return SlotMismatch(
+            "the prefix belongs to another database, slot or plugin",
+            was=f"{was.identity.database}/{was.identity.slot}/{was.identity.plugin}",
+            now=f"{now.database}/{now.slot}/{now.plugin}",
+            hint="one source, one prefix: choose another kafka.prefix",
+        )
+    if was.cluster_id != wanted.cluster_id:
+        return TopicReplaced(
+            "the Kafka cluster is another one",
+            was=was.cluster_id,
+            now=wanted.cluster_id,
+            hint="offsets differ there, so cuts mean nothing: choose another kafka.prefix",
+        )
+    if was.content != wanted.content:
+        return ContentChanged(
+            "tables or filters differ from those of the last run",
+            hint=f"put them back, or: {GAP_HINT}",
+        )
+    topics = log.topics()
+    for name, topic in was.topics.items():
+        there = topics.get(name)
+        if there is None or there[0].id != topic.id:
+            return TopicReplaced(
+                "a topic was deleted or made again",
+                topic=name,
+                hint=f"what it held is gone: {GAP_HINT}",
+            )
+        if there[0].partitions != topic.partitions:
+            return TopicReplaced(
+                "partitions were added to a topic: rows of one key would change places",
+                topic=name,
+                hint="drop the new partitions (make the topic again) or use a new kafka.prefix",
+            )
+    for (name, partition), end in walk.ends.items():
+        high = topics[name][1].get(partition, 0) if name in topics else 0
+        if high < end:
+            return TopicReplaced(
+                "a topic ends before rows that a cut names: the cluster lost its tail",
+                topic=f"{name}/{partition}",
+                end=high,
+                named=end,
+                hint=f"restore the cluster, or: {GAP_HINT}",
+            )
+    if confirmed > walk.resume:
+        return _slot_ahead(Slot("", "", confirmed), walk.resume)
+    return None
+
+
+def _slot_ahead(slot: Slot | None, resume: int) -> SlotAhead:
+    return SlotAhead(
+        "the slot was confirmed beyond our last cut: rows between are gone",
+        slot_at=Lsn(slot.confirmed) if slot else "missing",
+        ours=Lsn(resume),
+        hint=f"another program advanced it (pg_replication_slot_advance?); {GAP_HINT}",
+    )
+
+
+def _standing(start: Start, offset: int, wanted: Wanted) -> Standing:
+    return Standing(
+        start.head,
+        offset,
+        start.identity,
+        start.content,
+        start.cluster_id,
+        start.topics,
+        start.loads,
+        wanted.ddl_topic,
+    )

@@ -1,0 +1,178 @@
+"""Topics of a prefix: made with stated settings, or checked against them.
+
+An existing topic without the settings we need is refused with the command that
+mends it; nothing of a user's cluster is changed behind his back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from producer.drivers.kafka import ours
+from producer.errors import TopicUnfit
+from schemas.control import Topic
+
+_TIMEOUT: Final = 30.0
+DAY_MS: Final = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """How topics of a prefix are made."""
+
+    partitions: int = 1
+    replication: int = -1  # the broker's default
+    min_insync_replicas: int | None = None  # None: the broker's default
+    data_retention_ms: int = 7 * DAY_MS
+    cuts_retention_ms: int = 30 * DAY_MS
+    max_message_bytes: int = 9 << 20
+
+
+class TopicAdmin:
+    """Makes, checks and describes topics."""
+
+    def __init__(self, client: Mapping[str, Any], settings: TopicSettings) -> None:
+        self._admin = AdminClient(dict(client))
+        self._settings = settings
+
+    def cluster_id(self) -> str:
+        """Return the cluster's id: offsets mean something only there."""
+        try:
+            described = self._admin.describe_cluster(request_timeout=_TIMEOUT).result()
+        except KafkaException as exc:
+            raise ours(exc) from exc
+        return str(described.cluster_id)
+
+    def describe(self, names: Iterable[str]) -> dict[str, tuple[Topic, dict[int, int]]]:
+        """Name -> topic, partition -> high watermark, of those that exist."""
+        wanted = sorted(set(names))
+        if not wanted:
+            return {}
+        found: dict[str, Topic] = {}
+        try:
+            futures = self._admin.describe_topics(
+                TopicCollection(wanted), request_timeout=_TIMEOUT
+            )
+            for name, future in futures.items():
+                try:
+                    described = future.result()
+                except KafkaException as exc:
+                    if exc.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                        continue
+                    raise
+                found[name] = Topic(str(described.topic_id), len(described.partitions))
+            places = {
+                TopicPartition(name, p): OffsetSpec.latest()
+                for name, topic in found.items()
+                for p in range(topic.partitions)
+            }
+            highs: dict[str, dict[int, int]] = {name: {} for name in found}
+            if places:
+                for place, future in self._admin.list_offsets(
+                    places, request_timeout=_TIMEOUT
+                ).items():
+                    highs[place.topic][place.partition] = future.result().offset
+        except KafkaException as exc:
+            raise ours(exc) from exc
+        return {name: (topic, highs[name]) for name, topic in found.items()}
+
+    def list_below(self, prefix: str) -> list[str]:
+        """Names of all topics of a prefix."""
+        try:
+            return sorted(
+                name
+                for name in self._admin.list_topics(timeout=_TIMEOUT).topics
+                if name.startswith(f"{prefix}.")
+            )
+        except KafkaException as exc:
+            raise ours(exc) from exc
+
+    def ensure(self, data: Iterable[str], *, cuts: str = "", ddl: str = "") -> bool:
+        """Make the topics that are missing, check those that are there; True if any was made."""
+        settings = self._settings
+        wanted: dict[str, tuple[int, dict[str, str]]] = {}
+        size = str(settings.max_message_bytes)
+        for name in data:
+            retention = str(settings.data_retention_ms)
+            wanted[name] = (
+                settings.partitions,
+                {"retention.ms": retention, "max.message.bytes": size},
+            )
+        if cuts:
+            retention = str(max(settings.cuts_retention_ms, settings.data_retention_ms))
+            wanted[cuts] = (1, {"retention.ms": retention})
+        if ddl:
+            wanted[ddl] = (1, {"retention.ms": "-1", "max.message.bytes": size})
+        there = self.describe(wanted)
+        missing = [name for name in wanted if name not in there]
+        for name, (topic, _) in there.items():
+            self._check(name, topic, *wanted[name], strict=name in (cuts, ddl))
+        if not missing:
+            return False
+        new = []
+        for name in missing:
+            partitions, config = wanted[name]
+            config = {"cleanup.policy": "delete", **config}
+            if settings.min_insync_replicas is not None:
+                config["min.insync.replicas"] = str(settings.min_insync_replicas)
+            new.append(NewTopic(name, partitions, settings.replication, config=config))
+        try:
+            futures = self._admin.create_topics(new, operation_timeout=_TIMEOUT)
+            for future in futures.values():
+                try:
+                    future.result()
+                except KafkaException as exc:
+                    if exc.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                        raise
+        except KafkaException as exc:
+            raise ours(exc) from exc
+        return True
+
+    def _check(
+        self, name: str, topic: Topic, partitions: int, config: Mapping[str, str], *, strict: bool
+    ) -> None:
+        """Refuse a topic that would lose or hide what we write."""
+        if strict and topic.partitions != partitions:
+            raise TopicUnfit(
+                "a control topic must have one partition",
+                topic=name,
+                partitions=topic.partitions,
+                hint=f"kafka-topics.sh --delete --topic {name}, then start again",
+            )
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        try:
+            entries = self._admin.describe_configs([resource])[resource].result()
+        except KafkaException as exc:
+            raise ours(exc) from exc
+        alter = f"kafka-configs.sh --alter --entity-type topics --entity-name {name} --add-config"
+        if entries["cleanup.policy"].value != "delete":
+            raise TopicUnfit(
+                "the topic is compacted: it would drop changes",
+                topic=name,
+                hint=f"{alter} cleanup.policy=delete",
+            )
+        limit = int(config.get("max.message.bytes", 0))
+        if int(entries["max.message.bytes"].value) < limit:
+            raise TopicUnfit(
+                "the topic takes smaller records than kafka.max-row-bytes allows",
+                topic=name,
+                hint=f"{alter} max.message.bytes={limit}",
+            )
+        retention = int(entries["retention.ms"].value)
+        if strict and retention != -1 and retention < self._settings.data_retention_ms:
+            raise TopicUnfit(
+                "the topic forgets earlier than the data topics",
+                topic=name,
+                hint=f"{alter} retention.ms={config['retention.ms']}",
+            )

@@ -1,0 +1,183 @@
+"""Which records of `<prefix>.cuts` count: the one acceptance function.
+
+The producer walks at its start, every reader always.  The broker's fence makes
+records of an overtaken writer impossible; this function is the second line: a
+record that should not be there is ignored and counted, a record that should be
+there and is not stops the walk.
+
+    nobody  --START/STATE-->  taken as it stands, everything before is skipped
+    cur     --START-->        writer greater than cur: taken over; else ignored
+    cur     --other-->        of cur: checked; of an older writer: ignored;
+                              of a newer writer: its START is missing, a gap
+
+START, COMMITS and TABLE carry the known n + 1; HEARTBEAT and STATE repeat it.
+Commits at or before the known `seq` were delivered before and are only compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Self, assert_never
+
+from schemas.control import Commits, Cut, Head, Heartbeat, Phase, Range, Start, State, TableLoad
+
+
+class CutGap(ValueError):
+    """A record of cuts is missing: something was lost."""
+
+
+class CutIdentity(ValueError):
+    """One seq names two different source transactions."""
+
+
+@dataclass(slots=True)
+class Walk:
+    """What a reader knows after the records so far; `accept` moves it by one."""
+
+    n: int = 0
+    epoch: int = 0
+    seq: int = 0
+    resume: int = 0
+    writer: int = 0
+    instance: str | None = None  # None: nobody yet
+    state: State | None = None  # newest accepted START or STATE
+    loads: dict[str, str] = field(default_factory=dict)  # schema.table -> phase, of this epoch
+    known: dict[int, tuple[int, int]] = field(default_factory=dict)  # seq -> (commit_start, xid)
+    ends: dict[tuple[str, int], int] = field(default_factory=dict)  # partition -> end of our rows
+    alarms: int = 0  # records of writers that should have been fenced
+
+    @classmethod
+    def from_nobody(cls) -> Self:
+        """Begin at the log's start, or at the offset named by a `state_from`."""
+        return cls()
+
+    @classmethod
+    def resumed(  # noqa: PLR0913  a ledger has this many fields
+        cls, *, n: int, epoch: int, seq: int, writer: int, instance: str, resume: int = 0
+    ) -> Self:
+        """Go on where a ledger stands."""
+        return cls(n=n, epoch=epoch, seq=seq, writer=writer, instance=instance, resume=resume)
+
+    def accept(self, offset: int, cut: Cut) -> Cut | None:
+        """Return `cut` if it counts, None if it is to be ignored; raise CutGap or CutIdentity.
+
+        A COMMITS record that counts may begin at or before the `seq` known until
+        then: only its later commits are new.
+        """
+        head = cut.head
+        if self.instance is None:
+            return self._begin(cut) if isinstance(cut, State) else None
+        if isinstance(cut, Start):
+            return self._take_over(offset, cut) if head.writer > self.writer else None
+        if (head.writer, head.instance) != (self.writer, self.instance):
+            if head.writer > self.writer:
+                raise CutGap(f"offset {offset}: the START of writer {head.writer} is missing")
+            self.alarms += 1
+            return None
+        if head.epoch != self.epoch:
+            raise CutGap(f"offset {offset}: epoch {head.epoch} without its START, known {self.epoch}")
+        match cut:
+            case Commits():
+                return self._commits(offset, cut)
+            case TableLoad():
+                self._counted(offset, head)
+                self.loads[str(cut.table)] = cut.phase.value
+                self._reach(cut.ranges)
+            case State():
+                self._repeated(offset, head)
+                self.state = cut
+                self.loads = dict(cut.loads)
+            case Heartbeat():
+                self._repeated(offset, head)
+            case _:
+                assert_never(cut)
+        self.resume = max(self.resume, head.resume)
+        return cut
+
+    def is_loading(self) -> bool:
+        """Say whether a table of this epoch was begun and not ended."""
+        return any(phase != Phase.END for phase in self.loads.values())
+
+    def _begin(self, cut: State) -> Cut:
+        head = cut.head
+        self.n, self.epoch, self.seq, self.resume = head.n, head.epoch, head.last_seq, head.resume
+        self.writer, self.instance, self.state = head.writer, head.instance, cut
+        self.loads = dict(cut.loads)
+        return cut
+
+    def _take_over(self, offset: int, cut: Start) -> Cut:
+        head = cut.head
+        self._counted(offset, head, move=False)
+        if head.epoch != self.epoch:
+            if cut.prev is None or cut.prev != (self.epoch, self.seq, self.n):
+                known = (self.epoch, self.seq, self.n)
+                raise CutGap(f"offset {offset}: epoch {head.epoch} follows {cut.prev}, not {known}")
+            self.known = {}
+        elif head.last_seq != self.seq or (self.resume and head.resume != self.resume):
+            raise CutGap(
+                f"offset {offset}: START knows seq {head.last_seq} resume {head.resume}, "
+                f"accepted are seq {self.seq} resume {self.resume}"
+            )
+        return self._begin(cut)
+
+    def _commits(self, offset: int, cut: Commits) -> Cut | None:
+        first, last = cut.commits[0].seq, cut.commits[-1].seq
+        for entry in cut.commits:
+            mine = (entry.commit_start, entry.xid)
+            if entry.seq <= self.seq and self.known.get(entry.seq, mine) != mine:
+                raise CutIdentity(f"offset {offset}: seq {entry.seq} is two transactions")
+        if last <= self.seq:
+            return None
+        self._counted(offset, cut.head, move=False)
+        if first > self.seq + 1:
+            raise CutGap(f"offset {offset}: commits begin at seq {first}, known is {self.seq}")
+        self.n, self.seq = cut.head.n, last
+        self.known = {entry.seq: (entry.commit_start, entry.xid) for entry in cut.commits}
+        self.resume = max(self.resume, cut.head.resume)
+        self._reach(cut.ranges)
+        return cut
+
+    def _reach(self, ranges: tuple[Range, ...]) -> None:
+        for r in ranges:
+            self.ends[r.topic, r.partition] = r.end
+
+    def _counted(self, offset: int, head: Head, *, move: bool = True) -> None:
+        if head.n != self.n + 1:
+            raise CutGap(f"offset {offset}: n is {head.n}, expected {self.n + 1}")
+        if move:
+            self.n = head.n
+
+    def _repeated(self, offset: int, head: Head) -> None:
+        if head.n != self.n:
+            raise CutGap(f"offset {offset}: n is {head.n}, known is {self.n}")
+
+
+Records = list[tuple[int, Cut]]
+
+
+def walk_tail(read: Callable[[int, int], Records], start: int, end: int) -> Walk | None:
+    """Find what is known at the log's end.
+
+    Walks from the `state_from` of the newest record that counts.
+
+    `read(low, high)` returns the committed records of cuts in [low, high); `start` is the log's
+    start, `end` its LSO.  The last offset is usually a marker, so the tail is looked for backwards
+    in windows that double.  None: nothing is committed there.
+    """
+    window = 256
+    while True:
+        low = max(start, end - window)
+        records = read(low, end)
+        for offset, cut in reversed(records):
+            base = offset if cut.head.state_from < 0 else max(start, cut.head.state_from)
+            walked = records if base >= low else read(base, end)
+            walk, counts = Walk.from_nobody(), False
+            for at, record in walked:
+                if at >= base and walk.accept(at, record) is not None:
+                    counts = counts or at == offset
+            if counts:
+                return walk
+        if low == start:
+            return None
+        window *= 2
