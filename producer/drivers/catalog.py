@@ -1,0 +1,419 @@
+"""What the catalog of a PostgreSQL server says, from version 10 to 17 and on.
+
+Each function takes a psycopg2 connection and reads in the caller's transaction;
+nothing is committed here.  Only catalogs are read that every role may read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psycopg2
+from psycopg2 import sql
+from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
+
+from producer.drivers import patterns
+from producer.drivers.postgres import ReplicationConnection
+from producer.drivers.postgres_dial import ConnectionArguments
+from producer.errors import ConnectionLost, SourceError
+from producer.wire.commands import SESSION_SETTINGS
+from producer.wire.protocol import ServerError
+from producer.wire.sqlstate import Asked, refusal
+from schemas.positions import Lsn
+from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
+
+# Schemas that are never captured; our own would capture itself.
+OWN_SCHEMA: Final = "gauss_cdc"
+_SYSTEM: Final = r"^(pg_catalog|information_schema|pg_toast.*|pg_temp.*|gauss_cdc)$"
+
+
+def connect(arguments: ConnectionArguments) -> Connection:
+    """Log in by psycopg2, with the session settings of the stream; autocommit is on.
+
+    Raises ConnectionLost, LoginRefused, NotPermitted.
+    """
+    options = " ".join(
+        f"-c {name}={value.replace(' ', chr(92) + ' ')}"
+        for name, value in SESSION_SETTINGS.items()
+        if name != "client_encoding"
+    )
+    settings = {**arguments.libpq(), "client_encoding": "UTF8", "options": options}
+    try:
+        connection: Connection = psycopg2.connect(**settings)
+    except psycopg2.OperationalError as error:
+        # libpq gives no SQLSTATE for a failed login, only text: our own client
+        # asks again, and raises what it really was.
+        ReplicationConnection.open(arguments, replication=False).close()
+        raise ConnectionLost("cannot connect", host=arguments.host) from error
+    connection.autocommit = True
+    return connection
+
+
+@contextmanager
+def asking(connection: Connection, **where: object) -> Iterator[Any]:
+    """Give a cursor; psycopg2's errors become ours at this border."""
+    try:
+        with connection.cursor() as cursor:
+            yield cursor
+    except psycopg2.Error as error:
+        if error.pgcode is None:
+            raise ConnectionLost("the connection broke", hint="", **where) from error
+        said = ServerError(sqlstate=error.pgcode, message=error.diag.message_primary or "")
+        raise refusal(said, Asked.QUERY, **where) from error
+
+
+# ---- the server
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """What decides whether, and how, a server can be captured."""
+
+    version: int  # 150018 for 15.18
+    version_text: str
+    encoding: str
+    wal_level: str
+    in_recovery: bool
+    max_replication_slots: int
+    slots_used: int
+    max_wal_senders: int
+    wal_senders_used: int
+    max_slot_wal_keep_size: str  # "-1" = without bound; "" before 13
+    wal_sender_timeout: str
+    is_superuser: bool
+    has_replication: bool
+    may_create: bool  # CREATE on the database: needed to make a publication
+
+
+def server_info(connection: Connection) -> ServerInfo:
+    """Read settings, use and rights."""
+    with asking(connection) as cursor:
+        cursor.execute(
+            """
+            SELECT current_setting('server_version_num')::int, version(),
+                   current_setting('server_encoding'), current_setting('wal_level'),
+                   pg_is_in_recovery(), current_setting('max_replication_slots')::int,
+                   (SELECT count(*)::int FROM pg_replication_slots),
+                   current_setting('max_wal_senders')::int,
+                   (SELECT count(*)::int FROM pg_stat_replication),
+                   coalesce(current_setting('max_slot_wal_keep_size', true), ''),
+                   current_setting('wal_sender_timeout'), rolsuper, rolreplication,
+                   has_database_privilege(current_database(), 'CREATE')
+            FROM pg_roles WHERE rolname = current_user
+            """
+        )
+        return ServerInfo(*cursor.fetchone())
+
+
+@dataclass(frozen=True, slots=True)
+class SlotState:
+    """A replication slot as the server sees it."""
+
+    name: str
+    plugin: str | None  # None: a physical slot
+    database: str | None
+    temporary: bool
+    active_pid: int | None
+    confirmed_flush: Lsn | None
+    restart: Lsn | None
+    wal_status: str  # reserved | extended | unreserved | lost; "" before 13
+    invalidation_reason: str  # from 17 on; "conflict" stands for its like on 16; "" = none
+
+    @property
+    def is_invalid(self) -> bool:
+        """Is WAL or catalog that it needs gone, so that it can send nothing any more?"""
+        return self.wal_status == "lost" or bool(self.invalidation_reason)
+
+
+def slot_state(connection: Connection, name: str) -> SlotState | None:
+    """Read a slot; None if there is none of this name."""
+    with asking(connection, slot=name) as cursor:
+        # Columns came with versions; through JSON one query fits them all.
+        cursor.execute(
+            "SELECT to_jsonb(s) FROM pg_replication_slots s WHERE slot_name = %s", [name]
+        )
+        if (row := cursor.fetchone()) is None:
+            return None
+    said: Mapping[str, Any] = row[0]
+    reason = said.get("invalidation_reason") or ("conflict" if said.get("conflicting") else "")
+    return SlotState(
+        name=name,
+        plugin=said["plugin"],
+        database=said["database"],
+        temporary=said["temporary"],
+        active_pid=said["active_pid"],
+        confirmed_flush=_lsn(said["confirmed_flush_lsn"]),
+        restart=_lsn(said["restart_lsn"]),
+        wal_status=said.get("wal_status") or "",
+        invalidation_reason=reason,
+    )
+
+
+def _lsn(text: str | None) -> Lsn | None:
+    return None if text is None else Lsn.parse(text)
+
+
+# ---- tables
+
+
+def expand(
+    connection: Connection, include: Sequence[str], exclude: Sequence[str] = ()
+) -> list[TableId]:
+    """Turn patterns (grammar: `producer.drivers.patterns`) into tables, sorted.
+
+    Ordinary and partitioned tables that are written to the WAL.  A partition is
+    represented by its root wherever that is captured (from 13 on, where a root
+    can be published).  A table named without a star must exist: SourceError.
+    """
+    wanted = [patterns.parse(text) for text in include]
+    unwanted = [patterns.parse(text) for text in exclude]
+    version = connection.server_version
+    roots_count = version >= 130000
+    root = "pg_partition_root(c.oid)::oid" if roots_count else "NULL::oid"
+    with asking(connection) as cursor:
+        cursor.execute(
+            sql.SQL(
+                """
+                SELECT n.nspname, c.relname, c.oid, {root}
+                FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+                WHERE c.relpersistence = 'p' AND c.relkind = ANY (%s) AND n.nspname !~ %s
+                """
+            ).format(root=sql.SQL(root)),
+            [["r", "p"] if roots_count else ["r"], _SYSTEM],
+        )
+        rows = cursor.fetchall()
+    chosen, roots = dict[int, TableId](), dict[int, int | None]()
+    for schema, name, oid, root_oid in rows:
+        table = TableId(schema, name)
+        if any(p.matches(table) for p in wanted) and not any(p.matches(table) for p in unwanted):
+            chosen[oid], roots[oid] = table, root_oid
+    there = {TableId(schema, name) for schema, name, _, _ in rows}
+    if missing := [str(p) for p in wanted if p.exact is not None and p.exact not in there]:
+        raise SourceError(
+            "tables that cannot be captured are included",
+            hint="they do not exist, or are views, temporary, unlogged, foreign or system tables",
+            tables=", ".join(missing),
+        )
+    return sorted(
+        table
+        for oid, table in chosen.items()
+        if roots[oid] in (None, oid) or roots[oid] not in chosen
+    )
+
+
+def table_schemas(connection: Connection, tables: Sequence[TableId]) -> list[TableSchema]:
+    """Read the shapes of tables, in the order asked for; SourceError if one is not there.
+
+    Dropped columns are left out.  Generated columns are in, though pgoutput does
+    not send them before 18.
+    """
+    if not tables:
+        return []
+    with asking(connection) as cursor:
+        cursor.execute(
+            """
+            SELECT w.ord::int, c.oid, c.relreplident::text
+            FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS w(schema, name, ord)
+            JOIN pg_namespace n ON n.nspname = w.schema
+            JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
+            WHERE c.relkind IN ('r', 'p')
+            """,
+            [[table.schema for table in tables], [table.name for table in tables]],
+        )
+        found = {place - 1: (oid, letter) for place, oid, letter in cursor.fetchall()}
+        if missing := [str(table) for place, table in enumerate(tables) if place not in found]:
+            raise SourceError("no such table", tables=", ".join(missing))
+        oids = [oid for oid, _ in found.values()]
+        columns = _columns(cursor, oids, connection.server_version)
+        indexes = _indexes(cursor, oids, connection.server_version)
+    return [
+        _schema(
+            table,
+            ReplicaIdentity(found[place][1]),
+            columns.get(found[place][0], []),
+            indexes.get(found[place][0], []),
+        )
+        for place, table in enumerate(tables)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    name: str
+    columns: tuple[str, ...]
+    is_primary: bool
+    is_unique: bool  # over plain columns, whole and usable
+    is_identity: bool
+
+
+def _schema(
+    table: TableId, identity: ReplicaIdentity, columns: list[Column], indexes: list[_Index]
+) -> TableSchema:
+    key = next((index.columns for index in indexes if index.is_primary), ())
+    match identity:
+        case ReplicaIdentity.DEFAULT:
+            carried = set(key)
+        case ReplicaIdentity.INDEX:
+            carried = {name for index in indexes if index.is_identity for name in index.columns}
+        case ReplicaIdentity.FULL:
+            carried = {column.name for column in columns if not column.generated}
+        case ReplicaIdentity.NOTHING:
+            carried = set()
+    return TableSchema(
+        id=table,
+        columns=tuple(columns),
+        key=key,
+        unique=tuple(
+            Unique(index.name, index.columns)
+            for index in indexes
+            if index.is_unique and not index.is_primary
+        ),
+        replica_identity=identity,
+        identity_columns=tuple(column.name for column in columns if column.name in carried),
+    )
+
+
+def _columns(cursor: Any, oids: list[int], version: int) -> dict[int, list[Column]]:
+    generated = "a.attgenerated::text" if version >= 120000 else "''"
+    # attmissingval is an array of one value: its text, taken apart again.  A type
+    # whose arrays are not separated by commas (box) never needs quotes there.
+    missing = (
+        "CASE WHEN NOT a.atthasmissing THEN NULL"
+        " WHEN t.typdelim = ',' THEN (a.attmissingval::text::text[])[1]"
+        " ELSE substr(a.attmissingval::text, 2, length(a.attmissingval::text) - 2) END"
+        if version >= 110000
+        else "NULL"
+    )
+    cursor.execute(
+        sql.SQL(
+            """
+            SELECT a.attrelid, a.attname, a.atttypid, a.atttypmod,
+                   format_type(a.atttypid, a.atttypmod),
+                   NOT (a.attnotnull OR (t.typtype = 'd' AND t.typnotnull)),
+                   {generated}, a.attidentity::text, {missing}
+            FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+            WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
+            ORDER BY a.attrelid, a.attnum
+            """
+        ).format(generated=sql.SQL(generated), missing=sql.SQL(missing)),
+        [oids],
+    )
+    columns = dict[int, list[Column]]()
+    for oid, *shape in cursor.fetchall():
+        columns.setdefault(oid, []).append(Column(*shape))
+    return columns
+
+
+def _indexes(cursor: Any, oids: list[int], version: int) -> dict[int, list[_Index]]:
+    # Columns after INCLUDE (from 11 on) are no part of the key.
+    width = "i.indnkeyatts" if version >= 110000 else "i.indnatts"
+    cursor.execute(
+        sql.SQL(
+            """
+            SELECT i.indrelid, c.relname,
+                   array_agg(a.attname::text ORDER BY k.place),
+                   i.indisprimary,
+                   i.indisunique AND i.indisvalid AND i.indisready AND i.indpred IS NULL,
+                   i.indisreplident
+            FROM pg_index i
+            JOIN pg_class c ON c.oid = i.indexrelid
+            CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, place)
+            JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+            WHERE i.indrelid = ANY (%s::oid[]) AND i.indexprs IS NULL AND k.place <= {width}
+            GROUP BY i.indexrelid, i.indrelid, c.relname, i.indisprimary, i.indisunique,
+                     i.indisvalid, i.indisready, (i.indpred IS NULL), i.indisreplident
+            ORDER BY c.relname
+            """
+        ).format(width=sql.SQL(width)),
+        [oids],
+    )
+    indexes = dict[int, list[_Index]]()
+    for oid, *shape in cursor.fetchall():
+        name, names, *flags = shape
+        indexes.setdefault(oid, []).append(_Index(name, tuple(names), *flags))
+    return indexes
+
+
+# ---- publications
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A publication and what it lets through."""
+
+    name: str
+    tables: tuple[TableId, ...]  # sorted; partitions stand for themselves unless via_root
+    all_tables: bool
+    actions: frozenset[str]  # of insert, update, delete, truncate
+    via_root: bool
+
+
+def publication(connection: Connection, name: str) -> Publication | None:
+    """Read a publication; None if there is none of this name."""
+    with asking(connection, publication=name) as cursor:
+        cursor.execute("SELECT to_jsonb(p) FROM pg_publication p WHERE pubname = %s", [name])
+        if (row := cursor.fetchone()) is None:
+            return None
+        cursor.execute(
+            "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s", [name]
+        )
+        tables = sorted(TableId(*table) for table in cursor.fetchall())
+    said: Mapping[str, Any] = row[0]
+    return Publication(
+        name=name,
+        tables=tuple(tables),
+        all_tables=said["puballtables"],
+        actions=frozenset(a for a in _ACTIONS if said.get(f"pub{a}", False)),
+        via_root=said.get("pubviaroot", False),
+    )
+
+
+_ACTIONS: Final = ("insert", "update", "delete", "truncate")
+
+
+def publication_tables(connection: Connection, name: str) -> list[TableId] | None:
+    """List the tables of a publication, sorted; None if there is no such publication."""
+    found = publication(connection, name)
+    return None if found is None else list(found.tables)
+
+
+def create_publication(
+    connection: Connection,
+    name: str,
+    tables: Sequence[TableId],
+    options: Mapping[str, str] | None = None,
+) -> None:
+    """Make a publication for exactly these tables.
+
+    `options` are those of WITH, e.g. publish_via_partition_root = true.  The role
+    must own the tables and may CREATE in the database: NotPermitted.
+    """
+    statement = sql.SQL("CREATE PUBLICATION {}").format(sql.Identifier(name))
+    if tables:
+        statement += sql.SQL(" FOR TABLE {}").format(_table_list(tables))
+    if options:
+        statement += sql.SQL(" WITH ({})").format(
+            sql.SQL(", ").join(
+                sql.SQL("{} = {}").format(sql.Identifier(key), sql.Literal(value))
+                for key, value in options.items()
+            )
+        )
+    with asking(connection, publication=name) as cursor:
+        cursor.execute(statement)
+
+
+def set_publication_tables(connection: Connection, name: str, tables: Sequence[TableId]) -> None:
+    """Make a publication hold exactly these tables."""
+    with asking(connection, publication=name) as cursor:
+        cursor.execute(
+            sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(
+                sql.Identifier(name), _table_list(tables)
+            )
+        )
+
+
+def _table_list(tables: Sequence[TableId]) -> sql.Composed:
+    return sql.SQL(", ").join(sql.Identifier(table.schema, table.name) for table in tables)

@@ -1,0 +1,70 @@
+r"""Which tables: the grammar of `[tables] include` and `exclude`.
+
+A pattern is `schema.table`; either part may be `*`, which stands for all names.
+Names are taken as the catalog holds them, without folding to lower case.  A
+name with a dot, a star, a space or a double quote in it is put in double
+quotes, a double quote inside is doubled, as in SQL.  There is no other
+wildcard: `t*` is refused rather than misread.
+
+>>> [str(parse(text)) for text in ("public.*", '*."odd.name"')]
+['public.*', '*."odd.name"']
+>>> parse("public.t").matches(TableId("public", "t"))
+True
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from producer.errors import SourceError
+from schemas.tables import TableId
+
+_PART: Final = r'(\*|"(?:[^"]|"")+"|[^\s".*]+)'
+_PATTERN: Final = re.compile(rf"\s*{_PART}\.{_PART}\s*")
+_PLAIN: Final = re.compile(r'[^\s".*]+')
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One entry of the lists; None stands for every name."""
+
+    schema: str | None
+    name: str | None
+
+    @property
+    def exact(self) -> TableId | None:
+        """The one table it names, or None if it has a star."""
+        if self.schema is None or self.name is None:
+            return None
+        return TableId(self.schema, self.name)
+
+    def matches(self, table: TableId) -> bool:
+        return self.schema in (None, table.schema) and self.name in (None, table.name)
+
+    def __str__(self) -> str:
+        return f"{_show(self.schema)}.{_show(self.name)}"
+
+
+def parse(text: str) -> Pattern:
+    """Read one pattern, or raise SourceError."""
+    if (match := _PATTERN.fullmatch(text)) is None:
+        raise SourceError(
+            "not a table pattern",
+            hint='write schema.table, schema.*, *.table, or quote: "odd.schema"."odd name"',
+            pattern=text,
+        )
+    return Pattern(_read(match[1]), _read(match[2]))
+
+
+def _read(part: str) -> str | None:
+    if part == "*":
+        return None
+    return part[1:-1].replace('""', '"') if part.startswith('"') else part
+
+
+def _show(name: str | None) -> str:
+    if name is None:
+        return "*"
+    return name if _PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'
