@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from rich.console import Console
 
@@ -86,19 +86,25 @@ def env(directory: Path) -> dict[str, str]:
 @contextmanager
 def running(directory: Path, *, console: Console | None = None) -> Iterator[Addresses]:
     """The services that GAUSS_CDC_SERVICES chooses, for as long as the block runs."""
-    choice = os.environ.get("GAUSS_CDC_SERVICES", "embedded")
-    if choice == "embedded":
+    chosen = choice()
+    if chosen == "embedded":
         with LocalServices(directory, console=console) as services:
             yield services.addresses
         return
     spark_jars = jars.fetch(["spark"], console=console)["spark"]
     java_home = java.find(shims=jars.cache()).home
-    match choice:
-        case "docker":
-            with docker.running(spark_jars=spark_jars, java_home=java_home) as addresses:
-                yield addresses
-        case "external":
-            yield from_environment(spark_jars=spark_jars, java_home=java_home)
+    if chosen == "docker":
+        with docker.running(spark_jars=spark_jars, java_home=java_home) as addresses:
+            yield addresses
+    else:
+        yield from_environment(spark_jars=spark_jars, java_home=java_home)
+
+
+def choice() -> Literal["embedded", "docker", "external"]:
+    """Which services GAUSS_CDC_SERVICES chooses."""
+    match os.environ.get("GAUSS_CDC_SERVICES", "embedded"):
+        case "embedded" | "docker" | "external" as chosen:
+            return chosen
         case other:
             raise ServiceError(
                 f"GAUSS_CDC_SERVICES={other} is unknown",

@@ -1,0 +1,8 @@
+"""Fixtures for all tests.
+
+Unit tests (tests/schemas, producer, spark_consumers, gauss_cdc) need nothing but
+Python.  Tests in integration and e2e ask for services or Spark, which start when
+the first test asks and stop at the end of the run.
+"""
+
+pytest_plugins = ["tests.services_fixtures"]

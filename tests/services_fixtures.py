@@ -1,0 +1,141 @@
+"""Real services and one Spark session, started once a run, when first asked for."""
+
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg2
+import pytest
+from psycopg2 import sql
+
+from gauss_cdc.services import Addresses, LocalServices, running, spark_confs, use_java
+from gauss_cdc.services.kept import choice
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def open_directory() -> Path:
+    """A temporary folder that PostgreSQL's user may enter when root runs the tests."""
+    directory = Path(tempfile.mkdtemp(prefix="gauss-cdc-test-"))
+    directory.chmod(0o711)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def _services() -> Iterator[tuple[LocalServices | None, Addresses]]:
+    directory = open_directory()
+    try:
+        if choice() == "embedded":
+            with LocalServices(directory) as services:
+                yield services, services.addresses
+                services.remove()
+        else:
+            with running(directory) as addresses:
+                yield None, addresses
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def services(_services: tuple[LocalServices | None, Addresses]) -> LocalServices:
+    """The services as processes that a test may stop, kill and start again (do start them)."""
+    local, _ = _services
+    if local is None:
+        pytest.skip("needs GAUSS_CDC_SERVICES=embedded: kills and restarts services")
+    return local
+
+
+@pytest.fixture(scope="session")
+def addresses(_services: tuple[LocalServices | None, Addresses]) -> Addresses:
+    """Where the services answer, whoever runs them."""
+    return _services[1]
+
+
+@pytest.fixture(scope="session")
+def kafka(addresses: Addresses) -> str:
+    """bootstrap.servers."""
+    return addresses.kafka_bootstrap
+
+
+@pytest.fixture(scope="session")
+def registry_url(addresses: Addresses) -> str:
+    """The registry's Confluent API."""
+    return addresses.registry_url
+
+
+@pytest.fixture
+def topic_prefix() -> str:
+    """A prefix of topics that nobody else uses; also good for slots and subjects."""
+    return f"t{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def new_database(addresses: Addresses) -> Iterator[Callable[[], str]]:
+    """Call it for the URL of a new, empty database; slots and databases go at the end."""
+    made: list[str] = []
+
+    def make() -> str:
+        name = f"t_{uuid.uuid4().hex[:12]}"
+        execute(
+            addresses.postgres_url(), sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
+        )
+        made.append(name)
+        return addresses.postgres_url(name)
+
+    yield make
+    for name in made:
+        drop_database(addresses.postgres_url(), name)
+
+
+@pytest.fixture
+def postgres_url(new_database: Callable[[], str]) -> str:
+    """One new, empty database."""
+    return new_database()
+
+
+@pytest.fixture(scope="session")
+def spark(addresses: Addresses) -> Iterator["SparkSession"]:
+    """The one Spark session of the run, with Delta and Iceberg (catalog `lake`)."""
+    from pyspark.sql import SparkSession
+
+    warehouse = Path(tempfile.mkdtemp(prefix="gauss-cdc-test-"))
+    use_java(addresses)
+    confs = spark_confs(addresses, warehouse=warehouse)
+    session = (
+        SparkSession.builder.master("local[2]").appName("tests").config(map=confs).getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+    shutil.rmtree(warehouse, ignore_errors=True)
+
+
+def execute(url: str, statement: "sql.Composable | str", *arguments: object) -> None:
+    """Run one statement outside of a transaction."""
+    connection = psycopg2.connect(url, connect_timeout=10)
+    try:
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            cursor.execute(statement, arguments)
+    finally:
+        connection.close()
+
+
+def drop_database(url: str, name: str) -> None:
+    """Drop a database with its slots and whoever is connected."""
+    execute(
+        url,
+        "SELECT pg_terminate_backend(active_pid, 10000) FROM pg_replication_slots"
+        " WHERE database = %s AND active",
+        name,
+    )
+    execute(
+        url,
+        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s",
+        name,
+    )
+    execute(url, sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
