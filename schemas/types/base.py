@@ -1,0 +1,135 @@
+"""What a type of the source is made of.
+
+`SqlType` is the producer's half: how a column's Avro type is made and how the
+server's text becomes an Avro value.  `Shape` is the consumer's half, found
+from nothing but the writer's schema: how the Avro value becomes text again, in
+Python and in Spark SQL.
+
+"Avro value" means the physical value: int, str, bytes, bool, float, list or
+dict.  Logical types are never applied: a decimal is its unscaled bytes.
+
+The rule of all entries: `dump(load(text))` is text that PostgreSQL reads as
+the same value, or `load` raises `NotRepresentable` and the text itself travels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from schemas.tables import Column
+
+AvroType: TypeAlias = str | dict[str, Any]  # of a column; never a union
+Load: TypeAlias = Callable[[str], Any]
+Dump: TypeAlias = Callable[[Any], str]
+
+SOURCE_TYPE: Final = (
+    "__debezium.source.column.type"  # connect.parameters, where the shape is not enough
+)
+
+
+class NotRepresentable(ValueError):
+    """The Avro type is too narrow for this text; `nearest` is for readers who do not look further.
+
+    With `nearest` None the field is NULL, or the type's zero where NULL is not allowed.
+    """
+
+    def __init__(self, nearest: Any = None) -> None:
+        super().__init__("value does not fit its Avro type")  # never the value itself
+        self.nearest = nearest
+
+
+class UnknownType(LookupError):
+    """A column's type is not in the table of types."""
+
+    def __init__(self, column: Column) -> None:
+        super().__init__(f"{column.name}: {column.type_name or 'type'} (oid {column.type_oid})")
+        self.column = column
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How a value stands in Avro; `key` is its connect.name, else its Avro type."""
+
+    key: str
+    dump: Callable[[AvroType], Dump]
+    spark: Callable[[AvroType], str | None]  # SQL text with `{c}`; None = only Python reads it
+
+
+@dataclass(frozen=True, slots=True)
+class SqlType:
+    """One type of the source, with all its lives."""
+
+    name: str
+    oids: tuple[int, ...]
+    shape: Shape
+    avro: Callable[[Column], AvroType]
+    loader: Callable[[Column], Load]
+    array_oid: int = 0
+    opcode: str = ""  # which inlined code of the encoder is equal to `loader`; "" = none
+    zero: Any = None  # stands for an unsent value where NULL is not allowed; None = by Avro type
+    ddl: Mapping[str, str] = field(default_factory=dict)  # dialect -> type, where not format_type
+
+    def load(self, text: str, column: Column) -> Any:
+        """Turn the server's text into the Avro value; raise NotRepresentable."""
+        return self.loader(column)(text)
+
+    def dump(self, value: Any, column: Column) -> str:
+        """Turn the Avro value into text that PostgreSQL reads as the same value."""
+        return self.shape.dump(self.avro(column))(value)
+
+    def spark(self, column: Column) -> str | None:
+        """Spark SQL with `{c}` for the field, giving the text of `dump`, or None."""
+        return self.shape.spark(self.avro(column))
+
+    def zero_of(self, column: Column) -> Any:
+        """Return what Debezium writes for an unsent value of a NOT NULL column."""
+        return zero(self.avro(column)) if self.zero is None else self.zero
+
+
+def zero(avro: AvroType) -> Any:
+    """Return the least value of an Avro type.
+
+    >>> zero("int"), zero({"type": "array", "items": "string"})
+    (0, [])
+    """
+    if isinstance(avro, dict) and avro["type"] == "record":
+        return {
+            f["name"]: None if isinstance(f["type"], list) else zero(f["type"])
+            for f in avro["fields"]
+        }
+    kind = avro["type"] if isinstance(avro, dict) else avro
+    zeros: dict[str, Any] = {
+        "int": 0, "long": 0, "float": 0.0, "double": 0.0, "boolean": False,
+        "string": "", "bytes": b"",
+    }  # fmt: skip
+    return [] if kind == "array" else zeros[kind]
+
+
+def semantic(avro: str, name: str, **parameters: str) -> dict[str, Any]:
+    """Return the Avro type that Confluent's converter makes of a named Connect schema."""
+    out: dict[str, Any] = {"type": avro, "connect.version": 1, "connect.name": name}
+    if parameters:
+        out["connect.parameters"] = parameters
+    return out
+
+
+def always(avro: AvroType) -> Callable[[Column], AvroType]:
+    """Return an `avro` that does not depend on the column."""
+    return lambda _column: avro
+
+
+def plain(load: Load) -> Callable[[Column], Load]:
+    """Return a `loader` that does not depend on the column."""
+    return lambda _column: load
+
+
+def shape(key: str, dump: Dump, spark: str | None) -> Shape:
+    """Return a shape that does not depend on the schema's attributes."""
+    return Shape(key, lambda _avro: dump, lambda _avro: spark)
+
+
+def same(text: str) -> str:
+    """Return the text: strings travel as they are."""
+    return text

@@ -1,0 +1,222 @@
+"""Numbers, money and booleans.
+
+`numeric(p,s)` is Connect's Decimal (unscaled two's complement bytes), `numeric`
+without a scale is Debezium's VariableScaleDecimal, which keeps the display
+scale.  PostgreSQL manual, chapter "Numeric Types"; type_mod of numeric is
+`(p << 16 | s & 0x7ff) + 4`, with s signed since PostgreSQL 15.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+from schemas.tables import Column
+from schemas.types.base import (
+    AvroType,
+    Dump,
+    Load,
+    NotRepresentable,
+    Shape,
+    SqlType,
+    always,
+    plain,
+    shape,
+)
+
+DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+VARIABLE: Final = "io.debezium.data.VariableScaleDecimal"
+_NUMBER: Final = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?")
+_MONEY: Final = re.compile(r"(-?)\$([0-9]{1,3}(?:,[0-9]{3})*\.[0-9]{2})")
+_SPARK_PRECISION: Final = 38
+
+VARIABLE_SCALE_DECIMAL: Final[AvroType] = {
+    "type": "record",
+    "name": "VariableScaleDecimal",
+    "namespace": "io.debezium.data",
+    "fields": [{"name": "scale", "type": "int"}, {"name": "value", "type": "bytes"}],
+    "connect.doc": "Variable scaled decimal",
+    "connect.version": 1,
+    "connect.name": VARIABLE,
+}
+
+
+def precision_scale(column: Column) -> tuple[int, int] | None:
+    """Return the precision and scale of the Avro decimal, or None for `numeric`.
+
+    Avro wants 0 <= scale <= precision; both are widened so that nothing is lost.
+
+    >>> precision_scale(Column("n", 1700, (10 << 16 | 2) + 4))
+    (10, 2)
+    >>> precision_scale(Column("n", 1700, (3 << 16 | -2 & 0x7FF) + 4))  # numeric(3,-2)
+    (5, 0)
+    """
+    if column.type_mod < 4:
+        return None
+    precision = (column.type_mod - 4) >> 16 & 0xFFFF
+    scale = (((column.type_mod - 4) & 0x7FF) ^ 1024) - 1024
+    return (precision - scale, 0) if scale < 0 else (max(precision, scale), scale)
+
+
+def unscaled(number: int) -> bytes:
+    r"""Return the shortest two's complement, as Java's BigInteger writes it.
+
+    >>> unscaled(0), unscaled(-128), unscaled(128)
+    (b'\x00', b'\x80', b'\x00\x80')
+    """
+    size = ((number if number >= 0 else ~number).bit_length() >> 3) + 1
+    return number.to_bytes(size, "big", signed=True)
+
+
+def _point(data: bytes, scale: int) -> str:
+    number = int.from_bytes(data, "big", signed=True)
+    if scale <= 0:
+        return str(number * 10**-scale)
+    digits = str(abs(number)).rjust(scale + 1, "0")
+    return f"{'-' if number < 0 else ''}{digits[:-scale]}.{digits[-scale:]}"
+
+
+def _integer(low: int, high: int) -> Load:
+    def load(text: str) -> int:
+        number = int(text)
+        if not low <= number <= high:
+            raise NotRepresentable
+        return number
+
+    return load
+
+
+def _numeric_avro(column: Column) -> AvroType:
+    if (known := precision_scale(column)) is None:
+        return VARIABLE_SCALE_DECIMAL
+    return decimal(*known)
+
+
+def decimal(precision: int, scale: int) -> AvroType:
+    """Return the Avro type of a decimal as Confluent's converter writes it."""
+    return {
+        "type": "bytes",
+        "scale": scale,
+        "precision": precision,
+        "connect.version": 1,
+        "connect.parameters": {"scale": str(scale), "connect.decimal.precision": str(precision)},
+        "connect.name": DECIMAL,
+        "logicalType": "decimal",
+    }
+
+
+def _numeric_loader(column: Column) -> Load:
+    if (known := precision_scale(column)) is None:
+        return _variable
+    return _fixed(*known)
+
+
+def _fixed(precision: int, scale: int) -> Load:
+    limit = 10**precision
+
+    def load(text: str) -> bytes:
+        match = _NUMBER.fullmatch(text)
+        if match is None or len(match[3] or "") > scale:
+            raise NotRepresentable  # NaN
+        number = int(match[1] + match[2] + (match[3] or "").ljust(scale, "0"))
+        if not -limit < number < limit:
+            raise NotRepresentable
+        return unscaled(number)
+
+    return load
+
+
+def _variable(text: str) -> dict[str, Any]:
+    if (match := _NUMBER.fullmatch(text)) is None:
+        raise NotRepresentable  # NaN, Infinity
+    fraction = match[3] or ""
+    return {"scale": len(fraction), "value": unscaled(int(match[1] + match[2] + fraction))}
+
+
+def _money(text: str) -> bytes:
+    if (match := _MONEY.fullmatch(text)) is None:
+        raise NotRepresentable  # another lc_monetary
+    return unscaled(int(match[1] + match[2].replace(",", "").replace(".", "")))
+
+
+def _decimal_scale(avro: AvroType) -> int:
+    if not isinstance(avro, dict):
+        raise TypeError("a decimal without its scale")
+    return int(avro["scale"] if "scale" in avro else avro["connect.parameters"]["scale"])
+
+
+def _dump_decimal(avro: AvroType) -> Dump:
+    scale = _decimal_scale(avro)
+    return lambda value: _point(value, scale)
+
+
+def _spark_decimal(avro: AvroType) -> str | None:
+    # Spark's decimal ends at 38 digits; from_avro gives it for logicalType decimal only.
+    if not isinstance(avro, dict) or int(avro.get("precision", 999)) > _SPARK_PRECISION:
+        return None
+    return "CAST({c} AS STRING)"
+
+
+def _float4(text: str) -> float:
+    try:
+        (value,) = struct.unpack("<f", struct.pack("<f", float(text)))
+    except OverflowError:
+        raise NotRepresentable from None
+    return float(value)
+
+
+def _special(text: str) -> str:
+    return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(text, text)
+
+
+def _dump_float8(value: float) -> str:
+    text = repr(value)
+    return _special(text.removesuffix(".0"))
+
+
+def _dump_float4(value: float) -> str:
+    """Shortest text that is the same 32-bit number, as PostgreSQL 12 writes it."""
+    if value != value or value in (float("inf"), float("-inf")):  # noqa: PLR0124  NaN
+        return _special(repr(value))
+    for digits in (6, 7, 8):
+        text = f"{value:.{digits}g}"
+        if struct.pack("<f", float(text)) == struct.pack("<f", value):
+            return text
+    return f"{value:.9g}"
+
+
+def _bool(text: str) -> bool:
+    return _BOOLS[text]
+
+
+_BOOLS: Final = {"t": True, "f": False, "true": True, "false": False, "1": True, "0": False}
+
+INT: Final = shape("int", str, "CAST({c} AS STRING)")
+LONG: Final = shape("long", str, "CAST({c} AS STRING)")
+FLOAT: Final = shape("float", _dump_float4, "CAST({c} AS STRING)")
+DOUBLE: Final = shape("double", _dump_float8, "CAST({c} AS STRING)")
+BOOLEAN: Final = shape("boolean", lambda v: "t" if v else "f", "IF({c}, 't', 'f')")
+FIXED: Final = Shape(DECIMAL, _dump_decimal, _spark_decimal)
+VARIABLE_SHAPE: Final = shape(VARIABLE, lambda v: _point(v["value"], v["scale"]), None)
+
+_int4: Final = _integer(-(2**31), 2**31 - 1)
+_int8: Final = _integer(-(2**63), 2**63 - 1)
+_int2: Final[Callable[[Column], Load]] = plain(_integer(-(2**15), 2**15 - 1))
+_INT16: Final[AvroType] = {"type": "int", "connect.type": "int16"}
+
+TYPES: Final = (
+    SqlType("smallint", (21,), INT, always(_INT16), _int2, 1005, "int2"),
+    SqlType("integer", (23,), INT, always("int"), plain(_int4), 1007, "int4"),
+    SqlType("bigint", (20,), LONG, always("long"), plain(_int8), 1016, "int8"),
+    SqlType("tinyint", (5545,), INT, always(_INT16), _int2, 5546, "int2"),  # openGauss, 0..255
+    SqlType("oid", (26,), LONG, always("long"), plain(_int8), 1028, "int8"),
+    SqlType("real", (700,), FLOAT, always("float"), plain(_float4), 1021),
+    SqlType("double precision", (701,), DOUBLE, always("double"), plain(float), 1022, "float8"),
+    SqlType("boolean", (16,), BOOLEAN, always("boolean"), plain(_bool), 1000, "bool"),
+    SqlType(
+        "numeric", (1700,), FIXED, _numeric_avro, _numeric_loader, 1231, "numeric",
+    ),
+    SqlType("money", (790,), FIXED, always(decimal(19, 2)), plain(_money), 791, zero=b"\x00"),
+)  # fmt: skip

@@ -1,0 +1,296 @@
+"""Dates and times, which travel as Debezium's integers and ISO strings.
+
+The texts are those of DateStyle ISO and IntervalStyle postgres, which the
+producer asks of its session.  Days before year 1, after 9999, and infinity are
+values for PostgreSQL but not for Spark, Python and most readers: they travel
+as exact text, beside the number that Debezium would write.
+
+PostgreSQL manual, chapter "Date/Time Types"; Debezium documentation,
+PostgreSQL connector, "Temporal types" (time.precision.mode=adaptive).
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from functools import lru_cache
+from typing import Final
+
+from schemas.tables import Column
+from schemas.types.base import (
+    AvroType,
+    Load,
+    NotRepresentable,
+    SqlType,
+    always,
+    plain,
+    semantic,
+    shape,
+)
+
+_SECOND: Final = 1_000_000
+_MINUTE: Final = 60 * _SECOND
+_HOUR: Final = 60 * _MINUTE
+_DAY: Final = 24 * _HOUR
+_MONTH: Final = 365.25 / 12 * _DAY
+_EPOCH: Final = date(1970, 1, 1).toordinal()
+_FIRST_DAY: Final = date.min.toordinal() - _EPOCH
+_LAST_DAY: Final = date.max.toordinal() - _EPOCH
+# What Debezium writes for infinity: the driver's constants.
+_INFINITY: Final = {"infinity": 9_223_372_036_825_200_000, "-infinity": -9_223_372_036_832_400_000}
+_INFINITE_DAY: Final = {"infinity": 2**31 - 1, "-infinity": -(2**31)}
+
+_DATE: Final = re.compile(r"([0-9]{4,})-([0-9]{2})-([0-9]{2})( BC)?")
+_TIME: Final = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,6}))?")
+_STAMP: Final = re.compile(r"([0-9]{4,}-[0-9]{2}-[0-9]{2}) ([0-9:.]{8,15})( BC)?")
+_ZONED: Final = re.compile(
+    r"([0-9]{4,}-[0-9]{2}-[0-9]{2}) ([0-9:.]{8,15})([+-][0-9]{2}(?::[0-9]{2}){0,2})( BC)?"
+)
+_INTERVAL: Final = re.compile(
+    r"(?:(-?\+?[0-9]+) years? ?)?(?:([-+]?[0-9]+) mons? ?)?(?:([-+]?[0-9]+) days? ?)?"
+    r"(?:([-+]?)([0-9]{2,}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,6}))?)?"
+)
+
+
+def days(text: str) -> int:
+    """Days since 1970-01-01 of an ISO date; raise NotRepresentable outside years 1..9999.
+
+    >>> days("1970-01-02"), days("0001-01-01")
+    (1, -719162)
+    """
+    try:
+        if len(text) == 10:
+            return date.fromisoformat(text).toordinal() - _EPOCH
+    except ValueError:
+        pass
+    raise NotRepresentable(_INFINITE_DAY.get(text) or _far_days(text))
+
+
+def _far_days(text: str) -> int | None:
+    """Return days of any date that PostgreSQL writes, or None.
+
+    >>> _far_days("0001-01-01 BC"), _far_days("10000-01-01")
+    (-719528, 2932897)
+    """
+    if (match := _DATE.fullmatch(text)) is None:
+        return None
+    year = 1 - int(match[1]) if match[4] else int(match[1])
+    turn, place = divmod(year - 1, 400)  # the calendar repeats every 400 years of 146097 days
+    try:
+        day = date(place + 1, int(match[2]), int(match[3]))
+    except ValueError:
+        return None
+    return day.toordinal() - _EPOCH + turn * 146_097
+
+
+def micros_of_day(text: str) -> int:
+    """Microseconds of `HH:MM:SS[.ffffff]`, 24:00:00 included; raise NotRepresentable.
+
+    >>> micros_of_day("00:00:01.5")
+    1500000
+    """
+    if (match := _TIME.fullmatch(text)) is None:
+        raise NotRepresentable
+    hour, minute, second, fraction = match.groups()
+    return (
+        int(hour) * _HOUR
+        + int(minute) * _MINUTE
+        + int(second) * _SECOND
+        + (int(fraction.ljust(6, "0")) if fraction else 0)
+    )
+
+
+@lru_cache(maxsize=4096)
+def _midnight(text: str) -> int:
+    return days(text) * _DAY
+
+
+def micros(text: str) -> int:
+    """Microseconds since 1970 of a timestamp; raise NotRepresentable outside years 1..9999."""
+    try:
+        if text[10:11] == " ":
+            return _midnight(text[:10]) + micros_of_day(text[11:])
+    except NotRepresentable:
+        pass
+    raise NotRepresentable(_far_micros(text))
+
+
+def _far_micros(text: str) -> int | None:
+    if text in _INFINITY:
+        return _INFINITY[text]
+    if (match := _STAMP.fullmatch(text)) is None:
+        return None
+    if (far := _far_days(match[1] + (match[3] or ""))) is None:
+        return None
+    return far * _DAY + micros_of_day(match[2])
+
+
+def _millis(text: str) -> int:
+    try:
+        value = micros(text)
+    except NotRepresentable as exc:
+        if text in _INFINITY or exc.nearest is None:
+            raise
+        raise NotRepresentable(exc.nearest // 1000) from None
+    if value % 1000:
+        raise NotRepresentable(value // 1000)
+    return value // 1000
+
+
+def zoned(text: str) -> str:
+    """ISO text in UTC of a timestamptz; raise NotRepresentable outside years 1..9999.
+
+    >>> zoned("2024-05-01 12:00:00.5+00"), zoned("2024-05-01 12:00:00+02:30")
+    ('2024-05-01T12:00:00.5Z', '2024-05-01T09:30:00Z')
+    """
+    if text[-3:] == "+00" and text[10:11] == " ":
+        return f"{text[:10]}T{text[11:-3]}Z"
+    if text in _INFINITY:
+        raise NotRepresentable(text)
+    if (match := _ZONED.fullmatch(text)) is None or match[4] or len(match[1]) > 10:
+        raise NotRepresentable(match and _far_zoned(match))
+    total = days(match[1]) * _DAY + micros_of_day(match[2]) - _offset(match[3])
+    if not _FIRST_DAY <= total // _DAY <= _LAST_DAY:
+        raise NotRepresentable
+    return f"{_date_text(total // _DAY)}T{_time_text(total % _DAY)}Z"
+
+
+def _far_zoned(match: re.Match[str]) -> str | None:
+    """Year 0 and before, or 10000 and after, as Java's ISO_OFFSET_DATE_TIME writes them."""
+    if _offset(match[3]):
+        return None
+    year, rest = match[1][:-6], match[1][-6:]
+    year = f"{1 - int(year):05d}" if match[4] else f"+{year}"
+    return f"{'0000' if year == '00000' else year}{rest}T{match[2]}Z"
+
+
+def _offset(text: str) -> int:
+    """Microseconds of `+HH[:MM[:SS]]`."""
+    parts = [int(part) for part in text[1:].split(":")] + [0, 0]
+    total = parts[0] * _HOUR + parts[1] * _MINUTE + parts[2] * _SECOND
+    return -total if text[0] == "-" else total
+
+
+def _zoned_time(text: str) -> str:
+    """`HH:MM:SS[.f]Z`; another offset is part of the value and travels as text."""
+    if text.endswith("+00") and _TIME.fullmatch(text[:-3]):
+        return text[:-3] + "Z"
+    cut = max(text.rfind("+"), text.rfind("-"))
+    if cut < 0:
+        raise NotRepresentable
+    total = (micros_of_day(text[:cut]) - _offset(text[cut:])) % _DAY
+    raise NotRepresentable(_time_text(total) + "Z")
+
+
+def _interval(text: str) -> int:
+    """Microseconds of an interval without days and months, whose text comes back the same."""
+    match = _INTERVAL.fullmatch(text)
+    if match is None or not text:
+        raise NotRepresentable
+    years, months, day, sign, hour, minute, second, fraction = match.groups()
+    total = 0
+    if hour:
+        total = int(hour) * _HOUR + int(minute) * _MINUTE + int(second) * _SECOND
+        total += int((fraction or "").ljust(6, "0"))
+        total = -total if sign == "-" else total
+    if years or months or day:
+        average = (int(years or 0) * 12 + int(months or 0)) * _MONTH
+        nearest = int(average) + int(day or 0) * _DAY + total
+        raise NotRepresentable(max(-(2**63), min(nearest, 2**63 - 1)))
+    if not -(2**63) < total < 2**63:
+        raise NotRepresentable
+    return total
+
+
+def _date_text(day: int) -> str:
+    return date.fromordinal(day + _EPOCH).isoformat()
+
+
+def _time_text(total: int) -> str:
+    """Write `HH:MM:SS[.f]` without trailing zeros, as the server does."""
+    seconds, fraction = divmod(total, _SECOND)
+    minutes, second = divmod(seconds, 60)
+    text = f"{minutes // 60:02d}:{minutes % 60:02d}:{second:02d}"
+    return f"{text}.{fraction:06d}".rstrip("0") if fraction else text
+
+
+def _stamp_text(value: int) -> str:
+    return f"{_date_text(value // _DAY)} {_time_text(value % _DAY)}"
+
+
+def _interval_text(value: int) -> str:
+    return f"-{_time_text(-value)}" if value < 0 else _time_text(value)
+
+
+def _zoned_text(value: str) -> str:
+    return f"{value[:10]} {value[11:-1]}+00"
+
+
+def _spark_time(micros_sql: str) -> str:
+    """SQL of a time of day; the fraction's trailing zeros are cut as the server does."""
+    text = (
+        f"format_string('%02d:%02d:%02d.%06d', {micros_sql} div {_HOUR}, "
+        f"{micros_sql} div {_MINUTE} % 60, {micros_sql} div {_SECOND} % 60, "
+        f"{micros_sql} % {_SECOND})"
+    )
+    return f"regexp_replace({text}, '[.]?0+$', '')"
+
+
+def _spark_stamp(micros_sql: str) -> str:
+    day = f"CAST(({micros_sql} - pmod({micros_sql}, {_DAY})) div {_DAY} AS INT)"
+    date_sql = f"CAST(date_add(DATE'1970-01-01', {day}) AS STRING)"
+    return f"concat({date_sql}, ' ', {_spark_time(f'pmod({micros_sql}, {_DAY})')})"
+
+
+_INTERVAL_SQL: Final = "concat(IF({c} < 0, '-', ''), " + _spark_time("abs({c})") + ")"
+
+DATE: Final = shape(
+    "io.debezium.time.Date", _date_text, "CAST(date_add(DATE'1970-01-01', {c}) AS STRING)"
+)
+TIME: Final = shape("io.debezium.time.MicroTime", _time_text, _spark_time("{c}"))
+ZONED_TIME: Final = shape(
+    "io.debezium.time.ZonedTime",
+    lambda v: v[:-1] + "+00",
+    "concat(substr({c}, 1, length({c}) - 1), '+00')",
+)
+MICROS: Final = shape("io.debezium.time.MicroTimestamp", _stamp_text, _spark_stamp("{c}"))
+MILLIS: Final = shape(
+    "io.debezium.time.Timestamp", lambda v: _stamp_text(v * 1000), _spark_stamp("({c} * 1000)")
+)
+ZONED: Final = shape(
+    "io.debezium.time.ZonedTimestamp",
+    _zoned_text,
+    "concat(substr({c}, 1, 10), ' ', substr({c}, 12, length({c}) - 12), '+00')",
+)
+DURATION: Final = shape("io.debezium.time.MicroDuration", _interval_text, _INTERVAL_SQL)
+
+
+def _stamp_avro(column: Column) -> AvroType:
+    return semantic("long", MILLIS.key if 0 <= column.type_mod <= 3 else MICROS.key)
+
+
+def _stamp_loader(column: Column) -> Load:
+    return _millis if 0 <= column.type_mod <= 3 else micros
+
+
+TYPES: Final = (
+    SqlType("date", (1082,), DATE, always(semantic("int", DATE.key)), plain(days), 1182, "date"),
+    SqlType(
+        "time without time zone", (1083,), TIME, always(semantic("long", TIME.key)),
+        plain(micros_of_day), 1183,
+    ),
+    SqlType(
+        "time with time zone", (1266,), ZONED_TIME, always(semantic("string", ZONED_TIME.key)),
+        plain(_zoned_time), 1270, zero="00:00:00Z",
+    ),
+    SqlType("timestamp without time zone", (1114,), MICROS, _stamp_avro, _stamp_loader, 1115,
+            "timestamp"),
+    SqlType("smalldatetime", (9003,), MILLIS, always(semantic("long", MILLIS.key)),
+            plain(_millis), 9005),  # openGauss, whole minutes
+    SqlType(
+        "timestamp with time zone", (1184,), ZONED, always(semantic("string", ZONED.key)),
+        plain(zoned), 1185, "timestamptz", zero="1970-01-01T00:00:00Z",
+    ),
+    SqlType("interval", (1186,), DURATION, always(semantic("long", DURATION.key)),
+            plain(_interval), 1187),
+)  # fmt: skip

@@ -1,0 +1,76 @@
+"""Text, and everything whose text form is the value.
+
+A string travels as it is.  The names are those that Debezium gives; a type it
+does not know is a plain string here, which is more than it sends.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from schemas.types.base import SqlType, always, plain, same, semantic, shape
+
+STRING: Final = shape("string", same, "{c}")
+UUID: Final = shape("io.debezium.data.Uuid", same, "{c}")
+XML: Final = shape("io.debezium.data.Xml", same, "{c}")
+TSVECTOR: Final = shape("io.debezium.data.Tsvector", same, "{c}")
+ENUM: Final = shape("io.debezium.data.Enum", same, "{c}")
+LTREE: Final = shape("io.debezium.data.Ltree", same, "{c}")
+
+_string = always("string")
+_same = plain(same)
+
+
+def text_type(name: str, array_oid: int, *oids: int) -> SqlType:
+    """Return a type that is a plain string."""
+    return SqlType(name, oids, STRING, _string, _same, array_oid, "text")
+
+
+AS_TEXT: Final = text_type("", 0)  # carries a type we do not know, where the operator allows it
+
+TYPES: Final = (
+    text_type("text", 1009, 25),
+    text_type("character varying", 1015, 1043),
+    text_type("character", 1014, 1042),
+    text_type("name", 1003, 19),
+    text_type('"char"', 1002, 18),
+    text_type("nvarchar2", 3968, 3969),  # openGauss
+    text_type("clob", 0, 90),  # openGauss
+    SqlType("uuid", (2950,), UUID, always(semantic("string", UUID.key)), _same, 2951, "text"),
+    SqlType("xml", (142,), XML, always(semantic("string", XML.key)), _same, 143, "text"),
+    SqlType(
+        "tsvector", (3614,), TSVECTOR, always(semantic("string", TSVECTOR.key)), _same, 3643,
+        "text",
+    ),
+    text_type("tsquery", 3645, 3615),
+    text_type("int4range", 3905, 3904),
+    text_type("numrange", 3907, 3906),
+    text_type("tsrange", 3909, 3908),
+    text_type("tstzrange", 3911, 3910),
+    text_type("daterange", 3913, 3912),
+    text_type("int8range", 3927, 3926),
+    text_type("int4multirange", 6150, 4451),
+    text_type("nummultirange", 6151, 4532),
+    text_type("tsmultirange", 6152, 4533),
+    text_type("tstzmultirange", 6153, 4534),
+    text_type("datemultirange", 6155, 4535),
+    text_type("int8multirange", 6157, 4536),
+    text_type("pg_lsn", 3221, 3220),
+    text_type("xid", 1011, 28),
+    text_type("xid8", 271, 5069),
+    text_type("cid", 1012, 29),
+    text_type("tid", 1010, 27),
+    text_type("regproc", 1008, 24),
+    text_type("regprocedure", 2207, 2202),
+    text_type("regclass", 2210, 2205),
+    text_type("regtype", 2211, 2206),
+    text_type("jsonpath", 4073, 4072),
+    text_type("txid_snapshot", 2949, 2970),
+    text_type("pg_snapshot", 5039, 5038),
+)  # fmt: skip
+
+# Types of extensions have another oid in every database.
+BY_NAME: Final = {
+    "citext": text_type("citext", 0),
+    "ltree": SqlType("ltree", (), LTREE, always(semantic("string", LTREE.key)), _same, 0, "text"),
+}
