@@ -1,0 +1,143 @@
+"""Bytes from Kafka -> changes and control records, by the writer's schema.
+
+Pure: no registry and no pyspark.  Whoever reads gives the writer's schema, or
+a callable that finds it by id.
+
+A value of `source.exact` is the source's own text and stands before the Avro
+value; a column named in `source.unsent` (or absent from `before_columns`) was
+not sent, whatever its field holds.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import fastavro
+
+from schemas.control import Cut, SchemaChange, change_from_avro, cut_from_avro
+from schemas.envelope import SOURCE_NAME, column_name, without_null
+from schemas.load import CUT, SCHEMA_CHANGE, avsc
+from schemas.tables import UNCHANGED
+from schemas.types import AvroType, dumper, spark_text
+from spark_consumers.model import Cell, Change
+
+_FRAME: Final = struct.Struct(">bI")
+
+SchemaOf = Callable[[int], dict[str, Any]]
+
+
+def split(value: bytes) -> tuple[int, memoryview]:
+    """Return the schema id and the Avro bytes of a framed value; raise ValueError."""
+    if len(value) < _FRAME.size or value[0]:
+        raise ValueError("value does not begin with Confluent's frame: 00 and a schema id")
+    _, schema_id = _FRAME.unpack_from(value)
+    return schema_id, memoryview(value)[_FRAME.size :]
+
+
+class RowDecoder:
+    """Reads all values of one writer's schema; make one per schema id and keep it."""
+
+    __slots__ = ("_fields", "_schema", "columns")
+
+    def __init__(self, writer_schema: dict[str, Any]) -> None:
+        self._schema = fastavro.parse_schema(_physical(writer_schema))
+        fields = _value_fields(writer_schema)
+        self.columns = tuple(_real_name(field) for field in fields)
+        self._fields = tuple(
+            (field["name"], dumper(without_null(field["type"]))) for field in fields
+        )
+
+    def decode(self, payload: bytes | memoryview) -> Change:
+        """Read one value, without its frame."""
+        record: Any = fastavro.schemaless_reader(io.BytesIO(payload), self._schema, None)
+        source = record["source"]
+        before, after = record["before"], record["after"]
+        old = new = None
+        if before is not None:
+            old = self._cells(before, source["before_exact"])
+            if (sent := source["before_columns"]) is not None:
+                known = frozenset(sent)
+                old = [
+                    cell if name in known else UNCHANGED
+                    for name, cell in zip(self.columns, old, strict=True)
+                ]
+        if after is not None:
+            new = self._cells(after, source["exact"])
+            if unsent := source["unsent"]:
+                for name in unsent:
+                    new[self.columns.index(name)] = UNCHANGED
+        return Change(source["seq"], source["ordinal"], record["op"], self.columns, old, new)
+
+    def _cells(self, row: Mapping[str, Any], exact: Mapping[str, str] | None) -> list[Cell]:
+        cells: list[Cell] = [
+            None if (value := row[name]) is None else dump(value) for name, dump in self._fields
+        ]
+        if exact:
+            for name, source in exact.items():
+                cells[self.columns.index(name)] = source
+        return cells
+
+
+def decode_control(value: bytes, schema_of: SchemaOf) -> Cut | SchemaChange:
+    """Read a framed value of `<prefix>.cuts` or `<prefix>.ddl`; raise ValueError for a stranger."""
+    schema_id, payload = split(value)
+    writer = schema_of(schema_id)
+    name = writer["name"].rpartition(".")[2]
+    if name == avsc(CUT)["name"]:
+        return cut_from_avro(_resolved(payload, writer, avsc(CUT)))
+    if name == avsc(SCHEMA_CHANGE)["name"]:
+        return change_from_avro(_resolved(payload, writer, avsc(SCHEMA_CHANGE)))
+    raise ValueError(f"schema {schema_id} is {name}: neither a cut nor a schema change")
+
+
+def spark_columns(
+    writer_schema: dict[str, Any], *, value: str = "value", row: str = "after"
+) -> list[tuple[str, str]] | None:
+    """Return (real name, Spark SQL) per column, or None where only Python can read one.
+
+    The SQL gives the text of `RowDecoder`: it reads the struct `value` that
+    from_avro made of the envelope, and prefers the exact text.  Unsent columns
+    are not marked: see `<value>.source.unsent` and `.before_columns`.
+    """
+    out = []
+    for field in _value_fields(writer_schema):
+        text = spark_text(without_null(field["type"]))
+        if text is None:
+            return None
+        name = _real_name(field)
+        exact = "exact" if row == "after" else "before_exact"
+        cell = text.replace("{c}", f"{value}.{row}.`{field['name']}`")
+        key = name.replace("\\", "\\\\").replace("'", "\\'")
+        out.append((name, f"coalesce({value}.source.{exact}['{key}'], {cell})"))
+    return out
+
+
+def _value_fields(writer_schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """Fields of the Value record, which is defined where `before` names it."""
+    before = next(field for field in writer_schema["fields"] if field["name"] == "before")
+    value = without_null(before["type"])
+    if not isinstance(value, dict):
+        raise TypeError("not an envelope: `before` does not define the row")
+    fields: list[dict[str, Any]] = value["fields"]
+    return fields
+
+
+def _real_name(field: dict[str, Any]) -> str:
+    avro: AvroType = without_null(field["type"])
+    parameters = avro.get("connect.parameters", {}) if isinstance(avro, dict) else {}
+    name: str = parameters.get(SOURCE_NAME) or column_name(field["name"])
+    return name
+
+
+def _physical(schema: Any) -> Any:
+    """Return the schema without logical types: the table of types does its own conversions."""
+    if isinstance(schema, dict):
+        return {k: _physical(v) for k, v in schema.items() if k not in ("logicalType", "default")}
+    return [_physical(branch) for branch in schema] if isinstance(schema, list) else schema
+
+
+def _resolved(payload: memoryview, writer: dict[str, Any], reader: dict[str, Any]) -> Any:
+    return fastavro.schemaless_reader(io.BytesIO(payload), writer, reader)
