@@ -140,10 +140,12 @@ _SCRAM: Final = "SCRAM-SHA-256"
 _SCRAM_PLUS: Final = "SCRAM-SHA-256-PLUS"
 
 
-def _scram(credentials: Credentials, mechanism: str, header: str, binding: bytes) -> Machine:
+def _scram(
+    credentials: Credentials, mechanism: str, header: str, binding: bytes, *, name: str = ""
+) -> Machine:
     secret = saslprep(_password(credentials)).encode()
-    # PostgreSQL ignores the user name here: the startup message named it.
-    first_bare = f"n=,r={credentials.nonce}"
+    # PostgreSQL ignores a name here, the startup message has one; libpq sends none.
+    first_bare = f"n={name},r={credentials.nonce}"
     first = (header + first_bare).encode()
     server_first = yield from _ask(
         mechanism.encode() + b"\0" + len(first).to_bytes(4, "big") + first, _SASL_CONTINUE

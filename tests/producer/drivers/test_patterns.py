@@ -1,0 +1,44 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from producer.drivers.patterns import Pattern, parse
+from producer.errors import SourceError
+from schemas.tables import TableId
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern"),
+    [
+        ("public.t", Pattern("public", "t")),
+        ("public.*", Pattern("public", None)),
+        ("*.t", Pattern(None, "t")),
+        ("*.*", Pattern(None, None)),
+        (" public.T ", Pattern("public", "T")),  # no folding
+        ('"a.b"."c ""d"" *"', Pattern("a.b", 'c "d" *')),
+        ("模式.表", Pattern("模式", "表")),
+        ('"*".t', Pattern("*", "t")),
+    ],
+)
+def test_patterns_are_read(text: str, pattern: Pattern) -> None:
+    assert parse(text) == pattern
+
+
+@pytest.mark.parametrize(
+    "text", ["", "t", "a.b.c", "public.t*", "a b.c", '"a.b', 'a."', ".t", '"".t']
+)
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(SourceError, match="not a table pattern"):
+        parse(text)
+
+
+@given(st.text(min_size=1), st.text(min_size=1))
+def test_every_name_can_be_written(schema: str, name: str) -> None:
+    assert parse(str(Pattern(schema, name))) == Pattern(schema, name)
+
+
+def test_a_star_matches_every_name_and_nothing_else_does() -> None:
+    assert parse("*.t").matches(TableId("any", "t"))
+    assert not parse("*.t").matches(TableId("any", "u"))
+    assert parse("a.t").exact == TableId("a", "t")
+    assert parse("a.*").exact is None

@@ -1,0 +1,136 @@
+import contextlib
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from producer.errors import DecodeError
+from producer.wire import protocol
+from producer.wire.protocol import Frame
+from producer.wire.replication import (
+    NOWHERE,
+    Received,
+    StatusUpdate,
+    Stream,
+    keepalive,
+    status_update,
+    xlog_data,
+)
+from schemas.positions import Lsn
+
+
+def data(start: int, payload: bytes) -> bytes:
+    return protocol.copy_data(xlog_data(Lsn(start), Lsn(start), payload))
+
+
+def alive(end: int, *, reply: bool = False) -> bytes:
+    return protocol.copy_data(keepalive(Lsn(end), reply=reply))
+
+
+SAID = (
+    data(0x10, b"B" * 20)
+    + alive(0x18)
+    + data(0x20, b"")
+    + data(0, b"R" * 50)
+    + alive(0x30, reply=True)
+    + protocol.frame(b"N", b"\0")
+    + data(0x40, b"C")
+    + alive(0x48)
+    + protocol.copy_done()
+)
+
+
+def merged(parts: list[Received]) -> Received:
+    ends = [part.keepalive_end for part in parts if part.keepalive_end]
+    return Received(
+        [message for part in parts for message in part.messages],
+        ends[-1] if ends else NOWHERE,
+        any(part.reply_requested for part in parts),
+    )
+
+
+def test_a_read_gives_messages_in_order_and_the_newest_keepalive() -> None:
+    stream = Stream()
+
+    received = stream.feed(SAID)
+
+    assert received.messages == [
+        (0x10, 0x10, b"B" * 20),
+        (0x20, 0x20, b""),
+        (0, 0, b"R" * 50),
+        (0x40, 0x40, b"C"),
+    ]
+    assert received.keepalive_end == Lsn(0x48)
+    assert received.reply_requested
+    assert stream.received_end == Lsn(0x48)
+    assert stream.others == [Frame("N", b"\0"), Frame("c", b"")]
+
+
+def test_a_stream_fed_byte_by_byte_is_the_stream_fed_whole() -> None:
+    whole, single = Stream(), Stream()
+    expected = whole.feed(SAID)
+
+    assert merged([single.feed(bytes([byte])) for byte in SAID]) == expected
+    assert single.others == whole.others
+    assert single.received_end == whole.received_end
+
+
+@given(st.lists(st.integers(0, len(SAID)), max_size=6))
+def test_a_stream_does_not_depend_on_how_bytes_are_cut(cuts: list[int]) -> None:
+    stream = Stream()
+    edges = [0, *sorted(cuts), len(SAID)]
+
+    parts = [stream.feed(SAID[a:b]) for a, b in itertools.pairwise(edges)]
+
+    assert merged(parts) == Stream().feed(SAID)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_stream_or_a_decode_error(said: bytes) -> None:
+    with contextlib.suppress(DecodeError):
+        Stream(max_bytes=1000).feed(said)
+
+
+def test_a_large_message_is_joined_when_it_is_whole() -> None:
+    stream, payload = Stream(), bytes(range(256)) * 4096
+    sent = data(1, payload)
+
+    parts = [stream.feed(sent[i : i + 1000]) for i in range(0, len(sent), 1000)]
+
+    assert all(not part.messages for part in parts[:-1])
+    assert parts[-1].messages == [(1, 1, payload)]
+
+
+@pytest.mark.parametrize(
+    "said", [data(1, b"x" * 100), b"Z\0\0\0\3", b"d\xff\xff\xff\xff" + b"w" * 40]
+)
+def test_a_length_out_of_bounds_is_refused(said: bytes) -> None:
+    with pytest.raises(DecodeError, match="length out of bounds"):
+        Stream(max_bytes=100).feed(said)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"x" + bytes(24), b"w" + bytes(23), b"k" + bytes(16), b"k" + bytes(18), b"w"],
+)
+def test_copy_data_of_another_kind_or_size_is_refused(body: bytes) -> None:
+    with pytest.raises(DecodeError, match="no message of a replication stream"):
+        Stream().feed(protocol.copy_data(body) + alive(1))
+
+
+def test_a_status_update_is_what_the_manual_shows() -> None:
+    body = status_update(write=Lsn(0x30), flush=Lsn(0x20), sent_at_us=5, reply=True)
+
+    assert body == bytes.fromhex(
+        "72 0000000000000030 0000000000000020 0000000000000020 0000000000000005 01"
+    )
+    assert StatusUpdate.parse(body) == StatusUpdate(
+        Lsn(0x30), Lsn(0x20), Lsn(0x20), sent_at_us=5, reply=True
+    )
+
+
+@pytest.mark.parametrize("body", [b"", b"r", b"h" + bytes(33), b"r" + bytes(34)])
+def test_what_is_no_status_update_is_refused(body: bytes) -> None:
+    with pytest.raises(DecodeError):
+        StatusUpdate.parse(body)

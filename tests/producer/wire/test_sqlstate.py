@@ -1,0 +1,56 @@
+import pytest
+
+from producer.errors import (
+    CdcError,
+    ConnectionLost,
+    LoginRefused,
+    NotPermitted,
+    SlotMissing,
+    SlotTaken,
+    SourceError,
+    Verdict,
+)
+from producer.wire.protocol import ServerError
+from producer.wire.sqlstate import Asked, refusal
+
+
+@pytest.mark.parametrize(
+    ("asked", "sqlstate", "error"),
+    [
+        (Asked.LOGIN, "28P01", LoginRefused),
+        (Asked.LOGIN, "28000", LoginRefused),
+        (Asked.LOGIN, "42501", NotPermitted),
+        (Asked.LOGIN, "53300", ConnectionLost),
+        (Asked.LOGIN, "57P03", ConnectionLost),
+        (Asked.QUERY, "42501", NotPermitted),
+        (Asked.QUERY, "42601", SourceError),
+        (Asked.DROP_SLOT, "42704", SlotMissing),
+        (Asked.START, "42704", SlotMissing),
+        (Asked.START, "55006", SlotTaken),
+        (Asked.STREAM, "42704", SourceError),  # a publication
+        (Asked.STREAM, "57P01", ConnectionLost),
+        (Asked.STREAM, "08006", ConnectionLost),
+    ],
+)
+def test_the_sqlstate_and_the_question_decide(
+    asked: Asked, sqlstate: str, error: type[CdcError]
+) -> None:
+    assert type(refusal(ServerError(sqlstate=sqlstate), asked)) is error
+
+
+def test_what_may_pass_by_itself_is_tried_again() -> None:
+    assert refusal(ServerError(sqlstate="53300"), Asked.LOGIN).verdict is Verdict.RETRY
+    assert refusal(ServerError(sqlstate="28P01"), Asked.LOGIN).verdict is Verdict.STOP
+
+
+def test_the_error_says_where_and_what_to_do_but_not_the_detail() -> None:
+    said = ServerError(sqlstate="55006", message="slot is active", detail="Key (id)=(7)")
+
+    text = str(refusal(said, Asked.START, slot="bank"))
+
+    assert text.startswith("stream refused: slot is active (sqlstate=55006, slot=bank); another")
+    assert "(id)" not in text
+
+
+def test_the_servers_hint_stands_in_where_we_have_none() -> None:
+    assert refusal(ServerError(sqlstate="XX000", hint="try this"), Asked.QUERY).hint == "try this"
