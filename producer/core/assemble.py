@@ -12,13 +12,15 @@ from __future__ import annotations
 import binascii
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, assert_never
+from typing import assert_never
 
+from producer.core.encode import NullInRequired, RowEncoder, TransactionConstants
 from producer.core.events import (
     Happened,
     PositionReached,
     Record,
     RowsAssembled,
+    SchemaUsed,
     TransactionEnded,
 )
 from producer.core.relations import Relations, ShapeChange
@@ -47,33 +49,15 @@ POSTGRES_EPOCH_US = 946_684_800_000_000  # 2000-01-01 in µs since 1970
 _BATCH_BYTES = 1 << 20
 
 
-class Transaction(Protocol):
-    """What an encoder needs of the open transaction (`producer.core.encode`)."""
-
-
-class Encoder(Protocol):
-    """Row encoder of one table version."""
-
-    def encode(  # noqa: PLR0913, D102
-        self,
-        op: str,
-        old_kind: str,
-        before: Cells | None,
-        after: Cells | None,
-        tx: object,
-        lsn: int,
-        ordinal: int,
-    ) -> bytes: ...
-
-
 @dataclass(slots=True)
 class Binding:
     """Where rows of one table version go, and how they are written."""
 
     table: TableSchema
     topic: str
+    schema_id: int
     partitions: int
-    encoder: Encoder
+    encoder: RowEncoder
     key: bytes  # of every row, unless key_of says otherwise
     key_of: Callable[[Cells], bytes] | None  # Avro key of a row, with key = "primary-key"
     partition_of: Callable[[Cells], int] | None  # None: all rows into `partition`
@@ -87,14 +71,8 @@ class World:
 
     publish: Callable[[TableSchema], Binding]  # topic made, schema registered, encoder compiled
     encode_change: Callable[[SchemaChange], bytes]
-    constants: Callable[..., object]  # TransactionConstants of the encoder
+    constants: Callable[..., TransactionConstants]
     now_us: Callable[[], int]
-
-
-class NullFound(Protocol):
-    """An encoder's complaint about NULL in a NOT NULL column."""
-
-    column: str
 
 
 def partition_of(key: bytes, partitions: int) -> int:
@@ -132,7 +110,7 @@ class Assembler:
         self._bindings: dict[int, Binding | None] = {}
         self._begin: Begin | None = None
         self._skipping = False
-        self._tx: object = None
+        self._tx: TransactionConstants | None = None
         self._constant: Headers = []
         self._ordinal = 0
         self._ddl: list[int] = []
@@ -301,6 +279,7 @@ class Assembler:
                 table = self._relations.widen(binding.table.id, problem.column)
                 self._hand_over(out)
                 binding = self._bindings[relation] = self._world.publish(table)
+                out.append(SchemaUsed(binding.topic, binding.schema_id))
                 continue
             break
         if len(value) > self._max_row_bytes:
@@ -370,6 +349,7 @@ class Assembler:
         table, change = self._relations.resolve(relation)
         self._hand_over(out)
         binding = self._world.publish(table)  # registered, and checked, before the first row
+        out.append(SchemaUsed(binding.topic, binding.schema_id))
         if change is not None:
             self._schema_change(change, binding.topic, lsn, out)
         self._bindings[relation_id] = binding
@@ -405,11 +385,3 @@ class Assembler:
 def table_key(table: TableId) -> bytes:
     """Kafka key of a table: `schema.table` in UTF-8."""
     return str(table).encode()
-
-
-class NullInRequired(ValueError):
-    """A NULL in a column that the reading called NOT NULL; widen the schema and go on."""
-
-    def __init__(self, column: str) -> None:
-        super().__init__(f"NULL in required column {column}")
-        self.column = column

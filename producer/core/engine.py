@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import assert_never
+from typing import Final, assert_never
 
 from producer.core.events import (
     Acknowledged,
@@ -61,6 +61,9 @@ from schemas.control import (
     State,
     Topic,
 )
+
+
+_HURRY_SECONDS: Final = 0.2  # a source that shuts down is answered at once, but not in a storm
 
 
 class Phase(Enum):
@@ -166,6 +169,7 @@ class Engine:
         self._stopping = False
         self._discarded = False  # input was dropped on leaving: no idle position is true any more
         self._drained = False
+        self._hurry = False  # the source waits for a confirmation
         self._stopped = False
         self.buffered = 0  # bytes held while a group is being finished: back-pressure for the loop
 
@@ -216,8 +220,11 @@ class Engine:
                 self._phase = Phase.SENDING
                 self._rows = 0
                 self._go_on(out)
-            case PositionReached(position):
+            case PositionReached(position, is_urgent):
                 self._position = max(self._position, position)
+                if is_urgent:
+                    self._hurry = True
+                    self._heartbeat_if_due(out)
             case InputDrained():
                 self._drained = True
                 self._close_if_due(out)
@@ -433,9 +440,12 @@ class Engine:
             return
         moved = self._position > self._resume
         waited = self._now - self._written_at
-        due = waited >= self._limits.heartbeat_seconds or (self._stopping and moved)
+        due = waited >= self._limits.heartbeat_seconds or (
+            moved and (self._stopping or (self._hurry and waited >= _HURRY_SECONDS))
+        )
         if not due:
             return
+        self._hurry = False
         resume = max(self._resume, self._position)
         cuts: list[Cut] = []
         if self._is_state_due():

@@ -52,6 +52,7 @@ class PositionReached:
     """
 
     position: int
+    is_urgent: bool = False  # the source waits for our confirmation: it may be shutting down
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,306 @@
+"""The one TOML file for both halves, and the environment for secrets.
+
+Unknown keys are errors; a loaded configuration never changes; errors name the
+file, the line and the reason.  Keys are spelled with hyphens.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from schemas.topics import Topics
+
+SOURCE_PASSWORD = "GAUSS_CDC_SOURCE_PASSWORD"  # noqa: S105  the variable's name
+TARGET_PASSWORD = "GAUSS_CDC_TARGET_PASSWORD"  # noqa: S105
+REGISTRY_CREDENTIALS = "GAUSS_CDC_REGISTRY_CREDENTIALS"
+
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; the message names file, line and reason."""
+
+
+def _duration(value: object) -> object:
+    """Read `500ms`, `10s`, `5m`, `7d`; plain numbers are seconds."""
+    if isinstance(value, str):
+        if (match := _DURATION.fullmatch(value.strip())) is None:
+            raise ValueError("write a duration as 500ms, 10s, 5m, 24h or 7d")
+        return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+    return value
+
+
+Duration = Annotated[timedelta, BeforeValidator(_duration)]
+
+
+class Section(BaseModel):
+    """Unknown keys are errors; a loaded configuration never changes."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        alias_generator=lambda name: name.replace("_", "-"),
+        validate_default=True,
+    )
+
+
+class Source(Section):
+    """[source]: the database whose changes are captured."""
+
+    kind: Literal["postgres"] = "postgres"
+    """Product. `opengauss` and `gaussdb` follow."""
+
+    dsn: str
+    """Where it is: `postgresql://user@host:port/database?sslmode=verify-full`, without a password."""
+
+    slot: str = Field("gauss_cdc", pattern=r"^[a-z0-9_]{1,63}$")
+    """Replication slot. The first `run` makes it, with the first load; no command drops it unasked."""
+
+    publication: str = Field("gauss_cdc", min_length=1, max_length=63)
+    """Publication. Made by the first `run` or `check --fix`, from [tables]."""
+
+    options: dict[str, str] = {}
+    """The plugin's own options, passed on as they are."""
+
+    status_interval: Duration = timedelta(seconds=10)
+    """Longest time between two status messages, also when nothing happens."""
+
+    password: SecretStr = SecretStr("")
+    """Read from GAUSS_CDC_SOURCE_PASSWORD; never printed."""
+
+    password_file: Path | None = None
+    """File that holds the password; used where the variable is not set."""
+
+
+class Tables(Section):
+    """[tables]: what is captured. `schema.table`, `*` for a whole part."""
+
+    include: tuple[str, ...] = ("*.*",)
+    """Tables to capture: `public.*`, `*.orders`, `shop.item`."""
+
+    exclude: tuple[str, ...] = ()
+    """Tables to leave out of `include`."""
+
+    @field_validator("include", "exclude")
+    @classmethod
+    def _grammar(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in patterns:
+            if not re.fullmatch(r'("[^"]+"|[^."*\s]+|\*)\.("[^"]+"|[^."*\s]+|\*)', pattern):
+                raise ValueError(
+                    f"{pattern!r}: write schema.table, with * for a whole part, "
+                    'and "double quotes" around odd names'
+                )
+        return patterns
+
+
+class Kafka(Section):
+    """[kafka]: topics and delivery."""
+
+    prefix: str
+    """Name of the source: all topics begin with it. One source, one prefix."""
+
+    exactly_once: bool = True
+    """Rows and cut in one Kafka transaction. `false`: plain readers may see rows twice after a
+    crash; readers of cuts never."""
+
+    key: Literal["table", "primary-key"] = "table"
+    """Record key: `schema.table`, or the primary key as Avro for consumers that upsert by key."""
+
+    partition_by: Literal["table", "primary-key"] = "table"
+    """`table` keeps a table totally ordered; `primary-key` spreads it and keeps the order per row."""
+
+    partitions: int = Field(1, ge=1, le=1000)
+    """Partitions of each table's topic, when it is made. With partition-by = "table" one is used."""
+
+    replication: int = Field(-1, ge=-1)
+    """Replication factor of new topics; -1 = the broker's default."""
+
+    min_insync_replicas: int | None = Field(None, ge=1)
+    """min.insync.replicas of new topics; unset = the broker's default."""
+
+    retention: Duration = timedelta(days=7)
+    """How long data topics keep rows; cuts are kept for 30 days and never shorter than this."""
+
+    transaction_timeout: Duration = timedelta(minutes=5)
+    """Longest Kafka transaction; a longer source transaction is committed in parts."""
+
+    max_row_bytes: int = Field(8 << 20, ge=1 << 10, le=1 << 30)
+    """A larger row stops `run` with a clear error. Topics are made to take this and 1 MiB more."""
+
+    group_rows: int = Field(20_000, ge=1)
+    """A group of source transactions closes at this many rows."""
+
+    group_time: Duration = timedelta(milliseconds=500)
+    """... or at this age. An idle source closes a group at once."""
+
+    client: dict[str, str | int | float | bool] = {}
+    """librdkafka's own settings, for every client of ours; `bootstrap.servers` is required."""
+
+    @field_validator("prefix")
+    @classmethod
+    def _prefix(cls, prefix: str) -> str:
+        Topics(prefix)
+        return prefix
+
+    @model_validator(mode="after")
+    def _client(self) -> Kafka:
+        if "bootstrap.servers" not in self.client:
+            raise ValueError('[kafka.client] needs "bootstrap.servers" = "host:port"')
+        set_by_us = {"transactional.id", "enable.idempotence", "acks", "isolation.level"}
+        if wrong := set_by_us & set(self.client):
+            raise ValueError(f"[kafka.client] {', '.join(sorted(wrong))}: set by us, leave it out")
+        return self
+
+
+class Registry(Section):
+    """[registry]: any registry with Confluent's API."""
+
+    url: str
+    """Its base URL. Credentials: GAUSS_CDC_REGISTRY_CREDENTIALS as `user:password`."""
+
+    options: dict[str, str] = {}
+    """Further settings of Confluent's client, for instance `ssl.ca.location`."""
+
+    credentials: SecretStr = SecretStr("")
+    """Read from GAUSS_CDC_REGISTRY_CREDENTIALS; never printed."""
+
+    def client(self) -> dict[str, str]:
+        """Settings of the registry client besides the URL."""
+        secret = self.credentials.get_secret_value()
+        return {**self.options, **({"basic.auth.user.info": secret} if secret else {})}
+
+
+class Target(Section):
+    """[target]: the database that follows."""
+
+    kind: Literal["postgres"] = "postgres"
+    """Product; further sinks follow."""
+
+    dsn: str
+    """Where it is, without a password."""
+
+    strict: bool = False
+    """One source transaction = one target transaction. Default: grouped, always whole ones."""
+
+    password: SecretStr = SecretStr("")
+    """Read from GAUSS_CDC_TARGET_PASSWORD; never printed."""
+
+    password_file: Path | None = None
+    """File that holds the password; used where the variable is not set."""
+
+
+class Spark(Section):
+    """[spark]: how `apply` runs."""
+
+    master: str = "local[*]"
+    """Spark master."""
+
+    checkpoint: str = "state"
+    """Checkpoint folder of the streaming query. It decides nothing: the target's ledger does."""
+
+    linger: Duration = timedelta(0)
+    """Stay in a micro-batch this long and drain cuts there: 5 ms instead of 40 from commit to
+    commit, at the price of Spark's own progress reports."""
+
+    options: dict[str, str] = {}
+    """Further Spark settings, for instance `spark.jars`."""
+
+
+class Config(Section):
+    """A whole file."""
+
+    source: Source
+    tables: Tables = Tables()
+    kafka: Kafka
+    registry: Registry
+    target: Target | None = None
+    spark: Spark = Spark()
+
+
+def load(path: Path) -> Config:
+    """Read a file and the environment; raise ConfigError naming file, line and reason."""
+    try:
+        text = path.read_text("utf-8")
+    except OSError as exc:
+        raise ConfigError(
+            f"{path}: {exc.strerror}; name it with --config, or make one with "
+            "`gauss-cdc services up --dir DIR`"
+        ) from exc
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as exc:
+        raise ConfigError(f"{path}: not TOML: {exc}") from exc
+    _add_secrets(raw)
+    try:
+        return Config.model_validate(raw)
+    except ValidationError as exc:
+        raise ConfigError("\n".join(_explain(path, text, error) for error in exc.errors())) from exc
+
+
+def _add_secrets(raw: dict[str, Any]) -> None:
+    for section, key, variable in (
+        ("source", "password", SOURCE_PASSWORD),
+        ("target", "password", TARGET_PASSWORD),
+        ("registry", "credentials", REGISTRY_CREDENTIALS),
+    ):
+        values = raw.get(section)
+        if not isinstance(values, dict):
+            continue
+        if key in values:
+            raise ConfigError(
+                f"[{section}] {key}: secrets do not stand in the file; set {variable}"
+            )
+        if variable in os.environ:
+            values[key] = os.environ[variable]
+        elif key == "password" and (file := values.get("password-file")):
+            try:
+                values[key] = Path(file).read_text("utf-8").strip()
+            except OSError as exc:
+                raise ConfigError(f"[{section}] password-file {file}: {exc.strerror}") from exc
+
+
+def _explain(path: Path, text: str, error: Any) -> str:  # noqa: ANN401  pydantic's ErrorDetails
+    where = [str(part) for part in error["loc"]]
+    line = line_of(text, where)
+    reason = error["msg"].removeprefix("Value error, ")
+    if error["type"] == "extra_forbidden":
+        reason = "unknown key"
+    elif error["type"] == "missing":
+        reason = "required, but missing"
+    return f"{path}:{line}: {'.'.join(where)}: {reason}"
+
+
+def line_of(text: str, where: list[str]) -> int:
+    """Line of a key, of its section where the key is missing, else 1.
+
+    >>> line_of("[kafka]\\nprefix = 1\\n", ["kafka", "prefix"])
+    2
+    """
+    best, section = 1, []
+    for number, line in enumerate(text.splitlines(), 1):
+        if match := re.match(r"\s*\[([^\[\]]+)\]", line):
+            section = [part.strip().strip('"') for part in match[1].split(".")]
+            if section == where[: len(section)]:
+                best = number
+        elif match := re.match(r'\s*("[^"]*"|[\w.-]+)\s*=', line):
+            if [*section, match[1].strip('"')] == where[: len(section) + 1]:
+                return number
+    return best

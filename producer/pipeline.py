@@ -1,0 +1,435 @@
+"""The one loop: read -> decode -> assemble -> step -> obey.
+
+One slot is one ordered stream, so one thread reads, decodes and encodes; the
+broker's blocking calls have a thread of their own (`drivers/kafka.py`).  Policy
+is the engine's; this file moves bytes and watches the clock.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import assert_never
+
+import tenacity
+
+from producer.core.assemble import Assembler, World
+from producer.core.encode import TransactionConstants
+from producer.core.engine import Engine, Standing
+from producer.core.events import (
+    Acknowledged,
+    Command,
+    CommitPart,
+    Confirm,
+    CutsDurable,
+    Flush,
+    Happened,
+    InputDrained,
+    PartDurable,
+    PositionReached,
+    SendRows,
+    Stopped,
+    StopAsked,
+    Ticked,
+    TopicsChanged,
+    TransactionEnded,
+    WriteCuts,
+)
+from producer.core.relations import Relations
+from producer.core.takeover import Taken, Wanted, take_over, take_slot
+from producer.decoders import DECODERS
+from producer.drivers import catalog, patterns
+from producer.drivers.kafka import CutsCommitted, CutsReader, Delivery, Flushed, PartCommitted
+from producer.drivers.postgres import ReplicationConnection
+from producer.drivers.registry import Registry
+from producer.drivers.topics import TopicAdmin
+from producer.errors import BrokerDown, CdcError, SourceError, Verdict
+from producer.options import Options
+from producer.publish import Publisher, fingerprint
+from producer.start import (
+    CutsLog,
+    Leaving,
+    Loader,
+    PostgresSource,
+    Watch,
+    drive,
+    known_tables,
+    new_instance,
+    now_us,
+    stream_shapes,
+)
+from schemas.control import Identity
+from schemas.positions import Lsn
+from schemas.tables import TableId, TableSchema
+
+_log = logging.getLogger(__name__)
+
+_BUFFER_BYTES = 64 << 20  # input held while a group is being finished
+_BUSY_WAIT = 0.02  # seconds to wait for input while something is open
+_IDLE_WAIT = 0.5
+_LEAVE_SECONDS = 5.0  # for the open source transaction to end before the group is aborted
+_CONFIRM_SECONDS = 0.1  # status messages at most this often
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a run has done; read by whoever watches."""
+
+    rows: int = 0
+    commits: int = 0
+    bytes: int = 0
+    seq: int = 0
+    resume: int = 0
+    received: int = 0  # greatest position mentioned by the source
+    committed_at: int = 0  # µs since 1970 of the newest delivered commit
+    retries: int = 0
+
+
+def run(options: Options, watch: Watch, progress: Progress | None = None) -> None:
+    """Capture until asked to stop; come back by itself after errors that pass.
+
+    Raises the CdcError that needs a person.
+    """
+    progress = progress or Progress()
+
+    def passes(error: BaseException) -> bool:
+        return isinstance(error, CdcError) and error.verdict is Verdict.RETRY
+
+    def note(state: tenacity.RetryCallState) -> None:
+        progress.retries += 1
+        error = state.outcome and state.outcome.exception()
+        watch.on_note(f"coming back after: {error}")
+
+    def pause(seconds: float) -> None:
+        if watch.stop_asked(seconds):
+            raise Leaving
+
+    try:
+        tenacity.Retrying(
+            retry=tenacity.retry_if_exception(passes),
+            wait=tenacity.wait_exponential_jitter(initial=0.5, max=15),
+            sleep=pause,
+            before_sleep=note,
+            reraise=True,
+        )(_run_once, options, watch, progress)
+    except Leaving:
+        _log.info("left before the stream began")
+
+
+def captured_tables(source: PostgresSource, options: Options, watch: Watch) -> list[TableId]:
+    """Find the tables to capture; make the publication if there is none (before the slot)."""
+    connection = source.connection
+    wanted = catalog.expand(connection, options.include, options.exclude)
+    publication = catalog.publication(connection, options.publication)
+    if publication is None:
+        if not wanted:
+            raise SourceError(
+                "no table matches [tables]",
+                include=", ".join(options.include),
+                hint="create tables, or correct include and exclude",
+            )
+        via_root = (
+            {"publish_via_partition_root": "true"}
+            if connection.server_version >= 130_000  # noqa: PLR2004
+            else {}
+        )
+        catalog.create_publication(connection, options.publication, wanted, via_root)
+        watch.on_note(f"publication {options.publication} made for {len(wanted)} tables")
+        return wanted
+    published = set(publication.tables)
+    if publication.actions != {"insert", "update", "delete", "truncate"}:
+        raise SourceError(
+            "the publication does not publish every kind of change",
+            publication=options.publication,
+            publishes=",".join(sorted(publication.actions)),
+            hint=f"ALTER PUBLICATION {options.publication} SET (publish = "
+            "'insert, update, delete, truncate')",
+        )
+    for table in wanted:
+        if table not in published:
+            watch.on_note(
+                f"table {table} matches [tables] but is not in publication "
+                f"{options.publication}: not captured"
+            )
+    return [table for table in wanted if table in published]
+
+
+def _run_once(options: Options, watch: Watch, progress: Progress) -> None:
+    with ExitStack() as stack:
+        watch.on_step("start: connect")
+        topics = options.topics
+        registry = Registry(options.registry_url, options.registry_options)
+        admin = TopicAdmin(options.client, options.topic_settings)
+        changed: list[TopicsChanged] = []
+        publisher = Publisher(
+            options,
+            admin=admin,
+            registry=registry,
+            on_topics=lambda found: changed.append(TopicsChanged(found)),
+        )
+        publisher.prepare()
+        reader = CutsReader(options.client, topics.cuts)
+        stack.callback(reader.close)
+        ddl_reader = CutsReader(options.client, topics.ddl)
+        stack.callback(ddl_reader.close)
+        connection = catalog.connect(options.source)
+        stack.callback(connection.close)
+        wire = ReplicationConnection.open(options.source)
+        stack.callback(wire.close)
+        source = PostgresSource(options, wire, connection)
+        delivery = Delivery(
+            options.client,
+            prefix=options.prefix,
+            cuts_topic=topics.cuts,
+            transaction_timeout=options.limits.transaction_timeout,
+            exactly_once=options.exactly_once,
+            max_row_bytes=options.max_row_bytes,
+        )
+        stack.callback(delivery.close)
+        log = CutsLog(
+            options, reader=reader, registry=registry, delivery=delivery, admin=admin
+        )
+        tables = captured_tables(source, options, watch)
+        publisher.prepare_tables(tables)
+        said = wire.identify()
+        wanted = Wanted(
+            identity=Identity(
+                said.system_id, said.timeline, said.dbname or "", options.slot, options.plugin
+            ),
+            content=fingerprint(options),
+            cluster_id=admin.cluster_id(),
+            instance=new_instance(),
+            ddl_topic=topics.ddl,
+            tables=tuple(str(table) for table in tables),
+            accept_gap=options.accept_gap,
+            load=options.load,
+        )
+        taken = drive(take_over(source, log, wanted), watch, source)
+        standing, known = taken.standing, {}
+        if taken.made is not None:
+            loader = Loader(
+                options,
+                standing,
+                log=log,
+                delivery=delivery,
+                publisher=publisher,
+                watch=watch,
+                made=taken.made,
+            )
+            standing, known = loader.run(tables if options.load else [])
+            drive(take_slot(source, standing.head.resume), watch, source)
+        else:
+            head = standing.head
+            known = known_tables(ddl_reader, registry, epoch=head.epoch, seq=head.last_seq)
+        changed.clear()
+        loop = _Loop(
+            options,
+            watch,
+            progress,
+            source=source,
+            delivery=delivery,
+            publisher=publisher,
+            log=log,
+            standing=standing,
+            taken=taken,
+            known=known,
+            changed=changed,
+        )
+        loop.run()
+
+
+class _Loop:
+    """From START_REPLICATION to the end of one turn."""
+
+    def __init__(  # noqa: PLR0913  all by name
+        self,
+        options: Options,
+        watch: Watch,
+        progress: Progress,
+        *,
+        source: PostgresSource,
+        delivery: Delivery,
+        publisher: Publisher,
+        log: CutsLog,
+        standing: Standing,
+        taken: Taken,
+        known: dict[TableId, TableSchema],
+        changed: list[TopicsChanged],
+    ) -> None:
+        self._options, self._watch, self._progress = options, watch, progress
+        self._source, self._wire = source, source.wire
+        self._delivery, self._log = delivery, log
+        self._changed = changed
+        self._engine = Engine(standing, options.limits)
+        include = [patterns.parse(text) for text in options.include]
+        exclude = [patterns.parse(text) for text in options.exclude]
+        publication = catalog.publication(source.connection, options.publication)
+        self._relations = Relations(
+            known,
+            read_catalog=self._read_catalog,
+            wanted=lambda table: any(p.matches(table) for p in include)
+            and not any(p.matches(table) for p in exclude),
+            new_tables_are_complete=bool(publication and publication.all_tables),
+        )
+        head = standing.head
+        self._assembler = Assembler(
+            relations=self._relations,
+            world=World(publisher.publish, publisher.encode_change, TransactionConstants, now_us),
+            epoch=head.epoch,
+            seq=head.last_seq,
+            resume=head.resume,
+            ddl_topic=options.topics.ddl,
+            max_row_bytes=options.max_row_bytes,
+            known=taken.known,
+        )
+        self._decode = DECODERS[options.plugin]
+        self._confirmed = 0
+        self._status_at = 0.0
+        self._told = 0
+        self._answered_at = time.monotonic()
+        self._leaving_since: float | None = None
+        self._stopped: Stopped | None = None
+
+    def run(self) -> None:
+        """Go on until asked to stop; leave source and Kafka tidy."""
+        watch = self._watch
+        watch.on_step("run: read")
+        watch.on_note(f"streaming from {Lsn(self._engine.resume)}")
+        self._tick()
+        while self._stopped is None:
+            self._read()
+            self._hear_from_kafka()
+            self._tick()
+            self._leave_if_asked()
+        if self._stopped.abort:
+            self._delivery.abort(3.0)
+        self._tell_source(force=True)
+
+    # ------------------------------------------------------------ source
+    def _read(self) -> None:
+        """Read what the source has, unless too much of it waits for Kafka."""
+        engine, delivery = self._engine, self._delivery
+        wait = _IDLE_WAIT if engine.is_idle else _BUSY_WAIT
+        if engine.buffered > _BUFFER_BYTES:
+            select.select([delivery.fileno()], [], [], wait)
+            return
+        self._watch.on_step("run: read")
+        received = self._wire.receive(wait, (delivery.fileno(),))
+        if received.messages:
+            decode = self._decode
+            for happened in self._assembler.feed(
+                [(start, decode(payload)) for start, _, payload in received.messages]
+            ):
+                self._step(happened)
+            while self._changed:
+                self._step(self._changed.pop(0))
+        if received.keepalive_end and not self._assembler.is_open:
+            end = int(received.keepalive_end)
+            self._progress.received = max(self._progress.received, end)
+            self._step(PositionReached(end, received.reply_requested))
+        if received.reply_requested:
+            self._tell_source(force=True)
+        if not received.messages or not select.select([self._wire.fileno()], [], [], 0)[0]:
+            self._step(InputDrained())
+
+    def _read_catalog(self, table: TableId) -> TableSchema | None:
+        """Read one table's shape as it is now; None if it is gone."""
+        try:
+            return stream_shapes(catalog.table_schemas(self._source.connection, [table]))[0]
+        except SourceError as error:
+            if error.verdict is Verdict.RETRY:
+                raise
+            return None
+
+    def _tell_source(self, *, force: bool = False) -> None:
+        now = time.monotonic()
+        due = now - self._status_at
+        moved = self._confirmed > self._told and due >= _CONFIRM_SECONDS
+        if force or moved or due >= self._options.status_seconds:
+            self._wire.send_status(Lsn(self._confirmed))
+            self._status_at, self._told = now, self._confirmed
+            if moved:
+                self._watch.on_step("run: confirmed")
+
+    # ------------------------------------------------------------ Kafka
+    def _hear_from_kafka(self) -> None:
+        delivery = self._delivery
+        if acknowledged := delivery.poll():
+            self._answered_at = time.monotonic()
+            self._step(Acknowledged(acknowledged))
+        for answer in delivery.answers():
+            self._answered_at = time.monotonic()
+            match answer:
+                case Flushed(acknowledged):
+                    self._step(Acknowledged(acknowledged))
+                case PartCommitted():
+                    self._step(PartDurable())
+                case CutsCommitted(offsets):
+                    self._watch.on_step("run: cut durable, not confirmed")
+                    self._step(CutsDurable(offsets))
+                    self._progress.seq = self._engine.seq
+                    self._progress.resume = self._engine.resume
+                case CdcError():
+                    raise answer
+                case _:
+                    assert_never(answer)
+        if not delivery.is_busy:
+            return
+        silent = time.monotonic() - self._answered_at
+        if silent > self._options.kafka_silence_seconds:
+            # A PostgreSQL that is being stopped waits for our confirmation: let it go.
+            raise BrokerDown(
+                "Kafka does not answer; the source is let go meanwhile", seconds=round(silent)
+            )
+
+    # ------------------------------------------------------------ engine
+    def _tick(self) -> None:
+        self._step(Ticked(time.monotonic(), now_us()))
+        self._tell_source()
+
+    def _step(self, happened: Happened) -> None:
+        if isinstance(happened, TransactionEnded):
+            self._progress.commits += 1
+            self._progress.rows += happened.rows
+            self._progress.committed_at = happened.committed_at
+        for command in self._engine.step(happened):
+            self._obey(command)
+
+    def _obey(self, command: Command) -> None:
+        delivery, watch = self._delivery, self._watch
+        match command:
+            case SendRows(records):
+                watch.on_step("run: rows sent")
+                delivery.send(records)
+            case Flush():
+                watch.on_step("run: waiting for acknowledgements")
+                self._answered_at = time.monotonic()
+                delivery.flush()
+            case CommitPart():
+                watch.on_step("run: part of a giant committed")
+                delivery.commit_part()
+            case WriteCuts(cuts):
+                watch.on_step("run: cut written, not committed")
+                self._answered_at = time.monotonic()
+                delivery.write_cuts([self._log.framed(cut) for cut in cuts])
+            case Confirm(lsn):
+                self._confirmed = lsn
+            case Stopped():
+                self._stopped = command
+            case _:
+                assert_never(command)
+
+    def _leave_if_asked(self) -> None:
+        if not self._watch.stop_asked(0):
+            return
+        now = time.monotonic()
+        if self._leaving_since is None:
+            self._leaving_since = now
+            self._watch.on_note("leaving")
+        if not self._assembler.is_open or now - self._leaving_since > _LEAVE_SECONDS:
+            self._step(StopAsked())
+
+

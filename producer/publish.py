@@ -1,0 +1,135 @@
+"""Table versions meet the world: topic made, schema registered, encoder compiled.
+
+All of it happens once per table version and before its first row, so that a
+refusal stops before the row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+
+from producer.core.assemble import Binding, partition_of, table_key
+from producer.core.encode import compile_encoder, compile_key_encoder, compile_key_texts
+from producer.decoders.messages import Cell, Cells
+from producer.drivers.registry import Registry
+from producer.drivers.topics import TopicAdmin
+from producer.errors import Unsupported
+from producer.options import Options
+from schemas.control import SchemaChange, Topic, change_to_avro
+from schemas.envelope import envelope_schema, key_schema
+from schemas.load import CUT, SCHEMA_CHANGE
+from schemas.tables import TableId, TableSchema
+from schemas.topics import key_subject, value_subject
+
+
+def fingerprint(options: Options) -> str:
+    """Hash of what decides which rows exist in the stream."""
+    said = {
+        "include": sorted(options.include),
+        "exclude": sorted(options.exclude),
+        "publication": options.publication,
+        "plugin": options.plugin,
+        "options": dict(sorted(options.plugin_options.items())),
+    }
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:32]
+
+
+class Publisher:
+    """Makes bindings; knows the topics of the prefix."""
+
+    def __init__(
+        self,
+        options: Options,
+        *,
+        admin: TopicAdmin,
+        registry: Registry,
+        on_topics: Callable[[Mapping[str, Topic]], None],
+    ) -> None:
+        self._options = options
+        self._admin = admin
+        self._registry = registry
+        self._on_topics = on_topics
+        self._topics: dict[str, Topic] = {}
+
+    def prepare(self) -> None:
+        """Make or check the control topics, and register our own schemas."""
+        topics = self._options.topics
+        self._admin.ensure((), cuts=topics.cuts, ddl=topics.ddl)
+        self._registry.own(CUT, value_subject(topics.cuts))
+        self._registry.own(SCHEMA_CHANGE, value_subject(topics.ddl))
+        self.look()
+
+    def prepare_tables(self, tables: list[TableId]) -> None:
+        """Make the data topics of a first load in one go."""
+        if tables:
+            self._admin.ensure(self._options.topics.table(table) for table in tables)
+            self.look()
+
+    def look(self) -> dict[str, Topic]:
+        """Read the topics of the prefix as they are."""
+        found = self._admin.describe(self._admin.list_below(self._options.prefix))
+        self._topics = {name: topic for name, (topic, _) in found.items()}
+        return self._topics
+
+    def publish(self, table: TableSchema) -> Binding:
+        """Bind one table version; raise SchemaRefused, TopicUnfit, Unsupported."""
+        options = self._options
+        topic = options.topics.table(table.id)
+        if topic not in self._topics:
+            self._admin.ensure([topic])
+            self._on_topics(self.look())
+        schema_id = self._registry.register(
+            value_subject(topic), envelope_schema(options.prefix, table)
+        )
+        encoder = compile_encoder(
+            table, prefix=options.prefix, schema_id=schema_id, database=options.source.dbname
+        )
+        key = table_key(table.id)
+        partitions = self._topics[topic].partitions
+        key_of = None
+        if options.key == "primary-key":
+            _require_key(table, "key")
+            key_id = self._registry.register(
+                key_subject(topic), key_schema(options.prefix, table)
+            )
+            key_of = compile_key_encoder(table, prefix=options.prefix, schema_id=key_id)
+        partition_by = None
+        if options.partition_by == "primary-key":
+            _require_key(table, "partition-by")
+            texts = compile_key_texts(table)
+
+            def partition_by(cells: Cells) -> int:
+                return partition_of(b"\x00".join(map(_bytes, texts(cells))), partitions)
+
+        return Binding(
+            table=table,
+            topic=topic,
+            schema_id=schema_id,
+            partitions=partitions,
+            encoder=encoder,
+            key=key,
+            key_of=key_of,
+            partition_of=partition_by,
+            partition=partition_of(key, partitions),
+            tombstones=options.key == "primary-key",
+        )
+
+    def encode_change(self, change: SchemaChange) -> bytes:
+        """Write a SchemaChange."""
+        return self._registry.encode(SCHEMA_CHANGE, change_to_avro(change))
+
+
+def _bytes(cell: Cell) -> bytes:
+    assert isinstance(cell, bytes)  # a primary key is never NULL, and always sent
+    return cell
+
+
+def _require_key(table: TableSchema, setting: str) -> None:
+    if not table.key:
+        raise Unsupported(
+            f'kafka.{setting} = "primary-key" needs a primary key',
+            table=table.id,
+            hint=f'give the table one, exclude it, or set {setting} = "table"',
+        )

@@ -1,0 +1,437 @@
+"""The real source and the real log for `core/takeover.py`, and the first load."""
+
+from __future__ import annotations
+
+import binascii
+import time
+import uuid
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
+
+from producer.core.assemble import table_key
+from producer.core.encode import TransactionConstants
+from producer.core.engine import Standing
+from producer.core.events import Acknowledgement, Record
+from producer.core.takeover import MadeSlot, Slot, Step
+from producer.decoders.messages import Cells
+from producer.drivers import catalog, snapshot
+from producer.drivers.kafka import CutsReader, Delivery
+from producer.drivers.postgres import ReplicationConnection
+from producer.drivers.registry import Registry
+from producer.drivers.topics import TopicAdmin
+from producer.errors import GroupUnusable, RowTooLarge, SlotMissing, SlotTaken
+from producer.options import Options
+from producer.publish import Publisher
+from schemas.accept import Walk, walk_tail
+from schemas.control import (
+    Cut,
+    Origin,
+    Phase,
+    Range,
+    SchemaChange,
+    Start,
+    TableLoad,
+    Topic,
+    change_from_avro,
+    cut_from_avro,
+    cut_to_avro,
+)
+from schemas.headers import row_headers, transaction_headers
+from schemas.load import CUT
+from schemas.positions import CommitKey, Lsn
+from schemas.tables import TableId, TableSchema
+
+T = TypeVar("T")
+_CHUNK_ROWS = 20_000
+_CHUNK_BYTES = 16 << 20
+_PAUSE = 0.1
+
+
+class Leaving(Exception):
+    """A stop was asked for while a start or a load was under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """How a run is watched: step names, load progress, and the wish to leave."""
+
+    on_step: Callable[[str], None]
+    on_load: Callable[[TableId, int, int], None]  # table, rows so far, rows expected
+    on_note: Callable[[str], None]  # a state change, for people
+    stop_asked: Callable[[float], bool]  # waits up to so many seconds; True = leave
+
+
+class PostgresSource:
+    """A replication session and an ordinary one, as `takeover.Source`."""
+
+    def __init__(
+        self, options: Options, wire: ReplicationConnection, connection: Connection
+    ) -> None:
+        self._options = options
+        self.wire = wire
+        self.connection = connection
+        self._is_streaming = False
+        self._last_status = time.monotonic()
+        self._plugin_options = plugin_options(options, connection.server_version)
+
+    def try_lock(self) -> bool:
+        """The lock lives in the session that makes the slot and streams: it dies with it."""
+        number = binascii.crc32(self._options.slot.encode()) - (1 << 31)
+        rows = self.wire.query(f"SELECT pg_try_advisory_lock({_LOCK_SPACE}, {number})")
+        return rows[0][0] == "t"
+
+    def slot(self) -> Slot | None:
+        """Look at the slot."""
+        state = catalog.slot_state(self.connection, self._options.slot)
+        if state is None:
+            return None
+        invalid = ""
+        if state.is_invalid:
+            invalid = state.invalidation_reason or state.wal_status
+        return Slot(
+            state.plugin or "physical", state.database or "", state.confirmed_flush or 0, invalid
+        )
+
+    def try_take(self) -> bool:
+        """Begin to stream from where the slot was confirmed to."""
+        try:
+            self.wire.start(self._options.slot, self._plugin_options)
+        except SlotTaken:
+            return False
+        self._is_streaming = True
+        self.keep_alive(force=True)
+        return True
+
+    def make_slot(self) -> MadeSlot | None:
+        """Drop an old slot of ours, make it anew with its exported snapshot."""
+        options = self._options
+        state = catalog.slot_state(self.connection, options.slot)
+        if state is not None:
+            if state.plugin != options.plugin or state.database != options.source.dbname:
+                raise SlotTaken(
+                    "a slot of this name belongs to somebody else",
+                    slot=options.slot,
+                    plugin=state.plugin,
+                    database=state.database,
+                    hint="choose another name in source.slot",
+                )
+            if state.active_pid is not None:
+                return None
+            try:
+                self.wire.drop_slot(options.slot)
+            except SlotTaken:
+                return None
+            except SlotMissing:
+                pass
+        made = self.wire.create_slot(options.slot, options.plugin)
+        return MadeSlot(int(made.consistent_point), made.snapshot or "")
+
+    def keep_alive(self, *, force: bool = False) -> None:
+        """Tell the walsender that we live, confirming nothing: wal_sender_timeout is 60 s."""
+        if not self._is_streaming:
+            return
+        if force or time.monotonic() - self._last_status >= self._options.status_seconds:
+            self.wire.send_status(Lsn(0))
+            self._last_status = time.monotonic()
+
+    def close(self) -> None:
+        """Let go of slot and lock."""
+        self.wire.close()
+        self.connection.close()
+
+
+_LOCK_SPACE = 0x6763_6463  # "gcdc": the first half of our advisory locks
+
+
+def plugin_options(options: Options, version: int) -> dict[str, str]:
+    """What pgoutput of this server takes: messages from 14 on."""
+    quoted = '"' + options.publication.replace('"', '""') + '"'
+    out = {"proto_version": "1", "publication_names": quoted}
+    if version >= 140_000:  # noqa: PLR2004
+        out["messages"] = "true"
+    return {**out, **options.plugin_options}
+
+
+class CutsLog:
+    """The cuts topic and its one writer, as `takeover.Log`."""
+
+    def __init__(
+        self,
+        options: Options,
+        *,
+        reader: CutsReader,
+        registry: Registry,
+        delivery: Delivery,
+        admin: TopicAdmin,
+    ) -> None:
+        self._options = options
+        self._reader = reader
+        self._registry = registry
+        self._delivery = delivery
+        self._admin = admin
+
+    def bounds(self) -> tuple[int, int]:
+        """First offset and high watermark."""
+        return self._reader.bounds()
+
+    def lso(self) -> int:
+        """End of what is decided."""
+        return self._reader.lso()
+
+    def tail(self) -> Walk | None:
+        """Walk to the last accepted record that is visible."""
+        start, _ = self._reader.bounds()
+        return walk_tail(self._read, start, self._reader.lso())
+
+    def topics(self) -> Mapping[str, tuple[Topic, Mapping[int, int]]]:
+        """Topics of the prefix as they are."""
+        return self._admin.describe(self._admin.list_below(self._options.prefix))
+
+    def init_transactions(self) -> None:
+        """Fence older selves."""
+        self._delivery.init_transactions(60.0)
+
+    def write_start(self, start: Start) -> int:
+        """Write START, durable."""
+        stamped = replace(start, head=replace(start.head, written_at=now_us()))
+        _, offset = self._delivery.write_now([], lambda _: self.framed(stamped))
+        return offset
+
+    def framed(self, cut: Cut) -> tuple[bytes, bytes]:
+        """Key and value of a record of cuts."""
+        value = self._registry.encode(CUT, cut_to_avro(cut))
+        return self._options.prefix.encode(), value
+
+    def _read(self, low: int, high: int) -> list[tuple[int, Cut]]:
+        return [
+            (offset, cut_from_avro(self._registry.decode(value)))
+            for offset, value in self._reader.read(low, high)
+        ]
+
+
+def known_tables(
+    reader: CutsReader, registry: Registry, *, epoch: int, seq: int
+) -> dict[TableId, TableSchema]:
+    """Rebuild the tables' shapes from `<prefix>.ddl`, never beyond the last accepted commit.
+
+    A record of a later seq is of an attempt whose cut never came: it comes again.
+    """
+    low, _ = reader.bounds()
+    tables: dict[TableId, TableSchema] = {}
+    for _, value in reader.read(low, reader.lso()):
+        change = change_from_avro(registry.decode(value))
+        if change.epoch != epoch or change.seq > seq:
+            continue
+        if change.after is not None:
+            tables[change.after.id] = change.after
+        elif change.before is not None:
+            tables.pop(change.before.id, None)
+    return tables
+
+
+def drive(
+    steps: Generator[Step, None, T], watch: Watch, source: PostgresSource, *, pause: float = _PAUSE
+) -> T:
+    """Run a takeover for real: name each step, keep the server waiting politely, leave if asked."""
+    said = ""
+    while True:
+        try:
+            step = next(steps)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        watch.on_step(f"start: {step.name}")
+        source.keep_alive()
+        if step.waits_for and step.waits_for != said:
+            watch.on_note(f"waiting: {step.waits_for}")
+        said = step.waits_for
+        if watch.stop_asked(pause if step.waits_for else 0):
+            raise Leaving
+
+
+class Loader:
+    """The first load: every table under the slot's exported snapshot, as `op = r`.
+
+    Each chunk is one Kafka transaction with its TABLE record, so a reader of cuts
+    sees whole chunks only.  A crash in between starts over in a new epoch: nothing
+    was delivered from the stream before the load's end.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        standing: Standing,
+        *,
+        log: CutsLog,
+        delivery: Delivery,
+        publisher: Publisher,
+        watch: Watch,
+        made: MadeSlot,
+    ) -> None:
+        self._options = options
+        self._log = log
+        self._delivery = delivery
+        self._publisher = publisher
+        self._watch = watch
+        self._made = made
+        self._head = replace(standing.head, state_from=standing.state_from)
+        self._loads = dict(standing.loads)
+        self._standing = standing
+        self._ordinal = 0
+
+    def run(self, tables: list[TableId]) -> tuple[Standing, dict[TableId, TableSchema]]:
+        """Load all tables; return where the writer stands then, and the tables' shapes."""
+        shapes: dict[TableId, TableSchema] = {}
+        with snapshot.imported(self._options.source, self._made.snapshot) as connection:
+            for schema in stream_shapes(catalog.table_schemas(connection, tables)):
+                shapes[schema.id] = schema
+                self._table(connection, schema)
+        return replace(self._standing, head=self._head, loads=self._loads), shapes
+
+    def _table(self, connection: Connection, table: TableSchema) -> None:
+        watch = self._watch
+        watch.on_step("load: BEGIN")
+        binding = self._publisher.publish(table)
+        change = SchemaChange(
+            epoch=self._head.epoch,
+            seq=0,
+            ordinal=self._ordinal,
+            xid=0,
+            csn=self._made.consistent_point,
+            lsn=self._made.consistent_point,
+            origin=Origin.SNAPSHOT,
+            tag="CREATE TABLE",
+            before=None,
+            after=table,
+            topic=binding.topic,
+        )
+        ddl = self._options.topics.ddl
+        value = self._publisher.encode_change(change)
+        headers = self._headers()
+        self._write([(ddl, 0, table_key(table.id), value, headers)], table.id, Phase.BEGIN)
+        expected = snapshot.estimated_rows(connection, table.id)
+        tx = TransactionConstants(
+            xid=0,
+            csn=self._made.consistent_point,
+            epoch=self._head.epoch,
+            seq=0,
+            committed_at_us=now_us(),
+            now_us=now_us(),
+            commit_lsn=self._made.consistent_point,
+            snapshot=True,
+        )
+        chunk: list[Record] = []
+        size = done = 0
+        lsn = self._made.consistent_point
+
+        def take(rows: list[Cells]) -> None:
+            nonlocal chunk, size, done
+            for cells in rows:
+                value = binding.encoder.encode("r", "", None, cells, tx, lsn, self._ordinal)
+                if len(value) > self._options.max_row_bytes:
+                    raise RowTooLarge(
+                        "a row is larger than kafka.max-row-bytes",
+                        table=table.id,
+                        bytes=len(value),
+                        limit=self._options.max_row_bytes,
+                        hint="raise it and max.message.bytes of the topic, or exclude the table",
+                    )
+                key = binding.key if binding.key_of is None else binding.key_of(cells)
+                partition = (
+                    binding.partition
+                    if binding.partition_of is None
+                    else binding.partition_of(cells)
+                )
+                chunk.append((binding.topic, partition, key, value, self._headers()))
+                size += len(value)
+            if len(chunk) >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
+                flush()
+
+        def flush() -> None:
+            nonlocal chunk, size, done
+            watch.on_step("load: CHUNK")
+            ids = {binding.topic: (binding.schema_id,)}
+            self._write(chunk, table.id, Phase.CHUNK, ids)
+            done += len(chunk)
+            chunk, size = [], 0
+            watch.on_load(table.id, done, expected)
+            if watch.stop_asked(0):
+                raise Leaving
+
+        snapshot.copy_rows(connection, table.id, table.columns, take)
+        if chunk:
+            flush()
+        watch.on_step("load: END")
+        self._write([], table.id, Phase.END)
+        watch.on_load(table.id, done, done)
+
+    def _headers(self) -> list[tuple[str, bytes]]:
+        point = self._made.consistent_point
+        position = CommitKey(self._head.epoch, 0, self._ordinal)
+        self._ordinal += 1
+        return row_headers(transaction_headers(0, point), point, position)
+
+    def _write(
+        self,
+        records: list[Record],
+        table: TableId,
+        phase: Phase,
+        ids: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> None:
+        self._loads[str(table)] = phase.value
+        head = replace(self._head, n=self._head.n + 1, written_at=now_us())
+
+        def cut(acknowledged: list[Acknowledgement]) -> tuple[bytes, bytes]:
+            if len(acknowledged) != len(records):
+                raise GroupUnusable("records of a chunk without an acknowledgement")
+            return self._log.framed(
+                TableLoad(
+                    head,
+                    table,
+                    phase,
+                    ranges=runs_of(acknowledged),
+                    rows=len(records),
+                    as_of=self._made.consistent_point,
+                    schema_ids=ids or {},
+                )
+            )
+
+        self._delivery.write_now(records, cut)
+        self._head = head
+
+
+def runs_of(acknowledged: list[Acknowledgement]) -> tuple[Range, ...]:
+    """Maximal runs of consecutive offsets, per partition in order."""
+    ranges: dict[tuple[str, int], list[list[int]]] = {}
+    for topic, partition, offset in acknowledged:
+        runs = ranges.setdefault((topic, partition), [])
+        if runs and runs[-1][1] == offset:
+            runs[-1][1] += 1
+        else:
+            runs.append([offset, offset + 1])
+    return tuple(
+        Range(*place, start, end) for place, runs in ranges.items() for start, end in runs
+    )
+
+
+def stream_shapes(tables: list[TableSchema]) -> list[TableSchema]:
+    """Shapes as pgoutput will describe them: without generated columns."""
+    return [
+        replace(table, columns=tuple(c for c in table.columns if not c.generated))
+        for table in tables
+    ]
+
+
+def new_instance() -> str:
+    """A random id for this process's turn."""
+    return uuid.uuid4().hex[:16]
+
+
+def now_us() -> int:
+    """Wall clock, µs since 1970."""
+    return time.time_ns() // 1000
+
+
