@@ -394,7 +394,9 @@ class Engine:
                     committed_at=ended.committed_at,
                     rows=ended.rows,
                     counts=counts,
-                    ddl=tuple(map(DdlPlace, ended.ddl_ordinals, offsets, strict=True)),
+                    ddl=tuple(
+                        DdlPlace(*place) for place in zip(ended.ddl_ordinals, offsets, strict=True)
+                    ),
                     holes=ended.holes,
                     user=ended.user,
                 )

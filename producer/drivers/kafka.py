@@ -201,7 +201,9 @@ class Delivery:
             for topic, partition, key, value, headers in records:
                 while True:
                     try:
-                        producer.produce(topic, value, key, partition, report, 0, headers)
+                        producer.produce(
+                            topic, value, key, partition, on_delivery=report, headers=headers
+                        )
                         break
                     except BufferError:
                         producer.poll(0.05)
@@ -319,7 +321,7 @@ class Delivery:
                 offsets.append(_offset(message))
 
         for key, value in cuts:
-            self._transactional.produce(self._cuts_topic, value, key, 0, report)
+            self._transactional.produce(self._cuts_topic, value, key, 0, on_delivery=report)
         self._transactional.flush(-1)
         self._raise_failure()
         if len(offsets) != len(cuts) or min(offsets) < 0:

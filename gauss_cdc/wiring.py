@@ -1,0 +1,57 @@
+"""The configuration, turned into the frozen plain arguments of the halves."""
+
+from __future__ import annotations
+
+from gauss_cdc.config import Config
+from producer.core.events import Limits
+from producer.drivers.postgres_dial import ConnectionArguments, parse_dsn
+from producer.drivers.topics import TopicSettings
+from producer.options import Options
+
+
+def _milliseconds(seconds: float) -> int:
+    return int(seconds * 1000)
+
+
+def source_arguments(config: Config) -> ConnectionArguments:
+    """Where the source is."""
+    password = config.source.password.get_secret_value()
+    return parse_dsn(config.source.dsn, password or None)
+
+
+def producer_options(
+    config: Config, *, accept_gap: bool = False, load: bool = True
+) -> Options:
+    """Arguments of `producer.pipeline.run`."""
+    kafka = config.kafka
+    return Options(
+        source=source_arguments(config),
+        slot=config.source.slot,
+        publication=config.source.publication,
+        prefix=kafka.prefix,
+        client=dict(kafka.client),
+        registry_url=config.registry.url,
+        registry_options=config.registry.client(),
+        include=config.tables.include,
+        exclude=config.tables.exclude,
+        plugin_options=config.source.options,
+        exactly_once=kafka.exactly_once,
+        key=kafka.key,
+        partition_by=kafka.partition_by,
+        max_row_bytes=kafka.max_row_bytes,
+        topic_settings=TopicSettings(
+            partitions=kafka.partitions,
+            replication=kafka.replication,
+            min_insync_replicas=kafka.min_insync_replicas,
+            data_retention_ms=_milliseconds(kafka.retention.total_seconds()),
+            max_message_bytes=kafka.max_row_bytes + (1 << 20),
+        ),
+        limits=Limits(
+            group_rows=kafka.group_rows,
+            group_seconds=kafka.group_time.total_seconds(),
+            transaction_timeout=kafka.transaction_timeout.total_seconds(),
+        ),
+        status_seconds=config.source.status_interval.total_seconds(),
+        accept_gap=accept_gap,
+        load=load,
+    )
