@@ -1,0 +1,193 @@
+"""The last state per key: many changes of one table -> what a target must do once.
+
+Pure, for the driver lanes; values are the source's text.  Between two barriers
+only a row's last state matters, column by column where a value was not sent:
+
+    c, r   a whole row
+    u      over what is known of the row; what nobody knows stays UNCHANGED and is
+           taken by the sink from the row that stands at `origin` before the step
+    d      no row
+    t      no row at all, whatever was there before
+
+A changed key is a delete of the old one and an insert of the new, which takes
+the old one's origin along.  `origin` is always a key as of *before* the batch,
+so all values are fetched first and then everything is written.
+
+Tables without a key (or whose old rows do not carry it) keep every change, in
+order: `Single` names the old row by what was sent of it, and stands for one row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Final, TypeAlias
+
+from schemas.tables import UNCHANGED
+from spark_consumers.model import Cell, Change
+
+Key: TypeAlias = tuple[Cell, ...]
+_GONE: Final = None
+
+
+@dataclass(slots=True)
+class Image:
+    """A row as it stands after the batch; UNCHANGED cells are those of `origin`."""
+
+    cells: list[Cell]  # in the order of Collapsed.columns
+    origin: Key | None  # where the row stood before the batch; None: nowhere, it is whole
+
+    def unsent(self) -> list[int]:
+        """Indexes of cells that only the target knows."""
+        return [at for at, cell in enumerate(self.cells) if cell is UNCHANGED]
+
+
+@dataclass(slots=True)
+class Single:
+    """One change of a table without a key."""
+
+    old: list[Cell] | None  # cells that name one row; UNCHANGED: not known
+    new: list[Cell] | None  # None: the row goes
+
+
+@dataclass(slots=True)
+class Collapsed:
+    """What to do with one table: truncate, then delete, then upsert; or row by row."""
+
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+    is_truncated: bool = False
+    deletes: list[Key] = field(default_factory=list)
+    moved: set[Key] = field(default_factory=set)  # deletes whose row lives on under another key
+    upserts: dict[Key, Image] = field(default_factory=dict)
+    singles: list[Single] | None = None  # not None: by row, `deletes` and `upserts` are empty
+
+
+class KeyUnknown(ValueError):
+    """An old row does not carry the key: the table cannot be collapsed."""
+
+
+def by_columns(changes: Iterable[Change]) -> Iterator[tuple[tuple[str, ...], list[Change]]]:
+    """Cut changes into runs that were written with the same columns.
+
+    A truncation has none and belongs to any run.
+    """
+    run: list[Change] = []
+    columns: tuple[str, ...] | None = None
+    for same, part in groupby(changes, key=lambda c: None if c.op == "t" else c.columns):
+        if same is not None and columns is not None and same != columns:
+            yield columns, run
+            run = []
+        columns = columns if same is None else same
+        run += part
+    if run:
+        yield columns or (), run
+
+
+def collapse(
+    columns: tuple[str, ...], changes: Sequence[Change], key: tuple[str, ...]
+) -> Collapsed:
+    """Collapse changes of one table, all in `columns`, in commit order.
+
+    An empty key, or an old row that does not carry it, gives `singles`.
+    """
+    if key and set(key) <= set(columns):
+        try:
+            return _by_key(columns, changes, key)
+        except KeyUnknown:
+            pass
+    return _by_row(columns, changes, key)
+
+
+def _by_key(columns: tuple[str, ...], changes: Sequence[Change], key: tuple[str, ...]) -> Collapsed:
+    places = [columns.index(name) for name in key]
+    out = Collapsed(columns, key)
+    rows: dict[Key, Image | None] = {}
+    for change in changes:
+        match change.op:
+            case "c" | "r":
+                if change.after is None:
+                    raise ValueError(f"an insert without a row at {change.seq}/{change.ordinal}")
+                rows[_key(change.after, places)] = Image(change.after, None)
+            case "u":
+                if change.after is None:
+                    raise ValueError(f"an update without a row at {change.seq}/{change.ordinal}")
+                cells = _sent(change)
+                new = _key(cells, places)
+                old = new if change.before is None else _key(change.before, places)
+                known = rows.get(old)
+                origin: Key | None = old
+                if known is not None:
+                    origin = known.origin
+                    cells = [
+                        mine if cell is UNCHANGED else cell
+                        for cell, mine in zip(cells, known.cells, strict=True)
+                    ]
+                rows[new] = Image(cells, origin)
+                if old != new:
+                    rows[old] = _GONE
+                    out.moved.add(old)
+            case "d":
+                if change.before is None:
+                    raise KeyUnknown(f"a delete without an old row at {change.seq}")
+                rows[_key(change.before, places)] = _GONE
+            case "t":
+                rows.clear()
+                out.moved.clear()
+                out.is_truncated = True
+            case op:
+                raise ValueError(f"unknown op {op!r} at {change.seq}/{change.ordinal}")
+    for where, image in rows.items():
+        if image is not None:
+            out.upserts[where] = image
+        elif not out.is_truncated:
+            out.deletes.append(where)
+    out.moved.intersection_update(out.deletes)
+    return out
+
+
+def _by_row(columns: tuple[str, ...], changes: Sequence[Change], key: tuple[str, ...]) -> Collapsed:
+    out = Collapsed(columns, (), singles=[])
+    singles: list[Single] = []
+    for change in changes:
+        match change.op:
+            case "c" | "r":
+                singles.append(Single(None, change.after))
+            case "u":
+                if change.after is None:
+                    raise ValueError(f"an update without a row at {change.seq}/{change.ordinal}")
+                old = change.before
+                if old is None:  # the identity did not change: the key of the new row names it
+                    old = [
+                        cell if name in key else UNCHANGED
+                        for name, cell in zip(columns, change.after, strict=True)
+                    ]
+                singles.append(Single(old, _sent(change)))
+            case "d":
+                singles.append(Single(change.before, None))
+            case "t":
+                singles.clear()
+                out.is_truncated = True
+            case op:
+                raise ValueError(f"unknown op {op!r} at {change.seq}/{change.ordinal}")
+    out.singles = singles
+    return out
+
+
+def _sent(change: Change) -> list[Cell]:
+    """The new row; what it leaves out but the old one carries is known, too."""
+    after = change.after or []
+    if change.before is None or UNCHANGED not in after:
+        return after
+    return [
+        old if new is UNCHANGED and isinstance(old, str) else new
+        for new, old in zip(after, change.before, strict=True)
+    ]
+
+
+def _key(cells: Sequence[Cell], places: Sequence[int]) -> Key:
+    key = tuple([cells[at] for at in places])
+    if UNCHANGED in key or None in key:
+        raise KeyUnknown("a row does not carry its key")
+    return key

@@ -1,0 +1,146 @@
+"""Errors of the consumer half that say what to do next.
+
+The same voice as the producer's: raise the narrowest class, the class decides
+the verdict, `hint` says what the operator can do, keyword context says where.
+Never cell values or secrets.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import ClassVar
+
+
+class Verdict(Enum):
+    """What to do with the query after an error."""
+
+    RETRY = "read the ledger again and go on from it, with backoff"
+    RESYNC = "one table needs a re-read; the others may go on"
+    STOP = "stop and wait for a person"
+
+
+class ApplyError(Exception):
+    """Base of everything the consumer raises on purpose."""
+
+    verdict: ClassVar[Verdict] = Verdict.STOP
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, what: str, *, hint: str = "", **where: object) -> None:
+        super().__init__(what)
+        self.what, self.hint, self.where = what, hint, where
+
+    def __str__(self) -> str:
+        text = self.what
+        if self.where:
+            text += " (" + ", ".join(f"{k}={v}" for k, v in self.where.items()) + ")"
+        return f"{text}; {self.hint}" if self.hint else text
+
+
+class TargetError(ApplyError):
+    """The target database refused, or is not as we need it."""
+
+    exit_code = 60
+
+
+class TargetDown(TargetError):
+    """The target cannot be reached, or closed the connection; a commit's outcome may be unknown."""
+
+    verdict = Verdict.RETRY
+
+
+class TargetNotEmpty(TargetError):
+    """A table that is to be loaded first holds rows already."""
+
+    exit_code = 61
+
+
+class MissingTable(TargetError):
+    """The stream has rows of a table that the target does not have."""
+
+    exit_code = 62
+
+
+class MissingColumn(TargetError):
+    """The stream has values of a column that the target's table does not have."""
+
+    exit_code = 63
+
+
+class NotExpressible(TargetError):
+    """A schema change, or a change of rows under the target's own constraints, has no safe form."""
+
+    exit_code = 64
+
+
+class RowMissing(TargetError):
+    """A change needs a row that the target does not have: target and source differ."""
+
+    verdict = Verdict.RESYNC
+    exit_code = 65
+
+
+class TargetRefused(TargetError):
+    """The target rejected a statement: a type, a constraint, a right."""
+
+    exit_code = 66
+
+
+class LedgerError(ApplyError):
+    """The ledger and the stream do not belong together."""
+
+    exit_code = 70
+
+
+class LedgerForeign(LedgerError):
+    """The ledger was written from another cluster, other topics or another history."""
+
+    exit_code = 71
+
+
+class Superseded(LedgerError):
+    """The ledger is not where this attempt began: give it up and read the ledger again."""
+
+    verdict = Verdict.RETRY
+
+
+class Fenced(LedgerError):
+    """Another applier of this source took over the target."""
+
+    exit_code = 72
+
+
+class StreamError(ApplyError):
+    """What Kafka holds is not what the cuts say."""
+
+    exit_code = 80
+
+
+class KafkaDown(StreamError):
+    """No broker answers, or the registry does not."""
+
+    verdict = Verdict.RETRY
+
+
+class CutsGap(StreamError):
+    """The cuts topic has a gap, a double, or begins too late for this target."""
+
+    exit_code = 81
+
+
+class RangeExpired(StreamError):
+    """Retention deleted records before they were read."""
+
+    exit_code = 82
+
+
+class Incomplete(StreamError):
+    """The ranges of a commit do not hold exactly its rows."""
+
+    verdict = Verdict.RETRY
+    exit_code = 83
+
+
+class TopicReplaced(StreamError):
+    """A topic was deleted or recreated, or the cluster is another one."""
+
+    exit_code = 84

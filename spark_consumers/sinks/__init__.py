@@ -1,0 +1,10 @@
+"""Targets.  A new one is one file here and one line in SINKS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from spark_consumers.sinks.postgres import PostgresSink
+
+SINKS: Final[Mapping[str, Callable[..., Any]]] = {"postgres": PostgresSink}

@@ -1,0 +1,156 @@
+"""The statements of one target table, composed once per table version.
+
+Rows come through a temporary staging table, typed like the target:
+`op` (u, d), `unsent` (numbers of cells that only the target knows), `o0…` (the
+key under which the row stood before the batch), `c0…` (its cells).
+
+How rows are written is chosen from the table's constraints:
+
+    upsert    INSERT ... ON CONFLICT (key) DO UPDATE
+    replace   DELETE the keys and INSERT: with secondary unique indexes, where rows
+              may swap values, and only where no foreign key can refuse or cascade
+    park      upsert, but secondary unique values that change become NULL first:
+              for referenced tables under enforced foreign keys
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg2 import sql
+
+from spark_consumers.errors import MissingColumn, NotExpressible
+from spark_consumers.sinks.pg_catalog import TargetTable, TargetUnique
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All statements of one table as written with one list of columns."""
+
+    table: TargetTable
+    name: str  # quoted
+    places: tuple[int, ...]  # which cells of a row are written
+    columns: tuple[str, ...]  # their names
+    stage: str
+    create: str
+    copy: str  # into the staging table
+    copy_in: str  # straight into the table
+    fill: tuple[str, ...]  # per written cell: `c0 = CASE ...`
+    fill_from: str
+    delete: str  # staged with op d
+    delete_keys: str  # everything staged
+    insert: str
+    upsert: str
+    park: tuple[str, ...]
+    form: str  # upsert | replace | park
+    is_late: bool  # deletes come after all inserts: children move away first
+
+
+def make_plan(
+    cursor: Any, table: TargetTable, columns: tuple[str, ...], *, is_replica: bool, stage: str
+) -> Plan:
+    """Compose; raise MissingColumn, or NotExpressible where no form is safe."""
+    if lost := [name for name in columns if name not in table.columns]:
+        raise MissingColumn(
+            "the target's table lacks columns of the stream",
+            table=table.id,
+            columns=", ".join(lost),
+            hint="add them to the target",
+        )
+    written = [(at, n) for at, n in enumerate(columns) if not table.columns[n].is_generated]
+    names = tuple(name for _, name in written)
+    key = tuple(n for n in table.key if n in names)
+    form, is_late = _form(table, is_replica=is_replica)
+
+    def q(name: str) -> str:
+        out: str = sql.Identifier(name).as_string(cursor)
+        return out
+
+    cell = {name: f"c{at}" for at, name in enumerate(names)}
+    quoted = {name: q(name) for name in names}
+    name = f"{q(table.id.schema)}.{q(table.id.name)}"
+    into = ", ".join(quoted.values())
+    temp = f"pg_temp.{stage}"
+    same_key = " AND ".join(f"t.{quoted[n]} = s.{cell[n]}" for n in key)
+    same_origin = " AND ".join(f"t.{quoted[n]} = s.o{at}" for at, n in enumerate(key))
+    typed = [f"o{at} {table.columns[n].type_name}" for at, n in enumerate(key)]
+    typed += [f"{cell[n]} {table.columns[n].type_name}" for n in names]
+    always = any(table.columns[n].is_always for n in names)
+    insert = (
+        f"INSERT INTO {name} ({into}){' OVERRIDING SYSTEM VALUE' if always else ''} "  # noqa: S608
+        f"SELECT {', '.join(cell.values())} FROM {temp} s WHERE s.op = 'u'"
+    )
+    update = ", ".join(f"{quoted[n]} = excluded.{quoted[n]}" for n in names if n not in key)
+    upsert = f"{insert} ON CONFLICT ({', '.join(quoted[n] for n in key)}) DO " + (
+        f"UPDATE SET {update}" if update else "NOTHING"
+    )
+    delete = f"DELETE FROM {name} t USING {temp} s WHERE {same_key}"  # noqa: S608
+    return Plan(
+        table=table,
+        name=name,
+        places=tuple(at for at, _ in written),
+        columns=names,
+        stage=temp,
+        create=f'CREATE TEMP TABLE {stage} (op "char", unsent int2[], {", ".join(typed)}) '
+        "ON COMMIT DELETE ROWS",
+        copy=f"COPY {temp} FROM STDIN",
+        copy_in=f"COPY {name} ({into}) FROM STDIN",
+        fill=tuple(
+            f"{cell[n]} = CASE WHEN {at} = ANY(s.unsent) THEN t.{quoted[n]} ELSE s.{cell[n]} END"
+            for at, n in enumerate(names)
+        ),
+        fill_from=f"FROM {name} t WHERE s.unsent IS NOT NULL AND {same_origin}",
+        delete=f"{delete} AND s.op = 'd'",
+        delete_keys=delete,
+        insert=insert,
+        upsert=upsert,
+        park=tuple(
+            f"UPDATE {name} t {change} FROM {temp} s WHERE {same_key} AND {where}"
+            for change, where in _park(table, quoted, cell)
+        ),
+        form=form,
+        is_late=is_late,
+    )
+
+
+def _form(table: TargetTable, *, is_replica: bool) -> tuple[str, bool]:
+    """How to insert, and whether deletes wait until children have moved away."""
+    swaps = [u for u in table.uniques if not u.is_deferrable]
+    # An ON CONFLICT arbiter must be immediate, and its SET cannot write such a column.
+    no_upsert = table.key_is_deferrable or any(
+        column.is_always and name not in table.key for name, column in table.columns.items()
+    )
+    if is_replica or not table.children:
+        return ("replace" if swaps or no_upsert else "upsert"), False
+    if no_upsert:
+        raise NotExpressible(
+            "a referenced table with a deferrable key or an identity column beside the key "
+            "cannot be written under its foreign keys",
+            table=table.id,
+            hint="let the target's user SET session_replication_role, or drop the foreign keys",
+        )
+    is_late = all(_parkable(table, unique) for unique in swaps)
+    return ("park" if swaps else "upsert"), is_late
+
+
+def _parkable(table: TargetTable, unique: TargetUnique) -> str | None:
+    """A column of a unique index that may be NULL for a moment."""
+    for name in unique.columns:
+        if table.columns[name].nullable and name not in table.key:
+            return name
+    return None
+
+
+def _park(
+    table: TargetTable, quoted: dict[str, str], cell: dict[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Per unique index: what to set, and for which staged rows."""
+    for unique in table.uniques:
+        column = _parkable(table, unique)
+        if unique.is_deferrable or column is None or column not in quoted:
+            continue
+        mine = [n for n in unique.columns if n in quoted]
+        changed = " OR ".join(f"t.{quoted[n]} IS DISTINCT FROM s.{cell[n]}" for n in mine)
+        yield f"SET {quoted[column]} = NULL", f"(s.op = 'd' OR {changed})"
