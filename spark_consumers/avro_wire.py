@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import fastavro
@@ -57,28 +57,25 @@ class RowDecoder:
         before, after = record["before"], record["after"]
         old = new = None
         if before is not None:
-            old = self._cells(before, source["before_exact"])
-            if (sent := source["before_columns"]) is not None:
-                known = frozenset(sent)
-                old = [
-                    cell if name in known else UNCHANGED
-                    for name, cell in zip(self.columns, old, strict=True)
-                ]
+            sent = source["before_columns"]
+            absent = () if sent is None else (n for n in self.columns if n not in sent)
+            old = self._cells(before, source["before_exact"], absent)
         if after is not None:
-            new = self._cells(after, source["exact"])
-            if unsent := source["unsent"]:
-                for name in unsent:
-                    new[self.columns.index(name)] = UNCHANGED
+            new = self._cells(after, source["exact"], source["unsent"])
         return Change(source["seq"], source["ordinal"], record["op"], self.columns, old, new)
 
-    def _cells(self, row: Mapping[str, Any], exact: Mapping[str, str] | None) -> list[Cell]:
-        cells: list[Cell] = [
-            None if (value := row[name]) is None else dump(value) for name, dump in self._fields
+    def _cells(
+        self, row: Mapping[str, Any], exact: Mapping[str, str] | None, unsent: Iterable[str] | None
+    ) -> list[Cell]:
+        if exact is None and unsent is None:
+            return [
+                None if (value := row[name]) is None else dump(value) for name, dump in self._fields
+            ]
+        given: dict[str, Cell] = {**(exact or {}), **dict.fromkeys(unsent or (), UNCHANGED)}
+        return [
+            given[column] if column in given else None if row[name] is None else dump(row[name])
+            for column, (name, dump) in zip(self.columns, self._fields, strict=True)
         ]
-        if exact:
-            for name, source in exact.items():
-                cells[self.columns.index(name)] = source
-        return cells
 
 
 def decode_control(value: bytes, schema_of: SchemaOf) -> Cut | SchemaChange:

@@ -51,7 +51,8 @@ TYPES: Final = (
     SqlType("point", (600,), POINT, always(POINT_AVRO), plain(_point), 1017),
     text_type("lseg", 1018, 601),
     text_type("path", 1019, 602),
-    text_type("box", 0, 603),  # its arrays are the only ones with another delimiter
+    text_type("box", 0, 603),
+    text_type("box[]", 0, 1020),  # the only arrays with another delimiter, `;`
     text_type("polygon", 1027, 604),
     text_type("line", 629, 628),
     text_type("circle", 719, 718),

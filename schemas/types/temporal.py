@@ -122,7 +122,7 @@ def _far_micros(text: str) -> int | None:
         return None
     if (far := _far_days(match[1] + (match[3] or ""))) is None:
         return None
-    return far * _DAY + micros_of_day(match[2])
+    return min(far * _DAY + micros_of_day(match[2]), _INFINITY["infinity"])  # Avro counts from 1970
 
 
 def _millis(text: str) -> int:

@@ -1,0 +1,364 @@
+"""The generated encoder writes what the reference writes, and the consumer reads it back."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import fastavro
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from producer.core.encode import (
+    NullInRequired,
+    RowEncoder,
+    TransactionConstants,
+    compile_encoder,
+    compile_key_encoder,
+    compile_key_texts,
+    plain_key,
+    reference,
+)
+from producer.core.row_code import long, varint
+from producer.decoders.messages import Cells
+from producer.errors import DecodeError, Unsupported
+from schemas.envelope import EnvelopeOptions, envelope_schema, key_schema
+from schemas.tables import UNCHANGED, Column, TableId, TableSchema
+from spark_consumers.avro_wire import RowDecoder, split
+from tests.schemas.types.values import RANDOM, SAMPLES, SURPRISING, Sample, numeric_mod
+
+TX = TransactionConstants(
+    xid=700,
+    csn=99,
+    epoch=2,
+    seq=5001,
+    committed_at_us=1_714_561_200_123_456,
+    now_us=1_714_561_200_223_456,
+    commit_lsn=0x1_6B37_4D84,
+)
+ACCOUNT = TableSchema(
+    TableId("public", "account"),
+    (
+        Column("id", 23, nullable=False),
+        Column("owner", 25, nullable=False),
+        Column("balance", 1700, numeric_mod(12, 2)),
+        Column("note", 25),
+    ),
+    key=("id",),
+    identity_columns=("id",),
+)
+ALICE: Cells = [b"7", b"Alice", b"90.00", None]
+
+
+def both(table: TableSchema, **options: Any) -> tuple[RowEncoder, RowEncoder]:
+    arguments = {"prefix": "bank", "schema_id": 42, "database": "bank", **options}
+    return compile_encoder(table, **arguments), reference(table, **arguments)
+
+
+def read(table: TableSchema, value: bytes) -> Any:
+    schema = fastavro.parse_schema(envelope_schema("bank", table))
+    import io
+
+    return fastavro.schemaless_reader(io.BytesIO(value[5:]), schema, None)
+
+
+# ---------------------------------------------------------------- any table, any row
+@st.composite
+def tables(draw: st.DrawFn) -> TableSchema:
+    names = draw(st.lists(st.text("ab_金 '1\"\\", min_size=1, max_size=5), unique=True, max_size=7))
+    columns = []
+    for name in names:
+        kind = draw(st.sampled_from(sorted(RANDOM)))
+        oid, mod, _ = RANDOM[kind]
+        columns.append(Column(name, oid, mod, kind, draw(st.booleans())))
+    key = tuple(draw(st.lists(st.sampled_from(names), unique=True, max_size=2))) if names else ()
+    return TableSchema(TableId("s", "t 表"), tuple(columns), key, identity_columns=key)
+
+
+def cells(draw: st.DrawFn, table: TableSchema, *, old: bool) -> Cells:
+    out: Cells = []
+    for column in table.columns:
+        choice = draw(st.integers(0, 11))
+        surprising = SURPRISING.get(column.type_name)
+        if choice == 0 and column.nullable:
+            out.append(None)
+        elif choice == 1 and not old:
+            out.append(UNCHANGED)
+        elif choice == 2 and surprising:
+            out.append(draw(st.sampled_from(surprising)).encode())
+        else:
+            out.append(draw(RANDOM[column.type_name][2]).encode())
+    return out
+
+
+@st.composite
+def changes(draw: st.DrawFn) -> tuple[TableSchema, tuple[Any, ...]]:
+    table = draw(tables())
+    op = draw(st.sampled_from("crudt"))
+    kind = draw(st.sampled_from(["", "O", "K"])) if op == "u" else ""
+    if op == "d":
+        kind = draw(st.sampled_from(["O", "K"]))
+    before = cells(draw, table, old=True) if kind else None
+    if kind == "K" and before is not None:
+        before = [
+            cell if column.name in table.key else None
+            for column, cell in zip(table.columns, before, strict=True)
+        ]
+    after = cells(draw, table, old=False) if op in "cru" else None
+    tx = replace(TX, seq=draw(st.integers(0, 2**40)), snapshot=op == "r")
+    lsn, ordinal = draw(st.integers(0, 2**62)), draw(st.integers(0, 2**31))
+    return table, (op, kind, before, after, tx, lsn, ordinal)
+
+
+@settings(max_examples=600, deadline=None)
+@given(changes())
+def test_the_generated_code_writes_what_fastavro_writes(
+    change: tuple[TableSchema, tuple[Any, ...]],
+) -> None:
+    table, arguments = change
+    fast, slow = both(table)
+
+    value = fast.encode(*arguments)
+
+    assert value == slow.encode(*arguments)
+    comes_back(table, arguments, value)
+
+
+def comes_back(table: TableSchema, arguments: tuple[Any, ...], value: bytes) -> None:
+    """The consumer sees the source's texts, UNCHANGED where nothing was sent."""
+    op, kind, before, after, tx, _, ordinal = arguments
+    schema_id, payload = split(value)
+    change = RowDecoder(envelope_schema("bank", table)).decode(payload)
+
+    assert schema_id == 42
+    assert (change.op, change.seq, change.ordinal) == (op, tx.seq, ordinal)
+    assert change.columns == table.names()
+    if after is not None and kind == "O":
+        after = [b if a is UNCHANGED else a for a, b in zip(after, before, strict=True)]
+    elif kind == "K" and table.key:
+        before = [
+            c if n in table.key else UNCHANGED for n, c in zip(table.names(), before, strict=True)
+        ]
+    elif kind == "K":
+        before = [UNCHANGED if c is None else c for c in before]
+    assert same_values(table, change.before, before)
+    assert same_values(table, change.after, after)
+
+
+def same_values(table: TableSchema, got: list[Any] | None, want: Cells | None) -> bool:
+    if got is None or want is None:
+        return got is want
+    return all(map(same_value, table.columns, got, want))
+
+
+def same_value(column: Column, got: Any, want: Any) -> bool:
+    if not isinstance(want, bytes):
+        return got is want
+    if column.type_oid == 701:
+        return float(got) == float(want)
+    if got == "2024-05-01 06:30:00+00":
+        return want == b"2024-05-01 12:00:00+05:30"
+    if want == b"a\\000b":
+        return got == "\\x610062"
+    return got == want.decode()
+
+
+@pytest.mark.parametrize(
+    ("sample", "text"),
+    [pytest.param(s, t, id=f"{s.type_name}: {t[:20]!r}") for s in SAMPLES for t in s.texts],
+)
+@pytest.mark.parametrize("nullable", [True, False])
+def test_every_sample_of_every_type(sample: Sample, text: str, nullable: bool) -> None:
+    table = TableSchema(TableId("s", "t"), (sample.column(nullable=nullable),))
+    fast, slow = both(table)
+
+    arguments = ("c", "", None, [text.encode()], TX, 1, 0)
+
+    assert fast.encode(*arguments) == slow.encode(*arguments)
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_long_is_fastavros(number: int) -> None:
+    import io
+
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, {"type": "long"}, number)
+    assert long(number) == out.getvalue()
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_varint_ends_where_its_last_byte_says(z: int) -> None:
+    data = varint(z)
+    assert sum((b & 127) << 7 * i for i, b in enumerate(data)) == z
+    assert [b >> 7 for b in data] == [1] * (len(data) - 1) + [0]
+
+
+# ---------------------------------------------------------------- one fact each
+def test_an_insert_is_debeziums_record() -> None:
+    fast, _ = both(ACCOUNT)
+
+    value = fast.encode("c", "", None, ALICE, TX, 0x20, 3)
+
+    assert value[:5] == b"\x00\x00\x00\x00\x2a"
+    record = read(ACCOUNT, value)
+    assert record["before"] is None
+    assert json.loads(json.dumps(record["after"], default=str)) == {
+        "id": 7,
+        "owner": "Alice",
+        "balance": "90.00",
+        "note": None,
+    }
+    assert record["source"] == {
+        "version": "0.1.0",
+        "connector": "postgresql",
+        "name": "bank",
+        "ts_ms": 1_714_561_200_123,
+        "snapshot": "false",
+        "db": "bank",
+        "sequence": '["6093753732","32"]',
+        "ts_us": 1_714_561_200_123_456,
+        "ts_ns": 1_714_561_200_123_456_000,
+        "schema": "public",
+        "table": "account",
+        "txId": 700,
+        "lsn": 32,
+        "xmin": None,
+        "csn": 99,
+        "epoch": 2,
+        "seq": 5001,
+        "ordinal": 3,
+        "exact": None,
+        "unsent": None,
+        "before_exact": None,
+        "before_columns": None,
+    }
+    assert record["op"] == "c"
+    assert record["transaction"] is None
+    assert record["ts_ns"] == 1_714_561_200_223_456_000
+
+
+def test_a_row_of_a_load_says_so() -> None:
+    fast, _ = both(ACCOUNT)
+    record = read(ACCOUNT, fast.encode("r", "", None, ALICE, replace(TX, snapshot=True), 1, 0))
+
+    assert record["op"] == "r"
+    assert record["source"]["snapshot"] == "true"
+
+
+def test_an_unsent_value_is_listed_and_a_value_that_reads_the_same_is_not() -> None:
+    fast, _ = both(ACCOUNT)
+    placeholder = b"__debezium_unavailable_value"
+
+    unsent = read(ACCOUNT, fast.encode("u", "", None, [*ALICE[:3], UNCHANGED], TX, 1, 0))
+    real = read(ACCOUNT, fast.encode("u", "", None, [*ALICE[:3], placeholder], TX, 1, 0))
+
+    assert unsent["after"] == real["after"]
+    assert unsent["after"]["note"] == placeholder.decode()
+    assert unsent["source"]["unsent"] == ["note"]
+    assert real["source"]["unsent"] is None
+
+
+def test_an_unsent_value_is_taken_from_a_whole_old_row() -> None:
+    fast, slow = both(ACCOUNT)
+    old: Cells = [b"7", b"Alice", b"1.00", b"long"]
+    arguments = ("u", "O", old, [b"7", b"Bob", b"2.00", UNCHANGED], TX, 1, 0)
+
+    record = read(ACCOUNT, fast.encode(*arguments))
+
+    assert record["after"]["note"] == "long"
+    assert record["source"]["unsent"] is None
+    assert fast.encode(*arguments) == slow.encode(*arguments)
+
+
+def test_a_key_only_old_row_names_its_columns_and_fills_the_others_with_zeros() -> None:
+    fast, _ = both(ACCOUNT)
+
+    record = read(ACCOUNT, fast.encode("d", "K", [b"7", None, None, None], None, TX, 1, 0))
+
+    assert record["before"] == {"id": 7, "owner": "", "balance": None, "note": None}
+    assert record["source"]["before_columns"] == ["id"]
+
+
+def test_values_that_avro_cannot_hold_travel_as_text_of_their_own_row() -> None:
+    fast, _ = both(ACCOUNT)
+    old, new = [b"7", b"Alice", b"NaN", None], [b"7", b"Alice", b"1.00", None]
+
+    record = read(ACCOUNT, fast.encode("u", "O", old, new, TX, 1, 0))
+
+    assert record["source"]["before_exact"] == {"balance": "NaN"}
+    assert record["source"]["exact"] is None
+    assert record["before"]["balance"] is None
+
+
+def test_null_in_a_not_null_column_asks_for_a_wider_schema() -> None:
+    for encoder in both(ACCOUNT):
+        with pytest.raises(NullInRequired, match="column=owner") as caught:
+            encoder.encode("c", "", None, [b"7", None, None, None], TX, 1, 0)
+        assert caught.value.column == "owner"
+
+
+def test_a_row_of_another_width_is_refused() -> None:
+    fast, _ = both(ACCOUNT)
+    with pytest.raises(DecodeError, match="want=4"):
+        fast.encode("c", "", None, [b"7"], TX, 1, 0)
+
+
+def test_text_that_is_not_utf_8_is_refused_without_showing_it() -> None:
+    fast, _ = both(ACCOUNT)
+    with pytest.raises(DecodeError, match="column=owner") as caught:
+        fast.encode("c", "", None, [b"7", b"secret\xff", None, None], TX, 1, 0)
+    assert "secret" not in str(caught.value)
+
+
+def test_other_encodings_arrive_as_utf_8() -> None:
+    fast, slow = both(ACCOUNT, encoding="gbk")
+    arguments = ("c", "", None, [b"7", "金额".encode("gbk"), b"1.00", None], TX, 1, 0)
+
+    assert read(ACCOUNT, fast.encode(*arguments))["after"]["owner"] == "金额"
+    assert fast.encode(*arguments) == slow.encode(*arguments)
+
+
+def test_an_unknown_type_is_refused_before_the_first_row() -> None:
+    table = TableSchema(TableId("s", "t"), (Column("m", 16385, type_name="mood"),))
+
+    with pytest.raises(Unsupported, match=r"mood.*column=m"):
+        both(table)
+
+    fast, slow = both(table, options=EnvelopeOptions(unknown="text"))
+    arguments = ("c", "", None, [b"happy"], TX, 1, 0)
+    assert fast.encode(*arguments) == slow.encode(*arguments)
+
+
+def test_a_new_transaction_changes_the_constants() -> None:
+    fast, slow = both(ACCOUNT)
+    for tx in (TX, replace(TX, seq=5002, xid=701, commit_lsn=1), TX):
+        arguments = ("c", "", None, ALICE, tx, 2**40, 0)
+        assert fast.encode(*arguments) == slow.encode(*arguments)
+
+
+def test_keys() -> None:
+    table = replace(ACCOUNT, key=("owner", "id"))
+    encode = compile_key_encoder(table, schema_id=7)
+    import io
+
+    data = encode(ALICE)
+
+    schema = fastavro.parse_schema(key_schema("bank", table))
+    assert data[:5] == b"\x00\x00\x00\x00\x07"
+    record = fastavro.schemaless_reader(io.BytesIO(data[5:]), schema, None)
+    assert record == {"owner": "Alice", "id": 7}
+    assert plain_key(table) == b"public.account"
+    assert list(compile_key_texts(table)(ALICE)) == [b"Alice", b"7"]
+    assert list(compile_key_texts(ACCOUNT)(ALICE)) == [b"7"]
+
+
+def test_keys_that_have_no_avro_form_are_refused() -> None:
+    table = replace(ACCOUNT, key=("balance",))
+    encode = compile_key_encoder(table, schema_id=7)
+
+    with pytest.raises(Unsupported, match="no Avro form"):
+        encode([b"7", b"Alice", b"NaN", None])
+    with pytest.raises(NullInRequired):
+        encode([b"7", b"Alice", None, None])
+    with pytest.raises(Unsupported, match="no primary key"):
+        compile_key_encoder(replace(ACCOUNT, key=()), schema_id=7)
