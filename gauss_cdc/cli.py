@@ -22,6 +22,7 @@ from producer.errors import CdcError
 from producer.pipeline import run as run_producer
 from producer.start import Watch
 from schemas.tables import TableId
+from spark_consumers.errors import ApplyError
 
 USAGE: Final = 2
 
@@ -73,6 +74,37 @@ def run(config_path: Path, *, accept_gap: bool) -> None:
     with _LoadBars() as bars:
         watch = Watch(step.set, bars.show, lambda text: console.print(text), stop.asked)
         run_producer(options, watch)
+
+
+# ---------------------------------------------------------------- Kafka -> target
+@cli.command(cls=_Command, example="gauss-cdc apply --config bank.toml --master 'local[*]'")
+@_configured
+@click.option("--master", help="Spark master; default: [spark] master.")
+@click.option("--checkpoint", help="Checkpoint folder; default: [spark] checkpoint.")
+@click.option("--packages", help="Maven coordinates of the connector, for other clusters.")
+@click.option("--replace", is_flag=True, help="Empty target tables that hold rows before a load.")
+def apply(
+    config_path: Path,
+    *,
+    master: str | None,
+    checkpoint: str | None,
+    packages: str | None,
+    replace: bool,
+) -> None:
+    """Kafka -> target with Spark, in commit order, until stopped."""
+    from gauss_cdc.apply import apply as run_apply  # noqa: PLC0415  pyspark takes a second
+
+    stop, step = StopSignal(), StepName()
+    config = _load(config_path)
+    changes: dict[str, Any] = {}
+    if master:
+        changes["master"] = master
+    if checkpoint:
+        changes["checkpoint"] = checkpoint
+    if packages:
+        changes["options"] = {**config.spark.options, "spark.jars.packages": packages}
+    config = config.model_copy(update={"spark": config.spark.model_copy(update=changes)})
+    run_apply(config, stop, step, replace=replace, on_progress=lambda _: None)
 
 
 class _LoadBars:
@@ -178,4 +210,6 @@ def main() -> None:
     except services.ServiceError as exc:
         _fail(str(exc), 1)
     except CdcError as exc:
+        _fail(str(exc), exc.exit_code)
+    except ApplyError as exc:
         _fail(str(exc), exc.exit_code)

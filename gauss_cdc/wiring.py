@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from gauss_cdc.config import Config
+from gauss_cdc.config import Config, ConfigError
 from producer.core.events import Limits
 from producer.drivers.postgres_dial import ConnectionArguments, parse_dsn
 from producer.drivers.topics import TopicSettings
 from producer.options import Options
+
+
+def target_arguments(config: Config) -> ConnectionArguments:
+    """Where the target is; raise ConfigError where the file has none."""
+    if config.target is None:
+        raise ConfigError('[target] is missing: apply needs kind and dsn of the target database')
+    password = config.target.password.get_secret_value()
+    return parse_dsn(config.target.dsn, password or None)
 
 
 def _milliseconds(seconds: float) -> int:

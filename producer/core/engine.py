@@ -296,8 +296,10 @@ class Engine:
 
     def _close(self, out: list[Command]) -> None:
         self._phase = Phase.FLUSHING
-        out.append(Flush())
-        self._after_acknowledgements(out)
+        if self._awaited:
+            out.append(Flush())  # the answer brings the rest of the acknowledgements
+        else:
+            self._after_acknowledgements(out)
 
     def _part_if_giant(self, out: list[Command]) -> None:
         """Commit a part of a transaction that outlives a third of the Kafka timeout."""

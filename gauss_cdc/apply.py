@@ -1,0 +1,150 @@
+"""`gauss-cdc apply`: the consumer half with a real Kafka, Spark and target."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+
+import psycopg2
+import tenacity
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from gauss_cdc import wiring
+from gauss_cdc.config import Config
+from gauss_cdc.services import jars, java
+from gauss_cdc.watch import StepName, StopSignal, console
+from spark_consumers.errors import ApplyError, Verdict
+from spark_consumers.job import Applier, Options, Progress
+from spark_consumers.model import Ledger
+from spark_consumers.read import CutReader, RangeReader, registry_at
+from spark_consumers.sinks import SINKS
+from spark_consumers.stream import spark_confs, start_query
+
+_SMALL_ROWS = 5_000
+
+
+def spark_session(config: Config) -> SparkSession:
+    """Make the session; a local one finds Java and the connector's jars by itself."""
+    options = dict(config.spark.options)
+    if config.spark.master.startswith("local"):
+        if not {"spark.jars", "spark.jars.packages"} & set(options):
+            found = jars.fetch(["spark"], console=console)["spark"]
+            options["spark.jars"] = ",".join(map(str, found))
+        os.environ["JAVA_HOME"] = str(java.find(shims=jars.cache()).home)
+        options.setdefault("spark.driver.host", "127.0.0.1")
+        options.setdefault("spark.driver.bindAddress", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(f"gauss-cdc {config.kafka.prefix}")
+    builder = builder.master(config.spark.master)
+    for name, value in {**spark_confs(), **options}.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+class _Remembering(Applier):
+    """Keeps the error that ended a pass: Spark hands on only its text."""
+
+    failure: BaseException | None = None
+
+    def drain(self, stop: Callable[[], bool] = lambda: False) -> Ledger:
+        try:
+            return super().drain(stop)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+
+def apply(
+    config: Config,
+    stop: StopSignal,
+    step: StepName,
+    *,
+    replace: bool,
+    on_progress: Callable[[Progress], None],
+) -> None:
+    """Kafka -> target until asked to stop; come back by itself after errors that pass.
+
+    Raises the ApplyError that needs a person.
+    """
+    arguments = wiring.target_arguments(config)
+    assert config.target is not None
+    client = dict(config.kafka.client)
+    prefix = config.kafka.prefix
+
+    def passes(error: BaseException) -> bool:
+        return isinstance(error, ApplyError) and error.verdict is Verdict.RETRY and not stop.asked()
+
+    def note(state: tenacity.RetryCallState) -> None:
+        console.print(f"coming back after: {state.outcome and state.outcome.exception()}")
+
+    with ExitStack() as stack:
+        step.set("start: connect to the target")
+        sink = SINKS[config.target.kind](
+            lambda: psycopg2.connect(**arguments.libpq()),
+            prefix,
+            replace=replace,
+            on_wait=lambda text: console.print(text),
+            on_step=step.set,
+        )
+        stack.callback(sink.close)
+        schema_of = registry_at(config.registry.url, config.registry.client())
+        cuts = CutReader(client, prefix, schema_of)
+        stack.callback(cuts.close)
+        rows = RangeReader(client, prefix, schema_of)
+        stack.callback(rows.close)
+        applier = _Remembering(
+            cuts,
+            rows,
+            sink,
+            Options(max_rows=_SMALL_ROWS, strict=config.target.strict),
+            on_step=step.set,
+            on_progress=on_progress,
+            pause=lambda attempt: stop.asked(min(0.2 * 2**attempt, 5)),
+        )
+        started = False
+
+        def turn() -> None:
+            """One pass, which a crash may have left over, then the query until it ends."""
+            nonlocal started
+            if not started:
+                sink.start()
+                started = True
+            step.set("start: first pass")
+            applier.failure = None
+            applier.drain(stop.asked)
+            if stop.asked():
+                return
+            step.set("start: Spark")
+            query = start_query(
+                spark_session(config),
+                applier,
+                source=prefix,
+                client=client,
+                checkpoint=config.spark.checkpoint,
+                stop=stop.asked,
+                linger=config.spark.linger.total_seconds(),
+                wait=cuts.wait,
+            )
+            while not stop.asked(0.3):
+                if not query.isActive:
+                    raise applier.failure or query.exception() or RuntimeError("the query ended")
+            # A signal to the whole process group ends the JVM as well, perhaps before us:
+            # what is left of the query then cannot be stopped, and need not be.
+            with suppress(Py4JError, OSError):
+                query.stop()
+
+        tenacity.Retrying(
+            retry=tenacity.retry_if_exception(passes),
+            wait=tenacity.wait_exponential_jitter(initial=0.5, max=15),
+            sleep=stop.asked,
+            before_sleep=note,
+            reraise=True,
+        )(turn)
+        with suppress(Py4JError, OSError):
+            if (session := SparkSession.getActiveSession()) is not None:
+                session.stop()
