@@ -341,6 +341,7 @@ def reference(
 def compile_key_encoder(
     table: TableSchema,
     *,
+    prefix: str,
     schema_id: int,
     options: EnvelopeOptions | None = None,
     encoding: str = "utf-8",
@@ -350,6 +351,7 @@ def compile_key_encoder(
     The row is the new one, or the old one of a delete.  A key value without an
     Avro form has no exact twin beside it, so it is refused (Unsupported).
     """
+    del prefix  # names stand in the schema, not in the bytes
     pick = _pick(table)
     by_name = {plan.column.name: plan for plan in _plans(table, options or EnvelopeOptions())}
     plans = [_required(by_name[name]) for name in table.key]

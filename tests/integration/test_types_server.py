@@ -22,7 +22,8 @@ RANDOM = {
     "real": "((random() - 0.5) * 10.0 ^ (random() * 60 - 30)::int)::float4",
     "double precision": "((random() - 0.5) * 10.0 ^ (random() * 500 - 250)::int)::float8",
     "money": "((random() - 0.5) * 10 ^ (random() * 14))::numeric::money",
-    "text": "(SELECT string_agg(chr(1 + (random() * 40000)::int), '') FROM generate_series(1, g % 9))",
+    "text":
+        "(SELECT string_agg(chr(1 + (random() * 40000)::int), '') FROM generate_series(1, g % 9))",
     "date": "'0001-01-01'::date + (random() * 3652058)::int",
     "time without time zone": "'00:00'::time + random() * '24:00'::interval",
     "timestamp without time zone":

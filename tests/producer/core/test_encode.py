@@ -338,7 +338,7 @@ def test_a_new_transaction_changes_the_constants() -> None:
 
 def test_keys() -> None:
     table = replace(ACCOUNT, key=("owner", "id"))
-    encode = compile_key_encoder(table, schema_id=7)
+    encode = compile_key_encoder(table, prefix="bank", schema_id=7)
     import io
 
     data = encode(ALICE)
@@ -354,11 +354,11 @@ def test_keys() -> None:
 
 def test_keys_that_have_no_avro_form_are_refused() -> None:
     table = replace(ACCOUNT, key=("balance",))
-    encode = compile_key_encoder(table, schema_id=7)
+    encode = compile_key_encoder(table, prefix="bank", schema_id=7)
 
     with pytest.raises(Unsupported, match="no Avro form"):
         encode([b"7", b"Alice", b"NaN", None])
     with pytest.raises(NullInRequired):
         encode([b"7", b"Alice", None, None])
     with pytest.raises(Unsupported, match="no primary key"):
-        compile_key_encoder(replace(ACCOUNT, key=()), schema_id=7)
+        compile_key_encoder(replace(ACCOUNT, key=()), prefix="bank", schema_id=7)

@@ -1,0 +1,108 @@
+"""Every record of cuts and ddl survives Avro."""
+
+import io
+from dataclasses import replace
+from typing import Any
+
+import fastavro
+import pytest
+
+from schemas.control import (
+    CommitEntry,
+    Commits,
+    Cut,
+    DdlPlace,
+    Head,
+    Heartbeat,
+    Hole,
+    Identity,
+    Origin,
+    Phase,
+    Prev,
+    Range,
+    SchemaChange,
+    Start,
+    State,
+    TableLoad,
+    Topic,
+    change_from_avro,
+    change_to_avro,
+    cut_from_avro,
+    cut_to_avro,
+    kind_of,
+)
+from schemas.load import CUT, SCHEMA_CHANGE, avsc
+from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
+
+HEAD = Head(7, 2, 3, "abc", 5001, 0x1C0, 12, 1_714_561_200_123_456)
+IDENTITY = Identity("7000", 1, "bank", "cdc", "pgoutput")
+TOPICS = {"bank.public.t": Topic("uuid", 3)}
+ENTRY = CommitEntry(
+    5001,
+    700,
+    99,
+    0x100,
+    0x1C0,
+    1_714_561_199_000_001,
+    3,
+    {0: 2},
+    (DdlPlace(1, 17),),
+    (Hole("public.t", "seen", "truncate"),),
+    "ann",
+)
+CUTS: list[Cut] = [
+    Start(HEAD, IDENTITY, "hash", "cluster", TOPICS),
+    Start(HEAD, IDENTITY, "hash", "cluster", TOPICS, {"s.t": "END"}, Prev(1, 9, 4), True, "lost"),
+    State(HEAD, IDENTITY, "hash", "cluster", TOPICS, {"s.t": "BEGIN"}),
+    Commits(HEAD, (ENTRY, replace(ENTRY, end_lsn=None, user=None)),
+            (Range("bank.public.t", 0, 10, 12),), {"bank.public.t": (4, 5)}),
+    TableLoad(HEAD, TableId("public", "t"), Phase.CHUNK, "EXACT", (Range("x", 1, 0, 2),), 2, 9,
+              {"x": (4,)}),
+    TableLoad(HEAD, TableId("public", "t"), Phase.BEGIN),
+    Heartbeat(HEAD),
+]  # fmt: skip
+TABLE = TableSchema(
+    TableId("public", "金 t"),
+    (
+        Column("id", 20, -1, "bigint", nullable=False, identity="a"),
+        Column("g", 23, -1, "integer", generated="s"),
+        Column("d", 25, -1, "text", missing="x"),
+    ),
+    ("id",),
+    (Unique("u", ("g", "d")),),
+    ReplicaIdentity.INDEX,
+    ("g", "d"),
+)
+
+
+def through_avro(name: str, record: dict[str, Any]) -> Any:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, avsc(name), record)
+    out.seek(0)
+    return fastavro.schemaless_reader(out, avsc(name), None)
+
+
+@pytest.mark.parametrize("cut", CUTS, ids=kind_of)
+def test_a_cut_survives_avro(cut: Cut) -> None:
+    assert cut_from_avro(through_avro(CUT, cut_to_avro(cut))) == cut
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, TABLE), (TABLE, None), (TABLE, TABLE)])
+def test_a_schema_change_survives_avro(
+    before: TableSchema | None, after: TableSchema | None
+) -> None:
+    change = SchemaChange(
+        2, 5001, 1, 700, 99, 0x100, Origin.TRIGGER, "ALTER TABLE", before, after,
+        "bank.public.t", "alter table t ...", None, None, "default",
+    )  # fmt: skip
+    assert change_from_avro(through_avro(SCHEMA_CHANGE, change_to_avro(change))) == change
+
+
+def test_a_cut_of_a_later_format_is_refused() -> None:
+    with pytest.raises(ValueError, match="format 2"):
+        cut_from_avro({**cut_to_avro(Heartbeat(HEAD)), "version": 2})
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown kind"):
+        cut_from_avro({**cut_to_avro(Heartbeat(HEAD)), "kind": "NEW"})
