@@ -187,9 +187,10 @@ class Link:
 
     @staticmethod
     def _read_tls(sock: ssl.SSLSocket, size: int) -> bytes:
-        # One recv gives one record of 16 KB, and what OpenSSL has decrypted does
-        # not show in poll: read until it wants the socket again.
-        parts, got = [], 0
+        # One recv gives one record (a walsender makes one of each row), and what
+        # OpenSSL has decrypted does not show in poll: read until it wants the socket
+        # again, but not for ever, since a fast server never lets it want.
+        parts, got, size = [], 0, min(size, RECEIVE_BUFFER_BYTES)
         try:
             while got < size:
                 if not (part := sock.recv(size - got)):

@@ -229,6 +229,7 @@ def test_a_server_can_see_that_its_offer_to_bind_was_taken_away() -> None:
         ("\u0627\u0031", "\u0627\u0031"),
         ("a\u00a0b", "a b"),
         ("\u0627a\u0627", "\u0627a\u0627"),
+        ("\u0627\u0661\u0627", "\u0627\u0661\u0627"),
         ("", ""),
     ],
 )

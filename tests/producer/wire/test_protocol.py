@@ -110,6 +110,16 @@ def test_the_first_error_of_an_answer_counts() -> None:
     assert answer.error.sqlstate == "42601"
 
 
+def test_notices_are_kept_and_streaming_ends_the_answer() -> None:
+    answer = Answer()
+
+    assert not answer.take(Frame("N", b"C00000\0Mhello\0\0"))
+    assert not answer.take(Frame("S", b"TimeZone\0UTC\0"))
+    assert answer.take(Frame("W", b"\0\0\0"))
+    assert answer.copy_both
+    assert [notice.message for notice in answer.notices] == ["hello"]
+
+
 def test_a_frame_that_is_no_answer_is_refused() -> None:
     with pytest.raises(DecodeError, match="unexpected frame"):
         Answer().take(Frame("d", b""))

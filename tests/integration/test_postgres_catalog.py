@@ -1,0 +1,222 @@
+"""Readings of the catalog of a real server."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from producer.drivers import catalog
+from producer.drivers.postgres import ReplicationConnection, parse_dsn
+from producer.errors import NotPermitted, SourceError
+from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
+
+
+@pytest.fixture
+def db(postgres_url: str) -> Iterator[Any]:
+    connection = catalog.connect(parse_dsn(postgres_url))
+    yield connection
+    connection.close()
+
+
+def run(db: Any, *statements: str) -> None:
+    with db.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+
+
+def shape(db: Any, name: str) -> TableSchema:
+    (schema,) = catalog.table_schemas(db, [TableId("public", name)])
+    return schema
+
+
+def test_the_session_has_the_streams_settings(db: Any) -> None:
+    with db.cursor() as cursor:
+        cursor.execute(
+            "SELECT '2024-02-29 12:00+01'::timestamptz::text, current_setting('search_path')"
+        )
+        row = cursor.fetchone()
+
+    assert row == ("2024-02-29 11:00:00+00", "pg_catalog")
+
+
+def test_the_server_is_described(db: Any) -> None:
+    server = catalog.server_info(db)
+
+    assert server.version >= 140000
+    assert (server.encoding, server.wal_level, server.in_recovery) == ("UTF8", "logical", False)
+    assert server.max_replication_slots > server.slots_used
+    assert (server.is_superuser, server.may_create) == (True, True)
+
+
+def test_a_slot_is_described(db: Any, postgres_url: str, topic_prefix: str) -> None:
+    with ReplicationConnection.open(parse_dsn(postgres_url)) as connection:
+        created = connection.create_slot(topic_prefix, "pgoutput", temporary=True)
+        slot = catalog.slot_state(db, topic_prefix)
+
+    assert slot is not None
+    assert (slot.plugin, slot.database) == ("pgoutput", parse_dsn(postgres_url).dbname)
+    assert slot.confirmed_flush == created.consistent_point
+    assert (slot.active_pid, slot.is_invalid) == (connection.backend_pid, False)
+    assert catalog.slot_state(db, "nobody_made_it") is None
+
+
+def test_columns_are_described_in_stream_order(db: Any) -> None:
+    run(
+        db,
+        "CREATE DOMAIN public.positive AS int NOT NULL",
+        "CREATE TABLE public.t (gone int, n numeric(10,2), id int GENERATED ALWAYS AS IDENTITY,"
+        " twice int GENERATED ALWAYS AS (1 + 1) STORED, p public.positive, PRIMARY KEY (id))",
+        "ALTER TABLE public.t DROP gone",
+    )
+
+    assert shape(db, "t").columns == (
+        Column("n", 1700, 655366, "numeric(10,2)"),
+        Column("id", 23, -1, "integer", nullable=False, identity="a"),
+        Column("twice", 23, -1, "integer", generated="s"),
+        Column("p", shape(db, "t").columns[3].type_oid, -1, "public.positive", nullable=False),
+    )
+
+
+@pytest.mark.parametrize(
+    ("definition", "missing"),
+    [
+        ("text DEFAULT 'it''s {a,\"b\"}'", 'it\'s {a,"b"}'),
+        ("int DEFAULT 7 NOT NULL", "7"),
+        ("int[] DEFAULT '{1,NULL}'", "{1,NULL}"),
+        ("text[] DEFAULT '{\"a,b\"}'", '{"a,b"}'),
+        ("box DEFAULT '(2,2),(1,1)'", "(2,2),(1,1)"),
+        ("timestamptz DEFAULT '2020-01-01 00:00+01'", "2019-12-31 23:00:00+00"),
+        ("text DEFAULT ''", ""),
+        ("text", None),
+    ],
+)
+def test_old_rows_have_the_value_a_column_came_with(
+    db: Any, definition: str, missing: str | None
+) -> None:
+    run(
+        db,
+        "CREATE TABLE public.t (id int)",
+        "INSERT INTO public.t VALUES (1)",
+        f"ALTER TABLE public.t ADD v {definition}",
+    )
+
+    assert shape(db, "t").columns[1].missing == missing
+
+
+def test_keys_stand_in_key_order_and_only_plain_whole_indexes_count(db: Any) -> None:
+    run(
+        db,
+        "CREATE TABLE public.t (a int, b int, c int NOT NULL, PRIMARY KEY (b, a) INCLUDE (c))",
+        "CREATE UNIQUE INDEX whole ON public.t (c, a)",
+        "CREATE UNIQUE INDEX partial ON public.t (c) WHERE c > 0",
+        "CREATE UNIQUE INDEX expression ON public.t ((c + 1))",
+        "CREATE INDEX plain ON public.t (c)",
+    )
+
+    table = shape(db, "t")
+
+    assert table.key == ("b", "a")
+    assert table.unique == (Unique("whole", ("c", "a")),)
+    assert table.identity_columns == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("identity", "letter", "columns"),
+    [
+        ("DEFAULT", "d", ("id",)),
+        ("NOTHING", "n", ()),
+        ("FULL", "f", ("v", "id")),
+        ("USING INDEX i", "i", ("v",)),
+    ],
+)
+def test_old_rows_carry_what_the_replica_identity_says(
+    db: Any, identity: str, letter: str, columns: tuple[str, ...]
+) -> None:
+    run(
+        db,
+        "CREATE TABLE public.t (v int NOT NULL, id int PRIMARY KEY,"
+        " g int GENERATED ALWAYS AS (1) STORED)",
+        "CREATE UNIQUE INDEX i ON public.t (v)",
+        f"ALTER TABLE public.t REPLICA IDENTITY {identity}",
+    )
+
+    table = shape(db, "t")
+
+    assert table.replica_identity is ReplicaIdentity(letter)
+    assert table.identity_columns == columns
+
+
+def test_shapes_come_in_the_order_asked_for_and_must_exist(db: Any) -> None:
+    run(db, "CREATE TABLE public.a ()", 'CREATE TABLE public."账户.A" (x int)')
+    asked = [TableId("public", "账户.A"), TableId("public", "a")]
+
+    assert [table.id for table in catalog.table_schemas(db, asked)] == asked
+    assert catalog.table_schemas(db, asked)[1].columns == ()
+    assert catalog.table_schemas(db, []) == []
+    with pytest.raises(SourceError, match=r"public\.none"):
+        catalog.table_schemas(db, [TableId("public", "none")])
+
+
+def test_patterns_become_tables(db: Any) -> None:
+    run(
+        db,
+        "CREATE SCHEMA s",
+        "CREATE SCHEMA gauss_cdc",
+        "CREATE TABLE public.t1 ()",
+        "CREATE TABLE public.t2 ()",
+        "CREATE TABLE s.t1 ()",
+        "CREATE TABLE gauss_cdc.t1 ()",
+        'CREATE TABLE s."odd.Name" ()',
+        "CREATE UNLOGGED TABLE s.unlogged ()",
+        "CREATE VIEW s.view AS SELECT 1",
+    )
+
+    def expand(include: list[str], exclude: list[str] | None = None) -> list[str]:
+        return [str(table) for table in catalog.expand(db, include, exclude or [])]
+
+    assert expand(["public.*"]) == ["public.t1", "public.t2"]
+    assert expand(["*.t1"]) == ["public.t1", "s.t1"]
+    assert expand(["*.*"], ["public.*"]) == ["s.odd.Name", "s.t1"]
+    assert expand(['s."odd.Name"', "s.t1"], ["s.t1"]) == ["s.odd.Name"]
+    assert expand(["nowhere.*"]) == []
+    for absent in ("s.none", "s.view", "s.unlogged", "gauss_cdc.t1", "pg_catalog.pg_class"):
+        with pytest.raises(SourceError, match="cannot be captured"):
+            expand([absent])
+
+
+def test_a_partition_is_represented_by_its_root(db: Any) -> None:
+    run(
+        db,
+        "CREATE TABLE public.p (a int) PARTITION BY RANGE (a)",
+        "CREATE TABLE public.p1 PARTITION OF public.p FOR VALUES FROM (0) TO (9)",
+    )
+
+    assert catalog.expand(db, ["public.*"]) == [TableId("public", "p")]
+    assert catalog.expand(db, ["public.*"], ["public.p"]) == [TableId("public", "p1")]
+
+
+def test_a_publication_holds_exactly_its_tables(db: Any) -> None:
+    run(db, "CREATE TABLE public.b ()", "CREATE TABLE public.a ()")
+    a, b = TableId("public", "a"), TableId("public", "b")
+
+    assert catalog.publication(db, 'My "pub"') is None
+    assert catalog.publication_tables(db, 'My "pub"') is None
+    catalog.create_publication(
+        db, 'My "pub"', [b, a], {"publish": "insert, update", "publish_via_partition_root": "true"}
+    )
+    assert catalog.publication(db, 'My "pub"') == catalog.Publication(
+        'My "pub"', (a, b), all_tables=False, actions=frozenset({"insert", "update"}), via_root=True
+    )
+    catalog.set_publication_tables(db, 'My "pub"', [b])
+    assert catalog.publication_tables(db, 'My "pub"') == [b]
+
+
+def test_the_databases_refusals_become_ours(db: Any) -> None:
+    run(db, "CREATE TABLE public.a ()")
+    catalog.create_publication(db, "p", [TableId("public", "a")])
+
+    with pytest.raises(SourceError, match="sqlstate=42710"):
+        catalog.create_publication(db, "p", [])
+    run(db, "SET ROLE pg_monitor")
+    with pytest.raises(NotPermitted):
+        catalog.create_publication(db, "q", [])
