@@ -144,6 +144,16 @@ class PostgresSink:
 
     def step(self, segment: Segment, staged: Staged) -> Ledger:
         """Apply and move the ledger, or raise Superseded and change nothing."""
+        is_cached = bool(self._catalog.tables)
+        try:
+            return self._step(segment, staged)
+        except TargetRefused:
+            if not is_cached:
+                raise
+            # Someone may have altered the target's tables; they are read again, once.
+            return self._step(segment, staged)
+
+    def _step(self, segment: Segment, staged: Staged) -> Ledger:
         with self._transaction() as cursor:
             ledger = self._locked(cursor)
             if _place(ledger) != _place(segment.after):
@@ -163,7 +173,7 @@ class PostgresSink:
         return upto
 
     def close(self) -> None:
-        """Let the lock go."""
+        """End the connection, and with it the lock."""
         if self._conn is not None:
             self._conn.close()
             self._conn = None

@@ -1,14 +1,41 @@
 """The sink contract, against a real PostgreSQL."""
 
+import contextlib
+import socket
+import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from urllib.parse import urlsplit, urlunsplit
 
 import psycopg2
 import pytest
 
-from schemas.control import Phase
-from spark_consumers.job import Applier, Options
+from schemas.control import Hole, Phase
+from schemas.tables import UNCHANGED, Column, TableId, TableSchema
+from spark_consumers.errors import (
+    Fenced,
+    MissingColumn,
+    MissingTable,
+    NotExpressible,
+    RowMissing,
+    Superseded,
+    TargetDown,
+    TargetNotEmpty,
+    TargetRefused,
+)
+from spark_consumers.job import Applier
 from spark_consumers.sinks.postgres import PostgresSink
-from tests.spark_consumers.feed import Feed, delete, insert, table, truncate, update
+from tests.spark_consumers.feed import (
+    Feed,
+    Row,
+    Tx,
+    alter,
+    delete,
+    insert,
+    table,
+    truncate,
+    update,
+)
 
 ACCOUNT = table("account", "id integer, name text, note text")
 
@@ -69,3 +96,567 @@ def test_a_load_creates_the_table_and_commits_change_it(target: Target) -> None:
         (3, "c\t\n\\", "z"),
     ]
     assert (ledger.n, ledger.seq, ledger.state, ledger.inexact) == (5, 1, "EXACT", {})
+
+
+def rows(target: Target, name: str) -> list[tuple]:
+    return target.query(f"SELECT * FROM {name} ORDER BY 1, 2")
+
+
+# -- what a row can go through
+
+
+def test_keys_change_and_swap_and_keep_what_was_not_sent(target: Target) -> None:
+    load(target, ACCOUNT, ["1", "one", "long 1"], ["2", "two", "long 2"], ["3", "x", "long 3"])
+
+    target.apply(
+        update(ACCOUNT, "9", "one", ..., old="1"),
+        update(ACCOUNT, "1", "two", ..., old="2"),
+        update(ACCOUNT, "2", "one", ..., old="9"),
+        update(ACCOUNT, "30", ..., ..., old="3"),
+    )
+
+    assert rows(target, "account") == [
+        (1, "two", "long 2"),
+        (2, "one", "long 1"),
+        (30, "x", "long 3"),
+    ]
+
+
+def test_a_row_that_only_the_target_could_know_and_does_not_is_told(target: Target) -> None:
+    load(target, ACCOUNT)
+    target.feed.commits([update(ACCOUNT, "1", "a", ...)])
+
+    with pytest.raises(RowMissing):
+        target.drain()
+
+    assert rows(target, "account") == []
+    assert target.sink.ledger().seq == 0
+
+
+def test_an_inexact_table_may_lack_rows(target: Target) -> None:
+    load(target, ACCOUNT, ["2", "b", "y"])
+    hole = Hole("public.account", "seen", "rows after DDL")
+    target.feed.commits(
+        Tx([update(ACCOUNT, "1", "a", ...), update(ACCOUNT, "2", "B", ...)], (hole,))
+    )
+
+    ledger = target.drain()
+
+    assert rows(target, "account") == [(2, "B", "y")]
+    assert (ledger.state, dict(ledger.inexact)) == (
+        "LOADING",
+        {"public.account": "seen: rows after DDL"},
+    )
+
+
+def test_truncation_in_the_middle(target: Target) -> None:
+    load(target, ACCOUNT, ["1", "a", "x"])
+
+    target.apply(insert(ACCOUNT, "2", "b", "x"), truncate(ACCOUNT), insert(ACCOUNT, "3", "c", "x"))
+
+    assert rows(target, "account") == [(3, "c", "x")]
+
+
+def test_a_table_without_a_key_keeps_its_duplicates(target: Target) -> None:
+    log = table("log", "a integer, b text, c json, d double precision", key="")
+    load(target, log, *[["1", "x", '{"k": 1}', "NaN"]] * 3, ["2", None, None, None])
+    full = ["1", "x", '{"k": 1}', "NaN"]
+
+    target.apply(
+        Row(log, "d", full),
+        Row(log, "u", full, ["1", "changed", UNCHANGED, "0.5"]),
+        insert(log, "3", "\\N", "[]", "1e300"),
+        Row(log, "u", ["2", None, None, None], ["2", "now", None, None]),
+    )
+
+    assert target.query("SELECT a, b, c::text, d::text FROM log ORDER BY a, b") == [
+        (1, "changed", '{"k": 1}', "0.5"),
+        (1, "x", '{"k": 1}', "NaN"),
+        (2, "now", None, None),
+        (3, "\\N", "[]", "1e+300"),
+    ]
+
+
+def test_a_keyless_row_that_is_not_there_is_told(target: Target) -> None:
+    log = table("log", "a integer", key="")
+    load(target, log)
+    target.feed.commits([Row(log, "d", ["1"])])
+
+    with pytest.raises(RowMissing):
+        target.drain()
+
+
+def test_values_of_every_kind_arrive_as_they_were_written(target: Target) -> None:
+    kinds = {
+        "bytea": "\\x00ff5c",
+        "numeric(40,10)": "123456789012345678901234567890.0123456789",
+        "timestamp with time zone": "2024-02-29 23:59:59.999999+00",
+        "timestamp without time zone": "infinity",
+        "interval": "1 year 2 mons -3 days +04:05:06.7",
+        "text[]": '{a,"b,c",NULL,"\\"q\\\\"}',
+        "jsonb": '{"a": [1, null]}',
+        "uuid": "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
+        "inet": "10.0.0.0/8",
+        "point": "(1.5,-2)",
+        "character(5)": "ab   ",
+        "double precision": "0.1",
+        "money": "$1,234.50",
+        "int4range": "[1,5)",
+    }
+    all_kinds = table("kinds", "id integer, x text", key="id")
+    columns = (
+        all_kinds.columns[0],
+        *(Column(f"Col {at}", at, -1, kind) for at, kind in enumerate(kinds)),
+    )
+    all_kinds = TableSchema(TableId("public", 'Odd "name'), columns, ("id",))
+    load(target, all_kinds)
+
+    target.apply(insert(all_kinds, "1", *kinds.values()), insert(all_kinds, "2", *[None] * 14))
+    target.apply(update(all_kinds, "2", *kinds.values()))
+
+    cells = ", ".join(f'"Col {at}"::text' for at in range(14))
+    expected = tuple(v.rstrip() if k.startswith("char") else v for k, v in kinds.items())
+    target.run("ALTER ROLE postgres SET TimeZone = 'UTC'")
+    assert target.query(f'SELECT {cells} FROM "Odd ""name"') == [expected, expected]
+
+
+# -- constraints that the target has of its own
+
+
+@pytest.fixture(params=[True, False], ids=["replica", "enforced"])
+def strict_target(new_database: Callable[[], str], request) -> Iterator[Target]:
+    one = Target(new_database(), replica_role=request.param)
+    yield one
+    one.sink.close()
+
+
+PARENT = table("parent", "id integer, code text")
+CHILD = table("child", "id integer, parent integer, note text")
+
+
+def family(target: Target, action: str = "", code: str = "UNIQUE") -> None:
+    load(target, PARENT)
+    load(target, CHILD)
+    target.run(
+        f"ALTER TABLE parent ADD CONSTRAINT code_key {code} (code);"
+        f"ALTER TABLE child ADD FOREIGN KEY (parent) REFERENCES parent {action}"
+        if code
+        else f"ALTER TABLE child ADD FOREIGN KEY (parent) REFERENCES parent {action}"
+    )
+    target.applier = Applier(target.feed.read_cuts, target.feed.read_rows, target.sink)
+    target.sink.close()
+    target.apply(
+        insert(PARENT, "1", "a"),
+        insert(PARENT, "2", "b"),
+        insert(CHILD, "10", "1", "long"),
+        insert(CHILD, "20", "2", "long"),
+    )
+
+
+@pytest.mark.parametrize("action", ["", "ON DELETE CASCADE", "ON DELETE RESTRICT"])
+@pytest.mark.parametrize("code", ["", "UNIQUE"])
+def test_parents_are_written_without_losing_children(
+    strict_target: Target, action: str, code: str
+) -> None:
+    target = strict_target
+    family(target, action, code)
+
+    target.apply(update(PARENT, "1", "A"))
+    assert rows(target, "child") == [(10, 1, "long"), (20, 2, "long")]
+
+    target.apply(  # the child moves away, its parent goes; a parent changes its key
+        update(CHILD, "10", "2", ...),
+        delete(PARENT, "1"),
+        insert(PARENT, "3", "c"),
+        update(PARENT, "4", "b", old="2"),
+        update(CHILD, "10", "4", ...),
+        update(CHILD, "20", "4", ...),
+    )
+    assert rows(target, "parent") == [(3, "c"), (4, "b")]
+    assert rows(target, "child") == [(10, 4, "long"), (20, 4, "long")]
+
+    target.apply(delete(CHILD, "10"), delete(CHILD, "20"), delete(PARENT, "4"), delete(PARENT, "3"))
+    assert rows(target, "child") == rows(target, "parent") == []
+
+
+def test_unique_values_are_swapped_under_foreign_keys(strict_target: Target) -> None:
+    target = strict_target
+    family(target)
+
+    target.apply(
+        update(PARENT, "1", None), update(PARENT, "2", "a"), update(PARENT, "1", "b"),
+        insert(PARENT, "3", "c"), update(PARENT, "3", "d"), insert(PARENT, "4", "c"),
+    )  # fmt: skip
+
+    assert rows(target, "parent") == [(1, "b"), (2, "a"), (3, "d"), (4, "c")]
+    assert len(rows(target, "child")) == 2
+
+
+def test_unique_values_are_swapped_where_nobody_points_at(strict_target: Target) -> None:
+    target = strict_target
+    plain = table("plain", "id integer, code text, pair integer", unique="code pair")
+    load(target, plain, ["1", "a", "1"], ["2", "b", "2"], ["3", "c", "3"])
+    target.run("ALTER TABLE plain ALTER code SET NOT NULL")
+
+    target.apply(
+        update(plain, "1", "x", "1"), update(plain, "2", "a", ...), update(plain, "1", "b", "1"),
+        delete(plain, "3"), insert(plain, "4", "c", "3"),
+    )  # fmt: skip
+
+    assert rows(target, "plain") == [(1, "b", 1), (2, "a", 2), (4, "c", 3)]
+
+
+def test_a_table_that_points_at_itself(strict_target: Target) -> None:
+    target = strict_target
+    tree = table("tree", "id integer, up integer")
+    load(target, tree, ["1", None])
+    target.run("ALTER TABLE tree ADD FOREIGN KEY (up) REFERENCES tree ON DELETE CASCADE")
+
+    target.apply(insert(tree, "2", "1"), insert(tree, "3", "2"))
+    target.apply(update(tree, "3", "1"), delete(tree, "2"))
+    assert rows(target, "tree") == [(1, None), (3, 1)]
+
+    target.apply(truncate(tree), insert(tree, "5", None))
+    assert rows(target, "tree") == [(5, None)]
+
+
+def test_truncated_parents_and_children(strict_target: Target) -> None:
+    target = strict_target
+    family(target)
+
+    target.apply(truncate(PARENT), truncate(CHILD), insert(PARENT, "7", "z"))
+
+    assert (rows(target, "parent"), rows(target, "child")) == ([(7, "z")], [])
+
+
+def test_generated_and_identity_columns_of_the_target(target: Target) -> None:
+    target.run(
+        "CREATE TABLE account (id integer PRIMARY KEY GENERATED ALWAYS AS IDENTITY, name text,"
+        " note text, up text GENERATED ALWAYS AS (upper(name)) STORED, extra text DEFAULT 'mine')"
+    )
+    load(target, ACCOUNT, ["1", "a", "x"])
+
+    target.apply(insert(ACCOUNT, "2", "b", "y"), update(ACCOUNT, "1", "c", ...))
+
+    assert rows(target, "account") == [(1, "c", "x", "C", "mine"), (2, "b", "y", "B", "mine")]
+
+
+def test_triggers_of_the_target_do_not_run_in_a_copy(target: Target) -> None:
+    load(target, ACCOUNT)
+    target.run(
+        "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS"
+        " 'BEGIN RAISE EXCEPTION ''no''; END';"
+        "CREATE TRIGGER no BEFORE INSERT ON account FOR EACH ROW EXECUTE FUNCTION no()"
+    )
+
+    target.apply(insert(ACCOUNT, "1", "a", "x"))
+
+    assert len(rows(target, "account")) == 1
+
+
+def test_a_refusal_names_the_constraint_and_no_value(target: Target) -> None:
+    load(target, ACCOUNT)
+    target.run("ALTER TABLE account ADD CONSTRAINT short CHECK (length(name) < 5)")
+    target.feed.commits([insert(ACCOUNT, "1", "secret value", "x")])
+
+    with pytest.raises(TargetRefused, match="short") as refused:
+        target.drain()
+
+    assert "secret" not in str(refused.value)
+    target.run("ALTER TABLE account DROP CONSTRAINT short")
+    assert target.drain().seq == 1
+
+
+# -- schema changes
+
+
+def test_ddl_in_the_middle_of_a_commit_is_applied_in_its_place(target: Target) -> None:
+    load(target, ACCOUNT, ["1", "a", "x"])
+    wide = table("account", "id integer, name text, note text, more integer")
+    wide = replace(wide, columns=(*wide.columns[:3], replace(wide.columns[3], missing="7")))
+    slim = table("account", "id integer, name text, more integer")
+
+    ledger = target.apply(
+        insert(ACCOUNT, "2", "b", "y"),
+        alter(ACCOUNT, wide),
+        insert(wide, "3", "c", "z", "1"),
+        alter(wide, slim),
+        update(slim, "1", "A", ...),
+    )
+
+    assert rows(target, "account") == [(1, "A", 7), (2, "b", 7), (3, "c", 1)]
+    assert ledger.seq == 1
+    target.apply(insert(slim, "4", "d", None))
+    assert len(rows(target, "account")) == 4
+
+
+def test_tables_come_and_go_in_the_stream(target: Target) -> None:
+    target.apply(alter(None, ACCOUNT), insert(ACCOUNT, "1", "a", "x"))
+    assert len(rows(target, "account")) == 1
+
+    other = replace(ACCOUNT, id=TableId("moved", "konto"))
+    target.apply(alter(ACCOUNT, other), insert(other, "2", "b", "y"))
+    assert len(rows(target, "moved.konto")) == 2
+
+    target.apply(alter(other, None))
+    assert target.query("SELECT to_regclass('moved.konto'), table_name FROM gauss_cdc.tables") == []
+
+
+def test_what_is_lost_by_ddl_marks_the_table(target: Target) -> None:
+    load(target, ACCOUNT)
+    lossy = replace(alter(ACCOUNT, ACCOUNT), lossy="values were computed at the source")
+
+    ledger = target.apply(lossy)
+    later = target.apply(insert(ACCOUNT, "1", "a", "x"))
+
+    assert ledger.inexact == later.inexact == {"public.account": lossy.lossy}
+    assert later.state == "LOADING"
+
+
+# -- loads
+
+
+def test_a_table_with_rows_is_not_loaded_over(target: Target) -> None:
+    target.run("CREATE TABLE account (id integer PRIMARY KEY, name text, note text)")
+    target.run("INSERT INTO account VALUES (1, 'mine', '')")
+    target.feed.load(ACCOUNT, Phase.BEGIN)
+
+    with pytest.raises(TargetNotEmpty):
+        target.drain()
+
+    assert len(rows(target, "account")) == 1
+    replacing = PostgresSink(target.url, "bank", replace=True)
+    target.sink.close()
+    Applier(target.feed.read_cuts, target.feed.read_rows, replacing).drain()
+    assert rows(target, "account") == []
+    replacing.close()
+
+
+def test_a_load_that_begins_again_replaces_what_was_there(target: Target) -> None:
+    target.feed.load(ACCOUNT, Phase.BEGIN)
+    target.feed.load(ACCOUNT, Phase.CHUNK, ["1", "a", "x"])
+    assert target.drain().state == "LOADING"
+
+    load(target, ACCOUNT, ["2", "b", "x"])
+
+    assert rows(target, "account") == [(2, "b", "x")]
+    assert target.sink.ledger().state == "EXACT"
+
+
+@pytest.mark.parametrize(
+    ("there", "error"),
+    [
+        ("id integer PRIMARY KEY, name text", MissingColumn),
+        ("id integer, name text PRIMARY KEY, note text", NotExpressible),
+    ],
+)
+def test_a_table_of_another_shape_is_refused(target: Target, there: str, error) -> None:
+    target.run(f"CREATE TABLE account ({there})")
+    target.feed.load(ACCOUNT, Phase.BEGIN)
+
+    with pytest.raises(error):
+        target.drain()
+
+
+def test_rows_of_a_table_that_is_not_there_are_refused(target: Target) -> None:
+    target.feed.commits([insert(ACCOUNT, "1", "a", "x")])
+
+    with pytest.raises(MissingTable):
+        target.drain()
+
+
+def test_columns_that_the_target_lacks_are_named(target: Target) -> None:
+    load(target, ACCOUNT)
+    target.run("ALTER TABLE account DROP note")
+    target.feed.commits([insert(ACCOUNT, "1", "a", "x")])
+
+    with pytest.raises(MissingColumn, match="note"):
+        target.drain()
+
+
+# -- crashes, rivals, unknown outcomes
+
+
+def backend(target: Target) -> None:
+    """Kill the applier's server process."""
+    target.run(
+        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+
+
+@pytest.mark.parametrize("where", ["ledger locked", "rows applied", "ledger moved", "committed"])
+def test_a_crash_inside_a_step_is_as_if_it_had_not_begun(
+    new_database: Callable[[], str], where: str
+) -> None:
+    killed: list[str] = []
+
+    def kill(step: str) -> None:
+        if step == where and not killed and target.feed.seq:
+            killed.append(step)
+            backend(target)
+
+    target = Target(new_database(), on_step=kill)
+    load(target, ACCOUNT, ["1", "a", "x"])
+
+    ledger = target.apply(insert(ACCOUNT, "2", "b", "y"))
+    target.apply(insert(ACCOUNT, "3", "c", "z"))
+
+    assert killed == [where]
+    assert ledger.seq == 1
+    assert len(rows(target, "account")) == 3
+    target.sink.close()
+
+
+def test_a_second_applier_waits_and_then_takes_over(target: Target) -> None:
+    load(target, ACCOUNT)
+    waits: list[str] = []
+    told, done = threading.Event(), threading.Event()
+    second = PostgresSink(target.url, "bank", on_wait=lambda text: (waits.append(text), told.set()))
+    thread = threading.Thread(target=lambda: (second.ledger(), done.set()))
+    thread.start()
+    assert told.wait(30)
+    assert not done.is_set()
+
+    target.sink.close()
+
+    assert done.wait(30)
+    thread.join()
+    assert len(waits) == 1
+    assert second.ledger().fence == 2
+    second.close()
+
+
+def test_who_lost_the_fence_gives_up(target: Target) -> None:
+    load(target, ACCOUNT)
+    target.run("UPDATE gauss_cdc.ledger SET fence = fence + 1")  # as a second applier's start
+    target.feed.commits([insert(ACCOUNT, "1", "a", "x")])
+
+    with pytest.raises(Fenced):
+        target.drain()
+
+    assert rows(target, "account") == []
+
+
+def test_a_ledger_that_moved_is_read_again(target: Target) -> None:
+    load(target, ACCOUNT)
+    target.feed.commits([insert(ACCOUNT, "1", "a", "x")])
+    (segment,) = target.feed.segments(target.sink.ledger())
+    rows_of = target.feed.read_rows(segment)
+    target.sink.step(segment, target.sink.stage(segment, rows_of))
+
+    with pytest.raises(Superseded):
+        target.sink.step(segment, target.sink.stage(segment, rows_of))
+
+    assert target.drain().seq == 1
+    assert len(rows(target, "account")) == 1
+
+
+def test_a_commit_whose_outcome_is_unknown_is_not_applied_twice(
+    new_database: Callable[[], str],
+) -> None:
+    url = new_database()
+    with Proxy(url) as proxy:
+        target = Target(url)
+        log = table("log", "a integer", key="")
+        target.sink = PostgresSink(proxy.url, "bank", on_step=proxy.on_step)
+        target.applier = Applier(target.feed.read_cuts, target.feed.read_rows, target.sink)
+        load(target, log)
+
+        for at, lost in enumerate(["answer", "request"]):
+            proxy.lose = lost
+            target.apply(insert(log, str(at)))
+
+        assert proxy.lost == 2
+        assert rows_one(target, "log") == [(0,), (1,)]
+        target.sink.close()
+
+
+def rows_one(target: Target, name: str) -> list[tuple]:
+    return target.query(f"SELECT * FROM {name} ORDER BY 1")
+
+
+def test_a_target_restored_from_a_backup_goes_on_from_its_own_ledger(
+    new_database: Callable[[], str],
+) -> None:
+    target = Target(new_database())
+    log = table("log", "a integer", key="")
+    load(target, log)
+    target.apply(insert(log, "1"))
+    target.run(
+        "CREATE TABLE backup_log AS TABLE log; CREATE TABLE backup AS TABLE gauss_cdc.ledger"
+    )
+    target.apply(insert(log, "2"))
+    target.sink.close()
+    target.run(
+        "TRUNCATE log, gauss_cdc.ledger; INSERT INTO log TABLE backup_log;"
+        "INSERT INTO gauss_cdc.ledger TABLE backup"
+    )
+
+    again = PostgresSink(target.url, "bank")
+    ledger = Applier(target.feed.read_cuts, target.feed.read_rows, again).drain()
+
+    assert ledger.seq == 2
+    assert rows_one(target, "log") == [(1,), (2,)]
+    again.close()
+
+
+def test_an_unreachable_target_may_be_tried_again() -> None:
+    sink = PostgresSink("postgresql://127.0.0.1:1/none", "bank")
+
+    with pytest.raises(TargetDown):
+        sink.ledger()
+
+
+class Proxy:
+    """A TCP proxy that cuts the connection around one COMMIT."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._server = (parts.hostname, parts.port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        port = self._listener.getsockname()[1]
+        self.url = urlunsplit(parts._replace(netloc=f"postgres@127.0.0.1:{port}"))
+        self.lose = ""
+        self.lost = 0
+        self._armed = False
+
+    def on_step(self, step: str) -> None:
+        self._armed = bool(self.lose) and step == "ledger moved"
+
+    def __enter__(self):
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(self._server)
+                for pair in ((client, server, True), (server, client, False)):
+                    threading.Thread(target=self._pump, args=pair, daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, is_request: bool) -> None:
+        with contextlib.suppress(OSError):
+            while block := source.recv(65_536):
+                if self._armed and is_request and self.lose == "request":
+                    break
+                if self._armed and not is_request and self.lose == "answer":
+                    break
+                sink.sendall(block)
+            else:
+                self._close(source, sink)
+                return
+            self.lost += 1
+            self.lose, self._armed = "", False
+            self._close(source, sink)
+
+    @staticmethod
+    def _close(*sockets: socket.socket) -> None:
+        for one in sockets:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()

@@ -1,0 +1,157 @@
+"""Schema changes as PostgreSQL's statements."""
+
+from dataclasses import replace
+
+import pytest
+
+from schemas.control import Origin
+from schemas.tables import Column, TableId, TableSchema, Unique
+from spark_consumers.dialects import DIALECTS
+from spark_consumers.dialects.base import literal, quote
+from spark_consumers.dialects.postgres import statements
+from spark_consumers.errors import NotExpressible
+from tests.spark_consumers.feed import alter, create, table
+
+T = table("t", "id integer, a text, b character varying(9)", unique="a")
+HEAD = 'ALTER TABLE "public"."t" '
+
+
+def with_columns(*columns: Column, of: TableSchema = T, **more: object) -> TableSchema:
+    return replace(of, columns=columns, **more)
+
+
+def test_a_new_table_gets_columns_key_and_unique_indexes_only() -> None:
+    for change in (create(T), alter(None, T), replace(create(T), before=T)):
+        assert statements(change) == [
+            'CREATE SCHEMA IF NOT EXISTS "public"',
+            'CREATE TABLE IF NOT EXISTS "public"."t" ("id" integer NOT NULL, "a" text,'
+            ' "b" character varying(9), PRIMARY KEY ("id"))',
+            'CREATE UNIQUE INDEX IF NOT EXISTS "t_a_key" ON "public"."t" ("a")',
+        ]
+
+
+def test_names_are_quoted_whatever_they_hold() -> None:
+    odd = TableSchema(TableId("s", 'a"b'), (Column('x"; --', 1, -1, "text"),))
+
+    assert statements(create(odd))[1] == 'CREATE TABLE IF NOT EXISTS "s"."a""b" ("x""; --" text)'
+    for text in (quote, literal):
+        with pytest.raises(ValueError, match="zero byte"):
+            text("\0")
+
+
+@pytest.mark.parametrize("type_name", ["", "text; DROP TABLE x", "text --", "text'"])
+def test_a_type_that_is_no_type_is_refused(type_name: str) -> None:
+    with pytest.raises(NotExpressible):
+        statements(create(with_columns(Column("id", 1, -1, type_name))))
+
+
+def test_a_dropped_table() -> None:
+    assert statements(alter(T, None)) == ['DROP TABLE IF EXISTS "public"."t"']
+    assert statements(alter(None, None, tag="CREATE SCHEMA")) == []
+
+
+def test_the_same_table_is_no_change() -> None:
+    assert statements(alter(T, T)) == []
+
+
+def test_an_added_column_gives_old_rows_its_value() -> None:
+    plain = Column("c", 23, -1, "integer")
+    added = replace(T, columns=(*T.columns, plain, replace(plain, name="d", missing="it's")))
+
+    assert statements(alter(T, added)) == [
+        HEAD + 'ADD COLUMN "c" integer',
+        HEAD + """ADD COLUMN "d" integer DEFAULT 'it''s'""",
+        HEAD + 'ALTER COLUMN "d" DROP DEFAULT',
+    ]
+
+
+def test_a_dropped_column_takes_its_unique_index_along() -> None:
+    slim = with_columns(T.columns[0], T.columns[2], unique=())
+
+    assert statements(alter(T, slim)) == [
+        HEAD + 'DROP CONSTRAINT IF EXISTS "t_a_key"',
+        'DROP INDEX IF EXISTS "public"."t_a_key"',
+        HEAD + 'DROP COLUMN IF EXISTS "a"',
+    ]
+
+
+@pytest.mark.parametrize(
+    "sql", ["ALTER TABLE t RENAME COLUMN a TO z", 'alter table t rename "a" to "z"']
+)
+def test_a_rename_that_the_source_tells(sql: str) -> None:
+    renamed = with_columns(
+        T.columns[0], replace(T.columns[1], name="z"), T.columns[2],
+        unique=(Unique("t_a_key", ("z",)),),
+    )  # fmt: skip
+
+    assert statements(alter(T, renamed, sql=sql)) == [HEAD + 'RENAME COLUMN "a" TO "z"']
+    with pytest.raises(NotExpressible):
+        statements(alter(T, renamed, origin=Origin.INFERRED))
+    with pytest.raises(NotExpressible):
+        statements(alter(T, renamed, sql="ALTER TABLE t RENAME b TO y"))
+
+
+def test_a_drop_and_an_add_elsewhere_are_what_they_seem() -> None:
+    other = with_columns(T.columns[0], T.columns[2], Column("z", 9, -1, "text"), unique=())
+
+    assert statements(alter(T, other, origin=Origin.INFERRED))[2:] == [
+        HEAD + 'DROP COLUMN IF EXISTS "a"',
+        HEAD + 'ADD COLUMN "z" text',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("type_name", "sql", "is_told"),
+    [
+        ("text", None, True),
+        ("character varying(20)", None, True),
+        ("integer", None, False),
+        ("integer", "ALTER TABLE t ALTER b TYPE integer", True),
+        ("integer", "ALTER TABLE t ALTER b TYPE integer USING length(b)", False),
+    ],
+)
+def test_a_type_changes_only_where_values_stay(
+    type_name: str, sql: str | None, is_told: bool
+) -> None:
+    column = Column("b", 99, 5, type_name)
+    change = alter(T, with_columns(*T.columns[:2], column), sql=sql)
+
+    if is_told:
+        assert statements(change) == [HEAD + f'ALTER COLUMN "b" TYPE {type_name}']
+    else:
+        with pytest.raises(NotExpressible):
+            statements(change)
+
+
+def test_a_column_that_may_be_null_now() -> None:
+    firm = with_columns(T.columns[0], replace(T.columns[1], nullable=False), T.columns[2])
+
+    assert statements(alter(firm, T)) == [HEAD + 'ALTER COLUMN "a" DROP NOT NULL']
+    assert statements(alter(T, firm)) == []
+
+
+def test_a_key_and_unique_indexes_that_change() -> None:
+    other = replace(T, key=("id", "a"), unique=(Unique("t_b_key", ("b",)),))
+
+    assert statements(alter(T, other)) == [
+        HEAD + 'DROP CONSTRAINT IF EXISTS "t_a_key"',
+        'DROP INDEX IF EXISTS "public"."t_a_key"',
+        HEAD + 'DROP CONSTRAINT IF EXISTS "t_pkey"',
+        HEAD + 'ADD PRIMARY KEY ("id", "a")',
+        'CREATE UNIQUE INDEX IF NOT EXISTS "t_b_key" ON "public"."t" ("b")',
+    ]
+
+
+def test_a_table_that_moves() -> None:
+    moved = replace(T, id=TableId("s", "u"))
+
+    assert statements(alter(T, moved)) == [
+        'CREATE SCHEMA IF NOT EXISTS "s"',
+        'ALTER TABLE "public"."t" SET SCHEMA "s"',
+        'ALTER TABLE "s"."t" RENAME TO "u"',
+    ]
+
+
+def test_every_dialect_creates_a_table() -> None:
+    for dialect in DIALECTS.values():
+        assert dialect(create(T))

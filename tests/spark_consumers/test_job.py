@@ -1,0 +1,201 @@
+"""The loop, against a target in memory that breaks where it is told to."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from schemas.control import Phase
+from spark_consumers.errors import (
+    Fenced,
+    Incomplete,
+    Superseded,
+    TargetDown,
+    TargetRefused,
+)
+from spark_consumers.job import Applier, Options, Progress, make_foreach_batch
+from spark_consumers.model import Ledger, Rows, Segment
+from tests.spark_consumers.feed import Feed, insert, table
+
+A = table("a", "id integer, v text")
+
+
+class MemorySink:
+    """Keeps what it was given, atomically; `trouble` runs before and after each step."""
+
+    def __init__(self) -> None:
+        self.held = Ledger("bank")
+        self.seqs: list[int] = []
+        self.trouble: Callable[[str], None] = lambda _: None
+
+    def ledger(self) -> Ledger:
+        return self.held
+
+    def stage(self, segment: Segment, rows: Rows) -> Rows:
+        return rows
+
+    def step(self, segment: Segment, staged: Rows) -> Ledger:
+        self.trouble("before")
+        if self.held.seq != segment.after.seq or self.held.n != segment.after.n:
+            raise Superseded("moved")
+        self.held = segment.upto
+        self.seqs += segment.commit_rows
+        self.trouble("after")
+        return self.held
+
+
+def make(commits: int = 3, **options: object) -> tuple[Feed, MemorySink, Applier]:
+    feed, sink = Feed(), MemorySink()
+    feed.start()
+    for i in range(commits):
+        feed.commits([insert(A, str(i), "x")])
+    return feed, sink, Applier(feed.read_cuts, feed.read_rows, sink, Options(**options))  # type: ignore[arg-type]
+
+
+def test_a_pass_applies_everything_and_the_next_one_only_what_is_new() -> None:
+    feed, sink, applier = make(3, strict=True)
+    applier.drain()
+    feed.commits([insert(A, "4", "x")])
+
+    applier.drain()
+
+    assert sink.seqs == [1, 2, 3, 4]
+    assert (applier.steps, applier.commits, applier.rows) == (5, 4, 4)
+    assert applier.ledger == sink.held
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("error", [TargetDown, Superseded, Incomplete])
+def test_an_attempt_that_broke_off_is_given_up_and_the_ledger_decides(when: str, error) -> None:
+    feed, sink, applier = make(3, strict=True)
+    broken: list[str] = []
+
+    def trouble(where: str) -> None:
+        if where == when and len(broken) < 3:
+            broken.append(where)
+            raise error("broke off")
+
+    sink.trouble = trouble
+
+    applier.drain()
+
+    assert sink.seqs == [1, 2, 3]
+
+
+def test_trouble_that_stays_is_raised_after_some_attempts() -> None:
+    feed, sink, applier = make(attempts=4)
+    pauses: list[int] = []
+    applier = Applier(
+        feed.read_cuts, feed.read_rows, sink, Options(attempts=4), pause=pauses.append
+    )
+
+    def trouble(where: str) -> None:
+        raise TargetDown("down")
+
+    sink.trouble = trouble
+
+    with pytest.raises(TargetDown):
+        applier.drain()
+    assert pauses == [1, 2, 3]
+
+
+@pytest.mark.parametrize("error", [Fenced, TargetRefused, KeyError])
+def test_what_needs_a_person_is_raised_at_once(error) -> None:
+    feed, sink, applier = make()
+
+    def trouble(where: str) -> None:
+        raise error("no")
+
+    sink.trouble = trouble
+    with pytest.raises(error):
+        applier.drain()
+    assert applier.ledger is None
+
+
+def test_a_target_that_moved_by_itself_is_taken_as_it_is() -> None:
+    feed, sink, applier = make(3, strict=True)
+    applier.drain()
+    feed.commits([insert(A, "4", "x")])
+    feed.commits([insert(A, "5", "x")])
+    sink.held = feed.segments(sink.held, strict=True)[0].upto  # a commit of unknown outcome
+
+    applier.drain()
+
+    assert sink.seqs == [1, 2, 3, 5]
+
+
+def test_a_loss_that_a_step_learns_of_is_carried_by_all_later_ledgers() -> None:
+    feed, sink, applier = make(3, strict=True)
+
+    def trouble(where: str) -> None:
+        if where == "after" and sink.held.seq == 1:
+            sink.held = replace(sink.held, inexact={"public.a": "lossy"})
+
+    sink.trouble = trouble
+
+    assert applier.drain().inexact == {"public.a": "lossy"}
+    assert sink.seqs == [1, 2, 3]
+
+
+def test_a_stop_is_noticed_between_steps() -> None:
+    feed, sink, applier = make(3, strict=True)
+
+    applier.drain(lambda: len(sink.seqs) == 2)
+
+    assert sink.seqs == [1, 2]
+
+
+def test_steps_and_progress_are_told() -> None:
+    feed, sink, _ = make(1)
+    steps: list[str] = []
+    seen: list[Progress] = []
+    applier = Applier(
+        feed.read_cuts, feed.read_rows, sink, on_step=steps.append, on_progress=seen.append
+    )
+
+    applier.drain()
+
+    assert steps == ["read ledger", "read cuts"] + ["read rows", "stage", "step"] * 2
+    assert [(p.steps, p.commits, p.rows, p.ledger.seq) for p in seen] == [
+        (1, 0, 0, 0),
+        (2, 1, 1, 1),
+    ]
+
+
+def test_loads_pass_as_steps() -> None:
+    feed, sink, applier = make(0)
+    feed.load(A, Phase.BEGIN)
+    feed.load(A, Phase.CHUNK, ["1", "x"])
+    feed.load(A, Phase.END)
+
+    assert applier.drain().state == "EXACT"
+    assert applier.steps == 4
+
+
+def test_a_batch_drains_once_and_its_content_is_not_used() -> None:
+    feed, sink, applier = make(2)
+
+    make_foreach_batch(applier)(None, 7)
+
+    assert sink.seqs == [1, 2]
+
+
+def test_a_batch_that_lingers_takes_what_comes_until_its_time_is_over() -> None:
+    feed, sink, applier = make(1)
+    now = [0.0]
+
+    def wait(seconds: float) -> None:
+        now[0] += seconds
+        feed.commits([insert(A, "9", "x")])
+
+    make_foreach_batch(applier, linger=0.35, wait=wait, clock=lambda: now[0])(None, 0)
+
+    assert sink.seqs == [1, 2, 3, 4, 5]
+
+
+def test_a_stop_ends_the_linger() -> None:
+    feed, sink, applier = make(1)
+
+    make_foreach_batch(applier, linger=9e9, stop=lambda: bool(sink.seqs))(None, 0)
+
+    assert sink.seqs == [1]
