@@ -378,6 +378,17 @@ def _cell(ledger: Ledger, field: str) -> object:
     return json.dumps(dict(value), ensure_ascii=False) if isinstance(value, Mapping) else value
 
 
+def read_ledger(connection: Any, source: str) -> Ledger | None:
+    """Look at a target's ledger without taking part; None where nothing was applied yet."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT to_regclass('gauss_cdc.ledger') IS NOT NULL")
+        if not cursor.fetchone()[0]:
+            return None
+        cursor.execute(_SELECT, (source,))
+        row = cursor.fetchone()
+    return None if row is None else _ledger(row)
+
+
 def _ledger(row: Sequence[Any]) -> Ledger:
     raw = dict(zip(_FIELDS, row, strict=True))
     return Ledger(**raw | {f: json.loads(raw[f]) for f in ("inexact", "topics")})

@@ -1,0 +1,269 @@
+"""Where source, cuts and target stand: what `status`, `wait`, `cuts`, `tail` and the demo read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+import psycopg2
+
+from gauss_cdc import wiring
+from gauss_cdc.config import Config
+from producer.drivers import catalog
+from producer.drivers.kafka import CutsReader
+from producer.drivers.registry import Registry
+from schemas.accept import Walk, walk_tail
+from schemas.control import Cut, cut_from_avro
+from schemas.positions import Lsn
+from schemas.topics import Topics
+from spark_consumers.errors import TargetDown
+from spark_consumers.model import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStanding:
+    """The source's own view."""
+
+    wal_end: int
+    slot: str
+    active: bool
+    confirmed: int | None
+    restart: int | None
+    retained_bytes: int
+    wal_status: str
+
+
+@dataclass(frozen=True, slots=True)
+class CutsStanding:
+    """The newest accepted record of cuts."""
+
+    epoch: int
+    n: int
+    seq: int
+    resume: int
+    writer: int
+    instance: str
+    loads: dict[str, str]
+    written_at: int  # µs since 1970
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """All three, and what lies between them; None: there is none yet."""
+
+    source: SourceStanding | None
+    cuts: CutsStanding | None
+    target: Ledger | None
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def commits_behind(self) -> int | None:
+        """Source transactions that are in Kafka and not at the target."""
+        if self.cuts is None or self.target is None or self.cuts.epoch != self.target.epoch:
+            return None
+        return self.cuts.seq - self.target.seq
+
+    @property
+    def bytes_behind(self) -> int | None:
+        """WAL that is not in Kafka yet."""
+        if self.source is None or self.cuts is None:
+            return None
+        return max(0, self.source.wal_end - self.cuts.resume)
+
+    @property
+    def seconds_behind(self) -> float | None:
+        """Age of the newest applied commit, 0 where nothing is behind."""
+        if self.target is None or not self.target.committed_at:
+            return None
+        if not self.commits_behind and not self._is_cut_old():
+            return 0.0
+        return round(max(0.0, time.time() - self.target.committed_at / 1e6), 3)
+
+    def _is_cut_old(self) -> bool:
+        """A `run` that stands still writes no heartbeats."""
+        return self.cuts is not None and time.time() - self.cuts.written_at / 1e6 > _STILL_SECONDS
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values; positions as text."""
+        out: dict[str, Any] = {
+            "source": self.source and asdict(self.source),
+            "cuts": self.cuts and asdict(self.cuts),
+            "target": self.target and asdict(self.target),
+            "lag": {
+                "commits": self.commits_behind,
+                "bytes": self.bytes_behind,
+                "seconds": self.seconds_behind,
+            },
+            "notes": list(self.notes),
+        }
+        for section, name in (
+            ("source", "wal_end"),
+            ("source", "confirmed"),
+            ("source", "restart"),
+            ("cuts", "resume"),
+            ("target", "resume"),
+            ("target", "commit_lsn"),
+        ):
+            if out[section] and out[section][name] is not None:
+                out[section][name] = str(Lsn(out[section][name]))
+        return out
+
+
+_STILL_SECONDS = 30.0
+
+
+class Places:
+    """Open connections to look at one configuration's three places."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._stack = ExitStack()
+        self._registry = Registry(config.registry.url, config.registry.client())
+        self._reader: CutsReader | None = None
+        self._source: Any = None
+        self._target: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    # ------------------------------------------------------------ source
+    def source_connection(self) -> Any:
+        """A connection to the source, opened once."""
+        if self._source is None:
+            self._source = catalog.connect(wiring.source_arguments(self._config))
+            self._stack.callback(self._source.close)
+        return self._source
+
+    def wal_end(self) -> int:
+        """Where the source's log ends now: everything committed before is below."""
+        with catalog.asking(self.source_connection()) as cursor:
+            cursor.execute("SELECT pg_current_wal_insert_lsn()::text")
+            return int(Lsn.parse(cursor.fetchone()[0]))
+
+    def source(self) -> SourceStanding | None:
+        """The slot and what it holds back; None without a slot."""
+        slot = self._config.source.slot
+        state = catalog.slot_state(self.source_connection(), slot)
+        if state is None:
+            return None
+        end = self.wal_end()
+        return SourceStanding(
+            wal_end=end,
+            slot=slot,
+            active=state.active_pid is not None,
+            confirmed=state.confirmed_flush,
+            restart=state.restart,
+            retained_bytes=end - state.restart if state.restart else 0,
+            wal_status=state.wal_status,
+        )
+
+    # ------------------------------------------------------------ cuts
+    def reader(self) -> CutsReader:
+        """A reader of the cuts topic, opened once."""
+        if self._reader is None:
+            topic = Topics(self._config.kafka.prefix).cuts
+            self._reader = CutsReader(dict(self._config.kafka.client), topic)
+            self._stack.callback(self._reader.close)
+        return self._reader
+
+    def read_cuts(self, low: int, high: int) -> list[tuple[int, Cut]]:
+        """Committed records of cuts in a window."""
+        return [
+            (offset, cut_from_avro(self._registry.decode(value)))
+            for offset, value in self.reader().read(low, high)
+        ]
+
+    def walk(self) -> tuple[Walk, int] | None:
+        """What is known at the end of cuts, and when it was written (µs since 1970)."""
+        newest = 0
+
+        def read(low: int, high: int) -> list[tuple[int, Cut]]:
+            nonlocal newest
+            records = self.read_cuts(low, high)
+            if records:
+                newest = max(newest, records[-1][1].head.written_at)
+            return records
+
+        start, _ = self.reader().bounds()
+        found = walk_tail(read, start, self.reader().lso())
+        return None if found is None else (found, newest)
+
+    def cuts(self) -> CutsStanding | None:
+        """The newest accepted record."""
+        found = self.walk()
+        if found is None:
+            return None
+        walk, written_at = found
+        return CutsStanding(
+            walk.epoch,
+            walk.n,
+            walk.seq,
+            walk.resume,
+            walk.writer,
+            walk.instance or "",
+            dict(walk.loads),
+            written_at,
+        )
+
+    def follow(self, start: int, stop_asked: Callable[[float], bool]) -> Iterator[tuple[int, Cut]]:
+        """Records of cuts from an offset on, as they come."""
+        at = start
+        while not stop_asked(0):
+            end = self.reader().lso()
+            if end <= at:
+                stop_asked(0.2)
+                continue
+            yield from self.read_cuts(at, end)
+            at = end
+
+    # ------------------------------------------------------------ target
+    def target_connection(self) -> Any:
+        """A connection to the target, opened once."""
+        if self._target is None:
+            arguments = wiring.target_arguments(self._config)
+            try:
+                self._target = psycopg2.connect(**arguments.libpq())
+            except psycopg2.OperationalError as exc:
+                raise TargetDown("the target cannot be reached", host=arguments.host) from exc
+            self._target.autocommit = True
+            self._stack.callback(self._target.close)
+        return self._target
+
+    def target(self) -> Ledger | None:
+        """The ledger; None where nothing was applied yet."""
+        from spark_consumers.sinks.postgres import read_ledger  # noqa: PLC0415  only with a target
+
+        return read_ledger(self.target_connection(), self._config.kafka.prefix)
+
+    def standing(self) -> Standing:
+        """All three."""
+        return Standing(
+            self.source(),
+            self.cuts(),
+            self.target() if self._config.target is not None else None,
+        )
+
+    # ------------------------------------------------------------ waiting
+    def wait(
+        self, lsn: int, pause: Callable[[float], bool], on_look: Callable[[Standing], None]
+    ) -> Standing | None:
+        """Wait until the target holds everything committed before `lsn`; None if left."""
+        goal: tuple[int, int] | None = None
+        while True:
+            cuts = self.cuts()
+            if goal is None and cuts is not None and cuts.resume >= lsn:
+                goal = cuts.epoch, cuts.seq
+            target = self.target()
+            standing = Standing(None, cuts, target)
+            on_look(standing)
+            if goal is not None and target is not None and target.state == "EXACT":
+                if (target.epoch, target.seq) >= goal:
+                    return standing
+            if pause(0.1):
+                return None
