@@ -10,6 +10,9 @@ a ledger, and yields steps that follow each other without a gap:
               commit larger than that, or with DDL, is a step of its own
     STATE, HEARTBEAT  no step; they must repeat the n that was reached
 
+An empty target begins with the START of the first epoch, or of one that is
+loaded anew; what stands before it in a log that was cut off does not concern it.
+
 A record may be split between two commits: then `seq` moves, and `n` and
 `next_offset` wait for its last commit, so that the ledger names it again.
 
@@ -69,7 +72,11 @@ def segments(
     at = at_first = ledger
     packed: list[_Part] = []
     rows = 0
+    skipped = 0
     for offset, cut in accepted:
+        if not at.instance and not _begins(cut):
+            skipped += 1
+            continue
         match cut:
             case Commits():
                 for part in _parts(at, offset, cut):
@@ -89,7 +96,8 @@ def segments(
                 if packed:
                     yield _pack(at_first, packed)
                     packed, rows = [], 0
-                _follows(at, offset, cut.head)
+                if at.instance:
+                    _follows(at, offset, cut.head)
                 before = at
                 if isinstance(cut, Start):
                     at = _started(at, offset, cut)
@@ -110,6 +118,11 @@ def segments(
                     at = _stated(at, cut)
     if packed:
         yield _pack(at_first, packed)
+    if skipped and not at.instance:
+        raise CutsGap(
+            "an empty target needs cuts from a beginning",
+            hint="the source must be loaded again (run --accept-gap)",
+        )
 
 
 def entries(segment: Segment) -> tuple[CommitEntry, ...]:
@@ -241,6 +254,13 @@ def _joined(ranges: Iterable[Range]) -> tuple[Range, ...]:
         else:
             out.append(r)
     return tuple(out)
+
+
+def _begins(cut: Cut) -> bool:
+    """Say whether an empty target may begin here: with the first epoch, or one loaded anew."""
+    return isinstance(cut, Start) and (
+        cut.head.n == 1 or (cut.prev is not None and cut.continues is False)
+    )
 
 
 def _follows(at: Ledger, offset: int, head: Head, *, epoch: bool = False) -> None:

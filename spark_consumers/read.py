@@ -104,7 +104,11 @@ def registry_at(url: str, options: Mapping[str, Any] | None = None) -> Registry:
 class CutReader:
     """The cuts topic, from a ledger's place to the last stable offset."""
 
-    def __init__(self, client: Mapping[str, Any], source: str, schema_of: SchemaOf) -> None:
+    def __init__(
+        self, client: Mapping[str, Any], source: str, schema_of: SchemaOf, *, timeout: float = 10.0
+    ) -> None:
+        """`timeout`: seconds in which the broker must tell the log's ends."""
+        self._timeout = timeout
         self._topic = Topics(source).cuts
         self._schema_of = schema_of
         self._consumer = Consumer(
@@ -117,6 +121,7 @@ class CutReader:
             }
         )
         self._walk = Walk()
+        self._low = 0  # where the log begins
         self._at: int | None = None  # offset to be read next; None: assign by the ledger
         self._served: tuple[int, ...] | None = None  # the ledger's place after what was given out
         self._ahead: list[Any] = []  # messages that `wait` saw first
@@ -135,6 +140,12 @@ class CutReader:
             cut = self._accept(message)
             if cut is not None:
                 yield message.offset(), cut
+        if self._walk.instance is None and self._low:
+            raise RangeExpired(
+                "cuts were deleted before they were applied, and nothing begins in what is left",
+                hint="the source must be loaded again (run --accept-gap)",
+                first=self._low,
+            )
         self._served = self._reached(ledger)
 
     def wait(self, seconds: float) -> bool:
@@ -163,10 +174,12 @@ class CutReader:
     def _begin(self, ledger: Ledger) -> None:
         partition = TopicPartition(self._topic, 0)
         try:
-            low, high = self._consumer.get_watermark_offsets(partition, timeout=10, cached=False)
+            low, high = self._consumer.get_watermark_offsets(
+                partition, timeout=self._timeout, cached=False
+            )
         except KafkaException as error:
             raise _down(error, "cuts cannot be read") from error
-        is_new = not ledger.instance
+        is_new, self._low = not ledger.instance, low
         if ledger.next_offset < low and not is_new:
             raise RangeExpired(
                 "cuts were deleted before they were applied",
@@ -200,7 +213,9 @@ class CutReader:
     def _end(self) -> int:
         try:
             partition = TopicPartition(self._topic, 0)
-            end: int = self._consumer.get_watermark_offsets(partition, timeout=10, cached=False)[1]
+            end: int = self._consumer.get_watermark_offsets(
+                partition, timeout=self._timeout, cached=False
+            )[1]
         except KafkaException as error:
             raise _down(error, "cuts cannot be read") from error
         return end

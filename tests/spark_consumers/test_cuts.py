@@ -179,6 +179,19 @@ def test_an_epoch_that_follows_another_place_is_a_gap() -> None:
         list(segments(replace(ledger, n=2), feed.records[2:]))
 
 
+def test_an_empty_target_begins_with_an_epoch_that_is_loaded_anew() -> None:
+    feed, _ = started()
+    feed.commits([insert(A, "1", "x")])
+    feed.start(epoch=2, continues=True)
+    with pytest.raises(CutsGap):
+        list(segments(NEW, feed.records[1:]))
+
+    feed.start(epoch=3, continues=False)
+    (segment,) = segments(NEW, feed.records[1:])
+
+    assert (segment.upto.epoch, segment.upto.n, segment.upto.seq) == (3, 4, 0)
+
+
 def test_a_missing_record_is_a_gap() -> None:
     feed, ledger = started()
     for i in range(3):

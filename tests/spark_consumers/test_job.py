@@ -67,7 +67,7 @@ def test_a_pass_applies_everything_and_the_next_one_only_what_is_new() -> None:
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("error", [TargetDown, Superseded, Incomplete])
 def test_an_attempt_that_broke_off_is_given_up_and_the_ledger_decides(when: str, error) -> None:
-    feed, sink, applier = make(3, strict=True)
+    _feed, sink, applier = make(3, strict=True)
     broken: list[str] = []
 
     def trouble(where: str) -> None:
@@ -101,7 +101,7 @@ def test_trouble_that_stays_is_raised_after_some_attempts() -> None:
 
 @pytest.mark.parametrize("error", [Fenced, TargetRefused, KeyError])
 def test_what_needs_a_person_is_raised_at_once(error) -> None:
-    feed, sink, applier = make()
+    _feed, sink, applier = make()
 
     def trouble(where: str) -> None:
         raise error("no")
@@ -125,7 +125,7 @@ def test_a_target_that_moved_by_itself_is_taken_as_it_is() -> None:
 
 
 def test_a_loss_that_a_step_learns_of_is_carried_by_all_later_ledgers() -> None:
-    feed, sink, applier = make(3, strict=True)
+    _feed, sink, applier = make(3, strict=True)
 
     def trouble(where: str) -> None:
         if where == "after" and sink.held.seq == 1:
@@ -138,7 +138,7 @@ def test_a_loss_that_a_step_learns_of_is_carried_by_all_later_ledgers() -> None:
 
 
 def test_a_stop_is_noticed_between_steps() -> None:
-    feed, sink, applier = make(3, strict=True)
+    _feed, sink, applier = make(3, strict=True)
 
     applier.drain(lambda: len(sink.seqs) == 2)
 
@@ -163,7 +163,7 @@ def test_steps_and_progress_are_told() -> None:
 
 
 def test_loads_pass_as_steps() -> None:
-    feed, sink, applier = make(0)
+    feed, _sink, applier = make(0)
     feed.load(A, Phase.BEGIN)
     feed.load(A, Phase.CHUNK, ["1", "x"])
     feed.load(A, Phase.END)
@@ -173,7 +173,7 @@ def test_loads_pass_as_steps() -> None:
 
 
 def test_a_batch_drains_once_and_its_content_is_not_used() -> None:
-    feed, sink, applier = make(2)
+    _feed, sink, applier = make(2)
 
     make_foreach_batch(applier)(None, 7)
 
@@ -194,7 +194,7 @@ def test_a_batch_that_lingers_takes_what_comes_until_its_time_is_over() -> None:
 
 
 def test_a_stop_ends_the_linger() -> None:
-    feed, sink, applier = make(1)
+    _feed, sink, applier = make(1)
 
     make_foreach_batch(applier, linger=9e9, stop=lambda: bool(sink.seqs))(None, 0)
 

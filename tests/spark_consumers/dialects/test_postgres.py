@@ -24,8 +24,10 @@ def test_a_new_table_gets_columns_key_and_unique_indexes_only() -> None:
     for change in (create(T), alter(None, T), replace(create(T), before=T)):
         assert statements(change) == [
             'CREATE SCHEMA IF NOT EXISTS "public"',
-            'CREATE TABLE IF NOT EXISTS "public"."t" ("id" integer NOT NULL, "a" text,'
-            ' "b" character varying(9), PRIMARY KEY ("id"))',
+            (
+                'CREATE TABLE IF NOT EXISTS "public"."t" ("id" integer NOT NULL, "a" text,'
+                ' "b" character varying(9), PRIMARY KEY ("id"))'
+            ),
             'CREATE UNIQUE INDEX IF NOT EXISTS "t_a_key" ON "public"."t" ("a")',
         ]
 

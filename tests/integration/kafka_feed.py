@@ -1,0 +1,140 @@
+"""A tiny producer: one Kafka transaction per cut, with the rows that it names."""
+
+import io
+import json
+import struct
+from dataclasses import replace
+
+import fastavro
+from confluent_kafka import Producer, TopicCollection
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from producer.core.encode import TransactionConstants, compile_encoder
+from schemas.control import (
+    Commits,
+    Cut,
+    Range,
+    SchemaChange,
+    State,
+    TableLoad,
+    Topic,
+    change_to_avro,
+    cut_to_avro,
+)
+from schemas.envelope import envelope_schema
+from schemas.load import avsc
+from schemas.tables import TableSchema
+from schemas.topics import Topics
+from spark_consumers.model import Change
+from spark_consumers.read import Registry
+from tests.spark_consumers.feed import Feed
+
+CUT_ID, CHANGE_ID = 1, 2
+
+
+class KafkaFeed:
+    """Publishes what a Feed says, at the offsets that the broker gives."""
+
+    def __init__(self, bootstrap: str, prefix: str, *tables: TableSchema) -> None:
+        self.client = {"bootstrap.servers": bootstrap}
+        self.feed = Feed(prefix)
+        self.names = Topics(prefix)
+        self.schemas = {CUT_ID: avsc("cut"), CHANGE_ID: avsc("schema_change")}
+        self.encoders: dict[tuple[str, ...], object] = {}
+        self.admin = AdminClient(self.client)
+        self.producer = self.new_producer(f"gauss-cdc.{prefix}")
+        self.offsets: dict[tuple[str, int], int] = {}  # the feed's offset -> the broker's
+        self.cluster = self.admin.describe_cluster().result().cluster_id
+        self.create(self.names.cuts, self.names.ddl, *(self.names.table(t.id) for t in tables))
+        for schema in tables:
+            self.know(schema)
+        self.feed.start()
+        self.publish()
+
+    def know(self, schema: TableSchema) -> None:
+        """Register a table's columns."""
+        schema_id = len(self.schemas) + 1
+        self.schemas[schema_id] = envelope_schema(self.feed.source, schema)
+        self.encoders[self.names.table(schema.id), schema.names()] = compile_encoder(
+            schema, prefix=self.feed.source, schema_id=schema_id, database="bank"
+        )
+
+    def new_producer(self, transactional_id: str) -> Producer:
+        producer = Producer({**self.client, "transactional.id": transactional_id, "linger.ms": 0})
+        producer.init_transactions(30)
+        return producer
+
+    def create(self, *topics: str) -> None:
+        for future in self.admin.create_topics([NewTopic(t, 1, 1) for t in topics]).values():
+            future.result()
+        futures = self.admin.describe_topics(TopicCollection(list(topics)))
+        for name, future in futures.items():
+            self.feed.topics[name] = Topic(str(future.result().topic_id), 1)
+
+    @property
+    def registry(self) -> Registry:
+        return Registry(lambda schema_id: json.dumps(self.schemas[schema_id]))
+
+    def publish(self) -> None:
+        """Write all records that the feed made since the last call."""
+        records, self.feed.records = self.feed.records, []
+        for _, cut in records:
+            self.producer.begin_transaction()
+            self.send_cut(self.with_rows(cut))
+            self.producer.commit_transaction(30)
+
+    def send_cut(self, cut: Cut) -> None:
+        if isinstance(cut, State):
+            cut = replace(cut, cluster_id=self.cluster, topics=dict(self.feed.topics))
+        self.producer.produce(self.names.cuts, avro("cut", cut_to_avro(cut), CUT_ID))
+        self.producer.flush(30)
+
+    def with_rows(self, cut: Cut) -> Cut:
+        """Send a cut's rows; return it with the broker's offsets."""
+        if not isinstance(cut, Commits | TableLoad):
+            return cut
+        ranges = []
+        for r in cut.ranges:
+            offsets = self.send_rows(r)
+            assert offsets == list(range(offsets[0], offsets[0] + len(offsets)))
+            ranges.append(Range(r.topic, 0, offsets[0], offsets[-1] + 1))
+        return replace(cut, ranges=tuple(ranges))
+
+    def send_rows(self, r: Range, producer: Producer | None = None) -> list[int]:
+        producer = producer or self.producer
+        offsets: list[int] = []
+        for at in range(r.start, r.end):
+            producer.produce(
+                r.topic,
+                self.value(r.topic, self.feed.content[r.topic, at]),
+                partition=0,
+                on_delivery=lambda _, message: offsets.append(message.offset()),
+            )
+            producer.poll(0)
+        producer.flush(30)
+        return offsets
+
+    def value(self, topic: str, record: Change | SchemaChange) -> bytes:
+        if isinstance(record, SchemaChange):
+            return avro("schema_change", change_to_avro(record), CHANGE_ID)
+        encoder = self.encoders[topic, record.columns]
+        tx = TransactionConstants(1, 1, 1, record.seq, 1_000_000, 1_000_000, 1)
+        kind = "K" if record.before else ""
+        return encoder.encode(
+            record.op, kind, cells(record.before, kind), cells(record.after), tx, 1, record.ordinal
+        )
+
+
+def cells(row: list | None, kind: str = "") -> list | None:
+    """A row as a decoder gives it: bytes; unsent columns of an old key are NULL there."""
+    if row is None:
+        return None
+    out = [cell.encode() if isinstance(cell, str) else cell for cell in row]
+    return [cell if isinstance(cell, bytes) else None for cell in out] if kind else out
+
+
+def avro(name: str, record: dict, schema_id: int) -> bytes:
+    out = io.BytesIO()
+    out.write(struct.pack(">bI", 0, schema_id))
+    fastavro.schemaless_writer(out, avsc(name), record)
+    return out.getvalue()
