@@ -73,7 +73,7 @@ def apply(
     """
     arguments = wiring.target_arguments(config)
     assert config.target is not None
-    client = dict(config.kafka.client)
+    client = config.kafka.client_settings()
     prefix = config.kafka.prefix
 
     def passes(error: BaseException) -> bool:

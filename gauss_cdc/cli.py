@@ -7,8 +7,11 @@ usage or configuration, 130 interrupted, others as the error classes say
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
+import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -16,15 +19,23 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from gauss_cdc import __version__, services, wiring
-from gauss_cdc.config import Config, ConfigError, load
+from gauss_cdc.check import check_all
+from gauss_cdc.config import Config, ConfigError, duration, load
+from gauss_cdc.look import cut_line, findings_table, standing_table, tail_lines
+from gauss_cdc.places import Places, Standing
 from gauss_cdc.watch import StepName, StopSignal, console, set_up_logging
-from producer.errors import CdcError
+from producer.drivers.postgres import ReplicationConnection
+from producer.errors import CdcError, SlotMissing
+from producer.pipeline import create_slot
 from producer.pipeline import run as run_producer
+from producer.preflight import Level
 from producer.start import Watch
+from schemas.positions import Lsn
 from schemas.tables import TableId
 from spark_consumers.errors import ApplyError
 
 USAGE: Final = 2
+INTERRUPTED: Final = 130
 
 
 class _Command(click.Command):
@@ -135,6 +146,135 @@ class _LoadBars:
             self._progress.stop()
 
 
+# ---------------------------------------------------------------- looking
+@cli.command(cls=_Command, example="gauss-cdc check --config bank.toml --fix")
+@_configured
+@click.option("--fix", is_flag=True, help="Do what may be done safely: make the publication.")
+@click.option("--json", "as_json", is_flag=True, help="Findings as JSON on stdout.")
+def check(config_path: Path, *, fix: bool, as_json: bool) -> None:
+    """Say now what would go wrong later. Exit code 1 if anything is an error."""
+    config = _load(config_path)
+    findings = list(check_all(config, fix=fix))
+    if as_json:
+        click.echo(json.dumps([asdict(finding) for finding in findings]))
+    else:
+        console.print(findings_table(findings))
+    if any(finding.level is Level.ERROR for finding in findings):
+        sys.exit(1)
+
+
+@cli.command(cls=_Command, example="gauss-cdc status --json")
+@_configured
+@click.option("--json", "as_json", is_flag=True, help="Everything as JSON on stdout.")
+def status(config_path: Path, *, as_json: bool) -> None:
+    """Where source, cuts and target stand: lag in commits, bytes and seconds."""
+    with Places(_load(config_path)) as places:
+        standing = places.standing()
+    if as_json:
+        click.echo(json.dumps(standing.as_json()))
+    else:
+        console.print(standing_table(standing))
+
+
+@cli.command(cls=_Command, example="gauss-cdc wait --timeout 60s")
+@_configured
+@click.option("--lsn", help="Position at the source; default: where its log ends now.")
+@click.option("--timeout", help="Give up after this long, with exit code 4.")
+def wait(config_path: Path, *, lsn: str | None, timeout: str | None) -> None:
+    """Wait until the target holds every commit before a position; prints where it stands."""
+    stop = StopSignal()
+    until = time.monotonic() + duration(timeout).total_seconds() if timeout else None
+
+    def pause(seconds: float) -> bool:
+        if until is not None and time.monotonic() > until:
+            return True
+        return stop.asked(seconds)
+
+    with Places(_load(config_path)) as places:
+        goal = int(Lsn.parse(lsn)) if lsn else places.wal_end()
+        standing = places.wait(goal, pause, lambda _: None)
+    if standing is None:
+        _fail(f"the target does not hold {Lsn(goal)} yet", INTERRUPTED if stop.asked() else 4)
+    assert standing.target is not None
+    click.echo(f"{standing.target.epoch}/{standing.target.seq}")
+
+
+@cli.command(cls=_Command, example="gauss-cdc cuts --last 5")
+@_configured
+@click.option("--last", type=click.IntRange(1), default=20, show_default=True, help="How many.")
+@click.option("--follow", "-f", is_flag=True, help="Go on as they come.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def cuts(config_path: Path, *, last: int, follow: bool, as_json: bool) -> None:
+    """Look into the cuts: which commits are durable, and where their rows stand."""
+    stop = StopSignal()
+    with Places(_load(config_path)) as places:
+        start, _ = places.reader().bounds()
+        end = places.reader().lso()
+        low = max(start, end - 2 * last - 64)
+        for offset, cut in places.read_cuts(low, end)[-last:]:
+            click.echo(cut_line(offset, cut, as_json=as_json))
+        if follow:
+            for offset, cut in places.follow(end, stop.asked):
+                click.echo(cut_line(offset, cut, as_json=as_json))
+
+
+@cli.command(cls=_Command, example="gauss-cdc tail public.account --last 10")
+@_configured
+@click.argument("tables", nargs=-1)
+@click.option("--last", type=click.IntRange(1), default=20, show_default=True, help="How many.")
+@click.option("--follow", "-f", is_flag=True, help="Go on as they come.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def tail(
+    config_path: Path, tables: tuple[str, ...], *, last: int, follow: bool, as_json: bool
+) -> None:
+    """Look at row changes as a person would; default: all tables."""
+    stop = StopSignal()
+    for line in tail_lines(
+        _load(config_path), tables, last=last, follow=follow, as_json=as_json, stop=stop.asked
+    ):
+        click.echo(line)
+
+
+# ---------------------------------------------------------------- slot
+@cli.group("slot")
+def slot_group() -> None:
+    """The replication slot."""
+
+
+@slot_group.command("show", cls=_Command, example="gauss-cdc slot show")
+@_configured
+def slot_show(config_path: Path) -> None:
+    """Print the slot as JSON; exit code 13 if there is none."""
+    with Places(_load(config_path)) as places:
+        found = Standing(places.source(), None, None).as_json()["source"]
+    if found is None:
+        _fail("the slot does not exist", SlotMissing.exit_code)
+    click.echo(json.dumps(found))
+
+
+@slot_group.command("create", cls=_Command, example="gauss-cdc slot create")
+@_configured
+def slot_create(config_path: Path) -> None:
+    """Make the slot and open the prefix without a first load: rows older than now stay behind."""
+    stop, step = StopSignal(), StepName()
+    options = wiring.producer_options(_load(config_path), load=False)
+    create_slot(options, Watch(step.set, lambda *_: None, console.print, stop.asked))
+    console.print("rows that existed before this moment are not copied")
+
+
+@slot_group.command("drop", cls=_Command, example="gauss-cdc slot drop --yes")
+@_configured
+@click.option("--yes", is_flag=True, help="Yes, changes since its position will be lost to us.")
+def slot_drop(config_path: Path, *, yes: bool) -> None:
+    """Drop the slot; the next run needs --accept-gap and loads again."""
+    if not yes:
+        raise click.UsageError("this loses the slot's position; say --yes")
+    config = _load(config_path)
+    with ReplicationConnection.open(wiring.source_arguments(config)) as wire:
+        wire.drop_slot(config.source.slot)
+    console.print(f"slot {config.source.slot} dropped")
+
+
 # ---------------------------------------------------------------- services
 @cli.group("services")
 def services_group() -> None:
@@ -204,7 +344,7 @@ def main() -> None:
         exc.show()
         sys.exit(exc.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except ConfigError as exc:
         _fail(str(exc), USAGE)
     except services.ServiceError as exc:

@@ -28,6 +28,7 @@ from schemas.topics import Topics
 
 SOURCE_PASSWORD = "GAUSS_CDC_SOURCE_PASSWORD"  # noqa: S105  the variable's name
 TARGET_PASSWORD = "GAUSS_CDC_TARGET_PASSWORD"  # noqa: S105
+KAFKA_PASSWORD = "GAUSS_CDC_KAFKA_PASSWORD"  # noqa: S105
 REGISTRY_CREDENTIALS = "GAUSS_CDC_REGISTRY_CREDENTIALS"
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -38,13 +39,20 @@ class ConfigError(Exception):
     """The configuration cannot be used; the message names file, line and reason."""
 
 
+def duration(text: str) -> timedelta:
+    """Read `500ms`, `10s`, `5m`, `24h`, `7d`; raise ValueError for anything else.
+
+    >>> duration("1.5m")
+    datetime.timedelta(seconds=90)
+    """
+    if (match := _DURATION.fullmatch(text.strip())) is None:
+        raise ValueError("write a duration as 500ms, 10s, 5m, 24h or 7d")
+    return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+
+
 def _duration(value: object) -> object:
-    """Read `500ms`, `10s`, `5m`, `7d`; plain numbers are seconds."""
-    if isinstance(value, str):
-        if (match := _DURATION.fullmatch(value.strip())) is None:
-            raise ValueError("write a duration as 500ms, 10s, 5m, 24h or 7d")
-        return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
-    return value
+    """Plain numbers are seconds, which pydantic reads by itself."""
+    return duration(value) if isinstance(value, str) else value
 
 
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
@@ -148,11 +156,19 @@ class Kafka(Section):
     group_rows: int = Field(20_000, ge=1)
     """A group of source transactions closes at this many rows."""
 
-    group_time: Duration = timedelta(milliseconds=500)
+    group_time: Duration = timedelta(milliseconds=100)
     """... or at this age. An idle source closes a group at once."""
 
     client: dict[str, str | int | float | bool] = {}
     """librdkafka's own settings, for every client of ours; `bootstrap.servers` is required."""
+
+    password: SecretStr = SecretStr("")
+    """`sasl.password`, read from GAUSS_CDC_KAFKA_PASSWORD; never printed."""
+
+    def client_settings(self) -> dict[str, str | int | float | bool]:
+        """librdkafka's settings, the secret among them."""
+        secret = self.password.get_secret_value()
+        return {**self.client, **({"sasl.password": secret} if secret else {})}
 
     @field_validator("prefix")
     @classmethod
@@ -164,6 +180,11 @@ class Kafka(Section):
     def _client(self) -> Kafka:
         if "bootstrap.servers" not in self.client:
             raise ValueError('[kafka.client] needs "bootstrap.servers" = "host:port"')
+        if secrets := [name for name in self.client if "password" in name]:
+            raise ValueError(
+                f"[kafka.client] {', '.join(secrets)}: secrets do not stand in the file; "
+                f"set {KAFKA_PASSWORD}"
+            )
         set_by_us = {"transactional.id", "enable.idempotence", "acks", "isolation.level"}
         if wrong := set_by_us & set(self.client):
             raise ValueError(f"[kafka.client] {', '.join(sorted(wrong))}: set by us, leave it out")
@@ -259,6 +280,7 @@ def _add_secrets(raw: dict[str, Any]) -> None:
     for section, key, variable in (
         ("source", "password", SOURCE_PASSWORD),
         ("target", "password", TARGET_PASSWORD),
+        ("kafka", "password", KAFKA_PASSWORD),
         ("registry", "credentials", REGISTRY_CREDENTIALS),
     ):
         values = raw.get(section)

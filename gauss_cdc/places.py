@@ -168,7 +168,7 @@ class Places:
         """A reader of the cuts topic, opened once."""
         if self._reader is None:
             topic = Topics(self._config.kafka.prefix).cuts
-            self._reader = CutsReader(dict(self._config.kafka.client), topic)
+            self._reader = CutsReader(self._config.kafka.client_settings(), topic)
             self._stack.callback(self._reader.close)
         return self._reader
 

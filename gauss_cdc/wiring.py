@@ -37,7 +37,7 @@ def producer_options(
         slot=config.source.slot,
         publication=config.source.publication,
         prefix=kafka.prefix,
-        client=dict(kafka.client),
+        client=kafka.client_settings(),
         registry_url=config.registry.url,
         registry_options=config.registry.client(),
         include=config.tables.include,

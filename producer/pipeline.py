@@ -11,7 +11,7 @@ import logging
 import select
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 import tenacity
@@ -119,6 +119,14 @@ def run(options: Options, watch: Watch, progress: Progress | None = None) -> Non
         _log.info("left before the stream began")
 
 
+def create_slot(options: Options, watch: Watch) -> None:
+    """Open a prefix without a first load: START and slot, then leave; options.load is False."""
+    try:
+        _run_once(options, replace(watch, stop_asked=lambda _: False), Progress(), stream=False)
+    except Leaving:
+        _log.info("left before the slot was made")
+
+
 def captured_tables(source: PostgresSource, options: Options, watch: Watch) -> list[TableId]:
     """Find the tables to capture; make the publication if there is none (before the slot)."""
     connection = source.connection
@@ -157,7 +165,9 @@ def captured_tables(source: PostgresSource, options: Options, watch: Watch) -> l
     return [table for table in wanted if table in published]
 
 
-def _run_once(options: Options, watch: Watch, progress: Progress) -> None:
+def _run_once(
+    options: Options, watch: Watch, progress: Progress, *, stream: bool = True
+) -> None:
     with ExitStack() as stack:
         watch.on_step("start: connect")
         topics = options.topics
@@ -225,6 +235,8 @@ def _run_once(options: Options, watch: Watch, progress: Progress) -> None:
             head = standing.head
             known = known_tables(ddl_reader, registry, epoch=head.epoch, seq=head.last_seq)
         changed.clear()
+        if not stream:
+            return
         loop = _Loop(
             options,
             watch,

@@ -169,7 +169,7 @@ class Limits:
     """When a group of source transactions closes."""
 
     group_rows: int = 20_000
-    group_seconds: float = 0.5
+    group_seconds: float = 0.1
     group_commits: int = 2_000  # a commit entry is about 60 bytes: far below 256 KiB
     cut_bytes: int = 200_000
     transaction_timeout: float = 300.0  # kafka.transaction-timeout; a third of it makes a giant

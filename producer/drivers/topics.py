@@ -6,6 +6,7 @@ mends it; nothing of a user's cluster is changed behind his back.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,10 +21,11 @@ from confluent_kafka.admin import (
 )
 
 from producer.drivers.kafka import ours
-from producer.errors import TopicUnfit
+from producer.errors import BrokerDown, TopicUnfit
 from schemas.control import Topic
 
 _TIMEOUT: Final = 30.0
+_TRIES, _PAUSE = 150, 0.1
 DAY_MS: Final = 86_400_000
 
 
@@ -100,6 +102,26 @@ class TopicAdmin:
 
     def ensure(self, data: Iterable[str], *, cuts: str = "", ddl: str = "") -> bool:
         """Make the topics that are missing, check those that are there; True if any was made."""
+        wanted = self._wanted(data, cuts, ddl)
+        missing = wanted.keys() - self._check_all(wanted, strict=(cuts, ddl))
+        if not missing:
+            return False
+        self._make({name: wanted[name] for name in sorted(missing)})
+        # Creation is decided by the controller; brokers tell of it a little later.
+        for _ in range(_TRIES):
+            if wanted.keys() <= self.describe(wanted).keys():
+                return True
+            time.sleep(_PAUSE)
+        raise BrokerDown("topics were made, but the broker does not show them", topics=len(missing))
+
+    def check(self, data: Iterable[str], *, cuts: str = "", ddl: str = "") -> None:
+        """Check the topics that are there; make none."""
+        self._check_all(self._wanted(data, cuts, ddl), strict=(cuts, ddl))
+
+    def _wanted(
+        self, data: Iterable[str], cuts: str, ddl: str
+    ) -> dict[str, tuple[int, dict[str, str]]]:
+        """Topic -> partitions and configuration."""
         settings = self._settings
         wanted: dict[str, tuple[int, dict[str, str]]] = {}
         size = str(settings.max_message_bytes)
@@ -114,16 +136,21 @@ class TopicAdmin:
             wanted[cuts] = (1, {"retention.ms": retention})
         if ddl:
             wanted[ddl] = (1, {"retention.ms": "-1", "max.message.bytes": size})
+        return wanted
+
+    def _check_all(
+        self, wanted: Mapping[str, tuple[int, dict[str, str]]], *, strict: tuple[str, str]
+    ) -> set[str]:
         there = self.describe(wanted)
-        missing = [name for name in wanted if name not in there]
         for name, (topic, _) in there.items():
-            self._check(name, topic, *wanted[name], strict=name in (cuts, ddl))
-        if not missing:
-            return False
+            self._check(name, topic, *wanted[name], strict=name in strict)
+        return set(there)
+
+    def _make(self, missing: Mapping[str, tuple[int, dict[str, str]]]) -> None:
+        settings = self._settings
         new = []
-        for name in missing:
-            partitions, config = wanted[name]
-            config = {"cleanup.policy": "delete", **config}
+        for name, (partitions, asked) in missing.items():
+            config = {"cleanup.policy": "delete", **asked}
             if settings.min_insync_replicas is not None:
                 config["min.insync.replicas"] = str(settings.min_insync_replicas)
             new.append(NewTopic(name, partitions, settings.replication, config=config))
@@ -137,7 +164,6 @@ class TopicAdmin:
                         raise
         except KafkaException as exc:
             raise ours(exc) from exc
-        return True
 
     def _check(
         self, name: str, topic: Topic, partitions: int, config: Mapping[str, str], *, strict: bool

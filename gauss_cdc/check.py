@@ -1,0 +1,77 @@
+"""`gauss-cdc check`: the source's and Kafka's half is `producer.preflight`, here is the target's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gauss_cdc import wiring
+from gauss_cdc.config import Config
+from gauss_cdc.places import Places
+from producer.drivers import catalog
+from producer.errors import CdcError
+from producer.preflight import Finding, Level, check_kafka, check_source
+from schemas.tables import TableId
+from spark_consumers.errors import ApplyError
+
+
+def check_all(config: Config, *, fix: bool) -> Iterator[Finding]:
+    """Yield everything, errors included: a place that does not answer hides no other."""
+    options = wiring.producer_options(config)
+    tables: list[TableId] = []
+    try:
+        connection = catalog.connect(options.source)
+        try:
+            yield from check_source(options, connection, fix=fix)
+            tables = catalog.expand(connection, options.include, options.exclude)
+        finally:
+            connection.close()
+    except CdcError as error:
+        yield Finding(Level.ERROR, "source", str(error))
+    yield from check_kafka(options)
+    if config.target is None:
+        yield Finding(Level.WARNING, "target", "none is configured: only `run` can be used")
+        return
+    try:
+        yield from _target(config, tables)
+    except (ApplyError, CdcError) as error:
+        yield Finding(Level.ERROR, "target", str(error))
+
+
+def _target(config: Config, tables: list[TableId]) -> Iterator[Finding]:
+    with Places(config) as places, places.target_connection().cursor() as cursor:
+        ledger = places.target()
+        cursor.execute(
+            "SELECT has_database_privilege(current_database(), 'CREATE'),"
+            " current_setting('server_version')"
+        )
+        may_create, version = cursor.fetchone()
+        yield Finding(Level.OK, "target", f"PostgreSQL {version}")
+        if not may_create:
+            yield Finding(
+                Level.ERROR,
+                "target",
+                "the user may not create schemas in this database",
+                "GRANT CREATE ON DATABASE … TO the target's user: the ledger has its own schema",
+            )
+        if ledger is not None:
+            what = f"{ledger.state} at {ledger.epoch}/{ledger.seq}"
+            yield Finding(Level.OK, "ledger", what)
+            for table, why in ledger.inexact.items():
+                yield Finding(Level.WARNING, f"table {table}", f"is not exact: {why}")
+            return
+        for table in tables:
+            cursor.execute(
+                "SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+                " WHERE n.nspname = %s AND c.relname = %s",
+                table,
+            )
+            if (row := cursor.fetchone()) is None:
+                continue
+            cursor.execute("SELECT pg_relation_size(%s) > 0", row)
+            if cursor.fetchone()[0]:
+                yield Finding(
+                    Level.WARNING,
+                    f"table {table}",
+                    "is at the target and holds rows",
+                    "empty it, or start with `gauss-cdc apply --replace`",
+                )

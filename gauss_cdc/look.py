@@ -1,0 +1,220 @@
+"""Findings, standings, cuts and rows, as lines for people and for programs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from rich.table import Table
+
+from gauss_cdc.config import Config
+from gauss_cdc.places import Standing
+from producer.drivers.kafka import of_error, ours
+from producer.errors import TopicReplaced
+from producer.preflight import Finding, Level
+from schemas.control import Commits, Cut, Start, State, TableLoad, cut_to_avro, kind_of
+from schemas.headers import position_of
+from schemas.positions import Lsn
+from schemas.tables import Missing
+from schemas.topics import Topics
+from spark_consumers.avro_wire import RowDecoder, split
+from spark_consumers.model import Cell, Change
+from spark_consumers.read import registry_at
+
+_STYLES = {Level.OK: "green", Level.FIXED: "cyan", Level.WARNING: "yellow", Level.ERROR: "red"}
+_LONG = 60
+
+
+def findings_table(findings: Sequence[Finding]) -> Table:
+    """`check` for people, errors last."""
+    table = Table("", "subject", "finding", "what to do", show_lines=False)
+    order = list(Level)
+    for finding in sorted(findings, key=lambda f: order.index(f.level)):
+        table.add_row(
+            f"[{_STYLES[finding.level]}]{finding.level}[/]",
+            finding.subject,
+            finding.what,
+            finding.hint,
+        )
+    return table
+
+
+def standing_table(standing: Standing) -> Table:
+    """`status` for people."""
+    table = Table(show_header=False)
+    source, cuts, target = standing.source, standing.cuts, standing.target
+    if source is None:
+        table.add_row("source", "no slot: `gauss-cdc run` makes it")
+    else:
+        active = "streaming" if source.active else "nobody streams"
+        table.add_row("source", f"log ends at {Lsn(source.wal_end)}; {active}")
+        table.add_row("", f"keeps {source.retained_bytes / 1e6:.1f} MB of WAL for us")
+    if cuts is None:
+        table.add_row("Kafka", "no cuts yet")
+    else:
+        age = time.time() - cuts.written_at / 1e6
+        table.add_row("Kafka", f"commit {cuts.epoch}/{cuts.seq}, source read to {Lsn(cuts.resume)}")
+        table.add_row("", f"newest record {age:.1f} s ago; writer {cuts.writer}")
+    if target is None:
+        table.add_row("target", "nothing was applied yet")
+    else:
+        at = datetime.fromtimestamp(target.committed_at / 1e6, UTC)
+        table.add_row("target", f"{target.state} at commit {target.epoch}/{target.seq}")
+        if target.committed_at:
+            table.add_row("", f"which the source made at {at:%Y-%m-%d %H:%M:%S} UTC")
+        for name, why in target.inexact.items():
+            table.add_row("", f"[yellow]{name} is not exact: {why}[/]")
+    table.add_row(
+        "lag",
+        f"{_known(standing.commits_behind)} commits, {_known(standing.bytes_behind)} bytes, "
+        f"{_known(standing.seconds_behind)} s",
+    )
+    return table
+
+
+def _known(value: float | None) -> str:
+    return "?" if value is None else f"{value:,}"
+
+
+def cut_line(offset: int, cut: Cut, *, as_json: bool) -> str:
+    """One record of cuts."""
+    if as_json:
+        return json.dumps({"offset": offset, **cut_to_avro(cut)})
+    head = cut.head
+    words = [f"{offset:>8}", f"{kind_of(cut):<9}", f"n={head.n}", f"resume={Lsn(head.resume)}"]
+    match cut:
+        case Start():
+            words += [f"epoch={head.epoch}", f"writer={head.writer}", cut.reason or "takeover"]
+        case Commits():
+            first, last = cut.commits[0], cut.commits[-1]
+            rows = sum(entry.rows for entry in cut.commits)
+            words += [f"seq={first.seq}..{last.seq}", f"rows={rows}", f"ranges={len(cut.ranges)}"]
+            words += ["DDL"] if any(entry.ddl for entry in cut.commits) else []
+        case TableLoad():
+            words += [str(cut.table), cut.phase.value, f"rows={cut.rows}"]
+        case State():
+            words += [f"topics={len(cut.topics)}"]
+        case _:
+            pass
+    return "  ".join(words)
+
+
+def tail_lines(  # noqa: PLR0913
+    config: Config,
+    tables: Sequence[str],
+    *,
+    last: int,
+    follow: bool,
+    as_json: bool,
+    stop: Callable[[float], bool],
+) -> Iterator[str]:
+    """The newest row changes, read committed, in the order in which they arrive."""
+    topics = Topics(config.kafka.prefix)
+    consumer = Consumer(
+        {
+            **config.kafka.client_settings(),
+            "group.id": "gauss-cdc-tail",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+        }
+    )
+    schema_of = registry_at(config.registry.url, config.registry.client())
+    decoders: dict[int, RowDecoder] = {}
+    try:
+        places: list[TopicPartition] = []
+        ends: dict[tuple[str, int], int] = {}
+        for name, described in consumer.list_topics(timeout=30).topics.items():
+            table = topics.table_of(name)
+            if table is None or (tables and str(table) not in tables):
+                continue
+            for partition in described.partitions:
+                place = TopicPartition(name, partition)
+                low, high = consumer.get_watermark_offsets(place, timeout=30)
+                ends[name, partition] = high
+                places.append(TopicPartition(name, partition, max(low, high - 2 * last)))
+        if not places:
+            raise TopicReplaced(
+                "no topic of these tables", hint="did `run` start? names are schema.table"
+            )
+        consumer.assign(places)
+        kept: list[str] = []
+        live = False
+        while not stop(0):
+            messages = consumer.consume(500, 0.3)
+            for message in messages:
+                if (error := message.error()) is not None:
+                    raise of_error(error)
+                line = _row_line(message, topics, decoders, schema_of, as_json=as_json)
+                if line is not None and live:
+                    yield line
+                elif line is not None:
+                    kept.append(line)
+            if not live and not messages:
+                yield from kept[-last:]
+                live = True
+                if not follow:
+                    return
+    except KafkaException as exc:
+        raise ours(exc) from exc
+    finally:
+        consumer.close()
+
+
+def _row_line(
+    message: Message,
+    topics: Topics,
+    decoders: dict[int, RowDecoder],
+    schema_of: Callable[[int], dict[str, object]],
+    *,
+    as_json: bool,
+) -> str | None:
+    value = message.value()
+    if value is None:
+        return None  # a tombstone
+    schema_id, payload = split(value)
+    if schema_id not in decoders:
+        decoders[schema_id] = RowDecoder(schema_of(schema_id))
+    change = decoders[schema_id].decode(payload)
+    position = position_of(message.headers() or [])  # type: ignore[arg-type]
+    table = topics.table_of(message.topic() or "")
+    if as_json:
+        return json.dumps(
+            {
+                "table": str(table),
+                "position": str(position),
+                "op": change.op,
+                "before": _named(change, change.before),
+                "after": _named(change, change.after),
+            },
+            ensure_ascii=False,
+        )
+    parts = []
+    if change.before is not None:
+        parts.append(_shown(change, change.before))
+    if change.after is not None:
+        parts.append(_shown(change, change.after))
+    return f"{position}  {change.op}  {table}  {' -> '.join(parts)}"
+
+
+def _named(change: Change, cells: Sequence[Cell] | None) -> dict[str, object] | None:
+    """Columns that were sent; an unsent one is left out, NULL is null."""
+    if cells is None:
+        return None
+    return {
+        name: cell
+        for name, cell in zip(change.columns, cells, strict=True)
+        if not isinstance(cell, Missing)
+    }
+
+
+def _shown(change: Change, cells: Sequence[Cell]) -> str:
+    out = []
+    for name, cell in zip(change.columns, cells, strict=True):
+        if isinstance(cell, Missing):
+            continue
+        text = "NULL" if cell is None else cell
+        out.append(f"{name}={text if len(text) <= _LONG else text[: _LONG - 1] + '…'}")
+    return "(" + ", ".join(out) + ")"

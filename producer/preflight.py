@@ -1,0 +1,249 @@
+"""`gauss-cdc check`, the source's and Kafka's half: what would go wrong later, said now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
+
+from producer.drivers import catalog, patterns
+from producer.drivers.registry import Registry
+from producer.drivers.topics import TopicAdmin
+from producer.errors import CdcError
+from producer.options import Options
+from schemas.load import CUT
+from schemas.tables import ReplicaIdentity, TableId, TableSchema
+from schemas.topics import value_subject
+from schemas.types import UnknownType, type_of
+
+_OLDEST = 100_000
+_MESSAGES = 140_000
+_ROOTS = 130_000
+
+
+class Level(StrEnum):
+    """How much a finding matters."""
+
+    OK = "ok"
+    FIXED = "fixed"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of `check`."""
+
+    level: Level
+    subject: str
+    what: str
+    hint: str = ""
+
+
+def check_source(options: Options, connection: Connection, *, fix: bool) -> Iterator[Finding]:
+    """Server settings, rights, publication, slot, and every captured table."""
+    info = catalog.server_info(connection)
+    yield from _server(info)
+    tables = catalog.expand(connection, options.include, options.exclude)
+    if not tables:
+        yield Finding(
+            Level.ERROR,
+            "tables",
+            f"nothing matches {', '.join(options.include)}",
+            "create tables, or correct [tables]",
+        )
+    yield from _publication(options, connection, tables, fix=fix)
+    yield from _slot(options, connection)
+    for table in catalog.table_schemas(connection, tables):
+        yield from check_table(table)
+    yield from _not_logged(options, connection)
+
+
+def _server(info: catalog.ServerInfo) -> Iterator[Finding]:
+    if info.version < _OLDEST:
+        yield Finding(
+            Level.ERROR, "server", f"{info.version_text}: too old", "pgoutput needs PostgreSQL 10"
+        )
+    elif info.version < _MESSAGES:
+        yield Finding(
+            Level.WARNING, "server", "before 14 no logical messages: DDL can only be inferred"
+        )
+    else:
+        yield Finding(Level.OK, "server", info.version_text.split(" on ")[0])
+    if info.wal_level != "logical":
+        yield Finding(
+            Level.ERROR,
+            "wal_level",
+            f"is {info.wal_level}",
+            "ALTER SYSTEM SET wal_level = logical, then restart the server",
+        )
+    if info.in_recovery:
+        yield Finding(
+            Level.ERROR, "server", "is a standby", "capture the primary: slots are made there"
+        )
+    if not (info.has_replication or info.is_superuser):
+        yield Finding(
+            Level.ERROR,
+            "role",
+            "has no REPLICATION right",
+            "ALTER ROLE … REPLICATION, as a superuser",
+        )
+    for name, used, most in (
+        ("max_replication_slots", info.slots_used, info.max_replication_slots),
+        ("max_wal_senders", info.wal_senders_used, info.max_wal_senders),
+    ):
+        level = Level.OK if used < most else Level.WARNING
+        hint = "" if used < most else f"raise {name}, unless our slot is one of them"
+        yield Finding(level, name, f"{used} of {most} used", hint)
+    if info.max_slot_wal_keep_size == "-1":
+        yield Finding(
+            Level.WARNING,
+            "max_slot_wal_keep_size",
+            "is unlimited: while `run` stands still the server keeps all WAL",
+            "set a limit that the disk can bear; beyond it the slot is given up",
+        )
+    if info.encoding not in ("UTF8",):
+        yield Finding(Level.WARNING, "encoding", f"database is {info.encoding}, we read UTF8")
+
+
+def _publication(
+    options: Options, connection: Connection, tables: list[TableId], *, fix: bool
+) -> Iterator[Finding]:
+    name = options.publication
+    found = catalog.publication(connection, name)
+    if found is None:
+        if not fix:
+            yield Finding(
+                Level.WARNING,
+                "publication",
+                f"{name} does not exist",
+                "the first `run` makes it, or `check --fix` now",
+            )
+            return
+        via_root = connection.server_version >= _ROOTS
+        catalog.create_publication(
+            connection,
+            name,
+            tables,
+            {"publish_via_partition_root": "true"} if via_root else {},
+        )
+        yield Finding(Level.FIXED, "publication", f"{name} made for {len(tables)} tables")
+        return
+    missing = [table for table in tables if table not in found.tables]
+    if missing:
+        yield Finding(
+            Level.WARNING,
+            "publication",
+            f"{name} lacks {', '.join(map(str, missing))}: not captured",
+            f"ALTER PUBLICATION {name} ADD TABLE …; rows older than that are not copied",
+        )
+    if found.actions != {"insert", "update", "delete", "truncate"}:
+        yield Finding(
+            Level.ERROR,
+            "publication",
+            f"{name} publishes only {', '.join(sorted(found.actions))}",
+            f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate')",
+        )
+    if not missing:
+        yield Finding(Level.OK, "publication", f"{name} has all {len(tables)} tables")
+
+
+def _slot(options: Options, connection: Connection) -> Iterator[Finding]:
+    slot = catalog.slot_state(connection, options.slot)
+    if slot is None:
+        yield Finding(
+            Level.OK, "slot", f"{options.slot} does not exist yet: the first `run` makes it"
+        )
+        return
+    if slot.plugin != options.plugin or slot.database != options.source.dbname:
+        yield Finding(
+            Level.ERROR,
+            "slot",
+            f"{options.slot} is of plugin {slot.plugin}, database {slot.database}",
+            "choose another name in source.slot",
+        )
+    if slot.is_invalid:
+        yield Finding(
+            Level.ERROR,
+            "slot",
+            f"{options.slot} was given up by the server",
+            "`gauss-cdc run --accept-gap` opens a new epoch and loads again",
+        )
+    if slot.active_pid is not None:
+        yield Finding(Level.OK, "slot", f"{options.slot} is streamed from, pid {slot.active_pid}")
+
+
+def check_table(table: TableSchema) -> Iterator[Finding]:
+    """What of one table cannot be captured, or not as it stands."""
+    subject = f"table {table.id}"
+    for column in table.columns:
+        try:
+            type_of(column)
+        except UnknownType:
+            yield Finding(
+                Level.ERROR,
+                subject,
+                f"column {column.name} is of type {column.type_name}, which is not supported",
+                "exclude the table, or change the column's type",
+            )
+    identity = table.replica_identity
+    keyless = not table.key
+    if identity is ReplicaIdentity.NOTHING or (identity is ReplicaIdentity.DEFAULT and keyless):
+        yield Finding(
+            Level.ERROR,
+            subject,
+            "has no replica identity: the source itself refuses UPDATE and DELETE once published",
+            "give it a primary key, or ALTER TABLE … REPLICA IDENTITY FULL",
+        )
+    elif keyless:
+        yield Finding(
+            Level.WARNING, subject, "has no primary key: each change is matched by the whole row"
+        )
+
+
+def _not_logged(options: Options, connection: Connection) -> Iterator[Finding]:
+    """Tables that match the patterns' schemas and are never in the WAL."""
+    wanted = [patterns.parse(text) for text in options.include]
+    with catalog.asking(connection) as cursor:
+        cursor.execute(
+            "SELECT n.nspname, c.relname FROM pg_class c"
+            " JOIN pg_namespace n ON n.oid = c.relnamespace"
+            " WHERE c.relkind = 'r' AND c.relpersistence = 'u'"
+        )
+        for schema, name in cursor.fetchall():
+            table = TableId(schema, name)
+            if any(pattern.matches(table) for pattern in wanted):
+                yield Finding(
+                    Level.WARNING,
+                    f"table {table}",
+                    "is unlogged: not captured",
+                    "ALTER TABLE … SET LOGGED",
+                )
+
+
+def check_kafka(options: Options) -> Iterator[Finding]:
+    """Broker, topics and registry."""
+    admin = TopicAdmin(options.client, options.topic_settings)
+    topics = options.topics
+    try:
+        cluster = admin.cluster_id()
+        yield Finding(Level.OK, "Kafka", f"cluster {cluster}")
+        there = admin.list_below(options.prefix)
+        data = [t for t in there if topics.table_of(t) is not None]
+        admin.check(
+            data,
+            cuts=topics.cuts if topics.cuts in there else "",
+            ddl=topics.ddl if topics.ddl in there else "",
+        )
+        yield Finding(Level.OK, "topics", f"{len(there)} below {options.prefix}, settings fit")
+    except CdcError as error:
+        yield Finding(Level.ERROR, "Kafka", error.what, error.hint)
+    try:
+        Registry(options.registry_url, options.registry_options).own(
+            CUT, value_subject(topics.cuts)
+        )
+        yield Finding(Level.OK, "registry", options.registry_url)
+    except CdcError as error:
+        yield Finding(Level.ERROR, "registry", error.what, error.hint)
