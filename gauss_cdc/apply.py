@@ -76,6 +76,9 @@ def apply(
     client = config.kafka.client_settings()
     prefix = config.kafka.prefix
 
+    def pause(seconds: float) -> None:
+        stop.asked(seconds)
+
     def passes(error: BaseException) -> bool:
         return isinstance(error, ApplyError) and error.verdict is Verdict.RETRY and not stop.asked()
 
@@ -88,7 +91,7 @@ def apply(
             lambda: psycopg2.connect(**arguments.libpq()),
             prefix,
             replace=replace,
-            on_wait=lambda text: console.print(text),
+            on_wait=console.print,
             on_step=step.set,
         )
         stack.callback(sink.close)
@@ -104,7 +107,7 @@ def apply(
             Options(max_rows=_SMALL_ROWS, strict=config.target.strict),
             on_step=step.set,
             on_progress=on_progress,
-            pause=lambda attempt: stop.asked(min(0.2 * 2**attempt, 5)),
+            pause=lambda attempt: pause(min(0.2 * 2**attempt, 5)),
         )
         started = False
 
@@ -124,7 +127,7 @@ def apply(
                 spark_session(config),
                 applier,
                 source=prefix,
-                client=client,
+                client={name: str(value) for name, value in client.items()},
                 checkpoint=config.spark.checkpoint,
                 stop=stop.asked,
                 linger=config.spark.linger.total_seconds(),
@@ -141,7 +144,7 @@ def apply(
         tenacity.Retrying(
             retry=tenacity.retry_if_exception(passes),
             wait=tenacity.wait_exponential_jitter(initial=0.5, max=15),
-            sleep=stop.asked,
+            sleep=pause,
             before_sleep=note,
             reraise=True,
         )(turn)

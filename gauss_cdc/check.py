@@ -1,4 +1,4 @@
-"""`gauss-cdc check`: the source's and Kafka's half is `producer.preflight`, here is the target's."""
+"""`gauss-cdc check`: source and Kafka are `producer.preflight`'s, the target stands here."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def _target(config: Config, tables: list[TableId]) -> Iterator[Finding]:
         if ledger is not None:
             what = f"{ledger.state} at {ledger.epoch}/{ledger.seq}"
             yield Finding(Level.OK, "ledger", what)
-            for table, why in ledger.inexact.items():
-                yield Finding(Level.WARNING, f"table {table}", f"is not exact: {why}")
+            for name, why in ledger.inexact.items():
+                yield Finding(Level.WARNING, f"table {name}", f"is not exact: {why}")
             return
         for table in tables:
             cursor.execute(

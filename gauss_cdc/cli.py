@@ -13,7 +13,7 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Self
 
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
@@ -83,7 +83,7 @@ def run(config_path: Path, *, accept_gap: bool) -> None:
     stop, step = StopSignal(), StepName()
     options = wiring.producer_options(_load(config_path), accept_gap=accept_gap)
     with _LoadBars() as bars:
-        watch = Watch(step.set, bars.show, lambda text: console.print(text), stop.asked)
+        watch = Watch(step.set, bars.show, console.print, stop.asked)
         run_producer(options, watch)
 
 
@@ -131,7 +131,7 @@ class _LoadBars:
         )
         self._tasks: dict[TableId, TaskID] = {}
 
-    def __enter__(self) -> _LoadBars:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

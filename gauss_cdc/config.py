@@ -77,10 +77,10 @@ class Source(Section):
     """Product. `opengauss` and `gaussdb` follow."""
 
     dsn: str
-    """Where it is: `postgresql://user@host:port/database?sslmode=verify-full`, without a password."""
+    """Without a password: `postgresql://user@host:port/database?sslmode=verify-full`."""
 
     slot: str = Field("gauss_cdc", pattern=r"^[a-z0-9_]{1,63}$")
-    """Replication slot. The first `run` makes it, with the first load; no command drops it unasked."""
+    """Replication slot. The first `run` makes it, with the first load; nothing drops it unasked."""
 
     publication: str = Field("gauss_cdc", min_length=1, max_length=63)
     """Publication. Made by the first `run` or `check --fix`, from [tables]."""
@@ -133,10 +133,10 @@ class Kafka(Section):
     """Record key: `schema.table`, or the primary key as Avro for consumers that upsert by key."""
 
     partition_by: Literal["table", "primary-key"] = "table"
-    """`table` keeps a table totally ordered; `primary-key` spreads it and keeps the order per row."""
+    """`table` keeps a table totally ordered; `primary-key` spreads it, in order per row."""
 
     partitions: int = Field(1, ge=1, le=1000)
-    """Partitions of each table's topic, when it is made. With partition-by = "table" one is used."""
+    """Partitions of a table's topic, when it is made. With partition-by = "table" one is used."""
 
     replication: int = Field(-1, ge=-1)
     """Replication factor of new topics; -1 = the broker's default."""
@@ -166,7 +166,7 @@ class Kafka(Section):
     """`sasl.password`, read from GAUSS_CDC_KAFKA_PASSWORD; never printed."""
 
     def client_settings(self) -> dict[str, str | int | float | bool]:
-        """librdkafka's settings, the secret among them."""
+        """Librdkafka's settings, the secret among them."""
         secret = self.password.get_secret_value()
         return {**self.client, **({"sasl.password": secret} if secret else {})}
 
@@ -299,7 +299,7 @@ def _add_secrets(raw: dict[str, Any]) -> None:
                 raise ConfigError(f"[{section}] password-file {file}: {exc.strerror}") from exc
 
 
-def _explain(path: Path, text: str, error: Any) -> str:  # noqa: ANN401  pydantic's ErrorDetails
+def _explain(path: Path, text: str, error: Any) -> str:
     where = [str(part) for part in error["loc"]]
     line = line_of(text, where)
     reason = error["msg"].removeprefix("Value error, ")
@@ -311,7 +311,7 @@ def _explain(path: Path, text: str, error: Any) -> str:  # noqa: ANN401  pydanti
 
 
 def line_of(text: str, where: list[str]) -> int:
-    """Line of a key, of its section where the key is missing, else 1.
+    r"""Line of a key, of its section where the key is missing, else 1.
 
     >>> line_of("[kafka]\\nprefix = 1\\n", ["kafka", "prefix"])
     2
@@ -322,7 +322,8 @@ def line_of(text: str, where: list[str]) -> int:
             section = [part.strip().strip('"') for part in match[1].split(".")]
             if section == where[: len(section)]:
                 best = number
-        elif match := re.match(r'\s*("[^"]*"|[\w.-]+)\s*=', line):
-            if [*section, match[1].strip('"')] == where[: len(section) + 1]:
-                return number
+        elif (match := re.match(r'\s*("[^"]*"|[\w.-]+)\s*=', line)) and (
+            [*section, match[1].strip('"')] == where[: len(section) + 1]
+        ):
+            return number
     return best

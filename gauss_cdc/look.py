@@ -102,7 +102,7 @@ def cut_line(offset: int, cut: Cut, *, as_json: bool) -> str:
     return "  ".join(words)
 
 
-def tail_lines(  # noqa: PLR0913
+def tail_lines(
     config: Config,
     tables: Sequence[str],
     *,

@@ -262,8 +262,8 @@ class Places:
             target = self.target()
             standing = Standing(None, cuts, target)
             on_look(standing)
-            if goal is not None and target is not None and target.state == "EXACT":
-                if (target.epoch, target.seq) >= goal:
-                    return standing
+            is_exact = target is not None and target.state == "EXACT"
+            if goal and target and is_exact and (target.epoch, target.seq) >= goal:
+                return standing
             if pause(0.1):
                 return None

@@ -12,7 +12,7 @@ from producer.options import Options
 def target_arguments(config: Config) -> ConnectionArguments:
     """Where the target is; raise ConfigError where the file has none."""
     if config.target is None:
-        raise ConfigError('[target] is missing: apply needs kind and dsn of the target database')
+        raise ConfigError("[target] is missing: apply needs kind and dsn of the target database")
     password = config.target.password.get_secret_value()
     return parse_dsn(config.target.dsn, password or None)
 
@@ -27,9 +27,7 @@ def source_arguments(config: Config) -> ConnectionArguments:
     return parse_dsn(config.source.dsn, password or None)
 
 
-def producer_options(
-    config: Config, *, accept_gap: bool = False, load: bool = True
-) -> Options:
+def producer_options(config: Config, *, accept_gap: bool = False, load: bool = True) -> Options:
     """Arguments of `producer.pipeline.run`."""
     kafka = config.kafka
     return Options(

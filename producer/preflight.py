@@ -104,7 +104,7 @@ def _server(info: catalog.ServerInfo) -> Iterator[Finding]:
             "is unlimited: while `run` stands still the server keeps all WAL",
             "set a limit that the disk can bear; beyond it the slot is given up",
         )
-    if info.encoding not in ("UTF8",):
+    if info.encoding != "UTF8":
         yield Finding(Level.WARNING, "encoding", f"database is {info.encoding}, we read UTF8")
 
 

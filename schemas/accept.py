@@ -53,7 +53,7 @@ class Walk:
         return cls()
 
     @classmethod
-    def resumed(  # noqa: PLR0913  a ledger has this many fields
+    def resumed(
         cls, *, n: int, epoch: int, seq: int, writer: int, instance: str, resume: int = 0
     ) -> Self:
         """Go on where a ledger stands."""
@@ -76,7 +76,9 @@ class Walk:
             self.alarms += 1
             return None
         if head.epoch != self.epoch:
-            raise CutGap(f"offset {offset}: epoch {head.epoch} without its START, known {self.epoch}")
+            raise CutGap(
+                f"offset {offset}: epoch {head.epoch} without its START, known {self.epoch}"
+            )
         match cut:
             case Commits():
                 return self._commits(offset, cut)

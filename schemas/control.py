@@ -259,7 +259,9 @@ def cut_to_avro(cut: Cut) -> dict[str, Any]:
 def cut_from_avro(raw: Mapping[str, Any]) -> Cut:
     """Turn what fastavro read back into a record; raise ValueError for an unknown format."""
     if raw["version"] > FORMAT_VERSION:
-        raise ValueError(f"cut of format {raw['version']}, this release reads up to {FORMAT_VERSION}")
+        raise ValueError(
+            f"cut of format {raw['version']}, this release reads up to {FORMAT_VERSION}"
+        )
     head = Head(
         raw["n"],
         raw["epoch"],

@@ -54,7 +54,7 @@ class CommitKey(NamedTuple):
         CommitKey(epoch=1, seq=5001, ordinal=0)
         """
         parts = text.split("/")
-        if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):  # noqa: PLR2004
+        if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
             raise ValueError(f"not a position: {text!r}")
         return cls(*(int(part) for part in parts))
 

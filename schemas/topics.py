@@ -62,7 +62,9 @@ class Topics:
 
     def __post_init__(self) -> None:
         if _PREFIX.fullmatch(self.prefix) is None:
-            raise ValueError(f"kafka.prefix {self.prefix!r}: use letters, digits, _ and -, at most 64")
+            raise ValueError(
+                f"kafka.prefix {self.prefix!r}: use letters, digits, _ and -, at most 64"
+            )
 
     @property
     def cuts(self) -> str:
@@ -96,7 +98,7 @@ class Topics:
         """Table of a topic, or None for control topics and strangers."""
         head, _, rest = topic.partition(".")
         parts = rest.split(".")
-        if head != self.prefix or len(parts) != 2:  # noqa: PLR2004
+        if head != self.prefix or len(parts) != 2:
             return None
         return TableId(unescape(parts[0]), unescape(parts[1]))
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias
 from schemas.control import Commits, Range, SchemaChange, Start, TableLoad
 from schemas.tables import Missing, TableId
 
-Cell: TypeAlias = str | None | Missing  # the source's text form, NULL, or unsent TOAST
+Cell: TypeAlias = str | Missing | None  # the source's text form, NULL, or unsent TOAST
 
 
 @dataclass(slots=True)
@@ -88,8 +88,8 @@ class Sink(Protocol):
     def ledger(self) -> Ledger:
         """What the target holds now."""
 
-    def stage(self, segment: Segment, rows: Any) -> Any:  # noqa: ANN401  Rows, or a DataFrame of changes
+    def stage(self, segment: Segment, rows: Any) -> Any:
         """Bring rows near the target under a name of this attempt; may be repeated."""
 
-    def step(self, segment: Segment, staged: Any) -> Ledger:  # noqa: ANN401
+    def step(self, segment: Segment, staged: Any) -> Ledger:
         """Apply rows and DDL and move the ledger, all or nothing."""

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from schemas.positions import Lsn
 from schemas.tables import Missing, ReplicaIdentity
 
-Cell: TypeAlias = bytes | None | Missing
+Cell: TypeAlias = bytes | Missing | None
 Cells: TypeAlias = list[Cell]
 
 
