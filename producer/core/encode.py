@@ -2,9 +2,9 @@
 
 One encoder per table version.  What is constant in a table version, and what
 is constant in a transaction, is made once; a row costs one generated function
-(`row_code`) and one join.  `reference` says what the bytes must be: it builds
-the record as a dict and lets fastavro write it, and it also serves the rare
-rows that the generated code refuses.
+(`row_code`) and one join, a row with unsent or exact values a slower one.
+`reference` says what the bytes must be: it builds the record as a dict and
+lets fastavro write it; it also serves, or refuses, what is left.
 
 Confluent's wire format: 0x00, the schema's registry id in four big-endian
 bytes, Avro binary.
@@ -21,15 +21,24 @@ from typing import Any, Final, TypeAlias
 
 import fastavro
 
-from producer.core.row_code import SHORT, SURPRISES, Plan, long, names, row_function, text, varint
+from producer.core.row_code import (
+    SHORT,
+    SURPRISES,
+    Plan,
+    counted,
+    long,
+    names,
+    odd_row_function,
+    row_function,
+    text,
+    varint,
+)
 from producer.decoders.messages import Cell, Cells
 from producer.errors import CdcError, DecodeError, Unsupported
 from schemas.envelope import UNAVAILABLE, EnvelopeOptions, envelope_schema, field_name
 from schemas.tables import UNCHANGED, TableSchema
 from schemas.types import NotRepresentable, UnknownType, type_of
 
-_NO_BEFORE: Final = b"\x00"
-_PRESENT: Final = b"\x02"
 _PLAIN: Final = b"\x00\x00\x00\x00"  # exact, unsent, before_exact, before_columns
 _OPS: Final = {op: b"\x00" + text(op.encode()) for op in "crudt"}  # transaction: null; op
 
@@ -134,10 +143,11 @@ def compile_encoder(
     ).encode
     identity = _identity(table)
     row = row_function(plans, encoding=encoding)
-    row_unsent = row_function(plans, encoding=encoding, unsent=True)
+    row_odd = odd_row_function(plans, encoding=encoding)
     row_key = row_function(plans, encoding=encoding, only=identity)
     sent = [name for name in table.names() if name in identity]
-    key_columns = _PRESENT + names(sent)
+    key_columns = b"\x02" + names(sent)
+    key_only = b"\x00\x00\x00" + key_columns
     header = b"\x00" + schema_id.to_bytes(4, "big")
     nothing, only_after = header + b"\x00\x00", header + b"\x00\x02"
     some_before = header + b"\x02"
@@ -145,6 +155,30 @@ def compile_encoder(
     db = text(database.encode()) + b"\x02"
     table_name = text(table.id.schema.encode()) + text(table.id.name.encode())
     width = len(plans)
+
+    def odd(
+        old_kind: str, before: Cells | None, after: Cells | None
+    ) -> tuple[bytes, bytes, bytes, bytes]:
+        """Head, old row, new row and optional fields of a change with unsent or exact values."""
+        head, old, new = nothing[:5], b"\x00", b"\x00"
+        exact = unsent = before_exact = before_columns = b"\x00"
+        if before is not None:
+            if old_kind == "K":
+                if not sent:
+                    raise ValueError
+                old, before_columns = b"\x02" + row_key(before), key_columns
+            else:
+                old, count, _, number, entries = row_odd(before)
+                if count:
+                    raise ValueError  # an old row with holes is the reference's
+                old, before_exact = b"\x02" + old, counted(number, entries)
+                if after is not None:
+                    after = _filled(before, after)
+        if after is not None:
+            new, count, items, number, entries = row_odd(after)
+            new = b"\x02" + new
+            exact, unsent = counted(number, entries), counted(count, items)
+        return head, old, new, exact + unsent + before_exact + before_columns
 
     known: TransactionConstants | None = None
     before_lsn = sequence = after_sequence = place = tail = b""
@@ -170,41 +204,32 @@ def compile_encoder(
             known = tx
         optional = _PLAIN
         try:
-            if before is None:
+            if op == "u" and after is not None and UNCHANGED in after:
+                head, old, new, optional = odd(old_kind, before, after)
+            elif before is None:
+                old = b""
                 if after is None:
-                    head, old, new = nothing, b"", b""
+                    head, new = nothing, b""
                 else:
-                    head, old = only_after, b""
-                    if UNCHANGED in after:
-                        new, items, count = row_unsent(after)
-                        optional = b"\x00\x02" + SHORT[2 * count] + items + b"\x00\x00\x00"
-                    else:
-                        new = row(after)
+                    head, new = only_after, row(after)
             else:
                 head = some_before
-                if old_kind == "K":
-                    if not sent:
-                        raise ValueError  # the reference looks at the cells
-                    old = row_key(before)
-                    optional = b"\x00\x00\x00" + key_columns
-                else:
-                    if after is not None and UNCHANGED in after:
-                        after = _filled(before, after)
+                if old_kind != "K":
                     old = row(before)
-                if after is None:
-                    new = b"\x00"
-                elif UNCHANGED in after:
-                    new, items, count = row_unsent(after)
-                    new = b"\x02" + new
-                    optional = b"\x00\x02" + SHORT[2 * count] + items + b"\x00" + optional[2:]
+                elif sent:
+                    old, optional = row_key(before), key_only
                 else:
-                    new = b"\x02" + row(after)
+                    raise ValueError  # the reference looks at the cells
+                new = b"\x00" if after is None else b"\x02" + row(after)
         except SURPRISES:
-            if _length(before, width) and _length(after, width):
-                return slow(op, old_kind, before, after, tx, lsn, ordinal)
-            raise DecodeError(
-                "row has another number of cells than its table", table=table.id, want=width
-            ) from None
+            try:
+                head, old, new, optional = odd(old_kind, before, after)
+            except SURPRISES:
+                if _length(before, width) and _length(after, width):
+                    return slow(op, old_kind, before, after, tx, lsn, ordinal)
+                raise DecodeError(
+                    "row has another number of cells than its table", table=table.id, want=width
+                ) from None
         own = b"%d" % lsn
         return b"".join(
             (

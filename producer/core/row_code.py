@@ -60,6 +60,11 @@ def text(data: bytes) -> bytes:
     return varint(2 * len(data)) + data
 
 
+def counted(count: int, items: bytes) -> bytes:
+    """Return the bytes of an Avro array or map in the union ["null", T]; null when empty."""
+    return b"\x02" + long(count) + items + b"\x00" if count else b"\x00"
+
+
 def names(columns: Sequence[str]) -> bytes:
     """Return the bytes of an Avro array of strings."""
     items = b"".join(text(name.encode()) for name in columns)
@@ -174,14 +179,8 @@ def row_function(
     *,
     encoding: str = "utf-8",
     only: frozenset[str] | None = None,
-    unsent: bool = False,
-) -> Callable[[Sequence[Any]], Any]:
-    """Compile `cells -> bytes`, or `cells -> (bytes, names, count)` with `unsent`.
-
-    Only the columns of `only` are read, the others get their `absent` value.
-    With `unsent`, unsent values get their placeholder, and their names are
-    returned as the items of an Avro array.
-    """
+) -> Callable[[Sequence[Any]], bytes]:
+    """Compile `cells -> bytes`; columns outside `only` are not read and get their `absent`."""
     scope: dict[str, Any] = dict(_GLOBALS)
     body: list[str] = []
     parts: list[str] = []
@@ -191,26 +190,65 @@ def row_function(
             parts.append(f"A{at}")
             continue
         parts.append(f"p{at}")
-        lines = _column(at, plan, scope, encoding)
-        if unsent:
-            scope[f"U{at}"] = plan.write(plan.placeholder)
-            scope[f"N{at}"] = text(plan.column.name.encode())
-            lines = [
-                f"if c{at} is UNCHANGED:",
-                f"    p{at} = U{at}; names += N{at}; count += 1",
-                "else:",
-                *(f"    {line}" for line in lines),
-            ]
-        body += lines
-    cells = "".join(f"c{at}," for at in range(len(plans)))
-    joined = f"b''.join(({''.join(f'{part},' for part in parts)}))"
-    code = ["def row(cells):"]
-    code += [f"    {cells} = cells"] if plans else []
-    code += ["    names = b''; count = 0"] if unsent else []
-    code += [f"    {line}" for line in body]
-    code += [f"    return {joined}, names, count" if unsent else f"    return {joined}"]
-    exec(compile("\n".join(code), f"<row of {len(plans)} columns>", "exec"), scope)  # noqa: S102  our own text
-    function: Callable[[Sequence[Any]], Any] = scope["row"]
+        body += _column(at, plan, scope, encoding)
+    return _compiled(len(plans), body, f"b''.join(({''.join(f'{p},' for p in parts)}))", scope)
+
+
+def odd_row_function(
+    plans: Sequence[Plan], *, encoding: str = "utf-8"
+) -> Callable[[Sequence[Any]], tuple[bytes, int, bytes, int, bytes]]:
+    """Compile a slower `cells -> (bytes, unsent, their names, exact, their entries)`.
+
+    Unsent values get their placeholder, values that their Avro type cannot hold
+    their nearest; both are counted and returned as the items of an Avro array
+    of strings, and of an Avro map of strings.
+    """
+    scope: dict[str, Any] = {**_GLOBALS, "SURPRISES": SURPRISES}
+    body = ["unsent = exact = 0; names = entries = b''"]
+    for at, plan in enumerate(plans):
+        scope[f"U{at}"] = plan.write(plan.placeholder)
+        scope[f"N{at}"] = text(plan.column.name.encode())
+        scope[f"odd{at}"] = _odd(plan, encoding)
+        body += [
+            f"if c{at} is UNCHANGED:",
+            f"    p{at} = U{at}; names += N{at}; unsent += 1",
+            "else:",
+            "    try:",
+            *(f"        {line}" for line in _column(at, plan, scope, encoding)),
+            "    except SURPRISES:",
+            f"        p{at}, entry = odd{at}(c{at})",
+            "        entries += entry; exact += entry != b''",
+        ]
+    parts = "".join(f"p{at}," for at in range(len(plans)))
+    return _compiled(len(plans), body, f"b''.join(({parts})), unsent, names, exact, entries", scope)
+
+
+def _odd(plan: Plan, encoding: str) -> Callable[[bytes], tuple[bytes, bytes]]:
+    """Return `cell -> (bytes, its entry in the map of exact texts)`."""
+    name = text(plan.column.name.encode())
+    load = plan.type.loader(plan.column)
+
+    def odd(cell: bytes) -> tuple[bytes, bytes]:
+        source = cell.decode(encoding)
+        try:
+            return plan.write(load(source)), b""
+        except NotRepresentable as exc:
+            value = plan.absent if exc.nearest is None else exc.nearest
+        except (ValueError, LookupError, OverflowError):
+            value = plan.absent
+        return plan.write(value), name + text(source.encode())
+
+    return odd
+
+
+def _compiled(
+    width: int, body: list[str], result: str, scope: dict[str, Any]
+) -> Callable[..., Any]:
+    cells = "".join(f"c{at}," for at in range(width))
+    lines = [f"{cells} = cells"] if width else []
+    code = "\n    ".join(["def row(cells):", *lines, *body, f"return {result}"])
+    exec(compile(code, f"<row of {width} columns>", "exec"), scope)  # noqa: S102  our own text
+    function: Callable[..., Any] = scope["row"]
     return function
 
 

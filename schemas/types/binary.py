@@ -98,7 +98,9 @@ def _dump_bits(avro: AvroType) -> Dump:
 
 BYTES: Final = shape("bytes", _dump_bytes, "concat(chr(92), 'x', lower(hex({c})))")
 RAW: Final = shape("bytes/RAW", _dump_raw, "hex({c})")
-BIT: Final = shape("boolean/BIT", lambda v: "1" if v else "0", "IF({c}, '1', '0')")
+BIT: Final = shape(
+    "boolean/BIT", lambda v: "1" if v else "0", "CASE WHEN {c} THEN '1' WHEN NOT {c} THEN '0' END"
+)
 BITS: Final = Shape("io.debezium.data.Bits", _dump_bits, lambda _avro: None)
 
 _raw: Final[AvroType] = {"type": "bytes", "connect.parameters": {SOURCE_TYPE: "RAW"}}

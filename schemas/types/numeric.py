@@ -177,10 +177,10 @@ def _dump_float8(value: float) -> str:
 
 
 def _dump_float4(value: float) -> str:
-    """Shortest text that is the same 32-bit number, as PostgreSQL 12 writes it."""
+    """Shortest digits that are the same 32-bit number."""
     if value != value or value in (float("inf"), float("-inf")):  # noqa: PLR0124  NaN
         return _special(repr(value))
-    for digits in (6, 7, 8):
+    for digits in range(1 if abs(value) < 2**-126 else 6, 9):  # 6 digits always come back, but tiny
         text = f"{value:.{digits}g}"
         if struct.pack("<f", float(text)) == struct.pack("<f", value):
             return text
@@ -197,7 +197,9 @@ INT: Final = shape("int", str, "CAST({c} AS STRING)")
 LONG: Final = shape("long", str, "CAST({c} AS STRING)")
 FLOAT: Final = shape("float", _dump_float4, "CAST({c} AS STRING)")
 DOUBLE: Final = shape("double", _dump_float8, "CAST({c} AS STRING)")
-BOOLEAN: Final = shape("boolean", lambda v: "t" if v else "f", "IF({c}, 't', 'f')")
+BOOLEAN: Final = shape(
+    "boolean", lambda v: "t" if v else "f", "CASE WHEN {c} THEN 't' WHEN NOT {c} THEN 'f' END"
+)
 FIXED: Final = Shape(DECIMAL, _dump_decimal, _spark_decimal)
 VARIABLE_SHAPE: Final = shape(VARIABLE, lambda v: _point(v["value"], v["scale"]), None)
 

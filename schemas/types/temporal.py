@@ -233,7 +233,8 @@ def _spark_time(micros_sql: str) -> str:
         f"{micros_sql} div {_MINUTE} % 60, {micros_sql} div {_SECOND} % 60, "
         f"{micros_sql} % {_SECOND})"
     )
-    return f"regexp_replace({text}, '[.]?0+$', '')"
+    # format_string writes "null" for NULL.
+    return f"IF({micros_sql} IS NULL, NULL, regexp_replace({text}, '[.]?0+$', ''))"
 
 
 def _spark_stamp(micros_sql: str) -> str:
