@@ -19,7 +19,6 @@ from producer.core.encode import (
     plain_key,
     reference,
 )
-from producer.core.row_code import long, varint
 from producer.decoders.messages import Cells
 from producer.errors import DecodeError, Unsupported
 from schemas.envelope import EnvelopeOptions, envelope_schema, key_schema
@@ -175,22 +174,6 @@ def test_every_sample_of_every_type(sample: Sample, text: str, nullable: bool) -
     arguments = ("c", "", None, [text.encode()], TX, 1, 0)
 
     assert fast.encode(*arguments) == slow.encode(*arguments)
-
-
-@given(st.integers(-(2**63), 2**63 - 1))
-def test_long_is_fastavros(number: int) -> None:
-    import io
-
-    out = io.BytesIO()
-    fastavro.schemaless_writer(out, {"type": "long"}, number)
-    assert long(number) == out.getvalue()
-
-
-@given(st.integers(0, 2**64 - 1))
-def test_varint_ends_where_its_last_byte_says(z: int) -> None:
-    data = varint(z)
-    assert sum((b & 127) << 7 * i for i, b in enumerate(data)) == z
-    assert [b >> 7 for b in data] == [1] * (len(data) - 1) + [0]
 
 
 # ---------------------------------------------------------------- one fact each
