@@ -13,6 +13,7 @@ statement moves all rows at once.  The order is the safe one of both worlds:
 With `session_replication_role = replica` foreign keys and triggers are off and
 only the unique indexes matter.
 """
+# ruff: noqa: S608  every name in a statement is quoted or our own
 
 from __future__ import annotations
 
@@ -67,6 +68,14 @@ class Catalog:
         self.plans.clear()
         self.staged.clear()
 
+    def make_stage(self, cursor: Any, plan: Plan) -> None:
+        """An empty staging table: made once a connection, emptied by each commit."""
+        if plan.stage in self.staged:
+            cursor.execute(f"DELETE FROM {plan.stage}")
+            return
+        cursor.execute(plan.create)
+        self.staged.add(plan.stage)
+
     def plan(self, cursor: Any, table: TargetTable, columns: tuple[str, ...]) -> Plan:
         """The statements of a table as written with these columns."""
         plan = self.plans.get((table.id, columns))
@@ -79,12 +88,13 @@ class Catalog:
 
 
 @dataclass(slots=True)
-class _Work:
-    """One table's share of a batch."""
+class Work:
+    """One table's share of a batch; without `todo` its staging table is filled already."""
 
     plan: Plan
-    todo: Collapsed
-    rows: int = 0
+    todo: Collapsed | None
+    has_deletes: bool = False
+    has_upserts: bool = False
 
 
 def apply_changes(
@@ -106,8 +116,11 @@ def apply_changes(
             if item is not None:
                 table, columns, run = item
                 todo = collapse(columns, run, table.key)
-                works[table.oid] = _Work(catalog.plan(cursor, table, columns), todo)
-        _apply_batch(cursor, catalog, works, inexact)
+                plan = catalog.plan(cursor, table, columns)
+                works[table.oid] = Work(plan, todo, bool(todo.deletes), bool(todo.upserts))
+                if todo.deletes or todo.upserts:
+                    catalog.make_stage(cursor, plan)
+        apply_works(cursor, works, inexact)
 
 
 def load_rows(cursor: Any, catalog: Catalog, table: TableId, changes: Sequence[Change]) -> None:
@@ -131,26 +144,25 @@ def clear_tables(cursor: Any, tables: Sequence[TargetTable]) -> None:
         cursor.execute(sql.SQL("DELETE FROM {}").format(_name(table)))
 
 
-def _apply_batch(
-    cursor: Any, catalog: Catalog, works: dict[int, _Work], inexact: Collection[str]
-) -> None:
+def apply_works(cursor: Any, works: Mapping[int, Work], inexact: Collection[str]) -> None:
+    """Write one batch of collapsed tables (by oid), in the safe order."""
     order = [works[table.oid] for table in parents_first(w.plan.table for w in works.values())]
-    if truncated := [w.plan.table for w in order if w.todo.is_truncated]:
+    if truncated := [w.plan.table for w in order if w.todo and w.todo.is_truncated]:
         clear_tables(cursor, truncated)
     for work in order:
-        _stage(cursor, catalog, work)
+        _stage(cursor, work)
     for work in order:
         _fill(cursor, work, is_exact=str(work.plan.table.id) not in inexact)
     for work in reversed(order):
-        if work.todo.deletes and not work.plan.is_late:
+        if work.has_deletes and not work.plan.is_late:
             cursor.execute(work.plan.delete)
     for work in order:
-        if work.todo.singles is not None:
+        if work.todo and work.todo.singles is not None:
             _apply_singles(cursor, work, is_exact=str(work.plan.table.id) not in inexact)
-        elif work.todo.upserts:
+        elif work.has_upserts:
             _insert(cursor, work.plan)
     for work in reversed(order):
-        if work.todo.deletes and work.plan.is_late:
+        if work.has_deletes and work.plan.is_late:
             cursor.execute(work.plan.delete)
 
 
@@ -167,20 +179,15 @@ def _insert(cursor: Any, plan: Plan) -> None:
             cursor.execute(plan.upsert)
 
 
-def _stage(cursor: Any, catalog: Catalog, work: _Work) -> None:
+def _stage(cursor: Any, work: Work) -> None:
     todo, plan = work.todo, work.plan
-    work.rows = len(todo.upserts) + len(todo.deletes)
-    if not work.rows:
+    if todo is None or not (work.has_deletes or work.has_upserts):
         return
-    if plan.stage not in catalog.staged:
-        cursor.execute(plan.create)
-        catalog.staged.add(plan.stage)
-    else:
-        cursor.execute(f"DELETE FROM {plan.stage}")  # noqa: S608  a name of ours
+    rows = len(todo.upserts) + len(todo.deletes)
     _copy(cursor, plan.copy, _staged_lines(todo, plan))
-    if cursor.rowcount != work.rows:
-        raise RuntimeError(f"staged {cursor.rowcount} of {work.rows} rows")
-    if work.rows >= _ANALYZE_FROM:
+    if cursor.rowcount != rows:
+        raise RuntimeError(f"staged {cursor.rowcount} of {rows} rows")
+    if rows >= _ANALYZE_FROM:
         cursor.execute(f"ANALYZE {plan.stage}")
 
 
@@ -207,9 +214,9 @@ def _staged_lines(todo: Collapsed, plan: Plan) -> Iterator[str]:
         yield f"d\t\\N{no_origin}\t{cells}\n"
 
 
-def _fill(cursor: Any, work: _Work, *, is_exact: bool) -> None:
+def _fill(cursor: Any, work: Work, *, is_exact: bool) -> None:
     """Take what was not sent from the row as it stands before the batch."""
-    if work.todo.singles is not None:
+    if work.todo is None or work.todo.singles is not None:
         return
     plan = work.plan
     places = plan.places
@@ -222,12 +229,12 @@ def _fill(cursor: Any, work: _Work, *, is_exact: bool) -> None:
     if not unsent:
         return
     sets = ", ".join(plan.fill[at] for at in sorted(unsent))
-    cursor.execute(f"UPDATE {plan.stage} s SET unsent = NULL, {sets} {plan.fill_from}")  # noqa: S608
+    cursor.execute(f"UPDATE {plan.stage} s SET unsent = NULL, {sets} {plan.fill_from}")
     if cursor.rowcount == partial:
         return
     if is_exact:
         raise _row_missing(plan, partial - cursor.rowcount)
-    cursor.execute(f"DELETE FROM {plan.stage} WHERE unsent IS NOT NULL")  # noqa: S608
+    cursor.execute(f"DELETE FROM {plan.stage} WHERE unsent IS NOT NULL")
 
 
 def _row_missing(plan: Plan, count: int) -> RowMissing:
@@ -239,11 +246,11 @@ def _row_missing(plan: Plan, count: int) -> RowMissing:
     )
 
 
-def _apply_singles(cursor: Any, work: _Work, *, is_exact: bool) -> None:
+def _apply_singles(cursor: Any, work: Work, *, is_exact: bool) -> None:
     """Row by row; runs of new rows by COPY."""
     plan = work.plan
     fresh: list[str] = []
-    for single in work.todo.singles or ():
+    for single in (work.todo and work.todo.singles) or ():
         if single.old is None:
             fresh.append(_line(single.new or [], plan))
             continue

@@ -12,6 +12,7 @@ How rows are written is chosen from the table's constraints:
     park      upsert, but secondary unique values that change become NULL first:
               for referenced tables under enforced foreign keys
 """
+# ruff: noqa: S608  every name in a statement is quoted or our own
 
 from __future__ import annotations
 
@@ -79,14 +80,14 @@ def make_plan(
     typed += [f"{cell[n]} {table.columns[n].type_name}" for n in names]
     always = any(table.columns[n].is_always for n in names)
     insert = (
-        f"INSERT INTO {name} ({into}){' OVERRIDING SYSTEM VALUE' if always else ''} "  # noqa: S608
+        f"INSERT INTO {name} ({into}){' OVERRIDING SYSTEM VALUE' if always else ''} "
         f"SELECT {', '.join(cell.values())} FROM {temp} s WHERE s.op = 'u'"
     )
     update = ", ".join(f"{quoted[n]} = excluded.{quoted[n]}" for n in names if n not in key)
     upsert = f"{insert} ON CONFLICT ({', '.join(quoted[n] for n in key)}) DO " + (
         f"UPDATE SET {update}" if update else "NOTHING"
     )
-    delete = f"DELETE FROM {name} t USING {temp} s WHERE {same_key}"  # noqa: S608
+    delete = f"DELETE FROM {name} t USING {temp} s WHERE {same_key}"
     return Plan(
         table=table,
         name=name,

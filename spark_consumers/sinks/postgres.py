@@ -12,7 +12,6 @@ outcome is unknown: the ledger row is locked again, and tells.
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,22 +21,31 @@ from typing import Any, Final
 
 import psycopg2
 
-from schemas.control import Phase, SchemaChange, TableLoad
+from schemas.control import Phase, TableLoad
 from schemas.tables import TableId
 from spark_consumers.dialects import DIALECTS
-from spark_consumers.dialects.base import quote
 from spark_consumers.errors import (
     Fenced,
-    MissingColumn,
-    MissingTable,
-    NotExpressible,
     Superseded,
     TargetDown,
-    TargetNotEmpty,
     TargetRefused,
 )
 from spark_consumers.model import Change, Ledger, Rows, Segment
 from spark_consumers.sinks.pg_apply import Catalog, apply_changes, clear_tables, load_rows
+from spark_consumers.sinks.pg_bulk import (
+    FIRST,
+    LAST,
+    Bulk,
+    Place,
+    StagedBulk,
+    apply_bulk,
+    check_bulk,
+    create_stage,
+    drop_stages,
+    load_bulk,
+)
+from spark_consumers.sinks.pg_ledger import lock_ledger, move_ledger, read_ledger, take_fence
+from spark_consumers.sinks.pg_tables import Tables
 
 _LOCK_CLASS: Final = 0x67637364  # one number of ours among the advisory locks of a database
 _SETTINGS: Final = """
@@ -46,32 +54,15 @@ SET standard_conforming_strings = on; SET xmloption = content; SET client_encodi
 SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0;
 SET client_min_messages = warning
 """
-_SCHEMA: Final = """
-CREATE SCHEMA IF NOT EXISTS gauss_cdc;
-CREATE TABLE IF NOT EXISTS gauss_cdc.ledger (
-    source text PRIMARY KEY, epoch bigint NOT NULL, n bigint NOT NULL, seq bigint NOT NULL,
-    writer bigint NOT NULL, instance text NOT NULL, next_offset bigint NOT NULL,
-    cluster_id text NOT NULL, fence bigint NOT NULL, state text NOT NULL,
-    inexact text NOT NULL, topics text NOT NULL, resume bigint NOT NULL, csn bigint NOT NULL,
-    commit_lsn bigint NOT NULL, committed_at bigint NOT NULL,
-    applied_at timestamptz NOT NULL DEFAULT now());
-CREATE TABLE IF NOT EXISTS gauss_cdc.tables (
-    source text, table_schema text, table_name text, PRIMARY KEY (source, table_schema, table_name))
-"""
-_FIELDS: Final = (
-    "source", "epoch", "n", "seq", "writer", "instance", "next_offset", "cluster_id", "fence",
-    "state", "inexact", "topics", "resume", "csn", "commit_lsn", "committed_at",
-)  # fmt: skip
-_SELECT: Final = f"SELECT {', '.join(_FIELDS)} FROM gauss_cdc.ledger WHERE source = %s"  # noqa: S608
-_MOVED: Final = tuple(f for f in _FIELDS if f not in ("source", "fence", "inexact", "topics"))
-_UPDATE: Final = "UPDATE gauss_cdc.ledger SET {}, applied_at = now() WHERE source = %s"
 # Classes of SQLSTATE after which the same step may be tried again.
 _AGAIN: Final = ("08", "40", "53", "55", "57")
+
+__all__ = ["PostgresSink", "read_ledger"]
 
 
 @dataclass(slots=True)
 class Staged:
-    """What the driver lanes hold of a segment."""
+    """What the driver lane holds of a segment."""
 
     rows: Rows
 
@@ -99,9 +90,11 @@ class PostgresSink:
             partial(psycopg2.connect, connect) if isinstance(connect, str) else connect
         )
         self._source = source
-        self._replace, self._wants_replica = replace, replica_role
-        self._dialect = DIALECTS[dialect]
+        self._wants_replica = replica_role
+        self._tables = Tables(source, DIALECTS[dialect], replace=replace)
         self._on_wait, self._on_step = on_wait, on_step
+        # Staging tables of this source, whatever its name holds.
+        self._stages = f"stage_{zlib.crc32(source.encode()):08x}_"
         self._conn: Any = None
         self._fence: int | None = None
         self._catalog = Catalog()
@@ -109,23 +102,13 @@ class PostgresSink:
     def start(self) -> Ledger:
         """Wait until no other applier of this source runs, then take the fence."""
         with self._transaction() as cursor:
-            cursor.execute(_SCHEMA)
-            cursor.execute(_SELECT + " FOR UPDATE", (self._source,))
-            row = cursor.fetchone()
-            if row is None:
-                ledger = Ledger(self._source)
-                marks = ", ".join(["%s"] * len(_FIELDS))
-                cursor.execute(
-                    f"INSERT INTO gauss_cdc.ledger ({', '.join(_FIELDS)}) VALUES ({marks})",  # noqa: S608
-                    [_cell(ledger, f) for f in _FIELDS],
-                )
-            else:
-                ledger = _ledger(row)
-            ledger = replace(ledger, fence=ledger.fence + 1)
+            ledger = take_fence(cursor, self._source)
             cursor.execute(
-                "UPDATE gauss_cdc.ledger SET fence = %s WHERE source = %s",
-                (ledger.fence, self._source),
+                "SELECT tablename FROM pg_catalog.pg_tables "
+                "WHERE schemaname = 'gauss_cdc' AND starts_with(tablename, %s)",
+                (self._stages,),
             )
+            drop_stages(cursor, [name for (name,) in cursor.fetchall()])
         self._fence = ledger.fence
         return ledger
 
@@ -137,12 +120,19 @@ class PostgresSink:
             # Waits for a commit of ours that is still running somewhere.
             return self._locked(cursor)
 
-    def stage(self, segment: Segment, rows: Rows) -> Staged:
-        """Nothing to bring near: the driver lanes copy inside the step's own transaction."""
-        del segment
-        return Staged(rows)
+    def stage(self, segment: Segment, rows: Rows | Bulk) -> Staged | StagedBulk:
+        """Let executors copy a large segment; the driver's rows wait for the step itself."""
+        if isinstance(rows, Rows):
+            return Staged(rows)
+        prefix = f"{self._stages}{self._fence}_{segment.cut.head.n}"
+        names = [f"{prefix}_{at}" for at in range(len(rows.shapes))]
+        with self._transaction() as cursor:
+            self._locked(cursor)
+            for name, shape in zip(names, rows.shapes, strict=True):
+                create_stage(cursor, name, shape)
+        return StagedBulk(rows.shapes, names, rows.copy(names), rows.ddl)
 
-    def step(self, segment: Segment, staged: Staged) -> Ledger:
+    def step(self, segment: Segment, staged: Staged | StagedBulk) -> Ledger:
         """Apply and move the ledger, or raise Superseded and change nothing."""
         is_cached = bool(self._catalog.tables)
         try:
@@ -153,7 +143,7 @@ class PostgresSink:
             # Someone may have altered the target's tables; they are read again, once.
             return self._step(segment, staged)
 
-    def _step(self, segment: Segment, staged: Staged) -> Ledger:
+    def _step(self, segment: Segment, staged: Staged | StagedBulk) -> Ledger:
         with self._transaction() as cursor:
             ledger = self._locked(cursor)
             if _place(ledger) != _place(segment.after):
@@ -162,12 +152,16 @@ class PostgresSink:
                 )
             self._on_step("ledger locked")
             upto = replace(segment.upto, fence=ledger.fence)
+            if isinstance(staged, StagedBulk):
+                check_bulk(cursor, segment, staged)
             if isinstance(segment.cut, TableLoad):
-                self._load(cursor, segment.cut, staged.rows)
+                self._load(cursor, segment.cut, staged)
             else:
-                upto = self._apply(cursor, upto, segment, staged.rows)
+                upto = self._apply(cursor, upto, segment, staged)
+            if isinstance(staged, StagedBulk):
+                drop_stages(cursor, staged.stages)
             self._on_step("rows applied")
-            self._move(cursor, ledger, upto)
+            move_ledger(cursor, ledger, upto)
             self._on_step("ledger moved")
         self._on_step("committed")
         return upto
@@ -237,161 +231,83 @@ class PostgresSink:
         cursor.execute("SET lock_timeout = 0")
 
     def _locked(self, cursor: Any) -> Ledger:
-        cursor.execute(_SELECT + " FOR UPDATE", (self._source,))
-        row = cursor.fetchone()
-        if row is None or _ledger(row).fence != self._fence:
+        ledger = lock_ledger(cursor, self._source)
+        if ledger is None or ledger.fence != self._fence:
             raise Fenced(
                 "another applier took over this target",
                 source=self._source,
-                fence=None if row is None else _ledger(row).fence,
+                fence=None if ledger is None else ledger.fence,
                 ours=self._fence,
             )
-        return _ledger(row)
-
-    def _move(self, cursor: Any, before: Ledger, upto: Ledger) -> None:
-        fields = [
-            *_MOVED,
-            *(f for f in ("inexact", "topics") if getattr(before, f) != getattr(upto, f)),
-        ]
-        cursor.execute(
-            _UPDATE.format(", ".join(f"{f} = %s" for f in fields)),
-            [*(_cell(upto, f) for f in fields), self._source],
-        )
+        return ledger
 
     # -- what a segment says
 
-    def _apply(self, cursor: Any, upto: Ledger, segment: Segment, rows: Rows) -> Ledger:
-        if not self._catalog.is_replica and rows.changes:
+    def _apply(
+        self, cursor: Any, upto: Ledger, segment: Segment, staged: Staged | StagedBulk
+    ) -> Ledger:
+        """Rows and schema changes in commit order."""
+        if not self._catalog.is_replica:
             cursor.execute("SET CONSTRAINTS ALL DEFERRED")
-        left: Mapping[TableId, Sequence[Change]] = rows.changes
         inexact = {**segment.after.inexact, **upto.inexact}
-        for change in sorted(rows.ddl, key=lambda d: (d.seq, d.ordinal)):
+        ddl = staged.ddl if isinstance(staged, StagedBulk) else staged.rows.ddl
+        after = FIRST
+        for change in sorted(ddl, key=lambda d: (d.seq, d.ordinal)):
             place = (change.seq, change.ordinal)
-            now = {t: [c for c in cs if (c.seq, c.ordinal) < place] for t, cs in left.items()}
-            left = {t: [c for c in cs if (c.seq, c.ordinal) > place] for t, cs in left.items()}
-            apply_changes(cursor, self._catalog, _some(now), inexact=inexact)
-            self._alter(cursor, change)
+            self._apply_between(cursor, staged, after, place, inexact)
+            self._tables.alter(cursor, self._catalog, change)
+            after = place
             if change.lossy and (table := change.after or change.before):
-                inexact = {**inexact, str(table.id): change.lossy}
-                upto = replace(
-                    upto, state="LOADING", inexact={**upto.inexact, str(table.id): change.lossy}
-                )
-        apply_changes(cursor, self._catalog, _some(left), inexact=inexact)
+                inexact[str(table.id)] = change.lossy
+                marks = {**upto.inexact, str(table.id): change.lossy}
+                upto = replace(upto, state="LOADING", inexact=marks)
+        self._apply_between(cursor, staged, after, LAST, inexact)
         return upto
 
-    def _alter(self, cursor: Any, change: SchemaChange) -> None:
-        """Run a schema change in its place."""
-        if change.after is not None and change.before is None:
-            self._own(cursor, change.after.id, why="is created by the stream")
-        elif change.before is not None and change.before.id != (change.after and change.after.id):
-            cursor.execute(
-                "DELETE FROM gauss_cdc.tables WHERE source = %s AND table_schema = %s "
-                "AND table_name = %s",
-                (self._source, *change.before.id),
-            )
-            if change.after is not None:
-                self._own(cursor, change.after.id, why="is renamed by the stream")
-        for statement in self._dialect(change):
-            cursor.execute(statement)
-        self._catalog.forget(cursor)
+    def _apply_between(
+        self,
+        cursor: Any,
+        staged: Staged | StagedBulk,
+        after: Place,
+        before: Place,
+        inexact: Mapping[str, str],
+    ) -> None:
+        if isinstance(staged, StagedBulk):
+            apply_bulk(cursor, self._catalog, staged, after=after, before=before, inexact=inexact)
+            return
+        changes: Mapping[TableId, Sequence[Change]] = staged.rows.changes
+        if staged.rows.ddl:
+            changes = {
+                table: [c for c in rows if after < (c.seq, c.ordinal) < before]
+                for table, rows in changes.items()
+            }
+        changes = {table: rows for table, rows in changes.items() if rows}
+        apply_changes(cursor, self._catalog, changes, inexact=inexact)
 
-    def _load(self, cursor: Any, cut: TableLoad, rows: Rows) -> None:
-        for change in rows.ddl:
-            self._check_shape(cursor, change)
+    def _load(self, cursor: Any, cut: TableLoad, staged: Staged | StagedBulk) -> None:
+        ddl = staged.ddl if isinstance(staged, StagedBulk) else staged.rows.ddl
+        for change in ddl:
+            self._tables.check_shape(cursor, self._catalog, change)
         match cut.phase:
             case Phase.BEGIN:
-                self._own(cursor, cut.table, why="is to be loaded first")
-                for change in rows.ddl:
-                    for statement in self._dialect(change):
-                        cursor.execute(statement)
-                self._catalog.forget(cursor)
+                self._tables.own(cursor, self._catalog, cut.table, why="is to be loaded first")
+                for change in ddl:
+                    self._tables.create(cursor, self._catalog, change)
                 self._catalog.need(cursor, [cut.table])
                 clear_tables(cursor, [self._catalog.tables[cut.table]])
             case Phase.CHUNK:
-                for table, changes in rows.changes.items():
+                if isinstance(staged, StagedBulk):
+                    load_bulk(cursor, self._catalog, staged)
+                    return
+                for table, changes in staged.rows.changes.items():
                     load_rows(cursor, self._catalog, table, changes)
             case Phase.END:
                 pass
-
-    def _own(self, cursor: Any, table: TableId, *, why: str) -> None:
-        """A table becomes ours; refuse one that someone else filled."""
-        mine = (self._source, table.schema, table.name)
-        cursor.execute(
-            "SELECT FROM gauss_cdc.tables "
-            "WHERE source = %s AND table_schema = %s AND table_name = %s",
-            mine,
-        )
-        if cursor.fetchone() is not None:
-            return
-        cursor.execute("INSERT INTO gauss_cdc.tables VALUES (%s, %s, %s)", mine)
-        if self._replace:
-            return
-        try:
-            self._catalog.need(cursor, [table])
-        except MissingTable:
-            return
-        name = f"{quote(table.schema)}.{quote(table.name)}"
-        cursor.execute(f"SELECT EXISTS (SELECT FROM {name})")  # noqa: S608
-        if cursor.fetchone()[0]:
-            raise TargetNotEmpty(
-                f"a table that {why} holds rows already",
-                table=table,
-                hint="empty it, or apply with --replace",
-            )
-
-    def _check_shape(self, cursor: Any, change: SchemaChange) -> None:
-        """A table that is there must be able to hold the source's."""
-        if change.after is None:
-            return
-        try:
-            self._catalog.need(cursor, [change.after.id])
-        except MissingTable:
-            return
-        there = self._catalog.tables[change.after.id]
-        if lost := [name for name in change.after.names() if name not in there.columns]:
-            raise MissingColumn(
-                "the target's table lacks columns of the source's",
-                table=change.after.id,
-                columns=", ".join(lost),
-                hint="add them, or drop the table and let apply create it",
-            )
-        if change.after.key and there.key and set(change.after.key) != set(there.key):
-            raise NotExpressible(
-                "the target's table has another primary key than the source's",
-                table=change.after.id,
-                source=", ".join(change.after.key),
-                target=", ".join(there.key),
-            )
-
-
-def _some(changes: Mapping[TableId, Sequence[Change]]) -> dict[TableId, Sequence[Change]]:
-    return {table: rows for table, rows in changes.items() if rows}
 
 
 def _place(ledger: Ledger) -> tuple[int, int, int]:
     """What a step is compared by; the fence was compared when the row was locked."""
     return ledger.epoch, ledger.n, ledger.seq
-
-
-def _cell(ledger: Ledger, field: str) -> object:
-    value = getattr(ledger, field)
-    return json.dumps(dict(value), ensure_ascii=False) if isinstance(value, Mapping) else value
-
-
-def read_ledger(connection: Any, source: str) -> Ledger | None:
-    """Look at a target's ledger without taking part; None where nothing was applied yet."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT to_regclass('gauss_cdc.ledger') IS NOT NULL")
-        if not cursor.fetchone()[0]:
-            return None
-        cursor.execute(_SELECT, (source,))
-        row = cursor.fetchone()
-    return None if row is None else _ledger(row)
-
-
-def _ledger(row: Sequence[Any]) -> Ledger:
-    raw = dict(zip(_FIELDS, row, strict=True))
-    return Ledger(**raw | {f: json.loads(raw[f]) for f in ("inexact", "topics")})
 
 
 def _may_replicate(cursor: Any) -> bool:

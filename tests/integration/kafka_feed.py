@@ -3,10 +3,11 @@
 import io
 import json
 import struct
+import time
 from dataclasses import replace
 
 import fastavro
-from confluent_kafka import Producer, TopicCollection
+from confluent_kafka import KafkaException, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from producer.core.encode import TransactionConstants, compile_encoder
@@ -67,9 +68,16 @@ class KafkaFeed:
     def create(self, *topics: str) -> None:
         for future in self.admin.create_topics([NewTopic(t, 1, 1) for t in topics]).values():
             future.result()
-        futures = self.admin.describe_topics(TopicCollection(list(topics)))
-        for name, future in futures.items():
-            self.feed.topics[name] = Topic(str(future.result().topic_id), 1)
+        until = time.monotonic() + 30
+        left = set(topics)
+        while left:  # brokers learn of a new topic a moment after its creation
+            for name, future in self.admin.describe_topics(TopicCollection(list(left))).items():
+                try:
+                    self.feed.topics[name] = Topic(str(future.result().topic_id), 1)
+                    left.discard(name)
+                except KafkaException:
+                    if time.monotonic() > until:
+                        raise
 
     @property
     def registry(self) -> Registry:

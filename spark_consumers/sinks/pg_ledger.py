@@ -1,0 +1,87 @@
+"""The ledger in a PostgreSQL target: one row per source, and the tables that are ours."""
+# ruff: noqa: S608  every name in a statement is quoted or our own
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from spark_consumers.model import Ledger
+
+SCHEMA: Final = """
+CREATE SCHEMA IF NOT EXISTS gauss_cdc;
+CREATE TABLE IF NOT EXISTS gauss_cdc.ledger (
+    source text PRIMARY KEY, epoch bigint NOT NULL, n bigint NOT NULL, seq bigint NOT NULL,
+    writer bigint NOT NULL, instance text NOT NULL, next_offset bigint NOT NULL,
+    cluster_id text NOT NULL, fence bigint NOT NULL, state text NOT NULL,
+    inexact text NOT NULL, topics text NOT NULL, resume bigint NOT NULL, csn bigint NOT NULL,
+    commit_lsn bigint NOT NULL, committed_at bigint NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now());
+CREATE TABLE IF NOT EXISTS gauss_cdc.tables (
+    source text, table_schema text, table_name text, PRIMARY KEY (source, table_schema, table_name))
+"""
+_FIELDS: Final = (
+    "source", "epoch", "n", "seq", "writer", "instance", "next_offset", "cluster_id", "fence",
+    "state", "inexact", "topics", "resume", "csn", "commit_lsn", "committed_at",
+)  # fmt: skip
+_SELECT: Final = f"SELECT {', '.join(_FIELDS)} FROM gauss_cdc.ledger WHERE source = %s"
+_MOVED: Final = tuple(f for f in _FIELDS if f not in ("source", "fence", "inexact", "topics"))
+_UPDATE: Final = "UPDATE gauss_cdc.ledger SET {}, applied_at = now() WHERE source = %s"
+
+
+def take_fence(cursor: Any, source: str) -> Ledger:
+    """Make schema and row where they are missing; return the ledger with the next fence."""
+    cursor.execute(SCHEMA)
+    ledger = lock_ledger(cursor, source)
+    if ledger is None:
+        ledger = Ledger(source)
+        marks = ", ".join(["%s"] * len(_FIELDS))
+        cursor.execute(
+            f"INSERT INTO gauss_cdc.ledger ({', '.join(_FIELDS)}) VALUES ({marks})",
+            [_cell(ledger, f) for f in _FIELDS],
+        )
+    ledger = replace(ledger, fence=ledger.fence + 1)
+    cursor.execute(
+        "UPDATE gauss_cdc.ledger SET fence = %s WHERE source = %s", (ledger.fence, source)
+    )
+    return ledger
+
+
+def lock_ledger(cursor: Any, source: str) -> Ledger | None:
+    """Read the row and hold it until the transaction ends."""
+    cursor.execute(_SELECT + " FOR UPDATE", (source,))
+    row = cursor.fetchone()
+    return None if row is None else _ledger(row)
+
+
+def read_ledger(connection: Any, source: str) -> Ledger | None:
+    """Look at a target's ledger without taking part; None where nothing was applied yet."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT to_regclass('gauss_cdc.ledger') IS NOT NULL")
+        if not cursor.fetchone()[0]:
+            return None
+        cursor.execute(_SELECT, (source,))
+        row = cursor.fetchone()
+    return None if row is None else _ledger(row)
+
+
+def move_ledger(cursor: Any, before: Ledger, upto: Ledger) -> None:
+    """Write what changed; the long fields only if they did."""
+    long = [f for f in ("inexact", "topics") if getattr(before, f) != getattr(upto, f)]
+    fields = [*_MOVED, *long]
+    cursor.execute(
+        _UPDATE.format(", ".join(f"{f} = %s" for f in fields)),
+        [*(_cell(upto, f) for f in fields), upto.source],
+    )
+
+
+def _cell(ledger: Ledger, field: str) -> object:
+    value = getattr(ledger, field)
+    return json.dumps(dict(value), ensure_ascii=False) if isinstance(value, Mapping) else value
+
+
+def _ledger(row: Sequence[Any]) -> Ledger:
+    raw = dict(zip(_FIELDS, row, strict=True))
+    return Ledger(**raw | {f: json.loads(raw[f]) for f in ("inexact", "topics")})

@@ -1,0 +1,94 @@
+"""Tables of a PostgreSQL target as the stream makes and changes them.
+
+A table is ours once a load or a CREATE in the stream took it; one that held rows
+before is refused, so that nobody's data are mixed or emptied unasked.
+"""
+# ruff: noqa: S608  every name in a statement is quoted or our own
+
+from __future__ import annotations
+
+from typing import Any
+
+from schemas.control import SchemaChange
+from schemas.tables import TableId
+from spark_consumers.dialects.base import Dialect, quote
+from spark_consumers.errors import MissingColumn, MissingTable, NotExpressible, TargetNotEmpty
+from spark_consumers.sinks.pg_apply import Catalog
+
+
+class Tables:
+    """What one source may do to a target's tables."""
+
+    def __init__(self, source: str, dialect: Dialect, *, replace: bool) -> None:
+        self._source, self._dialect, self._replace = source, dialect, replace
+
+    def alter(self, cursor: Any, catalog: Catalog, change: SchemaChange) -> None:
+        """Run a schema change in its place."""
+        if change.after is not None and change.before is None:
+            self.own(cursor, catalog, change.after.id, why="is created by the stream")
+        elif change.before is not None and change.before.id != (change.after and change.after.id):
+            cursor.execute(
+                "DELETE FROM gauss_cdc.tables WHERE source = %s AND table_schema = %s "
+                "AND table_name = %s",
+                (self._source, *change.before.id),
+            )
+            if change.after is not None:
+                self.own(cursor, catalog, change.after.id, why="is renamed by the stream")
+        self.create(cursor, catalog, change)
+
+    def create(self, cursor: Any, catalog: Catalog, change: SchemaChange) -> None:
+        """Run a schema change's statements."""
+        for statement in self._dialect(change):
+            cursor.execute(statement)
+        catalog.forget(cursor)
+
+    def own(self, cursor: Any, catalog: Catalog, table: TableId, *, why: str) -> None:
+        """A table becomes ours; refuse one that someone else filled."""
+        mine = (self._source, table.schema, table.name)
+        cursor.execute(
+            "SELECT FROM gauss_cdc.tables "
+            "WHERE source = %s AND table_schema = %s AND table_name = %s",
+            mine,
+        )
+        if cursor.fetchone() is not None:
+            return
+        cursor.execute("INSERT INTO gauss_cdc.tables VALUES (%s, %s, %s)", mine)
+        if self._replace:
+            return
+        try:
+            catalog.need(cursor, [table])
+        except MissingTable:
+            return
+        name = f"{quote(table.schema)}.{quote(table.name)}"
+        cursor.execute(f"SELECT EXISTS (SELECT FROM {name})")
+        if cursor.fetchone()[0]:
+            raise TargetNotEmpty(
+                f"a table that {why} holds rows already",
+                table=table,
+                hint="empty it, or apply with --replace",
+            )
+
+    @staticmethod
+    def check_shape(cursor: Any, catalog: Catalog, change: SchemaChange) -> None:
+        """A table that is there must be able to hold the source's."""
+        if change.after is None:
+            return
+        try:
+            catalog.need(cursor, [change.after.id])
+        except MissingTable:
+            return
+        there = catalog.tables[change.after.id]
+        if lost := [name for name in change.after.names() if name not in there.columns]:
+            raise MissingColumn(
+                "the target's table lacks columns of the source's",
+                table=change.after.id,
+                columns=", ".join(lost),
+                hint="add them, or drop the table and let apply create it",
+            )
+        if change.after.key and there.key and set(change.after.key) != set(there.key):
+            raise NotExpressible(
+                "the target's table has another primary key than the source's",
+                table=change.after.id,
+                source=", ".join(change.after.key),
+                target=", ".join(there.key),
+            )
