@@ -98,7 +98,7 @@ def cache() -> Path:
     """The one folder for everything fetched.
 
     As root it is not in the home: PostgreSQL then runs as another user, who
-    could not enter /root.
+    could not enter it.
     """
     if named := os.environ.get("GAUSS_CDC_CACHE"):
         return Path(named).expanduser().absolute()

@@ -290,14 +290,16 @@ _STOP_SIGNALS: Final[dict[Name, signal.Signals]] = {
     "registry": Registry.stop_signal,
 }
 
-# What this program has to stop before it ends.
+# What this program has to stop before it ends; its forks inherit the list, not the duty.
 _OPEN: Final[set[LocalServices]] = set()
+_PROGRAM: Final = os.getpid()
 
 
 @atexit.register
 def _stop_open() -> None:
-    for services in list(_OPEN):
-        services.stop()
+    if os.getpid() == _PROGRAM:
+        for services in list(_OPEN):
+            services.stop()
 
 
 def _stop_on_signals() -> None:

@@ -131,7 +131,7 @@ class Postgres:
             return
         if _may_enter(self._user, self._directory.parent):
             self._directory.mkdir()
-        else:  # below /root, or in a private temporary folder: the server could not reach it
+        else:  # below root's home, or in a private temporary folder: the server could not reach it
             elsewhere = Path(tempfile.mkdtemp(prefix="gauss-cdc-postgres-", dir="/var/tmp"))
             self._directory.symlink_to(elsewhere, target_is_directory=True)
         os.chown(self._directory, self._user.pw_uid, self._user.pw_gid)
