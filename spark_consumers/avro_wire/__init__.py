@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 import fastavro
@@ -22,6 +22,7 @@ from schemas.envelope import SOURCE_NAME, column_name, without_null
 from schemas.load import CUT, SCHEMA_CHANGE, avsc
 from schemas.tables import UNCHANGED
 from schemas.types import AvroType, dumper, spark_text
+from spark_consumers.avro_wire.row_code import SURPRISES, is_ours, parts_function
 from spark_consumers.model import Cell, Change
 
 _FRAME: Final = struct.Struct(">bI")
@@ -38,9 +39,13 @@ def split(value: bytes) -> tuple[int, memoryview]:
 
 
 class RowDecoder:
-    """Reads all values of one writer's schema; make one per schema id and keep it."""
+    """Reads all values of one writer's schema; make one per schema id and keep it.
 
-    __slots__ = ("_fields", "_schema", "columns")
+    Generated code reads what our producer writes; what it refuses is read, or
+    refused, by fastavro.
+    """
+
+    __slots__ = ("_fields", "_parts", "_schema", "columns")
 
     def __init__(self, writer_schema: dict[str, Any]) -> None:
         self._schema = fastavro.parse_schema(_physical(writer_schema))
@@ -49,33 +54,66 @@ class RowDecoder:
         self._fields = tuple(
             (field["name"], dumper(without_null(field["type"]))) for field in fields
         )
+        self._parts = parts_function(fields) if is_ours(writer_schema) else None
 
     def decode(self, payload: bytes | memoryview) -> Change:
-        """Read one value, without its frame."""
-        record: Any = fastavro.schemaless_reader(io.BytesIO(payload), self._schema, None)
+        """Read one value, without its frame; raise ValueError, LookupError or EOFError."""
+        data = bytes(payload)
+        if self._parts is None:
+            return self.decode_slowly(data)
+        try:
+            (old, new, op, seq, ordinal, exact, unsent, before_exact, before_columns) = self._parts(
+                data
+            )
+        except SURPRISES:
+            return self.decode_slowly(data)
+        if exact or unsent or before_exact or before_columns is not None:
+            if old is not None:
+                self._correct(old, before_exact, self._absent(before_columns))
+            if new is not None:
+                self._correct(new, exact, unsent)
+        return Change(seq, ordinal, op, self.columns, old, new)
+
+    def decode_slowly(self, data: bytes) -> Change:
+        """Read one value with fastavro."""
+        stream = io.BytesIO(data)
+        record: Any = fastavro.schemaless_reader(stream, self._schema, None)
+        if stream.read(1):
+            raise ValueError("value does not fill its record")
         source = record["source"]
         before, after = record["before"], record["after"]
         old = new = None
         if before is not None:
-            sent = source["before_columns"]
-            absent = () if sent is None else (n for n in self.columns if n not in sent)
+            absent = self._absent(source["before_columns"])
             old = self._cells(before, source["before_exact"], absent)
         if after is not None:
             new = self._cells(after, source["exact"], source["unsent"])
+        if source["seq"] is None or source["ordinal"] is None:
+            raise ValueError("record has no position: it was not written by gauss-cdc")
         return Change(source["seq"], source["ordinal"], record["op"], self.columns, old, new)
+
+    def _absent(self, sent: Collection[str] | None) -> list[str]:
+        return [] if sent is None else [name for name in self.columns if name not in sent]
+
+    def _correct(
+        self, cells: list[Cell], exact: Mapping[str, str] | None, unsent: Iterable[str] | None
+    ) -> None:
+        """Put exact texts and UNCHANGED in their places."""
+        for name, source in (exact or {}).items():
+            cells[self.columns.index(name)] = source
+        for name in unsent or ():
+            cells[self.columns.index(name)] = UNCHANGED
 
     def _cells(
         self, row: Mapping[str, Any], exact: Mapping[str, str] | None, unsent: Iterable[str] | None
     ) -> list[Cell]:
-        if exact is None and unsent is None:
-            return [
-                None if (value := row[name]) is None else dump(value) for name, dump in self._fields
-            ]
-        given: dict[str, Cell] = {**(exact or {}), **dict.fromkeys(unsent or (), UNCHANGED)}
-        return [
-            given[column] if column in given else None if row[name] is None else dump(row[name])
+        known = {*(exact or ()), *(unsent or ())}  # their Avro value may be none that dumps
+        cells: list[Cell] = [
+            None if row[name] is None or column in known else dump(row[name])
             for column, (name, dump) in zip(self.columns, self._fields, strict=True)
         ]
+        self._correct(cells, exact, unsent)
+        return cells
 
 
 def decode_control(value: bytes, schema_of: SchemaOf) -> Cut | SchemaChange:
