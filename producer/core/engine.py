@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Final, assert_never
+from typing import Final, TypeAlias, assert_never
 
 from producer.core.events import (
     Acknowledged,
@@ -40,8 +40,8 @@ from producer.core.events import (
     RowsAssembled,
     SchemaUsed,
     SendRows,
-    Stopped,
     StopAsked,
+    Stopped,
     Tally,
     Ticked,
     TopicsChanged,
@@ -62,8 +62,11 @@ from schemas.control import (
     Topic,
 )
 
-
 _HURRY_SECONDS: Final = 0.2  # a source that shuts down is answered at once, but not in a storm
+
+
+# What keeps its order while a group is being finished: a schema is used by the rows behind it.
+Input: TypeAlias = RowsAssembled | TransactionEnded | SchemaUsed
 
 
 class Phase(Enum):
@@ -108,7 +111,9 @@ class Runs:
         if runs and runs[-1][1] == offset:
             runs[-1][1] = offset + 1
         elif runs and runs[-1][1] > offset:
-            raise GroupUnusable("acknowledged offsets go backwards", offset=offset, known=runs[-1][1])
+            raise GroupUnusable(
+                "acknowledged offsets go backwards", offset=offset, known=runs[-1][1]
+            )
         else:
             runs.append([offset, offset + 1])
         self.count += 1
@@ -162,11 +167,12 @@ class Engine:
         self._runs: dict[Place, Runs] = {}
         self._schema_ids: dict[str, list[int]] = {}
         self._current_ids: dict[str, int] = {}
-        self._waiting: deque[RowsAssembled | TransactionEnded] = deque()
+        self._waiting: deque[Input] = deque()
         self._in_flight: tuple[Cut, ...] = ()
         self._position = 0  # greatest idle position seen
         self._written_at = 0.0  # when the newest record of ours was asked for
         self._stopping = False
+        self._said_goodbye = False  # the last heartbeat was written on leaving
         self._discarded = False  # input was dropped on leaving: no idle position is true any more
         self._drained = False
         self._hurry = False  # the source waits for a confirmation
@@ -202,8 +208,10 @@ class Engine:
     def step(self, happened: Happened) -> list[Command]:
         """Return the commands that `happened` calls for."""
         out: list[Command] = []
+        if self._stopped:
+            return out
         match happened:
-            case RowsAssembled() | TransactionEnded():
+            case RowsAssembled() | TransactionEnded() | SchemaUsed():
                 self._drained = False
                 if self._phase is not Phase.SENDING or self._waiting:
                     self._waiting.append(happened)
@@ -232,9 +240,6 @@ class Engine:
                 if dict(topics) != self._topics:
                     self._topics = dict(topics)
                     self._state_due = True
-            case SchemaUsed(topic, schema_id):
-                self._current_ids[topic] = schema_id
-                self._use_schema(topic)
             case Ticked(now, wall_us):
                 self._now, self._wall_us = now, wall_us
                 self._state_at = self._state_at or now
@@ -251,8 +256,11 @@ class Engine:
         return out
 
     # ------------------------------------------------------------ rows and groups
-    def _take(self, happened: RowsAssembled | TransactionEnded, out: list[Command]) -> None:
+    def _take(self, happened: Input, out: list[Command]) -> None:
         """Put input into the open group.  Called in SENDING only."""
+        if isinstance(happened, SchemaUsed):
+            self._current_ids[happened.topic] = happened.schema_id
+            return
         if isinstance(happened, RowsAssembled):
             if not self._open.counts and self._is_full():
                 self._waiting.appendleft(happened)  # the oldest: `_go_on` takes it first again
@@ -357,14 +365,11 @@ class Engine:
             used = {r.topic: ids[r.topic] for r in ranges if r.topic in ids}
             cuts.append(Commits(self._head(n, seq, resume), entries, ranges, used))
         self._group, self._cut_bytes = [], 0
-        self._schema_ids = {
-            topic: [schema_id] for topic, schema_id in self._current_ids.items() if topic in ids
-        }
+        if not self._open.counts:  # else the open transaction has rows of these schemas, too
+            self._schema_ids = {}
         return tuple(cuts)
 
-    def _entries(
-        self, wholes: list[_Whole]
-    ) -> tuple[tuple[Range, ...], tuple[CommitEntry, ...]]:
+    def _entries(self, wholes: list[_Whole]) -> tuple[tuple[Range, ...], tuple[CommitEntry, ...]]:
         """Give each transaction its offsets: the oldest acknowledged ones of each partition."""
         ranges: list[list[object]] = []
         last: dict[Place, int] = {}  # place -> index of its newest range
@@ -440,7 +445,7 @@ class Engine:
     # ------------------------------------------------------------ idle, state, stop
     def _heartbeat_if_due(self, out: list[Command]) -> None:
         """Put an idle position into a durable record before it may be confirmed."""
-        if not self.is_idle or self._stopped:
+        if not self.is_idle or self._said_goodbye:
             return
         moved = self._position > self._resume
         waited = self._now - self._written_at
@@ -450,6 +455,7 @@ class Engine:
         if not due:
             return
         self._hurry = False
+        self._said_goodbye = self._stopping  # a busy source moves on for ever
         resume = max(self._resume, self._position)
         cuts: list[Cut] = []
         if self._is_state_due():
@@ -484,6 +490,7 @@ class Engine:
         )
 
     def _use_schema(self, topic: str) -> None:
+        """Note that the rows just sent to `topic` are of its current schema."""
         if (schema_id := self._current_ids.get(topic)) is None:
             return
         ids = self._schema_ids.setdefault(topic, [])
