@@ -147,13 +147,12 @@ def take_over(
         walk = yield from _settled_tail(log, patience)
         reason = _why_begin(source, log, wanted, walk)
         if reason is not None:
-            taken = yield from _begin_epoch(source, log, wanted, reason, patience)
+            taken = yield from _begin_epoch(source, log, wanted, patience)
             if taken is None:
                 continue  # somebody else's START appeared after all
             return taken
-        taken = yield from _go_on(source, log, wanted, patience)
-        if taken is not None:
-            return taken
+        assert walk is not None  # else an epoch begins
+        return (yield from _go_on(source, log, wanted, walk, patience))
 
 
 def take_slot(source: Source, resume: int) -> Generator[Step, None, None]:
@@ -167,21 +166,29 @@ def take_slot(source: Source, resume: int) -> Generator[Step, None, None]:
 
 
 def _go_on(
-    source: Source, log: Log, wanted: Wanted, patience: int
-) -> Generator[Step, None, Taken | None]:
+    source: Source, log: Log, wanted: Wanted, seen: Walk, patience: int
+) -> Generator[Step, None, Taken]:
     """Steps 1 to 6 of an ordinary start."""
-    _preflight(source.slot(), wanted)
+    try:
+        _preflight(source.slot(), wanted)
+    except CdcError as unfit:  # another source has no such slot, but that is not the reason
+        raise _other_source(seen, wanted) or unfit from None
     yield Step("take slot")
     while not source.try_take():
         yield Step("take slot", "another connection streams from the slot")
     slot = source.slot()
+    _preflight(slot, wanted)
     assert slot is not None
     confirmed = slot.confirmed
     _, high = log.bounds()
     yield Step("compare")
     tries = 0
-    while (problem := _difference(log, wanted, log.tail(), confirmed)) is not None:
-        if log.lso() >= high or tries >= patience:
+    while True:
+        is_settled = log.lso() >= high  # asked before the tail is read, or the tail is too old
+        problem = _difference(log, wanted, _tail(log), confirmed)
+        if problem is None:
+            break
+        if is_settled or tries >= patience:
             raise problem
         tries += 1
         yield Step("compare", "the end of open transactions on cuts")
@@ -189,35 +196,32 @@ def _go_on(
     log.init_transactions()
     yield from _wait_for_lso(log, patience)
     yield Step("compare again")
-    walk = log.tail()
-    if walk is None:
-        return None
+    walk = _tail(log)
     if (problem := _difference(log, wanted, walk, confirmed)) is not None:
         raise problem
-    assert walk.state is not None
-    head = Head(
-        walk.n + 1, walk.epoch, walk.writer + 1, wanted.instance, walk.seq, walk.resume, -1
-    )
+    assert walk is not None
+    head = Head(walk.n + 1, walk.epoch, walk.writer + 1, wanted.instance, walk.seq, walk.resume, -1)
     topics = {name: topic for name, (topic, _) in log.topics().items()}
     start = Start(
         head, wanted.identity, wanted.content, wanted.cluster_id, topics, dict(walk.loads)
     )
     yield Step("write START")
     offset = log.write_start(start)
-    known = {commit_start: xid for commit_start, xid in walk.known.values()}
+    known = dict(walk.known.values())
     return Taken(_standing(start, offset, wanted), known)
 
 
 def _begin_epoch(
-    source: Source, log: Log, wanted: Wanted, reason: str, patience: int
+    source: Source, log: Log, wanted: Wanted, patience: int
 ) -> Generator[Step, None, Taken | None]:
     """Step 0: the first start of a prefix, or a new epoch by command."""
     yield Step("fence")
     log.init_transactions()
     yield from _wait_for_lso(log, patience)
     yield Step("look again")
-    walk = log.tail()
-    if (walk is not None) != (reason != _FIRST):
+    walk = _tail(log)
+    reason = _why_begin(source, log, wanted, walk)
+    if reason is None:
         return None
     yield Step("make slot")
     while (made := source.make_slot()) is None:
@@ -248,14 +252,19 @@ def _why_begin(source: Source, log: Log, wanted: Wanted, walk: Walk | None) -> s
     """Say why an epoch must begin; None for an ordinary start."""
     if walk is None:
         first, _ = log.bounds()
-        if first > 0:
+        _, ddl = log.topics().get(wanted.ddl_topic, (None, {0: 0}))
+        if first > 0 or ddl.get(0, 0) > 0:
             raise CutsBroken(
                 "the cuts topic holds no record, but it once did",
                 first_offset=first,
-                hint="retention removed them: use a new kafka.prefix, or delete its topics",
+                hint="retention removed them, or the topic was deleted: use a new kafka.prefix, "
+                "or delete all its topics",
             )
         return _FIRST
     if walk.is_loading() and walk.seq == 0:
+        problem = _other_source(walk, wanted)
+        if problem is not None and not wanted.accept_gap:
+            raise problem
         return "the first load did not finish"
     if not wanted.accept_gap:
         return None
@@ -273,12 +282,26 @@ def _settled_tail(log: Log, patience: int) -> Generator[Step, None, Walk | None]
     """The tail; 'no record' only counts when nothing undecided is left before it."""
     _, high = log.bounds()
     tries = 0
-    while (walk := log.tail()) is None and log.lso() < high:
+    while True:
+        is_settled = log.lso() >= high  # asked before the tail is read, or the tail is too old
+        walk = _tail(log)
+        if walk is not None or is_settled:
+            return walk
         if tries >= patience:
             raise _held()
         tries += 1
         yield Step("look", "the end of open transactions on cuts")
-    return walk
+
+
+def _tail(log: Log) -> Walk | None:
+    """Walk to the tail; a walk that stops is a topic that is broken."""
+    try:
+        return log.tail()
+    except ValueError as exc:  # CutGap, CutIdentity, an unknown format
+        raise CutsBroken(
+            f"the records of cuts do not follow each other: {exc}",
+            hint="records were lost or written by another program: use a new kafka.prefix",
+        ) from exc
 
 
 def _wait_for_lso(log: Log, patience: int) -> Generator[Step, None, None]:
@@ -323,34 +346,13 @@ def _preflight(slot: Slot | None, wanted: Wanted) -> None:
         )
 
 
-def _difference(
-    log: Log, wanted: Wanted, walk: Walk | None, confirmed: int
-) -> CdcError | None:
+def _difference(log: Log, wanted: Wanted, walk: Walk | None, confirmed: int) -> CdcError | None:
     """Return what makes going on from `walk` wrong, or None."""
     if walk is None or walk.state is None:
         return CutsBroken("the records of cuts are gone", hint="were its topics deleted?")
-    was, now = walk.state, wanted.identity
-    if (was.identity.system_id, was.identity.timeline) != (now.system_id, now.timeline):
-        return SourceSwitched(
-            "the source is another one, or was promoted",
-            was=f"{was.identity.system_id}/{was.identity.timeline}",
-            now=f"{now.system_id}/{now.timeline}",
-            hint=GAP_HINT,
-        )
-    if was.identity != now:
-        return SlotMismatch(
-            "the prefix belongs to another database, slot or plugin",
-            was=f"{was.identity.database}/{was.identity.slot}/{was.identity.plugin}",
-            now=f"{now.database}/{now.slot}/{now.plugin}",
-            hint="one source, one prefix: choose another kafka.prefix",
-        )
-    if was.cluster_id != wanted.cluster_id:
-        return TopicReplaced(
-            "the Kafka cluster is another one",
-            was=was.cluster_id,
-            now=wanted.cluster_id,
-            hint="offsets differ there, so cuts mean nothing: choose another kafka.prefix",
-        )
+    if (problem := _other_source(walk, wanted)) is not None:
+        return problem
+    was = walk.state
     if was.content != wanted.content:
         return ContentChanged(
             "tables or filters differ from those of the last run",
@@ -383,6 +385,34 @@ def _difference(
             )
     if confirmed > walk.resume:
         return _slot_ahead(Slot("", "", confirmed), walk.resume)
+    return None
+
+
+def _other_source(walk: Walk, wanted: Wanted) -> CdcError | None:
+    """Return how source or cluster differ from those of the last run, or None."""
+    assert walk.state is not None
+    was, now = walk.state, wanted.identity
+    if (was.identity.system_id, was.identity.timeline) != (now.system_id, now.timeline):
+        return SourceSwitched(
+            "the source is another one, or was promoted",
+            was=f"{was.identity.system_id}/{was.identity.timeline}",
+            now=f"{now.system_id}/{now.timeline}",
+            hint=GAP_HINT,
+        )
+    if was.identity != now:
+        return SlotMismatch(
+            "the prefix belongs to another database, slot or plugin",
+            was=f"{was.identity.database}/{was.identity.slot}/{was.identity.plugin}",
+            now=f"{now.database}/{now.slot}/{now.plugin}",
+            hint="one source, one prefix: choose another kafka.prefix",
+        )
+    if was.cluster_id != wanted.cluster_id:
+        return TopicReplaced(
+            "the Kafka cluster is another one",
+            was=was.cluster_id,
+            now=wanted.cluster_id,
+            hint="offsets differ there, so cuts mean nothing: choose another kafka.prefix",
+        )
     return None
 
 

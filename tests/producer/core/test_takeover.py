@@ -1,0 +1,546 @@
+"""Takeovers, step by step, against a small world: one source, one log of cuts."""
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import pytest
+
+from producer.core.takeover import (
+    MadeSlot,
+    Slot,
+    Step,
+    Taken,
+    Wanted,
+    take_over,
+    take_slot,
+)
+from producer.errors import (
+    CdcError,
+    ContentChanged,
+    CutsBroken,
+    SlotAhead,
+    SlotInvalid,
+    SlotMismatch,
+    SlotMissing,
+    SourceSwitched,
+    TopicHeld,
+    TopicReplaced,
+)
+from schemas.accept import Walk, walk_tail
+from schemas.control import (
+    CommitEntry,
+    Commits,
+    Cut,
+    Head,
+    Heartbeat,
+    Identity,
+    Phase,
+    Prev,
+    Range,
+    Start,
+    TableLoad,
+    Topic,
+)
+from schemas.tables import TableId
+
+ACCOUNT, CUTS, DDL = "bank.public.account", "bank.cuts", "bank.ddl"
+TOPICS = {name: Topic(f"id of {name}", 1) for name in (ACCOUNT, CUTS, DDL)}
+IDENTITY = Identity("7000", 1, "bank", "gauss_cdc", "pgoutput")
+WANTED = Wanted(IDENTITY, "content", "cluster", "me", DDL, ("public.account",))
+SLOT = Slot("pgoutput", "bank", 500)
+
+T = TypeVar("T")
+
+
+@dataclass
+class World:
+    """A source and a log that remember what was done to them, in order."""
+
+    done: list[str] = field(default_factory=list)
+    locks: list[bool] = field(default_factory=list)  # answers before the last, which is True
+    takes: list[bool] = field(default_factory=list)
+    makes: list[MadeSlot | None] = field(default_factory=list)
+    the_slot: Slot | None = SLOT
+    made: MadeSlot = field(default_factory=lambda: MadeSlot(900, "snapshot-1"))
+    records: list[tuple[int, Cut]] = field(default_factory=list)
+    first: int = 0
+    undecided: int = 0  # offsets at the end that read_committed readers do not see yet
+    highs: dict[str, int] = field(default_factory=lambda: {ACCOUNT: 10, CUTS: 0, DDL: 5})
+    the_topics: dict[str, Topic] = field(default_factory=lambda: dict(TOPICS))
+    started: list[Start] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        """High watermark of cuts: a marker follows the last record."""
+        return max((offset + 2 for offset, _ in self.records), default=self.first)
+
+    # -------------------------------------------------------- source
+    def try_lock(self) -> bool:
+        self.done.append("lock")
+        return self.locks.pop(0) if self.locks else True
+
+    def slot(self) -> Slot | None:
+        self.done.append("slot")
+        return self.the_slot
+
+    def try_take(self) -> bool:
+        self.done.append("take")
+        return self.takes.pop(0) if self.takes else True
+
+    def make_slot(self) -> MadeSlot | None:
+        self.done.append("make")
+        return self.makes.pop(0) if self.makes else self.made
+
+    # -------------------------------------------------------- log
+    def bounds(self) -> tuple[int, int]:
+        return self.first, self.end
+
+    def lso(self) -> int:
+        return self.end - self.undecided
+
+    def tail(self) -> Walk | None:
+        self.done.append("tail")
+
+        def read(low: int, high: int) -> list[tuple[int, Cut]]:
+            return [(offset, cut) for offset, cut in self.records if low <= offset < high]
+
+        return walk_tail(read, self.first, self.lso())
+
+    def topics(self) -> Mapping[str, tuple[Topic, Mapping[int, int]]]:
+        return {name: (topic, {0: self.highs[name]}) for name, topic in self.the_topics.items()}
+
+    def init_transactions(self) -> None:
+        self.done.append("fence")
+
+    def write_start(self, start: Start) -> int:
+        self.done.append("START")
+        self.started.append(start)
+        offset = self.end
+        self.records.append((offset, start))
+        return offset
+
+
+def drive(
+    steps: Generator[Step, None, T], on_wait: Callable[[Step], None] | None = None
+) -> tuple[T, list[Step]]:
+    """Run to the end; give the result and the steps that had to wait."""
+    waited = []
+    while True:
+        try:
+            step = next(steps)
+        except StopIteration as end:
+            return end.value, waited
+        if step.waits_for:
+            waited.append(step)
+            if on_wait is not None:
+                on_wait(step)
+
+
+def go(world: World, wanted: Wanted = WANTED, patience: int = 3) -> Taken:
+    taken, _ = drive(take_over(world, world, wanted, patience=patience))
+    return taken
+
+
+def start(n: int, *, writer: int = 1, seq: int = 0, resume: int = 400) -> Start:
+    head = Head(n, 1, writer, f"w{writer}", seq, resume, -1)
+    return Start(head, IDENTITY, "content", "cluster", TOPICS, {"public.account": "END"})
+
+
+def commits(n: int, seq: int, *, resume: int, end: int = 10, writer: int = 1) -> Commits:
+    entry = CommitEntry(seq, 700 + seq, 5, resume - 10, resume, 0, 1, {0: 1})
+    head = Head(n, 1, writer, f"w{writer}", seq, resume, 0)
+    return Commits(head, (entry,), (Range(ACCOUNT, 0, end - 1, end),))
+
+
+def running() -> World:
+    """A prefix that was running, loaded, and has delivered one commit up to 500."""
+    return World(records=[(0, start(1)), (2, commits(2, 1, resume=500))])
+
+
+# ---------------------------------------------------------------- the ordinary start
+def test_an_ordinary_start_locks_takes_the_slot_compares_fences_compares_again_and_writes() -> None:
+    world = running()
+
+    taken = go(world)
+
+    kept = [what for what in world.done if what != "slot"]
+    assert kept == ["lock", "tail", "take", "tail", "fence", "tail", "START"]
+    (wrote,) = world.started
+    assert wrote.head == Head(3, 1, 2, "me", 1, 500, -1)
+    assert wrote.prev is None
+    assert wrote.loads == {"public.account": "END"}
+    assert taken.standing.state_from == 4
+    assert taken.known == {490: 701}
+    assert taken.made is None
+
+
+def test_confirmed_flush_is_read_when_the_slot_is_ours_and_before_the_tail_is_compared() -> None:
+    world = running()
+
+    go(world)
+
+    taken_at = world.done.index("take")
+    assert world.done[taken_at + 1 : taken_at + 3] == ["slot", "tail"]
+
+
+def test_steps_say_what_they_wait_for() -> None:
+    world = running()
+    world.locks, world.takes = [False], [False, False]
+
+    _, waited = drive(take_over(world, world, WANTED))
+
+    assert [step.name for step in waited] == ["lock", "take slot", "take slot"]
+    assert "START" in world.done
+
+
+# ---------------------------------------------------------------- what differs
+def other_identity(**other: object) -> Wanted:
+    return replace(WANTED, identity=replace(IDENTITY, **other))
+
+
+DIFFERENCES: list[tuple[str, type[CdcError], Callable[[World], Wanted | None]]] = []
+
+
+def difference(error: type[CdcError]) -> Callable[[Callable[[World], Wanted | None]], None]:
+    def note(change: Callable[[World], Wanted | None]) -> None:
+        DIFFERENCES.append((change.__name__, error, change))
+
+    return note
+
+
+@difference(SlotMissing)
+def the_slot_is_missing(world: World) -> None:
+    world.the_slot = None
+
+
+@difference(SlotMismatch)
+def the_slot_is_of_another_plugin(world: World) -> None:
+    world.the_slot = replace(SLOT, plugin="test_decoding")
+
+
+@difference(SlotMismatch)
+def the_slot_is_of_another_database(world: World) -> None:
+    world.the_slot = replace(SLOT, database="shop")
+
+
+@difference(SlotInvalid)
+def the_server_gave_the_slot_up(world: World) -> None:
+    world.the_slot = replace(SLOT, invalid="wal_removed")
+
+
+@difference(SlotAhead)
+def the_slot_is_ahead_of_our_last_cut(world: World) -> None:
+    world.the_slot = replace(SLOT, confirmed=501)
+
+
+@difference(SourceSwitched)
+def the_server_is_another_one(world: World) -> Wanted:
+    return other_identity(system_id="7001")
+
+
+@difference(SourceSwitched)
+def the_server_was_promoted(world: World) -> Wanted:
+    return other_identity(timeline=2)
+
+
+@difference(SourceSwitched)
+def the_server_is_another_one_and_has_no_such_slot(world: World) -> Wanted:
+    world.the_slot = None
+    return other_identity(system_id="7001")
+
+
+@difference(SlotMismatch)
+def the_slot_has_another_name(world: World) -> Wanted:
+    return other_identity(slot="other")
+
+
+@difference(TopicReplaced)
+def the_cluster_is_another_one(world: World) -> Wanted:
+    return replace(WANTED, cluster_id="other")
+
+
+@difference(TopicReplaced)
+def a_topic_was_deleted(world: World) -> None:
+    del world.the_topics[ACCOUNT]
+
+
+@difference(TopicReplaced)
+def a_topic_was_made_again(world: World) -> None:
+    world.the_topics[ACCOUNT] = Topic("another id", 1)
+
+
+@difference(TopicReplaced)
+def partitions_were_added(world: World) -> None:
+    world.the_topics[ACCOUNT] = replace(TOPICS[ACCOUNT], partitions=2)
+
+
+@difference(TopicReplaced)
+def the_cluster_lost_its_tail(world: World) -> None:
+    world.highs[ACCOUNT] = 9
+
+
+@difference(ContentChanged)
+def tables_or_filters_differ(world: World) -> Wanted:
+    return replace(WANTED, content="other")
+
+
+@difference(CutsBroken)
+def a_record_of_cuts_was_lost(world: World) -> None:
+    world.records.append((4, commits(4, 3, resume=700)))
+
+
+@pytest.mark.parametrize(
+    ("error", "change"),
+    [pytest.param(error, change, id=name) for name, error, change in DIFFERENCES],
+)
+def test_a_difference_stops_before_anything_is_fenced(
+    error: type[CdcError], change: Callable[[World], Wanted | None]
+) -> None:
+    world = running()
+    wanted = change(world) or WANTED
+
+    with pytest.raises(error) as caught:
+        go(world, wanted)
+
+    assert type(caught.value) is error
+    assert caught.value.hint
+    assert "fence" not in world.done
+    assert "make" not in world.done
+    assert not world.started
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(change, id=name)
+        for name, error, change in DIFFERENCES
+        if error is not CutsBroken
+    ],
+)
+def test_accept_gap_opens_a_new_epoch_that_says_why(
+    change: Callable[[World], Wanted | None],
+) -> None:
+    world = running()
+    wanted = replace(change(world) or WANTED, accept_gap=True)
+
+    taken = go(world, wanted)
+
+    (wrote,) = world.started
+    assert wrote.head == Head(3, 2, 2, "me", 0, 900, -1)
+    assert (wrote.prev, wrote.continues) == (Prev(1, 1, 2), False)
+    assert wrote.reason
+    assert wrote.loads == {"public.account": "PENDING"}
+    assert taken.made == MadeSlot(900, "snapshot-1")
+    assert world.done.index("fence") < world.done.index("make") < world.done.index("START")
+
+
+def test_accept_gap_without_a_gap_is_an_ordinary_start() -> None:
+    world = running()
+
+    go(world, replace(WANTED, accept_gap=True))
+
+    assert world.started[0].head.epoch == 1
+    assert "make" not in world.done
+
+
+# ---------------------------------------------------------------- undecided records
+def undecided(world: World) -> Callable[[Step], None]:
+    def decide(_: Step) -> None:
+        world.undecided = 0
+
+    return decide
+
+
+def test_a_cut_whose_marker_is_not_visible_yet_does_not_make_the_slot_look_ahead() -> None:
+    world = running()
+    world.records.append((4, commits(3, 2, resume=600)))
+    world.the_slot, world.undecided = replace(SLOT, confirmed=600), 2
+
+    _, waited = drive(take_over(world, world, WANTED), undecided(world))
+
+    assert [step.name for step in waited] == ["compare"]
+    assert world.started[0].head.resume == 600
+
+
+def test_a_marker_that_appears_between_two_looks_is_looked_at_again() -> None:
+    world = running()
+    world.records.append((4, commits(3, 2, resume=600)))
+    world.the_slot, world.undecided = replace(SLOT, confirmed=600), 2
+    seen = world.tail
+
+    def tail() -> Walk | None:
+        walk = seen()
+        if "take" in world.done:
+            world.undecided = 0  # just after this look
+        return walk
+
+    world.tail = tail  # type: ignore[method-assign]
+    go(world)
+
+    assert world.started[0].head.resume == 600
+
+
+def test_somebody_else_who_holds_the_topic_open_stops_the_start_after_a_while() -> None:
+    world = running()
+    world.undecided = 1
+    with pytest.raises(TopicHeld):
+        go(world)
+    assert not world.started
+
+    empty = World(undecided=1, first=0, records=[(0, start(1))])
+    empty.undecided = 2
+    with pytest.raises(TopicHeld):
+        go(empty)
+    assert "fence" not in empty.done
+
+
+def test_a_slot_that_stays_ahead_while_the_topic_is_held_is_told() -> None:
+    world = running()
+    world.the_slot, world.undecided = replace(SLOT, confirmed=600), 1
+
+    with pytest.raises(SlotAhead):
+        go(world)
+    assert "fence" not in world.done
+
+
+def test_nothing_seen_before_the_fence_is_used_after_it() -> None:
+    world = running()
+
+    def fence() -> None:
+        world.done.append("fence")
+        world.records.append((4, commits(3, 2, resume=700)))
+
+    world.init_transactions = fence  # type: ignore[method-assign]
+    go(world)
+
+    assert world.started[0].head == Head(4, 1, 2, "me", 2, 700, -1)
+
+
+# ---------------------------------------------------------------- first starts
+def test_the_first_start_fences_looks_again_makes_the_slot_and_writes() -> None:
+    world = World(the_slot=None, highs={ACCOUNT: 0, CUTS: 0, DDL: 0})
+    world.makes = [None]
+
+    taken, waited = drive(take_over(world, world, WANTED))
+
+    assert [step.name for step in waited] == ["make slot"]
+    assert world.done == ["lock", "tail", "fence", "tail", "make", "make", "START"]
+    (wrote,) = world.started
+    assert wrote.head == Head(1, 1, 1, "me", 0, 900, -1)
+    assert (wrote.prev, wrote.continues) == (None, None)
+    assert wrote.loads == {"public.account": "PENDING"}
+    assert taken.standing.head.resume == 900
+
+
+def test_a_first_start_without_load_has_nothing_to_load() -> None:
+    world = World(highs={ACCOUNT: 0, CUTS: 0, DDL: 0})
+
+    assert go(world, replace(WANTED, load=False)).standing.loads == {}
+
+
+def test_another_first_start_that_was_faster_makes_ours_an_ordinary_one() -> None:
+    world = World(highs={ACCOUNT: 10, CUTS: 0, DDL: 0})
+
+    def fence() -> None:
+        world.done.append("fence")
+        if not world.records:
+            world.records.append((0, start(1, resume=500)))
+
+    world.init_transactions = fence  # type: ignore[method-assign]
+    go(world)
+
+    assert "make" not in world.done
+    assert world.started[0].head == Head(2, 1, 2, "me", 0, 500, -1)
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        pytest.param(World(first=7), id="retention removed them"),
+        pytest.param(World(highs={ACCOUNT: 0, CUTS: 0, DDL: 3}), id="cuts was deleted"),
+    ],
+)
+def test_a_log_that_once_held_records_is_no_first_start(world: World) -> None:
+    with pytest.raises(CutsBroken):
+        go(world)
+    assert "fence" not in world.done
+    assert "make" not in world.done
+
+
+# ---------------------------------------------------------------- an unfinished first load
+def loading(*, phase: Phase | None = Phase.CHUNK) -> World:
+    first = replace(start(1), loads={"public.account": "PENDING"})
+    world = World(records=[(0, first)], the_slot=replace(SLOT, confirmed=400))
+    if phase is not None:
+        head = Head(2, 1, 1, "w1", 0, 400, 0)
+        world.records.append((2, TableLoad(head, TableId("public", "account"), phase)))
+    return world
+
+
+@pytest.mark.parametrize("phase", [None, Phase.BEGIN, Phase.CHUNK])
+def test_a_first_load_that_did_not_finish_begins_again_in_a_new_epoch(phase: Phase | None) -> None:
+    world = loading(phase=phase)
+
+    taken = go(world)
+
+    assert taken.made is not None
+    assert (taken.standing.head.epoch, taken.standing.head.writer) == (2, 2)
+    assert world.started[0].prev == Prev(1, 0, 1 if phase is None else 2)
+
+
+def test_a_first_load_that_finished_is_gone_on_from() -> None:
+    world = loading(phase=Phase.END)
+
+    assert go(world).made is None
+
+
+def test_a_load_that_finished_while_we_looked_is_not_thrown_away() -> None:
+    world = loading(phase=None)
+
+    def fence() -> None:
+        world.done.append("fence")
+        if len(world.records) == 1:
+            head = Head(2, 1, 1, "w1", 0, 400, 0)
+            world.records.append((2, TableLoad(head, TableId("public", "account"), Phase.END)))
+
+    world.init_transactions = fence  # type: ignore[method-assign]
+    taken = go(world)
+
+    assert taken.made is None
+    assert "make" not in world.done
+
+
+def test_an_unfinished_load_of_another_source_is_not_gone_on_with_by_itself() -> None:
+    world = loading()
+    wanted = other_identity(system_id="7001")
+
+    with pytest.raises(SourceSwitched):
+        go(world, wanted)
+    assert "fence" not in world.done
+
+    assert go(world, replace(wanted, accept_gap=True)).made is not None
+
+
+# ---------------------------------------------------------------- after a load
+def test_after_a_load_the_slot_is_taken_and_compared() -> None:
+    world = World(takes=[False])
+
+    _, waited = drive(take_slot(world, 500))
+
+    assert [step.name for step in waited] == ["take slot"]
+    for slot in (None, replace(SLOT, confirmed=501)):
+        world.the_slot = slot
+        with pytest.raises(SlotAhead):
+            drive(take_slot(world, 500))
+
+
+# ---------------------------------------------------------------- heartbeats move resume
+def test_a_heartbeat_moves_what_the_slot_may_be_confirmed_to() -> None:
+    world = running()
+    world.records.append((4, Heartbeat(Head(2, 1, 1, "w1", 1, 650, 0))))
+    world.the_slot = replace(SLOT, confirmed=650)
+
+    go(world)
+
+    assert world.started[0].head == Head(3, 1, 2, "me", 1, 650, -1)
