@@ -53,6 +53,7 @@ _DOWN: Final = {
     KafkaError.REQUEST_TIMED_OUT,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_ENOUGH_REPLICAS,
+    KafkaError.NOT_LEADER_FOR_PARTITION,  # a topic made just now, or a leader that moved
 }
 _UNDONE: Final = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._STATE}  # noqa: SLF001
 
