@@ -115,7 +115,7 @@ class Walk:
             if cut.prev is None or cut.prev != (self.epoch, self.seq, self.n):
                 known = (self.epoch, self.seq, self.n)
                 raise CutGap(f"offset {offset}: epoch {head.epoch} follows {cut.prev}, not {known}")
-            self.known = {}
+            self.known, self.ends = {}, {}
         elif head.last_seq != self.seq or (self.resume and head.resume != self.resume):
             raise CutGap(
                 f"offset {offset}: START knows seq {head.last_seq} resume {head.resume}, "
@@ -124,7 +124,10 @@ class Walk:
         return self._begin(cut)
 
     def _commits(self, offset: int, cut: Commits) -> Cut | None:
-        first, last = cut.commits[0].seq, cut.commits[-1].seq
+        seqs = [entry.seq for entry in cut.commits]
+        if not seqs or seqs != list(range(seqs[0], cut.head.last_seq + 1)):
+            raise CutGap(f"offset {offset}: commits {seqs} up to seq {cut.head.last_seq}")
+        first, last = seqs[0], seqs[-1]
         for entry in cut.commits:
             mine = (entry.commit_start, entry.xid)
             if entry.seq <= self.seq and self.known.get(entry.seq, mine) != mine:

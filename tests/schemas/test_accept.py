@@ -1,0 +1,319 @@
+"""Which records of cuts count: each rule of the protocol's section 1."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.accept import CutGap, CutIdentity, Walk, walk_tail
+from schemas.control import (
+    CommitEntry,
+    Commits,
+    Cut,
+    Head,
+    Heartbeat,
+    Identity,
+    Phase,
+    Prev,
+    Range,
+    Start,
+    State,
+    TableLoad,
+    Topic,
+)
+from schemas.tables import TableId
+
+IDENTITY = Identity("7000", 1, "bank", "gauss_cdc", "pgoutput")
+TOPICS = {"bank.cuts": Topic("id", 1)}
+
+
+def head(n: int, *, seq: int = 0, resume: int = 0, writer: int = 1, epoch: int = 1) -> Head:
+    return Head(n, epoch, writer, f"w{writer}", seq, resume, 0)
+
+
+def start(n: int, *, prev: Prev | None = None, **more: int) -> Start:
+    own = replace(head(n, **more), state_from=-1)
+    return Start(own, IDENTITY, "content", "cluster", TOPICS, {}, prev)
+
+
+def state(n: int, **more: int) -> State:
+    own = replace(head(n, **more), state_from=-1)
+    return State(own, IDENTITY, "other", "cluster", TOPICS, {"public.a": "BEGIN"})
+
+
+def commits(n: int, *seqs: int, xid: int = 700, **more: int) -> Commits:
+    entries = tuple(CommitEntry(s, xid + s, 5, 10 * s, 10 * s + 5, 0, 1, {0: 1}) for s in seqs)
+    ranges = (Range("bank.public.a", 0, 0, seqs[-1] * 10),)
+    return Commits(head(n, seq=seqs[-1], resume=10 * seqs[-1] + 5, **more), entries, ranges)
+
+
+def beat(n: int, **more: int) -> Heartbeat:
+    return Heartbeat(head(n, **more))
+
+
+def load(n: int, phase: Phase, **more: int) -> TableLoad:
+    ranges = (Range("bank.public.a", 1, 3, 5),)
+    return TableLoad(head(n, **more), TableId("public", "a"), phase, ranges=ranges)
+
+
+def walked(*cuts: Cut) -> Walk:
+    walk = Walk.from_nobody()
+    for offset, cut in enumerate(cuts):
+        assert walk.accept(offset, cut) is cut
+    return walk
+
+
+# ---------------------------------------------------------------- nobody yet
+def test_everything_before_the_first_start_or_state_is_skipped() -> None:
+    walk = Walk.from_nobody()
+
+    assert walk.accept(0, commits(5, 3)) is None
+    assert walk.accept(1, beat(5)) is None
+    assert walk.accept(2, load(6, Phase.BEGIN)) is None
+    assert walk.instance is None
+
+
+@pytest.mark.parametrize("first", [start(7, seq=3, resume=40), state(7, seq=3, resume=40)])
+def test_the_first_start_or_state_is_taken_as_it_stands(first: State) -> None:
+    walk = walked(first)
+
+    assert (walk.n, walk.epoch, walk.seq, walk.resume) == (7, 1, 3, 40)
+    assert (walk.writer, walk.instance) == (1, "w1")
+    assert walk.state is first
+    assert walk.loads == first.loads
+
+
+# ---------------------------------------------------------------- one writer
+def test_commits_move_n_seq_and_resume_and_say_where_our_rows_end() -> None:
+    walk = walked(start(1), commits(2, 1, 2), commits(3, 3))
+
+    assert (walk.n, walk.seq, walk.resume) == (3, 3, 35)
+    assert walk.known == {3: (30, 703)}
+    assert walk.ends == {("bank.public.a", 0): 30}
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        pytest.param(commits(3, 1), id="n of COMMITS jumps"),
+        pytest.param(commits(1, 1), id="n of COMMITS repeats"),
+        pytest.param(commits(2, 2), id="seq jumps"),
+        pytest.param(commits(2, 1, 3), id="seq jumps inside"),
+        pytest.param(replace(commits(2, 1), commits=()), id="no commits at all"),
+        pytest.param(replace(commits(2, 1), head=head(2, seq=2)), id="last_seq is another"),
+        pytest.param(load(3, Phase.BEGIN), id="n of TABLE jumps"),
+        pytest.param(beat(2), id="n of HEARTBEAT is ahead"),
+        pytest.param(beat(0), id="n of HEARTBEAT is behind"),
+        pytest.param(state(2), id="n of STATE is ahead"),
+        pytest.param(start(3, writer=2), id="n of START jumps"),
+        pytest.param(start(1, writer=2), id="n of START repeats"),
+        pytest.param(start(2, writer=2, seq=1), id="START knows another seq"),
+        pytest.param(start(2, writer=2, resume=7), id="START knows another resume"),
+        pytest.param(commits(2, 1, epoch=2), id="epoch without its START"),
+        pytest.param(start(2, writer=2, epoch=2), id="new epoch without prev"),
+        pytest.param(
+            start(2, writer=2, epoch=2, prev=Prev(1, 9, 1)), id="new epoch after another place"
+        ),
+        pytest.param(beat(1, writer=2), id="record of a newer writer"),
+        pytest.param(commits(2, 1, writer=2), id="commits of a newer writer"),
+    ],
+)
+def test_a_record_that_does_not_follow_is_a_gap(lost: Cut) -> None:
+    walk = walked(start(1, resume=1))
+
+    with pytest.raises(CutGap, match="offset 1"):
+        walk.accept(1, lost)
+
+
+def test_heartbeats_and_states_repeat_n_and_move_resume() -> None:
+    walk = walked(start(1), beat(1, resume=90), state(1, resume=80))
+
+    assert (walk.n, walk.resume) == (1, 90)
+    assert walk.state is not None
+    assert walk.state.content == "other"
+    assert walk.is_loading()
+
+
+def test_tables_count_and_say_how_far_their_load_is() -> None:
+    walk = walked(start(1), load(2, Phase.BEGIN))
+    assert walk.is_loading()
+
+    walk.accept(2, load(3, Phase.CHUNK))
+    assert walk.is_loading()
+    assert walk.ends == {("bank.public.a", 1): 5}
+
+    walk.accept(3, load(4, Phase.END))
+    assert not walk.is_loading()
+    assert walk.n == 4
+
+
+# ---------------------------------------------------------------- delivered before
+def test_commits_known_already_are_ignored_and_do_not_move_n() -> None:
+    walk = walked(start(1), commits(2, 1, 2))
+
+    assert walk.accept(9, commits(3, 1, 2)) is None
+    assert walk.accept(9, commits(99, 2)) is None
+    assert (walk.n, walk.seq) == (2, 2)
+
+
+def test_commits_known_in_part_count_for_their_rest() -> None:
+    walk = walked(start(1), commits(2, 1, 2))
+    both = commits(3, 2, 3)
+
+    assert walk.accept(9, both) is both
+    assert (walk.n, walk.seq) == (3, 3)
+
+
+@pytest.mark.parametrize("again", [(2,), (2, 3)])
+def test_one_seq_that_names_two_transactions_is_refused(again: tuple[int, ...]) -> None:
+    walk = walked(start(1), commits(2, 1, 2))
+
+    with pytest.raises(CutIdentity):
+        walk.accept(9, commits(3, *again, xid=800))
+
+
+def test_a_ledger_goes_on_where_it_stands_and_compares_what_it_knows() -> None:
+    walk = Walk.resumed(n=5, epoch=1, seq=3, writer=1, instance="w1")
+
+    assert walk.accept(0, commits(5, 3, xid=900)) is None  # nothing is known of seq 3
+    assert walk.accept(1, commits(6, 4)) is not None
+    assert walk.accept(2, start(7, writer=2, seq=4, resume=45)) is not None
+
+
+# ---------------------------------------------------------------- takeovers
+def test_a_newer_writer_takes_over() -> None:
+    walk = walked(start(1), commits(2, 1), start(3, writer=2, seq=1, resume=15))
+
+    assert (walk.writer, walk.instance, walk.n) == (2, "w2", 3)
+    assert walk.known == {1: (10, 701)}
+
+
+def test_an_older_writers_start_is_ignored() -> None:
+    walk = walked(start(1), start(2, writer=3))
+
+    assert walk.accept(2, start(3, writer=2)) is None
+    assert walk.accept(3, replace(start(3, writer=3), content="other")) is None
+    assert walk.writer == 3
+
+
+@pytest.mark.parametrize("late", [commits(2, 1), beat(1), state(1), load(2, Phase.BEGIN)])
+def test_an_overtaken_writer_is_ignored_and_counted_as_an_alarm(late: Cut) -> None:
+    walk = walked(start(1), start(2, writer=2))
+
+    assert walk.accept(2, late) is None
+    assert (walk.alarms, walk.n, walk.seq) == (1, 2, 0)
+
+
+def test_another_instance_of_the_same_writer_is_an_alarm_too() -> None:
+    walk = walked(start(1))
+
+    assert walk.accept(1, Heartbeat(replace(head(1), instance="twin"))) is None
+    assert walk.alarms == 1
+
+
+def test_a_new_epoch_follows_exactly_the_place_it_names() -> None:
+    walk = walked(
+        start(1), commits(2, 1), start(3, writer=2, epoch=2, resume=900, prev=Prev(1, 1, 2))
+    )
+
+    assert (walk.epoch, walk.seq, walk.n, walk.resume) == (2, 0, 3, 900)
+    assert walk.known == {}
+    assert walk.ends == {}
+
+
+# ---------------------------------------------------------------- the tail
+def tail(records: list[tuple[int, Cut]], low: int = 0) -> Walk | None:
+    return walk_tail(
+        lambda a, b: [(o, c) for o, c in records if max(a, low) <= o < b],
+        low,
+        max((o + 2 for o, _ in records), default=low),
+    )
+
+
+def from_(offset: int, cut: Cut) -> Cut:
+    return replace(cut, head=replace(cut.head, state_from=offset))
+
+
+def test_no_record_has_no_tail() -> None:
+    assert tail([]) is None
+    assert tail([], low=40) is None
+
+
+def test_the_tail_is_found_before_trailing_markers_and_behind_long_logs() -> None:
+    records: list[tuple[int, Cut]] = [(0, start(1))]
+    records += [(2 * n, commits(n + 1, n)) for n in range(1, 1000)]
+
+    found = tail(records)
+
+    assert found is not None
+    assert (found.n, found.seq) == (1000, 999)
+
+
+def test_the_walk_begins_at_the_state_that_the_newest_record_names() -> None:
+    records: list[tuple[int, Cut]] = [
+        (0, beat(77)),  # would be a gap, if it were read
+        (10, state(5, seq=3)),
+        (12, from_(10, commits(6, 4))),
+    ]
+
+    found = tail(records)
+
+    assert found is not None
+    assert (found.n, found.seq) == (6, 4)
+
+
+def test_a_zombies_record_at_the_end_is_not_the_tail() -> None:
+    records: list[tuple[int, Cut]] = [
+        (0, start(1)),
+        (2, start(2, writer=2)),
+        (4, from_(2, commits(3, 1, writer=2))),
+        (6, from_(0, commits(2, 1, xid=900))),
+    ]
+
+    found = tail(records)
+
+    assert found is not None
+    assert (found.writer, found.n) == (2, 3)
+
+
+def test_records_whose_start_is_gone_are_no_tail() -> None:
+    assert tail([(50, from_(0, beat(4)))], low=50) is None
+
+
+def test_a_state_is_a_tail_by_itself() -> None:
+    found = tail([(4, state(9, seq=8))])
+    assert found is not None
+    assert found.seq == 8
+
+
+@given(st.lists(st.sampled_from("cbst"), max_size=40), st.data())
+def test_any_prefix_of_a_log_has_the_tail_that_walking_it_from_its_start_finds(
+    kinds: list[str], data: st.DataObject
+) -> None:
+    records: list[tuple[int, Cut]] = [(0, start(1))]
+    n, seq, resume, writer, base, at = 1, 0, 0, 1, 0, 0
+    for kind in kinds:
+        at += data.draw(st.integers(1, 3))
+        match kind:
+            case "c":
+                n, seq = n + 1, seq + 1
+                cut: Cut = from_(base, commits(n, seq, writer=writer))
+                resume = cut.head.resume
+            case "b":
+                cut = from_(base, beat(n, seq=seq, resume=resume, writer=writer))
+            case "s":
+                cut, base = state(n, seq=seq, resume=resume, writer=writer), at
+            case _:
+                n, writer = n + 1, writer + 1
+                cut, base = start(n, seq=seq, resume=resume, writer=writer), at
+        records.append((at, cut))
+    walk = Walk.from_nobody()
+    for offset, cut in records:
+        assert walk.accept(offset, cut) is cut
+
+    found = tail(records)
+
+    assert found is not None
+    assert (found.n, found.seq, found.resume, found.writer) == (n, seq, resume, writer)
+    assert (walk.n, walk.seq, walk.resume, walk.writer) == (n, seq, resume, writer)
