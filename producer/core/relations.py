@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Final
 
 from producer.decoders.messages import Relation
 from producer.errors import DecodeError, Unsupported
 from schemas.control import Hole
-from schemas.tables import Column, TableId, TableSchema
+from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
 
 ReadCatalog = Callable[[TableId], TableSchema | None]
 
@@ -83,9 +84,7 @@ class Relations:
     def widen(self, table_id: TableId, column: str) -> TableSchema:
         """Allow NULL in a column: a row proved the catalog reading too young."""
         known = self._known[table_id]
-        columns = tuple(
-            replace(c, nullable=True) if c.name == column else c for c in known.columns
-        )
+        columns = tuple(replace(c, nullable=True) if c.name == column else c for c in known.columns)
         self._known[table_id] = table = replace(known, columns=columns)
         return table
 
@@ -106,10 +105,13 @@ def merge(
         columns.append(column)
     names = {said.name for said in relation.columns}
     identity = tuple(said.name for said in relation.columns if said.identity)
-    key: tuple[str, ...] = ()
-    unique = ()
+    # With the default identity the stream itself says which columns are the primary key (unless
+    # it is deferrable); their order, and the key under another identity, say the catalog.
+    is_said = relation.replica_identity is ReplicaIdentity.DEFAULT and bool(identity)
+    key = identity if is_said else ()
+    unique: tuple[Unique, ...] = ()
     for source in readings:
-        if set(source.key) <= names:
+        if set(source.key) == set(identity) if is_said else set(source.key) <= names:
             key = source.key
             unique = tuple(u for u in source.unique if set(u.columns) <= names)
             break
@@ -130,30 +132,49 @@ def _shape(table: TableSchema) -> tuple[object, ...]:
 
 
 def _difference(before: TableSchema, after: TableSchema) -> ShapeChange:
-    """Name an inferred change: added and dropped columns; what cannot be told apart stops.
+    """Name an inferred change; what cannot be told apart stops, what may be lost is a hole.
 
-    A rename looks like a drop and an add in a relation message, so both at once,
-    at the same place, of the same type, is refused rather than guessed.
+    A rename looks like a drop and an add in a relation message.  A column added
+    is always the last one and may have any type, so a new name is refused, not
+    guessed, if it stands before a known column or has the type of a dropped one.
     """
     old = {c.name: c for c in before.columns}
     new = {c.name: c for c in after.columns}
     gone = [c for c in before.columns if c.name not in new]
     come = [c for c in after.columns if c.name not in old]
-    if gone and come:
-        places = {
-            (at, c.type_oid, c.type_mod) for at, c in enumerate(before.columns) if c in gone
-        }
-        if any((at, c.type_oid, c.type_mod) in places for at, c in enumerate(after.columns)):
-            raise Unsupported(
-                "a column was renamed, or dropped and added again: the stream does not tell which",
-                table=after.id,
-                gone=",".join(c.name for c in gone),
-                come=",".join(c.name for c in come),
-                hint="rename it at the target by hand and start with `run --accept-gap`, "
-                "which loads the tables again",
-            )
+    stayed = [name for name in new if name in old]
+    last_known = max((at for at, name in enumerate(new) if name in old), default=-1)
+    types = {(c.type_oid, c.type_mod) for c in gone}
+    if gone and any(
+        (c.type_oid, c.type_mod) in types or list(new).index(c.name) < last_known for c in come
+    ):
+        raise Unsupported(
+            "a column was renamed, or dropped and another added: the stream does not tell which",
+            table=after.id,
+            gone=",".join(c.name for c in gone),
+            come=",".join(c.name for c in come),
+            hint="rename it at the target by hand and start with `run --accept-gap`, "
+            "which loads the tables again",
+        )
     lossy = None
     if any(c.missing is None and not c.nullable for c in come):
         lossy = "an added column is NOT NULL and its value for older rows is not known"
+    elif stayed != [name for name in old if name in new]:
+        lossy = "a column was dropped and made again: its values in older rows are not known"
+    elif any(not _keeps_values(old[name], new[name]) for name in stayed):
+        lossy = "a column has another type: its values in older rows were computed by the source"
     holes = (Hole(str(after.id), "suspected", lossy),) if lossy else ()
     return ShapeChange(before, after, "ALTER TABLE", holes, lossy)
+
+
+# type -> types whose values read the same after an ALTER TYPE without USING.  What USING does,
+# the stream never tells.
+_INT2, _INT4, _INT8, _TEXT, _VARCHAR = 21, 23, 20, 25, 1043
+_WIDER: Final = {_INT2: {_INT4, _INT8}, _INT4: {_INT8}, _VARCHAR: {_TEXT}, _TEXT: {_VARCHAR}}
+
+
+def _keeps_values(old: Column, new: Column) -> bool:
+    """Say whether a column's older values are the same under its new type."""
+    if old.type_oid == new.type_oid:
+        return old.type_mod == new.type_mod or old.type_oid == _VARCHAR
+    return new.type_oid in _WIDER.get(old.type_oid, ())

@@ -1,0 +1,233 @@
+"""Which shape is in force: what the stream says, and what a catalog reading may add."""
+
+import pytest
+
+from producer.core.relations import Relations, ShapeChange, merge
+from producer.decoders.messages import Relation, RelationColumn
+from producer.errors import DecodeError, Unsupported
+from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
+
+INT, BIGINT, TEXT, VARCHAR, NUMERIC = 23, 20, 25, 1043, 1700
+ID = TableId("public", "account")
+KEY = Column("id", INT, type_name="integer", nullable=False)
+OWNER = Column("owner", TEXT, type_name="text")
+NOTE = Column("note", TEXT, type_name="text")
+ACCOUNT = TableSchema(
+    ID, (KEY, OWNER), ("id",), (Unique("u", ("owner",)),), ReplicaIdentity.DEFAULT, ("id",)
+)
+
+
+def said(
+    *columns: Column, identity: ReplicaIdentity = ReplicaIdentity.DEFAULT, key: str = "id"
+) -> Relation:
+    return Relation(
+        16385,
+        *ID,
+        identity,
+        tuple(RelationColumn(c.name, c.type_oid, c.type_mod, c.name in key) for c in columns),
+    )
+
+
+def table(*columns: Column) -> TableSchema:
+    return TableSchema(ID, columns, ("id",), (), ReplicaIdentity.DEFAULT, ("id",))
+
+
+def relations(
+    known: TableSchema | None, catalog: TableSchema | None, *, complete: bool = False
+) -> Relations:
+    return Relations(
+        {} if known is None else {known.id: known},
+        read_catalog=lambda _: catalog,
+        wanted=lambda wanted: wanted.schema == "public",
+        new_tables_are_complete=complete,
+    )
+
+
+def change(before: TableSchema, after: TableSchema) -> ShapeChange | None:
+    return relations(before, after).resolve(said(*after.columns))[1]
+
+
+# ---------------------------------------------------------------- descriptions
+def test_a_row_of_a_relation_that_was_not_described_is_refused() -> None:
+    known = relations(ACCOUNT, ACCOUNT)
+    with pytest.raises(DecodeError):
+        known.look_up(16385)
+
+    known.describe(said(KEY))
+    known.describe(said(KEY, OWNER))
+
+    assert known.look_up(16385) == said(KEY, OWNER)
+
+
+def test_wanted_is_asked_by_name() -> None:
+    known = relations(None, None)
+
+    assert known.is_wanted(said(KEY))
+    assert not known.is_wanted(Relation(1, "private", "t", ReplicaIdentity.DEFAULT, ()))
+
+
+# ---------------------------------------------------------------- merging with the catalog
+def test_a_reading_that_fits_adds_what_the_stream_does_not_say() -> None:
+    assert merge(said(KEY, OWNER), ACCOUNT, None) == ACCOUNT
+
+
+def test_columns_that_the_stream_does_not_confirm_are_left_open() -> None:
+    younger = table(KEY, Column("owner", VARCHAR, 24, "character varying(20)", nullable=False))
+
+    merged = merge(said(KEY, OWNER, NOTE), younger, None)
+
+    assert merged.columns == (KEY, Column("owner", TEXT), Column("note", TEXT))
+
+
+def test_what_a_younger_reading_lacks_is_taken_from_what_was_known() -> None:
+    assert merge(said(KEY, OWNER), table(KEY), table(KEY, OWNER)).columns == (KEY, OWNER)
+
+
+def test_a_dropped_table_is_what_the_stream_says() -> None:
+    merged = merge(said(KEY, OWNER), None, None)
+
+    assert merged.columns == (Column("id", INT), Column("owner", TEXT))
+    assert merged.key == ("id",)
+
+
+def test_a_key_that_the_stream_does_not_confirm_is_not_taken_over() -> None:
+    younger = TableSchema(ID, (KEY, OWNER), ("owner",), (), ReplicaIdentity.DEFAULT, ("owner",))
+
+    assert merge(said(KEY, OWNER), younger, ACCOUNT).key == ("id",)
+    assert merge(said(KEY, OWNER), younger, None).key == ("id",)
+
+
+def test_the_order_of_a_key_is_the_catalogs() -> None:
+    reading = TableSchema(ID, (KEY, OWNER), ("owner", "id"))
+
+    assert merge(said(KEY, OWNER, key="id owner"), reading, None).key == ("owner", "id")
+
+
+def test_with_a_full_identity_the_key_is_the_catalogs() -> None:
+    full = said(KEY, OWNER, identity=ReplicaIdentity.FULL, key="id owner")
+
+    assert merge(full, ACCOUNT, None).key == ("id",)
+
+
+def test_a_deferrable_key_is_none_for_the_stream_but_one_for_us() -> None:
+    assert merge(said(KEY, OWNER, key=""), ACCOUNT, None).key == ("id",)
+
+
+def test_unique_indexes_over_columns_that_are_not_there_are_left_out() -> None:
+    assert merge(said(KEY), ACCOUNT, None).unique == ()
+
+
+# ---------------------------------------------------------------- new tables
+def test_a_table_that_joined_later_is_told_with_a_hole() -> None:
+    shape, new = relations(None, ACCOUNT).resolve(said(KEY, OWNER))
+
+    assert new is not None
+    assert (new.before, new.after, new.tag) == (None, shape, "CREATE TABLE")
+    assert [(h.table, h.kind) for h in new.holes] == [("public.account", "suspected")]
+
+
+def test_a_new_table_of_a_publication_for_all_tables_is_complete() -> None:
+    _, new = relations(None, ACCOUNT, complete=True).resolve(said(KEY, OWNER))
+
+    assert new is not None
+    assert new.holes == ()
+
+
+def test_a_known_shape_is_no_change_and_a_new_one_is_told_once() -> None:
+    known = relations(ACCOUNT, table(KEY, OWNER, NOTE))
+
+    assert known.resolve(said(KEY, OWNER))[1] is None
+    assert known.resolve(said(KEY, OWNER, NOTE))[1] is not None
+    assert known.resolve(said(KEY, OWNER, NOTE))[1] is None
+
+
+# ---------------------------------------------------------------- changes
+def test_an_added_column_is_a_change_without_holes() -> None:
+    found = change(ACCOUNT, table(KEY, OWNER, NOTE))
+
+    assert found is not None
+    assert (found.tag, found.holes, found.lossy) == ("ALTER TABLE", (), None)
+    assert found.before == ACCOUNT
+
+
+def test_a_dropped_column_is_a_change_without_holes() -> None:
+    found = change(ACCOUNT, table(KEY))
+    assert found is not None
+    assert found.holes == ()
+
+
+def test_an_added_column_whose_value_for_older_rows_is_known_has_no_hole() -> None:
+    filled = Column("rate", INT, type_name="integer", nullable=False, missing="7")
+    found = change(ACCOUNT, table(KEY, OWNER, filled))
+    assert found is not None
+    assert found.holes == ()
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        pytest.param((KEY, OWNER, NOTE, Column("n", INT, nullable=False)), id="NOT NULL, no value"),
+        pytest.param((KEY, NOTE, OWNER), id="dropped and made again"),
+        pytest.param((KEY, Column("owner", INT), NOTE), id="another type"),
+    ],
+)
+def test_what_older_rows_hold_is_suspected_where_the_stream_does_not_tell(
+    after: tuple[Column, ...],
+) -> None:
+    found = change(table(KEY, OWNER, NOTE), table(*after))
+
+    assert found is not None
+    assert found.lossy
+    assert [(h.table, h.kind, h.why) for h in found.holes] == [
+        ("public.account", "suspected", found.lossy)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "keeps"),
+    [
+        ((INT, -1), (BIGINT, -1), True),
+        ((BIGINT, -1), (INT, -1), False),
+        ((VARCHAR, 24), (VARCHAR, 54), True),
+        ((VARCHAR, 24), (TEXT, -1), True),
+        ((NUMERIC, 1000), (NUMERIC, 1002), False),
+        ((TEXT, -1), (INT, -1), False),
+    ],
+)
+def test_only_types_whose_values_read_the_same_leave_older_rows_alone(
+    old: tuple[int, int], new: tuple[int, int], keeps: bool
+) -> None:
+    found = change(table(KEY, Column("v", *old)), table(KEY, Column("v", *new)))
+
+    assert found is not None
+    assert (not found.holes) is keeps
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        pytest.param((KEY, Column("holder", TEXT), NOTE), id="in the middle"),
+        pytest.param((KEY, Column("holder", INT), NOTE), id="in the middle, retyped"),
+        pytest.param((KEY, NOTE, Column("holder", TEXT)), id="at the end, of the same type"),
+        pytest.param((Column("holder", TEXT), NOTE), id="behind a dropped one"),
+    ],
+)
+def test_what_may_be_a_rename_is_refused(after: tuple[Column, ...]) -> None:
+    with pytest.raises(Unsupported, match="renamed"):
+        change(table(KEY, OWNER, NOTE), table(*after))
+
+
+def test_a_drop_and_an_add_of_another_type_at_the_end_are_what_they_seem() -> None:
+    found = change(table(KEY, OWNER, NOTE), table(KEY, OWNER, Column("rate", INT)))
+    assert found is not None
+    assert found.holes == ()
+
+
+# ---------------------------------------------------------------- nullability
+def test_widening_allows_null_in_one_column_and_is_no_change() -> None:
+    known = relations(table(KEY, Column("owner", TEXT, nullable=False)), None)
+
+    wider = known.widen(ID, "owner")
+
+    assert [c.nullable for c in wider.columns] == [False, True]
+    assert known.resolve(said(KEY, OWNER))[1] is None
