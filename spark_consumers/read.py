@@ -280,11 +280,20 @@ class RangeReader:
         """Return the segment's rows in commit order, checked to be complete."""
         if not segment.ranges:
             return Rows({})
-        self.check_identity(segment)
-        is_committed = self.wait_visible(segment.ranges)
+        is_committed = self.prepare(segment)
         rows = self._decode(self._fetch(segment.ranges, is_committed=is_committed))
         check_complete(segment, rows)
         return rows
+
+    def prepare(self, segment: Segment) -> bool:
+        """Check that the ranges may be read; say whether read committed, see `wait_visible`."""
+        self.check_identity(segment)
+        return self.wait_visible(segment.ranges)
+
+    def read_ddl(self, segment: Segment, *, is_committed: bool) -> Sequence[SchemaChange]:
+        """Read only the schema changes of a prepared segment."""
+        ranges = [r for r in segment.ranges if r.topic == self._names.ddl]
+        return self._decode(self._fetch(ranges, is_committed=is_committed)).ddl if ranges else ()
 
     def close(self) -> None:
         for consumer in self._consumers.values():

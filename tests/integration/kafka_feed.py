@@ -41,6 +41,7 @@ class KafkaFeed:
         self.feed = Feed(prefix)
         self.names = Topics(prefix)
         self.schemas = {CUT_ID: avsc("cut"), CHANGE_ID: avsc("schema_change")}
+        self.ids: dict[str, list[int]] = {}
         self.encoders: dict[tuple[str, ...], object] = {}
         self.admin = AdminClient(self.client)
         self.producer = self.new_producer(f"gauss-cdc.{prefix}")
@@ -55,6 +56,7 @@ class KafkaFeed:
     def know(self, schema: TableSchema) -> None:
         """Register a table's columns."""
         schema_id = len(self.schemas) + 1
+        self.ids.setdefault(self.names.table(schema.id), []).append(schema_id)
         self.schemas[schema_id] = envelope_schema(self.feed.source, schema)
         self.encoders[self.names.table(schema.id), schema.names()] = compile_encoder(
             schema, prefix=self.feed.source, schema_id=schema_id, database="bank"
@@ -106,7 +108,8 @@ class KafkaFeed:
             offsets = self.send_rows(r)
             assert offsets == list(range(offsets[0], offsets[0] + len(offsets)))
             ranges.append(Range(r.topic, 0, offsets[0], offsets[-1] + 1))
-        return replace(cut, ranges=tuple(ranges))
+        ids = {r.topic: tuple(self.ids.get(r.topic, ())) for r in ranges}
+        return replace(cut, ranges=tuple(ranges), schema_ids=ids)
 
     def send_rows(self, r: Range, producer: Producer | None = None) -> list[int]:
         producer = producer or self.producer

@@ -1,0 +1,232 @@
+"""The stream that wakes the loop, and the lane of executors, with a real Spark."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg2
+import psycopg2.extensions
+import pytest
+
+from schemas.control import Commits, Phase
+from schemas.tables import Column, TableId, TableSchema
+from spark_consumers.errors import Incomplete, RowMissing
+from spark_consumers.job import Applier, Options
+from spark_consumers.lanes import Lanes, SparkBulk
+from spark_consumers.model import Segment
+from spark_consumers.read import CutReader, RangeReader
+from spark_consumers.sinks.postgres import PostgresSink
+from spark_consumers.stream import spark_confs, start_query
+from tests.integration.kafka_feed import KafkaFeed
+from tests.spark_consumers.feed import Row, alter, delete, insert, truncate, update
+
+
+def typed(name: str, *more: Column, key: tuple[str, ...] = ("id",)) -> TableSchema:
+    columns = (
+        Column("id", 23, -1, "integer", nullable=False),
+        Column("v", 25, -1, "text"),
+        *more,
+    )
+    return TableSchema(TableId("public", name), columns, key, identity_columns=key or ("id", "v"))
+
+
+A, B, LOG = typed("a"), typed("b"), typed("log", key=())
+
+
+class Copy:
+    """A source in Kafka, a target, and what brings one to the other."""
+
+    def __init__(self, kafka: str, prefix: str, url: str, spark, **options: object) -> None:
+        self.source, self.url = KafkaFeed(kafka, prefix, A, B, LOG), url
+        self.cuts = CutReader(self.source.client, prefix, self.source.registry)
+        self.driver = RangeReader(self.source.client, prefix, self.source.registry)
+        self.lanes = Lanes(
+            lambda: spark,
+            self.driver,
+            self.source.registry,
+            source=prefix,
+            client=self.source.client,
+            target=psycopg2.extensions.parse_dsn(url),
+            driver_rows=0,
+        )
+        self.sink = PostgresSink(url, prefix, **options)
+        self.segments: list[Segment] = []
+        self.applier = Applier(self.cuts, self.read, self.sink, Options(max_rows=1_000_000))
+
+    def read(self, segment: Segment):
+        self.segments.append(segment)
+        return self.lanes(segment)
+
+    def load(self, schema: TableSchema, *rows: list[str | None]) -> None:
+        feed = self.source.feed
+        feed.load(schema, Phase.BEGIN)
+        if rows:
+            feed.load(schema, Phase.CHUNK, *rows)
+        feed.load(schema, Phase.END)
+        self.drain()
+
+    def apply(self, *transactions):
+        self.source.feed.commits(*transactions)
+        return self.drain()
+
+    def drain(self):
+        self.source.publish()
+        return self.applier.drain()
+
+    def rows(self, name: str) -> list[tuple]:
+        with psycopg2.connect(self.url) as connection, connection.cursor() as cursor:
+            cursor.execute(f"SELECT * FROM {name} ORDER BY 1, 2")
+            rows = cursor.fetchall()
+        connection.close()
+        return rows
+
+    def close(self) -> None:
+        self.cuts.close()
+        self.driver.close()
+        self.sink.close()
+
+
+@pytest.fixture(params=[True, False], ids=["replica", "enforced"])
+def copy(kafka, topic_prefix, new_database: Callable[[], str], spark, request) -> Iterator[Copy]:
+    one = Copy(kafka, topic_prefix, new_database(), spark, replica_role=request.param)
+    yield one
+    assert one.rows("pg_tables WHERE tablename LIKE 'stage%'") == []
+    one.close()
+
+
+def test_the_executors_lane_does_what_the_drivers_does(copy: Copy) -> None:
+    for schema in (A, B, LOG):
+        copy.load(schema, ["1", "one"], ["2", "t\\w\to\n"], ["3", None])
+    assert copy.rows("a") == copy.rows("log") == [(1, "one"), (2, "t\\w\to\n"), (3, None)]
+
+    ledger = copy.apply(  # simple changes
+        [insert(A, "4", "four"), update(A, "1", "ONE"), delete(A, "2"), insert(B, "5", "x")],
+        [delete(A, "4"), insert(A, "4", "again"), update(B, "5", "y"), delete(B, "1")],
+    )
+    assert copy.rows("a") == [(1, "ONE"), (3, None), (4, "again")]
+    assert copy.rows("b") == [(2, "t\\w\to\n"), (3, None), (5, "y")]
+    assert ledger.seq == 2
+
+    copy.apply(  # what only commit order can tell
+        [update(A, "9", ..., old="1"), insert(A, "1", "new"), update(A, "9", ...)],
+        [truncate(B), insert(B, "7", "after")],
+        [insert(LOG, "1", "one"), Row(LOG, "d", ["1", "one"])],
+    )
+    assert copy.rows("a") == [(1, "new"), (3, None), (4, "again"), (9, "ONE")]
+    assert copy.rows("b") == [(7, "after")]
+    assert copy.rows("log") == [(1, "one"), (2, "t\\w\to\n"), (3, None)]
+    assert all(s.ranges for s in copy.segments if isinstance(s.cut, Commits))
+
+
+def test_ddl_inside_a_large_commit(copy: Copy) -> None:
+    copy.load(A, ["1", "one"])
+    wide = typed("a", Column("w", 25, -1, "text"))
+    copy.source.know(wide)
+
+    copy.apply([insert(A, "2", "two"), alter(A, wide), insert(wide, "3", "three", "w")])
+
+    assert copy.rows("a") == [(1, "one", None), (2, "two", None), (3, "three", "w")]
+
+
+def test_what_the_target_lacks_is_told_and_nothing_changes(copy: Copy) -> None:
+    copy.load(A)
+    copy.source.feed.commits([insert(A, "1", "x"), update(A, "2", ...)])
+
+    with pytest.raises(RowMissing):
+        copy.drain()
+
+    assert copy.rows("a") == []
+    assert copy.sink.start().seq == 0  # drops what was staged
+
+
+def test_rows_of_attempts_that_do_not_count_are_not_seen(copy: Copy) -> None:
+    copy.load(A)
+    inner = copy.applier._read_rows
+
+    class Twice:
+        """As if a first attempt of each task had been lost after its commit."""
+
+        def __init__(self, bulk: SparkBulk) -> None:
+            self.bulk, self.shapes, self.ddl = bulk, bulk.shapes, bulk.ddl
+
+        def copy(self, stages):
+            self.bulk.copy(stages)
+            return self.bulk.copy(stages)
+
+    def read(segment: Segment):
+        rows = inner(segment)
+        return Twice(rows) if isinstance(rows, SparkBulk) else rows
+
+    copy.applier = Applier(copy.cuts, read, copy.sink)
+    copy.apply([insert(A, "1", "x"), insert(A, "2", "y")])
+
+    assert copy.rows("a") == [(1, "x"), (2, "y")]
+
+
+def test_counts_decide_in_the_large_lane(copy: Copy) -> None:
+    copy.load(A)
+    copy.source.feed.commits([insert(A, "1", "x"), insert(A, "2", "y")])
+    topic = copy.source.names.table(A.id)
+    first = min(at for t, at in copy.source.feed.content if t == topic)
+    copy.source.feed.content[topic, first].ordinal = 1  # ordinal 0 is nowhere, 1 is there twice
+
+    with pytest.raises(Incomplete):
+        copy.drain()
+
+    assert copy.rows("a") == []
+    copy.sink.start()
+
+
+def test_many_rows_in_one_commit(copy: Copy) -> None:
+    copy.load(A, *[[str(i), "old"] for i in range(1_000)])
+    copy.apply(
+        [insert(A, str(i), "x" * 20) for i in range(1_000, 40_000)]
+        + [update(A, str(i), ...) for i in range(500)]
+        + [update(A, str(-i), ..., old=str(i)) for i in range(1, 500)]
+    )
+
+    assert len(copy.rows("a")) == 40_000
+    assert copy.rows("a WHERE id < 0")[:2] == [(-499, "old"), (-498, "old")]
+
+
+def test_the_stream_wakes_the_loop(
+    kafka, topic_prefix, new_database: Callable[[], str], spark, tmp_path: Path
+) -> None:
+    copy = Copy(kafka, topic_prefix, new_database(), spark)
+    copy.load(A)
+    seen, stop = threading.Condition(), threading.Event()
+
+    def on_progress(_: object) -> None:
+        with seen:
+            seen.notify_all()
+
+    applier = Applier(copy.cuts, copy.driver, copy.sink, on_progress=on_progress)
+    applier.drain()
+    for linger in (0.0, 0.5):  # the second query goes on with the first one's checkpoint
+        stop.clear()
+        query = start_query(
+            spark,
+            applier,
+            source=topic_prefix,
+            client=copy.source.client,
+            checkpoint=str(tmp_path),
+            stop=stop.is_set,
+            linger=linger,
+            wait=copy.cuts.wait,
+        )
+        for _ in range(3):
+            seq = copy.source.feed.seq
+            copy.source.feed.commits([insert(A, str(seq + 1), "x")])
+            copy.source.publish()
+            with seen:
+                assert seen.wait_for(lambda seq=seq: applier.commits == seq + 1, 60)
+        stop.set()
+        query.stop()
+        assert query.exception() is None
+
+    assert len(copy.rows("a")) == 6
+    copy.close()
+
+
+def test_confs_are_texts() -> None:
+    assert all(isinstance(v, str) for v in spark_confs().values())
