@@ -213,12 +213,18 @@ class Delivery:
             raise ours(exc) from exc
 
     def poll(self) -> list[Acknowledgement]:
-        """Take what was acknowledged since the last call."""
-        if not self._busy:
-            try:
-                self._rows.poll(0)
-            except (KafkaException, SystemError) as exc:
-                raise ours(exc) from exc
+        """Take what was acknowledged since the last call; nothing while the worker is at it.
+
+        What comes during a flush belongs to its answer: taken here, the engine would ask
+        for the next call while this one is still under way.
+        """
+        if self._busy:
+            self._raise_failure()
+            return []
+        try:
+            self._rows.poll(0)
+        except (KafkaException, SystemError) as exc:
+            raise ours(exc) from exc
         self._raise_failure()
         taken, self._acknowledged = self._acknowledged, []
         return taken
