@@ -20,7 +20,7 @@ from producer.options import Options
 from schemas.control import SchemaChange, Topic, change_to_avro
 from schemas.envelope import envelope_schema, key_schema
 from schemas.load import CUT, SCHEMA_CHANGE
-from schemas.tables import TableId, TableSchema
+from schemas.tables import ReplicaIdentity, TableId, TableSchema
 from schemas.topics import key_subject, value_subject
 
 
@@ -32,6 +32,8 @@ def fingerprint(options: Options) -> str:
         "publication": options.publication,
         "plugin": options.plugin,
         "options": dict(sorted(options.plugin_options.items())),
+        "key": options.key,  # keyed rows have tombstones, and key changes are two records
+        "partition_by": options.partition_by,  # rows of one key would change places
     }
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:32]
 
@@ -70,7 +72,12 @@ class Publisher:
     def look(self) -> dict[str, Topic]:
         """Read the topics of the prefix as they are."""
         found = self._admin.describe(self._admin.list_below(self._options.prefix))
-        self._topics = {name: topic for name, (topic, _) in found.items()}
+        was = self._topics
+        # Partitions added while we run are not used: rows of one key would change places.
+        self._topics = {
+            name: was[name] if name in was and was[name].id == topic.id else topic
+            for name, (topic, _) in found.items()
+        }
         return self._topics
 
     def publish(self, table: TableSchema) -> Binding:
@@ -91,9 +98,7 @@ class Publisher:
         key_of = None
         if options.key == "primary-key":
             _require_key(table, "key")
-            key_id = self._registry.register(
-                key_subject(topic), key_schema(options.prefix, table)
-            )
+            key_id = self._registry.register(key_subject(topic), key_schema(options.prefix, table))
             key_of = compile_key_encoder(table, prefix=options.prefix, schema_id=key_id)
         partition_by = None
         if options.partition_by == "primary-key":
@@ -111,6 +116,9 @@ class Publisher:
             encoder=encoder,
             key=key,
             key_of=key_of,
+            key_at=tuple(table.names().index(name) for name in table.key)
+            if key_of is not None or partition_by is not None
+            else (),
             partition_of=partition_by,
             partition=partition_of(key, partitions),
             tombstones=options.key == "primary-key",
@@ -127,9 +135,17 @@ def _bytes(cell: Cell) -> bytes:
 
 
 def _require_key(table: TableSchema, setting: str) -> None:
+    """Refuse a table whose deletes and key changes would not say which row they mean."""
     if not table.key:
         raise Unsupported(
             f'kafka.{setting} = "primary-key" needs a primary key',
             table=table.id,
             hint=f'give the table one, exclude it, or set {setting} = "table"',
+        )
+    sends_other = table.replica_identity is ReplicaIdentity.INDEX
+    if sends_other and not set(table.key) <= set(table.identity_columns):
+        raise Unsupported(
+            f'kafka.{setting} = "primary-key" needs old rows with their primary key',
+            table=table.id,
+            hint=f"ALTER TABLE {table.id} REPLICA IDENTITY DEFAULT, or exclude the table",
         )

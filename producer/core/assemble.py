@@ -12,6 +12,7 @@ from __future__ import annotations
 import binascii
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import assert_never
 
 from producer.core.encode import NullInRequired, RowEncoder, TransactionConstants
@@ -26,6 +27,7 @@ from producer.core.events import (
 from producer.core.relations import Relations, ShapeChange
 from producer.decoders.messages import (
     Begin,
+    Cell,
     Cells,
     Commit,
     Delete,
@@ -43,7 +45,7 @@ from schemas.control import Hole, SchemaChange
 from schemas.control import Origin as ChangeOrigin
 from schemas.headers import POSITION, Headers, transaction_headers
 from schemas.positions import Lsn
-from schemas.tables import TableId, TableSchema
+from schemas.tables import UNCHANGED, TableId, TableSchema
 
 POSTGRES_EPOCH_US = 946_684_800_000_000  # 2000-01-01 in µs since 1970
 _BATCH_BYTES = 1 << 20
@@ -62,7 +64,8 @@ class Binding:
     key_of: Callable[[Cells], bytes] | None  # Avro key of a row, with key = "primary-key"
     partition_of: Callable[[Cells], int] | None  # None: all rows into `partition`
     partition: int
-    tombstones: bool = False
+    key_at: tuple[int, ...] = ()  # primary key's columns, where rows are keyed or placed by it
+    tombstones: bool = False  # a record without value follows each delete
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ class World:
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """librdkafka's `consistent` partitioner: crc32 of the key.
+    """Place a key as librdkafka's `consistent` partitioner does: crc32 of the key.
 
     >>> partition_of(b"public.account", 1)
     0
@@ -87,7 +90,7 @@ def partition_of(key: bytes, partitions: int) -> int:
 class Assembler:
     """Turns the messages of one stream into rows for the engine."""
 
-    def __init__(  # noqa: PLR0913  all are needed, all by name
+    def __init__(
         self,
         *,
         relations: Relations,
@@ -219,7 +222,7 @@ class Assembler:
         )
 
     # ------------------------------------------------------------ rows
-    def _row(  # noqa: PLR0913  hot: no object is built to carry these
+    def _row(  # noqa: PLR0917  called once per row: keywords cost
         self,
         relation: int,
         op: str,
@@ -242,15 +245,37 @@ class Assembler:
         if not self._ordinal:
             self._first_row()
         value = self._encode(relation, binding, op, old_kind, old, new, lsn, out)
-        cells = new if new is not None else old
-        assert cells is not None
-        key = binding.key if binding.key_of is None else binding.key_of(cells)
-        partition = (
-            binding.partition if binding.partition_of is None else binding.partition_of(cells)
-        )
-        self._put(binding.topic, partition, key, value, lsn, out)
+        if not binding.key_at:
+            self._put(binding.topic, binding.partition, binding.key, value, lsn, out)
+            return
+        if new is None:
+            assert old is not None
+            self._put_keyed(binding, old, value, lsn, out)
+            self._bury(binding, old, lsn, out)
+            return
+        moved_from: Cells | None = None
+        if old is not None:
+            new, moved_from = _placed(binding, old, new)
+        self._put_keyed(binding, new, value, lsn, out)
+        if moved_from is not None:
+            # Behind the update, which may take unsent values from the row that goes away here.
+            value = self._encode(relation, binding, "d", old_kind, moved_from, None, lsn, out)
+            self._put_keyed(binding, moved_from, value, lsn, out)
+            self._bury(binding, moved_from, lsn, out)
 
-    def _encode(  # noqa: PLR0913
+    def _put_keyed(
+        self, binding: Binding, cells: Cells, value: bytes | None, lsn: int, out: list[Happened]
+    ) -> None:
+        key = binding.key if binding.key_of is None else binding.key_of(cells)
+        at = binding.partition if binding.partition_of is None else binding.partition_of(cells)
+        self._put(binding.topic, at, key, value, lsn, out)
+
+    def _bury(self, binding: Binding, cells: Cells, lsn: int, out: list[Happened]) -> None:
+        """Let compaction forget a key: a tombstone at the place of its delete; it is no row."""
+        if binding.tombstones:
+            self._put_keyed(binding, cells, None, lsn, out)
+
+    def _encode(  # noqa: PLR0917  called once per row: keywords cost
         self,
         relation: int,
         binding: Binding,
@@ -270,11 +295,10 @@ class Assembler:
                     columns=width,
                     cells=len(cells),
                 )
+        assert self._tx is not None
         while True:
             try:
-                value = binding.encoder.encode(
-                    op, old_kind, old, new, self._tx, lsn, self._ordinal
-                )
+                value = binding.encoder.encode(op, old_kind, old, new, self._tx, lsn, self._ordinal)
             except NullInRequired as problem:
                 table = self._relations.widen(binding.table.id, problem.column)
                 self._hand_over(out)
@@ -294,25 +318,26 @@ class Assembler:
             )
         return value
 
-    def _put(  # noqa: PLR0913
+    def _put(  # noqa: PLR0917  called once per row: keywords cost
         self,
         topic: str,
         partition: int,
         key: bytes,
-        value: bytes,
+        value: bytes | None,
         lsn: int,
         out: list[Happened],
     ) -> None:
         if lsn != self._lsn:
             self._lsn, self._lsn_header = lsn, repr(Lsn(lsn)).encode()
+        ordinal = self._ordinal if value is not None else self._ordinal - 1
         headers = [
             *self._constant,
             ("lsn", self._lsn_header),
-            (POSITION, self._position + b"%d" % self._ordinal),
+            (POSITION, self._position + b"%d" % ordinal),
         ]
         self._batch.append((topic, partition, key, value, headers))
-        self._ordinal += 1
-        self._size += len(value)
+        self._ordinal = ordinal + 1
+        self._size += len(key) + (len(value) if value is not None else 0)
         if self._size >= _BATCH_BYTES:
             self._hand_over(out)
 
@@ -336,6 +361,7 @@ class Assembler:
             for partition in (
                 range(binding.partitions) if binding.partition_of else (binding.partition,)
             ):
+                assert self._tx is not None
                 value = binding.encoder.encode("t", "", None, None, self._tx, lsn, self._ordinal)
                 self._put(binding.topic, partition, binding.key, value, lsn, out)
 
@@ -380,6 +406,35 @@ class Assembler:
         self._holes += change.holes
         key = table_key(change.after.id)
         self._put(self._ddl_topic, 0, key, self._world.encode_change(record), lsn, out)
+
+
+def _placed(binding: Binding, old: Cells, new: Cells) -> tuple[Cells, Cells | None]:
+    """Return the new row with its key complete, and the old row if its key was another one.
+
+    A long key value that did not change is not sent in the new row, but with the old one.
+    """
+    columns = binding.table.columns
+    moved = False
+    for at in binding.key_at:
+        was, now = old[at], new[at]
+        if now is UNCHANGED:
+            new = [*new[:at], was, *new[at + 1 :]]
+        elif was != now and not _is_equal(columns[at].type_oid, was, now):
+            moved = True
+    return new, old if moved else None
+
+
+_NUMERIC, _BPCHAR = 1700, 1042
+
+
+def _is_equal(type_oid: int, was: Cell, now: Cell) -> bool:
+    """Say whether two different texts are one key to the source: 1.0 and 1.00."""
+    if isinstance(was, bytes) and isinstance(now, bytes):
+        if type_oid == _NUMERIC:
+            return Decimal(was.decode()) == Decimal(now.decode())
+        if type_oid == _BPCHAR:
+            return was.rstrip(b" ") == now.rstrip(b" ")
+    return False
 
 
 def table_key(table: TableId) -> bytes:

@@ -1,0 +1,492 @@
+"""Messages become records with their places: one source transaction after the other."""
+
+import io
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import fastavro
+import pytest
+
+from producer.core.assemble import Assembler, Binding, World, partition_of, table_key
+from producer.core.encode import TransactionConstants, compile_encoder
+from producer.core.events import (
+    Happened,
+    PositionReached,
+    Record,
+    RowsAssembled,
+    SchemaUsed,
+    TransactionEnded,
+)
+from producer.core.relations import Relations
+from producer.decoders.messages import (
+    Begin,
+    Cells,
+    Commit,
+    Delete,
+    Insert,
+    Logical,
+    Message,
+    Origin,
+    Relation,
+    RelationColumn,
+    Truncate,
+    TypeName,
+    Update,
+)
+from producer.errors import DecodeError, HistoryDiffers, RowTooLarge
+from schemas.control import SchemaChange
+from schemas.envelope import envelope_schema
+from schemas.headers import position_of
+from schemas.positions import CommitKey, Lsn
+from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema
+
+ID = TableId("public", "account")
+COLUMNS = (
+    Column("id", 23, type_name="integer", nullable=False),
+    Column("owner", 25, type_name="text"),
+)
+ACCOUNT = TableSchema(ID, COLUMNS, ("id",), (), ReplicaIdentity.DEFAULT, ("id",))
+TOPIC, DDL = "bank.public.account", "bank.ddl"
+ACCOUNTS, OTHERS = 16385, 16390
+RESUME = 500
+
+
+def described(
+    *columns: Column, relation: int = ACCOUNTS, table: TableId = ID, key: str = "id"
+) -> Relation:
+    return Relation(
+        relation,
+        *table,
+        ReplicaIdentity.DEFAULT,
+        tuple(RelationColumn(c.name, c.type_oid, c.type_mod, c.name == key) for c in columns),
+    )
+
+
+@dataclass
+class Play:
+    """An assembler in a world of one table, and what it answered."""
+
+    known: dict[TableId, TableSchema] = field(default_factory=lambda: {ID: ACCOUNT})
+    catalog: TableSchema | None = ACCOUNT
+    keyed: bool = False
+    partitions: int = 1
+    transactions: dict[int, int] = field(default_factory=dict)
+    max_row_bytes: int = 1 << 20
+    published: list[TableSchema] = field(default_factory=list)
+    changes: list[SchemaChange] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.relations = Relations(
+            self.known,
+            read_catalog=lambda table: self.catalog if table == ID else None,
+            wanted=lambda table: table == ID,
+            new_tables_are_complete=True,
+        )
+        self.assembler = Assembler(
+            relations=self.relations,
+            world=World(self.publish, self.encode_change, TransactionConstants, lambda: 7),
+            epoch=2,
+            seq=40,
+            resume=RESUME,
+            ddl_topic=DDL,
+            max_row_bytes=self.max_row_bytes,
+            known=self.transactions,
+        )
+        self.feed(described(*COLUMNS))
+
+    def publish(self, table: TableSchema) -> Binding:
+        self.published.append(table)
+        schema_id = len(self.published)
+        encoder = compile_encoder(table, prefix="bank", schema_id=schema_id, database="bank")
+        at = table.names().index("id")
+
+        def key_of(cells: Cells) -> bytes:
+            cell = cells[at]
+            assert isinstance(cell, bytes)
+            return cell
+
+        def place(cells: Cells) -> int:
+            return int(key_of(cells)) % self.partitions
+
+        return Binding(
+            table=table,
+            topic=TOPIC,
+            schema_id=schema_id,
+            partitions=self.partitions,
+            encoder=encoder,
+            key=b"public.account",
+            key_of=key_of if self.keyed else None,
+            partition_of=place if self.partitions > 1 else None,
+            partition=0,
+            key_at=(at,) if self.keyed or self.partitions > 1 else (),
+            tombstones=self.keyed,
+        )
+
+    def encode_change(self, change: SchemaChange) -> bytes:
+        self.changes.append(change)
+        return b"change"
+
+    def feed(self, *messages: Message, lsn: int = 1000) -> list[Happened]:
+        return self.assembler.feed((lsn, message) for message in messages)
+
+    def transaction(self, *messages: Message, start: int = 1000, xid: int = 700) -> list[Happened]:
+        return self.feed(begin(start, xid), *messages, commit(start))
+
+
+def begin(start: int = 1000, xid: int = 700) -> Begin:
+    return Begin(Lsn(start), 1_000_000, xid)
+
+
+def commit(start: int = 1000) -> Commit:
+    return Commit(Lsn(start), Lsn(start + 8), 1_000_000)
+
+
+def insert(number: int, owner: bytes | None = b"Alice", relation: int = ACCOUNTS) -> Insert:
+    return Insert(relation, [b"%d" % number, owner])
+
+
+def records(happened: list[Happened]) -> list[Record]:
+    return [r for event in happened if isinstance(event, RowsAssembled) for r in event.records]
+
+
+def positions(happened: list[Happened]) -> list[CommitKey]:
+    return [position_of(record[4]) for record in records(happened)]
+
+
+def read(record: Record, table: TableSchema = ACCOUNT) -> dict[str, Any]:
+    schema = fastavro.parse_schema(envelope_schema("bank", table))
+    assert record[3] is not None
+    out = fastavro.schemaless_reader(io.BytesIO(record[3][5:]), schema, None)
+    assert isinstance(out, dict)
+    return out
+
+
+def kinds(happened: list[Happened]) -> list[type]:
+    return [type(event) for event in happened]
+
+
+# ---------------------------------------------------------------- numbering
+def test_a_transaction_is_numbered_at_its_first_row_and_its_rows_from_zero() -> None:
+    play = Play()
+
+    happened = play.transaction(insert(1), insert(2))
+
+    assert kinds(happened) == [SchemaUsed, RowsAssembled, TransactionEnded]
+    assert positions(happened) == [CommitKey(2, 41, 0), CommitKey(2, 41, 1)]
+    assert happened[-1] == TransactionEnded(
+        seq=41,
+        xid=700,
+        csn=1000,
+        commit_start=1000,
+        end_lsn=1008,
+        committed_at=946_684_801_000_000,
+        rows=2,
+    )
+
+
+def test_each_row_has_its_headers_its_key_and_its_own_lsn() -> None:
+    play = Play()
+    play.feed(begin())
+
+    (one,) = records(play.feed(insert(1), lsn=0x16_0000_0001))
+
+    assert one[:3] == (TOPIC, 0, b"public.account")
+    assert one[4] == [
+        ("xid", b"700"),
+        ("csn", b"1000"),
+        ("lsn", b"16/1"),
+        ("position", b"2/41/0"),
+    ]
+    source = read(one)["source"]
+    assert (source["lsn"], source["epoch"], source["seq"], source["ordinal"]) == (
+        0x16_0000_0001,
+        2,
+        41,
+        0,
+    )
+
+
+def test_empty_and_filtered_transactions_get_no_number_but_move_the_position() -> None:
+    play = Play()
+    other = TableId("private", "t")
+
+    empty = play.transaction(start=1000)
+    filtered = play.transaction(
+        described(*COLUMNS, relation=OTHERS, table=other),
+        insert(1, relation=OTHERS),
+        Truncate((OTHERS,), cascade=False, restart_identity=False),
+        start=2000,
+    )
+
+    assert empty == [PositionReached(1008)]
+    assert filtered == [PositionReached(2008)]
+    assert positions(play.transaction(insert(1), start=3000)) == [CommitKey(2, 41, 0)]
+
+
+def test_a_transaction_may_come_in_pieces() -> None:
+    play = Play()
+
+    first = play.feed(begin(), insert(1))
+    assert play.assembler.is_open
+    second = play.feed(insert(2))
+    last = play.feed(commit())
+
+    assert positions(first + second) == [CommitKey(2, 41, 0), CommitKey(2, 41, 1)]
+    assert kinds(last) == [TransactionEnded]
+    assert not play.assembler.is_open
+
+
+def test_large_transactions_are_handed_over_in_batches() -> None:
+    play = Play()
+    big = b"x" * (400 << 10)
+
+    happened = play.transaction(*(insert(n, big) for n in range(7)))
+
+    batches = [event for event in happened if isinstance(event, RowsAssembled)]
+    assert [len(batch.records) for batch in batches] == [3, 3, 1]
+    assert all(
+        batch.size == sum(len(r[2]) + len(r[3] or b"") for r in batch.records) for batch in batches
+    )
+
+
+# ---------------------------------------------------------------- what was delivered before
+def test_a_transaction_is_dropped_only_if_it_begins_to_commit_strictly_before_resume() -> None:
+    play = Play()
+
+    assert play.transaction(insert(1), start=RESUME - 1) == []
+    assert positions(play.transaction(insert(1), start=RESUME)) == [CommitKey(2, 41, 0)]
+
+
+def test_a_relation_described_inside_a_dropped_transaction_is_in_force() -> None:
+    play = Play()
+    play.catalog = wider = replace(ACCOUNT, columns=(*COLUMNS, Column("note", 25)))
+
+    play.transaction(
+        described(*wider.columns),
+        Insert(ACCOUNTS, [b"1", b"Alice", b"x"]),
+        Truncate((ACCOUNTS,), cascade=False, restart_identity=False),
+        start=RESUME - 1,
+    )
+
+    happened = play.transaction(Insert(ACCOUNTS, [b"1", b"Alice", b"x"]))
+    assert read(records(happened)[1], wider)["after"] == {"id": 1, "owner": "Alice", "note": "x"}
+
+
+def test_a_transaction_sent_again_must_be_the_one_of_the_last_cut() -> None:
+    play = Play(transactions={400: 700})
+
+    assert play.transaction(insert(1), start=400, xid=700) == []
+    assert play.transaction(insert(1), start=300, xid=699) == []
+    with pytest.raises(HistoryDiffers, match="ours=700"):
+        play.transaction(insert(1), start=400, xid=701)
+
+
+# ---------------------------------------------------------------- what cannot be
+@pytest.mark.parametrize(
+    "messages",
+    [
+        pytest.param([begin(), begin()], id="BEGIN inside a transaction"),
+        pytest.param([commit()], id="COMMIT outside"),
+        pytest.param([insert(1)], id="a row outside"),
+        pytest.param([Truncate((ACCOUNTS,), cascade=False, restart_identity=False)], id="TRUNCATE"),
+        pytest.param([begin(), insert(1, relation=1)], id="unknown relation"),
+        pytest.param([begin(), Insert(ACCOUNTS, [b"1"])], id="another width"),
+        pytest.param([begin(), Update(ACCOUNTS, "O", [b"1"], [b"1", b"a"])], id="another old row"),
+    ],
+)
+def test_a_stream_that_cannot_be_is_refused(messages: list[Message]) -> None:
+    with pytest.raises(DecodeError):
+        Play().feed(*messages)
+
+
+def test_names_origins_and_logical_messages_are_no_rows() -> None:
+    happened = Play().transaction(
+        TypeName(1, "public", "mood"), Origin(Lsn(1), "x"), Logical(True, Lsn(1), "p", b"c")
+    )
+    assert happened == [PositionReached(1008)]
+
+
+def test_a_row_above_the_limit_stops_with_its_place_and_without_its_content() -> None:
+    play = Play(max_row_bytes=300)
+
+    with pytest.raises(RowTooLarge, match="2/41/1") as caught:
+        play.transaction(insert(1), insert(2, b"secret" * 100))
+
+    assert "secret" not in str(caught.value)
+    assert "max-row-bytes" in caught.value.hint
+
+
+# ---------------------------------------------------------------- tables
+def test_a_table_is_bound_once_and_again_after_it_is_described_anew() -> None:
+    play = Play()
+    play.transaction(insert(1), insert(2))
+    play.transaction(insert(3), start=2000)
+    assert len(play.published) == 1
+
+    happened = play.transaction(described(*COLUMNS), insert(4), start=3000)
+
+    assert len(play.published) == 2
+    assert happened[0] == SchemaUsed(TOPIC, 2)
+
+
+def test_a_new_shape_goes_out_as_ddl_before_its_first_row() -> None:
+    play = Play()
+    play.catalog = wider = replace(ACCOUNT, columns=(*COLUMNS, Column("note", 25)))
+
+    happened = play.transaction(
+        insert(1), described(*wider.columns), Insert(ACCOUNTS, [b"2", b"Bob", None])
+    )
+
+    assert [record[0] for record in records(happened)] == [TOPIC, DDL, TOPIC]
+    assert positions(happened) == [CommitKey(2, 41, n) for n in range(3)]
+    (change,) = play.changes
+    assert (change.seq, change.ordinal, change.tag) == (41, 1, "ALTER TABLE")
+    assert (change.before, change.after) == (ACCOUNT, wider)
+    ended = happened[-1]
+    assert isinstance(ended, TransactionEnded)
+    assert (ended.rows, ended.ddl_ordinals, ended.holes) == (3, (1,), ())
+    used = [event.schema_id for event in happened if isinstance(event, SchemaUsed)]
+    assert used == [1, 2]
+
+
+def test_holes_of_a_change_stand_in_its_transaction_only() -> None:
+    play = Play()
+    need = Column("rate", 23, nullable=False)
+    play.catalog = replace(ACCOUNT, columns=(*COLUMNS, need))
+
+    first = play.transaction(described(*COLUMNS, need), Insert(ACCOUNTS, [b"2", b"Bob", b"1"]))
+    second = play.transaction(Insert(ACCOUNTS, [b"3", b"Eve", b"1"]), start=2000)
+
+    assert isinstance(first[-1], TransactionEnded)
+    assert isinstance(second[-1], TransactionEnded)
+    assert [hole.table for hole in first[-1].holes] == ["public.account"]
+    assert second[-1].holes == ()
+    assert second[-1].ddl_ordinals == ()
+
+
+def test_null_in_a_column_that_was_called_not_null_widens_the_schema() -> None:
+    strict = (COLUMNS[0], replace(COLUMNS[1], nullable=False))
+    play = Play({ID: replace(ACCOUNT, columns=strict)}, replace(ACCOUNT, columns=strict))
+
+    happened = play.transaction(insert(1), insert(2, None), insert(3, None))
+
+    assert kinds(happened) == [
+        SchemaUsed,
+        RowsAssembled,
+        SchemaUsed,
+        RowsAssembled,
+        TransactionEnded,
+    ]
+    assert [table.columns[1].nullable for table in play.published] == [False, True]
+    assert [len(event.records) for event in happened if isinstance(event, RowsAssembled)] == [1, 2]
+    assert positions(happened) == [CommitKey(2, 41, n) for n in range(3)]
+    assert play.changes == []
+
+
+# ---------------------------------------------------------------- truncate
+def test_truncate_is_one_record_a_partition_and_numbered_like_rows() -> None:
+    truncate = Truncate((ACCOUNTS,), cascade=False, restart_identity=False)
+
+    (one,) = records(Play().transaction(truncate))
+    many = records(Play(partitions=3).transaction(truncate))
+
+    assert read(one)["op"] == "t"
+    assert [(record[1], read(record)["op"]) for record in many] == [(0, "t"), (1, "t"), (2, "t")]
+    assert [position_of(record[4]).ordinal for record in many] == [0, 1, 2]
+
+
+# ---------------------------------------------------------------- keys
+def change(old: int | None, new: int, kind: str = "K") -> Update:
+    before: Cells | None = None
+    if old is not None:
+        before = [b"%d" % old, None if kind == "K" else b"Alice"]
+    return Update(ACCOUNTS, kind if before else "", before, [b"%d" % new, b"Bob"])
+
+
+def told(happened: list[Happened]) -> list[tuple[bytes, int, str | None]]:
+    return [
+        (record[2], record[1], None if record[3] is None else read(record)["op"])
+        for record in records(happened)
+    ]
+
+
+def test_with_key_table_a_key_change_is_one_record() -> None:
+    assert told(Play().transaction(change(1, 2))) == [(b"public.account", 0, "u")]
+
+
+@pytest.mark.parametrize("kind", ["K", "O"])
+def test_a_key_change_is_the_update_and_a_delete_of_the_old_key_with_its_tombstone(
+    kind: str,
+) -> None:
+    play = Play(keyed=True)
+
+    happened = play.transaction(change(1, 2, kind), insert(3))
+
+    assert told(happened) == [(b"2", 0, "u"), (b"1", 0, "d"), (b"1", 0, None), (b"3", 0, "c")]
+    assert [key.ordinal for key in positions(happened)] == [0, 1, 1, 2]
+    buried = read(records(happened)[1])
+    assert buried["before"] == {"id": 1, "owner": "Alice" if kind == "O" else None}
+    assert buried["after"] is None
+    assert isinstance(happened[-1], TransactionEnded)
+    assert happened[-1].rows == 3  # a tombstone is a record, but no row
+
+
+def test_an_update_that_leaves_the_key_alone_is_one_record() -> None:
+    play = Play(keyed=True)
+
+    assert told(play.transaction(change(None, 2), change(2, 2, "O"))) == [
+        (b"2", 0, "u"),
+        (b"2", 0, "u"),
+    ]
+
+
+def test_a_delete_is_followed_by_its_tombstone() -> None:
+    happened = Play(keyed=True).transaction(Delete(ACCOUNTS, "K", [b"7", None]))
+
+    assert told(happened) == [(b"7", 0, "d"), (b"7", 0, None)]
+
+
+def test_rows_placed_by_key_change_places_with_it_and_have_no_tombstones() -> None:
+    play = Play(partitions=3)
+
+    happened = play.transaction(insert(1), change(1, 2), Delete(ACCOUNTS, "K", [b"2", None]))
+
+    key = b"public.account"
+    assert told(happened) == [(key, 1, "c"), (key, 2, "u"), (key, 1, "d"), (key, 2, "d")]
+
+
+def test_a_long_key_that_did_not_change_is_taken_from_the_old_row() -> None:
+    play = Play(keyed=True)
+
+    happened = play.transaction(Update(ACCOUNTS, "K", [b"7", None], [UNCHANGED, b"Bob"]))
+
+    assert told(happened) == [(b"7", 0, "u")]
+
+
+@pytest.mark.parametrize(
+    ("type_oid", "old", "new", "moves"),
+    [
+        (1700, b"1.0", b"1.00", False),
+        (1700, b"1.0", b"1.01", True),
+        (1042, b"a ", b"a", False),
+        (25, b"a ", b"a", True),
+    ],
+)
+def test_a_key_that_is_equal_for_the_source_did_not_move(
+    type_oid: int, old: bytes, new: bytes, moves: bool
+) -> None:
+    columns = (Column("id", type_oid, nullable=False), COLUMNS[1])
+    table = replace(ACCOUNT, columns=columns)
+    play = Play({ID: table}, table, keyed=True)
+    play.feed(described(*columns))
+
+    happened = play.transaction(Update(ACCOUNTS, "K", [old, None], [new, b"Bob"]))
+
+    assert len(records(happened)) == (3 if moves else 1)
+
+
+# ---------------------------------------------------------------- small things
+def test_partitions_are_librdkafkas() -> None:
+    assert partition_of(b"public.account", 7) == 1_175_623_704 % 7  # crc32
+    assert {partition_of(b"%d" % n, 4) for n in range(50)} == {0, 1, 2, 3}
+    assert table_key(TableId("s", "金额")) == "s.金额".encode()
