@@ -10,6 +10,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import ClassVar
 
+from schemas.errors import Explained
+
 
 class Verdict(Enum):
     """What to do with the query after an error."""
@@ -19,21 +21,11 @@ class Verdict(Enum):
     STOP = "stop and wait for a person"
 
 
-class ApplyError(Exception):
+class ApplyError(Explained):
     """Base of everything the consumer raises on purpose."""
 
     verdict: ClassVar[Verdict] = Verdict.STOP
     exit_code: ClassVar[int] = 1
-
-    def __init__(self, what: str, *, hint: str = "", **where: object) -> None:
-        super().__init__(what)
-        self.what, self.hint, self.where = what, hint, where
-
-    def __str__(self) -> str:
-        text = self.what
-        if self.where:
-            text += " (" + ", ".join(f"{k}={v}" for k, v in self.where.items()) + ")"
-        return f"{text}; {self.hint}" if self.hint else text
 
 
 class TargetError(ApplyError):

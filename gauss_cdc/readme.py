@@ -1,0 +1,155 @@
+"""The README's tables, made from the code: `python -m gauss_cdc.readme [--check]`.
+
+Each stands between `<!-- begin: NAME -->` and `<!-- end -->`; a test runs the check.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import click
+
+from gauss_cdc import config
+from gauss_cdc.cli import cli
+from producer import errors as producer_errors
+from schemas.tables import Column
+from schemas.types import BY_OID, AvroType
+from spark_consumers import errors as consumer_errors
+
+README: Final = Path(__file__).parent.parent / "README.md"
+_BLOCK: Final = re.compile(r"(<!-- begin: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def _row(*cells: object) -> str:
+    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
+
+
+def _table(head: tuple[str, ...], rows: Iterator[tuple[object, ...]]) -> str:
+    lines = [_row(*head), "|" + " --- |" * len(head)]
+    return "\n".join([*lines, *(_row(*row) for row in rows)]) + "\n"
+
+
+def commands() -> str:
+    """Every command with the first sentence of its help."""
+
+    def walk(group: click.Group, path: str) -> Iterator[tuple[object, ...]]:
+        for name, command in group.commands.items():
+            if isinstance(command, click.Group):
+                yield from walk(command, f"{path}{name} ")
+            else:
+                yield f"`{path}{name}`", command.get_short_help_str(limit=200)
+
+    return _table(("command", "does"), walk(cli, ""))
+
+
+def settings() -> str:
+    """Every key of the configuration file."""
+
+    def rows() -> Iterator[tuple[object, ...]]:
+        for section, field in config.Config.model_fields.items():
+            model = _model(field.annotation)
+            for name, setting in model.model_fields.items():
+                key = setting.alias or name
+                if setting.is_required():
+                    default = "required"
+                elif key in ("password", "credentials"):
+                    default = "environment"
+                else:
+                    default = f"`{_plain(setting.get_default(call_default_factory=True))}`"
+                words = " ".join((setting.description or "").split())
+                yield f"`[{section}] {key}`", default, words
+
+    return _table(("key", "default", "meaning"), rows())
+
+
+def _model(annotation: object) -> type[config.Section]:
+    candidates = getattr(annotation, "__args__", (annotation,))
+    return next(c for c in candidates if isinstance(c, type) and issubclass(c, config.Section))
+
+
+def _plain(value: object) -> str:
+    """Default values as they would stand in the file."""
+    seconds = getattr(value, "total_seconds", None)
+    if seconds is None:
+        return str(list(value)) if isinstance(value, tuple) else str(value)
+    total = seconds()
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        if total >= size and total % size == 0:
+            return f"{total / size:g}{unit}"
+    return f"{total * 1000:g}ms" if total else "0s"
+
+
+def types() -> str:
+    """Every type and how it travels."""
+
+    def rows() -> Iterator[tuple[object, ...]]:
+        seen = set()
+        for oid, entry in BY_OID.items():
+            if entry.name in seen or entry.name.endswith("[]"):
+                continue
+            seen.add(entry.name)
+            yield f"`{entry.name}`", f"`{_avro(entry.avro(Column('c', oid)))}`"
+
+    return _table(("PostgreSQL", "Avro, for a column without modifier"), rows())
+
+
+def _avro(avro: AvroType) -> str:
+    if isinstance(avro, str):
+        return avro
+    plain = avro.get("logicalType") or avro["type"]
+    name = avro.get("connect.name")
+    return f"{plain} {name}" if name else str(plain)
+
+
+def exits() -> str:
+    """Every error class with its exit code."""
+
+    def rows() -> Iterator[tuple[object, ...]]:
+        found: list[tuple[int, str, str, str]] = []
+        for module, base in (
+            (producer_errors, producer_errors.CdcError),
+            (consumer_errors, consumer_errors.ApplyError),
+        ):
+            for name, value in vars(module).items():
+                if isinstance(value, type) and issubclass(value, base):
+                    verdict = value.verdict.name.lower()
+                    doc = (value.__doc__ or "").strip().splitlines()[0]
+                    found.append((value.exit_code, name, verdict, doc))
+        yield 0, "", "", "done"
+        yield 2, "`ConfigError`", "stop", "bad usage or configuration"
+        yield 4, "", "", "`wait` gave up"
+        for code, name, verdict, doc in sorted(found):
+            yield code, f"`{name}`", verdict, doc
+        yield 130, "", "", "interrupted"
+
+    return _table(("exit code", "error", "verdict", "meaning"), rows())
+
+
+TABLES: Final[dict[str, Callable[[], str]]] = {
+    "commands": commands,
+    "settings": settings,
+    "types": types,
+    "exits": exits,
+}
+
+
+def filled(text: str) -> str:
+    """Return the README with every table as the code says it."""
+    return _BLOCK.sub(lambda match: match[1] + TABLES[match[2]]() + match[3], text)
+
+
+def main() -> None:
+    """Fill the tables, or say that they are stale."""
+    text = README.read_text("utf-8")
+    fresh = filled(text)
+    if "--check" in sys.argv:
+        sys.exit(0 if fresh == text else "README.md: stale tables: python -m gauss_cdc.readme")
+    README.write_text(fresh, "utf-8")
+
+
+if __name__ == "__main__":
+    main()

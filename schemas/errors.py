@@ -1,0 +1,20 @@
+"""The voice of every error: what, where, and the way out."""
+
+from __future__ import annotations
+
+
+class Explained(Exception):
+    """An error whose text says what happened, `where` it did, and by `hint` what to do.
+
+    Keyword context never holds cell values or secrets.
+    """
+
+    def __init__(self, what: str, *, hint: str = "", **where: object) -> None:
+        super().__init__(what)
+        self.what, self.hint, self.where = what, hint, where
+
+    def __str__(self) -> str:
+        text = self.what
+        if self.where:
+            text += " (" + ", ".join(f"{k}={v}" for k, v in self.where.items()) + ")"
+        return f"{text}; {self.hint}" if self.hint else text
