@@ -275,6 +275,55 @@ def slot_drop(config_path: Path, *, yes: bool) -> None:
     console.print(f"slot {config.source.slot} dropped")
 
 
+# ---------------------------------------------------------------- demo
+@cli.command(cls=_Command, example="gauss-cdc demo --kills 8")
+@click.option("--seconds", type=float, help="Load after the first load; default 40, or 6 a kill.")
+@click.option("--kills", type=click.IntRange(0), default=5, show_default=True, help="Kills.")
+@click.option("--seed", type=int, default=1, show_default=True, help="What happens, and when.")
+@click.option("--workload", type=click.Choice(["bank", "tpcb"]), default="bank", show_default=True)
+@click.option("--workers", type=click.IntRange(1), default=6, show_default=True, help="Sessions.")
+@click.option("--rate", type=float, default=300, show_default=True, help="Transactions a second.")
+@click.option("--at-least-once", is_flag=True, help="Play with exactly-once = false.")
+@click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep all in DIR.")
+@click.option("--json", "as_json", is_flag=True, help="The figures as JSON, to stdout.")
+def demo(
+    *,
+    seconds: float | None,
+    kills: int,
+    seed: int,
+    workload: str,
+    workers: int,
+    rate: float,
+    at_least_once: bool,
+    keep: Path | None,
+    as_json: bool,
+) -> None:
+    """Everything on this machine: load, kills, and the proof that nothing differs.
+
+    Exit code 1 where anything differs.
+    """
+    from gauss_cdc import demo as stage  # noqa: PLC0415  only here
+
+    plan = stage.Plan(
+        workload,
+        seconds if seconds is not None else max(40.0, 6.0 * kills),
+        kills,
+        seed,
+        workers,
+        rate,
+        exactly_once=not at_least_once,
+        keep=keep,
+    )
+    try:
+        report = stage.demo(plan, console)
+    except stage.PlayFailed as exc:
+        _fail(str(exc), 1)
+    if as_json:
+        click.echo(json.dumps(report.as_json(), indent=2))
+    if not report.is_equal:
+        _fail("the target is not equal to the source", 1)
+
+
 # ---------------------------------------------------------------- services
 @cli.group("services")
 def services_group() -> None:

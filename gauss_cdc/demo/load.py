@@ -1,0 +1,193 @@
+"""Many sessions that change the source at once, at a steady pace, from a seed.
+
+What they do is a `Workload`; this file opens the connections, keeps the pace,
+tries again after a deadlock, and counts.  A workload keeps some sums constant in
+each of its transactions: whoever sees another value has seen half of one.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final, Protocol, TypeAlias
+
+import psycopg2
+from psycopg2 import errors
+
+Cursor: TypeAlias = Any  # psycopg2 has no typed one
+Act: TypeAlias = Callable[[Cursor], int]  # one transaction; returns the rows it changed
+
+# What concurrent sessions may do to each other, and a session to itself while a column goes.
+_AGAIN: Final = (
+    errors.DeadlockDetected,
+    errors.SerializationFailure,
+    errors.UndefinedColumn,
+    errors.UniqueViolation,
+)
+
+
+class ChangedMind(Exception):
+    """A transaction that is rolled back on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happens once in a round: a change of columns, a big transaction."""
+
+    at: float  # 0..1, part of a round
+    name: str
+    act: Act
+
+
+class Session(Protocol):
+    """One worker's memory of what is its own."""
+
+    def act(self) -> Act:
+        """Choose the next transaction."""
+
+    def remember(self) -> object:
+        """What must be put back when a transaction does not commit."""
+
+    def restore(self, memory: object) -> None:
+        """Put it back."""
+
+
+class Workload(Protocol):
+    """What happens at the source."""
+
+    name: str
+    question: str  # one statement for the target: its sums
+    expected: tuple[Any, ...]  # what it must answer, always
+
+    def create(self, cursor: Cursor) -> None:
+        """Make the tables, and the rows that exist before the start."""
+
+    def session(self, number: int, random: Random) -> Session:
+        """A worker."""
+
+    def events(self, turn: int) -> Sequence[Event]:
+        """What happens in round number `turn`, in order."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What one session did."""
+
+    commits: int = 0
+    rows: int = 0
+    rollbacks: int = 0
+    again: int = 0
+
+
+class Load:
+    """The sessions of a workload, and the clerk who does its events."""
+
+    def __init__(
+        self,
+        url: str,
+        workload: Workload,
+        *,
+        seed: int,
+        workers: int = 6,
+        rate: float = 300.0,
+        round_seconds: float = 40.0,
+        on_event: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._url, self._workload = url, workload
+        self._pause = workers / rate
+        self._round_seconds, self._on_event = round_seconds, on_event
+        self._stop = threading.Event()
+        self._counts: list[Counts] = []
+        self._threads: list[threading.Thread] = []
+        self.failure: BaseException | None = None
+        for number in range(workers):
+            session = workload.session(number, Random(f"{seed}/{number}"))  # noqa: S311  a seed
+            self._add(f"worker-{number}", self._work, session)
+        self._add("clerk", self._events)
+
+    def start(self) -> None:
+        """Begin."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End after each session's transaction."""
+        self._stop.set()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+
+    @property
+    def counts(self) -> Counts:
+        """The sum over all sessions."""
+        total = Counts()
+        for one in self._counts:
+            total.commits += one.commits
+            total.rows += one.rows
+            total.rollbacks += one.rollbacks
+            total.again += one.again
+        return total
+
+    def _add(self, name: str, target: Callable[..., None], *arguments: object) -> None:
+        counts = Counts()
+        self._counts.append(counts)
+        self._threads.append(
+            threading.Thread(
+                target=self._guarded, args=(target, counts, *arguments), name=name, daemon=True
+            )
+        )
+
+    def _guarded(self, target: Callable[..., None], counts: Counts, *arguments: object) -> None:
+        try:
+            connection = psycopg2.connect(self._url, application_name="gauss-cdc demo")
+            try:
+                target(connection, counts, *arguments)
+            finally:
+                connection.close()
+        except Exception as error:  # noqa: BLE001  told by whoever watches
+            self.failure = self.failure or error
+
+    def _work(self, connection: Any, counts: Counts, session: Session) -> None:
+        due = time.monotonic()
+        while not self._stop.is_set():
+            memory = session.remember()
+            if not self._transaction(connection, counts, session.act()):
+                session.restore(memory)
+            due = max(due + self._pause, time.monotonic() - 1)
+            self._stop.wait(max(0.0, due - time.monotonic()))
+
+    def _events(self, connection: Any, counts: Counts) -> None:
+        began, turn = time.monotonic(), 0
+        while not self._stop.is_set():
+            for event in self._workload.events(turn):
+                due = began + (turn + event.at) * self._round_seconds
+                if self._stop.wait(max(0.0, due - time.monotonic())):
+                    return
+                while not self._transaction(connection, counts, event.act):
+                    if self._stop.wait(0.05):
+                        return
+                self._on_event(event.name)
+            turn += 1
+            due = began + turn * self._round_seconds
+            self._stop.wait(max(0.0, due - time.monotonic()))
+
+    def _transaction(self, connection: Any, counts: Counts, act: Act) -> bool:
+        """Try one transaction; False if it did not commit."""
+        try:
+            with connection.cursor() as cursor:
+                rows = act(cursor)
+            connection.commit()
+        except ChangedMind:
+            connection.rollback()
+            counts.rollbacks += 1
+            return False
+        except _AGAIN:
+            connection.rollback()
+            counts.again += 1
+            return False
+        counts.commits += 1
+        counts.rows += rows
+        return True
