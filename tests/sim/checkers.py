@@ -1,0 +1,418 @@
+"""What must be true of every history.
+
+The oracle knows what the source committed and looks at each record of cuts when
+its transaction is decided, at each confirmation and at each commit of the target.
+It shares no rule with the product: in an undamaged log every durable record of
+cuts must be the right next one, so nothing has to be accepted or ignored.
+
+A checker answers true, false (`World.fail`) or unknown (it never looked); the
+tests take unknown for false.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from schemas.accept import CutGap, CutIdentity, Walk, walk_tail
+from schemas.control import CommitEntry, Commits, Cut, Heartbeat, Phase, Start, State, TableLoad
+from spark_consumers.model import Ledger
+from tests.sim import target as targets
+from tests.sim.broker import Broker, Transaction
+from tests.sim.producer import CUTS, PARTITIONS, TOPICS, Value, _Framed
+from tests.sim.source import Source
+from tests.sim.source import Transaction as SourceTransaction
+from tests.sim.world import World
+
+# Those that look in every history which gets to its end.
+ALWAYS = ("chain", "ranges", "confirm", "belief", "target", "reader", "end")
+
+
+@dataclass
+class Epoch:
+    """One history of the source."""
+
+    number: int
+    point: int  # its consistent point: the first load shows what was before
+    loads: list[str] = field(default_factory=list)
+    shapes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    loaded: dict[str, list[Any]] = field(default_factory=dict)
+    told: list[dict[str, tuple[str, ...]]] = field(default_factory=list)  # shapes as of each seq
+
+
+class Oracle:
+    """All checkers of one world."""
+
+    def __init__(self, world: World, source: Source, broker: Broker) -> None:
+        self._world, self._source, self._broker = world, source, broker
+        self.looks: Counter[str] = Counter()
+        self.records: list[tuple[int, Cut]] = []  # durable records of cuts
+        self.epochs: dict[int, Epoch] = {}
+        self.epoch = self.n = self.seq = self.resume = self.writer = 0
+        self.instance = ""
+        self._state_from = self._state_before = -1
+        broker.on_decided = self.decided
+        source.on_confirmed = self.confirmed
+
+    def fail(self, checker: str, what: str) -> None:
+        """Say false."""
+        self._world.fail(checker, what)
+
+    def look(self, checker: str, what: str, *, ok: bool) -> None:
+        """Say true, or false."""
+        self.looks[checker] += 1
+        if not ok:
+            self.fail(checker, what)
+
+    # ------------------------------------------------------------ confirmations
+    def believed(self, name: str, lsn: int) -> None:
+        """A producer was told by its engine to confirm."""
+        self.look("belief", f"{name} would confirm {lsn}, durable is {self.resume}",
+                  ok=lsn <= self.resume)  # fmt: skip
+
+    def confirmed(self, lsn: int) -> None:
+        """The slot moved."""
+        self.look("confirm", f"slot at {lsn}, durable is {self.resume}", ok=lsn <= self.resume)
+
+    # ------------------------------------------------------------ cuts
+    def decided(self, transaction: Transaction) -> None:
+        """A Kafka transaction was decided: look at its records of cuts."""
+        if transaction.state != "commit" or CUTS not in transaction.places:
+            return
+        self._state_before = self._state_from
+        all_of = [(o, e.value) for o, e in self._broker.decided(CUTS) if e.value is not None]
+        known = len(self.records)
+        if all_of[:known] != self.records:
+            self.fail("chain", "records of cuts became durable out of order")
+            return
+        for offset, cut in all_of[known:]:
+            self.records.append((offset, cut))
+            self._record(offset, cut)
+
+    def _record(self, offset: int, cut: Cut) -> None:
+        head = cut.head
+        self.looks["chain"] += 1
+
+        def demand(what: str, *, ok: bool) -> None:
+            if not ok:
+                self.fail("chain", f"offset {offset} {type(cut).__name__}: {what} ({head})")
+
+        counted = isinstance(cut, Start | Commits | TableLoad)
+        demand(f"n after {self.n}", ok=head.n == self.n + counted)
+        if isinstance(cut, Start):
+            self._start(offset, cut, demand)
+        else:
+            mine = (head.writer, head.instance) == (self.writer, self.instance)
+            demand("of a writer that should have been fenced", ok=mine)
+            demand(f"in epoch {self.epoch}", ok=head.epoch == self.epoch)
+            demand(f"resume goes back from {self.resume}", ok=head.resume >= self.resume)
+            if isinstance(cut, State):
+                demand("state_from", ok=head.state_from == -1)
+                self._state_from = offset
+            else:
+                # A STATE of the same Kafka transaction has no known offset yet.
+                newest = (self._state_from, self._state_before)
+                demand(f"state_from is none of {newest}", ok=head.state_from in newest)
+        if self._world.violation is not None:
+            return
+        match cut:
+            case Commits():
+                self._commits(offset, cut)
+            case TableLoad():
+                self._load(offset, cut)
+            case Heartbeat() | State():
+                demand(f"seq {self.seq}", ok=head.last_seq == self.seq)
+        self.n, self.resume = head.n, head.resume
+        self.writer, self.instance = head.writer, head.instance
+        rest = self._source.survivors(self.epochs[self.epoch].point)[self.seq :]
+        if rest:
+            after = f"T{rest[0].index} at {rest[0].commit_start} is behind its resume"
+            demand(after, ok=rest[0].commit_start >= head.resume)
+
+    def _start(self, offset: int, cut: Start, demand: Any) -> None:
+        head = cut.head
+        demand(f"writer after {self.writer}", ok=head.writer == self.writer + 1)
+        demand("is of another source", ok=cut.identity.system_id == self._source.system_id)
+        demand("state_from", ok=head.state_from == -1)
+        self._state_from = offset
+        if head.epoch == self.epoch:
+            demand(f"knows another place than seq {self.seq} resume {self.resume}",
+                   ok=(head.last_seq, head.resume) == (self.seq, self.resume))  # fmt: skip
+            return
+        place = (self.epoch, self.seq, self.n) if self.epoch else None
+        demand(f"epoch after {self.epoch}", ok=head.epoch == self.epoch + 1)
+        demand(f"does not name {place}", ok=cut.prev == place)
+        demand("seq of a new epoch", ok=head.last_seq == 0)
+        points = [point for point, _ in self._source.snapshots.values()]
+        demand(f"resume is none of {points}", ok=head.resume in points)
+        epoch = Epoch(head.epoch, head.resume, sorted(cut.loads))
+        for name, table in self._source.state_at(head.resume).items():
+            if f"public.{name}" in cut.loads:
+                epoch.shapes[name] = tuple(c.name for c in table.columns)
+        epoch.told.append(dict(epoch.shapes))
+        self.epoch, self.seq = head.epoch, 0
+        self.epochs[self.epoch] = epoch
+
+    def _at(self, topic: str, partition: int, offset: int) -> Any:
+        """A durable record's value; None for markers, aborted rows and strangers'."""
+        log = self._broker.logs[topic, partition]
+        if not 0 <= offset < len(log):
+            return None
+        entry = log[offset]
+        lost = entry.transaction is not None and entry.transaction.state != "commit"
+        return None if entry.is_marker or lost else entry.value
+
+    def _commits(self, offset: int, cut: Commits) -> None:
+        epoch = self.epochs[self.epoch]
+        survivors = self._source.survivors(epoch.point)
+        cursor = [r.start for r in cut.ranges]
+        for entry in cut.commits:
+            self.looks["ranges"] += 1
+            if entry.seq != self.seq + 1:
+                self.fail("chain", f"offset {offset}: seq {entry.seq} after {self.seq}")
+            if len(survivors) < entry.seq:
+                self.fail("chain", f"offset {offset}: nothing was committed as seq {entry.seq}")
+                return
+            wanted = survivors[entry.seq - 1]
+            if (entry.xid, entry.commit_start, entry.end_lsn) != (
+                wanted.xid, wanted.commit_start, wanted.end_lsn
+            ):  # fmt: skip
+                self.fail("chain", f"offset {offset}: seq {entry.seq} is xid {entry.xid}, "
+                          f"the source committed xid {wanted.xid}")  # fmt: skip
+                return
+            self.seq = entry.seq
+            values = []
+            for index, count in sorted(entry.counts.items()):
+                topic, partition = cut.ranges[index][:2]
+                at = cursor[index]
+                cursor[index] += count
+                values += [self._at(topic, partition, o) for o in range(at, at + count)]
+            self._rows(entry, wanted, values)
+            epoch.told.append(dict(epoch.shapes))
+        if cursor != [r.end for r in cut.ranges]:
+            self.fail("ranges", f"offset {offset}: counts do not fill the ranges")
+
+    def _rows(self, entry: CommitEntry, wanted: SourceTransaction, values: list[Any]) -> None:
+        """The ranges hold exactly this transaction: what, in which order, numbered how."""
+        what = f"seq {entry.seq} (T{wanted.index})"
+        found: dict[int, Any] = {}
+        for value in values:
+            place = _place(value)
+            if place is None or place[:3] != (wanted.xid, self.epoch, entry.seq):
+                self.fail("ranges", f"{what}: a foreign record in its ranges: {value}")
+                return
+            if place[3] in found:
+                self.fail("ranges", f"{what}: ordinal {place[3]} twice")
+            found[place[3]] = value
+        if sorted(found) != list(range(entry.rows)):
+            self.fail("ranges", f"{what}: {sorted(found)} of {entry.rows} rows in its ranges")
+            return
+        said = [
+            ("ddl", value.change.after.id.name, value.change.after.names())
+            if isinstance(value, _Framed)
+            else (value.table.name, value.op, value.after)
+            for _, value in sorted(found.items())
+        ]
+        expected, holes = self._expected(wanted)
+        if said != expected:
+            self.fail("ranges", f"{what}: said {said}, expected {expected}")
+        ddl = [at for at, value in sorted(found.items()) if isinstance(value, _Framed)]
+        if [place.ordinal for place in entry.ddl] != ddl:
+            self.fail("ranges", f"{what}: ddl at {ddl}, the cut says {entry.ddl}")
+        if {hole.table for hole in entry.holes} != holes:
+            self.fail("holes", f"{what}: holes {holes}, the cut says {entry.holes}")
+        self.looks["holes"] += 1
+
+    def _expected(self, wanted: SourceTransaction) -> tuple[list[Any], set[str]]:
+        """Rows as the source made them, and a DDL record wherever a table's shape is new."""
+        shapes = self.epochs[self.epoch].shapes
+        out: list[Any] = []
+        holes: set[str] = set()
+        rows = iter(wanted.expected)
+        for message, schemas in wanted.changes:
+            ids = getattr(message, "relations", None) or (getattr(message, "relation", 0),)
+            for number in ids:
+                table = schemas[number]
+                name = table.id.name
+                if name == "x":
+                    continue
+                if shapes.get(name) != table.names():
+                    known = shapes.get(name)
+                    new = [c for c in table.columns if known and c.name not in known]
+                    if any(not c.nullable for c in new):
+                        holes.add(str(table.id))
+                    shapes[name] = table.names()
+                    out.append(("ddl", name, table.names()))
+                row = next(rows)
+                out += [row] * (PARTITIONS.get(name, 1) if row[1] == "t" else 1)
+                if name == "a" and getattr(message, "old_kind", "") == "K" and row[1] == "u":
+                    out.append(next(rows))
+        return out, holes
+
+    def _load(self, offset: int, cut: TableLoad) -> None:
+        epoch = self.epochs[self.epoch]
+        self.looks["load"] += 1
+        values = [
+            self._at(r.topic, r.partition, o) for r in cut.ranges for o in range(r.start, r.end)
+        ]
+        if None in values or len(values) != cut.rows:
+            self.fail("load", f"offset {offset}: ranges hold {values}, not {cut.rows} rows")
+            return
+        name = cut.table.name
+        rows = epoch.loaded.setdefault(name, [])
+        if cut.phase is Phase.BEGIN:
+            rows.clear()
+        elif cut.phase is Phase.CHUNK:
+            for value in values:
+                cells = zip(value.columns, value.after, strict=True)
+                rows.append(tuple(sorted((c, v.decode()) for c, v in cells if v is not None)))
+        else:
+            there = self._source.state_at(epoch.point)[name].content()
+            if sorted(rows) != there:
+                self.fail("load", f"{cut.table}: loaded {sorted(rows)}, the source had {there}")
+
+    # ------------------------------------------------------------ target
+    def applied(self, before: targets.Database, after: targets.Database) -> None:
+        """The target committed: it shows the source as of exactly the ledger's commit."""
+        was, now = before.ledger, after.ledger
+        self.looks["target"] += 1
+        if (now.epoch, now.n, now.seq) < (was.epoch, was.n, was.seq):
+            self.fail("target", f"the ledger went back from {_short(was)} to {_short(now)}")
+        if not now.instance:
+            if after.tables:
+                self.fail("target", "rows, but the ledger stands at the beginning")
+            return
+        epoch = self.epochs.get(now.epoch)
+        if epoch is None or (now.epoch, now.n) > (self.epoch, self.n):
+            self.fail("target", f"{_short(now)} is ahead of what is durable")
+            return
+        if (now.state == "EXACT") != (not now.inexact):
+            self.fail("target", f"state {now.state} with inexact {now.inexact}")
+        state = self._source.state_at(epoch.point)
+        if now.seq:
+            wanted = self._source.survivors(epoch.point)[now.seq - 1]
+            state = self._source.states[wanted.index + 1]
+            if now.commit_lsn != wanted.commit_start:
+                self.fail("target", f"{_short(now)} says commit {now.commit_lsn}")
+        self._equal(state, after, _short(now))
+
+    def _equal(self, state: Any, database: targets.Database, where: str) -> None:
+        """Every exact table shows what the source showed.
+
+        pgoutput tells a new column with the next row of its table: columns that nobody
+        was told of yet are left out.
+        """
+        ledger = database.ledger
+        told = self.epochs[ledger.epoch].told[ledger.seq]
+        contents = {id_.name: table for id_, table in database.tables.items()}
+        for name, table in state.items():
+            if name == "x" or f"public.{name}" in database.ledger.inexact:
+                continue
+            there = contents[name].content() if name in contents else []
+            here = [tuple(c for c in r if c[0] in told.get(name, ())) for r in table.content()]
+            if sorted(here) != there:
+                self.fail("target", f"{where}: {name} is {_diff(there, here)} (target - source)")
+
+    # ------------------------------------------------------------ the end
+    def is_through(self, target: targets.Target) -> bool:
+        """Say whether everything arrived."""
+        if not self.epoch or len(self._source.wal) < self._source.planned:
+            return False
+        survivors = self._source.survivors(self.epochs[self.epoch].point)
+        slot = self._source.slot
+        if self.seq < len(survivors) or slot is None:
+            return False
+        if survivors and slot["confirmed"] < survivors[-1].end_lsn:
+            return False  # WAL is let go in the end
+        if not all(self.looks[name] for name in ("ranges", "confirm", "belief")):
+            self._source.planned += 1  # nothing was left for the stream: there is more
+            return False
+        ledger = target.now.ledger
+        return (ledger.epoch, ledger.n, ledger.seq) == (self.epoch, self.n, self.seq)
+
+    def at_the_end(self, target: targets.Target, *, is_exact: bool, is_thorough: bool) -> None:
+        """Look at the whole history once more."""
+        self.looks["end"] += 1
+        if target.now.ledger.state == "EXACT" and target.now.ledger.inexact:
+            self.fail("end", "EXACT with inexact tables")
+        self._equal(self._source.states[-1], target.now, "the end")
+        self._readers(is_thorough=is_thorough)
+        if is_exact:
+            self._plain_readers()
+
+    def _readers(self, *, is_thorough: bool) -> None:
+        """Whoever walks the log, from wherever, ends where the oracle stands."""
+        records = self.records
+        right = (self.n, self.epoch, self.seq, self.resume, self.writer, self.instance)
+
+        def walk(from_: list[tuple[int, Cut]]) -> tuple[Any, ...]:
+            walk = Walk.from_nobody()
+            for offset, cut in from_:
+                walk.accept(offset, cut)
+            if walk.alarms:
+                return ("alarms", walk.alarms)
+            return (walk.n, walk.epoch, walk.seq, walk.resume, walk.writer, walk.instance)
+
+        bases = {o if c.head.state_from < 0 else c.head.state_from for o, c in records}
+        for base in [0, *sorted(bases)]:
+            self.looks["reader"] += 1
+            try:
+                got = walk([r for r in records if r[0] >= base])
+            except (CutGap, CutIdentity) as error:
+                got = (str(error),)
+            if got != right:
+                self.fail("reader", f"a walk from {base} gives {got} instead of {right}")
+        tail = walk_tail(
+            lambda low, high: [r for r in records if low <= r[0] < high],
+            self._broker.starts[CUTS],
+            self._broker.high(CUTS),
+        )
+        if tail is None or (tail.n, tail.seq, tail.resume) != (self.n, self.seq, self.resume):
+            self.fail("reader", f"the tail reads as {tail}")
+        if not is_thorough:
+            return
+        for at in range(1, len(records) - 1):
+            if isinstance(records[at][1], Start | Commits | TableLoad):
+                self.looks["loss"] += 1
+                try:
+                    walk(records[:at] + records[at + 1 :])
+                except (CutGap, CutIdentity):
+                    continue
+                self.fail("loss", f"nobody notices that the record at {records[at][0]} is lost")
+
+    def _plain_readers(self) -> None:
+        """Exactly-once mode: who reads committed data topics sees no row twice."""
+        self.looks["plain"] += 1
+        for topic, partition in self._broker.logs:
+            if topic in (TOPICS.cuts, TOPICS.ddl):
+                continue
+            rows = [e for _, e in self._broker.decided((topic, partition)) if e.value is not None]
+            giants = {
+                e.value.xid for e in rows if e.transaction and CUTS not in e.transaction.places
+            }
+            seen = Counter(
+                (e.value.xid, e.value.ordinal)
+                for e in rows
+                if e.value.xid and e.value.xid not in giants
+            )
+            if twice := [key for key, count in seen.items() if count > 1]:
+                self.fail("plain", f"{topic}/{partition}: {twice} are there twice")
+
+
+def _place(value: Any) -> tuple[int, int, int, int] | None:
+    if isinstance(value, Value):
+        return value.xid, value.epoch, value.seq, value.ordinal
+    if isinstance(value, _Framed):
+        change = value.change
+        return change.xid, change.epoch, change.seq, change.ordinal
+    return None
+
+
+def _short(ledger: Ledger) -> str:
+    return f"ledger {ledger.epoch}/{ledger.seq} n={ledger.n}"
+
+
+def _diff(there: list[Any], wanted: list[Any]) -> str:
+    more, less = Counter(there), Counter(wanted)
+    return f"+{list((more - less).elements())} -{list((less - more).elements())}"

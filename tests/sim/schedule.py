@@ -1,0 +1,409 @@
+"""One history: a world, its faults, and what became of it.
+
+faulty phase   producers and appliers crash, are cut off, doubled and stopped;
+               strangers and operators interfere, within budgets
+calm phase     no more faults: everything must arrive within a bounded number of steps
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+from producer import start
+from producer.core.events import Limits
+from producer.errors import (
+    CdcError,
+    Fenced,
+    SlotAhead,
+    SlotMismatch,
+    SlotMissing,
+    SourceSwitched,
+    Verdict,
+)
+from spark_consumers.errors import Fenced as ApplierFenced
+from spark_consumers.job import Options
+from tests.sim.broker import Broker, Client
+from tests.sim.checkers import ALWAYS, Oracle
+from tests.sim.consumer import ApplierProcess, Consumers, make_applier
+from tests.sim.producer import (
+    CUTS,
+    TOPICS,
+    Around,
+    Parts,
+    Plan,
+    Process,
+    SimCatalog,
+    SimSnapshot,
+    make_producer,
+)
+from tests.sim.source import Source, table_id
+from tests.sim.target import Target
+from tests.sim.world import Move, Violation, World
+
+CALM_STEPS = 12_000
+
+
+@dataclass
+class Faults:
+    """How much may go wrong; drawn from the seed unless a test says otherwise."""
+
+    mode: str = "exact"  # exact | plain | mixed: how rows are sent
+    transactions: int = 10
+    lossy: bool = False
+    steps: int = 400  # of the faulty phase
+    producer_crashes: int = 2
+    applier_crashes: int = 2
+    second_producers: int = 1  # started while another one lives
+    second_appliers: int = 1
+    drops: int = 1
+    timeouts: int = 0
+    strangers: int = 0
+    aliens: int = 0
+    stops: int = 0
+    lost_offsets: int = 0
+    lost_commits: int = 0
+    restores: int = 0
+    expiries: int = 0
+    slot_faults: int = 0
+    early_tables: bool = False  # made between the look at the catalog and the slot
+    loads_lose: bool = False  # acknowledgements without an offset come in loads, too
+
+    @classmethod
+    def drawn(cls, rng: Any) -> Faults:
+        """All kinds of schedules."""
+
+        def some(most: int, probability: float = 0.5) -> int:
+            return rng.randint(1, most) if rng.random() < probability else 0
+
+        return cls(
+            mode=rng.choice(["exact", "exact", "plain", "mixed"]),
+            transactions=rng.randint(4, 14),
+            lossy=rng.random() < 0.15,
+            steps=rng.randint(100, 500),
+            producer_crashes=some(4, 0.8),
+            applier_crashes=some(3, 0.6),
+            second_producers=some(2),
+            second_appliers=some(2),
+            drops=some(2),
+            timeouts=some(2, 0.2),
+            strangers=some(2, 0.2),
+            aliens=some(2, 0.15),
+            stops=some(1, 0.2),
+            lost_offsets=some(1, 0.15),
+            lost_commits=some(2, 0.4),
+            restores=some(2, 0.3),
+            expiries=some(4, 0.3),
+            slot_faults=some(1, 0.12),
+        )
+
+
+@dataclass
+class Outcome:
+    """What a history came to."""
+
+    seed: int
+    steps: int
+    violation: Violation | None
+    trace: list[str]
+    looks: Counter[str]
+    events: Counter[str] = field(default_factory=Counter)
+
+    def unknown(self) -> list[str]:
+        """Checkers that never looked."""
+        return [name for name in ALWAYS if not self.looks[name]]
+
+
+class Simulation:
+    """Everything of one seed."""
+
+    def __init__(
+        self,
+        seed: int,
+        faults: Faults | None = None,
+        parts: Parts | None = None,
+        consumers: Consumers | None = None,
+    ) -> None:
+        self.world = world = World(seed)
+        self.faults = faults or Faults.drawn(world.rng)
+        self.parts, self.consumers = parts or Parts(), consumers or Consumers()
+        self.source = Source(world, planned=self.faults.transactions, lossy=self.faults.lossy)
+        self.source.drops = self.faults.drops
+        topics = {TOPICS.cuts: 1, TOPICS.ddl: 1}
+        topics |= {TOPICS.table(t): 2 if t.name == "a" else 1 for t in self._tables()}
+        self.broker = Broker(world, topics)
+        self.broker.timeouts = self.faults.timeouts
+        self.broker.lost_offsets = self.faults.lost_offsets
+        self.target = Target(world)
+        self.target.lost_commits = self.faults.lost_commits
+        self.target.restores = self.faults.restores
+        self.oracle = Oracle(world, self.source, self.broker)
+        self.broker.may_lose = lambda client: (
+            self.faults.loads_lose
+            or any(p.engine and p.actor.name == client.name.strip("'") for p in self.producers)
+        )
+        self.source.may_create = lambda: (
+            self.faults.early_tables or all(p.engine or not p.connection for p in self.producers)
+        )
+        self.source.is_awaited = lambda: self._has_run
+        self.broker.on_fenced = self._fenced
+        self.target.on_commit = self.oracle.applied
+        self.events: Counter[str] = Counter()
+        self.producers: list[Process] = []
+        self.appliers: list[ApplierProcess] = []
+        self.needs_gap = False
+        self._has_run = False  # a producer came to its stream
+        self._made = 0
+        rng = world.rng
+        self.limits = Limits(
+            group_rows=rng.choice([3, 6, 20]),
+            group_seconds=0.5,
+            group_commits=rng.choice([1, 2, 4]),
+            transaction_timeout=rng.choice([6.0, 30.0]),
+            heartbeat_seconds=rng.choice([1.0, 5.0]),
+            state_seconds=rng.choice([20.0, 500.0]),
+            state_records=rng.choice([3, 8, 50]),
+        )
+        world.sources_of_moves.append(self._moves)
+
+    def _tables(self) -> list[Any]:
+        return [table_id(name) for name in self.source.tables if name != "x"]
+
+    # ------------------------------------------------------------ run
+    def run(self) -> Outcome:
+        """Go through both phases; never raises for what the history does."""
+        world, oracle = self.world, self.oracle
+        with ExitStack() as stack:
+            for name, value in (
+                ("catalog", SimCatalog),
+                ("snapshot", SimSnapshot),
+                ("now_us", lambda: int(world.now * 1e6)),
+                ("_CHUNK_ROWS", 2),
+            ):
+                stack.enter_context(mock.patch.object(start, name, value))
+            try:
+                while world.violation is None and self._is_faulty():
+                    world.step()
+                world.note("---- calm: no more faults")
+                world.calm = True
+                until = world.steps + CALM_STEPS
+                self._has_run = True
+                if self.target.was_restored:
+                    # An idle applier asks its target only when there is something to apply:
+                    # who restores a target starts `apply` again.
+                    for process in list(self.appliers):
+                        process.actor.crash()
+                while world.violation is None and not oracle.is_through(self.target):
+                    if world.steps > until:
+                        world.fail("progress", self._why_stuck())
+                    world.step()
+                if world.violation is None:
+                    oracle.at_the_end(
+                        self.target,
+                        is_exact=self.faults.mode == "exact",
+                        is_thorough=world.seed % 5 == 0,
+                    )
+            finally:
+                world.end()
+        return Outcome(
+            world.seed, world.steps, world.violation, world.trace, oracle.looks, self.events
+        )
+
+    def _is_faulty(self) -> bool:
+        """The first load is not the point: schedules are long enough to leave it behind."""
+        self._has_run = self._has_run or any(p.engine for p in self.producers)
+        steps, limit = self.world.steps, self.faults.steps
+        open_ = len(self.source.wal) < self.source.planned
+        return steps < (3 * limit if open_ else limit)
+
+    def _why_stuck(self) -> str:
+        actors = [f"{a.name} {a.label}" for a in self.world.actors]
+        ledger = self.target.now.ledger
+        return (
+            f"cuts at {self.oracle.epoch}/{self.oracle.seq} n={self.oracle.n}, "
+            f"target at {ledger.epoch}/{ledger.seq} n={ledger.n}, "
+            f"source at {len(self.source.wal)} of {self.source.planned}; {actors}"
+        )
+
+    # ------------------------------------------------------------ what can happen besides
+    def _moves(self, out: list[Move]) -> None:
+        out.append(Move(0.25, "time passes", self._time))
+        faults, calm = self.faults, self.world.calm
+        producers = [p for p in self.producers if not p.plan.is_alien]
+        if not producers:
+            out.append(Move(1.0, "a producer is started", self._start_producer))
+        elif not calm and faults.second_producers and len(producers) < 3:
+            out.append(Move(0.05, "a second producer is started", self._second_producer))
+        if not self.appliers:
+            out.append(Move(1.0, "an applier is started", self._start_applier))
+        elif not calm and faults.second_appliers and len(self.appliers) < 2:
+            out.append(Move(0.05, "a second applier is started", self._second_applier))
+        if calm:
+            return
+        for p in self.producers:
+            if faults.producer_crashes:
+                weight = 0.06 if p.engine else 0.01  # what a load is for comes after it
+                out.append(Move(weight, f"{p.actor.name} crashes", lambda p=p: self._crash(p)))
+            if faults.stops and not p.stop_asked:
+                out.append(
+                    Move(0.02, f"{p.actor.name} is asked to stop", lambda p=p: self._stop(p))
+                )
+        if faults.applier_crashes:
+            out.extend(
+                Move(0.04, f"{a.actor.name} crashes", lambda a=a: self._crash(a))
+                for a in self.appliers
+            )
+        if faults.strangers:
+            out.append(Move(0.03, "a stranger opens a transaction", self._stranger))
+        if faults.aliens and self.oracle.epoch:
+            out.append(Move(0.05, "a run for another source is started", self._alien))
+        if faults.expiries:
+            out.append(Move(0.05, "retention removes what nobody needs", self._expire))
+        if faults.slot_faults and self.source.slot and self.source.owner is None:
+            out.append(Move(0.1, "somebody touches the slot", self._touch_slot))
+
+    def _time(self) -> None:
+        self.world.now += self.world.rng.choice([0.3, 1.0, 3.0, 8.0])
+
+    def _start_producer(self, *, is_alien: bool = False) -> None:
+        rng, mode = self.world.rng, self.faults.mode
+        exact = rng.random() < 0.5 if mode == "mixed" else mode == "exact"
+        plan = Plan(exact, self.needs_gap and not is_alien, is_alien, self.limits)
+        self._made += 1
+        process = make_producer(
+            Around(self.world, self.source, self.broker, self.parts, self.oracle.believed),
+            name=f"{'alien' if is_alien else 'p'}{self._made}",
+            plan=plan,
+            on_end=self._producer_ended,
+        )
+        self.producers.append(process)
+        self.world.actors.append(process.actor)
+
+    def _second_producer(self) -> None:
+        self.faults.second_producers -= 1
+        self._start_producer()
+
+    def _alien(self) -> None:
+        self.faults.aliens -= 1
+        self._start_producer(is_alien=True)
+
+    def _start_applier(self) -> None:
+        self._made += 1
+        rng = self.world.rng
+        process = make_applier(
+            self.world,
+            self.broker,
+            self.target,
+            name=f"a{self._made}",
+            options=Options(rng.choice([1, 3, 8, 50]), strict=rng.random() < 0.2),
+            parts=self.consumers,
+            on_end=self._applier_ended,
+        )
+        self.appliers.append(process)
+        self.world.actors.append(process.actor)
+
+    def _second_applier(self) -> None:
+        self.faults.second_appliers -= 1
+        self._start_applier()
+
+    def _crash(self, process: Process | ApplierProcess) -> None:
+        if isinstance(process, Process):
+            self.faults.producer_crashes -= 1
+        else:
+            self.faults.applier_crashes -= 1
+        process.actor.crash()
+
+    def _stop(self, process: Process) -> None:
+        self.faults.stops -= 1
+        process.stop_asked = True
+
+    def _stranger(self) -> None:
+        self.faults.strangers -= 1
+        places = [p for p in self.broker.logs if p[0] != TOPICS.ddl]
+        self.broker.open_strange(CUTS if self.world.chance(0.6) else self.world.rng.choice(places))
+
+    def _touch_slot(self) -> None:
+        self.faults.slot_faults -= 1
+        kind = self.world.rng.choice(["advanced", "made again", "dropped"])
+        self.world.note(f"the slot is {kind}")
+        self.source.slot = None if kind == "dropped" else {"confirmed": self.source.wal_end}
+
+    def _expire(self) -> None:
+        """Retention as configured: it never passes what the target, or a backup, still needs."""
+        self.faults.expiries -= 1
+        needed = self.target.oldest().ledger.next_offset
+        broker = self.broker
+        keep: dict[Any, int] = {}
+        known: dict[Any, int] = {}
+        newest = 0
+        for offset, cut in self.oracle.records:
+            if cut.head.state_from < 0 and offset < broker.lso(CUTS):
+                newest = offset
+            for r in getattr(cut, "ranges", ()):
+                place = r.topic, r.partition
+                known[place] = max(known.get(place, 0), r.end)
+                if offset >= needed:
+                    keep[place] = min(keep.get(place, r.start), r.start)
+        for place, end in known.items():
+            if place[0] != TOPICS.ddl:
+                broker.starts[place] = max(broker.starts[place], min(end, keep.get(place, end)))
+        broker.starts[CUTS] = max(broker.starts[CUTS], min(newest, needed))
+
+    # ------------------------------------------------------------ how processes end
+    def _fenced(self, client: Client, by: Client | None) -> None:
+        """Nobody may fence a producer that has its slot."""
+        if by is None:
+            return
+        for process in self.producers:
+            if process.delivery is None or process.delivery.client is not client:
+                continue
+            runs = process.engine is not None and process.connection is not None
+            if runs and self.source.owner is process.connection:
+                self.oracle.fail("kill", f"{by.name} fenced {client.name}, which was healthy")
+
+    def _producer_ended(self, process: Process) -> None:
+        self.producers.remove(process)
+        self.events[f"producer {process.ended}"] += 1
+        name, error = process.actor.name, process.error
+        self.world.note(f"{name} ended: {process.ended} {error or ''}")
+        if error is None or isinstance(error, start.Leaving):
+            return
+        if isinstance(error, CdcError) and error.verdict is Verdict.RETRY:
+            return
+        match error:
+            case Fenced():
+                right = bool(process.delivery and process.delivery.client.fenced_by)
+            case SlotAhead():
+                slot = self.source.slot
+                right = slot is not None and slot["confirmed"] > self.oracle.resume
+                self.needs_gap = self.needs_gap or right
+            case SlotMissing():
+                right = self.source.slot is None
+                self.needs_gap = self.needs_gap or right
+            case SourceSwitched() | SlotMismatch():
+                right = process.plan.is_alien
+            case _:
+                lines = traceback.format_exception(error)
+                self.oracle.fail("code", f"{name}: {''.join(lines[-6:])}")
+                return
+        if not right:
+            self.oracle.fail("false stop", f"{name} stops without a reason: {error}")
+
+    def _applier_ended(self, process: ApplierProcess) -> None:
+        self.appliers.remove(process)
+        self.events[f"applier {process.ended}"] += 1
+        name, error = process.actor.name, process.error
+        self.world.note(f"{name} ended: {process.ended} {error or ''}")
+        if error is None or isinstance(error, ApplierFenced):
+            return
+        lines = traceback.format_exception(error)
+        self.oracle.fail("applier stop", f"{name}: {''.join(lines[-4:])}")
+
+
+def simulate(seed: int, **how: Any) -> Outcome:
+    """Run one history."""
+    return Simulation(seed, **how).run()

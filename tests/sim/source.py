@@ -1,0 +1,410 @@
+"""A PostgreSQL server: committed transactions, a slot, and what pgoutput would say.
+
+Tables (the sink must handle each kind):
+
+    public.a   keyed, two partitions, columns are added to it
+    public.b   keyed, `big` is TOASTed: an update may leave it unsent
+    public.c   no key, REPLICA IDENTITY FULL
+    public.d   keyed, made while the stream runs
+    public.x   filtered: never delivered
+
+`Source.states[i]` is what a reader sees after the first i transactions, and
+`survivors` numbers the transactions that must be delivered: the oracle.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from producer.decoders.messages import (
+    Begin,
+    Commit,
+    Delete,
+    Insert,
+    Message,
+    Relation,
+    RelationColumn,
+    Truncate,
+    Update,
+)
+from schemas.positions import Lsn
+from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema
+from tests.sim.world import Move, World
+
+TEXT = 25
+Row = dict[str, str]  # column -> value; NULL columns are left out
+NAMES = {1: "a", 2: "b", 3: "c", 4: "d", 9: "x"}  # relation id -> table
+KEYED = {"a", "b", "d", "x"}
+
+
+def table_id(name: str) -> TableId:
+    """The full name of a table."""
+    return TableId("public", name)
+
+
+@dataclass
+class Table:
+    """One table as of one commit."""
+
+    columns: list[Column]
+    rows: list[Row] = field(default_factory=list)
+
+    def schema(self, name: str) -> TableSchema:
+        """Its shape as a catalog reading."""
+        key = ("id",) if name in KEYED else ()
+        full = name not in KEYED
+        return TableSchema(
+            table_id(name),
+            tuple(self.columns),
+            key,
+            (),
+            ReplicaIdentity.FULL if full else ReplicaIdentity.DEFAULT,
+            tuple(c.name for c in self.columns) if full else key,
+        )
+
+    def content(self) -> list[tuple[tuple[str, str], ...]]:
+        """The rows, comparable; a column that holds NULL everywhere does not show."""
+        return sorted(tuple(sorted(row.items())) for row in self.rows)
+
+
+Database = dict[str, Table]
+
+
+@dataclass
+class Transaction:
+    """A committed transaction of the source."""
+
+    index: int
+    xid: int
+    begin_lsn: int
+    commit_start: int
+    end_lsn: int
+    changes: list[tuple[Message, dict[int, TableSchema]]]  # with the shapes in force
+    expected: list[tuple[Any, ...]]  # (table, op, after) of what must be delivered, no DDL
+    holes: set[str]  # tables whose older rows nobody sent
+    is_shown: bool = True  # without rows: BEGIN and COMMIT are sent all the same
+
+    @property
+    def survives(self) -> bool:
+        """Say whether it gets a seq."""
+        return bool(self.expected)
+
+
+class Source:
+    """The server."""
+
+    def __init__(self, world: World, *, planned: int, lossy: bool) -> None:
+        self.world = world
+        self.planned = planned
+        self.lossy = lossy  # ADD COLUMN may be NOT NULL with an unknown default
+        self.wal: list[Transaction] = []
+        self.wal_end = 100
+        self.next_value = 0
+        self.system_id, self.timeline = "sys-1", 1
+        columns = {"a": "id v", "b": "id v big", "c": "v w", "x": "id v"}
+        self.tables: Database = {
+            name: Table([Column(c, TEXT, nullable=c != "id") for c in text.split()])
+            for name, text in columns.items()
+        }
+        for name in ("a", "b", "c"):
+            for _ in range(world.rng.randrange(3)):
+                self._insert(name)
+        self.states: list[Database] = [copy.deepcopy(self.tables)]
+        self.slot: dict[str, int] | None = None
+        self.owner: Connection | None = None
+        self.lock: Connection | None = None
+        self.snapshots: dict[str, tuple[int, Database]] = {}
+        self.connections: list[Connection] = []
+        self.drops = 0  # connections that the server may still drop
+        self.is_awaited: Callable[[], bool] = lambda: True  # somebody streams, or will soon
+        self.may_create: Callable[[], bool] = lambda: True
+        self.on_confirmed: Callable[[int], None] = lambda _: None
+        world.sources_of_moves.append(self._moves)
+
+    def connect(self, name: str) -> Connection:
+        """A new session."""
+        connection = Connection(self, name)
+        self.connections.append(connection)
+        return connection
+
+    def survivors(self, point: int) -> list[Transaction]:
+        """What must be delivered from a consistent point on: the k-th has seq k + 1."""
+        return [t for t in self.wal if t.commit_start >= point and t.survives]
+
+    def state_at(self, point: int) -> Database:
+        """The tables as of all commits before `point`."""
+        return self.states[sum(t.commit_start < point for t in self.wal)]
+
+    # ------------------------------------------------------------ transactions
+    def _value(self) -> str:
+        self.next_value += 1
+        return f"v{self.next_value}"
+
+    def _insert(self, name: str) -> Row:
+        table = self.tables[name]
+        row = {c.name: self._value() for c in table.columns if self.world.chance(0.8)}
+        if name in KEYED:
+            used = {r["id"] for r in table.rows}
+            row["id"] = next(str(i) for i in range(100) if str(i) not in used)
+        else:
+            row["v"] = self.world.rng.choice("pq")  # so that equal rows exist
+            if self.world.chance(0.5):
+                row.pop("w", None)
+        table.rows.append(row)
+        return row
+
+    def commit_one(self) -> None:
+        """Make and commit one more transaction."""
+        rng, world = self.world.rng, self.world
+        kind = rng.choices(
+            ["rows", "empty", "filtered", "giant", "ddl", "truncate", "create"],
+            [10, 2, 2, 1, 2, 1, 1],
+        )[0]
+        if len(self.wal) == self.planned - 1:
+            kind = "rows"  # so that there is something to confirm
+        changes: list[tuple[Message, dict[int, TableSchema]]] = []
+        expected: list[tuple[Any, ...]] = []
+        holes: set[str] = set()
+        names = [n for n in ("a", "b", "c", "d") if n in self.tables]
+        if kind == "filtered":
+            self._change("x", changes, expected)
+        elif kind == "create" and "d" not in self.tables and self.may_create():
+            self.tables["d"] = Table([Column("id", TEXT, nullable=False), Column("v", TEXT)])
+            self._change("d", changes, expected)
+        elif kind != "empty":
+            for _ in range(rng.randrange(8, 14) if kind == "giant" else rng.randrange(1, 4)):
+                self._change(rng.choice(names), changes, expected)
+            if kind == "ddl":
+                self._add_column(holes)
+                for _ in range(rng.randrange(3)):
+                    self._change(rng.choice(names), changes, expected)
+            if kind == "truncate":
+                self._truncate(rng.sample(names, 2), changes, expected)
+                if world.chance(0.5):
+                    self._change(rng.choice(names), changes, expected)
+            if world.chance(0.2):
+                self._change("x", changes, expected)
+        index = len(self.wal)
+        begin = self.wal_end
+        # Nothing may lie between two commit records: positions that are compared may be equal.
+        start = begin + (4 * len(changes) + 4 if world.chance(0.5) else 0)
+        end = start + 8
+        self.wal_end = end + rng.choice([0, 0, 8])
+        self.wal.append(
+            Transaction(
+                index, 700 + index, begin, start, end, changes, expected, holes, world.chance(0.5)
+            )
+        )
+        self.states.append(copy.deepcopy(self.tables))
+
+    def _shapes(self) -> dict[int, TableSchema]:
+        return {
+            number: self.tables[name].schema(name)
+            for number, name in NAMES.items()
+            if name in self.tables
+        }
+
+    def _cells(self, name: str, row: Row, *, only: set[str] | None = None) -> list[Any]:
+        return [
+            row[c.name].encode() if c.name in row and (only is None or c.name in only) else None
+            for c in self.tables[name].columns
+        ]
+
+    def _change(self, name: str, changes: list[Any], expected: list[Any]) -> None:
+        """One INSERT, UPDATE or DELETE, as pgoutput would send it."""
+        rng = self.world.rng
+        table = self.tables[name]
+        number = next(n for n, t in NAMES.items() if t == name)
+        op = rng.choices(["c", "u", "k", "d"], [5, 4, 1 if name in KEYED else 0, 2])[0]
+        if op == "c" or not table.rows:
+            row = self._insert(name)
+            message: Message = Insert(number, self._cells(name, row))
+            said: tuple[Any, ...] = ("c", tuple(self._cells(name, row)))
+        elif op == "d":
+            row = table.rows.pop(rng.randrange(len(table.rows)))
+            if name in KEYED:
+                message = Delete(number, "K", self._cells(name, row, only={"id"}))
+            else:
+                message = Delete(number, "O", self._cells(name, row))
+            said = ("d", None)
+        else:
+            row = rng.choice(table.rows)
+            old = dict(row)
+            column = rng.choice([c.name for c in table.columns if c.name not in ("id", "big")])
+            row[column] = self._value()
+            if name == "b" and self.world.chance(0.4):
+                row["big"] = self._value()
+            if op == "k":
+                used = {r["id"] for r in table.rows}
+                row["id"] = next(str(i) for i in range(100) if str(i) not in used)
+            cells = self._cells(name, row)
+            if name == "b" and row.get("big") == old.get("big") and "big" in row:
+                cells[[c.name for c in table.columns].index("big")] = UNCHANGED
+            if name not in KEYED:
+                message = Update(number, "O", self._cells(name, old), cells)
+            elif op == "k":
+                message = Update(number, "K", self._cells(name, old, only={"id"}), cells)
+            else:
+                message = Update(number, "", None, cells)
+            said = ("u", tuple(cells))
+        changes.append((message, self._shapes()))
+        if name != "x":
+            expected.append((name, *said))
+            if op == "k" and name == "a" and isinstance(message, Update):
+                expected.append((name, "d", None))  # placed by key: the old one goes, too
+
+    def _add_column(self, holes: set[str]) -> None:
+        """ADD COLUMN, perhaps NOT NULL with a default that nobody tells: a hole."""
+        table = self.tables["a"]
+        if len(table.columns) >= 5:
+            return
+        column = f"n{len(table.columns)}"
+        is_lossy = self.lossy and self.world.chance(0.5)
+        table.columns = [*table.columns, Column(column, TEXT, nullable=not is_lossy)]
+        if is_lossy:
+            holes.add("public.a")
+            for row in table.rows:
+                row[column] = "default"
+
+    def _truncate(self, names: list[str], changes: list[Any], expected: list[Any]) -> None:
+        numbers = tuple(n for n, t in NAMES.items() if t in names)
+        for name in names:
+            self.tables[name].rows.clear()
+        changes.append((Truncate(numbers, cascade=False, restart_identity=False), self._shapes()))
+        expected.extend((NAMES[n], "t", None) for n in numbers)
+
+    # ------------------------------------------------------------ slot
+    def make_slot(self) -> str:
+        """Make the slot at the end of WAL with an exported snapshot; return the snapshot's name."""
+        assert self.slot is None
+        self.slot = {"confirmed": self.wal_end}
+        name = f"snap-{len(self.snapshots)}"
+        self.snapshots[name] = (self.wal_end, copy.deepcopy(self.tables))
+        return name
+
+    def drop_connection(self, connection: Connection) -> None:
+        """The server's side of a session ends; what was sent stays in its socket."""
+        if self.world.chance(0.5):
+            connection.statuses.clear()
+        while connection.statuses:
+            connection.take_status()
+        connection.is_linked = False
+        if self.owner is connection:
+            self.owner = None
+        if self.lock is connection:
+            self.lock = None
+
+    def _drop(self, connection: Connection) -> None:
+        self.drops -= 1
+        self.drop_connection(connection)
+
+    def _moves(self, out: list[Move]) -> None:
+        few = min(3, self.planned - 1)
+        if len(self.wal) < (self.planned if self.is_awaited() else few):
+            out.append(Move(1.5, f"source: commits T{len(self.wal)}", self.commit_one))
+        for c in self.connections:
+            if not c.is_linked:
+                continue
+            if self.owner is c and len(c.socket) < 12:
+                if c.has_more():
+                    out.append(Move(4.0, f"source: sends to {c.name}", c.send_some))
+                out.append(Move(0.4, f"source: keepalive to {c.name}", c.send_keepalive))
+            if c.statuses:
+                out.append(Move(3.0, f"source: hears {c.name} confirm", c.take_status))
+            if self.drops and not self.world.calm:
+                label = f"source: drops the connection of {c.name}"
+                out.append(Move(0.03, label, lambda c=c: self._drop(c)))
+
+
+class Connection:
+    """A replication session: the lock, the slot and the stream live in it."""
+
+    def __init__(self, source: Source, name: str) -> None:
+        self.source, self.name = source, name
+        self.is_linked = True
+        self.socket: deque[tuple[str, int, Any]] = deque()
+        self.statuses: deque[int] = deque()
+        self._at = self._inside = 0  # next transaction, next message in it
+        self._described: dict[int, TableSchema] = {}
+        self._reached = 0
+
+    def start(self) -> bool:
+        """START_REPLICATION at 0/0; False while another session has the slot."""
+        source = self.source
+        if source.owner is not None or source.slot is None:
+            return False
+        source.owner = self
+        confirmed = source.slot["confirmed"]
+        self._at = sum(t.commit_start < confirmed for t in source.wal)
+        self._reached = max(0, confirmed - source.world.rng.choice([0, 0, 16, 40]))
+        return True
+
+    def has_more(self) -> bool:
+        """Say whether a commit is to be sent."""
+        return self._at < len(self.source.wal)
+
+    def send_some(self) -> None:
+        """Put the next messages into the socket."""
+        for _ in range(self.source.world.rng.choice([1, 2, 4, 12])):
+            if not self.has_more():
+                break
+            self._send_one()
+
+    def _send_one(self) -> None:
+        t = self.source.wal[self._at]
+        last = len(t.changes) + 1
+        if not t.changes and not t.is_shown:
+            self._at += 1
+            self._reached = t.end_lsn
+            return
+        if self._inside == 0:
+            message: Message = Begin(Lsn(t.commit_start), 0, t.xid)
+        elif self._inside == last:
+            message = Commit(Lsn(t.commit_start), Lsn(t.end_lsn), 0)
+            self._reached = t.end_lsn
+        else:
+            message, shapes = t.changes[self._inside - 1]
+            ids = message.relations if isinstance(message, Truncate) else (message.relation,)
+            for number in ids:
+                if self._described.get(number) != shapes[number]:
+                    self._described[number] = shapes[number]
+                    self.socket.append(("message", t.begin_lsn, _describe(number, shapes[number])))
+        self.socket.append(("message", t.begin_lsn + 4 * self._inside, message))
+        self._inside += 1
+        if self._inside > last:
+            self._at, self._inside = self._at + 1, 0
+
+    def send_keepalive(self) -> None:
+        """Tell how far decoding is: up to the very start of the next commit record."""
+        source = self.source
+        ask = int(source.world.chance(0.3))
+        if not self.has_more():
+            self._reached = max(self._reached, source.wal_end)
+        elif self._inside == 0 and source.world.chance(0.5):
+            self._reached = max(self._reached, source.wal[self._at].commit_start)
+        self.socket.append(("keepalive", self._reached, ask))
+
+    def take_status(self) -> None:
+        """A status message reaches the server."""
+        lsn = self.statuses.popleft()
+        source = self.source
+        if source.owner is self and source.slot is not None and lsn:
+            source.slot["confirmed"] = max(source.slot["confirmed"], lsn)
+            source.on_confirmed(lsn)
+
+
+def _describe(number: int, table: TableSchema) -> Relation:
+    return Relation(
+        number,
+        table.id.schema,
+        table.id.name,
+        table.replica_identity,
+        tuple(
+            RelationColumn(c.name, c.type_oid, c.type_mod, c.name in table.identity_columns)
+            for c in table.columns
+        ),
+    )

@@ -1,0 +1,85 @@
+"""Random histories of the whole pipeline: nothing lost, nothing twice, never half, always on.
+
+`GAUSS_CDC_SIM_SECONDS` (40) bounds the random schedules, `GAUSS_CDC_SIM_SEED` replays
+one of them with its whole trace, `GAUSS_CDC_SIM_FROM` moves the seeds that are tried.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.sim.schedule import Faults, Outcome, Simulation, simulate
+
+SECONDS = float(os.environ.get("GAUSS_CDC_SIM_SECONDS", "40"))
+FIRST = int(os.environ.get("GAUSS_CDC_SIM_FROM", "0"))
+REPLAY = os.environ.get("GAUSS_CDC_SIM_SEED")
+TRACE_LINES = 150
+
+
+def judge(outcome: Outcome) -> None:
+    """Fail with what is needed to find out why."""
+    unknown = outcome.unknown()
+    if outcome.violation is None and not unknown:
+        return
+    lines = outcome.trace if REPLAY else outcome.trace[-TRACE_LINES:]
+    what = str(outcome.violation) if outcome.violation else f"unknown: {unknown} never looked"
+    pytest.fail(
+        "\n".join(lines)
+        + f"\n\nseed {outcome.seed}, {outcome.steps} steps: {what}\n"
+        + f"replay: GAUSS_CDC_SIM_SEED={outcome.seed} pytest tests/sim/test_simulation.py",
+        pytrace=False,
+    )
+
+
+def test_every_history_is_exact_and_ends(capsys):
+    if REPLAY:
+        outcome = simulate(int(REPLAY))
+        with capsys.disabled():
+            sys.stdout.write("\n".join(outcome.trace))
+        judge(outcome)
+        return
+    looks: Counter[str] = Counter()
+    events: Counter[str] = Counter()
+    began, seed, steps = time.monotonic(), FIRST, 0
+    while time.monotonic() - began < SECONDS:
+        outcome = simulate(seed)
+        judge(outcome)
+        looks += outcome.looks
+        events += outcome.events
+        steps += outcome.steps
+        seed += 1
+    seconds = time.monotonic() - began
+    with capsys.disabled():
+        sys.stdout.write(
+            f"\nsimulation: seeds {FIRST}..{seed - 1}, {(seed - FIRST) / seconds:.0f} histories/s, "
+            f"{steps / seconds:.0f} steps/s\n  looked: {dict(looks.most_common())}"
+            f"\n  ended: {dict(events.most_common())}\n"
+        )
+    assert seed > FIRST
+
+
+def test_the_same_seed_is_the_same_history():
+    first, second = simulate(4711), simulate(4711)
+
+    assert first.trace == second.trace
+
+
+def test_without_faults_nobody_stops_and_everything_arrives():
+    quiet: dict[str, Any] = {
+        "producer_crashes": 0,
+        "applier_crashes": 0,
+        "second_producers": 0,
+        "second_appliers": 0,
+        "drops": 0,
+    }
+    for seed in range(10):
+        outcome = Simulation(seed, Faults(**quiet)).run()
+        judge(outcome)
+
+        assert outcome.events == {"producer crash": 1, "applier crash": 1}  # ended by the test
