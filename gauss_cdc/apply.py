@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
@@ -18,6 +19,7 @@ from gauss_cdc.services import jars, java
 from gauss_cdc.watch import StepName, StopSignal, console
 from spark_consumers.errors import ApplyError, Verdict
 from spark_consumers.job import Applier, Options, Progress
+from spark_consumers.lanes import Lanes
 from spark_consumers.model import Ledger
 from spark_consumers.read import CutReader, RangeReader, registry_at
 from spark_consumers.sinks import SINKS
@@ -44,6 +46,34 @@ def spark_session(config: Config) -> SparkSession:
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+class _Starting:
+    """A Spark session in the making: a JVM takes seconds, in which the target moves on."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._session: SparkSession | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="spark", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_ready(self) -> bool:
+        return not self._thread.is_alive()
+
+    def session(self) -> SparkSession:
+        """Wait for it; raise what went wrong."""
+        self._thread.join()
+        if self._session is None:
+            raise self._error or RuntimeError("no Spark session")
+        return self._session
+
+    def _run(self) -> None:
+        try:
+            self._session = spark_session(self._config)
+        except BaseException as error:  # noqa: BLE001  raised where it is asked for
+            self._error = error
 
 
 class _Remembering(Applier):
@@ -100,9 +130,17 @@ def apply(
         stack.callback(cuts.close)
         rows = RangeReader(client, prefix, schema_of)
         stack.callback(rows.close)
+        lanes = Lanes(
+            lambda: spark_session(config),
+            rows,
+            schema_of,
+            source=prefix,
+            client=client,
+            target=arguments.libpq(),
+        )
         applier = _Remembering(
             cuts,
-            rows,
+            lanes,
             sink,
             Options(max_rows=_SMALL_ROWS, strict=config.target.strict),
             on_step=step.set,
@@ -110,21 +148,27 @@ def apply(
             pause=lambda attempt: pause(min(0.2 * 2**attempt, 5)),
         )
         started = False
+        spark: _Starting | None = None
 
         def turn() -> None:
-            """One pass, which a crash may have left over, then the query until it ends."""
-            nonlocal started
+            """What a crash may have left over, until Spark has started; then the query."""
+            nonlocal started, spark
             if not started:
                 sink.start()
                 started = True
             step.set("start: first pass")
             applier.failure = None
+            if spark is None:
+                spark = _Starting(config)
             applier.drain(stop.asked)
+            while not spark.is_ready and not stop.asked():
+                cuts.wait(0.1)
+                applier.drain(stop.asked)
             if stop.asked():
                 return
             step.set("start: Spark")
             query = start_query(
-                spark_session(config),
+                spark.session(),
                 applier,
                 source=prefix,
                 client={name: str(value) for name, value in client.items()},
@@ -148,6 +192,6 @@ def apply(
             before_sleep=note,
             reraise=True,
         )(turn)
-        with suppress(Py4JError, OSError):
-            if (session := SparkSession.getActiveSession()) is not None:
-                session.stop()
+        if spark is not None and spark.is_ready:
+            with suppress(Py4JError, OSError):
+                spark.session().stop()

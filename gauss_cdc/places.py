@@ -21,6 +21,7 @@ from schemas.positions import Lsn
 from schemas.topics import Topics
 from spark_consumers.errors import TargetDown
 from spark_consumers.model import Ledger
+from spark_consumers.sinks.postgres import read_ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +238,6 @@ class Places:
 
     def target(self) -> Ledger | None:
         """The ledger; None where nothing was applied yet."""
-        from spark_consumers.sinks.postgres import read_ledger  # noqa: PLC0415  only with a target
-
         return read_ledger(self.target_connection(), self._config.kafka.prefix)
 
     def standing(self) -> Standing:

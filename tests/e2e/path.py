@@ -1,0 +1,136 @@
+"""The whole path inside one test: `run` in a thread, the consumer's loop in the test's own.
+
+Real PostgreSQL, Kafka and registry; no Spark, which only says "there is more".
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Self
+
+import psycopg2
+
+from gauss_cdc.services import Addresses
+from producer.core.events import Limits
+from producer.drivers.postgres_dial import parse_dsn
+from producer.options import Options
+from producer.pipeline import Progress, run
+from producer.start import Watch
+from spark_consumers import job
+from spark_consumers.model import Ledger
+from spark_consumers.read import CutReader, RangeReader, registry_at
+from spark_consumers.sinks.postgres import PostgresSink
+
+PATIENCE = 120  # seconds until a wait is given up
+
+
+def ask(url: str, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+    """Run statements in one transaction; rows of the last one."""
+    connection = psycopg2.connect(url)
+    try:
+        with connection, connection.cursor() as cursor:
+            cursor.execute(statement, values or None)
+            return cursor.fetchall() if cursor.description else []
+    finally:
+        connection.close()
+
+
+def until(is_so: Callable[[], bool], what: str, pause: Callable[[float], object]) -> None:
+    """Wait for an event, with a generous limit."""
+    end = time.monotonic() + PATIENCE
+    while not is_so():
+        assert time.monotonic() < end, f"never came: {what}"
+        pause(0.05)
+
+
+class Path:
+    """A source and a target database with everything between them."""
+
+    def __init__(
+        self, addresses: Addresses, prefix: str, source: str, target: str, **changes: Any
+    ) -> None:
+        self.source, self.target, self.prefix = source, target, prefix
+        self.progress = Progress()
+        self.notes: list[str] = []
+        self.failure: BaseException | None = None
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        client = {"bootstrap.servers": addresses.kafka_bootstrap}
+        self.options = replace(
+            Options(
+                source=parse_dsn(source),
+                slot=prefix,
+                publication=prefix,
+                prefix=prefix,
+                client=client,
+                registry_url=addresses.registry_url,
+                limits=Limits(heartbeat_seconds=0.5),
+            ),
+            **changes,
+        )
+        schema_of = registry_at(addresses.registry_url)
+        self.cuts = CutReader(client, prefix, schema_of)
+        self.rows = RangeReader(client, prefix, schema_of)
+        self.sink = PostgresSink(target, prefix)
+        self.applier = job.Applier(self.cuts, self.rows, self.sink)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self.cuts.close()
+        self.rows.close()
+        self.sink.close()
+
+    def start(self) -> None:
+        """Start `run`."""
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask `run` to leave, as SIGTERM does, and raise what ended it otherwise."""
+        if self._thread is None:
+            return
+        self._stop.set()
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive(), "run does not leave"
+        self._thread = None
+        if self.failure is not None:
+            raise self.failure
+
+    def catch_up(self) -> Ledger:
+        """Apply until the target holds everything committed at the source before now."""
+        goal = ask(self.source, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint")[0][0]
+        until(self._arrived(goal), f"cuts up to {goal}", self._stop.wait)
+        return self.applier.drain()
+
+    def _arrived(self, goal: int) -> Callable[[], bool]:
+        def arrived() -> bool:
+            if self.failure is not None:
+                raise self.failure
+            return self.progress.resume >= goal
+
+        return arrived
+
+    def _run(self) -> None:
+        watch = Watch(
+            on_step=lambda _: None,
+            on_load=lambda *_: None,
+            on_note=self.notes.append,
+            stop_asked=lambda seconds: (
+                self._stop.wait(seconds) if seconds else self._stop.is_set()
+            ),
+        )
+        try:
+            run(self.options, watch, self.progress)
+        except BaseException as failure:  # noqa: BLE001  handed to the test's own thread
+            self.failure = failure
+
+
+def content(url: str, table: str, order: str = "t") -> list[str]:
+    """A table as text, in one order for both servers."""
+    rows = ask(url, f"SELECT t::text FROM {table} t ORDER BY {order}::text COLLATE \"C\"")
+    return [row for (row,) in rows]

@@ -1,0 +1,47 @@
+"""An idle source costs its server nothing: positions move, WAL is not kept."""
+
+from tests.e2e.path import Path, ask, until
+
+GIB = 1 << 30
+BOUND = 256 << 20  # of WAL kept for us, while 1 GiB is written elsewhere
+
+
+def retained(source: str, slot: str) -> int:
+    return ask(
+        source,
+        "SELECT (pg_current_wal_insert_lsn() - restart_lsn)::bigint"
+        " FROM pg_replication_slots WHERE slot_name = %s",
+        slot,
+    )[0][0]
+
+
+def test_a_gibibyte_written_elsewhere_does_not_pile_up(
+    addresses, topic_prefix, new_database
+) -> None:
+    source, elsewhere = new_database(), new_database()
+    ask(source, "CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE busy (body text)")
+    ask(elsewhere, "CREATE TABLE busy (body text)")
+    position = "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint"
+    with Path(
+        addresses, topic_prefix, source, new_database(), include=("public.t",)
+    ) as path:
+        path.start()
+        path.catch_up()
+        begin, worst, turn = ask(source, position)[0][0], 0, 0
+        while ask(source, position)[0][0] - begin < GIB:
+            place = (source, elsewhere)[turn % 2]  # another table, another database
+            ask(
+                place,
+                "INSERT INTO busy SELECT repeat(md5(g::text), 60) FROM generate_series(1, 12000) g",
+            )
+            ask(place, "TRUNCATE busy")
+            turn += 1
+            goal = ask(source, position)[0][0]
+            until(lambda goal=goal: path.progress.resume >= goal, "resume", path._stop.wait)
+            # Standby snapshots, every 15 s or by a checkpoint, are what lets restart_lsn move.
+            ask(source, "CHECKPOINT")
+            worst = max(worst, retained(source, topic_prefix))
+
+        assert turn > 10
+        assert worst < BOUND
+        until(lambda: retained(source, topic_prefix) < BOUND // 4, "restart_lsn", path._stop.wait)
