@@ -14,9 +14,7 @@ its attempt's number, and the numbers that came back say which rows are meant.
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,10 +25,10 @@ from schemas.tables import UNCHANGED
 from schemas.topics import Topics
 from spark_consumers.avro_wire import RowDecoder, split
 from spark_consumers.errors import Incomplete, StreamError, TargetDown
+from spark_consumers.frames import range_options
 from spark_consumers.model import Cell, Change, Rows, Segment
 from spark_consumers.read import RangeReader, SchemaOf
 from spark_consumers.sinks.pg_bulk import Shape
-from spark_consumers.stream import java_client
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,7 +107,10 @@ class SparkBulk:
         job = _Job(dict(self.target), list(stages), dict(self.places), dict(self.schemas), {})
         for r in self.ranges:
             job.ranges.setdefault((r.topic, r.partition), []).append((r.start, r.end))
-        options = self.options(spark.sparkContext.defaultParallelism, need)
+        tasks = max(spark.sparkContext.defaultParallelism, need // _ROWS_A_TASK)
+        options = range_options(
+            self.client, self.ranges, is_committed=self.is_committed, tasks=tasks
+        )
         try:
             frame = spark.read.format("kafka").options(**options).load()
             rows = frame.select("topic", "partition", "offset", "value").rdd
@@ -122,33 +123,6 @@ class SparkBulk:
         if copied != need:
             raise Incomplete(f"{copied} of {need} records are there", ranges=len(self.ranges))
         return [task for task, _ in done]
-
-    def options(self, cores: int, need: int) -> dict[str, str]:
-        """Options of Spark's Kafka source that read exactly the ranges."""
-        spans: dict[str, dict[str, tuple[int, int]]] = {}
-        for r in self.ranges:
-            partitions = spans.setdefault(r.topic, {})
-            low, high = partitions.get(str(r.partition), (r.start, r.end))
-            partitions[str(r.partition)] = (min(low, r.start), max(high, r.end))
-        options = {
-            **java_client(self.client),
-            "assign": json.dumps({t: [int(p) for p in ps] for t, ps in spans.items()}),
-            "startingOffsets": json.dumps(
-                {t: {p: low for p, (low, _) in ps.items()} for t, ps in spans.items()}
-            ),
-            "endingOffsets": json.dumps(
-                {t: {p: high for p, (_, high) in ps.items()} for t, ps in spans.items()}
-            ),
-            "failOnDataLoss": "true",
-            "kafka.isolation.level": "read_committed" if self.is_committed else "read_uncommitted",
-            "kafka.fetch.max.wait.ms": "10",
-            "kafkaConsumer.pollTimeoutMs": "20000",
-            "minPartitions": str(max(cores, need // _ROWS_A_TASK)),
-        }
-        # Pooled consumers of one group must agree in every option, or the read fails.
-        fixed = {k: v for k, v in options.items() if k.startswith("kafka.")}
-        digest = hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
-        return {**options, "kafka.group.id": f"gauss-cdc-{digest[:16]}"}
 
 
 @dataclass(slots=True)

@@ -1,0 +1,181 @@
+"""For other Spark programs: typed changes of one table, and a function for each group of commits.
+
+    options = Options({"bootstrap.servers": "..."}, "http://registry", "bank")
+    frame = changes(spark, options, TableId("public", "account"), after=100, upto=200)
+
+    def fn(group):
+        for table in group.tables: group.changes(table).write...
+    for_each_commit_group(spark, options, fn, checkpoint="state/mine")
+
+Both cut exactly at commits; nothing of an aborted, repeated or half-seen
+transaction is ever in a frame.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from schemas.control import Commits, Range, SchemaChange, TableLoad
+from schemas.tables import TableId
+from schemas.topics import Topics
+from spark_consumers.cuts import segments
+from spark_consumers.frames import changes_frame
+from spark_consumers.job import Applier
+from spark_consumers.job import Options as LoopOptions
+from spark_consumers.model import Ledger, Segment
+from spark_consumers.read import CutReader, RangeReader, SchemaOf, registry_at
+from spark_consumers.sinks.callback import CallbackSink, Group
+from spark_consumers.stream import start_query
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Where a source's topics are."""
+
+    client: Mapping[str, str]  # librdkafka's settings
+    registry: str | SchemaOf  # URL, or what finds a schema by id
+    source: str  # kafka.prefix
+    registry_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def schema_of(self) -> SchemaOf:
+        """Find schemas by id."""
+        if isinstance(self.registry, str):
+            return registry_at(self.registry, self.registry_options)
+        return self.registry
+
+
+@dataclass(frozen=True, slots=True)
+class CommitGroup:
+    """Whole commits, or one chunk of a load, as the function gets them."""
+
+    spark: SparkSession
+    options: Options
+    segment: Segment
+    ddl: tuple[SchemaChange, ...]
+    schema_of: SchemaOf
+    is_committed: bool = True  # False: a stranger's open transaction had to be read past
+
+    @property
+    def upto(self) -> Ledger:
+        """Store it with your effects to have each group exactly once."""
+        return self.segment.upto
+
+    @property
+    def tables(self) -> tuple[TableId, ...]:
+        """Tables with changes in this group."""
+        names = Topics(self.options.source)
+        found = (names.table_of(topic) for topic in sorted({r.topic for r in self.segment.ranges}))
+        return tuple(table for table in found if table is not None)
+
+    def changes(self, table: TableId) -> DataFrame:
+        """Typed changes of one table; sort by (seq, ordinal) where order matters."""
+        topic = Topics(self.options.source).table(table)
+        ranges = [r for r in self.segment.ranges if r.topic == topic]
+        ids = _ids(self.segment.cut, topic)
+        schemas = {schema_id: self.schema_of(schema_id) for schema_id in ids}
+        return changes_frame(
+            self.spark, self.options.client, ranges, schemas, is_committed=self.is_committed
+        )
+
+
+def changes(
+    spark: SparkSession,
+    options: Options,
+    table: TableId,
+    *,
+    after: int = 0,
+    upto: int | None = None,
+) -> DataFrame:
+    """Typed changes of a table by the commits `after < seq <= upto` of the newest epoch.
+
+    Loads are not commits and not in it.  Raises ValueError where there are none.
+    """
+    schema_of = options.schema_of()
+    topic = Topics(options.source).table(table)
+    ranges: list[Range] = []
+    ids: dict[int, None] = {}
+    epoch = 0
+    with closing(CutReader(options.client, options.source, schema_of)) as cuts:
+        for segment in _commits(cuts, options.source):
+            if segment.after.epoch != epoch:
+                epoch, ranges, ids = segment.after.epoch, [], {}
+            if segment.first_seq > after and (upto is None or segment.last_seq <= upto):
+                ranges += [r for r in segment.ranges if r.topic == topic]
+                ids |= dict.fromkeys(_ids(segment.cut, topic))
+    if not ranges:
+        raise ValueError(f"no changes of {table} in these commits")
+    return changes_frame(spark, options.client, ranges, {i: schema_of(i) for i in ids})
+
+
+def for_each_commit_group(
+    spark: SparkSession,
+    options: Options,
+    fn: Callable[[CommitGroup], None],
+    *,
+    checkpoint: str,
+    held: Callable[[], Ledger | None] | None = None,
+    stop: threading.Event | None = None,
+    max_rows: int = 100_000,
+) -> None:
+    """Call `fn` for each group of whole commits, in order, until `stop` is set.
+
+    Where it stands is kept in `checkpoint`, or told by `held` (see CommitGroup.upto).
+    """
+    stop = stop or threading.Event()
+    schema_of = options.schema_of()
+    home = Path(checkpoint)
+    home.mkdir(parents=True, exist_ok=True)
+
+    def hand_over(group: Group) -> None:
+        ddl, is_committed = group.content
+        fn(CommitGroup(spark, options, group.segment, ddl, schema_of, is_committed))
+
+    sink = CallbackSink(hand_over, options.source, path=home / "ledger.json", held=held)
+    cuts = CutReader(options.client, options.source, schema_of)
+    driver = RangeReader(options.client, options.source, schema_of)
+
+    def read(segment: Segment) -> Any:
+        if not segment.ranges:
+            return (), True
+        is_committed = driver.prepare(segment)
+        return tuple(driver.read_ddl(segment, is_committed=is_committed)), is_committed
+
+    applier = Applier(cuts, read, sink, LoopOptions(max_rows=max_rows))
+    with closing(cuts), closing(driver):
+        applier.drain(stop.is_set)
+        query = start_query(
+            spark,
+            applier,
+            source=options.source,
+            client=options.client,
+            checkpoint=str(home / "spark"),
+            stop=stop.is_set,
+            wait=cuts.wait,
+        )
+        try:
+            while query.isActive and not stop.wait(0.2):
+                pass
+        finally:
+            stop.set()
+            query.stop()
+        if (error := query.exception()) is not None:
+            raise error
+
+
+def _commits(cuts: CutReader, source: str) -> Iterator[Segment]:
+    """Every commit that the cuts hold, one by one."""
+    for segment in segments(Ledger(source), cuts(Ledger(source)), strict=True):
+        if isinstance(segment.cut, Commits):
+            yield segment
+
+
+def _ids(cut: object, topic: str) -> tuple[int, ...]:
+    return cut.schema_ids.get(topic, ()) if isinstance(cut, Commits | TableLoad) else ()

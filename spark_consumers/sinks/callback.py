@@ -1,0 +1,84 @@
+"""Your function as the target: whole commits, in order, each group handed over once.
+
+The ledger stands in a file, moved after the function returned.  A crash in between
+hands the same group over again, never a later one before it: a function that must not
+see a group twice stores `group.upto` with its own effects and gives it back as `held`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from spark_consumers.errors import Superseded
+from spark_consumers.model import Ledger, Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Whole commits `first_seq..last_seq`, or one step of a load, or a takeover."""
+
+    segment: Segment
+    content: Any  # what the reader made of it
+
+    @property
+    def upto(self) -> Ledger:
+        """Where a target stands that has taken this group."""
+        return self.segment.upto
+
+
+class CallbackSink:
+    """Implements `Sink` for a function."""
+
+    def __init__(
+        self,
+        apply: Callable[[Group], None],
+        source: str,
+        *,
+        path: Path,
+        held: Callable[[], Ledger | None] | None = None,
+    ) -> None:
+        """`held` says what was taken already; without it the file at `path` does."""
+        self._apply, self._source, self._path, self._held = apply, source, path, held
+
+    def start(self) -> Ledger:
+        """Nobody else is kept out: one process per file."""
+        return self.ledger()
+
+    def ledger(self) -> Ledger:
+        if self._held is not None:
+            return self._held() or Ledger(self._source)
+        if not self._path.exists():
+            return Ledger(self._source)
+        return Ledger(**json.loads(self._path.read_text("utf-8")))
+
+    def stage(self, segment: Segment, rows: Any) -> Any:
+        del segment
+        return rows
+
+    def step(self, segment: Segment, staged: Any) -> Ledger:
+        ledger, after = self.ledger(), segment.after
+        if (ledger.epoch, ledger.n, ledger.seq) != (after.epoch, after.n, after.seq):
+            raise Superseded("the ledger moved", source=self._source)
+        self._apply(Group(segment, staged))
+        if self._held is None:
+            write_ledger(self._path, segment.upto)
+        return segment.upto
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def write_ledger(path: Path, ledger: Ledger) -> None:
+    """Replace the file, durable before it is visible."""
+    fields = {k: dict(v) if isinstance(v, Mapping) else v for k, v in asdict(ledger).items()}
+    new = path.with_suffix(".new")
+    with new.open("w", encoding="utf-8") as file:
+        json.dump(fields, file, ensure_ascii=False)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)

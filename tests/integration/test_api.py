@@ -1,0 +1,87 @@
+"""What other Spark programs see of a source."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from schemas.control import Phase
+from schemas.tables import Column, TableId, TableSchema
+from spark_consumers.api import CommitGroup, Options, changes, for_each_commit_group
+from tests.integration.kafka_feed import KafkaFeed
+from tests.spark_consumers.feed import alter, delete, insert, update
+
+
+def typed(name: str, *more: Column) -> TableSchema:
+    columns = (
+        Column("id", 23, -1, "integer", nullable=False),
+        Column("v", 25, -1, "text"),
+        *more,
+    )
+    return TableSchema(TableId("public", name), columns, ("id",), identity_columns=("id",))
+
+
+A, B = typed("a"), typed("b")
+
+
+@pytest.fixture
+def source(kafka: str, topic_prefix: str) -> KafkaFeed:
+    return KafkaFeed(kafka, topic_prefix, A, B)
+
+
+def options(source: KafkaFeed) -> Options:
+    return Options(source.client, source.registry, source.feed.source)
+
+
+def test_changes_between_two_commits_are_typed_and_of_one_shape(source: KafkaFeed, spark) -> None:
+    wide = typed("a", Column("w", 23, -1, "integer"))
+    source.know(wide)
+    source.feed.commits([insert(A, "0", "before")])
+    source.feed.commits([insert(A, "1", "x"), insert(B, "1", "y")], [update(A, "1", "z")])
+    source.feed.commits([alter(A, wide), insert(wide, "2", "new", "7")])
+    source.feed.commits([delete(wide, "2")])
+    source.publish()
+
+    frame = changes(spark, options(source), A.id, after=1, upto=4)
+
+    rows = [(r.seq, r.op, r.after.asDict()) for r in frame.orderBy("seq", "ordinal").collect()]
+    assert rows == [
+        (2, "c", {"id": 1, "v": "x", "w": None}),
+        (3, "u", {"id": 1, "v": "z", "w": None}),
+        (4, "c", {"id": 2, "v": "new", "w": 7}),
+    ]
+    with pytest.raises(ValueError, match="no changes"):
+        changes(spark, options(source), B.id, after=2)
+
+
+def test_a_function_gets_each_group_of_commits_once(
+    source: KafkaFeed, spark, tmp_path: Path
+) -> None:
+    seen: list[tuple] = []
+    stop = threading.Event()
+
+    def fn(group: CommitGroup) -> None:
+        for table in group.tables:
+            rows = group.changes(table).orderBy("seq", "ordinal").collect()
+            seen.append((str(table), [(r.seq, r.op) for r in rows]))
+        if group.upto.seq == source.feed.seq and group.tables:
+            stop.set()
+
+    source.feed.load(A, Phase.BEGIN)
+    source.feed.load(A, Phase.CHUNK, ["1", "x"])
+    source.feed.load(A, Phase.END)
+    source.feed.commits([insert(A, "2", "x"), insert(B, "1", "y")], [delete(A, "2")])
+    source.publish()
+    for_each_commit_group(spark, options(source), fn, checkpoint=str(tmp_path), stop=stop)
+    assert seen == [
+        ("public.a", [(0, "r")]),
+        ("public.a", [(1, "c"), (2, "d")]),
+        ("public.b", [(1, "c")]),
+    ]
+
+    seen.clear()
+    stop.clear()
+    source.feed.commits([insert(B, "2", "z")])
+    source.publish()
+    for_each_commit_group(spark, options(source), fn, checkpoint=str(tmp_path), stop=stop)
+    assert seen == [("public.b", [(3, "c")])]
