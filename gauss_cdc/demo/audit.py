@@ -13,6 +13,7 @@ aborted and invisible; otherwise a record outside of all cuts is only counted.
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -66,7 +67,7 @@ def audit(
     prefix: str,
     *,
     exactly_once: bool = True,
-    decode_every: int = 10,
+    decode_every: int = 25,
 ) -> Audit:
     """Read everything below a prefix and compare it with the cuts."""
     found = Audit()
@@ -267,9 +268,12 @@ def _read(consumer: Consumer, places: list[Place]) -> Iterator[Message]:
         return
     consumer.assign([TopicPartition(*place, 0) for place in places])
     open_places = set(places)
+    until = time.monotonic() + _SILENT_SECONDS
     while open_places:
-        messages = consumer.consume(1000, _SILENT_SECONDS)
-        if not messages:
+        messages = consumer.consume(1000, 0.05)  # waits until there are 1,000, or for so long
+        if messages:
+            until = time.monotonic() + _SILENT_SECONDS
+        elif time.monotonic() > until:
             raise TimeoutError(f"Kafka says nothing about {sorted(open_places)}")
         for message in messages:
             error = message.error()
