@@ -26,21 +26,26 @@ from spark_consumers.sinks import SINKS
 from spark_consumers.stream import spark_confs, start_query
 
 _SMALL_ROWS = 5_000
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set by spark-submit for the program that it starts
 
 
 def spark_session(config: Config) -> SparkSession:
-    """Make the session; a local one finds Java and the connector's jars by itself."""
+    """Make the session; a local one finds Java and the connector's jars by itself.
+
+    Under `spark-submit` master, jars and packages are what it was told.
+    """
     options = dict(config.spark.options)
-    if config.spark.master.startswith("local"):
-        if not {"spark.jars", "spark.jars.packages"} & set(options):
-            found = jars.fetch(["spark"], console=console)["spark"]
-            options["spark.jars"] = ",".join(map(str, found))
-        os.environ["JAVA_HOME"] = str(java.find(shims=jars.cache()).home)
-        options.setdefault("spark.driver.host", "127.0.0.1")
-        options.setdefault("spark.driver.bindAddress", "127.0.0.1")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(f"gauss-cdc {config.kafka.prefix}")
-    builder = builder.master(config.spark.master)
+    if _SUBMITTED not in os.environ:
+        builder = builder.master(config.spark.master)
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        if config.spark.master.startswith("local"):
+            if not {"spark.jars", "spark.jars.packages"} & set(options):
+                found = jars.fetch(["spark"], console=console)["spark"]
+                options["spark.jars"] = ",".join(map(str, found))
+            os.environ["JAVA_HOME"] = str(java.find(shims=jars.cache()).home)
+            options.setdefault("spark.driver.host", "127.0.0.1")
+            options.setdefault("spark.driver.bindAddress", "127.0.0.1")
     for name, value in {**spark_confs(), **options}.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()

@@ -22,6 +22,7 @@ from gauss_cdc import __version__, services, wiring
 from gauss_cdc.check import check_all
 from gauss_cdc.config import Config, ConfigError, duration, load
 from gauss_cdc.look import cut_line, findings_table, standing_table, tail_lines
+from gauss_cdc.pack import pack
 from gauss_cdc.places import Places, Standing
 from gauss_cdc.watch import StepName, StopSignal, console, set_up_logging
 from producer.drivers.postgres import ReplicationConnection
@@ -116,6 +117,14 @@ def apply(
         changes["options"] = {**config.spark.options, "spark.jars.packages": packages}
     config = config.model_copy(update={"spark": config.spark.model_copy(update=changes)})
     run_apply(config, stop, step, replace=replace, on_progress=lambda _: None)
+
+
+@cli.command("zip", cls=_Command, example="gauss-cdc zip gauss-cdc.zip")
+@click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
+def make_zip(out: Path) -> None:
+    """Write our code as a zip for `spark-submit --py-files`, and the program beside it."""
+    program = pack(out)
+    console.print(f"spark-submit --py-files {out} {program} apply --config gauss-cdc.toml")
 
 
 class _LoadBars:

@@ -120,9 +120,7 @@ class Path:
             on_step=lambda _: None,
             on_load=lambda *_: None,
             on_note=self.notes.append,
-            stop_asked=lambda seconds: (
-                self._stop.wait(seconds) if seconds else self._stop.is_set()
-            ),
+            stop_asked=lambda seconds: self._stop.wait(seconds) if seconds else self._stop.is_set(),
         )
         try:
             run(self.options, watch, self.progress)
@@ -132,5 +130,5 @@ class Path:
 
 def content(url: str, table: str, order: str = "t") -> list[str]:
     """A table as text, in one order for both servers."""
-    rows = ask(url, f"SELECT t::text FROM {table} t ORDER BY {order}::text COLLATE \"C\"")
+    rows = ask(url, f'SELECT t::text FROM {table} t ORDER BY {order}::text COLLATE "C"')
     return [row for (row,) in rows]

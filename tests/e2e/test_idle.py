@@ -22,9 +22,7 @@ def test_a_gibibyte_written_elsewhere_does_not_pile_up(
     ask(source, "CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE busy (body text)")
     ask(elsewhere, "CREATE TABLE busy (body text)")
     position = "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint"
-    with Path(
-        addresses, topic_prefix, source, new_database(), include=("public.t",)
-    ) as path:
+    with Path(addresses, topic_prefix, source, new_database(), include=("public.t",)) as path:
         path.start()
         path.catch_up()
         begin, worst, turn = ask(source, position)[0][0], 0, 0

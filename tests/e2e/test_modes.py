@@ -22,8 +22,10 @@ MODES = {
     },
 }
 WORK = (
-    "INSERT INTO person SELECT g, 'name ' || g, g * 1.5, now(), g % 2 = 0"
-    " FROM generate_series(100, 400) g",
+    (
+        "INSERT INTO person SELECT g, 'name ' || g, g * 1.5, now(), g % 2 = 0"
+        " FROM generate_series(100, 400) g"
+    ),
     "UPDATE person SET balance = balance + 1 WHERE id % 3 = 0",
     "UPDATE person SET id = id + 10000 WHERE id BETWEEN 150 AND 170",
     "DELETE FROM person WHERE id % 7 = 0",

@@ -1,0 +1,36 @@
+"""Our code as one zip for `spark-submit --py-files`.
+
+A wheel fails there: executors put the file itself on their path, and a wheel's
+layout is meant for installers.  Native packages (confluent-kafka, fastavro,
+psycopg2) belong into the Python environment of driver and executors.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Final
+
+PACKAGES: Final = ("schemas", "producer", "spark_consumers", "gauss_cdc")
+_KINDS: Final = (".py", ".avsc", ".lock", ".typed")
+_PROGRAM: Final = '''\
+"""Runs gauss-cdc under spark-submit."""
+
+from gauss_cdc.cli import main
+
+main()
+'''
+
+
+def pack(out: Path) -> Path:
+    """Write the zip; return the path of the program beside it."""
+    root = Path(__file__).parent.parent
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for package in PACKAGES:
+            for file in sorted((root / package).rglob("*")):
+                if file.suffix in _KINDS:
+                    archive.write(file, file.relative_to(root))
+    program = out.with_suffix(".py")
+    program.write_text(_PROGRAM, "utf-8")
+    return program
