@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import select
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import assert_never
@@ -30,9 +31,10 @@ from producer.core.events import (
     InputDrained,
     PartDurable,
     PositionReached,
+    Record,
     SendRows,
-    Stopped,
     StopAsked,
+    Stopped,
     Ticked,
     TopicsChanged,
     TransactionEnded,
@@ -50,6 +52,7 @@ from producer.errors import BrokerDown, CdcError, SourceError, Verdict
 from producer.options import Options
 from producer.publish import Publisher, fingerprint
 from producer.start import (
+    PAUSE,
     CutsLog,
     Leaving,
     Loader,
@@ -71,6 +74,7 @@ _BUFFER_BYTES = 64 << 20  # input held while a group is being finished
 _BUSY_WAIT = 0.02  # seconds to wait for input while something is open
 _IDLE_WAIT = 0.5
 _LEAVE_SECONDS = 5.0  # for the open source transaction to end before the group is aborted
+_GIVE_UP_SECONDS = 8.0  # on leaving; what is not durable then, the source sends again
 _CONFIRM_SECONDS = 0.1  # status messages at most this often
 
 
@@ -110,7 +114,7 @@ def run(options: Options, watch: Watch, progress: Progress | None = None) -> Non
     try:
         tenacity.Retrying(
             retry=tenacity.retry_if_exception(passes),
-            wait=tenacity.wait_exponential_jitter(initial=0.5, max=15),
+            wait=tenacity.wait_exponential_jitter(multiplier=0.5, max=15),
             sleep=pause,
             before_sleep=note,
             reraise=True,
@@ -140,9 +144,7 @@ def captured_tables(source: PostgresSource, options: Options, watch: Watch) -> l
                 hint="create tables, or correct include and exclude",
             )
         via_root = (
-            {"publish_via_partition_root": "true"}
-            if connection.server_version >= 130_000  # noqa: PLR2004
-            else {}
+            {"publish_via_partition_root": "true"} if connection.server_version >= 130_000 else {}
         )
         catalog.create_publication(connection, options.publication, wanted, via_root)
         watch.on_note(f"publication {options.publication} made for {len(wanted)} tables")
@@ -165,13 +167,12 @@ def captured_tables(source: PostgresSource, options: Options, watch: Watch) -> l
     return [table for table in wanted if table in published]
 
 
-def _run_once(
-    options: Options, watch: Watch, progress: Progress, *, stream: bool = True
-) -> None:
+def _run_once(options: Options, watch: Watch, progress: Progress, *, stream: bool = True) -> None:
     with ExitStack() as stack:
         watch.on_step("start: connect")
         topics = options.topics
         registry = Registry(options.registry_url, options.registry_options)
+        stack.callback(registry.close)
         admin = TopicAdmin(options.client, options.topic_settings)
         changed: list[TopicsChanged] = []
         publisher = Publisher(
@@ -197,11 +198,10 @@ def _run_once(
             transaction_timeout=options.limits.transaction_timeout,
             exactly_once=options.exactly_once,
             max_row_bytes=options.max_row_bytes,
+            silence=options.kafka_silence_seconds,
         )
         stack.callback(delivery.close)
-        log = CutsLog(
-            options, reader=reader, registry=registry, delivery=delivery, admin=admin
-        )
+        log = CutsLog(options, reader=reader, registry=registry, delivery=delivery, admin=admin)
         tables = captured_tables(source, options, watch)
         publisher.prepare_tables(tables)
         said = wire.identify()
@@ -217,8 +217,10 @@ def _run_once(
             accept_gap=options.accept_gap,
             load=options.load,
         )
-        taken = drive(take_over(source, log, wanted), watch, source)
-        standing, known = taken.standing, {}
+        patience = round(options.limits.transaction_timeout / PAUSE)
+        taken = drive(take_over(source, log, wanted, patience=patience), watch, source)
+        standing: Standing = taken.standing
+        known: dict[TableId, TableSchema]
         if taken.made is not None:
             loader = Loader(
                 options,
@@ -256,7 +258,7 @@ def _run_once(
 class _Loop:
     """From START_REPLICATION to the end of one turn."""
 
-    def __init__(  # noqa: PLR0913  all by name
+    def __init__(
         self,
         options: Options,
         watch: Watch,
@@ -282,8 +284,11 @@ class _Loop:
         self._relations = Relations(
             known,
             read_catalog=self._read_catalog,
-            wanted=lambda table: any(p.matches(table) for p in include)
-            and not any(p.matches(table) for p in exclude),
+            wanted=lambda table: (
+                table.schema != catalog.OWN_SCHEMA
+                and any(p.matches(table) for p in include)
+                and not any(p.matches(table) for p in exclude)
+            ),
             new_tables_are_complete=bool(publication and publication.all_tables),
         )
         head = standing.head
@@ -302,6 +307,8 @@ class _Loop:
         self._status_at = 0.0
         self._told = 0
         self._answered_at = time.monotonic()
+        self._progress_seen = 0
+        self._is_waiting = False
         self._leaving_since: float | None = None
         self._stopped: Stopped | None = None
 
@@ -332,12 +339,13 @@ class _Loop:
         received = self._wire.receive(wait, (delivery.fileno(),))
         if received.messages:
             decode = self._decode
-            for happened in self._assembler.feed(
+            assembled = self._assembler.feed(
                 [(start, decode(payload)) for start, _, payload in received.messages]
-            ):
-                self._step(happened)
-            while self._changed:
+            )
+            while self._changed:  # before the rows: their cut must not come before the topics
                 self._step(self._changed.pop(0))
+            for happened in assembled:
+                self._step(happened)
         if received.keepalive_end and not self._assembler.is_open:
             end = int(received.keepalive_end)
             self._progress.received = max(self._progress.received, end)
@@ -388,14 +396,8 @@ class _Loop:
                     raise answer
                 case _:
                     assert_never(answer)
-        if not delivery.is_busy:
-            return
-        silent = time.monotonic() - self._answered_at
-        if silent > self._options.kafka_silence_seconds:
-            # A PostgreSQL that is being stopped waits for our confirmation: let it go.
-            raise BrokerDown(
-                "Kafka does not answer; the source is let go meanwhile", seconds=round(silent)
-            )
+        if delivery.is_busy:
+            self._bear_silence()
 
     # ------------------------------------------------------------ engine
     def _tick(self) -> None:
@@ -415,7 +417,7 @@ class _Loop:
         match command:
             case SendRows(records):
                 watch.on_step("run: rows sent")
-                delivery.send(records)
+                self._send(records)
             case Flush():
                 watch.on_step("run: waiting for acknowledgements")
                 self._answered_at = time.monotonic()
@@ -434,6 +436,30 @@ class _Loop:
             case _:
                 assert_never(command)
 
+    def _send(self, records: Sequence[Record]) -> None:
+        """Hand rows to librdkafka; where it has no room, go on telling the source that we live."""
+        delivery, sent = self._delivery, 0
+        while (sent := delivery.send(records, sent)) < len(records):
+            if not self._is_waiting:
+                self._is_waiting, self._answered_at = True, time.monotonic()
+            self._bear_silence()
+            self._tell_source()
+        self._is_waiting = False
+
+    def _bear_silence(self) -> None:
+        """Raise BrokerDown when nothing came from Kafka for too long.
+
+        A PostgreSQL that is being stopped waits for our confirmation: it is let go then.
+        """
+        now = time.monotonic()
+        if (progress := self._delivery.progress) != self._progress_seen:
+            self._progress_seen, self._answered_at = progress, now
+        silent = now - self._answered_at
+        if silent > self._options.kafka_silence_seconds:
+            raise BrokerDown(
+                "Kafka does not answer; the source is let go meanwhile", seconds=round(silent)
+            )
+
     def _leave_if_asked(self) -> None:
         if not self._watch.stop_asked(0):
             return
@@ -443,5 +469,6 @@ class _Loop:
             self._watch.on_note("leaving")
         if not self._assembler.is_open or now - self._leaving_since > _LEAVE_SECONDS:
             self._step(StopAsked())
-
-
+        if self._stopped is None and now - self._leaving_since > _GIVE_UP_SECONDS:
+            self._watch.on_note("Kafka is slow: left without the last group, which comes again")
+            raise Leaving

@@ -22,7 +22,7 @@ from producer.drivers.kafka import CutsReader, Delivery
 from producer.drivers.postgres import ReplicationConnection
 from producer.drivers.registry import Registry
 from producer.drivers.topics import TopicAdmin
-from producer.errors import GroupUnusable, RowTooLarge, SlotMissing, SlotTaken
+from producer.errors import GroupUnusable, RowTooLarge, SlotMismatch, SlotMissing, SlotTaken
 from producer.options import Options
 from producer.publish import Publisher
 from schemas.accept import Walk, walk_tail
@@ -47,7 +47,7 @@ from schemas.tables import TableId, TableSchema
 T = TypeVar("T")
 _CHUNK_ROWS = 20_000
 _CHUNK_BYTES = 16 << 20
-_PAUSE = 0.1
+PAUSE = 0.1
 
 
 class Leaving(Exception):
@@ -111,7 +111,7 @@ class PostgresSource:
         state = catalog.slot_state(self.connection, options.slot)
         if state is not None:
             if state.plugin != options.plugin or state.database != options.source.dbname:
-                raise SlotTaken(
+                raise SlotMismatch(
                     "a slot of this name belongs to somebody else",
                     slot=options.slot,
                     plugin=state.plugin,
@@ -150,7 +150,7 @@ def plugin_options(options: Options, version: int) -> dict[str, str]:
     """What pgoutput of this server takes: messages from 14 on."""
     quoted = '"' + options.publication.replace('"', '""') + '"'
     out = {"proto_version": "1", "publication_names": quoted}
-    if version >= 140_000:  # noqa: PLR2004
+    if version >= 140_000:
         out["messages"] = "true"
     return {**out, **options.plugin_options}
 
@@ -192,7 +192,7 @@ class CutsLog:
 
     def init_transactions(self) -> None:
         """Fence older selves."""
-        self._delivery.init_transactions(60.0)
+        self._delivery.init_transactions(30.0)
 
     def write_start(self, start: Start) -> int:
         """Write START, durable."""
@@ -233,7 +233,7 @@ def known_tables(
 
 
 def drive(
-    steps: Generator[Step, None, T], watch: Watch, source: PostgresSource, *, pause: float = _PAUSE
+    steps: Generator[Step, None, T], watch: Watch, source: PostgresSource, *, pause: float = PAUSE
 ) -> T:
     """Run a takeover for real: name each step, keep the server waiting politely, leave if asked."""
     said = ""
@@ -412,9 +412,7 @@ def runs_of(acknowledged: list[Acknowledgement]) -> tuple[Range, ...]:
             runs[-1][1] += 1
         else:
             runs.append([offset, offset + 1])
-    return tuple(
-        Range(*place, start, end) for place, runs in ranges.items() for start, end in runs
-    )
+    return tuple(Range(*place, start, end) for place, runs in ranges.items() for start, end in runs)
 
 
 def stream_shapes(tables: list[TableSchema]) -> list[TableSchema]:
@@ -433,5 +431,3 @@ def new_instance() -> str:
 def now_us() -> int:
     """Wall clock, µs since 1970."""
     return time.time_ns() // 1000
-
-

@@ -3,6 +3,7 @@
 librdkafka's blocking calls (`flush`, `commit_transaction`, `init_transactions`)
 run in one worker thread, so that the loop goes on reading and telling the
 source that it lives.  While such a call is under way nothing is produced.
+Every wait ends: without progress for `silence` seconds it is BrokerDown.
 
 A fenced producer raises SystemError from `flush()` with the KafkaException as
 its cause; a missing delivery report is never a success.
@@ -10,9 +11,11 @@ its cause; a missing delivery report is never a success.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -55,7 +58,22 @@ _DOWN: Final = {
     KafkaError.NOT_ENOUGH_REPLICAS,
     KafkaError.NOT_LEADER_FOR_PARTITION,  # a topic made just now, or a leader that moved
 }
-_UNDONE: Final = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._STATE}  # noqa: SLF001
+_UNDONE: Final = {
+    KafkaError._PURGE_QUEUE,  # noqa: SLF001
+    KafkaError._PURGE_INFLIGHT,  # noqa: SLF001
+    KafkaError._STATE,  # noqa: SLF001
+    # A topic that was deleted while we run: the next start says so.
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+}
+# What librdkafka would print twenty times a second while a broker is down, our errors say once.
+QUIET: Final[Mapping[str, Any]] = {"log_level": 2}
+_ASK: Final = 10.0  # seconds for an answer about offsets
+_ROOM_WAIT: Final = 0.2  # seconds for room in librdkafka's queue
+_FLUSH_TRY: Final = 1.0
+_COMMIT_TRY: Final = 5.0
+_READ_TRY, _SILENT_READS = 0.2, 150  # 30 s
 
 
 def ours(exc: BaseException) -> CdcError:
@@ -119,6 +137,23 @@ Answer: TypeAlias = Flushed | PartCommitted | CutsCommitted | CdcError
 Job: TypeAlias = Callable[[], Answer]
 
 
+class _Patience:
+    """How long to wait for a broker that does not answer."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._since = time.monotonic()
+        self._seen: int | None = None
+
+    def see(self, progress: int) -> None:
+        """Raise BrokerDown when `progress` has been the same for too long."""
+        now = time.monotonic()
+        if progress != self._seen:
+            self._seen, self._since = progress, now
+        elif now - self._since > self._seconds:
+            raise BrokerDown("Kafka does not answer", seconds=round(now - self._since))
+
+
 class Delivery:
     """The one writer of a prefix.
 
@@ -136,9 +171,14 @@ class Delivery:
         transaction_timeout: float,
         exactly_once: bool,
         max_row_bytes: int,
+        silence: float = 30.0,
     ) -> None:
         self._cuts_topic = cuts_topic
+        self._silence = silence
+        self._is_initialized = False
+        self._closing = threading.Event()
         common = {
+            **QUIET,
             "linger.ms": 0,
             "compression.type": "lz4",
             "queue.buffering.max.kbytes": 64 * 1024,
@@ -184,33 +224,50 @@ class Delivery:
         """Readable when `answers` has something."""
         return self._wake_read
 
+    @property
+    def progress(self) -> int:
+        """A number that changes while acknowledgements come in."""
+        return len(self._acknowledged)
+
     def init_transactions(self, timeout: float) -> None:
         """Fence older selves; their open transactions are decided when this returns."""
+        if self._is_initialized:
+            return
         try:
             self._transactional.init_transactions(timeout)
         except (KafkaException, SystemError) as exc:
             raise ours(exc) from exc
+        self._is_initialized = True
 
-    def send(self, records: Sequence[Record]) -> None:
-        """Hand records to librdkafka; acknowledgements come by `poll` or with Flushed."""
+    def send(self, records: Sequence[Record], start: int = 0) -> int:
+        """Hand records from `start` on to librdkafka; return how far it had room for them.
+
+        Acknowledgements come by `poll` or with Flushed.
+        """
         assert not self._busy
         producer, report = self._rows, self._report
+        at = start
         try:
             if self._exactly_once and not self._in_transaction:
                 self._transactional.begin_transaction()
                 self._in_transaction = True
-            for topic, partition, key, value, headers in records:
-                while True:
-                    try:
-                        producer.produce(
-                            topic, value, key, partition, on_delivery=report, headers=headers
-                        )
-                        break
-                    except BufferError:
-                        producer.poll(0.05)
-                        self._raise_failure()
+            for at in range(start, len(records)):
+                topic, partition, key, value, headers = records[at]
+                producer.produce(
+                    topic,
+                    value,
+                    key,
+                    partition,
+                    on_delivery=report,
+                    headers=headers,  # type: ignore[arg-type]
+                )
+        except BufferError:
+            producer.poll(_ROOM_WAIT)
+            self._raise_failure()
+            return at
         except (KafkaException, SystemError) as exc:
             raise ours(exc) from exc
+        return len(records)
 
     def poll(self) -> list[Acknowledgement]:
         """Take what was acknowledged since the last call; nothing while the worker is at it.
@@ -239,10 +296,8 @@ class Delivery:
                 break
         if out:
             self._busy = False
-            try:
+            with contextlib.suppress(BlockingIOError):
                 os.read(self._wake_read, 4096)
-            except BlockingIOError:
-                pass
         return out
 
     def flush(self) -> None:
@@ -260,9 +315,11 @@ class Delivery:
     def write_now(
         self, records: Sequence[Record], cut: Callable[[list[Acknowledgement]], tuple[bytes, bytes]]
     ) -> tuple[list[Acknowledgement], int]:
-        """Write records and one cut about them, in one transaction, blocking: for start and loads."""
+        """Write records and one cut about them, in one transaction; blocks: for start and load."""
         try:
-            self.send(records)
+            sent, patience = 0, _Patience(self._silence)
+            while (sent := self.send(records, sent)) < len(records):
+                patience.see(self.progress)
             acknowledged = self._flush().acknowledged
             answer = self._write_cuts([cut(acknowledged)])
         except (KafkaException, SystemError) as exc:
@@ -281,8 +338,12 @@ class Delivery:
 
     def close(self) -> None:
         """End the worker; what was not durable is left to the next start."""
+        self._closing.set()
+        for producer in {self._transactional, self._rows}:
+            producer.purge()  # what waits for a broker that is gone keeps a flush waiting
         self._jobs.put(None)
-        self._worker.join(timeout=2)
+        self._worker.join(timeout=_COMMIT_TRY + 1)
+        # A worker that hangs all the same keeps its pipe: its number may not become another file.
         if not self._worker.is_alive():
             os.close(self._wake_read)
             os.close(self._wake_write)
@@ -303,10 +364,7 @@ class Delivery:
             os.write(self._wake_write, b"!")
 
     def _flush(self) -> Flushed:
-        left = self._rows.flush(-1)
-        self._raise_failure()
-        if left:
-            raise GroupUnusable("records without an acknowledgement after flush", left=left)
+        self._drain(self._rows)
         taken, self._acknowledged = self._acknowledged, []
         return Flushed(taken)
 
@@ -329,8 +387,7 @@ class Delivery:
 
         for key, value in cuts:
             self._transactional.produce(self._cuts_topic, value, key, 0, on_delivery=report)
-        self._transactional.flush(-1)
-        self._raise_failure()
+        self._drain(self._transactional)
         if len(offsets) != len(cuts) or min(offsets) < 0:
             raise GroupUnusable("a cut was not acknowledged with an offset")
         self._commit()
@@ -338,15 +395,25 @@ class Delivery:
 
     def _commit(self) -> None:
         """Commit; after a time-out the same call again, anything else is for the next start."""
+        patience = _Patience(self._silence)
         while True:
             try:
-                self._transactional.commit_transaction(-1)
+                self._transactional.commit_transaction(_COMMIT_TRY)
                 break
             except KafkaException as exc:
                 error = exc.args[0]
-                if not (error.retriable() and not error.txn_requires_abort()):
+                if not error.retriable() or error.txn_requires_abort() or self._closing.is_set():
                     raise
+            patience.see(0)
         self._in_transaction = False
+
+    def _drain(self, producer: Producer) -> None:
+        """Wait until everything sent is acknowledged, as long as something comes."""
+        patience = _Patience(self._silence)
+        while left := producer.flush(_FLUSH_TRY):
+            self._raise_failure()
+            patience.see(left)
+        self._raise_failure()
 
     def _report(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
@@ -373,6 +440,7 @@ class CutsReader:
 
     def __init__(self, client: Mapping[str, Any], topic: str) -> None:
         common = {
+            **QUIET,
             **client,
             "group.id": "gauss-cdc-producer",  # never joined: offsets are assigned by hand
             "enable.auto.commit": False,
@@ -394,7 +462,7 @@ class CutsReader:
     def _watermarks(self, consumer: Consumer) -> tuple[int, int]:
         try:
             low, high = consumer.get_watermark_offsets(
-                TopicPartition(self._topic, 0), timeout=30, cached=False
+                TopicPartition(self._topic, 0), timeout=_ASK, cached=False
             )
         except KafkaException as exc:
             raise ours(exc) from exc
@@ -411,7 +479,7 @@ class CutsReader:
         try:
             consumer.assign([partition])
             while True:
-                for message in consumer.consume(1000, 0.2):
+                for message in consumer.consume(1000, _READ_TRY):
                     if (error := message.error()) is not None:
                         raise of_error(error)
                     if (offset := _offset(message)) >= high:
@@ -423,7 +491,7 @@ class CutsReader:
                 if position >= high:
                     return out
                 silent += 1
-                if silent > 150:  # noqa: PLR2004  30 s
+                if silent > _SILENT_READS:
                     raise BrokerDown("the cuts topic cannot be read", position=position, end=high)
         except KafkaException as exc:
             raise ours(exc) from exc

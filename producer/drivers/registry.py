@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 import fastavro
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
-from confluent_kafka.schema_registry.error import SchemaRegistryError
+from confluent_kafka.schema_registry.common._httpx_compat import httpx
+from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
 from producer.errors import RegistryDown, RegistryError, SchemaRefused
 from schemas.load import avsc, canonical
@@ -21,14 +23,35 @@ from schemas.load import avsc, canonical
 _INCOMPATIBLE: Final = 409
 _INVALID: Final = 422
 _SERVER: Final = 500
+# Three tries of five seconds, a second apart at most.  A number may also be given as text, as
+# [registry.options] has it.
+_PATIENCE: Final = {
+    "timeout": 5,
+    "max.retries": 2,
+    "retries.wait.ms": 200,
+    "retries.max.wait.ms": 1000,
+}
+_NUMBERS: Final = {*_PATIENCE, "cache.capacity", "cache.latest.ttl.sec"}
+# What the client lets through: refusals, the HTTP library's own errors, and (ValueError) an
+# answer that is not JSON.
+_ERRORS: Final = (SchemaRegistryError, OAuthTokenError, httpx.HTTPError, ValueError)
 
 
 class Registry:
     """Registers schemas, and reads and writes the control records framed with their ids."""
 
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
-        self._url = url
-        self._client = SchemaRegistryClient({"url": url, **(options or {})})
+        self._url = re.sub(r"//[^/@]*@", "//", url)  # for messages: without credentials
+        try:
+            given = {
+                name: float(value) if name in _NUMBERS else value
+                for name, value in (options or {}).items()
+            }
+            self._client = SchemaRegistryClient({"url": url, **_PATIENCE, **given})
+        except (ValueError, TypeError, OSError) as exc:  # an unknown setting, a missing file
+            raise RegistryError(
+                f"[registry] cannot be used: {exc}", hint="correct url and options"
+            ) from exc
         self._parsed: dict[int, Any] = {}
         self._own: dict[str, tuple[int, Any]] = {}
 
@@ -37,7 +60,7 @@ class Registry:
         text = schema if isinstance(schema, str) else json.dumps(schema, separators=(",", ":"))
         try:
             return int(self._client.register_schema(subject, Schema(text, "AVRO")))
-        except Exception as exc:  # noqa: BLE001  the HTTP library's errors are not part of its API
+        except _ERRORS as exc:
             raise self._ours(exc, subject) from exc
 
     def own(self, name: str, subject: str) -> None:
@@ -54,21 +77,29 @@ class Registry:
 
     def decode(self, value: bytes) -> dict[str, Any]:
         """Read a framed control record with the schema it was written with."""
-        if len(value) < 5 or value[0] != 0:  # noqa: PLR2004
+        if len(value) < 5 or value[0] != 0:
             raise RegistryError("a control record is not in Confluent's framing", size=len(value))
         schema_id = int.from_bytes(value[1:5], "big")
         if schema_id not in self._parsed:
             try:
                 text = self._client.get_schema(schema_id).schema_str
-            except Exception as exc:  # noqa: BLE001
+            except _ERRORS as exc:
                 raise self._ours(exc, f"id {schema_id}") from exc
             self._parsed[schema_id] = fastavro.parse_schema(json.loads(text or "null"))
         record = fastavro.schemaless_reader(io.BytesIO(value[5:]), self._parsed[schema_id], None)
         assert isinstance(record, dict)
         return record
 
+    def close(self) -> None:
+        """Close its connections."""
+        self._client.close()
+
     def _ours(self, exc: Exception, subject: str) -> RegistryError:
         where = {"subject": subject, "url": self._url}
+        if isinstance(exc, ValueError):
+            return RegistryError(
+                "what answers is not a schema registry", hint="is the URL right?", **where
+            )
         if isinstance(exc, SchemaRegistryError):
             if exc.http_status_code == _INCOMPATIBLE:
                 return SchemaRefused(

@@ -1,0 +1,348 @@
+"""Faults of source, broker and registry: what `run` does about them, and says.
+
+The exit code is the error's class; `gauss_cdc.cli` turns one into the other.
+"""
+
+import json
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from gauss_cdc.services import Addresses
+from producer.core.events import Limits
+from producer.errors import (
+    BrokerDown,
+    CdcError,
+    ConnectionLost,
+    ContentChanged,
+    CutsBroken,
+    LoginRefused,
+    NotPermitted,
+    RegistryError,
+    RowTooLarge,
+    SchemaRefused,
+    SlotAhead,
+    SlotMismatch,
+    SlotMissing,
+    SourceError,
+    SourceSwitched,
+    TopicReplaced,
+    TopicUnfit,
+    Unsupported,
+    Verdict,
+)
+from schemas.topics import value_subject
+from tests.integration.faults import Place, Run, make_place
+from tests.integration.private_postgres import PrivateServer, private_server
+
+
+@pytest.fixture
+def place(addresses: Addresses, new_database: Callable[[], str], topic_prefix: str) -> Place:
+    return make_place(addresses, new_database, topic_prefix)
+
+
+@pytest.fixture(scope="module")
+def other_server() -> Iterator[PrivateServer]:
+    with private_server() as server:
+        server.execute("CREATE TABLE public.account (id int PRIMARY KEY)")
+        yield server
+
+
+@pytest.fixture
+def closed_port() -> str:
+    """An address of this machine where nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+def stops(running: Run, error: type[CdcError], exit_code: int) -> str:
+    """Run to the error that needs a person; return what it says."""
+    with running:
+        caught = running.fails()
+    assert type(caught) is error, repr(caught)
+    assert (caught.exit_code, caught.verdict) == (exit_code, Verdict.STOP)
+    return str(caught)
+
+
+# ---------------------------------------------------------------- it works
+def test_rows_are_loaded_streamed_and_gone_on_from(place: Place) -> None:
+    place.deliver_once()
+    with place.run() as running:
+        running.note("streaming from")
+        place.execute("INSERT INTO account VALUES (2, 'Bob')")
+        running.step("run: cut durable, not confirmed")
+        running.step("run: confirmed")
+
+    assert running.error is None
+    assert running.progress.rows == 1
+
+
+# ---------------------------------------------------------------- the login
+def test_a_wrong_password_and_a_role_without_rights(
+    place: Place, other_server: PrivateServer
+) -> None:
+    wrong = replace(other_server.arguments("scram"), password="wrong")
+    said = stops(place.run(source=wrong), LoginRefused, 11)
+    assert "wrong" not in said
+
+    stops(place.run(source=other_server.arguments("plain")), NotPermitted, 12)
+
+
+def test_a_source_that_does_not_listen_is_tried_again(place: Place, closed_port: str) -> None:
+    port = int(closed_port.rpartition(":")[2])
+    source = replace(place.options.source, port=port)
+
+    with place.run(source=source) as running:
+        assert "coming back after" in running.note("coming back")
+    assert running.error is None
+    assert ConnectionLost.verdict is Verdict.RETRY
+
+
+def test_no_table_at_all(place: Place) -> None:
+    said = stops(place.run(include=("nowhere.*",)), SourceError, 10)
+    assert "no table matches" in said
+
+
+# ---------------------------------------------------------------- the slot
+def test_a_slot_that_was_dropped(place: Place) -> None:
+    place.deliver_once()
+    place.execute(f"SELECT pg_drop_replication_slot('{place.options.slot}')")
+
+    said = stops(place.run(), SlotMissing, 13)
+    assert "--accept-gap" in said
+
+    with place.run(accept_gap=True) as running:
+        running.note("streaming from")
+    assert running.error is None
+
+
+def test_a_slot_that_somebody_advanced(place: Place) -> None:
+    place.deliver_once()
+    place.execute(
+        "INSERT INTO account VALUES (2, 'Bob')",
+        f"SELECT pg_replication_slot_advance('{place.options.slot}', pg_current_wal_lsn())",
+    )
+
+    said = stops(place.run(), SlotAhead, 15)
+    assert "pg_replication_slot_advance" in said
+
+
+def test_a_slot_of_another_plugin(place: Place) -> None:
+    make = "SELECT pg_create_logical_replication_slot('{}', 'test_decoding')"
+    place.execute(make.format(place.options.slot))
+
+    stops(place.run(), SlotMismatch, 17)
+
+
+def test_a_slot_of_another_database(
+    place: Place, new_database: Callable[[], str], addresses: Addresses
+) -> None:
+    other = make_place(addresses, new_database, place.options.prefix)
+    make = "SELECT pg_create_logical_replication_slot('{}', 'pgoutput')"
+    other.execute(make.format(place.options.slot))
+
+    stops(place.run(), SlotMismatch, 17)
+
+
+def test_a_prefix_of_another_database(
+    place: Place, new_database: Callable[[], str], addresses: Addresses
+) -> None:
+    place.deliver_once()
+    other = make_place(addresses, new_database, place.options.prefix)
+
+    stops(other.run(slot=f"{place.options.slot}_2"), SlotMismatch, 17)
+
+
+def test_a_prefix_of_another_server(place: Place, other_server: PrivateServer) -> None:
+    place.deliver_once()
+
+    stops(place.run(source=other_server.arguments("postgres")), SourceSwitched, 18)
+
+
+def test_a_second_run_waits_and_takes_over(place: Place) -> None:
+    with place.run() as first:
+        first.note("streaming from")
+        with place.run() as second:
+            second.note("another run holds the lock")
+            first.stop()
+            second.note("streaming from")
+    assert first.error is None
+    assert second.error is None
+
+
+# ---------------------------------------------------------------- content
+def test_other_tables_than_last_time(place: Place) -> None:
+    place.deliver_once()
+
+    for other in ({"include": ("public.account",)}, {"key": "primary-key"}):
+        stops(place.run(**other), ContentChanged, 50)
+
+
+def test_a_table_without_a_key_under_key_primary_key(place: Place) -> None:
+    place.execute("CREATE TABLE audit (id int)", "INSERT INTO audit VALUES (1)")
+
+    said = stops(place.run(key="primary-key"), Unsupported, 20)
+    assert "public.audit" in said
+
+
+def test_a_row_above_the_limit(place: Place) -> None:
+    place.execute("INSERT INTO account VALUES (2, repeat('secret', 1000))")
+
+    said = stops(place.run(max_row_bytes=2000), RowTooLarge, 21)
+    assert "max-row-bytes" in said
+    assert "secret" not in said
+
+
+def test_a_row_that_the_broker_finds_too_large(place: Place) -> None:
+    place.deliver_once()
+    topic = f"{place.options.prefix}.public.account"
+    with place.run() as running:
+        running.note("streaming from")
+        alter(place, topic, "max.message.bytes", "1000")
+        place.execute(
+            "INSERT INTO account SELECT 2, string_agg(md5(n::text), '')"
+            " FROM generate_series(1, 999) n"
+        )
+        caught = running.fails()
+    assert type(caught) in {RowTooLarge, TopicUnfit}
+    assert caught.exit_code in {21, 32}
+
+
+# ---------------------------------------------------------------- topics
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"cleanup.policy": "compact"}, "compacted"),
+        ({"max.message.bytes": "1000"}, "smaller records only"),
+    ],
+)
+def test_a_data_topic_that_would_lose_rows(place: Place, config: dict[str, str], said: str) -> None:
+    place.make_topic(f"{place.options.prefix}.public.account", **config)
+
+    told = stops(place.run(), TopicUnfit, 32)
+    assert said in told
+    assert "kafka-configs.sh" in told
+
+
+def test_a_cuts_topic_that_forgets_early(place: Place) -> None:
+    place.make_topic(place.options.topics.cuts, **{"retention.ms": "60000"})
+
+    assert "forgets" in stops(place.run(), TopicUnfit, 32)
+
+
+def test_a_topic_that_was_deleted(place: Place) -> None:
+    place.deliver_once()
+    place.delete_topic(f"{place.options.prefix}.public.account")
+
+    said = stops(place.run(), TopicReplaced, 33)
+    assert f"{place.options.prefix}.public.account" in said
+
+
+def test_a_cuts_topic_that_was_deleted(place: Place) -> None:
+    place.deliver_once()
+    place.delete_topic(place.options.topics.cuts)
+
+    stops(place.run(), CutsBroken, 35)
+
+
+def test_records_of_cuts_that_were_deleted(place: Place) -> None:
+    place.deliver_once()
+    cuts = place.options.topics.cuts
+    for future in place.admin.delete_records([TopicPartition(cuts, 0, -1)]).values():
+        future.result(timeout=10)
+
+    stops(place.run(), CutsBroken, 35)
+
+
+# ---------------------------------------------------------------- broker and registry
+def test_a_broker_that_is_down_at_the_start_is_tried_again(place: Place, closed_port: str) -> None:
+    with place.run(client={"bootstrap.servers": closed_port}) as running:
+        assert "no answer from Kafka" in running.note("coming back")
+    assert running.error is None
+    assert BrokerDown.verdict is Verdict.RETRY
+
+
+def test_a_transaction_timeout_that_the_broker_refuses(place: Place) -> None:
+    with place.run(limits=Limits(transaction_timeout=3600)) as running:
+        assert "transaction.max.timeout.ms" in str(running.fails())
+
+
+def test_a_registry_that_is_down_is_tried_again(place: Place, closed_port: str) -> None:
+    with place.run(registry_url=f"http://{closed_port}") as running:
+        assert "registry does not answer" in running.note("coming back")
+    assert running.error is None
+
+
+def test_what_is_no_registry(place: Place, addresses: Addresses) -> None:
+    url = addresses.registry_url + "/nowhere"
+
+    assert "registry" in stops(place.run(registry_url=url), RegistryError, 40)
+
+
+def test_a_schema_that_the_registry_finds_incompatible(place: Place) -> None:
+    subject = value_subject(f"{place.options.prefix}.public.account")
+    other = {"type": "record", "name": "Other", "fields": [{"name": "x", "type": "int"}]}
+    put(place, "PUT", f"/config/{subject}", {"compatibility": "FULL"})
+    put(place, "POST", f"/subjects/{subject}/versions", {"schema": json.dumps(other)})
+
+    said = stops(place.run(), SchemaRefused, 41)
+    assert subject in said
+
+
+# ---------------------------------------------------------------- the command
+def test_the_command_exits_with_the_errors_code(place: Place, tmp_path: Path) -> None:
+    file = tmp_path / "gauss-cdc.toml"
+    file.write_text(
+        f"""
+        [source]
+        dsn = "{place.url}"
+        [tables]
+        include = ["nowhere.*"]
+        [kafka]
+        prefix = "{place.options.prefix}"
+        [kafka.client]
+        "bootstrap.servers" = "{place.options.client["bootstrap.servers"]}"
+        [registry]
+        url = "{place.options.registry_url}"
+        """
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-m", "gauss_cdc", "run", "--config", str(file)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert done.returncode == 10, done.stderr
+    assert "no table matches" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def alter(place: Place, topic: str, name: str, value: str) -> None:
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    for future in place.admin.incremental_alter_configs([resource]).values():
+        future.result(timeout=10)
+
+
+def put(place: Place, method: str, path: str, body: dict[str, str]) -> None:
+    request = urllib.request.Request(
+        place.options.registry_url + path,
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+        method=method,
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        assert answer.status == 200
