@@ -31,6 +31,7 @@ TARGET_PASSWORD = "GAUSS_CDC_TARGET_PASSWORD"  # noqa: S105
 KAFKA_PASSWORD = "GAUSS_CDC_KAFKA_PASSWORD"  # noqa: S105
 REGISTRY_CREDENTIALS = "GAUSS_CDC_REGISTRY_CREDENTIALS"
 
+_SECRET = re.compile(r"password|secret|token$|user\.info")
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 
@@ -55,6 +56,20 @@ def _duration(value: object) -> object:
     return duration(value) if isinstance(value, str) else value
 
 
+_PASSWORD_IN_URL = re.compile(r"//[^/@]*:[^/@]+@")
+_PASSWORD_SETTING = re.compile(r"(?:^|[\s?&])(?:ssl)?password\s*=", re.IGNORECASE)
+
+
+def _without_password(value: object) -> object:
+    """Refuse a dsn or URL that holds a password: the file is printed, and shown to others."""
+    if isinstance(value, str) and (
+        _PASSWORD_IN_URL.search(value) or _PASSWORD_SETTING.search(value)
+    ):
+        raise ValueError("a password does not stand in the file; see the variables in the README")
+    return value
+
+
+Public = Annotated[str, BeforeValidator(_without_password)]
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
 
 
@@ -76,7 +91,7 @@ class Source(Section):
     kind: Literal["postgres"] = "postgres"
     """Product. `opengauss` and `gaussdb` follow."""
 
-    dsn: str
+    dsn: Public
     """Without a password: `postgresql://user@host:port/database?sslmode=verify-full`."""
 
     slot: str = Field("gauss_cdc", pattern=r"^[a-z0-9_]{1,63}$")
@@ -180,7 +195,7 @@ class Kafka(Section):
     def _client(self) -> Kafka:
         if "bootstrap.servers" not in self.client:
             raise ValueError('[kafka.client] needs "bootstrap.servers" = "host:port"')
-        if secrets := [name for name in self.client if "password" in name]:
+        if secrets := [name for name in self.client if _SECRET.search(name)]:
             raise ValueError(
                 f"[kafka.client] {', '.join(secrets)}: secrets do not stand in the file; "
                 f"set {KAFKA_PASSWORD}"
@@ -194,7 +209,7 @@ class Kafka(Section):
 class Registry(Section):
     """[registry]: any registry with Confluent's API."""
 
-    url: str
+    url: Public
     """Its base URL. Credentials: GAUSS_CDC_REGISTRY_CREDENTIALS as `user:password`."""
 
     options: dict[str, str] = {}
@@ -202,6 +217,16 @@ class Registry(Section):
 
     credentials: SecretStr = SecretStr("")
     """Read from GAUSS_CDC_REGISTRY_CREDENTIALS; never printed."""
+
+    @field_validator("options")
+    @classmethod
+    def _options(cls, options: dict[str, str]) -> dict[str, str]:
+        if secrets := [name for name in options if _SECRET.search(name)]:
+            raise ValueError(
+                f"{', '.join(secrets)}: secrets do not stand in the file; "
+                f"set {REGISTRY_CREDENTIALS}"
+            )
+        return options
 
     def client(self) -> dict[str, str]:
         """Settings of the registry client besides the URL."""
@@ -215,7 +240,7 @@ class Target(Section):
     kind: Literal["postgres"] = "postgres"
     """Product; further sinks follow."""
 
-    dsn: str
+    dsn: Public
     """Where it is, without a password."""
 
     strict: bool = False
@@ -269,14 +294,14 @@ def load(path: Path) -> Config:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as exc:
         raise ConfigError(f"{path}: not TOML: {exc}") from exc
-    _add_secrets(raw)
+    _add_secrets(raw, path, text)
     try:
         return Config.model_validate(raw)
     except ValidationError as exc:
         raise ConfigError("\n".join(_explain(path, text, error) for error in exc.errors())) from exc
 
 
-def _add_secrets(raw: dict[str, Any]) -> None:
+def _add_secrets(raw: dict[str, Any], path: Path, text: str) -> None:
     for section, key, variable in (
         ("source", "password", SOURCE_PASSWORD),
         ("target", "password", TARGET_PASSWORD),
@@ -288,7 +313,8 @@ def _add_secrets(raw: dict[str, Any]) -> None:
             continue
         if key in values:
             raise ConfigError(
-                f"[{section}] {key}: secrets do not stand in the file; set {variable}"
+                f"{path}:{line_of(text, [section, key])}: {section}.{key}: "
+                f"secrets do not stand in the file; set {variable}"
             )
         if variable in os.environ:
             values[key] = os.environ[variable]
@@ -296,7 +322,10 @@ def _add_secrets(raw: dict[str, Any]) -> None:
             try:
                 values[key] = Path(file).read_text("utf-8").strip()
             except OSError as exc:
-                raise ConfigError(f"[{section}] password-file {file}: {exc.strerror}") from exc
+                line = line_of(text, [section, "password-file"])
+                raise ConfigError(
+                    f"{path}:{line}: {section}.password-file: {file}: {exc.strerror}"
+                ) from exc
 
 
 def _explain(path: Path, text: str, error: Any) -> str:
@@ -313,7 +342,7 @@ def _explain(path: Path, text: str, error: Any) -> str:
 def line_of(text: str, where: list[str]) -> int:
     r"""Line of a key, of its section where the key is missing, else 1.
 
-    >>> line_of("[kafka]\\nprefix = 1\\n", ["kafka", "prefix"])
+    >>> line_of("[kafka]\nprefix = 1\n", ["kafka", "prefix"])
     2
     """
     best, section = 1, []

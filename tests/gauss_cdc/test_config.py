@@ -1,0 +1,213 @@
+"""The configuration file: what is refused, where it says so, and what it never prints."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from gauss_cdc import config
+from gauss_cdc.config import ConfigError, line_of, load
+from gauss_cdc.wiring import producer_options
+
+SMALL = """\
+[source]
+dsn = "postgresql://cdc@db:5432/bank"
+
+[kafka]
+prefix = "bank"
+
+[kafka.client]
+"bootstrap.servers" = "kafka:9092"
+
+[registry]
+url = "http://registry:8081"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in vars(config):
+        value = getattr(config, name)
+        if isinstance(value, str) and value.startswith("GAUSS_CDC_"):
+            monkeypatch.delenv(value, raising=False)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "bank.toml"
+    path.write_text(SMALL)
+    return path
+
+
+def refused(file: Path, text: str) -> str:
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    return str(caught.value)
+
+
+# ---------------------------------------------------------------- what is right
+def test_a_small_file_has_defaults_that_are_right_for_most(file: Path) -> None:
+    loaded = load(file)
+
+    assert loaded.source.slot == "gauss_cdc"
+    assert loaded.tables.include == ("*.*",)
+    assert loaded.kafka.exactly_once
+    assert (loaded.kafka.key, loaded.kafka.partition_by) == ("table", "table")
+    assert loaded.kafka.transaction_timeout == timedelta(minutes=5)
+    assert loaded.target is None
+
+
+def test_keys_are_spelled_with_hyphens_and_durations_with_units(file: Path) -> None:
+    file.write_text(SMALL.replace('"bank"\n', '"bank"\nretention = "2d"\ngroup-time = "20ms"\n'))
+
+    kafka = load(file).kafka
+
+    assert (kafka.retention, kafka.group_time) == (timedelta(days=2), timedelta(milliseconds=20))
+
+
+def test_it_becomes_the_producers_frozen_arguments(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GAUSS_CDC_SOURCE_PASSWORD", "pencil")
+
+    options = producer_options(load(file), accept_gap=True)
+
+    assert (options.prefix, options.source.host, options.source.password) == (
+        "bank",
+        "db",
+        "pencil",
+    )
+    assert options.accept_gap
+    assert options.topic_settings.max_message_bytes > options.max_row_bytes
+
+
+def test_a_loaded_configuration_never_changes(file: Path) -> None:
+    loaded = load(file)
+    with pytest.raises(ValueError, match="frozen"):
+        loaded.kafka.prefix = "other"
+
+
+# ---------------------------------------------------------------- what is refused
+@pytest.mark.parametrize(
+    ("old", "new", "line", "said"),
+    [
+        ("prefix = ", "prefx = ", 4, "kafka.prefix: required, but missing"),
+        ("prefix = ", "prefx = ", 5, "kafka.prefx: unknown key"),
+        ('prefix = "bank"', 'prefix = "a b"', 5, "kafka.prefix: kafka.prefix 'a b'"),
+        ('"bank"\n', '"bank"\nexactly_once = true\n', 6, "kafka.exactly_once: unknown key"),
+        ('"bank"\n', '"bank"\nkey = "row"\n', 6, "kafka.key: Input should be"),
+        ('"bank"\n', '"bank"\nretention = "2 weeks"\n', 6, "kafka.retention: write a duration"),
+        ('"bank"\n', '"bank"\npartitions = 0\n', 6, "kafka.partitions: Input should be"),
+        ('"bootstrap.servers"', '"acks"', 4, "bootstrap.servers"),
+        ("[registry]", "[registri]", 10, "registri: unknown key"),
+        ('url = "', 'uri = "', 10, "registry.url: required, but missing"),
+        ('/bank"\n', '/bank"\nslot = "Upper"\n', 3, "source.slot: String should match"),
+        ("[kafka]", '[tables]\ninclude = ["account"]\n[kafka]', 5, "'account': write schema.table"),
+    ],
+)
+def test_errors_name_file_line_and_reason(
+    file: Path, old: str, new: str, line: int, said: str
+) -> None:
+    told = refused(file, SMALL.replace(old, new, 1))
+
+    assert any(one.startswith(f"{file}:{line}: ") and said in one for one in told.splitlines()), (
+        told
+    )
+
+
+def test_all_errors_are_told_at_once(file: Path) -> None:
+    assert len(refused(file, '[kafka]\nprefx = "bank"\n').splitlines()) >= 3
+
+
+def test_a_file_that_is_not_there_or_not_toml(file: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.toml: No such file"):
+        load(file.with_name("nowhere.toml"))
+    assert f"{file}: not TOML" in refused(file, "[source\n")
+
+
+def test_settings_that_are_ours_to_make_are_refused(file: Path) -> None:
+    told = refused(file, SMALL.replace("[registry]", '"acks" = "1"\n[registry]'))
+    assert "acks: set by us" in told
+
+
+# ---------------------------------------------------------------- secrets
+SECRETS = {
+    "GAUSS_CDC_SOURCE_PASSWORD": "pencil-1",
+    "GAUSS_CDC_TARGET_PASSWORD": "pencil-2",
+    "GAUSS_CDC_REGISTRY_CREDENTIALS": "user:pencil-3",
+    "GAUSS_CDC_KAFKA_PASSWORD": "pencil-4",
+}
+
+
+def test_secrets_come_from_the_environment_and_are_never_printed(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text(SMALL + '[target]\ndsn = "postgresql://cdc@db/copy"\n')
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+
+    loaded = load(file)
+
+    assert loaded.source.password.get_secret_value() == "pencil-1"
+    assert loaded.registry.client()["basic.auth.user.info"] == "user:pencil-3"
+    assert loaded.kafka.client_settings()["sasl.password"] == "pencil-4"
+    for text in (repr(loaded), str(loaded), loaded.model_dump_json()):
+        assert "pencil" not in text
+
+
+def test_a_password_may_stand_in_a_file_of_its_own(file: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("pencil\n")
+    file.write_text(SMALL.replace("[kafka]", f'password-file = "{secret}"\n[kafka]', 1))
+
+    assert load(file).source.password.get_secret_value() == "pencil"
+
+    secret.unlink()
+    with pytest.raises(ConfigError, match=r"bank\.toml:4: source\.password-file: .*No such file"):
+        load(file)
+
+
+def test_the_environment_wins_over_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GAUSS_CDC_SOURCE_PASSWORD", "pencil")
+    file.write_text(SMALL.replace("[kafka]", 'password-file = "/nowhere"\n[kafka]', 1))
+
+    assert load(file).source.password.get_secret_value() == "pencil"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("[kafka]", 'password = "pencil"\n[kafka]', 4),
+        ("postgresql://cdc@", "postgresql://cdc:pencil@", 2),
+        ("/bank", "/bank?password=pencil", 2),
+        ("postgresql://cdc@db:5432/bank", "host=db user=cdc password=pencil", 2),
+        ("http://", "http://user:pencil@", 11),
+        ("[registry]", '"sasl.password" = "pencil"\n[registry]', 4),
+        ("[registry]", '"ssl.key.password" = "pencil"\n[registry]', 4),
+        (':8081"\n', ':8081"\n[registry.options]\n"bearer.auth.token" = "pencil"\n', 12),
+    ],
+)
+def test_secrets_in_the_file_are_refused_without_showing_them(
+    file: Path, old: str, new: str, line: int
+) -> None:
+    told = refused(file, SMALL.replace(old, new, 1))
+
+    assert told.startswith(f"{file}:{line}: ")
+    assert "the file" in told
+    assert "pencil" not in told
+
+
+# ---------------------------------------------------------------- lines
+@pytest.mark.parametrize(
+    ("where", "line"),
+    [
+        (["source", "dsn"], 2),
+        (["kafka", "client", "bootstrap.servers"], 8),
+        (["kafka", "nothing"], 4),
+        (["kafka", "client", "nothing"], 7),
+        (["nowhere", "x"], 1),
+    ],
+)
+def test_the_line_of_a_key_or_of_its_section(where: list[str], line: int) -> None:
+    assert line_of(SMALL, where) == line
