@@ -1,0 +1,88 @@
+"""The registry's client: what it refuses, and how soon it gives up."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from producer.drivers.registry import Registry
+from producer.errors import CdcError, RegistryDown, RegistryError, SchemaRefused
+
+STATUS = {"down": 503, "incompatible": 409, "denied": 401, "page": 200}
+BODY = {"page": b"<html>", "incompatible": b'{"error_code": 409, "message": "no"}'}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """Answers as its path says."""
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            kind = self.path.split("/")[1]
+            self.send_response(STATUS[kind])
+            self.end_headers()
+            self.wfile.write(BODY.get(kind, b"{}"))
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Answers) as running:
+        thread = threading.Thread(target=running.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{running.server_port}"
+        running.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        ("down", RegistryDown),
+        ("incompatible", SchemaRefused),
+        ("denied", RegistryError),
+        ("page", RegistryError),
+    ],
+)
+def test_answers_become_errors_that_say_what_to_do(
+    server: str, kind: str, error: type[CdcError]
+) -> None:
+    registry = Registry(f"{server}/{kind}")
+
+    with pytest.raises(error) as caught:
+        registry.register("bank.public.account-value", '"string"')
+
+    assert type(caught.value) is error
+    assert "bank.public.account-value" in str(caught.value)
+    registry.close()
+
+
+def test_a_registry_that_accepts_and_never_answers_is_down() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://user:pencil@127.0.0.1:{silent.getsockname()[1]}"
+        registry = Registry(url, {"timeout": "0.2", "max.retries": "1"})
+        began = time.monotonic()
+
+        with pytest.raises(RegistryDown) as caught:
+            registry.register("s", '"string"')
+
+        assert time.monotonic() - began < 10
+        assert "pencil" not in str(caught.value)
+        registry.close()
+
+
+def test_settings_that_the_client_does_not_know_are_told() -> None:
+    for options in ({"tiemout": "1"}, {"timeout": "soon"}, {"ssl.ca.location": "/nowhere"}):
+        with pytest.raises(RegistryError, match=r"\[registry\]"):
+            Registry("http://127.0.0.1:1", options)
+
+
+def test_a_record_that_is_not_framed_is_refused() -> None:
+    registry = Registry("http://127.0.0.1:1")
+    for value in (b"", b"\x00\x00", b"\x01\x00\x00\x00\x01x"):
+        with pytest.raises(RegistryError, match="framing"):
+            registry.decode(value)
+    registry.close()
