@@ -8,6 +8,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 import psycopg2
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from gauss_cdc.services import Addresses
@@ -115,6 +116,29 @@ class Place:
     def delete_topic(self, name: str) -> None:
         for future in self.admin.delete_topics([name], operation_timeout=PATIENCE).values():
             future.result(timeout=PATIENCE)
+
+    def records(self, topic: str, *, partitions: int) -> list[tuple[bytes, bytes | None]]:
+        """Read all that is committed, partition by partition."""
+        consumer = Consumer(
+            {
+                **self.options.client,
+                "group.id": "test",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+            }
+        )
+        out: list[tuple[bytes, bytes | None]] = []
+        try:
+            for partition in range(partitions):
+                consumer.assign([TopicPartition(topic, partition, 0)])
+                while (message := consumer.poll(PATIENCE)) is not None and not message.error():
+                    key = message.key()
+                    assert isinstance(key, bytes)
+                    out.append((key, message.value()))
+        finally:
+            consumer.close()
+        return out
 
 
 def make_place(addresses: Addresses, new_database: Callable[[], str], prefix: str) -> Place:

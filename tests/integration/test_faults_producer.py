@@ -17,6 +17,7 @@ from confluent_kafka import TopicPartition
 
 from gauss_cdc.services import Addresses
 from producer.core.events import Limits
+from producer.drivers.topics import TopicSettings
 from producer.errors import (
     BrokerDown,
     CdcError,
@@ -83,6 +84,23 @@ def test_rows_are_loaded_streamed_and_gone_on_from(place: Place) -> None:
 
     assert running.error is None
     assert running.progress.rows == 1
+
+
+def test_a_key_change_moves_a_row_for_readers_that_upsert_by_key(place: Place) -> None:
+    settings = TopicSettings(partitions=3)
+    keyed = {"key": "primary-key", "partition_by": "primary-key", "topic_settings": settings}
+    with place.run(**keyed) as running:
+        running.note("streaming from")
+        place.execute("UPDATE account SET id = 2", "DELETE FROM account")
+        running.step("run: cut durable, not confirmed")
+        while running.progress.seq < 2:
+            running.step("run: cut durable, not confirmed")
+    assert running.error is None
+
+    left: dict[bytes, list[bool]] = {}
+    for key, value in place.records(f"{place.options.prefix}.public.account", partitions=3):
+        left.setdefault(key, []).append(value is None)
+    assert sorted(left.values()) == [[False, False, True], [False, False, True]]
 
 
 # ---------------------------------------------------------------- the login
