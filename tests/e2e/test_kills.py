@@ -1,0 +1,50 @@
+"""`run`, `apply` and the broker are killed under load; the target must not notice."""
+
+from collections import Counter
+
+from rich.console import Console
+
+from gauss_cdc.demo import Plan, play
+from gauss_cdc.demo.scene import set_up
+from gauss_cdc.demo.view import View
+
+
+def play_here(plan, services, new_database, topic_prefix, tmp_path):
+    place = set_up(
+        services,
+        tmp_path,
+        source=new_database(),
+        target=new_database(),
+        prefix=topic_prefix,
+        exactly_once=plan.exactly_once,
+    )
+    with View(Console(stderr=True)) as view:
+        return play(plan, place, view)
+
+
+def test_no_kill_of_run_apply_or_broker_leaves_a_trace(
+    services, new_database, topic_prefix, tmp_path
+):
+    plan = Plan("bank", seconds=12, kills=3, seed=3, workers=4, rate=120)
+
+    report = play_here(plan, services, new_database, topic_prefix, tmp_path)
+
+    assert report.differences == []
+    assert report.is_equal
+    assert len(report.kills) == 3
+    assert Counter(kill.split()[1] for kill in report.kills) == {"run": 1, "apply": 1, "the": 1}
+    assert report.samples > 100
+    assert report.seq > 500
+    assert report.takeovers == 2
+
+
+def test_tpcb_with_eight_clients_stays_exact_without_transactions_in_kafka(
+    services, new_database, topic_prefix, tmp_path
+):
+    plan = Plan("tpcb", seconds=8, kills=2, seed=2, workers=8, rate=200, exactly_once=False)
+
+    report = play_here(plan, services, new_database, topic_prefix, tmp_path)
+
+    assert report.differences == []
+    assert report.is_equal
+    assert len(report.kills) == 2

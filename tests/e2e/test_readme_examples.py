@@ -1,0 +1,40 @@
+"""The README's Python examples, run as they stand, with this machine's addresses."""
+
+import re
+from decimal import Decimal
+from pathlib import Path as File
+
+from gauss_cdc.readme import README
+from tests.e2e.path import Path, ask
+
+_PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+
+def test_the_examples_for_other_spark_programs_run(
+    addresses, topic_prefix, new_database, spark, tmp_path: File, capfd
+) -> None:
+    source = new_database()
+    ask(source, "CREATE TABLE account (id int PRIMARY KEY, balance numeric(12,2))")
+    with Path(addresses, topic_prefix, source, new_database()) as path:
+        path.start()
+        path.catch_up()
+        ask(source, "INSERT INTO account VALUES (1, 10), (2, 20)")
+        ask(source, "UPDATE account SET balance = 30 WHERE id = 2")
+        path.catch_up()
+    first, second = _PYTHON.findall(README.read_text("utf-8"))
+    names = {"spark": spark}
+    for code in (first, second):
+        here = (
+            code.replace("kafka.example.com:9092", addresses.kafka_bootstrap)
+            .replace("http://registry.example.com:8081", addresses.registry_url)
+            .replace('"bank"', repr(topic_prefix))
+            .replace("state/totals", str(tmp_path))
+        )
+        exec(compile(here, "README.md", "exec"), names)
+
+    rows = names["account"].orderBy("seq", "ordinal").collect()
+    assert [(r.seq, r.op, r.after.id) for r in rows] == [(1, "c", 1), (1, "c", 2), (2, "u", 2)]
+    assert rows[2].after.balance == Decimal("30.00")
+    said = capfd.readouterr().out
+    assert "|  1|      0|  c|  1|  10.00|" in said
+    assert "public.account" in said
