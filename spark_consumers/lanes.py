@@ -15,9 +15,11 @@ its attempt's number, and the numbers that came back say which rows are meant.
 from __future__ import annotations
 
 import io
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from schemas.control import Range, SchemaChange
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 _FLUSH: Final = 4 << 20  # characters of COPY text held by a task
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+_FIRST: Final = itemgetter(0)
 _ROWS_A_TASK: Final = 100_000
 
 
@@ -105,7 +108,7 @@ class SparkBulk:
         spark = self.spark()
         need = sum(r.end - r.start for r in self.ranges)
         job = _Job(dict(self.target), list(stages), dict(self.places), dict(self.schemas), {})
-        for r in self.ranges:
+        for r in sorted(self.ranges):
             job.ranges.setdefault((r.topic, r.partition), []).append((r.start, r.end))
         tasks = max(spark.sparkContext.defaultParallelism, need // _ROWS_A_TASK)
         options = range_options(
@@ -149,7 +152,9 @@ def copy_rows(job: _Job, rows: Iterable[Any]) -> Iterator[tuple[int, int]]:
     connection = None
     try:
         for topic, partition, offset, value in rows:
-            if not any(a <= offset < b for a, b in job.ranges[topic, partition]):
+            mine = job.ranges[topic, partition]
+            at = bisect_right(mine, offset, key=_FIRST) - 1
+            if at < 0 or offset >= mine[at][1]:
                 continue
             count += 1
             if value is None:  # a tombstone counts as a record, and says nothing

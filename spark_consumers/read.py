@@ -11,27 +11,25 @@ jumps to a range waits for its own poll under way (500 ms by default).
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 from confluent_kafka import (
     Consumer,
-    IsolationLevel,
     KafkaError,
     KafkaException,
-    TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from schemas.accept import CutGap, CutIdentity, Walk
 from schemas.control import Cut, Range, SchemaChange
 from schemas.tables import TableId
 from schemas.topics import Topics
 from spark_consumers.avro_wire import RowDecoder, decode_control, split
+from spark_consumers.cluster import Cluster, down
 from spark_consumers.cuts import check_complete
 from spark_consumers.errors import (
     CutsGap,
@@ -42,6 +40,7 @@ from spark_consumers.errors import (
     TopicReplaced,
 )
 from spark_consumers.model import Change, Ledger, Rows, Segment
+from spark_consumers.registry import Registry, SchemaOf, registry_at
 
 _END: Final = KafkaError._PARTITION_EOF  # noqa: SLF001  public, in spite of its name
 _RESET: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
@@ -61,44 +60,10 @@ _SILENCE: Final = 30.0  # seconds without a record or an end of partition
 _STUCK: Final = 10.0  # seconds until a stranger's open transaction is read past
 _TOPICS_KNOWN: Final = 60.0  # seconds for which topic ids are believed
 
-_LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-_EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-
-SchemaOf = Callable[[int], dict[str, Any]]
+_START: Final = attrgetter("start")
 
 
-class Registry:
-    """Schemas by id, fetched once."""
-
-    def __init__(self, fetch: Callable[[int], str]) -> None:
-        """`fetch` gives a schema's text, for instance from a registry client."""
-        self._fetch = fetch
-        self._schemas: dict[int, dict[str, Any]] = {}
-
-    def __call__(self, schema_id: int) -> dict[str, Any]:
-        schema = self._schemas.get(schema_id)
-        if schema is None:
-            schema = self._schemas[schema_id] = json.loads(self._fetch(schema_id))
-        return schema
-
-
-def registry_at(url: str, options: Mapping[str, Any] | None = None) -> Registry:
-    """Schemas of a Confluent-compatible registry."""
-    from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415  heavy
-    from confluent_kafka.schema_registry.error import SchemaRegistryError  # noqa: PLC0415
-
-    client = SchemaRegistryClient({"url": url, **(options or {})})
-
-    def fetch(schema_id: int) -> str:
-        try:
-            text: str = client.get_schema(schema_id).schema_str or ""
-        except SchemaRegistryError as error:
-            raise KafkaDown("the schema registry refused", schema_id=schema_id) from error
-        except OSError as error:
-            raise KafkaDown("the schema registry does not answer", url=url) from error
-        return text
-
-    return Registry(fetch)
+__all__ = ["CutReader", "RangeReader", "Registry", "SchemaOf", "registry_at"]
 
 
 class CutReader:
@@ -108,7 +73,7 @@ class CutReader:
         self, client: Mapping[str, Any], source: str, schema_of: SchemaOf, *, timeout: float = 10.0
     ) -> None:
         """`timeout`: seconds in which the broker must tell the log's ends."""
-        self._timeout = timeout
+        self._cluster = Cluster(client, timeout=timeout)
         self._topic = Topics(source).cuts
         self._schema_of = schema_of
         self._consumer = Consumer(
@@ -132,7 +97,8 @@ class CutReader:
             self._begin(ledger)
         end = self._end()
         self._served = None  # until the caller has taken all of them
-        while self._at is not None and self._at < end:
+        # The last stable offset stands behind a marker: every cut is in a transaction.
+        while self._at is not None and self._at < end - 1:
             message = self._next(end)
             if message is None:
                 break
@@ -152,8 +118,9 @@ class CutReader:
         """Wait until something new stands in the topic; say whether it does."""
         if self._at is None:
             return True
-        if not self._ahead:
-            message = self._consumer.poll(seconds)
+        until = time.monotonic() + seconds
+        while not self._ahead and (left := until - time.monotonic()) > 0:
+            message = self._consumer.poll(left)
             if message is not None and message.error() is None:
                 self._ahead.append(message)
         return bool(self._ahead)
@@ -172,13 +139,8 @@ class CutReader:
         return walk.epoch, walk.n, walk.seq, ledger.fence
 
     def _begin(self, ledger: Ledger) -> None:
-        partition = TopicPartition(self._topic, 0)
-        try:
-            low, high = self._consumer.get_watermark_offsets(
-                partition, timeout=self._timeout, cached=False
-            )
-        except KafkaException as error:
-            raise _down(error, "cuts cannot be read") from error
+        place = (self._topic, 0)
+        low, high = self._cluster.first([place])[place], self._end()
         is_new, self._low = not ledger.instance, low
         if ledger.next_offset < low and not is_new:
             raise RangeExpired(
@@ -211,14 +173,8 @@ class CutReader:
         self._consumer.assign([TopicPartition(self._topic, 0, self._at)])
 
     def _end(self) -> int:
-        try:
-            partition = TopicPartition(self._topic, 0)
-            end: int = self._consumer.get_watermark_offsets(
-                partition, timeout=self._timeout, cached=False
-            )[1]
-        except KafkaException as error:
-            raise _down(error, "cuts cannot be read") from error
-        return end
+        place = (self._topic, 0)
+        return self._cluster.stable([place])[place]
 
     def _next(self, end: int) -> Any:
         """The next record below the end, or None: only markers are left."""
@@ -237,7 +193,7 @@ class CutReader:
                         continue  # told before the newest records came
                     self._at = offset
                     return None
-                raise _down(KafkaException(error), "cuts cannot be read")
+                raise down(KafkaException(error), "cuts cannot be read")
             if time.monotonic() > until:
                 raise KafkaDown("the broker is silent", topic=self._topic)
 
@@ -269,7 +225,7 @@ class RangeReader:
     ) -> None:
         self._client, self._names, self._schema_of = dict(client), Topics(source), schema_of
         self._stuck_after = stuck_after
-        self._admin = AdminClient(dict(client))
+        self._kafka = Cluster(client)
         self._consumers: dict[tuple[bool, bool], Any] = {}
         self._decoders: dict[int, RowDecoder] = {}
         self._tables: dict[str, TableId] = {}
@@ -303,7 +259,7 @@ class RangeReader:
     def check_identity(self, segment: Segment) -> None:
         """The cluster and the topics are those that the cuts mean."""
         if self._cluster is None:
-            self._cluster = self._asked(lambda: self._admin.describe_cluster().result()).cluster_id
+            self._cluster = self._kafka.id()
         ledger = segment.upto
         if ledger.cluster_id and ledger.cluster_id != self._cluster:
             raise TopicReplaced(
@@ -314,10 +270,8 @@ class RangeReader:
         now = time.monotonic()
         known = {r.topic for r in segment.ranges if ledger.topics.get(r.topic)}
         if old := [t for t in known if self._topics.get(t, ("", 0.0))[1] < now]:
-            futures = self._asked(lambda: self._admin.describe_topics(TopicCollection(old)))
-            for name, future in futures.items():
-                topic = self._asked(future.result)
-                self._topics[name] = (str(topic.topic_id), now + _TOPICS_KNOWN)
+            for name, topic_id in self._kafka.topic_ids(old).items():
+                self._topics[name] = (topic_id, now + _TOPICS_KNOWN)
         for name in known:
             if self._topics[name][0] != ledger.topics[name]:
                 self._topics.pop(name)
@@ -336,13 +290,13 @@ class RangeReader:
         ends = _ends(ranges)
         until = time.monotonic() + self._stuck_after
         while True:
-            stable = self._offsets(ends, _LATEST, IsolationLevel.READ_COMMITTED)
+            stable = self._kafka.stable(ends)
             if all(stable[tp] >= end for tp, end in ends.items()):
                 return True
             if time.monotonic() >= until:
                 break
             time.sleep(0.002)  # markers of several brokers race the cut's by milliseconds
-        high = self._offsets(ends, _LATEST, IsolationLevel.READ_UNCOMMITTED)
+        high = self._kafka.high(ends)
         for (topic, partition), end in ends.items():
             if high[topic, partition] < end:
                 raise TopicReplaced(
@@ -355,35 +309,17 @@ class RangeReader:
                 )
         return False
 
-    def _offsets(
-        self, places: Mapping[tuple[str, int], Any], spec: Any, level: Any
-    ) -> dict[tuple[str, int], int]:
-        asked = {TopicPartition(topic, partition): spec for topic, partition in places}
-        futures = self._asked(lambda: self._admin.list_offsets(asked, isolation_level=level))
-        return {
-            (tp.topic, tp.partition): self._asked(future.result).offset
-            for tp, future in futures.items()
-        }
-
-    def _asked(self, ask: Callable[[], Any]) -> Any:
-        try:
-            return ask()
-        except KafkaException as error:
-            raise _down(error, "the cluster does not answer") from error
-
     def _fetch(self, ranges: Sequence[Range], *, is_committed: bool) -> list[Any]:
         """All records of exactly these offsets; in no order across partitions."""
         spans: dict[tuple[str, int], list[Range]] = {}
-        for r in ranges:
+        for r in sorted(ranges):
             spans.setdefault((r.topic, r.partition), []).append(r)
         need = sum(r.end - r.start for r in ranges)
         consumer = self._consumer(is_committed=is_committed, is_large=need > _LARGE)
         out: list[Any] = []
-        open_ = {tp: max(r.end for r in mine) for tp, mine in spans.items()}
+        open_ = {tp: mine[-1].end for tp, mine in spans.items()}
         try:
-            consumer.assign(
-                [TopicPartition(*tp, min(r.start for r in mine)) for tp, mine in spans.items()]
-            )
+            consumer.assign([TopicPartition(*tp, mine[0].start) for tp, mine in spans.items()])
             until = time.monotonic() + _SILENCE
             while open_ and len(out) < need:
                 messages = consumer.consume(min(need - len(out) + len(open_), 10_000), 0.005)
@@ -394,7 +330,7 @@ class RangeReader:
                 for message in messages:
                     self._take(message, spans, open_, out)
         except KafkaException as error:
-            raise _down(error, "rows cannot be read") from error
+            raise down(error, "rows cannot be read") from error
         finally:
             consumer.assign([])  # ends the busy polling
         if len(out) != need:
@@ -417,16 +353,18 @@ class RangeReader:
                 return
             if error.code() in (_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
                 raise self._expired(spans)
-            raise _down(KafkaException(error), "rows cannot be read")
+            raise down(KafkaException(error), "rows cannot be read")
         offset = message.offset()
         if offset + 1 >= open_.get(tp, 0):
             open_.pop(tp, None)
-        if any(r.start <= offset < r.end for r in spans.get(tp, ())):
+        mine = spans.get(tp, ())
+        at = bisect_right(mine, offset, key=_START) - 1
+        if at >= 0 and offset < mine[at].end:
             out.append(message)
 
     def _expired(self, spans: Mapping[tuple[str, int], Sequence[Range]]) -> StreamError:
         """An offset that is not there: ask which, the error's class does not tell."""
-        first = self._offsets(spans, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
+        first = self._kafka.first(spans)
         for (topic, partition), mine in spans.items():
             if first[topic, partition] > mine[0].start:
                 return RangeExpired(
@@ -510,9 +448,3 @@ def _ends(ranges: Sequence[Range]) -> dict[tuple[str, int], int]:
 
 def _place(ledger: Ledger) -> tuple[int, ...]:
     return ledger.epoch, ledger.n, ledger.seq, ledger.fence
-
-
-def _down(error: KafkaException, what: str) -> KafkaDown:
-    cause = error.args[0]
-    name = cause.name() if isinstance(cause, KafkaError) else str(cause)
-    return KafkaDown(what, error=name)

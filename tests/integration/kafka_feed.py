@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 import fastavro
-from confluent_kafka import KafkaException, Producer, TopicCollection
+from confluent_kafka import KafkaException, Message, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from producer.core.encode import TransactionConstants, compile_encoder
@@ -26,6 +26,7 @@ from schemas.envelope import envelope_schema
 from schemas.load import avsc
 from schemas.tables import TableSchema
 from schemas.topics import Topics
+from spark_consumers.cluster import Cluster
 from spark_consumers.model import Change
 from spark_consumers.read import Registry
 from tests.spark_consumers.feed import Feed
@@ -46,6 +47,7 @@ class KafkaFeed:
         self.admin = AdminClient(self.client)
         self.producer = self.new_producer(f"gauss-cdc.{prefix}")
         self.offsets: dict[tuple[str, int], int] = {}  # the feed's offset -> the broker's
+        self.ends, self.last_cut = Cluster(self.client), -1
         self.cluster = self.admin.describe_cluster().result().cluster_id
         self.create(self.names.cuts, self.names.ddl, *(self.names.table(t.id) for t in tables))
         for schema in tables:
@@ -91,12 +93,27 @@ class KafkaFeed:
         for _, cut in records:
             self.producer.begin_transaction()
             self.send_cut(self.with_rows(cut))
-            self.producer.commit_transaction(30)
+            self.commit()
+
+    def commit(self) -> None:
+        """Commit, and wait until readers see it: markers come after the answer."""
+        self.producer.commit_transaction(30)
+        place, until = (self.names.cuts, 0), time.monotonic() + 30
+        while self.ends.stable([place])[place] <= self.last_cut:
+            assert time.monotonic() < until
 
     def send_cut(self, cut: Cut) -> None:
         if isinstance(cut, State):
             cut = replace(cut, cluster_id=self.cluster, topics=dict(self.feed.topics))
-        self.producer.produce(self.names.cuts, avro("cut", cut_to_avro(cut), CUT_ID))
+        self.send_raw(avro("cut", cut_to_avro(cut), CUT_ID))
+
+    def send_raw(self, value: bytes) -> None:
+        """Put anything into the cuts topic."""
+
+        def delivered(_: object, message: Message) -> None:
+            self.last_cut = message.offset()
+
+        self.producer.produce(self.names.cuts, value, on_delivery=delivered)
         self.producer.flush(30)
 
     def with_rows(self, cut: Cut) -> Cut:

@@ -136,7 +136,7 @@ def test_a_range_of_aborted_rows_is_incomplete(source: KafkaFeed, reader: Reader
     source.producer.abort_transaction(30)
     source.producer.begin_transaction()
     source.send_cut(replace(cut, ranges=(Range(cut.ranges[0].topic, 0, offset, offset + 1),)))
-    source.producer.commit_transaction(30)
+    source.commit()
 
     with pytest.raises(Incomplete):
         reader.read()
@@ -232,7 +232,7 @@ def test_a_log_that_lost_its_tail_is_refused(source: KafkaFeed, reader: Reader) 
     cut = source.feed.records.pop()[1]
     source.producer.begin_transaction()
     source.send_cut(cut)  # names offsets that the topic never had
-    source.producer.commit_transaction(30)
+    source.commit()
 
     with pytest.raises(TopicReplaced):
         reader.read()
@@ -251,7 +251,7 @@ def test_what_we_did_not_write_is_told_with_its_place(
     source.producer.produce(source.names.table(A.id), value, partition=0)
     source.producer.flush(30)
     source.send_cut(replace(cut, ranges=(Range(source.names.table(A.id), 0, 0, 1),)))
-    source.producer.commit_transaction(30)
+    source.commit()
 
     with pytest.raises(StreamError, match="offset=0"):
         reader.read()
@@ -259,9 +259,8 @@ def test_what_we_did_not_write_is_told_with_its_place(
 
 def test_a_stranger_in_cuts_is_a_gap(source: KafkaFeed, reader: Reader) -> None:
     source.producer.begin_transaction()
-    source.producer.produce(source.names.cuts, b"stranger")
-    source.producer.flush(30)
-    source.producer.commit_transaction(30)
+    source.send_raw(b"stranger")
+    source.commit()
 
     with pytest.raises(CutsGap):
         reader.read()

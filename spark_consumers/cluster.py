@@ -1,0 +1,88 @@
+"""What a Kafka cluster says of itself: who it is, which topics, where their logs end.
+
+Asked over a connection of its own: a consumer answers such a question only after
+the long poll that it has under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from confluent_kafka import (
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+
+from spark_consumers.errors import KafkaDown
+
+_LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+
+Places = Iterable[tuple[str, int]]
+Offsets = dict[tuple[str, int], int]
+
+
+class Cluster:
+    """Questions to one cluster; KafkaDown where nobody answers."""
+
+    def __init__(self, client: Mapping[str, Any], *, timeout: float = 10.0) -> None:
+        self._admin = AdminClient(dict(client))
+        self._timeout = timeout
+
+    def id(self) -> str:
+        """The cluster's own id."""
+        cluster = self._asked(
+            lambda: self._admin.describe_cluster(request_timeout=self._timeout).result()
+        )
+        return str(cluster.cluster_id)
+
+    def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
+        """A topic that was deleted and made again has another id."""
+        wanted = TopicCollection(list(names))
+        futures = self._asked(
+            lambda: self._admin.describe_topics(wanted, request_timeout=self._timeout)
+        )
+        return {n: str(self._asked(future.result).topic_id) for n, future in futures.items()}
+
+    def first(self, places: Places) -> Offsets:
+        """Where logs begin."""
+        return self._offsets(places, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
+
+    def stable(self, places: Places) -> Offsets:
+        """The last stable offsets: everything below is decided."""
+        return self._offsets(places, _LATEST, IsolationLevel.READ_COMMITTED)
+
+    def high(self, places: Places) -> Offsets:
+        """The high watermarks."""
+        return self._offsets(places, _LATEST, IsolationLevel.READ_UNCOMMITTED)
+
+    def _offsets(self, places: Places, spec: Any, level: Any) -> Offsets:
+        asked = {TopicPartition(topic, partition): spec for topic, partition in places}
+        futures = self._asked(
+            lambda: self._admin.list_offsets(
+                asked, isolation_level=level, request_timeout=self._timeout
+            )
+        )
+        return {
+            (tp.topic, tp.partition): self._asked(future.result).offset
+            for tp, future in futures.items()
+        }
+
+    def _asked(self, ask: Callable[[], Any]) -> Any:
+        try:
+            return ask()
+        except KafkaException as error:
+            raise down(error, "the cluster does not answer") from error
+
+
+def down(error: KafkaException, what: str) -> KafkaDown:
+    """An error of librdkafka as ours, by its name."""
+    cause = error.args[0]
+    name = cause.name() if isinstance(cause, KafkaError) else str(cause)
+    return KafkaDown(what, error=name)
