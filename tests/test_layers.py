@@ -26,9 +26,11 @@ LAYERS = {
     ),
     "spark_consumers": (
         ("spark_consumers.api",),
+        ("spark_consumers.lanes", "spark_consumers.frames", "spark_consumers.stream"),
         ("spark_consumers.job", "spark_consumers.verify"),
         ("spark_consumers.sinks", "spark_consumers.read"),
         ("spark_consumers.compact", "spark_consumers.avro_wire"),
+        ("spark_consumers.cluster", "spark_consumers.registry"),
         ("spark_consumers.cuts", "spark_consumers.dialects"),
         ("spark_consumers.model",),
         ("spark_consumers.errors",),
