@@ -29,6 +29,7 @@ from producer.errors import (
     CdcError,
     ContentChanged,
     CutsBroken,
+    GroupUnusable,
     SlotAhead,
     SlotInvalid,
     SlotMismatch,
@@ -144,8 +145,9 @@ def take_over(
         yield Step("lock", "another run holds the lock of this slot")
     while True:
         yield Step("look")
+        once_held = _once_held(log, wanted)
         walk = yield from _settled_tail(log, patience)
-        reason = _why_begin(source, log, wanted, walk)
+        reason = _why_begin(source, log, wanted, walk, once_held=once_held)
         if reason is not None:
             taken = yield from _begin_epoch(source, log, wanted, patience)
             if taken is None:
@@ -200,6 +202,9 @@ def _go_on(
     if (problem := _difference(log, wanted, walk, confirmed)) is not None:
         raise problem
     assert walk is not None
+    if walk.is_loading() and walk.seq == 0:
+        # Its lock was lost with its session, and it went on until our fence.
+        raise GroupUnusable("another run began a load while this one started")
     head = Head(walk.n + 1, walk.epoch, walk.writer + 1, wanted.instance, walk.seq, walk.resume, -1)
     topics = {name: topic for name, (topic, _) in log.topics().items()}
     start = Start(
@@ -217,10 +222,11 @@ def _begin_epoch(
     """Step 0: the first start of a prefix, or a new epoch by command."""
     yield Step("fence")
     log.init_transactions()
+    once_held = _once_held(log, wanted)
     yield from _wait_for_lso(log, patience)
     yield Step("look again")
     walk = _tail(log)
-    reason = _why_begin(source, log, wanted, walk)
+    reason = _why_begin(source, log, wanted, walk, once_held=once_held)
     if reason is None:
         return None
     yield Step("make slot")
@@ -248,15 +254,25 @@ def _begin_epoch(
 _FIRST = "first start"
 
 
-def _why_begin(source: Source, log: Log, wanted: Wanted, walk: Walk | None) -> str | None:
+def _once_held(log: Log, wanted: Wanted) -> bool:
+    """Say whether cuts must have held a record by now.
+
+    Asked before the tail is settled and read: another run's START and its first DDL may
+    become visible at any moment, and what was there before must be in that tail.
+    """
+    first, _ = log.bounds()
+    _, ddl = log.topics().get(wanted.ddl_topic, (None, {0: 0}))
+    return first > 0 or ddl.get(0, 0) > 0
+
+
+def _why_begin(
+    source: Source, log: Log, wanted: Wanted, walk: Walk | None, *, once_held: bool
+) -> str | None:
     """Say why an epoch must begin; None for an ordinary start."""
     if walk is None:
-        first, _ = log.bounds()
-        _, ddl = log.topics().get(wanted.ddl_topic, (None, {0: 0}))
-        if first > 0 or ddl.get(0, 0) > 0:
+        if once_held:
             raise CutsBroken(
                 "the cuts topic holds no record, but it once did",
-                first_offset=first,
                 hint="retention removed them, or the topic was deleted: use a new kafka.prefix, "
                 "or delete all its topics",
             )

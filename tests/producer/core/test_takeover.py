@@ -19,6 +19,7 @@ from producer.errors import (
     CdcError,
     ContentChanged,
     CutsBroken,
+    GroupUnusable,
     SlotAhead,
     SlotInvalid,
     SlotMismatch,
@@ -468,6 +469,24 @@ def test_a_log_that_once_held_records_is_no_first_start(world: World) -> None:
     assert "make" not in world.done
 
 
+def test_another_first_start_between_tail_and_topics_is_no_broken_log() -> None:
+    world = World(highs={ACCOUNT: 10, CUTS: 0, DDL: 0})
+    tail = world.tail
+
+    def tail_then_start() -> Walk | None:  # a zombie's START and DDL come right behind our look
+        seen = tail()
+        if not world.records:
+            world.records.append((0, start(1, resume=500)))
+            world.highs[DDL] = 1
+        return seen
+
+    world.tail = tail_then_start  # type: ignore[method-assign]
+    go(world)
+
+    assert "make" not in world.done
+    assert world.started[0].head.writer == 2
+
+
 # ---------------------------------------------------------------- an unfinished first load
 def loading(*, phase: Phase | None = Phase.CHUNK) -> World:
     first = replace(start(1), loads={"public.account": "PENDING"})
@@ -520,6 +539,22 @@ def test_an_unfinished_load_of_another_source_is_not_gone_on_with_by_itself() ->
     assert "fence" not in world.done
 
     assert go(world, replace(wanted, accept_gap=True)).made is not None
+
+
+def test_a_load_that_began_while_we_took_the_slot_is_not_gone_on_from() -> None:
+    world = World(records=[(0, start(1, resume=500))])
+
+    def fence() -> None:
+        world.done.append("fence")
+        began = replace(start(2, resume=600), loads={"public.account": "PENDING"})
+        head = replace(began.head, n=2, epoch=2, writer=2)
+        world.records.append((2, replace(began, head=head, prev=Prev(1, 0, 1))))
+
+    world.init_transactions = fence  # type: ignore[method-assign]
+    with pytest.raises(GroupUnusable):
+        go(world)
+
+    assert world.started == []
 
 
 # ---------------------------------------------------------------- after a load
