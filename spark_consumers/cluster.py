@@ -32,7 +32,8 @@ class Cluster:
     """Questions to one cluster; KafkaDown where nobody answers."""
 
     def __init__(self, client: Mapping[str, Any], *, timeout: float = 10.0) -> None:
-        self._admin = AdminClient(dict(client))
+        self._client = dict(client)
+        self._admin = AdminClient(self._client)
         self._timeout = timeout
 
     def id(self) -> str:
@@ -78,6 +79,9 @@ class Cluster:
         try:
             return ask()
         except KafkaException as error:
+            # librdkafka keeps the leader epochs that it knew: after a broker came back it
+            # asks with the old one for ever, FENCED_LEADER_EPOCH (librdkafka issue 4620).
+            self._admin = AdminClient(self._client)
             raise down(error, "the cluster does not answer") from error
 
 
