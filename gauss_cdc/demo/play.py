@@ -71,13 +71,11 @@ def demo(plan: Plan, console: Console) -> Report:
         try:
             with View(console) as view:
                 view.say("starting PostgreSQL, Kafka and a schema registry")
-                services.start()
-                report = play(
-                    plan,
-                    scene.set_up(services, folder, exactly_once=plan.exactly_once),
-                    view,
-                    interrupts,
+                source, target = scene.make_databases(services.start())
+                place = scene.set_up(
+                    services, folder, source=source, target=target, exactly_once=plan.exactly_once
                 )
+                report = play(plan, place, view, interrupts)
             is_kept = is_kept or not report.is_equal
         except Exception:
             is_kept = True

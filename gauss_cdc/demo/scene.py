@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import tempfile
 import threading
@@ -74,19 +73,24 @@ class Scene:
         )
 
 
+def make_databases(addresses: Addresses) -> tuple[str, str]:
+    """An empty source and an empty target."""
+    for name in ("source", "target"):
+        postgres.create_database(addresses.postgres_url(), name)
+    return addresses.postgres_url("source"), addresses.postgres_url("target")
+
+
 def set_up(
     services: LocalServices,
     folder: Path,
     *,
+    source: str,
+    target: str,
     prefix: str = "bank",
-    databases: tuple[str, str] = ("source", "target"),
     exactly_once: bool = True,
 ) -> Scene:
-    """Make both databases and the configuration; the services run already."""
-    addresses: Addresses = services.addresses
-    for name in databases:
-        postgres.create_database(addresses.postgres_url(), name)
-    source, target = (addresses.postgres_url(name) for name in databases)
+    """Write the configuration; services and databases are there."""
+    addresses = services.addresses
     (folder / "logs").mkdir(exist_ok=True)
     file = folder / "gauss-cdc.toml"
     values = {
@@ -192,8 +196,3 @@ class Interrupts:
         if not self._is_over and not self._is_held:
             self._is_over = True
             raise Interrupted
-
-
-def is_root() -> bool:
-    """Whether we may do everything."""
-    return hasattr(os, "geteuid") and os.geteuid() == 0
