@@ -95,7 +95,7 @@ class Source(Section):
     """Without a password: `postgresql://user@host:port/database?sslmode=verify-full`."""
 
     slot: str = Field("gauss_cdc", pattern=r"^[a-z0-9_]{1,63}$")
-    """Replication slot. The first `run` makes it, with the first load; nothing drops it unasked."""
+    """Replication slot. The first `run` of a prefix makes it anew, with the first load."""
 
     publication: str = Field("gauss_cdc", min_length=1, max_length=63)
     """Publication. Made by the first `run` or `check --fix`, from [tables]."""

@@ -31,10 +31,15 @@ def set_up_logging(*, verbose: bool) -> None:
 
 
 class StopSignal:
-    """SIGTERM and SIGINT ask a command to leave; the second time it leaves at once."""
+    """SIGTERM and SIGINT ask a command to leave; the second time it leaves at once.
 
-    def __init__(self) -> None:
+    Also when it has not left after `limit` seconds: whatever hangs then, the next start
+    goes on from what is durable, as after any crash.
+    """
+
+    def __init__(self, limit: float | None = 10.0) -> None:
         self._event = threading.Event()
+        self._limit = limit
         self._then: list[Callable[[], None]] = []
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._caught)
@@ -43,6 +48,10 @@ class StopSignal:
         if self._event.is_set():
             os._exit(128 + number)
         self._event.set()
+        if self._limit is not None:
+            timer = threading.Timer(self._limit, os._exit, [128 + number])
+            timer.daemon = True
+            timer.start()
         for then in self._then:
             then()
 

@@ -8,6 +8,7 @@ is the engine's; this file moves bytes and watches the clock.
 from __future__ import annotations
 
 import logging
+import random
 import select
 import time
 from collections.abc import Sequence
@@ -48,7 +49,7 @@ from producer.drivers.kafka import CutsCommitted, CutsReader, Delivery, Flushed,
 from producer.drivers.postgres import ReplicationConnection
 from producer.drivers.registry import Registry
 from producer.drivers.topics import TopicAdmin
-from producer.errors import BrokerDown, CdcError, SourceError, Verdict
+from producer.errors import BrokerDown, CdcError, SourceError, Unsupported, Verdict
 from producer.options import Options
 from producer.publish import Publisher, fingerprint
 from producer.start import (
@@ -64,6 +65,7 @@ from producer.start import (
     now_us,
     stream_shapes,
 )
+from producer.wire.replication import WalMessage
 from schemas.control import Identity
 from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
@@ -71,6 +73,8 @@ from schemas.tables import TableId, TableSchema
 _log = logging.getLogger(__name__)
 
 _BUFFER_BYTES = 64 << 20  # input held while a group is being finished
+_SLICE = 2_000  # messages between two looks at Kafka
+_BACKOFF, _BACKOFF_MAX = 0.5, 15.0  # seconds
 _BUSY_WAIT = 0.02  # seconds to wait for input while something is open
 _IDLE_WAIT = 0.5
 _LEAVE_SECONDS = 5.0  # for the open source transaction to end before the group is aborted
@@ -102,6 +106,15 @@ def run(options: Options, watch: Watch, progress: Progress | None = None) -> Non
     def passes(error: BaseException) -> bool:
         return isinstance(error, CdcError) and error.verdict is Verdict.RETRY
 
+    reached, tries = progress.resume, 0
+
+    def wait(_: tenacity.RetryCallState) -> float:
+        """Grow with failures in a row; a turn that moved on begins anew."""
+        nonlocal reached, tries
+        tries = tries + 1 if progress.resume == reached else 0
+        reached = progress.resume
+        return min(_BACKOFF_MAX, _BACKOFF * 2.0**tries) * random.uniform(0.5, 1)  # noqa: S311
+
     def note(state: tenacity.RetryCallState) -> None:
         progress.retries += 1
         error = state.outcome and state.outcome.exception()
@@ -114,7 +127,7 @@ def run(options: Options, watch: Watch, progress: Progress | None = None) -> Non
     try:
         tenacity.Retrying(
             retry=tenacity.retry_if_exception(passes),
-            wait=tenacity.wait_exponential_jitter(multiplier=0.5, max=15),
+            wait=wait,
             sleep=pause,
             before_sleep=note,
             reraise=True,
@@ -149,6 +162,13 @@ def captured_tables(source: PostgresSource, options: Options, watch: Watch) -> l
         catalog.create_publication(connection, options.publication, wanted, via_root)
         watch.on_note(f"publication {options.publication} made for {len(wanted)} tables")
         return wanted
+    if publication.filtered:
+        raise Unsupported(
+            "the publication leaves out rows or columns of a table: the copy would not be equal",
+            publication=options.publication,
+            tables=", ".join(map(str, publication.filtered)),
+            hint="ALTER PUBLICATION … SET TABLE without WHERE and column lists",
+        )
     published = set(publication.tables)
     if publication.actions != {"insert", "update", "delete", "truncate"}:
         raise SourceError(
@@ -337,23 +357,30 @@ class _Loop:
             return
         self._watch.on_step("run: read")
         received = self._wire.receive(wait, (delivery.fileno(),))
-        if received.messages:
-            decode = self._decode
-            assembled = self._assembler.feed(
-                [(start, decode(payload)) for start, _, payload in received.messages]
-            )
-            while self._changed:  # before the rows: their cut must not come before the topics
-                self._step(self._changed.pop(0))
-            for happened in assembled:
-                self._step(happened)
+        messages = received.messages
+        for at in range(0, len(messages), _SLICE):
+            self._take(messages[at : at + _SLICE])
+            if at:  # one read may bring a second's work: acknowledgements do not wait so long
+                self._hear_from_kafka()
+                self._tick()
         if received.keepalive_end and not self._assembler.is_open:
             end = int(received.keepalive_end)
             self._progress.received = max(self._progress.received, end)
             self._step(PositionReached(end, received.reply_requested))
         if received.reply_requested:
             self._tell_source(force=True)
-        if not received.messages or not select.select([self._wire.fileno()], [], [], 0)[0]:
+        if not messages or not select.select([self._wire.fileno()], [], [], 0)[0]:
             self._step(InputDrained())
+
+    def _take(self, messages: Sequence[WalMessage]) -> None:
+        decode = self._decode
+        assembled = self._assembler.feed(
+            [(start, decode(payload)) for start, _, payload in messages]
+        )
+        while self._changed:  # before the rows: their cut must not come before the topics
+            self._step(self._changed.pop(0))
+        for happened in assembled:
+            self._step(happened)
 
     def _read_catalog(self, table: TableId) -> TableSchema | None:
         """Read one table's shape as it is now; None if it is gone."""

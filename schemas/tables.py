@@ -51,6 +51,7 @@ class Column:
     generated: str = ""  # pg_attribute.attgenerated: "s" stored, "" not
     identity: str = ""  # pg_attribute.attidentity: "a" always, "d" by default, "" not
     missing: str | None = None  # value of rows older than ADD COLUMN … DEFAULT (attmissingval)
+    has_default: bool = False  # some default, whose value for older rows may not be known
 
 
 @dataclass(frozen=True, slots=True)

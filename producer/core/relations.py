@@ -157,8 +157,8 @@ def _difference(before: TableSchema, after: TableSchema) -> ShapeChange:
             "which loads the tables again",
         )
     lossy = None
-    if any(c.missing is None and not c.nullable for c in come):
-        lossy = "an added column is NOT NULL and its value for older rows is not known"
+    if any(c.missing is None and (c.has_default or not c.nullable) for c in come):
+        lossy = "an added column has a default, and its value for older rows is not known"
     elif stayed != [name for name in old if name in new]:
         lossy = "a column was dropped and made again: its values in older rows are not known"
     elif any(not _keeps_values(old[name], new[name]) for name in stayed):

@@ -293,7 +293,7 @@ def _columns(cursor: Any, oids: list[int], version: int) -> dict[int, list[Colum
             SELECT a.attrelid, a.attname, a.atttypid, a.atttypmod,
                    format_type(a.atttypid, a.atttypmod),
                    NOT (a.attnotnull OR (t.typtype = 'd' AND t.typnotnull)),
-                   {generated}, a.attidentity::text, {missing}
+                   {generated}, a.attidentity::text, {missing}, a.atthasdef
             FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
             WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
             ORDER BY a.attrelid, a.attnum
@@ -349,6 +349,7 @@ class Publication:
     all_tables: bool
     actions: frozenset[str]  # of insert, update, delete, truncate
     via_root: bool
+    filtered: tuple[TableId, ...] = ()  # with WHERE or a column list, from 15 on
 
 
 def publication(connection: Connection, name: str) -> Publication | None:
@@ -361,6 +362,7 @@ def publication(connection: Connection, name: str) -> Publication | None:
             "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s", [name]
         )
         tables = sorted(TableId(*table) for table in cursor.fetchall())
+        filtered = _filtered(cursor, name) if connection.server_version >= _FILTERS else []
     said: Mapping[str, Any] = row[0]
     return Publication(
         name=name,
@@ -368,9 +370,25 @@ def publication(connection: Connection, name: str) -> Publication | None:
         all_tables=said["puballtables"],
         actions=frozenset(a for a in _ACTIONS if said.get(f"pub{a}", False)),
         via_root=said.get("pubviaroot", False),
+        filtered=tuple(filtered),
     )
 
 
+def _filtered(cursor: Any, name: str) -> list[TableId]:
+    """Tables that a publication does not let through whole."""
+    cursor.execute(
+        """
+        SELECT n.nspname, c.relname FROM pg_publication_rel r
+        JOIN pg_publication p ON p.oid = r.prpubid
+        JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE p.pubname = %s AND (r.prqual IS NOT NULL OR r.prattrs IS NOT NULL)
+        """,
+        [name],
+    )
+    return sorted(TableId(*table) for table in cursor.fetchall())
+
+
+_FILTERS: Final = 150_000
 _ACTIONS: Final = ("insert", "update", "delete", "truncate")
 
 

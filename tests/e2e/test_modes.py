@@ -100,3 +100,21 @@ def test_accepting_a_gap_loads_everything_again(addresses, topic_prefix, new_dat
 
         assert content(target, "t") == ["(2)", "(3)"]
         assert (ledger.epoch, ledger.state) == (2, "EXACT")
+
+
+def test_a_default_that_nobody_knows_marks_the_table(addresses, topic_prefix, new_database) -> None:
+    source, target = new_database(), new_database()
+    ask(source, "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)")
+    with Path(addresses, topic_prefix, source, target) as path:
+        path.start()
+        path.catch_up()
+        ask(source, "ALTER TABLE t ADD COLUMN same int DEFAULT 7")
+        ask(source, "INSERT INTO t VALUES (2)")
+        known = path.catch_up()
+        assert (known.state, content(target, "t")) == ("EXACT", ["(1,7)", "(2,7)"])
+        ask(source, "ALTER TABLE t ADD COLUMN other float DEFAULT random()")
+        ask(source, "INSERT INTO t VALUES (3, 3, 3)")
+        ledger = path.catch_up()
+
+        assert "default" in ledger.inexact["public.t"]
+        assert ledger.state != "EXACT"

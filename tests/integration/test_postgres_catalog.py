@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import psycopg2
 import pytest
 
 from producer.drivers import catalog
@@ -220,3 +221,17 @@ def test_the_databases_refusals_become_ours(db: Any) -> None:
     run(db, "SET ROLE pg_monitor")
     with pytest.raises(NotPermitted):
         catalog.create_publication(db, "q", [])
+
+
+def test_a_publication_that_leaves_rows_or_columns_out_is_told(new_database) -> None:
+    connection = psycopg2.connect(new_database())
+    connection.autocommit = True
+    if connection.server_version < 150000:
+        pytest.skip("row filters came with PostgreSQL 15")
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int PRIMARY KEY)")
+        cursor.execute("CREATE PUBLICATION p FOR TABLE a, TABLE b WHERE (id > 5)")
+
+    found = catalog.publication(connection, "p")
+
+    assert found.filtered == (TableId("public", "b"),)
