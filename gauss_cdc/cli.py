@@ -205,6 +205,8 @@ def wait(config_path: Path, *, lsn: str | None, timeout: str | None) -> None:
     if standing is None:
         _fail(f"the target does not hold {Lsn(goal)} yet", INTERRUPTED if stop.asked() else 4)
     assert standing.target is not None
+    for table, why in standing.target.inexact.items():
+        console.print(f"{table} is not exact: {why}", style="yellow")
     click.echo(f"{standing.target.epoch}/{standing.target.seq}")
 
 

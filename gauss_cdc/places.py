@@ -257,12 +257,11 @@ class Places:
         while True:
             cuts = self.cuts()
             if goal is None and cuts is not None and cuts.resume >= lsn:
-                goal = cuts.epoch, cuts.seq
+                goal = cuts.epoch, cuts.n  # n counts loads, too
             target = self.target()
             standing = Standing(None, cuts, target)
             on_look(standing)
-            is_exact = target is not None and target.state == "EXACT"
-            if goal and target and is_exact and (target.epoch, target.seq) >= goal:
+            if goal and target and (target.epoch, target.n) >= goal:
                 return standing
             if pause(0.1):
                 return None

@@ -335,7 +335,13 @@ def _state(inexact: Mapping[str, str]) -> str:
 
 
 def _tables(source: str, cut: State) -> Iterator[str]:
-    """Tables of the data topics; a topic whose name has no way back stands for itself."""
+    """Tables that an epoch begins without: those it loads; without a load, all it ever names.
+
+    A topic whose name has no way back stands for itself.
+    """
+    if cut.loads:
+        yield from cut.loads
+        return
     names = Topics(source)
     control = {names.cuts, names.ddl, names.transaction, names.quarantine}
     for topic in cut.topics:

@@ -293,7 +293,8 @@ def _columns(cursor: Any, oids: list[int], version: int) -> dict[int, list[Colum
             SELECT a.attrelid, a.attname, a.atttypid, a.atttypmod,
                    format_type(a.atttypid, a.atttypmod),
                    NOT (a.attnotnull OR (t.typtype = 'd' AND t.typnotnull)),
-                   {generated}, a.attidentity::text, {missing}, a.atthasdef
+                   {generated}, a.attidentity::text, {missing},
+                   a.atthasdef AND {generated} = ''
             FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
             WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
             ORDER BY a.attrelid, a.attnum
