@@ -304,6 +304,7 @@ class _Loop:
         self._relations = Relations(
             known,
             read_catalog=self._read_catalog,
+            name_type=lambda oid, modifier: catalog.type_name(source.connection, oid, modifier),
             wanted=lambda table: (
                 table.schema != catalog.OWN_SCHEMA
                 and any(p.matches(table) for p in include)

@@ -18,6 +18,7 @@ from schemas.control import Hole
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
 
 ReadCatalog = Callable[[TableId], TableSchema | None]
+NameType = Callable[[int, int], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +40,12 @@ class Relations:
         known: dict[TableId, TableSchema],
         *,
         read_catalog: ReadCatalog,
+        name_type: NameType = lambda _oid, _mod: "",
         wanted: Callable[[TableId], bool],
         new_tables_are_complete: bool,
     ) -> None:
         self._known = dict(known)
-        self._read_catalog = read_catalog
+        self._read_catalog, self._name_type = read_catalog, name_type
         self._wanted = wanted
         self._new_tables_are_complete = new_tables_are_complete
         self._described: dict[int, Relation] = {}
@@ -69,7 +71,7 @@ class Relations:
         """Return the table's shape, and the change if it is not the one known until now."""
         table_id = TableId(relation.schema, relation.table)
         known = self._known.get(table_id)
-        table = merge(relation, self._read_catalog(table_id), known)
+        table = self._named(merge(relation, self._read_catalog(table_id), known))
         self._known[table_id] = table
         if known is None:
             holes: tuple[Hole, ...] = ()
@@ -80,6 +82,16 @@ class Relations:
         if _shape(known) == _shape(table):
             return table, None
         return table, _difference(known, table)
+
+    def _named(self, table: TableSchema) -> TableSchema:
+        """Name the types of columns that are gone by now: a target makes them all the same."""
+        if all(c.type_name for c in table.columns):
+            return table
+        columns = tuple(
+            c if c.type_name else replace(c, type_name=self._name_type(c.type_oid, c.type_mod))
+            for c in table.columns
+        )
+        return replace(table, columns=columns)
 
     def widen(self, table_id: TableId, column: str) -> TableSchema:
         """Allow NULL in a column: a row proved the catalog reading too young."""

@@ -240,6 +240,14 @@ def table_schemas(connection: Connection, tables: Sequence[TableId]) -> list[Tab
     ]
 
 
+def type_name(connection: Connection, oid: int, modifier: int) -> str:
+    """The SQL text of a type, as in a column's definition; empty where it is gone."""
+    with asking(connection) as cursor:
+        cursor.execute("SELECT format_type(oid, %s) FROM pg_type WHERE oid = %s", [modifier, oid])
+        row = cursor.fetchone()
+    return str(row[0]) if row is not None else ""
+
+
 @dataclass(frozen=True, slots=True)
 class _Index:
     name: str

@@ -104,6 +104,14 @@ def test_old_rows_have_the_value_a_column_came_with(
     assert shape(db, "t").columns[1].missing == missing
 
 
+def test_a_type_has_a_name_without_a_column(db: Any) -> None:
+    numeric_12_2 = (12 << 16 | 2) + 4
+
+    assert catalog.type_name(db, 1700, numeric_12_2) == "numeric(12,2)"
+    assert catalog.type_name(db, 1184, -1) == "timestamp with time zone"
+    assert catalog.type_name(db, 4_000_000_000, -1) == ""
+
+
 def test_keys_stand_in_key_order_and_only_plain_whole_indexes_count(db: Any) -> None:
     run(
         db,

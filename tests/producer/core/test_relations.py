@@ -71,6 +71,20 @@ def test_a_reading_that_fits_adds_what_the_stream_does_not_say() -> None:
     assert merge(said(KEY, OWNER), ACCOUNT, None) == ACCOUNT
 
 
+def test_the_type_of_a_column_that_is_gone_by_now_has_a_name() -> None:
+    known = Relations(
+        {ID: ACCOUNT},
+        read_catalog=lambda _: ACCOUNT,
+        name_type=lambda oid, mod: {(NUMERIC, -1): "numeric"}[oid, mod],
+        wanted=lambda _: True,
+        new_tables_are_complete=True,
+    )
+
+    shape, _ = known.resolve(said(KEY, OWNER, Column("score", NUMERIC)))
+
+    assert shape.columns == (KEY, OWNER, Column("score", NUMERIC, type_name="numeric"))
+
+
 def test_columns_that_the_stream_does_not_confirm_are_left_open() -> None:
     younger = table(KEY, Column("owner", VARCHAR, 24, "character varying(20)", nullable=False))
 
