@@ -26,6 +26,11 @@ from schemas.control import Topic
 
 _TIMEOUT: Final = 10.0
 _CONTROL_BYTES: Final = 1 << 20  # a START names all topics; a broker's default is a little more
+_LEADERLESS: Final = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+}
 _TRIES, _PAUSE = 150, 0.1
 DAY_MS: Final = 86_400_000
 
@@ -73,20 +78,34 @@ class TopicAdmin:
                         continue
                     raise
                 found[name] = Topic(str(described.topic_id), len(described.partitions))
-            places = {
-                TopicPartition(name, p): OffsetSpec.latest()  # type: ignore[no-untyped-call]
-                for name, topic in found.items()
-                for p in range(topic.partitions)
-            }
-            highs: dict[str, dict[int, int]] = {name: {} for name in found}
-            if places:
-                for place, future in self._admin.list_offsets(
-                    places, request_timeout=_TIMEOUT
-                ).items():
-                    highs[place.topic][place.partition] = future.result().offset
+            highs = self._ends(found)
         except KafkaException as exc:
             raise ours(exc) from exc
         return {name: (topic, highs[name]) for name, topic in found.items()}
+
+    def _ends(self, topics: Mapping[str, Topic]) -> dict[str, dict[int, int]]:
+        """High watermarks; a partition without a leader, as one made just now, is asked again."""
+        highs: dict[str, dict[int, int]] = {name: {} for name in topics}
+        missing = {
+            TopicPartition(name, p): OffsetSpec.latest()  # type: ignore[no-untyped-call]
+            for name, topic in topics.items()
+            for p in range(topic.partitions)
+        }
+        for left in reversed(range(_TRIES)):
+            if not missing:
+                break
+            asked = self._admin.list_offsets(missing, request_timeout=_TIMEOUT)
+            for place, future in asked.items():
+                try:
+                    highs[place.topic][place.partition] = future.result().offset
+                except KafkaException as exc:
+                    if exc.args[0].code() not in _LEADERLESS or not left:
+                        raise
+                else:
+                    del missing[place]
+            if missing:
+                time.sleep(_PAUSE)
+        return highs
 
     def list_below(self, prefix: str) -> list[str]:
         """Names of all topics of a prefix."""
