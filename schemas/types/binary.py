@@ -93,6 +93,8 @@ def _dump_bits(avro: AvroType) -> Dump:
     if not isinstance(avro, dict):
         raise TypeError("bits without their length")
     size = int(avro["connect.parameters"]["length"])
+    if size == _VARBIT_MAX:
+        size = 1  # no length: the value's text travels beside, never pad to 2 GB for it
     return lambda value: f"{int.from_bytes(value, 'little'):0{size}b}"
 
 

@@ -132,7 +132,11 @@ def _variable(text: str) -> dict[str, Any]:
     if (match := _NUMBER.fullmatch(text)) is None:
         raise NotRepresentable  # NaN, Infinity
     fraction = match[3] or ""
-    return {"scale": len(fraction), "value": unscaled(int(match[1] + match[2] + fraction))}
+    try:
+        number = int(match[1] + match[2] + fraction)
+    except ValueError:  # Python's limit of 4300 digits; PostgreSQL's is 147455
+        raise NotRepresentable from None
+    return {"scale": len(fraction), "value": unscaled(number)}
 
 
 def _money(text: str) -> bytes:
