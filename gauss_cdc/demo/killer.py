@@ -88,10 +88,11 @@ class Killer:
         seed: int,
         samples: Callable[[], int],
         on_kill: Callable[[Kill], None],
+        on_return: Callable[[Kill, float], None],
     ) -> None:
         self._services = services
         self._programs = {program.name: program for program in programs}
-        self._samples, self._on_kill = samples, on_kill
+        self._samples, self._on_kill, self._on_return = samples, on_kill, on_return
         random = Random(f"{seed}/kills")  # noqa: S311  a seed
         self._random = random
         self._victims = victims(kills, random)
@@ -156,6 +157,7 @@ class Killer:
             self._is_starting = False
         else:
             self._programs[victim].start()
+        self._on_return(kill, time.monotonic() - began - kill.after)
 
     def _hunt(self, program: Program) -> None:
         """Wait until it works again, and a little for a step that has not been hit yet."""

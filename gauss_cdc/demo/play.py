@@ -30,7 +30,7 @@ from gauss_cdc.demo.load import Load, Workload
 from gauss_cdc.demo.programs import Program
 from gauss_cdc.demo.report import Report, quantile
 from gauss_cdc.demo.sampler import Sampler
-from gauss_cdc.demo.scene import Follower, Interrupts, Scene
+from gauss_cdc.demo.scene import Follower, Interrupted, Interrupts, Scene
 from gauss_cdc.demo.tpcb import Tpcb
 from gauss_cdc.demo.view import Look, View
 from gauss_cdc.places import Places
@@ -77,6 +77,9 @@ def demo(plan: Plan, console: Console) -> Report:
                 )
                 report = play(plan, place, view, interrupts)
             is_kept = is_kept or not report.is_equal
+        except Interrupted:
+            console.print("interrupted: stopping everything")
+            raise
         except Exception:
             is_kept = True
             raise
@@ -177,6 +180,7 @@ class _Play:
             seed=plan.seed,
             samples=lambda: seen.samples,
             on_kill=self._tell_kill,
+            on_return=self._tell_return,
         )
         self._stack.callback(killer.stop)
         killer.start()
@@ -197,6 +201,7 @@ class _Play:
         self._sampler.is_lag_measured = False
         report.lag_p50, report.lag_p99 = quantile(lags, 0.5), quantile(lags, 0.99)
         report.lag_max = max(lags, default=0.0)
+        report.standstill_max = self._sampler.seen.standstill
 
     def _settle(self) -> None:
         """Wait until the target stands where the source ended; then let both leave."""
@@ -306,6 +311,10 @@ class _Play:
 
     def _tell_kill(self, kill: Kill) -> None:
         self._view.say(f"{kill.number}. {kill}", style="yellow")
+
+    def _tell_return(self, kill: Kill, seconds: float) -> None:
+        if kill.victim == "broker":
+            self._view.say(f"the broker answers again, {seconds:.1f} s after its death")
 
     def _last_words(self) -> str:
         return "\n".join(

@@ -36,6 +36,7 @@ class Report:
     lag_p50: float = 0.0
     lag_p99: float = 0.0
     lag_max: float = 0.0
+    standstill_max: float = 0.0
     differences: list[str] = field(default_factory=list)  # of any kind: rows, sums, cuts
     is_complete: bool = False
 
@@ -55,6 +56,7 @@ class Report:
         steps = "\n".join(f"{count} × {name}" for name, count in self.kills_by_step.items())
         rate = f"{self._rate(self.commits):,.0f} commits/s, {self._rate(self.rows):,.0f} rows/s"
         lag = f"p50 {self.lag_p50:.2f} s, p99 {self.lag_p99:.2f} s, greatest {self.lag_max:.1f} s"
+        still = f"{self.standstill_max:.1f} s"
         rows = {
             "source transactions": f"{self.seq:,}; {self.rollbacks + self.again:,} rolled back",
             "load": f"{rate} for {self.load_seconds:.0f} s",
@@ -62,7 +64,7 @@ class Report:
             " takeovers; every offset checked",
             "kills": steps or "none",
             "samples of the target": f"{self.samples:,}; between kills: {between}",
-            "age of its newest commit": f"{lag}, kills included",
+            "age of its newest commit": f"{lag}; never stood still longer than {still}",
             "rows compared": ", ".join(f"{n} {c:,}" for n, c in self.table_rows.items()),
             "caught up": f"{self.catch_up_seconds:.1f} s after the last commit",
             "in all": f"{self.seconds:.0f} s",

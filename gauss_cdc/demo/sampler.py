@@ -44,6 +44,8 @@ class Seen:
     epoch: int = 0
     seq: int = 0
     lags: list[float] = field(default_factory=list)  # seconds
+    moved_at: float = 0.0
+    standstill: float = 0.0  # longest time without a new commit, seconds
     broken: list[Broken] = field(default_factory=list)
 
 
@@ -127,6 +129,11 @@ class Sampler:
             seen.broken.append(
                 Broken(epoch, seq, (epoch, seq), ("not before", seen.epoch, seen.seq))
             )
+        now = time.monotonic()
+        if self.is_lag_measured:
+            seen.standstill = max(seen.standstill, now - (seen.moved_at or now))
+        if (epoch, seq) != (seen.epoch, seen.seq):
+            seen.moved_at = now
         seen.epoch, seen.seq = epoch, seq
         if tuple(found) != expected:
             seen.broken.append(Broken(epoch, seq, tuple(found), expected))
