@@ -1,7 +1,7 @@
 # make demo    the whole thing on this machine, end to end, watched
 # make test    everything that CI runs: lint, types, unit, services, Spark, end to end
 # make check   before a push, under a minute: lint, types, unit tests (no services, no Spark)
-# make chaos   end to end under KILLS=50 kills of everything that can be killed
+# make chaos   the demo under KILLS=50 kills of run, apply and broker; ARGS='--workload tpcb'
 # make venv    only the environment, .venv; the others make it by themselves
 # make clean   remove what was made here, .venv too
 
@@ -31,7 +31,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 chaos: $(STAMP)
-	GAUSS_CDC_CHAOS_KILLS=$(KILLS) $(BIN)/pytest -s --timeout=0 tests/e2e/test_chaos.py $(ARGS)
+	@$(BIN)/gauss-cdc demo --kills $(KILLS) $(ARGS)
 
 coverage: $(STAMP)
 	$(BIN)/pytest -q --cov --cov-report=term-missing:skip-covered $(UNIT)

@@ -139,7 +139,7 @@ class Killer:
 
     def _kill(self, number: int, victim: str, began: float) -> None:
         if victim == "broker":
-            run, apply = (self._programs[name].step() for name in ("run", "apply"))
+            run, apply = (self._programs[name].step() or "starting" for name in ("run", "apply"))
             self._services.kill("kafka")
             step = f"run was in '{run}', apply in '{apply}'"
         else:
