@@ -1,6 +1,7 @@
 """An idle source costs its server nothing: positions move, WAL is not kept."""
 
-from tests.e2e.path import Path, ask, until
+from tests.e2e.path import Path, ask, content, until
+from tests.integration.private_postgres import private_server
 
 GIB = 1 << 30
 BOUND = 256 << 20  # of WAL kept for us, while 1 GiB is written elsewhere
@@ -43,3 +44,25 @@ def test_a_gibibyte_written_elsewhere_does_not_pile_up(
         assert turn > 10
         assert worst < BOUND
         until(lambda: retained(source, topic_prefix) < BOUND // 4, "restart_lsn", path._stop.wait)
+
+
+def test_a_source_can_be_stopped_while_kafka_is_down(
+    services, addresses, topic_prefix, new_database
+) -> None:
+    with private_server() as server:
+        source = f"postgresql://postgres@127.0.0.1:{server.port}/bank"
+        ask(source, "CREATE TABLE t (id int PRIMARY KEY)")
+        silence = {"kafka_silence_seconds": 3.0}
+        with Path(addresses, topic_prefix, source, new_database(), **silence) as path:
+            path.start()
+            path.catch_up()
+            services.kill("kafka")
+            try:
+                ask(source, "INSERT INTO t SELECT generate_series(1, 1000)")
+                server.stop()  # by SIGINT, which waits for walsenders; fails after its own limit
+            finally:
+                services.start("kafka")
+            server.start()
+            path.catch_up()
+
+            assert len(content(path.target, "t")) == 1000
