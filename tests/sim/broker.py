@@ -87,6 +87,7 @@ class Broker:
         self.transactions: list[Transaction] = []
         self.clients: list[Client] = []
         self.epochs: dict[str, int] = {}
+        self.marker_weight = 2.0
         self.timeouts = 0  # transactions that the coordinator may still give up on
         self.lost_offsets = 0  # acknowledgements that may still come without an offset
         self.may_lose: Callable[[Client], bool] = lambda _: True
@@ -275,18 +276,19 @@ class Broker:
         client.request = None
 
     def _moves(self, out: list[Move]) -> None:
+        weight = 2.0 if self.world.calm else self.marker_weight
         for t in self.transactions:
             out.extend(
-                Move(2.0, f"broker: {t.state} marker of K{t.number} reaches {p[0]}/{p[1]}",
+                Move(weight, f"broker: {t.state} marker of K{t.number} reaches {p[0]}/{p[1]}",
                      lambda t=t, p=p: self._marker(t, p))
                 for p in t.pending
             )  # fmt: skip
             if t.state == "open":
                 dead = t.client is None or not t.client.is_alive
                 if (self.timeouts or self.world.calm) and (dead or not self.world.calm):
-                    weight = 0.3 if dead else 0.05
+                    often = 0.3 if dead else 0.05
                     out.append(
-                        Move(weight, f"broker: K{t.number} times out", lambda t=t: self._give_up(t))
+                        Move(often, f"broker: K{t.number} times out", lambda t=t: self._give_up(t))
                     )
         for c in self.clients:
             for place, line in c.flying.items():

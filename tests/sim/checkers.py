@@ -12,7 +12,7 @@ tests take unknown for false.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from schemas.accept import CutGap, CutIdentity, Walk, walk_tail
@@ -38,6 +38,8 @@ class Epoch:
     loads: list[str] = field(default_factory=list)
     shapes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     loaded: dict[str, list[Any]] = field(default_factory=dict)
+    ended: set[str] = field(default_factory=set)  # tables whose load came to its end
+    holes: set[str] = field(default_factory=set)
     told: list[dict[str, tuple[str, ...]]] = field(default_factory=list)  # shapes as of each seq
 
 
@@ -220,6 +222,7 @@ class Oracle:
         ddl = [at for at, value in sorted(found.items()) if isinstance(value, _Framed)]
         if [place.ordinal for place in entry.ddl] != ddl:
             self.fail("ranges", f"{what}: ddl at {ddl}, the cut says {entry.ddl}")
+        self.epochs[self.epoch].holes |= holes
         if {hole.table for hole in entry.holes} != holes:
             self.fail("holes", f"{what}: holes {holes}, the cut says {entry.holes}")
         self.looks["holes"] += 1
@@ -268,6 +271,7 @@ class Oracle:
                 cells = zip(value.columns, value.after, strict=True)
                 rows.append(tuple(sorted((c, v.decode()) for c, v in cells if v is not None)))
         else:
+            epoch.ended.add(name)
             there = self._source.state_at(epoch.point)[name].content()
             if sorted(rows) != there:
                 self.fail("load", f"{cut.table}: loaded {sorted(rows)}, the source had {there}")
@@ -319,8 +323,10 @@ class Oracle:
         """Say whether everything arrived."""
         if not self.epoch or len(self._source.wal) < self._source.planned:
             return False
-        survivors = self._source.survivors(self.epochs[self.epoch].point)
-        slot = self._source.slot
+        epoch = self.epochs[self.epoch]
+        survivors, slot = self._source.survivors(epoch.point), self._source.slot
+        if len(epoch.ended) < len(epoch.loads):
+            return False
         if self.seq < len(survivors) or slot is None:
             return False
         if survivors and slot["confirmed"] < survivors[-1].end_lsn:
@@ -337,6 +343,9 @@ class Oracle:
         if target.now.ledger.state == "EXACT" and target.now.ledger.inexact:
             self.fail("end", "EXACT with inexact tables")
         self._equal(self._source.states[-1], target.now, "the end")
+        known = self.epochs[self.epoch].holes
+        if wrong := set(target.now.ledger.inexact) - known:
+            self.fail("end", f"{wrong} are inexact for ever: {target.now.ledger.inexact}")
         self._readers(is_thorough=is_thorough)
         if is_exact:
             self._plain_readers()
@@ -372,6 +381,20 @@ class Oracle:
             self.fail("reader", f"the tail reads as {tail}")
         if not is_thorough:
             return
+        for at in range(1, len(records)):
+            offset, cut = records[at]
+            if isinstance(cut, Start) and records[at - 1][1].head.epoch == cut.head.epoch:
+                self.looks["zombie"] += 1
+                old = records[at - 1][1].head
+                late = Heartbeat(replace(old, n=cut.head.n, resume=old.resume + 1))
+                seen = Walk.from_nobody()
+                try:
+                    for o, c in [*records[: at + 1], (offset, late), *records[at + 1 :]]:
+                        seen.accept(o, c)
+                except (CutGap, CutIdentity):
+                    seen.alarms = 0
+                if (seen.resume, seen.alarms) != (self.resume, 1):
+                    self.fail("zombie", f"a record of writer {old.writer} after {offset} counts")
         for at in range(1, len(records) - 1):
             if isinstance(records[at][1], Start | Commits | TableLoad):
                 self.looks["loss"] += 1
@@ -384,12 +407,20 @@ class Oracle:
     def _plain_readers(self) -> None:
         """Exactly-once mode: who reads committed data topics sees no row twice."""
         self.looks["plain"] += 1
+        named: dict[int, set[int]] = {}
+        for _, entry in self._broker.decided(CUTS):
+            if isinstance(entry.value, Commits) and entry.transaction:
+                xids = {commit.xid for commit in entry.value.commits}
+                named.setdefault(entry.transaction.number, set()).update(xids)
         for topic, partition in self._broker.logs:
             if topic in (TOPICS.cuts, TOPICS.ddl):
                 continue
             rows = [e for _, e in self._broker.decided((topic, partition)) if e.value is not None]
+            # Parts of a giant stand in transactions whose cuts do not name it.
             giants = {
-                e.value.xid for e in rows if e.transaction and CUTS not in e.transaction.places
+                e.value.xid
+                for e in rows
+                if e.transaction and e.value.xid not in named.get(e.transaction.number, ())
             }
             seen = Counter(
                 (e.value.xid, e.value.ordinal)

@@ -136,6 +136,7 @@ class ApplierProcess:
     """What the world may know of a running applier."""
 
     actor: Actor
+    sink: SimSink | None = None
     ended: str = ""
     error: BaseException | None = None
     retries: list[str] = field(default_factory=list)
@@ -166,10 +167,11 @@ def make_applier(
     def _run(actor: Actor, process: ApplierProcess) -> None:
         actor.park("begins")
         cuts: Callable[[Ledger], Iterable[tuple[int, Cut]]] = parts.cuts(actor, broker)
+        process.sink = parts.sink(target, actor)
         applier = parts.applier(
             cuts,
             parts.rows(actor, broker),
-            parts.sink(target, actor),
+            process.sink,
             options,
             pause=lambda _: actor.park("pauses", weight=0.5),
         )

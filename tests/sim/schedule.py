@@ -10,7 +10,7 @@ from __future__ import annotations
 import traceback
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest import mock
 
@@ -26,6 +26,7 @@ from producer.errors import (
     Verdict,
 )
 from spark_consumers.errors import Fenced as ApplierFenced
+from spark_consumers.errors import RangeExpired
 from spark_consumers.job import Options
 from tests.sim.broker import Broker, Client
 from tests.sim.checkers import ALWAYS, Oracle
@@ -70,6 +71,10 @@ class Faults:
     restores: int = 0
     expiries: int = 0
     slot_faults: int = 0
+    slow_markers: bool = False  # a decided transaction stays invisible for long
+    giants: bool = False  # most source transactions are large, and slow to come
+    rush: bool = False  # second producers come while the first ones still start
+    crash_at: str = ""  # where producers like to crash: what they are about to do
     early_tables: bool = False  # made between the look at the catalog and the slot
     loads_lose: bool = False  # acknowledgements without an offset come in loads, too
 
@@ -99,6 +104,9 @@ class Faults:
             restores=some(2, 0.3),
             expiries=some(4, 0.3),
             slot_faults=some(1, 0.12),
+            slow_markers=rng.random() < 0.25,
+            rush=rng.random() < 0.15,
+            giants=rng.random() < 0.1,
         )
 
 
@@ -125,17 +133,21 @@ class Simulation:
         self,
         seed: int,
         faults: Faults | None = None,
+        overrides: dict[str, Any] | None = None,
         parts: Parts | None = None,
         consumers: Consumers | None = None,
     ) -> None:
         self.world = world = World(seed)
-        self.faults = faults or Faults.drawn(world.rng)
+        self.faults = replace(faults or Faults.drawn(world.rng), **(overrides or {}))
         self.parts, self.consumers = parts or Parts(), consumers or Consumers()
         self.source = Source(world, planned=self.faults.transactions, lossy=self.faults.lossy)
+        self.source.giants = self.faults.giants
         self.source.drops = self.faults.drops
+        self.source.drop_weight = 0.2 if self.faults.rush else 0.03
         topics = {TOPICS.cuts: 1, TOPICS.ddl: 1}
         topics |= {TOPICS.table(t): 2 if t.name == "a" else 1 for t in self._tables()}
         self.broker = Broker(world, topics)
+        self.broker.marker_weight = 0.06 if self.faults.slow_markers else 2.0
         self.broker.timeouts = self.faults.timeouts
         self.broker.lost_offsets = self.faults.lost_offsets
         self.target = Target(world)
@@ -149,7 +161,7 @@ class Simulation:
         self.source.may_create = lambda: (
             self.faults.early_tables or all(p.engine or not p.connection for p in self.producers)
         )
-        self.source.is_awaited = lambda: self._has_run
+        self.source.limit = self._limit
         self.broker.on_fenced = self._fenced
         self.target.on_commit = self.oracle.applied
         self.events: Counter[str] = Counter()
@@ -163,7 +175,7 @@ class Simulation:
             group_rows=rng.choice([3, 6, 20]),
             group_seconds=0.5,
             group_commits=rng.choice([1, 2, 4]),
-            transaction_timeout=rng.choice([6.0, 30.0]),
+            transaction_timeout=rng.choice([1.5, 6.0, 30.0]) if not self.faults.giants else 1.5,
             heartbeat_seconds=rng.choice([1.0, 5.0]),
             state_seconds=rng.choice([20.0, 500.0]),
             state_records=rng.choice([3, 8, 50]),
@@ -213,6 +225,11 @@ class Simulation:
             world.seed, world.steps, world.violation, world.trace, oracle.looks, self.events
         )
 
+    def _limit(self) -> int:
+        """How many transactions the source may have committed by now: most meet a stream."""
+        planned = self.source.planned
+        return planned if self._has_run else min(7 if self.source.slot else 3, planned - 1)
+
     def _is_faulty(self) -> bool:
         """The first load is not the point: schedules are long enough to leave it behind."""
         self._has_run = self._has_run or any(p.engine for p in self.producers)
@@ -237,7 +254,8 @@ class Simulation:
         if not producers:
             out.append(Move(1.0, "a producer is started", self._start_producer))
         elif not calm and faults.second_producers and len(producers) < 3:
-            out.append(Move(0.05, "a second producer is started", self._second_producer))
+            weight = 0.5 if faults.rush else 0.05
+            out.append(Move(weight, "a second producer is started", self._second_producer))
         if not self.appliers:
             out.append(Move(1.0, "an applier is started", self._start_applier))
         elif not calm and faults.second_appliers and len(self.appliers) < 2:
@@ -247,6 +265,8 @@ class Simulation:
         for p in self.producers:
             if faults.producer_crashes:
                 weight = 0.06 if p.engine else 0.01  # what a load is for comes after it
+                if p.actor.label == faults.crash_at:
+                    weight = 0.5
                 out.append(Move(weight, f"{p.actor.name} crashes", lambda p=p: self._crash(p)))
             if faults.stops and not p.stop_asked:
                 out.append(
@@ -386,6 +406,8 @@ class Simulation:
                 self.needs_gap = self.needs_gap or right
             case SourceSwitched() | SlotMismatch():
                 right = process.plan.is_alien
+            case CdcError():
+                right = False
             case _:
                 lines = traceback.format_exception(error)
                 self.oracle.fail("code", f"{name}: {''.join(lines[-6:])}")
@@ -400,6 +422,9 @@ class Simulation:
         self.world.note(f"{name} ended: {process.ended} {error or ''}")
         if error is None or isinstance(error, ApplierFenced):
             return
+        sink = process.sink
+        if isinstance(error, RangeExpired) and sink and sink.seen != self.target.version:
+            return  # a late attempt: another applier was faster, and retention followed it
         lines = traceback.format_exception(error)
         self.oracle.fail("applier stop", f"{name}: {''.join(lines[-4:])}")
 

@@ -100,6 +100,7 @@ class Source:
     def __init__(self, world: World, *, planned: int, lossy: bool) -> None:
         self.world = world
         self.planned = planned
+        self.giants = False  # most transactions are large
         self.lossy = lossy  # ADD COLUMN may be NOT NULL with an unknown default
         self.wal: list[Transaction] = []
         self.wal_end = 100
@@ -119,8 +120,9 @@ class Source:
         self.lock: Connection | None = None
         self.snapshots: dict[str, tuple[int, Database]] = {}
         self.connections: list[Connection] = []
+        self.drop_weight = 0.03
         self.drops = 0  # connections that the server may still drop
-        self.is_awaited: Callable[[], bool] = lambda: True  # somebody streams, or will soon
+        self.limit: Callable[[], int] = lambda: self.planned  # transactions up to now
         self.may_create: Callable[[], bool] = lambda: True
         self.on_confirmed: Callable[[int], None] = lambda _: None
         world.sources_of_moves.append(self._moves)
@@ -162,7 +164,7 @@ class Source:
         rng, world = self.world.rng, self.world
         kind = rng.choices(
             ["rows", "empty", "filtered", "giant", "ddl", "truncate", "create"],
-            [10, 2, 2, 1, 2, 1, 1],
+            [10, 2, 2, 30 if self.giants else 1, 2, 1, 1],
         )[0]
         if len(self.wal) == self.planned - 1:
             kind = "rows"  # so that there is something to confirm
@@ -303,8 +305,7 @@ class Source:
         self.drop_connection(connection)
 
     def _moves(self, out: list[Move]) -> None:
-        few = min(3, self.planned - 1)
-        if len(self.wal) < (self.planned if self.is_awaited() else few):
+        if len(self.wal) < self.limit():
             out.append(Move(1.5, f"source: commits T{len(self.wal)}", self.commit_one))
         for c in self.connections:
             if not c.is_linked:
@@ -317,7 +318,7 @@ class Source:
                 out.append(Move(3.0, f"source: hears {c.name} confirm", c.take_status))
             if self.drops and not self.world.calm:
                 label = f"source: drops the connection of {c.name}"
-                out.append(Move(0.03, label, lambda c=c: self._drop(c)))
+                out.append(Move(self.drop_weight, label, lambda c=c: self._drop(c)))
 
 
 class Connection:

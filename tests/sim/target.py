@@ -129,6 +129,7 @@ class SimSink:
     def __init__(self, target: Target, actor: Actor) -> None:
         self._target, self._actor = target, actor
         self._fence: int | None = None
+        self.seen = 0  # version of the target when it was last looked at
 
     def start(self) -> Ledger:
         """Take the fence, in a transaction of its own."""
@@ -182,6 +183,7 @@ class SimSink:
             raise TargetDown("the connection is lost; nobody knows what became of the commit")
         target.release(actor)
         target.commit(database)
+        self.seen = target.version
         return upto
 
     def _compare(self, ledger: Ledger, segment: Segment) -> None:
@@ -196,6 +198,7 @@ class SimSink:
 
     def _checked(self) -> Ledger:
         ledger = self._target.now.ledger
+        self.seen = self._target.version
         if self.fences and ledger.fence != self._fence:
             self._target.release(self._actor)
             raise Fenced("another applier took over", fence=ledger.fence, ours=self._fence)

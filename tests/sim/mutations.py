@@ -1,0 +1,337 @@
+"""Rules taken away one by one: each must be noticed by some checker.
+
+A mutation edits the text of one product function, or replaces a part of the
+simulated process; the product itself has no such switches.  An edit whose text is
+not there any more fails: whoever changes the function looks at its mutation.
+
+`reason` marks a second line of defence: without it nothing breaks as long as the
+rule named there holds.  These must *not* be noticed; otherwise the reason is wrong.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+from producer import start
+from producer.core import takeover
+from producer.core.assemble import Assembler
+from producer.core.engine import Engine, Runs
+from producer.core.events import Command, Confirm, Happened, PositionReached
+from schemas.accept import Walk
+from schemas.control import Cut, Phase
+from spark_consumers.model import Ledger, Rows, Segment
+from tests.sim import producer, target
+from tests.sim.consumer import Consumers, SimCuts, SimRows
+from tests.sim.producer import Parts, SimLog, SimSource
+from tests.sim.target import Database, SimSink
+
+Faulty = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One rule away."""
+
+    name: str
+    rule: str
+    apply: Callable[[ExitStack, Parts, Consumers], None]
+    faults: Faulty = field(default_factory=dict)  # schedules in which it matters
+    reason: str = ""  # a second line of defence, behind what
+
+
+def edited(function: Any, *changes: tuple[str, str]) -> Any:
+    """The function with pieces of its text replaced, in its own module."""
+    text = textwrap.dedent(inspect.getsource(function))
+    for old, new in changes:
+        assert old in text, f"{function.__qualname__} does not say {old!r} any more"
+        text = text.replace(old, new)
+    module = inspect.getmodule(function)
+    assert module is not None
+    names = dict(vars(module))
+    exec(compile("from __future__ import annotations\n" + text, function.__name__, "exec"), names)
+    return names[function.__name__]
+
+
+def edit(where: Any, name: str, *changes: tuple[str, str]) -> Callable[..., None]:
+    """A mutation that edits `where.name`."""
+
+    def apply(stack: ExitStack, _parts: Parts, _consumers: Consumers) -> None:
+        new = edited(getattr(where, name), *changes)
+        stack.enter_context(mock.patch.object(where, name, new))
+
+    return apply
+
+
+def replaced(where: Any, **names: Any) -> Callable[..., None]:
+    """A mutation that replaces attributes of `where`."""
+
+    def apply(stack: ExitStack, _parts: Parts, _consumers: Consumers) -> None:
+        for name, new in names.items():
+            stack.enter_context(mock.patch.object(where, name, new))
+
+    return apply
+
+
+def together(*several: Callable[..., None]) -> Callable[..., None]:
+    """Several rules away at once."""
+
+    def apply(stack: ExitStack, parts: Parts, consumers: Consumers) -> None:
+        for one in several:
+            one(stack, parts, consumers)
+
+    return apply
+
+
+def part(name: str, new: Any) -> Callable[..., None]:
+    """Another part of the producer process."""
+
+    def apply(_stack: ExitStack, parts: Parts, _consumers: Consumers) -> None:
+        setattr(parts, name, new)
+
+    return apply
+
+
+def reader(name: str, new: Any) -> Callable[..., None]:
+    """Another part of the applier process."""
+
+    def apply(_stack: ExitStack, _parts: Parts, consumers: Consumers) -> None:
+        setattr(consumers, name, new)
+
+    return apply
+
+
+# ---------------------------------------------------------------- replaced parts
+class _IdleConfirms(Engine):
+    """A keepalive is confirmed as it comes [H1]."""
+
+    def step(self, happened: Happened) -> list[Command]:
+        out = super().step(happened)
+        if isinstance(happened, PositionReached) and self.is_idle:
+            out.append(Confirm(happened.position))
+        return out
+
+
+class _Impatient(Engine):
+    """Cuts are written before all rows are acknowledged."""
+
+    def _after_acknowledgements(self, out: list[Command]) -> None:
+        self._awaited = 0
+        for whole in self._group:
+            for place in whole.counts:
+                self._runs.setdefault(place, Runs())
+        super()._after_acknowledgements(out)
+
+
+def _take_what_is_there(self: Runs, count: int) -> list[tuple[int, int]]:
+    out = []
+    while count and self._runs:
+        begin, end = self._runs.popleft()
+        out.append((begin, end))
+        count -= min(count, end - begin)
+    return out
+
+
+def _min_to_max(self: Runs, offset: int) -> None:
+    """A range from the first to the last offset [H3]."""
+    if self._runs:
+        self._runs[-1][1] = offset + 1
+    else:
+        self._runs.append([offset, offset + 1])
+
+
+def _never_waits(*_: Any) -> Iterator[Any]:
+    return iter(())
+
+
+class _HalfVisible(SimSink):
+    """Half a transaction is visible between its DDL and the rows behind it [H9]."""
+
+    def step(self, segment: Segment, staged: Rows) -> Ledger:
+        if not segment.is_barrier or not any(staged.changes.values()):
+            return super().step(segment, staged)
+        now = self._target.now
+        tables = copy.deepcopy(now.tables)
+        last = min(d.ordinal for d in staged.ddl)
+        first = {t: [c for c in cs if c.ordinal < last] for t, cs in staged.changes.items()}
+        rest = {t: [c for c in cs if c.ordinal > last] for t, cs in staged.changes.items()}
+        self.counts = False
+        if any(first.values()):
+            target._apply_changes(tables, first, dict(now.ledger.inexact))
+            self._target.commit(Database(now.ledger, tables))
+        return super().step(segment, Rows(rest, staged.ddl))
+
+
+class _NotCompared(SimSink):
+    compares = False
+
+
+class _NotFenced(SimSink):
+    fences = False
+
+
+class _NotCounted(SimSink):
+    counts = False
+
+
+class _NotWaited(SimRows):
+    waits = False
+
+
+class _NeitherWaitedNorCounted(SimRows):
+    waits = counts = False
+
+
+class _FromCheckpoint(SimCuts):
+    """Where to go on is Spark's checkpoint, not the ledger [H11]."""
+
+    def __call__(self, ledger: Ledger) -> Iterator[tuple[int, Cut]]:
+        broker: Any = self._broker
+        known = getattr(broker, "checkpoint", 0)
+        for offset, cut in super().__call__(ledger):
+            if offset >= known:
+                yield offset, cut
+        broker.checkpoint = max(known, ledger.next_offset)
+
+
+def _begin_without_emptying(tables: Any, cut: Any, rows: Rows) -> None:
+    if cut.phase is Phase.BEGIN and cut.table in tables:
+        return
+    _LOAD(tables, cut, rows)
+
+
+_LOAD = target._load
+
+
+def _no_start(self: SimLog, _start: Any) -> int:
+    return self.bounds()[1]
+
+
+# Lines of the takeover that mutations move.
+_TAKE = """    yield Step("take slot")
+    while"""
+_FENCE = """    yield Step("fence")
+"""
+_MAKE = """    yield Step("make slot")
+    while (made := source.make_slot()) is None:
+        yield Step("make slot", "another connection streams from the slot")
+"""
+
+MUTATIONS: list[Mutation] = [
+    # ------------------------------------------------------------ producer: run
+    Mutation("idle-confirm", "an idle position is confirmed in a durable HEARTBEAT only [H1]",
+             part("engine", _IdleConfirms)),
+    Mutation("early-confirm", "a position is confirmed after its record is durable",
+             edit(Engine, "_write",
+                  ("out.append(WriteCuts(cuts))",
+                   "out.extend((WriteCuts(cuts), Confirm(cuts[-1].head.resume)))"))),
+    Mutation("busy-heartbeat", "a keepalive counts only when nothing received is not durable",
+             edit(Engine, "_heartbeat_if_due",
+                  ("not self.is_idle or", "self._phase is not Phase.SENDING or"))),
+    Mutation("cut-before-acks", "a cut waits for all acknowledgements",
+             together(part("engine", _Impatient), replaced(Runs, take=_take_what_is_there)),
+             {"mode": "plain"}),
+    Mutation("ranges-min-max", "a gap in acknowledged offsets opens a range [H3]",
+             replaced(Runs, add=_min_to_max), {"mode": "exact", "giants": True}),
+    Mutation("unknown-offset", "an acknowledgement without an offset spoils its group [H3]",
+             edit(Engine, "_acknowledge", ("if offset < 0:", "if False:")),
+             {"lost_offsets": 3, "mode": "plain"}),
+    Mutation("hole-lost", "a hole stands in its commit's own entry [H4]",
+             edit(Assembler, "_schema_change", ("self._holes += change.holes", "pass")),
+             {"lossy": True, "transactions": 14}),
+    Mutation("drop-equal", "commit_start < resume is dropped, equal is not",
+             edit(Assembler, "_open", ("begin.commit_lsn < self._resume",
+                                       "begin.commit_lsn <= self._resume")),
+             {"producer_crashes": 8}),
+    Mutation("drop-nothing", "what was delivered by an earlier self is dropped",
+             edit(Assembler, "_open", ("begin.commit_lsn < self._resume", "False")),
+             {"producer_crashes": 8, "crash_at": "runs (cutting)"}),
+    # ------------------------------------------------------------ producer: start
+    Mutation("no-start", "a takeover writes START", replaced(SimLog, write_start=_no_start)),
+    Mutation("no-compare", "the slot is compared with the last cut [H1]",
+             edit(takeover, "_difference", ("if confirmed > walk.resume", "if False")),
+             {"slot_faults": 2, "steps": 500}),
+    Mutation("no-compare-after-load", "after a load, too",
+             edit(producer, "take_slot", ("slot.confirmed > resume", "False")),
+             {"slot_faults": 3, "steps": 300}),
+    Mutation("look-once", "what differs stops a start only when it is settled [H32]",
+             edit(takeover, "_go_on", ("if is_settled or", "if True or")),
+             {"slow_markers": True, "producer_crashes": 9, "steps": 900}),
+    Mutation("tail-not-reread", "the tail is read again after the fence",
+             edit(takeover, "_go_on", ("    walk = _tail(log)\n", "    walk = seen\n")),
+             {"second_producers": 4, "drops": 9, "rush": True, "steps": 600, "transactions": 20,
+              "slow_markers": False, "producer_crashes": 0}),
+    Mutation("no-lso", "the tail is read when the LSO has reached the high watermark [H5, H32]",
+             replaced(takeover, _wait_for_lso=_never_waits), {"strangers": 3}),
+    Mutation("txid", "transactional.id is made of nothing but the prefix [H5]",
+             part("identity", lambda name: f"gauss-cdc.bank.{name}"),
+             {"second_producers": 2, "drops": 3}),
+    Mutation("tail-last-offset", "the last offset may be a marker [H6]",
+             edit(start, "walk_tail",
+                  ("low = max(start, end - window)", "low = max(start, end - 1)"),
+                  ("if low == start:", "if True:"))),
+    Mutation("fence-before-slot", "nobody fences a producer whose slot it cannot have [H8]",
+             together(edit(takeover, "_go_on",
+                           (_TAKE, "    log.init_transactions()\n    while")),
+                      replaced(SimSource, try_lock=lambda _: True)),
+             {"second_producers": 2}),
+    Mutation("alien-looks-not", "what differs stops before anything is fenced",
+             edit(takeover, "_go_on", ("if problem is None:", "if True:")),
+             {"aliens": 2}),
+    Mutation("slot-before-fence", "first start: the slot is made behind lock and fence [H33]",
+             together(edit(takeover, "_begin_epoch", (_MAKE, ""), (_FENCE, _MAKE + _FENCE)),
+                      edit(producer, "take_slot", ("slot.confirmed > resume", "False")),
+                      replaced(SimSource, try_lock=lambda _: True)),
+             {"second_producers": 1, "rush": True, "transactions": 14, "producer_crashes": 1,
+              "crash_at": "waits for Kafka",
+              "drops": 0, "timeouts": 0, "slot_faults": 0, "aliens": 0, "stops": 0}),
+    Mutation("load-not-restarted", "a load that did not finish begins again in a new epoch [H15]",
+             edit(takeover, "_why_begin", ("if walk.is_loading() and walk.seq == 0:", "if False:")),
+             {"producer_crashes": 6, "drops": 3}),
+    Mutation("load-not-emptied", "BEGIN empties the table [H15]",
+             replaced(target, _load=_begin_without_emptying),
+             {"producer_crashes": 6, "drops": 3}),
+    Mutation("relations-not-rebuilt", "shapes are rebuilt from the ddl topic [H19]",
+             part("known_tables", lambda *_, **__: {})),
+    Mutation("relations-too-far", "and never beyond the last accepted commit [H19]",
+             part("known_tables", lambda r, g, *, epoch, seq:
+                  start.known_tables(r, g, epoch=epoch, seq=seq + 99)),
+             {"mode": "plain", "producer_crashes": 9, "transactions": 25, "steps": 600,
+              "crash_at": "runs (flushing)"}),
+    # ------------------------------------------------------------ readers
+    Mutation("writer", "a record of an older writer is ignored [H7]",
+             edit(Walk, "accept",
+                  ("if (head.writer, head.instance) != (self.writer, self.instance):",
+                   "if head.writer > self.writer:"))),
+    Mutation("n", "n has no gaps [H28]",
+             edit(Walk, "_counted", ("if head.n != self.n + 1:", "if False:"))),
+    # ------------------------------------------------------------ consumer
+    Mutation("not-compared", "(epoch, n, seq) is compared under the ledger's lock [H10]",
+             reader("sink", _NotCompared), {"lost_commits": 9, "second_appliers": 0}),
+    Mutation("neither-fenced-nor-compared", "one of both at the least",
+             reader("sink", type("_N", (SimSink,), {"fences": False, "compares": False})),
+             {"second_appliers": 3}),
+    Mutation("no-counts", "rows are counted, and the LSO is waited for [H12]",
+             together(reader("rows", _NeitherWaitedNorCounted), reader("sink", _NotCounted))),
+    Mutation("half", "a target transaction holds whole commits [H9]", reader("sink", _HalfVisible),
+             {"transactions": 14}),
+    Mutation("checkpoint", "cuts are read from the ledger's place [H11]",
+             reader("cuts", _FromCheckpoint), {"restores": 2, "steps": 500}),
+    # ------------------------------------------------------------ second lines of defence
+    Mutation("2nd-no-lso", "the LSO is waited for", replaced(takeover, _wait_for_lso=_never_waits),
+             {"strangers": 0}, "init_transactions waits for the markers of its own id"),
+    Mutation("2nd-lock", "one lock per slot", replaced(SimSource, try_lock=lambda _: True),
+             {"second_producers": 2}, "the slot has one owner; the fence, and a second look"),
+    Mutation("2nd-fence", "the fence of appliers", reader("sink", _NotFenced),
+             {"second_appliers": 2}, "the comparison under the lock refuses a late attempt"),
+    Mutation("2nd-wait", "readers wait for the LSO", reader("rows", _NotWaited),
+             reason="the counts refuse what is not all there yet"),
+    Mutation("2nd-count-again", "staged rows are counted in the transaction, too",
+             reader("sink", _NotCounted), reason="staging loses nothing here"),
+]  # fmt: skip
