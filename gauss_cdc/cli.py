@@ -322,6 +322,7 @@ def demo(
         seed,
         workers,
         rate,
+        kills_in_load=kills >= 10,  # chaos
         exactly_once=not at_least_once,
         keep=keep,
     )

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -57,6 +58,7 @@ class Plan:
     seed: int = 1
     workers: int = 6
     rate: float = 300.0  # transactions a second, of all sessions
+    kills_in_load: bool = False  # also kill `run` and `apply` in the middle of the first load
     exactly_once: bool = True
     keep: Path | None = None
 
@@ -127,6 +129,7 @@ class _Play:
             on_event=lambda name: view.say(f"at the source: {name}"),
         )
         self._killer: Killer | None = None
+        self._early: list[Kill] = []  # kills in the first load
         self._stage = ""
 
     def run(self) -> Report:
@@ -134,6 +137,8 @@ class _Play:
         report = self._report
         self._prepare()
         self._start()
+        if self._plan.kills_in_load:
+            self._kill_in_load()
         self._until(lambda: self._sampler.is_exact, "first load", _LOAD_LIMIT)
         self._view.say("the first load has ended: from here on every sample counts")
         began = time.monotonic()
@@ -169,6 +174,20 @@ class _Play:
         self._sampler.start()
         self._follower.start()
 
+    def _kill_in_load(self) -> None:
+        """Both die once before the first load has ended; no sample is taken yet."""
+        for program, step in zip(self._programs, ("load: CHUNK", "ledger moved"), strict=True):
+            self._until(partial(self._is_in, program, step), "first load", _LOAD_LIMIT, pause=0.001)
+            kill = Kill(0, program.name, program.kill(), 0.0, 0)
+            self._early.append(kill)
+            self._view.say(f"{kill}, in the first load", style="yellow")
+            with self._interrupts.held():
+                program.start()
+
+    @staticmethod
+    def _is_in(program: Program, step: str) -> bool:
+        return program.step() == step
+
     def _play_kills(self) -> None:
         plan, report, seen = self._plan, self._report, self._sampler.seen
         before = self._load.counts
@@ -195,8 +214,8 @@ class _Play:
         report.rows = counts.rows - before.rows
         report.rollbacks = counts.rollbacks - before.rollbacks
         report.again = counts.again - before.again
-        report.kills = [str(kill) for kill in killer.deaths.kills]
-        report.kills_by_step = by_step(killer.deaths.kills)
+        kills = [*self._early, *killer.deaths.kills]
+        report.kills, report.kills_by_step = [str(kill) for kill in kills], by_step(kills)
         lags = self._sampler.seen.lags
         self._sampler.is_lag_measured = False
         report.lag_p50, report.lag_p99 = quantile(lags, 0.5), quantile(lags, 0.99)
@@ -256,14 +275,21 @@ class _Play:
             view.say(text, style="red")
 
     # ------------------------------------------------------------ watching
-    def _until(self, is_over: Callable[[], bool], stage: str, limit: float) -> None:
+    def _until(
+        self,
+        is_over: Callable[[], bool],
+        stage: str,
+        limit: float,
+        *,
+        pause: float = _LOOK_SECONDS,
+    ) -> None:
         self._stage = stage
         end = time.monotonic() + limit
         while not is_over():
             self._look()
             if time.monotonic() > end:
                 raise PlayFailed(f"{stage}: not done in {limit:.0f} s\n" + self._last_words())
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(pause)
 
     def _look(self) -> None:
         """Show where everything is, and end where something broke."""

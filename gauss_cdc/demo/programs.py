@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -55,6 +56,10 @@ class Program:
     def kill(self) -> str:
         """End it as a power cut would; return the step it was in."""
         with self._lock:
+            if self._process is not None:
+                # At once, while it is still in the step; then whatever else is in its session.
+                with suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
             self._end()
             return self.step()
 

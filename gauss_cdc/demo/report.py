@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
+
+_MOST: Final = 12  # numbers in one line
 
 
 @dataclass(slots=True)
@@ -52,7 +54,9 @@ class Report:
     def show(self, console: Console) -> None:
         """Print the table of figures."""
         table = Table(title=f"{self.workload}, seed {self.seed}", show_header=False)
-        between = ", ".join(map(str, self.samples_between)) or "-"
+        between = ", ".join(map(str, self.samples_between))
+        if len(self.samples_between) > _MOST:
+            between = f"{min(self.samples_between)} or more"
         steps = "\n".join(f"{count} × {name}" for name, count in self.kills_by_step.items())
         rate = f"{self._rate(self.commits):,.0f} commits/s, {self._rate(self.rows):,.0f} rows/s"
         lag = f"p50 {self.lag_p50:.2f} s, p99 {self.lag_p99:.2f} s, greatest {self.lag_max:.1f} s"
