@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, TypeAlias
 
 import fastavro
@@ -30,9 +29,9 @@ class NullInRequired(CdcError):
         self.column = column
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class TransactionConstants:
-    """What all rows of a source transaction share; its bytes are made at the first row."""
+    """What all rows of a source transaction share; an encoder asks once per transaction."""
 
     xid: int
     csn: int
@@ -43,33 +42,33 @@ class TransactionConstants:
     commit_lsn: int
     snapshot: bool = False  # a row of a load
 
-    @cached_property
+    @property
     def head(self) -> bytes:
         """source.ts_ms and source.snapshot."""
         return long(self.committed_at_us // 1000) + b"\x00" + text(self._snapshot.encode())
 
-    @cached_property
+    @property
     def sequence(self) -> bytes:
         """The part of source.sequence before the row's own LSN."""
         return b'["%d","' % self.commit_lsn
 
-    @cached_property
+    @property
     def times(self) -> bytes:
         """source.ts_us and source.ts_ns."""
         return b"\x02" + long(self.committed_at_us) + b"\x02" + long(self.committed_at_us * 1000)
 
-    @cached_property
+    @property
     def txid(self) -> bytes:
         """source.txId, and that an LSN follows."""
         return b"\x02" + long(self.xid) + b"\x02"
 
-    @cached_property
+    @property
     def place(self) -> bytes:
         """source.xmin (null), csn, epoch, seq, and that an ordinal follows."""
         csn, epoch, seq = long(self.csn), long(self.epoch), long(self.seq)
         return b"\x00\x02" + csn + b"\x02" + epoch + b"\x02" + seq + b"\x02"
 
-    @cached_property
+    @property
     def tail(self) -> bytes:
         """ts_ms, ts_us, ts_ns of the envelope."""
         now = self.now_us
