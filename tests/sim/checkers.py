@@ -20,7 +20,7 @@ from schemas.control import CommitEntry, Commits, Cut, Heartbeat, Phase, Start, 
 from spark_consumers.model import Ledger
 from tests.sim import target as targets
 from tests.sim.broker import Broker, Transaction
-from tests.sim.producer import CUTS, PARTITIONS, TOPICS, Value, _Framed
+from tests.sim.ports import CUTS, PARTITIONS, TOPICS, Framed, Value
 from tests.sim.source import Source
 from tests.sim.source import Transaction as SourceTransaction
 from tests.sim.world import World
@@ -212,14 +212,14 @@ class Oracle:
             return
         said = [
             ("ddl", value.change.after.id.name, value.change.after.names())
-            if isinstance(value, _Framed)
+            if isinstance(value, Framed)
             else (value.table.name, value.op, value.after)
             for _, value in sorted(found.items())
         ]
         expected, holes = self._expected(wanted)
         if said != expected:
             self.fail("ranges", f"{what}: said {said}, expected {expected}")
-        ddl = [at for at, value in sorted(found.items()) if isinstance(value, _Framed)]
+        ddl = [at for at, value in sorted(found.items()) if isinstance(value, Framed)]
         if [place.ordinal for place in entry.ddl] != ddl:
             self.fail("ranges", f"{what}: ddl at {ddl}, the cut says {entry.ddl}")
         self.epochs[self.epoch].holes |= holes
@@ -434,7 +434,7 @@ class Oracle:
 def _place(value: Any) -> tuple[int, int, int, int] | None:
     if isinstance(value, Value):
         return value.xid, value.epoch, value.seq, value.ordinal
-    if isinstance(value, _Framed):
+    if isinstance(value, Framed):
         change = value.change
         return change.xid, change.epoch, change.seq, change.ordinal
     return None

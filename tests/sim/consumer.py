@@ -24,7 +24,7 @@ from spark_consumers.errors import (
 from spark_consumers.job import Applier, Options
 from spark_consumers.model import Ledger, Rows, Segment
 from tests.sim.broker import Broker
-from tests.sim.producer import CUTS, TOPICS, _Framed
+from tests.sim.ports import CUTS, TOPICS, Framed
 from tests.sim.target import SimSink, Target, changes_of
 from tests.sim.world import Actor, World
 
@@ -92,7 +92,7 @@ class SimRows:
                 (r.topic, r.partition), r.start, r.end, is_committed=is_committed
             ):
                 found += 1
-                if isinstance(entry.value, _Framed):
+                if isinstance(entry.value, Framed):
                     ddl.append(entry.value.change)
                 elif entry.value is not None:
                     changes.setdefault(entry.value.table, []).append(entry.value)

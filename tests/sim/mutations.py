@@ -29,7 +29,8 @@ from schemas.control import Cut, Phase
 from spark_consumers.model import Ledger, Rows, Segment
 from tests.sim import producer, target
 from tests.sim.consumer import Consumers, SimCuts, SimRows
-from tests.sim.producer import Parts, SimLog, SimSource
+from tests.sim.ports import SimLog, SimSource
+from tests.sim.producer import Parts
 from tests.sim.target import Database, SimSink
 
 Faulty = dict[str, Any]

@@ -31,17 +31,8 @@ from spark_consumers.job import Options
 from tests.sim.broker import Broker, Client
 from tests.sim.checkers import ALWAYS, Oracle
 from tests.sim.consumer import ApplierProcess, Consumers, make_applier
-from tests.sim.producer import (
-    CUTS,
-    TOPICS,
-    Around,
-    Parts,
-    Plan,
-    Process,
-    SimCatalog,
-    SimSnapshot,
-    make_producer,
-)
+from tests.sim.ports import CUTS, TOPICS, SimCatalog, SimSnapshot
+from tests.sim.producer import Around, Parts, Plan, Process, make_producer
 from tests.sim.source import Source, table_id
 from tests.sim.target import Target
 from tests.sim.world import Move, Violation, World

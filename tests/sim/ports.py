@@ -1,0 +1,295 @@
+"""The drivers of the product, on the simulated world: what producers and loads are given.
+
+A value in Kafka is the object itself (`Value`, a Cut, a SchemaChange), not its Avro:
+what Avro does to them has tests of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from producer import start
+from producer.core.assemble import Binding, partition_of, table_key
+from producer.core.encode import TransactionConstants
+from producer.core.events import (
+    TopicsChanged,
+)
+from producer.core.takeover import MadeSlot, Slot
+from producer.errors import ConnectionLost, SlotMissing
+from schemas.control import Cut, SchemaChange, Topic, change_to_avro
+from schemas.tables import UNCHANGED, TableId, TableSchema
+from schemas.topics import Topics
+from tests.sim.broker import Broker
+from tests.sim.source import Connection, Source
+from tests.sim.world import Actor
+
+TOPICS = Topics("bank")
+CUTS = (TOPICS.cuts, 0)
+PARTITIONS = {"a": 2}  # of data topics; the others have one
+SLOT, PLUGIN = "slot", "pgoutput"
+
+
+class Value(NamedTuple):
+    """A row as it lies in Kafka."""
+
+    table: TableId
+    columns: tuple[str, ...]
+    op: str
+    before: tuple[Any, ...] | None
+    after: tuple[Any, ...] | None
+    epoch: int
+    seq: int
+    ordinal: int
+    xid: int
+
+
+class Framed(NamedTuple):
+    """A SchemaChange; has a length, as bytes have."""
+
+    change: SchemaChange
+
+
+# ---------------------------------------------------------------- the source
+class SimSource:
+    """`takeover.Source` on a simulated session."""
+
+    def __init__(self, actor: Actor, connection: Connection) -> None:
+        self._actor, self._wire = actor, connection
+        self._source = connection.source
+
+    def _park(self, label: str) -> None:
+        self._actor.park(label)
+        if not self._wire.is_linked:
+            raise ConnectionLost("the server closed the connection")
+
+    def try_lock(self) -> bool:
+        self._park("asks for the lock")
+        if self._source.lock is None:
+            self._source.lock = self._wire
+        return self._source.lock is self._wire
+
+    def slot(self) -> Slot | None:
+        self._actor.park("looks at the slot")
+        slot = self._source.slot
+        return None if slot is None else Slot(PLUGIN, "bank", slot["confirmed"])
+
+    def try_take(self) -> bool:
+        self._park("START_REPLICATION")
+        if self._source.slot is None:
+            raise SlotMissing("the slot does not exist")
+        return self._wire.start()
+
+    def make_slot(self) -> MadeSlot | None:
+        self._actor.park("looks for an old slot")
+        if self._source.slot is not None:
+            self._park("drops the old slot")
+            if self._source.owner is not None:
+                return None
+            self._source.slot = None
+        self._park("makes the slot")
+        if self._source.slot is not None:
+            return None
+        snapshot = self._source.make_slot()
+        return MadeSlot(self._source.snapshots[snapshot][0], snapshot)
+
+    def keep_alive(self, *, force: bool = False) -> None:
+        """Status messages before `run` carry no position."""
+
+
+class AlienSource:
+    """Another server, where everything is in order."""
+
+    def try_lock(self) -> bool:
+        return True
+
+    def slot(self) -> Slot | None:
+        return Slot(PLUGIN, "bank", 50)
+
+    def try_take(self) -> bool:
+        return True
+
+    def make_slot(self) -> MadeSlot | None:
+        return MadeSlot(50, "snap-0")
+
+    def keep_alive(self, *, force: bool = False) -> None:
+        """Nothing to do."""
+
+
+# ---------------------------------------------------------------- topics
+class SimReader:
+    """`CutsReader`: a topic of one partition, read committed."""
+
+    def __init__(self, actor: Actor, broker: Broker, topic: str) -> None:
+        self._actor, self._broker, self._place = actor, broker, (topic, 0)
+
+    def bounds(self) -> tuple[int, int]:
+        self._actor.park("asks for the bounds of cuts")
+        return self._broker.starts[self._place], self._broker.high(self._place)
+
+    def lso(self) -> int:
+        self._actor.park("asks for the LSO of cuts")
+        return self._broker.lso(self._place)
+
+    def read(self, low: int, high: int) -> list[tuple[int, Any]]:
+        self._actor.park(f"reads {self._place[0]}")
+        return [
+            (offset, entry.value)
+            for offset, entry in self._broker.read(self._place, low, high)
+            if entry.value is not None
+        ]
+
+
+class SimAdmin:
+    """Topics as they are."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def list_below(self, prefix: str) -> list[str]:
+        return [name for name in self._broker.partitions if name.startswith(f"{prefix}.")]
+
+    def describe(self, names: list[str]) -> dict[str, tuple[Topic, dict[int, int]]]:
+        broker = self._broker
+        return {
+            name: (
+                Topic(broker.topic_ids[name], broker.partitions[name]),
+                {at: broker.high((name, at)) for at in range(broker.partitions[name])},
+            )
+            for name in names
+        }
+
+
+class SimLog(start.CutsLog):
+    """The real log of cuts, without Avro between."""
+
+    def framed(self, cut: Cut) -> Any:
+        return b"bank", cut
+
+    def _read(self, low: int, high: int) -> list[tuple[int, Cut]]:
+        return self._reader.read(low, high)  # type: ignore[return-value]
+
+
+class SimRegistry:
+    """Control records stand in Kafka as they are; the real readers ask for their Avro."""
+
+    def decode(self, value: Any) -> Any:
+        return change_to_avro(value.change)
+
+
+class SimEncoder:
+    """The trivial encoder: a row is a tuple."""
+
+    def __init__(self, table: TableSchema) -> None:
+        self._table, self._columns = table, table.names()
+
+    def encode(
+        self,
+        op: str,
+        old_kind: str,
+        old: list[Any] | None,
+        new: list[Any] | None,
+        tx: TransactionConstants,
+        _lsn: int,
+        ordinal: int,
+    ) -> Value:
+        if old is not None and old_kind == "K":
+            named = self._table.identity_columns
+            pairs = zip(self._columns, old, strict=True)
+            old = [cell if name in named else UNCHANGED for name, cell in pairs]
+        return Value(
+            self._table.id,
+            self._columns,
+            op,
+            None if old is None else tuple(old),
+            None if new is None else tuple(new),
+            tx.epoch,
+            tx.seq,
+            ordinal,
+            tx.xid,
+        )
+
+
+class SimPublisher:
+    """Topics, made before their first row."""
+
+    def __init__(self, broker: Broker, on_topics: Callable[[TopicsChanged], None]) -> None:
+        self._broker, self._on_topics = broker, on_topics
+        self._admin = SimAdmin(broker)
+        self._known = set(broker.partitions)
+
+    def prepare_tables(self, tables: list[TableId]) -> None:
+        for table in tables:
+            self._broker.add_topic(TOPICS.table(table), PARTITIONS.get(table.name, 1))
+        self._known = set(self._broker.partitions)
+
+    def publish(self, table: TableSchema) -> Binding:
+        topic = TOPICS.table(table.id)
+        if topic not in self._known:
+            self._broker.add_topic(topic, PARTITIONS.get(table.id.name, 1))
+            found = self._admin.describe(self._admin.list_below("bank"))
+            self._known = set(found)
+            self._on_topics(TopicsChanged({name: t for name, (t, _) in found.items()}))
+        partitions = self._broker.partitions[topic]
+        at = table.names().index("id") if table.key else -1
+
+        def by_key(cells: list[Any]) -> int:
+            return partition_of(cells[at], partitions)
+
+        return Binding(
+            table=table,
+            topic=topic,
+            schema_id=100 * len(table.columns) + len(table.id.name),
+            partitions=partitions,
+            encoder=SimEncoder(table),  # type: ignore[arg-type]
+            key=table_key(table.id),
+            key_of=None,
+            partition_of=by_key if partitions > 1 else None,
+            partition=0,
+            key_at=(at,) if partitions > 1 else (),
+        )
+
+    def encode_change(self, change: SchemaChange) -> Any:
+        return Framed(change)
+
+
+class SimOptions(NamedTuple):
+    """What Loader and CutsLog ask of Options."""
+
+    source: Source
+    prefix: str = "bank"
+    topics: Topics = TOPICS
+    max_row_bytes: int = 1000
+
+
+# ---------------------------------------------------------------- what Loader imports
+class SimCatalog:
+    """`producer.drivers.catalog` as far as Loader needs it: a connection is a snapshot."""
+
+    @staticmethod
+    def table_schemas(connection: Mapping[str, Any], tables: list[TableId]) -> list[TableSchema]:
+        return [connection[t.name].schema(t.name) for t in tables if t.name in connection]
+
+
+class SimSnapshot:
+    """`producer.drivers.snapshot`."""
+
+    @staticmethod
+    @contextmanager
+    def imported(source: Source, name: str) -> Iterator[Mapping[str, Any]]:
+        yield source.snapshots[name][1]
+
+    @staticmethod
+    def estimated_rows(_connection: Any, _table: TableId) -> int:
+        return 0
+
+    @staticmethod
+    def copy_rows(
+        connection: Mapping[str, Any],
+        table: TableId,
+        columns: Sequence[Any],
+        hand_on: Callable[[list[Any]], None],
+    ) -> None:
+        for row in connection[table.name].rows:
+            hand_on([[row[c.name].encode() if c.name in row else None for c in columns]])
