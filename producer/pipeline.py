@@ -18,6 +18,7 @@ from typing import assert_never
 
 import tenacity
 
+from producer.captured import captured_tables, ensure_publication
 from producer.core.assemble import Assembler, World
 from producer.core.encode import TransactionConstants
 from producer.core.engine import Engine, Standing
@@ -49,7 +50,7 @@ from producer.drivers.kafka import CutsCommitted, CutsReader, Delivery, Flushed,
 from producer.drivers.postgres import ReplicationConnection
 from producer.drivers.registry import Registry
 from producer.drivers.topics import TopicAdmin
-from producer.errors import BrokerDown, CdcError, SourceError, Unsupported, Verdict
+from producer.errors import BrokerDown, CdcError, SourceError, Verdict
 from producer.options import Options
 from producer.publish import Publisher, fingerprint
 from producer.start import (
@@ -144,49 +145,6 @@ def create_slot(options: Options, watch: Watch) -> None:
         _log.info("left before the slot was made")
 
 
-def captured_tables(source: PostgresSource, options: Options, watch: Watch) -> list[TableId]:
-    """Find the tables to capture; make the publication if there is none (before the slot)."""
-    connection = source.connection
-    wanted = catalog.expand(connection, options.include, options.exclude)
-    publication = catalog.publication(connection, options.publication)
-    if publication is None:
-        if not wanted:
-            raise SourceError(
-                "no table matches [tables]",
-                include=", ".join(options.include),
-                hint="create tables, or correct include and exclude",
-            )
-        via_root = (
-            {"publish_via_partition_root": "true"} if connection.server_version >= 130_000 else {}
-        )
-        catalog.create_publication(connection, options.publication, wanted, via_root)
-        watch.on_note(f"publication {options.publication} made for {len(wanted)} tables")
-        return wanted
-    if publication.filtered:
-        raise Unsupported(
-            "the publication leaves out rows or columns of a table: the copy would not be equal",
-            publication=options.publication,
-            tables=", ".join(map(str, publication.filtered)),
-            hint="ALTER PUBLICATION … SET TABLE without WHERE and column lists",
-        )
-    published = set(publication.tables)
-    if publication.actions != {"insert", "update", "delete", "truncate"}:
-        raise SourceError(
-            "the publication does not publish every kind of change",
-            publication=options.publication,
-            publishes=",".join(sorted(publication.actions)),
-            hint=f"ALTER PUBLICATION {options.publication} SET (publish = "
-            "'insert, update, delete, truncate')",
-        )
-    for table in wanted:
-        if table not in published:
-            watch.on_note(
-                f"table {table} matches [tables] but is not in publication "
-                f"{options.publication}: not captured"
-            )
-    return [table for table in wanted if table in published]
-
-
 def _run_once(options: Options, watch: Watch, progress: Progress, *, stream: bool = True) -> None:
     with ExitStack() as stack:
         watch.on_step("start: connect")
@@ -210,7 +168,7 @@ def _run_once(options: Options, watch: Watch, progress: Progress, *, stream: boo
         stack.callback(connection.close)
         wire = ReplicationConnection.open(options.source)
         stack.callback(wire.close)
-        source = PostgresSource(options, wire, connection)
+        source = PostgresSource(options, wire, connection, publisher.prepare_tables)
         delivery = Delivery(
             options.client,
             prefix=options.prefix,
@@ -222,8 +180,8 @@ def _run_once(options: Options, watch: Watch, progress: Progress, *, stream: boo
         )
         stack.callback(delivery.close)
         log = CutsLog(options, reader=reader, registry=registry, delivery=delivery, admin=admin)
-        tables = captured_tables(source, options, watch)
-        publisher.prepare_tables(tables)
+        ensure_publication(connection, options, watch.on_note)
+        publisher.prepare_tables(captured_tables(connection, options, watch.on_note))
         said = wire.identify()
         wanted = Wanted(
             identity=Identity(
@@ -233,7 +191,6 @@ def _run_once(options: Options, watch: Watch, progress: Progress, *, stream: boo
             cluster_id=admin.cluster_id(),
             instance=new_instance(),
             ddl_topic=topics.ddl,
-            tables=tuple(str(table) for table in tables),
             accept_gap=options.accept_gap,
             load=options.load,
         )
@@ -251,7 +208,7 @@ def _run_once(options: Options, watch: Watch, progress: Progress, *, stream: boo
                 watch=watch,
                 made=taken.made,
             )
-            standing, known = loader.run(tables if options.load else [])
+            standing, known = loader.run(source.tables)
             drive(take_slot(source, standing.head.resume), watch, source)
         else:
             head = standing.head

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
+from producer.captured import captured_tables
 from producer.core.assemble import table_key
 from producer.core.encode import TransactionConstants
 from producer.core.engine import Standing
@@ -68,11 +69,18 @@ class PostgresSource:
     """A replication session and an ordinary one, as `takeover.Source`."""
 
     def __init__(
-        self, options: Options, wire: ReplicationConnection, connection: Connection
+        self,
+        options: Options,
+        wire: ReplicationConnection,
+        connection: Connection,
+        on_tables: Callable[[list[TableId]], None],
     ) -> None:
+        """`on_tables` makes the topics of a load, so that START can name them."""
         self._options = options
         self.wire = wire
         self.connection = connection
+        self.tables: list[TableId] = []  # of the load, once the slot was made
+        self._on_tables = on_tables
         self._is_streaming = False
         self._last_status = time.monotonic()
         self._plugin_options = plugin_options(options, connection.server_version)
@@ -128,6 +136,13 @@ class PostgresSource:
                 pass
         made = self.wire.create_slot(options.slot, options.plugin)
         return MadeSlot(int(made.consistent_point), made.snapshot or "")
+
+    def captured(self, made: MadeSlot) -> tuple[str, ...]:
+        """List the tables under the slot's own snapshot."""
+        with snapshot.imported(self._options.source, made.snapshot) as connection:
+            self.tables = captured_tables(connection, self._options)
+        self._on_tables(self.tables)
+        return tuple(str(table) for table in self.tables)
 
     def keep_alive(self, *, force: bool = False) -> None:
         """Tell the walsender that we live, confirming nothing: wal_sender_timeout is 60 s."""
@@ -387,6 +402,8 @@ class Loader:
         def cut(acknowledged: list[Acknowledgement]) -> tuple[bytes, bytes]:
             if len(acknowledged) != len(records):
                 raise GroupUnusable("records of a chunk without an acknowledgement")
+            if any(offset < 0 for _, _, offset in acknowledged):
+                raise GroupUnusable("a record of a chunk was acknowledged without an offset")
             return self._log.framed(
                 TableLoad(
                     head,

@@ -83,6 +83,13 @@ class Source(Protocol):
     def make_slot(self) -> MadeSlot | None:
         """Drop an old slot of ours, make it with its snapshot; None while it is in use."""
 
+    def captured(self, made: MadeSlot) -> tuple[str, ...]:
+        """Tables to be loaded, schema.table, as the slot's snapshot sees them.
+
+        Listed before the slot, a table made and filled in between would be in neither the
+        load nor the stream.
+        """
+
 
 class Log(Protocol):
     """The cuts topic and its one writer."""
@@ -115,7 +122,6 @@ class Wanted:
     cluster_id: str
     instance: str
     ddl_topic: str
-    tables: tuple[str, ...]  # schema.table, to be loaded when an epoch begins
     accept_gap: bool = False
     load: bool = True
 
@@ -232,6 +238,7 @@ def _begin_epoch(
     yield Step("make slot")
     while (made := source.make_slot()) is None:
         yield Step("make slot", "another connection streams from the slot")
+    tables = source.captured(made) if wanted.load else ()
     n, epoch, writer = (walk.n, walk.epoch, walk.writer) if walk else (0, 0, 0)
     head = Head(n + 1, epoch + 1, writer + 1, wanted.instance, 0, made.consistent_point, -1)
     topics = {name: topic for name, (topic, _) in log.topics().items()}
@@ -241,7 +248,7 @@ def _begin_epoch(
         wanted.content,
         wanted.cluster_id,
         topics,
-        dict.fromkeys(wanted.tables, "PENDING") if wanted.load else {},
+        dict.fromkeys(tables, "PENDING"),
         Prev(walk.epoch, walk.seq, walk.n) if walk else None,
         False if walk else None,
         reason,

@@ -57,6 +57,8 @@ _DOWN: Final = {
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_ENOUGH_REPLICAS,
     KafkaError.NOT_LEADER_FOR_PARTITION,  # a topic made just now, or a leader that moved
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
 }
 _UNDONE: Final = {
     KafkaError._PURGE_QUEUE,  # noqa: SLF001

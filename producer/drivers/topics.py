@@ -31,6 +31,7 @@ _LEADERLESS: Final = {
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
 }
+_STALE: Final = {KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH}
 _TRIES, _PAUSE = 150, 0.1
 DAY_MS: Final = 86_400_000
 
@@ -51,7 +52,8 @@ class TopicAdmin:
     """Makes, checks and describes topics."""
 
     def __init__(self, client: Mapping[str, Any], settings: TopicSettings) -> None:
-        self._admin = AdminClient({**QUIET, **client})
+        self._client = {**QUIET, **client}
+        self._admin = AdminClient(self._client)
         self._settings = settings
 
     def cluster_id(self) -> str:
@@ -91,16 +93,21 @@ class TopicAdmin:
             for name, topic in topics.items()
             for p in range(topic.partitions)
         }
+        is_stale = False
         for left in reversed(range(_TRIES)):
             if not missing:
                 break
+            if is_stale:  # librdkafka would go on asking with the epoch it knows
+                self._admin, is_stale = AdminClient(self._client), False
             asked = self._admin.list_offsets(missing, request_timeout=_TIMEOUT)
             for place, future in asked.items():
                 try:
                     highs[place.topic][place.partition] = future.result().offset
                 except KafkaException as exc:
-                    if exc.args[0].code() not in _LEADERLESS or not left:
+                    code = exc.args[0].code()
+                    if code not in _LEADERLESS | _STALE or not left:
                         raise
+                    is_stale = is_stale or code in _STALE
                 else:
                     del missing[place]
             if missing:

@@ -90,7 +90,6 @@ class Broker:
         self.marker_weight = 2.0
         self.timeouts = 0  # transactions that the coordinator may still give up on
         self.lost_offsets = 0  # acknowledgements that may still come without an offset
-        self.may_lose: Callable[[Client], bool] = lambda _: True
         self.on_decided: Callable[[Transaction], None] = lambda _: None
         self.on_fenced: Callable[[Client, Client | None], None] = lambda _a, _b: None
         world.sources_of_moves.append(self._moves)
@@ -257,7 +256,7 @@ class Broker:
             self._join(transaction, place)
         self.logs[place].append(Entry(client.name, transaction, key, value, headers))
         offset = len(self.logs[place]) - 1
-        lossy = self.lost_offsets and not self.world.calm and self.may_lose(client)
+        lossy = self.lost_offsets and not self.world.calm
         if lossy and self.world.chance(0.03):
             self.lost_offsets -= 1
             offset = -1

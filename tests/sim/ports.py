@@ -22,7 +22,7 @@ from schemas.control import Cut, SchemaChange, Topic, change_to_avro
 from schemas.tables import UNCHANGED, TableId, TableSchema
 from schemas.topics import Topics
 from tests.sim.broker import Broker
-from tests.sim.source import Connection, Source
+from tests.sim.source import Connection, Source, table_id
 from tests.sim.world import Actor
 
 TOPICS = Topics("bank")
@@ -55,9 +55,10 @@ class Framed(NamedTuple):
 class SimSource:
     """`takeover.Source` on a simulated session."""
 
-    def __init__(self, actor: Actor, connection: Connection) -> None:
-        self._actor, self._wire = actor, connection
+    def __init__(self, actor: Actor, connection: Connection, on_tables: Any) -> None:
+        self._actor, self._wire, self._on_tables = actor, connection, on_tables
         self._source = connection.source
+        self.tables: list[TableId] = []
 
     def _park(self, label: str) -> None:
         self._actor.park(label)
@@ -94,6 +95,12 @@ class SimSource:
         snapshot = self._source.make_slot()
         return MadeSlot(self._source.snapshots[snapshot][0], snapshot)
 
+    def captured(self, made: MadeSlot) -> tuple[str, ...]:
+        self._park("lists the tables under the slot's snapshot")
+        self.tables = [table_id(n) for n in self._source.snapshots[made.snapshot][1] if n != "x"]
+        self._on_tables(self.tables)
+        return tuple(str(table) for table in self.tables)
+
     def keep_alive(self, *, force: bool = False) -> None:
         """Status messages before `run` carry no position."""
 
@@ -112,6 +119,9 @@ class AlienSource:
 
     def make_slot(self) -> MadeSlot | None:
         return MadeSlot(50, "snap-0")
+
+    def captured(self, made: MadeSlot) -> tuple[str, ...]:
+        return ()
 
     def keep_alive(self, *, force: bool = False) -> None:
         """Nothing to do."""

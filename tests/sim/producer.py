@@ -138,7 +138,9 @@ def _run_once(around: Around, process: Process) -> None:
     changed: list[TopicsChanged] = []
     publisher = SimPublisher(broker, changed.append)
     process.connection = wire = source.connect(actor.name)
-    taker: Any = AlienSource() if plan.is_alien else SimSource(actor, wire)
+    taker: Any = (
+        AlienSource() if plan.is_alien else SimSource(actor, wire, publisher.prepare_tables)
+    )
     process.delivery = delivery = SimDelivery(
         actor, broker, parts.identity(actor.name), is_exact=plan.exactly_once
     )
@@ -161,7 +163,6 @@ def _run_once(around: Around, process: Process) -> None:
         cluster_id=broker.cluster_id,
         instance=f"{actor.name}.{world.seed}",
         ddl_topic=TOPICS.ddl,
-        tables=tuple(str(table) for table in tables),
         accept_gap=plan.accept_gap,
     )
     watch: Any = start.Watch(
@@ -182,7 +183,7 @@ def _run_once(around: Around, process: Process) -> None:
             watch=watch,
             made=taken.made,
         )
-        standing, known = loader.run(tables)
+        standing, known = loader.run(taker.tables)
         start.drive(take_slot(taker, standing.head.resume), watch, taker)
     else:
         head = standing.head

@@ -66,8 +66,6 @@ class Faults:
     giants: bool = False  # most source transactions are large, and slow to come
     rush: bool = False  # second producers come while the first ones still start
     crash_at: str = ""  # where producers like to crash: what they are about to do
-    early_tables: bool = False  # made between the look at the catalog and the slot
-    loads_lose: bool = False  # acknowledgements without an offset come in loads, too
 
     @classmethod
     def drawn(cls, rng: Any) -> Faults:
@@ -145,13 +143,6 @@ class Simulation:
         self.target.lost_commits = self.faults.lost_commits
         self.target.restores = self.faults.restores
         self.oracle = Oracle(world, self.source, self.broker)
-        self.broker.may_lose = lambda client: (
-            self.faults.loads_lose
-            or any(p.engine and p.actor.name == client.name.strip("'") for p in self.producers)
-        )
-        self.source.may_create = lambda: (
-            self.faults.early_tables or all(p.engine or not p.connection for p in self.producers)
-        )
         self.source.limit = self._limit
         self.broker.on_fenced = self._fenced
         self.target.on_commit = self.oracle.applied

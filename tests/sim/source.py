@@ -123,7 +123,6 @@ class Source:
         self.drop_weight = 0.03
         self.drops = 0  # connections that the server may still drop
         self.limit: Callable[[], int] = lambda: self.planned  # transactions up to now
-        self.may_create: Callable[[], bool] = lambda: True
         self.on_confirmed: Callable[[int], None] = lambda _: None
         world.sources_of_moves.append(self._moves)
 
@@ -174,7 +173,7 @@ class Source:
         names = [n for n in ("a", "b", "c", "d") if n in self.tables]
         if kind == "filtered":
             self._change("x", changes, expected)
-        elif kind == "create" and "d" not in self.tables and self.may_create():
+        elif kind == "create" and "d" not in self.tables:
             self.tables["d"] = Table([Column("id", TEXT, nullable=False), Column("v", TEXT)])
             self._change("d", changes, expected)
         elif kind != "empty":

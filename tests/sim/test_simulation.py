@@ -85,15 +85,11 @@ def test_without_faults_nobody_stops_and_everything_arrives():
         assert outcome.events == {"producer crash": 1, "applier crash": 1}  # ended by the test
 
 
-# Known gaps of the product, each with the schedules that show it.  `strict`: whoever closes
-# one removes its mark here, and lets the fault happen in all schedules (`Faults.drawn`).
-@pytest.mark.xfail(strict=True, reason="Loader writes ranges at offset -1: the row is lost")
 def test_a_load_survives_an_acknowledgement_without_an_offset():
     for seed in range(60):
-        judge(Simulation(seed, overrides={"lost_offsets": 2, "loads_lose": True}).run())
+        judge(Simulation(seed, overrides={"lost_offsets": 2}).run())
 
 
-@pytest.mark.xfail(strict=True, reason="tables are listed before the slot is made")
 def test_a_table_made_between_the_list_of_tables_and_the_slot_is_loaded():
     for seed in range(150):
-        judge(Simulation(seed, overrides={"early_tables": True}).run())
+        judge(Simulation(seed).run())

@@ -48,7 +48,7 @@ from schemas.tables import TableId
 ACCOUNT, CUTS, DDL = "bank.public.account", "bank.cuts", "bank.ddl"
 TOPICS = {name: Topic(f"id of {name}", 1) for name in (ACCOUNT, CUTS, DDL)}
 IDENTITY = Identity("7000", 1, "bank", "gauss_cdc", "pgoutput")
-WANTED = Wanted(IDENTITY, "content", "cluster", "me", DDL, ("public.account",))
+WANTED = Wanted(IDENTITY, "content", "cluster", "me", DDL)
 SLOT = Slot("pgoutput", "bank", 500)
 
 T = TypeVar("T")
@@ -92,6 +92,10 @@ class World:
     def make_slot(self) -> MadeSlot | None:
         self.done.append("make")
         return self.makes.pop(0) if self.makes else self.made
+
+    def captured(self, made: MadeSlot) -> tuple[str, ...]:
+        self.done.append("captured")
+        return ("public.account",)
 
     # -------------------------------------------------------- log
     def bounds(self) -> tuple[int, int]:
@@ -426,7 +430,7 @@ def test_the_first_start_fences_looks_again_makes_the_slot_and_writes() -> None:
     taken, waited = drive(take_over(world, world, WANTED))
 
     assert [step.name for step in waited] == ["make slot"]
-    assert world.done == ["lock", "tail", "fence", "tail", "make", "make", "START"]
+    assert world.done == ["lock", "tail", "fence", "tail", "make", "make", "captured", "START"]
     (wrote,) = world.started
     assert wrote.head == Head(1, 1, 1, "me", 0, 900, -1)
     assert (wrote.prev, wrote.continues) == (None, None)
