@@ -50,6 +50,8 @@ _COMMON: Final = {
     "auto.offset.reset": "error",
     "enable.partition.eof": True,
     "allow.auto.create.topics": False,
+    # A broker that comes back may not know its topics yet; the default is 5 minutes.
+    "topic.metadata.refresh.interval.ms": 5_000,
 }
 # Assigned again for each range: short polls, small fetches (a busy partition sends what
 # comes after the range, too).  Above _LARGE rows a second consumer with usual fetches.

@@ -70,7 +70,8 @@ _UNDONE: Final = {
     KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
 }
 # What librdkafka would print twenty times a second while a broker is down, our errors say once.
-QUIET: Final[Mapping[str, Any]] = {"log_level": 2}
+# A broker that comes back may not know its topics yet; librdkafka would ask again in 5 minutes.
+QUIET: Final[Mapping[str, Any]] = {"log_level": 2, "topic.metadata.refresh.interval.ms": 5_000}
 _ASK: Final = 10.0  # seconds for an answer about offsets
 _ROOM_WAIT: Final = 0.2  # seconds for room in librdkafka's queue
 _FLUSH_TRY: Final = 1.0
@@ -349,6 +350,9 @@ class Delivery:
         if not self._worker.is_alive():
             os.close(self._wake_read)
             os.close(self._wake_write)
+            # Callbacks tie them to this object: only the garbage collector would end their
+            # threads, some time.
+            del self._transactional, self._rows
 
     # ------------------------------------------------------------ the worker's side
     def _ask(self, job: Job) -> None:

@@ -45,7 +45,9 @@ def test_a_killed_broker_comes_back_with_its_records(own: LocalServices, topic_p
     assert own.process("kafka") is None
     own.start("kafka")
 
-    consumer = Consumer({**settings, "group.id": topic_prefix, "isolation.level": "read_committed"})
+    # The broker may not know the topic yet when it answers again: ask soon, not in 5 minutes.
+    asking = {"topic.metadata.refresh.interval.ms": 1_000, "isolation.level": "read_committed"}
+    consumer = Consumer({**settings, **asking, "group.id": topic_prefix})
     consumer.assign([TopicPartition(topic_prefix, 0, 0)])
     records = consumer.consume(100, timeout=60)
     consumer.close()

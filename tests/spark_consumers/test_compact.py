@@ -130,11 +130,11 @@ def test_a_truncation_without_a_key_forgets_what_was_before() -> None:
     assert (todo.is_truncated, todo.singles) == (True, [])
 
 
-@pytest.mark.parametrize("key", [("id",), ()])
-@pytest.mark.parametrize("op", ["m", "u", "c"])
+@pytest.mark.parametrize(
+    ("op", "key"),  # without a key, an insert without a row is seen when it is written
+    [("m", ("id",)), ("u", ("id",)), ("c", ("id",)), ("m", ()), ("u", ())],
+)
 def test_what_makes_no_sense_is_refused(op: str, key: tuple[str, ...]) -> None:
-    if op == "c" and not key:
-        pytest.skip("an insert without a row is seen when it is written")
     with pytest.raises(ValueError, match=r"row|op"):
         collapsed(change(op), key=key)
 
