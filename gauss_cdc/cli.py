@@ -23,6 +23,7 @@ from gauss_cdc import __version__, services, wiring
 from gauss_cdc.check import check_all
 from gauss_cdc.config import Config, ConfigError, duration, load
 from gauss_cdc.look import cut_line, findings_table, standing_table, tail_lines
+from gauss_cdc.metrics import serve
 from gauss_cdc.pack import pack
 from gauss_cdc.places import Places, Standing
 from gauss_cdc.watch import StepName, StopSignal, console, set_up_logging
@@ -180,9 +181,18 @@ def check(config_path: Path, *, fix: bool, as_json: bool) -> None:
 @cli.command(cls=_Command, example="gauss-cdc status --json")
 @_configured
 @click.option("--json", "as_json", is_flag=True, help="Everything as JSON on stdout.")
-def status(config_path: Path, *, as_json: bool) -> None:
+@click.option("--serve", "port", type=click.IntRange(0, 65535), help="Serve /metrics on this port.")
+@click.option("--bind", default="127.0.0.1", show_default=True, help="Address for --serve.")
+def status(config_path: Path, *, as_json: bool, port: int | None, bind: str) -> None:
     """Where source, cuts and target stand: lag in commits, bytes and seconds."""
-    with Places(_load(config_path)) as places:
+    config = _load(config_path)
+    if port is not None:
+        stop = StopSignal()
+        console.print(f"metrics on http://{bind}:{serve(config, bind, port)}/metrics")
+        while not stop.asked(1):
+            pass
+        return
+    with Places(config) as places:
         standing = places.standing()
     if as_json:
         click.echo(json.dumps(standing.as_json()))

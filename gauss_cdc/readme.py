@@ -15,6 +15,7 @@ import click
 
 from gauss_cdc import config
 from gauss_cdc.cli import cli
+from gauss_cdc.metrics import METRICS
 from producer import errors as producer_errors
 from schemas.tables import Column
 from schemas.types import BY_OID, AvroType
@@ -129,9 +130,15 @@ def exits() -> str:
     return _table(("exit code", "error", "verdict", "meaning"), rows())
 
 
+def metrics() -> str:
+    """Every metric of `status --serve`."""
+    return _table(("metric", "meaning"), ((f"`gauss_cdc_{n}`", t) for n, t in METRICS.items()))
+
+
 TABLES: Final[dict[str, Callable[[], str]]] = {
     "commands": commands,
     "settings": settings,
+    "metrics": metrics,
     "types": types,
     "exits": exits,
 }

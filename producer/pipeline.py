@@ -95,6 +95,7 @@ class Progress:
     received: int = 0  # greatest position mentioned by the source
     committed_at: int = 0  # µs since 1970 of the newest delivered commit
     retries: int = 0
+    takeovers: int = 0
 
 
 def run(options: Options, watch: Watch, progress: Progress | None = None) -> None:
@@ -191,11 +192,13 @@ def _run_once(options: Options, watch: Watch, progress: Progress, *, stream: boo
             cluster_id=admin.cluster_id(),
             instance=new_instance(),
             ddl_topic=topics.ddl,
-            accept_gap=options.accept_gap,
+            # For one takeover: what differs weeks later, in a retry, a person decides again.
+            accept_gap=options.accept_gap and not progress.takeovers,
             load=options.load,
         )
         patience = round(options.limits.transaction_timeout / PAUSE)
         taken = drive(take_over(source, log, wanted, patience=patience), watch, source)
+        progress.takeovers += 1
         standing: Standing = taken.standing
         known: dict[TableId, TableSchema]
         if taken.made is not None:

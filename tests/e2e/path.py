@@ -87,6 +87,7 @@ class Path:
     def start(self) -> None:
         """Start `run`."""
         self._stop.clear()
+        self.progress = Progress()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
