@@ -192,9 +192,9 @@ def check_table(table: TableSchema) -> Iterator[Finding]:
     keyless = not table.key
     if identity is ReplicaIdentity.NOTHING or (identity is ReplicaIdentity.DEFAULT and keyless):
         yield Finding(
-            Level.ERROR,
+            Level.WARNING,
             subject,
-            "has no replica identity: the source itself refuses UPDATE and DELETE once published",
+            "has no replica identity: INSERT works, UPDATE and DELETE are refused by the source",
             "give it a primary key, or ALTER TABLE … REPLICA IDENTITY FULL",
         )
     elif keyless:
