@@ -1,0 +1,151 @@
+"""The commands that look, as an operator types them."""
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path as File
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gauss_cdc.cli import cli
+from tests.e2e.path import Path, ask
+
+TOML = """\
+[source]
+dsn = "{source}"
+slot = "{prefix}"
+publication = "{prefix}"
+[kafka]
+prefix = "{prefix}"
+[kafka.client]
+"bootstrap.servers" = "{kafka}"
+[registry]
+url = "{registry}"
+[target]
+dsn = "{target}"
+"""
+
+
+@pytest.fixture
+def place(addresses, topic_prefix, new_database, tmp_path: File) -> Iterator[tuple[Path, File]]:
+    source, target = new_database(), new_database()
+    file = tmp_path / "gauss-cdc.toml"
+    file.write_text(
+        TOML.format(
+            source=source,
+            target=target,
+            prefix=topic_prefix,
+            kafka=addresses.kafka_bootstrap,
+            registry=addresses.registry_url,
+        )
+    )
+    with Path(addresses, topic_prefix, source, target) as path:
+        yield path, file
+
+
+@pytest.fixture(autouse=True)
+def _signals() -> Iterator[None]:
+    """Commands set handlers for the process; tests share one."""
+    before = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def command(file: File, *words: str) -> Result:
+    return CliRunner().invoke(cli, [*words, "--config", str(file)], standalone_mode=False)
+
+
+def test_one_looks_at_a_running_source(place) -> None:
+    path, file = place
+    ask(path.source, "CREATE TABLE t (id int PRIMARY KEY, v text)")
+    path.start()
+    path.catch_up()
+    ask(
+        path.source, "INSERT INTO t VALUES (1, 'one'), (2, NULL); UPDATE t SET v = 'x' WHERE id = 2"
+    )
+    path.catch_up()
+
+    status = json.loads(command(file, "status", "--json").stdout)
+    assert status["lag"]["commits"] == 0
+    assert status["target"]["state"] == "EXACT"
+    assert (status["cuts"]["epoch"], status["cuts"]["seq"]) == (1, 1)
+
+    lines = [json.loads(line) for line in command(file, "tail", "--json").stdout.splitlines()]
+    assert [(row["position"], row["op"], row["after"]) for row in lines] == [
+        ("1/1/0", "c", {"id": "1", "v": "one"}),
+        ("1/1/1", "c", {"id": "2", "v": None}),
+        ("1/1/2", "u", {"id": "2", "v": "x"}),
+    ]
+
+    cuts = [json.loads(line) for line in command(file, "cuts", "--json").stdout.splitlines()]
+    assert [cut["kind"] for cut in cuts if cut["kind"] != "HEARTBEAT"] == [
+        *("START", "TABLE", "TABLE", "COMMITS")
+    ]
+    assert command(file, "wait", "--timeout", "60s").stdout == "1/1\n"
+    assert json.loads(command(file, "slot", "show").stdout)["active"] is True
+
+
+def test_wait_gives_up_where_nobody_applies(place) -> None:
+    path, file = place
+    ask(path.source, "CREATE TABLE t (id int PRIMARY KEY)")
+    path.start()
+    path.catch_up()
+    path.stop()
+    ask(path.source, "INSERT INTO t VALUES (1)")
+
+    given_up = command(file, "wait", "--timeout", "1s")
+
+    assert isinstance(given_up.exception, SystemExit)
+    assert given_up.exception.code == 4
+
+
+def test_check_says_what_would_go_wrong_later(place) -> None:
+    path, file = place
+    ask(
+        path.source,
+        "CREATE TYPE mood AS ENUM ('ok'); CREATE TABLE fine (id int PRIMARY KEY);"
+        "CREATE TABLE keyless (v text); CREATE TABLE odd (id int PRIMARY KEY, m mood);"
+        "CREATE UNLOGGED TABLE loose (id int PRIMARY KEY)",
+    )
+    ask(path.target, "CREATE TABLE fine (id int PRIMARY KEY); INSERT INTO fine VALUES (1)")
+
+    found = json.loads(command(file, "check", "--json").stdout)
+
+    said = {(f["level"], f["subject"]): f["what"] for f in found}
+    assert "mood" in said["error", "table public.odd"]
+    assert "no replica identity" in said["warning", "table public.keyless"]
+    assert "unlogged" in said["warning", "table public.loose"]
+    assert "does not exist" in said["warning", "publication"]
+    assert "holds rows" in said["warning", "table public.fine"]
+    assert ("ok", "server") in said
+    assert command(file, "check").exit_code == 1
+
+
+def test_check_fixes_what_may_be_fixed_and_then_finds_nothing_wrong(place) -> None:
+    path, file = place
+    ask(path.source, "CREATE TABLE t (id int PRIMARY KEY)")
+
+    fixed = json.loads(command(file, "check", "--fix", "--json").stdout)
+    again = json.loads(command(file, "check", "--json").stdout)
+
+    assert ("fixed", "publication") in {(f["level"], f["subject"]) for f in fixed}
+    assert ("ok", "publication") in {(f["level"], f["subject"]) for f in again}
+    assert not [f for f in again if f["level"] == "error"]
+
+
+def test_a_slot_without_a_load_leaves_older_rows_behind(place) -> None:
+    path, file = place
+    ask(path.source, "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)")
+
+    assert command(file, "slot", "create").exit_code == 0
+    path.start()
+    ask(path.source, "INSERT INTO t VALUES (2)")
+    ledger = path.catch_up()
+
+    assert ask(path.target, "SELECT id FROM t") == [(2,)]
+    assert "public.t" in ledger.inexact
+    path.stop()
+    assert command(file, "slot", "drop", "--yes").exit_code == 0
+    assert command(file, "slot", "show").exception.code == 13
