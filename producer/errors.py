@@ -28,7 +28,7 @@ class CdcError(Explained):
 
 
 class DecodeError(CdcError):
-    """Bytes from the source that are not a message; they are quarantined."""
+    """Bytes from the source that are not a message; the stream stops before them."""
 
     exit_code = 3
 
