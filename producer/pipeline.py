@@ -73,7 +73,7 @@ from schemas.tables import TableId, TableSchema
 
 _log = logging.getLogger(__name__)
 
-_BUFFER_BYTES = 64 << 20  # input held while a group is being finished
+_BUFFER_BYTES = 12 << 20  # of values held while a group is being finished; a row costs 5 times that
 _SLICE = 2_000  # messages between two looks at Kafka
 _BACKOFF, _BACKOFF_MAX = 0.5, 15.0  # seconds
 _BUSY_WAIT = 0.02  # seconds to wait for input while something is open
