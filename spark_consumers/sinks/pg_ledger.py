@@ -20,7 +20,9 @@ CREATE TABLE IF NOT EXISTS gauss_cdc.ledger (
     commit_lsn bigint NOT NULL, committed_at bigint NOT NULL,
     applied_at timestamptz NOT NULL DEFAULT now());
 CREATE TABLE IF NOT EXISTS gauss_cdc.tables (
-    source text, table_schema text, table_name text, PRIMARY KEY (source, table_schema, table_name))
+    source text, table_schema text, table_name text,
+    made boolean NOT NULL DEFAULT false,  -- by us, not found: a load may make it anew
+    PRIMARY KEY (source, table_schema, table_name))
 """
 _FIELDS: Final = (
     "source", "epoch", "n", "seq", "writer", "instance", "next_offset", "cluster_id", "fence",

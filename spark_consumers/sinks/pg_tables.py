@@ -36,11 +36,53 @@ class Tables:
                 self.own(cursor, catalog, change.after.id, why="is renamed by the stream")
         self.create(cursor, catalog, change)
 
+    def begin(self, cursor: Any, catalog: Catalog, change: SchemaChange) -> None:
+        """A load begins: a table of our own making takes the shape that the source has by now.
+
+        It may have been made by an earlier load, before columns came and went.
+        """
+        table = change.after
+        if table is None:
+            raise NotExpressible("a load of a table without a shape")
+        cursor.execute(
+            "SELECT FROM gauss_cdc.tables WHERE source = %s AND table_schema = %s "
+            "AND table_name = %s AND made",
+            (self._source, *table.id),
+        )
+        if cursor.fetchone() is not None and self._is_there(cursor, catalog, table.id):
+            there = catalog.tables[table.id]
+            if (set(there.columns), set(there.key)) != (set(table.names()), set(table.key)):
+                cursor.execute(f"DROP TABLE {quote(table.id.schema)}.{quote(table.id.name)}")
+                catalog.forget(cursor)
+        self.check_shape(cursor, catalog, change)
+        self.own(cursor, catalog, table.id, why="is to be loaded first")
+        self.create(cursor, catalog, change)
+
     def create(self, cursor: Any, catalog: Catalog, change: SchemaChange) -> None:
         """Run a schema change's statements."""
+        table = change.after
+        is_new = (
+            table is not None
+            and change.before is None
+            and not self._is_there(cursor, catalog, table.id)
+        )
         for statement in self._dialect(change):
             cursor.execute(statement)
         catalog.forget(cursor)
+        if is_new and table is not None:
+            cursor.execute(
+                "UPDATE gauss_cdc.tables SET made = true WHERE source = %s "
+                "AND table_schema = %s AND table_name = %s",
+                (self._source, *table.id),
+            )
+
+    @staticmethod
+    def _is_there(cursor: Any, catalog: Catalog, table: TableId) -> bool:
+        try:
+            catalog.need(cursor, [table])
+        except MissingTable:
+            return False
+        return True
 
     def own(self, cursor: Any, catalog: Catalog, table: TableId, *, why: str) -> None:
         """A table becomes ours; refuse one that someone else filled."""
@@ -55,9 +97,7 @@ class Tables:
         cursor.execute("INSERT INTO gauss_cdc.tables VALUES (%s, %s, %s)", mine)
         if self._replace:
             return
-        try:
-            catalog.need(cursor, [table])
-        except MissingTable:
+        if not self._is_there(cursor, catalog, table):
             return
         name = f"{quote(table.schema)}.{quote(table.name)}"
         cursor.execute(f"SELECT EXISTS (SELECT FROM {name})")
@@ -68,14 +108,10 @@ class Tables:
                 hint="empty it, or apply with --replace",
             )
 
-    @staticmethod
-    def check_shape(cursor: Any, catalog: Catalog, change: SchemaChange) -> None:
+    @classmethod
+    def check_shape(cls, cursor: Any, catalog: Catalog, change: SchemaChange) -> None:
         """A table that is there must be able to hold the source's."""
-        if change.after is None:
-            return
-        try:
-            catalog.need(cursor, [change.after.id])
-        except MissingTable:
+        if change.after is None or not cls._is_there(cursor, catalog, change.after.id):
             return
         there = catalog.tables[change.after.id]
         if lost := [name for name in change.after.names() if name not in there.columns]:

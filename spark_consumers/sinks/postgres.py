@@ -286,13 +286,10 @@ class PostgresSink:
 
     def _load(self, cursor: Any, cut: TableLoad, staged: Staged | StagedBulk) -> None:
         ddl = staged.ddl if isinstance(staged, StagedBulk) else staged.rows.ddl
-        for change in ddl:
-            self._tables.check_shape(cursor, self._catalog, change)
         match cut.phase:
             case Phase.BEGIN:
-                self._tables.own(cursor, self._catalog, cut.table, why="is to be loaded first")
                 for change in ddl:
-                    self._tables.create(cursor, self._catalog, change)
+                    self._tables.begin(cursor, self._catalog, change)
                 self._catalog.need(cursor, [cut.table])
                 clear_tables(cursor, [self._catalog.tables[cut.table]])
             case Phase.CHUNK:

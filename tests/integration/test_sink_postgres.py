@@ -443,6 +443,18 @@ def test_a_load_that_begins_again_replaces_what_was_there(target: Target) -> Non
     assert target.sink.ledger().state == "EXACT"
 
 
+def test_a_load_that_begins_again_takes_the_shape_of_by_now(target: Target) -> None:
+    target.feed.load(ACCOUNT, Phase.BEGIN)
+    target.feed.load(ACCOUNT, Phase.CHUNK, ["1", "a", "x"])
+    target.drain()
+    now = table("account", "id integer, name text, email text")  # note went, email came
+
+    load(target, now, ["2", "b", "b@x"])
+
+    assert target.query("SELECT id, name, email FROM account") == [(2, "b", "b@x")]
+    assert [*rows(target, "account")[0]] == [2, "b", "b@x"]
+
+
 @pytest.mark.parametrize(
     ("there", "error"),
     [
