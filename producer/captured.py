@@ -31,9 +31,7 @@ def ensure_publication(
                 include=", ".join(options.include),
                 hint="create tables, or correct include and exclude",
             )
-        via_root = connection.server_version >= _ROOTS
-        settings = {"publish_via_partition_root": "true"} if via_root else {}
-        catalog.create_publication(connection, name, wanted, settings)
+        make_publication(connection, name, wanted)
         note(f"publication {name} made for {len(wanted)} tables")
         return
     if publication.filtered:
@@ -50,6 +48,13 @@ def ensure_publication(
             publishes=",".join(sorted(publication.actions)),
             hint=f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate')",
         )
+
+
+def make_publication(connection: Connection, name: str, tables: list[TableId]) -> None:
+    """Publish tables; a partitioned one as one, where the server can."""
+    via_root = connection.server_version >= _ROOTS
+    settings = {"publish_via_partition_root": "true"} if via_root else {}
+    catalog.create_publication(connection, name, tables, settings)
 
 
 def captured_tables(

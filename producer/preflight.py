@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
+from producer.captured import make_publication
 from producer.drivers import catalog, patterns
 from producer.drivers.registry import Registry
 from producer.drivers.topics import TopicAdmin
@@ -20,7 +21,6 @@ from schemas.types import UnknownType, type_of
 
 _OLDEST = 100_000
 _MESSAGES = 140_000
-_ROOTS = 130_000
 
 
 class Level(StrEnum):
@@ -122,13 +122,7 @@ def _publication(
                 "the first `run` makes it, or `check --fix` now",
             )
             return
-        via_root = connection.server_version >= _ROOTS
-        catalog.create_publication(
-            connection,
-            name,
-            tables,
-            {"publish_via_partition_root": "true"} if via_root else {},
-        )
+        make_publication(connection, name, tables)
         yield Finding(Level.FIXED, "publication", f"{name} made for {len(tables)} tables")
         return
     missing = [table for table in tables if table not in found.tables]

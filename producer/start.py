@@ -14,7 +14,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  it is a 
 from producer.captured import captured_tables
 from producer.core.assemble import table_key
 from producer.core.encode import TransactionConstants
-from producer.core.engine import Standing
+from producer.core.engine import Runs, Standing
 from producer.core.events import Acknowledgement, Record
 from producer.core.takeover import MadeSlot, Slot, Step
 from producer.decoders.messages import Cells
@@ -422,14 +422,14 @@ class Loader:
 
 def runs_of(acknowledged: list[Acknowledgement]) -> tuple[Range, ...]:
     """Maximal runs of consecutive offsets, per partition in order."""
-    ranges: dict[tuple[str, int], list[list[int]]] = {}
+    places: dict[tuple[str, int], Runs] = {}
     for topic, partition, offset in acknowledged:
-        runs = ranges.setdefault((topic, partition), [])
-        if runs and runs[-1][1] == offset:
-            runs[-1][1] += 1
-        else:
-            runs.append([offset, offset + 1])
-    return tuple(Range(*place, start, end) for place, runs in ranges.items() for start, end in runs)
+        places.setdefault((topic, partition), Runs()).add(offset)
+    return tuple(
+        Range(*place, start, end)
+        for place, runs in places.items()
+        for start, end in runs.take(runs.count)
+    )
 
 
 def stream_shapes(tables: list[TableSchema]) -> list[TableSchema]:
