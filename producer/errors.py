@@ -112,6 +112,24 @@ class RowTooLarge(SourceError):
     exit_code = 21
 
 
+class OptionRefused(SourceError):
+    """A decoding option is unknown, out of range, or against a rule."""
+
+    exit_code = 22
+
+
+class SlotOrphaned(SourceError):
+    """The slot's database was dropped: it can send nothing any more."""
+
+    exit_code = 23
+
+
+class DecodersBusy(SourceError):
+    """The server decodes from as many slots as it can, or has no slot to give."""
+
+    exit_code = 24
+
+
 class KafkaError(CdcError):
     """The broker refused, or the topics are not as we need them."""
 
