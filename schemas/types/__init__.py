@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final, Literal
 
 from schemas.tables import Column
-from schemas.types import binary, geometric, json, net, numeric, temporal, text
+from schemas.types import binary, gauss, geometric, json, net, numeric, temporal, text
 from schemas.types.arrays import array_avro, array_dump, array_loader
 from schemas.types.base import (
     SOURCE_TYPE,
@@ -39,7 +39,8 @@ def _array_of(element: SqlType) -> SqlType:
     def loader(column: Column) -> Load:
         return array_loader(element, column)
 
-    return SqlType(f"{element.name}[]", (element.array_oid,), ARRAY, avro, loader)
+    ddl = {dialect: f"{target}[]" for dialect, target in element.ddl.items()}
+    return SqlType(f"{element.name}[]", (element.array_oid,), ARRAY, avro, loader, ddl=ddl)
 
 
 def _items(avro: AvroType) -> AvroType:
@@ -60,6 +61,7 @@ _SCALARS: Final = (
     *json.TYPES,
     *net.TYPES,
     *geometric.TYPES,
+    *gauss.TYPES,
 )
 _ARRAYS: Final = tuple(_array_of(entry) for entry in _SCALARS if entry.array_oid)
 

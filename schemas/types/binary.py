@@ -46,10 +46,6 @@ def _dump_bytes(value: bytes) -> str:
     return "\\x" + value.hex()
 
 
-def _dump_raw(value: bytes) -> str:
-    return value.hex().upper()
-
-
 def _is_one_bit(column: Column) -> bool:
     return column.type_mod in (-1, 1)
 
@@ -99,18 +95,13 @@ def _dump_bits(avro: AvroType) -> Dump:
 
 
 BYTES: Final = shape("bytes", _dump_bytes, "concat(chr(92), 'x', lower(hex({c})))")
-RAW: Final = shape("bytes/RAW", _dump_raw, "hex({c})")
 BIT: Final = shape(
     "boolean/BIT", lambda v: "1" if v else "0", "CASE WHEN {c} THEN '1' WHEN NOT {c} THEN '0' END"
 )
 BITS: Final = Shape("io.debezium.data.Bits", _dump_bits, lambda _avro: None)
 
-_raw: Final[AvroType] = {"type": "bytes", "connect.parameters": {SOURCE_TYPE: "RAW"}}
-
 TYPES: Final = (
     SqlType("bytea", (17,), BYTES, always("bytes"), plain(_bytea), 1001, "bytea"),
-    SqlType("raw", (86,), RAW, always(_raw), plain(bytes.fromhex), 87),  # openGauss, hex digits
-    SqlType("blob", (88,), RAW, always(_raw), plain(bytes.fromhex)),  # openGauss, hex digits
     SqlType("bit", (1560,), BITS, _bit_avro, _bit_loader, 1561),
     SqlType("bit varying", (1562,), BITS, _varbit_avro, plain(_varbit), 1563),
 )

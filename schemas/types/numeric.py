@@ -28,7 +28,8 @@ from schemas.types.base import (
 
 DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 VARIABLE: Final = "io.debezium.data.VariableScaleDecimal"
-_NUMBER: Final = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?")
+# openGauss leaves out the zero before the point: `.1`, `-.5`.
+_NUMBER: Final = re.compile(r"(-?)(?=\.?[0-9])([0-9]*)(?:\.([0-9]+))?")
 _MONEY: Final = re.compile(r"(-?)\$([0-9]{1,3}(?:,[0-9]{3})*\.[0-9]{2})")
 _SPARK_PRECISION: Final = 38
 
@@ -216,7 +217,6 @@ TYPES: Final = (
     SqlType("smallint", (21,), INT, always(_INT16), _int2, 1005, "int2"),
     SqlType("integer", (23,), INT, always("int"), plain(_int4), 1007, "int4"),
     SqlType("bigint", (20,), LONG, always("long"), plain(_int8), 1016, "int8"),
-    SqlType("tinyint", (5545,), INT, always(_INT16), _int2, 5546, "int2"),  # openGauss, 0..255
     SqlType("oid", (26,), LONG, always("long"), plain(_int8), 1028, "int8"),
     SqlType("real", (700,), FLOAT, always("float"), plain(_float4), 1021),
     SqlType("double precision", (701,), DOUBLE, always("double"), plain(float), 1022, "float8"),

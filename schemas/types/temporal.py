@@ -286,8 +286,6 @@ TYPES: Final = (
     ),
     SqlType("timestamp without time zone", (1114,), MICROS, _stamp_avro, _stamp_loader, 1115,
             "timestamp"),
-    SqlType("smalldatetime", (9003,), MILLIS, always(semantic("long", MILLIS.key)),
-            plain(_millis), 9005),  # openGauss, whole minutes
     SqlType(
         "timestamp with time zone", (1184,), ZONED, always(semantic("string", ZONED.key)),
         plain(zoned), 1185, "timestamptz", zero="1970-01-01T00:00:00Z",

@@ -34,8 +34,6 @@ TYPES: Final = (
     text_type("character", 1014, 1042),
     text_type("name", 1003, 19),
     text_type('"char"', 1002, 18),
-    text_type("nvarchar2", 3968, 3969),  # openGauss
-    text_type("clob", 0, 90),  # openGauss
     SqlType("uuid", (2950,), UUID, always(semantic("string", UUID.key)), _same, 2951, "text"),
     SqlType("xml", (142,), XML, always(semantic("string", XML.key)), _same, 143, "text"),
     SqlType(

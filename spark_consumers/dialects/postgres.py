@@ -17,9 +17,11 @@ from typing import Final
 
 from schemas.control import Origin, SchemaChange
 from schemas.tables import Column, TableId, TableSchema, Unique
+from schemas.types import BY_OID
 from spark_consumers.dialects.base import literal, quote
 from spark_consumers.errors import NotExpressible
 
+_MODIFIER: Final = re.compile(r"\([0-9, -]*\)")
 _TYPE: Final = re.compile(r'[\w .,()\[\]"$-]+')
 _NAME: Final = r'("(?:[^"]|"")+"|[\w$]+)'
 _RENAME: Final = re.compile(rf"\bRENAME\s+(?:COLUMN\s+)?{_NAME}\s+TO\s+{_NAME}", re.IGNORECASE)
@@ -142,7 +144,8 @@ def _add(table: TableSchema, column: Column) -> Iterator[str]:
 def _change(table: TableSchema, old: Column, new: Column, sql: str | None) -> Iterator[str]:
     head = f"ALTER TABLE {_table(table.id)} ALTER COLUMN {quote(new.name)}"
     if (old.type_oid, old.type_mod) != (new.type_oid, new.type_mod):
-        if not _keeps_values(old, new) and (sql is None or _USING.search(sql)):
+        was, now = _type(table, old), _type(table, new)
+        if not _keeps_values(was, now) and (sql is None or _USING.search(sql)):
             raise NotExpressible(
                 "a column's type changed and its values may have been computed",
                 table=table.id,
@@ -150,13 +153,14 @@ def _change(table: TableSchema, old: Column, new: Column, sql: str | None) -> It
                 type=new.type_name,
                 hint="change the target by hand, then load the table again",
             )
-        yield f"{head} TYPE {_type(table, new)}"
+        if was != now:
+            yield f"{head} TYPE {now}"
     if not old.nullable and new.nullable and new.name not in table.key:
         yield f"{head} DROP NOT NULL"
 
 
-def _keeps_values(old: Column, new: Column) -> bool:
-    return _base(new.type_name) in _WIDER.get(_base(old.type_name), ())
+def _keeps_values(was: str, now: str) -> bool:
+    return was == now or _base(now) in _WIDER.get(_base(was), ())
 
 
 def _base(type_name: str) -> str:
@@ -171,7 +175,14 @@ def _create_unique(table: TableId, unique: Unique) -> str:
 
 
 def _type(table: TableSchema, column: Column) -> str:
-    """The type's own text: it comes from format_type() and is checked all the same."""
+    """The type's own text: it comes from format_type() and is checked all the same.
+
+    A type that PostgreSQL has not is written as the one that the table of types names.
+    """
+    entry = BY_OID.get(column.type_oid)
+    if entry is not None and (target := entry.ddl.get("postgres")) is not None:
+        modifier = _MODIFIER.search(column.type_name)
+        return target.replace("{}", modifier[0] if modifier else "")
     if _TYPE.fullmatch(column.type_name) is None or "--" in column.type_name:
         raise NotExpressible(
             "the type of a column is not known by name",

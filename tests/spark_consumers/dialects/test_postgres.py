@@ -157,3 +157,13 @@ def test_a_table_that_moves() -> None:
 def test_every_dialect_creates_a_table() -> None:
     for dialect in DIALECTS.values():
         assert dialect(create(T))
+
+
+def test_types_of_gauss_are_written_as_those_of_postgresql() -> None:
+    narrow = with_columns(Column("id", 5545, -1, "tinyint"), Column("n", 3969, 24, "nvarchar2(20)"))
+    wide = with_columns(Column("id", 21, -1, "smallint"), Column("n", 3969, 44, "nvarchar2(40)"))
+
+    assert '("id" smallint NOT NULL, "n" character varying(20)' in statements(create(narrow))[1]
+    assert statements(alter(narrow, wide)) == [
+        HEAD + 'ALTER COLUMN "n" TYPE character varying(40)'  # tinyint was a smallint there
+    ]
