@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeAlias, assert_never
 
-from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
+from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique, UserType
 
 FORMAT_VERSION: Final = 1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -404,12 +404,23 @@ def _table_to_avro(table: TableSchema) -> dict[str, Any]:
 def _table_from_avro(raw: Mapping[str, Any]) -> TableSchema:
     return TableSchema(
         TableId(raw["schema"], raw["name"]),
-        tuple(Column(**column) for column in raw["columns"]),
+        tuple(_column_from_avro(column) for column in raw["columns"]),
         tuple(raw["key"]),
         tuple(Unique(u["name"], tuple(u["columns"])) for u in raw["unique"]),
         ReplicaIdentity(raw["replica_identity"]),
         tuple(raw["identity_columns"]),
     )
+
+
+def _column_from_avro(raw: Mapping[str, Any]) -> Column:
+    """Records of before 0.2 have no `user_type`."""
+    return Column(**{**raw, "user_type": _user_type(raw.get("user_type"))})
+
+
+def _user_type(raw: Mapping[str, Any] | None) -> UserType | None:
+    if raw is None:
+        return None
+    return UserType(**{**raw, "labels": tuple(raw["labels"]), "of": _user_type(raw["of"])})
 
 
 def _ranges(raw: Mapping[str, Any]) -> tuple[Range, ...]:

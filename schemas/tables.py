@@ -40,6 +40,25 @@ class ReplicaIdentity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class UserType:
+    """What a type is made of whose oid says nothing, since each database gives its own.
+
+    From pg_type, which a stream of oids does not carry.  `kind` is typtype: b base
+    (of an extension), c composite, d domain, e enum, m multirange, r range; and "a"
+    for an array, which the catalog calls a base type.
+    """
+
+    kind: str
+    name: str  # typname, without its schema: `hstore` wherever the extension was put
+    made_of: str = ""  # format_type() of a domain's base or an array's element
+    type_oid: int = 0  # the same by oid; 0 = made of nothing
+    type_mod: int = -1  # typtypmod of a domain
+    delimiter: str = ","  # between elements of an array
+    labels: tuple[str, ...] = ()  # of an enum, in order
+    of: UserType | None = None  # where `type_oid` is such a type again
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
     """One column of a table."""
 
@@ -52,6 +71,7 @@ class Column:
     identity: str = ""  # pg_attribute.attidentity: "a" always, "d" by default, "" not
     missing: str | None = None  # value of rows older than ADD COLUMN … DEFAULT (attmissingval)
     has_default: bool = False  # some default, whose value for older rows may not be known
+    user_type: UserType | None = None  # what `type_oid` is, where it is not a built-in type
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ nothing is committed here.  Only catalogs are read that every role may read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,7 +23,8 @@ from producer.wire.commands import SESSION_SETTINGS
 from producer.wire.protocol import ServerError
 from producer.wire.sqlstate import Asked, refusal
 from schemas.positions import Lsn
-from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
+from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique, UserType
+from schemas.types import BY_OID
 
 # Schemas that are never captured; our own would capture itself.
 OWN_SCHEMA: Final = "gauss_cdc"
@@ -310,10 +311,49 @@ def _columns(cursor: Any, oids: list[int], version: int) -> dict[int, list[Colum
         ).format(generated=sql.SQL(generated), missing=sql.SQL(missing)),
         [oids],
     )
+    rows = cursor.fetchall()
+    user_types = _user_types(cursor, {type_oid for _, _, type_oid, *_ in rows})
     columns = dict[int, list[Column]]()
-    for oid, *shape in cursor.fetchall():
-        columns.setdefault(oid, []).append(Column(*shape))
+    for oid, *shape in rows:
+        columns.setdefault(oid, []).append(Column(*shape, user_types.get(shape[1])))
     return columns
+
+
+def _user_types(cursor: Any, oids: Iterable[int]) -> dict[int, UserType]:
+    """What those of the types are made of that are not in our table of types."""
+    if not (unknown := [oid for oid in oids if oid not in BY_OID]):
+        return {}
+    cursor.execute(
+        """
+        WITH RECURSIVE of_use (oid) AS (
+            SELECT unnest(%s::oid[])
+            UNION
+            SELECT CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.typelem END
+            FROM of_use u JOIN pg_type t ON t.oid = u.oid
+            WHERE t.typtype = 'd' OR EXISTS (SELECT FROM pg_type e WHERE e.typarray = t.oid)
+        )
+        SELECT t.oid, CASE WHEN e.oid IS NULL THEN t.typtype::text ELSE 'a' END, t.typname,
+               CASE WHEN t.typtype = 'd' THEN format_type(t.typbasetype, t.typtypmod)
+                    WHEN e.oid IS NOT NULL THEN format_type(e.oid, NULL) ELSE '' END,
+               CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE coalesce(e.oid, 0::oid) END,
+               CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE -1 END, t.typdelim::text,
+               ARRAY(SELECT l.enumlabel::text FROM pg_enum l WHERE l.enumtypid = t.oid
+                     ORDER BY l.enumsortorder)
+        FROM of_use u JOIN pg_type t ON t.oid = u.oid LEFT JOIN pg_type e ON e.typarray = t.oid
+        """,
+        [unknown],
+    )
+    said = {oid: shape for oid, *shape in cursor.fetchall()}
+
+    def described(oid: int) -> UserType | None:
+        if oid in BY_OID or oid not in said:
+            return None
+        kind, name, made_of, inner, modifier, delimiter, labels = said[oid]
+        return UserType(
+            kind, name, made_of, inner, modifier, delimiter, tuple(labels), described(inner)
+        )
+
+    return {oid: found for oid in unknown if (found := described(oid)) is not None}
 
 
 def _indexes(cursor: Any, oids: list[int], version: int) -> dict[int, list[_Index]]:

@@ -1,6 +1,7 @@
 """Readings of the catalog of a real server."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import psycopg2
@@ -9,7 +10,7 @@ import pytest
 from producer.drivers import catalog
 from producer.drivers.postgres import ReplicationConnection, parse_dsn
 from producer.errors import NotPermitted, SourceError
-from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
+from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique, UserType
 
 
 @pytest.fixture
@@ -74,8 +75,42 @@ def test_columns_are_described_in_stream_order(db: Any) -> None:
         Column("n", 1700, 655366, "numeric(10,2)"),
         Column("id", 23, -1, "integer", nullable=False, identity="a"),
         Column("twice", 23, -1, "integer", generated="s"),
-        Column("p", shape(db, "t").columns[3].type_oid, -1, "public.positive", nullable=False),
+        Column(
+            "p", shape(db, "t").columns[3].type_oid, -1, "public.positive", nullable=False,
+            user_type=UserType("d", "positive", "integer", 23),
+        ),
+    )  # fmt: skip
+
+
+def test_types_of_this_database_are_told_by_what_they_are_made_of(db: Any) -> None:
+    run(
+        db,
+        "CREATE TYPE public.mood AS ENUM ('sad', 'it''s, ok')",
+        "ALTER TYPE public.mood ADD VALUE 'first' BEFORE 'sad'",
+        "CREATE DOMAIN public.price AS numeric(10,2)",
+        "CREATE DOMAIN public.low_price AS public.price CHECK (VALUE < 10)",
+        "CREATE DOMAIN public.days AS date[]",
+        "CREATE TYPE public.pair AS (a int, b text)",
+        "CREATE TYPE public.span AS RANGE (subtype = public.price)",
+        "CREATE TABLE public.t (a public.mood, b public.mood[], c public.low_price,"
+        " d public.low_price[], e public.days, f public.pair, g public.span, h int[])",
     )
+
+    mood = UserType("e", "mood", labels=("first", "sad", "it's, ok"))
+    price = UserType("d", "price", "numeric(10,2)", 1700, (10 << 16 | 2) + 4)
+    columns = {c.name: c.user_type for c in shape(db, "t").columns}
+    oids = {c.name: c.type_oid for c in shape(db, "t").columns}
+    low = replace(columns["c"], type_oid=0)
+
+    assert columns["a"] == mood
+    assert columns["b"] == UserType("a", "_mood", "public.mood", oids["a"], of=mood)
+    assert low == UserType("d", "low_price", "public.price", 0, of=price)
+    assert columns["d"] == UserType("a", "_low_price", "public.low_price", oids["c"],
+                                    of=columns["c"])  # fmt: skip
+    assert columns["e"] == UserType("d", "days", "date[]", 1182)
+    assert columns["f"] == UserType("c", "pair")
+    assert columns["g"] == UserType("r", "span")
+    assert columns["h"] is None
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Every record of cuts and ddl survives Avro."""
 
 import io
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +33,7 @@ from schemas.control import (
     kind_of,
 )
 from schemas.load import CUT, SCHEMA_CHANGE, avsc
-from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
+from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique, UserType
 
 HEAD = Head(7, 2, 3, "abc", 5001, 0x1C0, 12, 1_714_561_200_123_456)
 IDENTITY = Identity("7000", 1, "bank", "cdc", "pgoutput")
@@ -67,12 +68,14 @@ TABLE = TableSchema(
         Column("id", 20, -1, "bigint", nullable=False, identity="a"),
         Column("g", 23, -1, "integer", generated="s"),
         Column("d", 25, -1, "text", missing="x"),
+        Column("e", 16400, -1, "public.mood[]", user_type=UserType(
+            "a", "_mood", "public.mood", 16398, of=UserType("e", "mood", labels=("sad", "ok")))),
     ),
     ("id",),
     (Unique("u", ("g", "d")),),
     ReplicaIdentity.INDEX,
     ("g", "d"),
-)
+)  # fmt: skip
 
 
 def through_avro(name: str, record: dict[str, Any]) -> Any:
@@ -96,6 +99,27 @@ def test_a_schema_change_survives_avro(
         "bank.public.t", "alter table t ...", None, None, "default",
     )  # fmt: skip
     assert change_from_avro(through_avro(SCHEMA_CHANGE, change_to_avro(change))) == change
+
+
+def test_a_schema_change_of_before_user_types_is_read() -> None:
+    change = SchemaChange(2, 1, 1, 7, 9, 1, Origin.SNAPSHOT, "CREATE TABLE", None, TABLE)
+    record = change_to_avro(change)
+    for column in record["after"]["columns"]:
+        del column["user_type"]
+    of_old = json.loads(json.dumps(avsc(SCHEMA_CHANGE)))
+    table = next(f for f in of_old["fields"] if f["name"] == "before")["type"][1]
+    columns = next(f for f in table["fields"] if f["name"] == "columns")["type"]["items"]
+    columns["fields"] = [f for f in columns["fields"] if f["name"] != "user_type"]
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, of_old, record)
+    without = replace(
+        TABLE, columns=tuple(replace(column, user_type=None) for column in TABLE.columns)
+    )
+
+    for reader in (None, avsc(SCHEMA_CHANGE)):  # the producer's way, and the consumer's
+        out.seek(0)
+        read = change_from_avro(fastavro.schemaless_reader(out, of_old, reader))
+        assert read.after == without
 
 
 def test_a_cut_of_a_later_format_is_refused() -> None:
