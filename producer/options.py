@@ -25,6 +25,7 @@ class Options:
     registry_options: Mapping[str, Any] = field(default_factory=dict)
     include: tuple[str, ...] = ("*.*",)
     exclude: tuple[str, ...] = ()
+    kind: str = "postgres"
     plugin: str = "pgoutput"
     plugin_options: Mapping[str, str] = field(default_factory=dict)
     exactly_once: bool = True

@@ -11,14 +11,14 @@ import logging
 import random
 import select
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import assert_never
 
 import tenacity
 
-from producer.captured import captured_tables, ensure_publication
 from producer.core.assemble import Assembler, World
 from producer.core.encode import TransactionConstants
 from producer.core.engine import Engine, Standing
@@ -44,30 +44,28 @@ from producer.core.events import (
 )
 from producer.core.relations import Relations
 from producer.core.takeover import Taken, Wanted, take_over, take_slot
-from producer.decoders import DECODERS
-from producer.drivers import catalog, patterns
+from producer.decoders.messages import Message
+from producer.drivers import patterns
+from producer.drivers.catalog import OWN_SCHEMA
 from producer.drivers.kafka import CutsCommitted, CutsReader, Delivery, Flushed, PartCommitted
-from producer.drivers.postgres import ReplicationConnection
 from producer.drivers.registry import Registry
 from producer.drivers.topics import TopicAdmin
-from producer.errors import BrokerDown, CdcError, SourceError, Verdict
+from producer.errors import BrokerDown, CdcError, Verdict
 from producer.options import Options
 from producer.publish import Publisher, fingerprint
+from producer.sources import SOURCES, Source
 from producer.start import (
     PAUSE,
     CutsLog,
     Leaving,
     Loader,
-    PostgresSource,
     Watch,
     drive,
     known_tables,
     new_instance,
     now_us,
-    stream_shapes,
 )
-from producer.wire.replication import WalMessage
-from schemas.control import Identity
+from producer.wire.replication import Received
 from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
 
@@ -165,11 +163,8 @@ def _run_once(options: Options, watch: Watch, progress: Progress, *, stream: boo
         stack.callback(reader.close)
         ddl_reader = CutsReader(options.client, topics.ddl)
         stack.callback(ddl_reader.close)
-        connection = catalog.connect(options.source)
-        stack.callback(connection.close)
-        wire = ReplicationConnection.open(options.source)
-        stack.callback(wire.close)
-        source = PostgresSource(options, wire, connection, publisher.prepare_tables)
+        source = SOURCES[options.kind](options, publisher.prepare_tables)
+        stack.callback(source.close)
         delivery = Delivery(
             options.client,
             prefix=options.prefix,
@@ -181,13 +176,9 @@ def _run_once(options: Options, watch: Watch, progress: Progress, *, stream: boo
         )
         stack.callback(delivery.close)
         log = CutsLog(options, reader=reader, registry=registry, delivery=delivery, admin=admin)
-        ensure_publication(connection, options, watch.on_note)
-        publisher.prepare_tables(captured_tables(connection, options, watch.on_note))
-        said = wire.identify()
+        publisher.prepare_tables(source.prepare(watch.on_note))
         wanted = Wanted(
-            identity=Identity(
-                said.system_id, said.timeline, said.dbname or "", options.slot, options.plugin
-            ),
+            identity=source.identity(),
             content=fingerprint(options),
             cluster_id=admin.cluster_id(),
             instance=new_instance(),
@@ -205,6 +196,7 @@ def _run_once(options: Options, watch: Watch, progress: Progress, *, stream: boo
             loader = Loader(
                 options,
                 standing,
+                source=source,
                 log=log,
                 delivery=delivery,
                 publisher=publisher,
@@ -244,7 +236,7 @@ class _Loop:
         watch: Watch,
         progress: Progress,
         *,
-        source: PostgresSource,
+        source: Source,
         delivery: Delivery,
         publisher: Publisher,
         log: CutsLog,
@@ -254,25 +246,25 @@ class _Loop:
         changed: list[TopicsChanged],
     ) -> None:
         self._options, self._watch, self._progress = options, watch, progress
-        self._source, self._wire = source, source.wire
+        self._source = source
         self._delivery, self._log = delivery, log
         self._changed = changed
         self._engine = Engine(standing, options.limits)
         include = [patterns.parse(text) for text in options.include]
         exclude = [patterns.parse(text) for text in options.exclude]
-        publication = catalog.publication(source.connection, options.publication)
+        head = standing.head
+        source.start_reading(known, head.resume)
         self._relations = Relations(
             known,
-            read_catalog=self._read_catalog,
-            name_type=lambda oid, modifier: catalog.type_name(source.connection, oid, modifier),
+            read_catalog=source.shape,
+            name_type=source.type_name,
             wanted=lambda table: (
-                table.schema != catalog.OWN_SCHEMA
+                table.schema != OWN_SCHEMA
                 and any(p.matches(table) for p in include)
                 and not any(p.matches(table) for p in exclude)
             ),
-            new_tables_are_complete=bool(publication and publication.all_tables),
+            new_tables_are_complete=source.new_tables_are_complete,
         )
-        head = standing.head
         self._assembler = Assembler(
             relations=self._relations,
             world=World(publisher.publish, publisher.encode_change, TransactionConstants, now_us),
@@ -283,7 +275,8 @@ class _Loop:
             max_row_bytes=options.max_row_bytes,
             known=taken.known,
         )
-        self._decode = DECODERS[options.plugin]
+        self._pending: Iterator[tuple[int, Message]] | None = None
+        self._received = Received()
         self._confirmed = 0
         self._status_at = 0.0
         self._told = 0
@@ -310,54 +303,52 @@ class _Loop:
 
     # ------------------------------------------------------------ source
     def _read(self) -> None:
-        """Read what the source has, unless too much of it waits for Kafka."""
+        """Read what the source has, unless too much of it waits for Kafka.
+
+        A source that holds transactions may give millions of messages for one read: they are
+        taken in slices, with Kafka and the clock between, before the socket is read again.
+        """
         engine, delivery = self._engine, self._delivery
         wait = _IDLE_WAIT if engine.is_idle else _BUSY_WAIT
         if engine.buffered > _BUFFER_BYTES:
             select.select([delivery.fileno()], [], [], wait)
             return
         self._watch.on_step("run: read")
-        received = self._wire.receive(wait, (delivery.fileno(),))
-        messages = received.messages
-        for at in range(0, len(messages), _SLICE):
-            self._take(messages[at : at + _SLICE])
-            if at:  # one read may bring a second's work: acknowledgements do not wait so long
-                self._hear_from_kafka()
-                self._tick()
-        if received.keepalive_end and not self._assembler.is_open:
-            end = int(received.keepalive_end)
+        if self._pending is None:
+            self._received = self._source.wire.receive(wait, (delivery.fileno(),))
+            self._pending = self._source.messages(self._received.messages)
+            if self._received.reply_requested:
+                self._tell_source(force=True)
+        messages = list(islice(self._pending, _SLICE))
+        self._take(messages)
+        if len(messages) < _SLICE:
+            self._pending = None
+            self._end_read(self._received)
+
+    def _end_read(self, received: Received) -> None:
+        """Look at what came with the messages of a read: the source's own position."""
+        end = int(received.keepalive_end)
+        if end and not self._assembler.is_open and self._source.keepalives_move:
             self._progress.received = max(self._progress.received, end)
             self._step(PositionReached(end, received.reply_requested))
         if received.reply_requested:
             self._tell_source(force=True)
-        if not messages or not select.select([self._wire.fileno()], [], [], 0)[0]:
+        if not received.messages or not select.select([self._source.wire.fileno()], [], [], 0)[0]:
             self._step(InputDrained())
 
-    def _take(self, messages: Sequence[WalMessage]) -> None:
-        decode = self._decode
-        assembled = self._assembler.feed(
-            [(start, decode(payload)) for start, _, payload in messages]
-        )
+    def _take(self, messages: Sequence[tuple[int, Message]]) -> None:
+        assembled = self._assembler.feed(messages)
         while self._changed:  # before the rows: their cut must not come before the topics
             self._step(self._changed.pop(0))
         for happened in assembled:
             self._step(happened)
-
-    def _read_catalog(self, table: TableId) -> TableSchema | None:
-        """Read one table's shape as it is now; None if it is gone."""
-        try:
-            return stream_shapes(catalog.table_schemas(self._source.connection, [table]))[0]
-        except SourceError as error:
-            if error.verdict is Verdict.RETRY:
-                raise
-            return None
 
     def _tell_source(self, *, force: bool = False) -> None:
         now = time.monotonic()
         due = now - self._status_at
         moved = self._confirmed > self._told and due >= _CONFIRM_SECONDS
         if force or moved or due >= self._options.status_seconds:
-            self._wire.send_status(Lsn(self._confirmed))
+            self._source.wire.send_status(Lsn(self._confirmed))
             self._status_at, self._told = now, self._confirmed
             if moved:
                 self._watch.on_step("run: confirmed")

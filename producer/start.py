@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import binascii
 import time
 import uuid
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
-
-from producer.captured import captured_tables
 from producer.core.assemble import table_key
 from producer.core.encode import TransactionConstants
 from producer.core.engine import Runs, Standing
 from producer.core.events import Acknowledgement, Record
-from producer.core.takeover import MadeSlot, Slot, Step
+from producer.core.takeover import MadeSlot, Step
 from producer.decoders.messages import Cells
-from producer.drivers import catalog, snapshot
 from producer.drivers.kafka import CutsReader, Delivery
-from producer.drivers.postgres import ReplicationConnection
 from producer.drivers.registry import Registry
 from producer.drivers.topics import TopicAdmin
-from producer.errors import GroupUnusable, RowTooLarge, SlotMismatch, SlotMissing, SlotTaken
+from producer.errors import GroupUnusable, RowTooLarge
 from producer.options import Options
 from producer.publish import Publisher
+from producer.sources.base import Reading, Source
 from schemas.accept import Walk, walk_tail
 from schemas.control import (
     Cut,
@@ -42,7 +37,7 @@ from schemas.control import (
 )
 from schemas.headers import row_headers, transaction_headers
 from schemas.load import CUT
-from schemas.positions import CommitKey, Lsn
+from schemas.positions import CommitKey
 from schemas.tables import TableId, TableSchema
 
 T = TypeVar("T")
@@ -63,111 +58,6 @@ class Watch:
     on_load: Callable[[TableId, int, int], None]  # table, rows so far, rows expected
     on_note: Callable[[str], None]  # a state change, for people
     stop_asked: Callable[[float], bool]  # waits up to so many seconds; True = leave
-
-
-class PostgresSource:
-    """A replication session and an ordinary one, as `takeover.Source`."""
-
-    def __init__(
-        self,
-        options: Options,
-        wire: ReplicationConnection,
-        connection: Connection,
-        on_tables: Callable[[list[TableId]], None],
-    ) -> None:
-        """`on_tables` makes the topics of a load, so that START can name them."""
-        self._options = options
-        self.wire = wire
-        self.connection = connection
-        self.tables: list[TableId] = []  # of the load, once the slot was made
-        self._on_tables = on_tables
-        self._is_streaming = False
-        self._last_status = time.monotonic()
-        self._plugin_options = plugin_options(options, connection.server_version)
-
-    def try_lock(self) -> bool:
-        """The lock lives in the session that makes the slot and streams: it dies with it."""
-        number = binascii.crc32(self._options.slot.encode()) - (1 << 31)
-        rows = self.wire.query(f"SELECT pg_try_advisory_lock({_LOCK_SPACE}, {number})")
-        return rows[0][0] == "t"
-
-    def slot(self) -> Slot | None:
-        """Look at the slot."""
-        state = catalog.slot_state(self.connection, self._options.slot)
-        if state is None:
-            return None
-        invalid = ""
-        if state.is_invalid:
-            invalid = state.invalidation_reason or state.wal_status
-        return Slot(
-            state.plugin or "physical", state.database or "", state.confirmed_flush or 0, invalid
-        )
-
-    def try_take(self) -> bool:
-        """Begin to stream from where the slot was confirmed to."""
-        try:
-            self.wire.start(self._options.slot, self._plugin_options)
-        except SlotTaken:
-            return False
-        self._is_streaming = True
-        self.keep_alive(force=True)
-        return True
-
-    def make_slot(self) -> MadeSlot | None:
-        """Drop an old slot of ours, make it anew with its exported snapshot."""
-        options = self._options
-        state = catalog.slot_state(self.connection, options.slot)
-        if state is not None:
-            if state.plugin != options.plugin or state.database != options.source.dbname:
-                raise SlotMismatch(
-                    "a slot of this name belongs to somebody else",
-                    slot=options.slot,
-                    plugin=state.plugin,
-                    database=state.database,
-                    hint="choose another name in source.slot",
-                )
-            if state.active_pid is not None:
-                return None
-            try:
-                self.wire.drop_slot(options.slot)
-            except SlotTaken:
-                return None
-            except SlotMissing:
-                pass
-        made = self.wire.create_slot(options.slot, options.plugin)
-        return MadeSlot(int(made.consistent_point), made.snapshot or "")
-
-    def captured(self, made: MadeSlot) -> tuple[str, ...]:
-        """List the tables under the slot's own snapshot."""
-        with snapshot.imported(self._options.source, made.snapshot) as connection:
-            self.tables = captured_tables(connection, self._options)
-        self._on_tables(self.tables)
-        return tuple(str(table) for table in self.tables)
-
-    def keep_alive(self, *, force: bool = False) -> None:
-        """Tell the walsender that we live, confirming nothing: wal_sender_timeout is 60 s."""
-        if not self._is_streaming:
-            return
-        if force or time.monotonic() - self._last_status >= self._options.status_seconds:
-            self.wire.send_status(Lsn(0))
-            self._last_status = time.monotonic()
-
-    def close(self) -> None:
-        """Let go of slot and lock."""
-        self.wire.close()
-        self.connection.close()
-
-
-_LOCK_SPACE = 0x6763_6463  # "gcdc": the first half of our advisory locks
-
-
-def plugin_options(options: Options, version: int) -> dict[str, str]:
-    """What pgoutput of this server takes: messages from 14 on."""
-    quoted = '"' + options.publication.replace('"', '""') + '"'
-    out = {"proto_version": "1", "publication_names": quoted}
-    if version >= 140_000:
-        out["messages"] = "true"
-    return {**out, **options.plugin_options}
 
 
 class CutsLog:
@@ -248,7 +138,7 @@ def known_tables(
 
 
 def drive(
-    steps: Generator[Step, None, T], watch: Watch, source: PostgresSource, *, pause: float = PAUSE
+    steps: Generator[Step, None, T], watch: Watch, source: Source, *, pause: float = PAUSE
 ) -> T:
     """Run a takeover for real: name each step, keep the server waiting politely, leave if asked."""
     said = ""
@@ -280,6 +170,7 @@ class Loader:
         options: Options,
         standing: Standing,
         *,
+        source: Source,
         log: CutsLog,
         delivery: Delivery,
         publisher: Publisher,
@@ -287,6 +178,7 @@ class Loader:
         made: MadeSlot,
     ) -> None:
         self._options = options
+        self._source = source
         self._log = log
         self._delivery = delivery
         self._publisher = publisher
@@ -300,13 +192,13 @@ class Loader:
     def run(self, tables: list[TableId]) -> tuple[Standing, dict[TableId, TableSchema]]:
         """Load all tables; return where the writer stands then, and the tables' shapes."""
         shapes: dict[TableId, TableSchema] = {}
-        with snapshot.imported(self._options.source, self._made.snapshot) as connection:
-            for schema in stream_shapes(catalog.table_schemas(connection, tables)):
+        with self._source.reading(self._made) as reading:
+            for schema in reading.shapes(tables):
                 shapes[schema.id] = schema
-                self._table(connection, schema)
+                self._table(reading, schema)
         return replace(self._standing, head=self._head, loads=self._loads), shapes
 
-    def _table(self, connection: Connection, table: TableSchema) -> None:
+    def _table(self, reading: Reading, table: TableSchema) -> None:
         watch = self._watch
         watch.on_step("load: BEGIN")
         binding = self._publisher.publish(table)
@@ -327,7 +219,7 @@ class Loader:
         value = self._publisher.encode_change(change)
         headers = self._headers()
         self._write([(ddl, 0, table_key(table.id), value, headers)], table.id, Phase.BEGIN)
-        expected = snapshot.estimated_rows(connection, table.id)
+        expected = reading.estimated_rows(table.id)
         tx = TransactionConstants(
             xid=0,
             csn=self._made.consistent_point,
@@ -376,7 +268,7 @@ class Loader:
             if watch.stop_asked(0):
                 raise Leaving
 
-        snapshot.copy_rows(connection, table.id, table.columns, take)
+        reading.copy_rows(table.id, table.columns, take)
         if chunk:
             flush()
         watch.on_step("load: END")
@@ -430,14 +322,6 @@ def runs_of(acknowledged: list[Acknowledgement]) -> tuple[Range, ...]:
         for place, runs in places.items()
         for start, end in runs.take(runs.count)
     )
-
-
-def stream_shapes(tables: list[TableSchema]) -> list[TableSchema]:
-    """Shapes as pgoutput will describe them: without generated columns."""
-    return [
-        replace(table, columns=tuple(c for c in table.columns if not c.generated))
-        for table in tables
-    ]
 
 
 def new_instance() -> str:

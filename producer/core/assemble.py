@@ -33,11 +33,13 @@ from producer.decoders.messages import (
     Delete,
     Insert,
     Logical,
+    Lost,
     Message,
     Origin,
     Relation,
     Truncate,
     TypeName,
+    Undecoded,
     Update,
 )
 from producer.errors import DecodeError, HistoryDiffers, RowTooLarge
@@ -150,6 +152,10 @@ class Assembler:
                     self._truncate(relations, lsn, out)
                 case TypeName() | Origin() | Logical():
                     pass  # names come from the catalog; logical messages are opt-in
+                case Lost():
+                    self._lose(message)
+                case Undecoded():
+                    raise DecodeError("bytes that are no message", why=message.why, lsn=Lsn(lsn))
                 case _:
                     assert_never(message)
         self._hand_over(out)
@@ -183,9 +189,10 @@ class Assembler:
         assert begin is not None
         self._seq += 1
         committed_at = begin.committed_at + POSTGRES_EPOCH_US
+        csn = _csn(begin)
         self._tx = self._world.constants(
             xid=begin.xid,
-            csn=int(begin.commit_lsn),  # PostgreSQL has no CSN: the commit LSN stands for it
+            csn=csn,
             epoch=self._epoch,
             seq=self._seq,
             committed_at_us=committed_at,
@@ -193,7 +200,7 @@ class Assembler:
             commit_lsn=int(begin.commit_lsn),
             snapshot=False,
         )
-        self._constant = transaction_headers(begin.xid, int(begin.commit_lsn))
+        self._constant = transaction_headers(begin.xid, csn, begin.user)
         self._position = f"{self._epoch}/{self._seq}/".encode()
 
     def _close(self, commit: Commit, out: list[Happened]) -> None:
@@ -203,7 +210,7 @@ class Assembler:
         if self._skipping:
             self._skipping = False
             return
-        if not self._ordinal:
+        if not self._ordinal and not self._holes:
             out.append(PositionReached(int(commit.end_lsn)))
             return
         self._hand_over(out)
@@ -211,15 +218,32 @@ class Assembler:
             TransactionEnded(
                 seq=self._seq,
                 xid=begin.xid,
-                csn=int(begin.commit_lsn),
+                csn=_csn(begin),
                 commit_start=int(begin.commit_lsn),
                 end_lsn=int(commit.end_lsn),
                 committed_at=begin.committed_at + POSTGRES_EPOCH_US,
+                user=begin.user,
                 rows=self._ordinal,
                 ddl_ordinals=tuple(self._ddl),
                 holes=tuple(self._holes),
             )
         )
+
+    def _lose(self, lost: Lost) -> None:
+        """Note a hole of the open transaction, once; it gets a number for that alone."""
+        if self._skipping:
+            return
+        if self._begin is None:
+            raise DecodeError("a loss outside a transaction", why=lost.why)
+        if lost.schema and not self._relations.wants(TableId(lost.schema, lost.table)):
+            return
+        hole = Hole(
+            str(TableId(lost.schema, lost.table)) if lost.schema else "*", lost.kind, lost.why
+        )
+        if hole not in self._holes:
+            if self._tx is None:
+                self._first_row()
+            self._holes.append(hole)
 
     # ------------------------------------------------------------ rows
     def _row(  # noqa: PLR0917  called once per row: keywords cost
@@ -242,7 +266,7 @@ class Assembler:
             binding = self._bind(relation, lsn, out)
         if binding is None:
             return
-        if not self._ordinal:
+        if self._tx is None:
             self._first_row()
         value = self._encode(relation, binding, op, old_kind, old, new, lsn, out)
         if not binding.key_at:
@@ -356,7 +380,7 @@ class Assembler:
             binding = self._bindings.get(relation) or self._bind(relation, lsn, out)
             if binding is None:
                 continue
-            if not self._ordinal:
+            if self._tx is None:
                 self._first_row()
             for partition in (
                 range(binding.partitions) if binding.partition_of else (binding.partition,)
@@ -386,14 +410,14 @@ class Assembler:
     ) -> None:
         begin = self._begin
         assert begin is not None
-        if not self._ordinal:
+        if self._tx is None:
             self._first_row()
         record = SchemaChange(
             epoch=self._epoch,
             seq=self._seq,
             ordinal=self._ordinal,
             xid=begin.xid,
-            csn=int(begin.commit_lsn),
+            csn=_csn(begin),
             lsn=lsn,
             origin=ChangeOrigin.INFERRED,
             tag=change.tag,
@@ -406,6 +430,11 @@ class Assembler:
         self._holes += change.holes
         key = table_key(change.after.id)
         self._put(self._ddl_topic, 0, key, self._world.encode_change(record), lsn, out)
+
+
+def _csn(begin: Begin) -> int:
+    """PostgreSQL has no CSN: the commit LSN stands for it."""
+    return int(begin.commit_lsn) if begin.csn is None else begin.csn
 
 
 def _placed(binding: Binding, old: Cells, new: Cells) -> tuple[Cells, Cells | None]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from producer.decoders.messages import Relation
+from producer.decoders.messages import Relation, RelationColumn
 from producer.errors import DecodeError, Unsupported
 from schemas.control import Hole
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
@@ -67,6 +67,10 @@ class Relations:
         """Say whether rows of this table are to be delivered."""
         return self._wanted(TableId(relation.schema, relation.table))
 
+    def wants(self, table: TableId) -> bool:
+        """Say the same of a table by name."""
+        return self._wanted(table)
+
     def resolve(self, relation: Relation) -> tuple[TableSchema, ShapeChange | None]:
         """Return the table's shape, and the change if it is not the one known until now."""
         table_id = TableId(relation.schema, relation.table)
@@ -108,10 +112,10 @@ def merge(
     readings = [source for source in (catalog, known) if source is not None]
     columns = []
     for said in relation.columns:
-        column = Column(said.name, said.type_oid, said.type_mod)
+        column = Column(said.name, said.type_oid, -1 if said.type_mod is None else said.type_mod)
         for source in readings:
             match = next((c for c in source.columns if c.name == said.name), None)
-            if match and (match.type_oid, match.type_mod) == (said.type_oid, said.type_mod):
+            if match and _is_confirmed(said, match):
                 column = match
                 break
         columns.append(column)
@@ -135,6 +139,13 @@ def merge(
         relation.replica_identity,
         identity,
     )
+
+
+def _is_confirmed(said: RelationColumn, read: Column) -> bool:
+    """Say whether a column of a catalog reading is the one the stream means."""
+    if said.type_oid != read.type_oid:
+        return False
+    return said.type_mod is None or said.type_mod == read.type_mod
 
 
 def _shape(table: TableSchema) -> tuple[object, ...]:

@@ -127,8 +127,37 @@ class Origin:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Something of a table is missing at this place, and we know it: `kind` of schemas' Hole."""
+
+    schema: str
+    table: str
+    kind: str  # "seen" or "suspected"
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Undecoded:
+    """Bytes that are no message; what becomes of them is a setting."""
+
+    payload: bytes
+    why: str
+
+
 Message: TypeAlias = (
-    Begin | Commit | Relation | TypeName | Insert | Update | Delete | Truncate | Logical | Origin
+    Begin
+    | Commit
+    | Relation
+    | TypeName
+    | Insert
+    | Update
+    | Delete
+    | Truncate
+    | Logical
+    | Origin
+    | Lost
+    | Undecoded
 )
 
 
@@ -225,4 +254,5 @@ class Heartbeat:
     at: int  # since 1970, in the unit of the server (not documented)
 
 
-Told: TypeAlias = Begun | Ended | Change | Emptied | Ddl | Heartbeat
+# Logical only of PostgreSQL's test_decoding; it may stand outside of a transaction.
+Told: TypeAlias = Begun | Ended | Change | Emptied | Ddl | Heartbeat | Logical

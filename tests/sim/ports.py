@@ -104,6 +104,28 @@ class SimSource:
     def keep_alive(self, *, force: bool = False) -> None:
         """Status messages before `run` carry no position."""
 
+    @contextmanager
+    def reading(self, made: MadeSlot) -> Iterator[SimReading]:
+        yield SimReading(self._source.snapshots[made.snapshot][1])
+
+
+class SimReading(NamedTuple):
+    """The source under the slot's snapshot."""
+
+    tables: Mapping[str, Any]
+
+    def shapes(self, tables: list[TableId]) -> list[TableSchema]:
+        return [self.tables[t.name].schema(t.name) for t in tables if t.name in self.tables]
+
+    def estimated_rows(self, _table: TableId) -> int:
+        return 0
+
+    def copy_rows(
+        self, table: TableId, columns: Sequence[Any], hand_on: Callable[[list[Any]], None]
+    ) -> None:
+        for row in self.tables[table.name].rows:
+            hand_on([[row[c.name].encode() if c.name in row else None for c in columns]])
+
 
 class AlienSource:
     """Another server, where everything is in order."""
@@ -271,35 +293,3 @@ class SimOptions(NamedTuple):
     prefix: str = "bank"
     topics: Topics = TOPICS
     max_row_bytes: int = 1000
-
-
-# ---------------------------------------------------------------- what Loader imports
-class SimCatalog:
-    """`producer.drivers.catalog` as far as Loader needs it: a connection is a snapshot."""
-
-    @staticmethod
-    def table_schemas(connection: Mapping[str, Any], tables: list[TableId]) -> list[TableSchema]:
-        return [connection[t.name].schema(t.name) for t in tables if t.name in connection]
-
-
-class SimSnapshot:
-    """`producer.drivers.snapshot`."""
-
-    @staticmethod
-    @contextmanager
-    def imported(source: Source, name: str) -> Iterator[Mapping[str, Any]]:
-        yield source.snapshots[name][1]
-
-    @staticmethod
-    def estimated_rows(_connection: Any, _table: TableId) -> int:
-        return 0
-
-    @staticmethod
-    def copy_rows(
-        connection: Mapping[str, Any],
-        table: TableId,
-        columns: Sequence[Any],
-        hand_on: Callable[[list[Any]], None],
-    ) -> None:
-        for row in connection[table.name].rows:
-            hand_on([[row[c.name].encode() if c.name in row else None for c in columns]])

@@ -177,6 +177,7 @@ def _run_once(around: Around, process: Process) -> None:
         loader = start.Loader(
             options,
             standing,
+            source=taker,
             log=log,
             delivery=delivery,  # type: ignore[arg-type]
             publisher=publisher,  # type: ignore[arg-type]

@@ -31,7 +31,7 @@ from spark_consumers.job import Options
 from tests.sim.broker import Broker, Client
 from tests.sim.checkers import ALWAYS, Oracle
 from tests.sim.consumer import ApplierProcess, Consumers, make_applier
-from tests.sim.ports import CUTS, TOPICS, SimCatalog, SimSnapshot
+from tests.sim.ports import CUTS, TOPICS
 from tests.sim.producer import Around, Parts, Plan, Process, make_producer
 from tests.sim.source import Source, table_id
 from tests.sim.target import Target
@@ -173,8 +173,6 @@ class Simulation:
         world, oracle = self.world, self.oracle
         with ExitStack() as stack:
             for name, value in (
-                ("catalog", SimCatalog),
-                ("snapshot", SimSnapshot),
                 ("now_us", lambda: int(world.now * 1e6)),
                 ("_CHUNK_ROWS", 2),
             ):

@@ -1,0 +1,221 @@
+"""Source transactions held until their COMMIT, then told in pgoutput's words.
+
+GaussDB's streams tell a transaction's xid, CSN, time and position partly at
+BEGIN and partly at COMMIT, and no mode tells the commit's position before its
+end; headers are never guessed, and what was delivered by an earlier self is
+dropped by that position.  So rows wait, undecoded, in memory up to a limit and
+then in a spill file, and go on in one piece.
+
+Positions: a COMMIT that tells where its record ends begins, for us, one byte
+before that; one that tells where its record begins ends one byte after (commit
+records are longer).  Both keep `commit_start < resume` exact as long as one
+stream tells one kind, which is why the kind is part of the epoch's content.  A
+CSN-ordered slot resumes by CSN: it stands in both places the same way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final, Protocol
+
+from producer.core.described import Described
+from producer.decoders import Naming
+from producer.decoders.messages import (
+    Begin,
+    Begun,
+    Change,
+    Commit,
+    Ddl,
+    Emptied,
+    Ended,
+    Heartbeat,
+    Message,
+    Undecoded,
+)
+from producer.errors import DecodeError
+from producer.wire.replication import WalMessage
+from schemas.positions import Lsn
+
+HOLD_BYTES: Final = 64 << 20
+_ROW_COST: Final = 60  # bytes of memory for a held record beside its own
+
+_INSTANT: Final = re.compile(
+    r"(\d{4,6})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?"
+    r"([+-])(\d\d)(?::?(\d\d))?(?::?(\d\d))?"
+)
+_2000: Final = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+class Spill(Protocol):
+    """Records on disk, in order."""
+
+    def add(self, position: int, record: bytes) -> None:
+        """Append a record."""
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        """Read them back from the first."""
+
+    def close(self) -> None:
+        """Forget them, the file too."""
+
+
+class Held:
+    """One stream's open transaction."""
+
+    def __init__(
+        self,
+        decoder: Naming,
+        tables: Described,
+        *,
+        spill: Callable[[], Spill],
+        hold_bytes: int = HOLD_BYTES,
+        by_csn: bool = False,
+        system_schemas: Container[str] = (),
+    ) -> None:
+        self._decoder, self._tables = decoder, tables
+        self._make_spill, self._hold_bytes, self._by_csn = spill, hold_bytes, by_csn
+        self._system_schemas = system_schemas
+        self._begun: Begun | None = None
+        self._began_at = 0
+        self._records: list[tuple[int, bytes]] = []
+        self._size = 0
+        self._spill: Spill | None = None
+        self.heartbeat: Heartbeat | None = None  # the newest
+        self.system_rows = 0  # rows of system schemas that were left out
+
+    def feed(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
+        """Take what came; give (position, message) of the transactions that ended.
+
+        A message that cannot be decoded is given as Undecoded, in its place.
+        """
+        split, is_row, hold = self._decoder.split, self._decoder.is_row, self._hold
+        for start, _, payload in received:
+            try:
+                records = split(start, payload)
+            except DecodeError as error:
+                yield start, Undecoded(payload, str(error))
+                continue
+            for position, record in records:
+                if is_row(record) and self._begun is not None:
+                    hold(position, record)
+                else:
+                    yield from self._rare(position, record)
+
+    def _rare(self, position: int, record: bytes) -> Iterator[tuple[int, Message]]:
+        try:
+            told = self._decoder.decode(position, record)
+        except DecodeError as error:
+            yield position, Undecoded(record, str(error))
+            return
+        match told:
+            case Heartbeat():
+                self.heartbeat = told
+            case Begun() if self._begun is None:
+                self._begun, self._began_at = told, position
+            case Ended() if self._begun is not None:
+                yield from self._release(self._begun, told)
+            case Emptied() | Ddl() if self._begun is not None:
+                self._hold(position, record)
+            case _:
+                what = type(told).__name__
+                why = f"{what} outside a transaction" if self._begun is None else f"{what} inside"
+                yield position, Undecoded(record, why)
+
+    def _hold(self, position: int, record: bytes) -> None:
+        if self._spill is not None:
+            self._spill.add(position, record)
+            return
+        self._records.append((position, record))
+        self._size += len(record) + _ROW_COST
+        if self._size > self._hold_bytes:
+            self._spill = self._make_spill()
+            for held in self._records:
+                self._spill.add(*held)
+            self._records, self._size = [], 0
+
+    # ------------------------------------------------------------ COMMIT
+    def _release(self, begun: Begun, ended: Ended) -> Iterator[tuple[int, Message]]:
+        records: Sequence[tuple[int, bytes]] | Spill = self._spill or self._records
+        spill = self._spill
+        self._begun, self._records, self._size, self._spill = None, [], 0, None
+        try:
+            begin, commit = self._framed(begun, ended)
+            yield int(begin.commit_lsn), begin
+            for position, record in records:
+                yield from self._decoded(position, record)
+            yield int(commit.end_lsn), commit
+        finally:
+            if spill is not None:
+                spill.close()
+
+    def _framed(self, begun: Begun, ended: Ended) -> tuple[Begin, Commit]:
+        """Put together what BEGIN and COMMIT told."""
+        for name, first, second in (
+            ("xid", begun.xid, ended.xid),
+            ("csn", begun.csn, ended.csn),
+        ):
+            if first is not None and second is not None and first != second:
+                raise DecodeError(f"BEGIN and COMMIT differ in {name}", begin=first, commit=second)
+        csn = ended.csn if begun.csn is None else begun.csn
+        xid = ended.xid if begun.xid is None else begun.xid
+        if self._by_csn:
+            if csn is None:
+                raise DecodeError("a transaction without CSN from a slot ordered by CSN", xid=xid)
+            start, end = csn - 1, csn
+        elif ended.end_lsn is not None:
+            start, end = int(ended.end_lsn) - 1, int(ended.end_lsn)
+        elif ended.commit_lsn is not None:
+            start, end = int(ended.commit_lsn), int(ended.commit_lsn) + 1
+        else:
+            raise DecodeError("a COMMIT without position", xid=xid)
+        said = ended.committed_at or begun.committed_at
+        at = instant(said) if said else 0
+        # sql_decoding tells no xid at all; 0 is PostgreSQL's own word for "no transaction id".
+        begin = Begin(Lsn(start), at, xid or 0, csn, begun.user)
+        return begin, Commit(Lsn(start), Lsn(end), at)
+
+    def _decoded(self, position: int, record: bytes) -> Iterator[tuple[int, Message]]:
+        try:
+            told = self._decoder.decode(position, record)
+        except DecodeError as error:
+            yield position, Undecoded(record, str(error))
+            return
+        match told:
+            case Change(schema=schema):
+                if schema in self._system_schemas:
+                    self.system_rows += 1
+                    return
+                for message in self._tables.row(told):
+                    yield position, message
+            case Emptied():
+                for message in self._tables.emptied(told):
+                    yield position, message
+            case Ddl():
+                self._tables.forget_readings()
+            case _:
+                yield position, Undecoded(record, f"{type(told).__name__} inside a transaction")
+
+
+def instant(text: str) -> int:
+    """Read a timestamptz as the server prints it in any zone; µs since 2000-01-01 UTC.
+
+    Raises DecodeError.
+
+    >>> instant("2000-01-01 08:00:01.5+08")
+    1500000
+    """
+    if (match := _INSTANT.fullmatch(text.strip())) is None:
+        raise DecodeError("a time that is no ISO timestamp with time zone", size=len(text))
+    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
+    micros = int((match[7] or "").ljust(6, "0"))
+    offset = timedelta(
+        hours=int(match[9]), minutes=int(match[10] or 0), seconds=int(match[11] or 0)
+    )
+    try:
+        local = datetime(year, month, day, hour, minute, second, micros, tzinfo=UTC)
+    except ValueError as error:
+        raise DecodeError("a time that is none", size=len(text)) from error
+    moment = local - offset if match[8] == "+" else local + offset
+    return (moment - _2000) // timedelta(microseconds=1)

@@ -1,0 +1,102 @@
+"""What the producer needs of a source, whatever its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from producer.core import takeover
+from producer.core.takeover import MadeSlot
+from producer.decoders.messages import Cells, Message
+from producer.options import Options
+from producer.wire.replication import Received, WalMessage
+from schemas.control import Identity
+from schemas.positions import Lsn
+from schemas.tables import Column, TableId, TableSchema
+
+
+class Wire(Protocol):
+    """The session that streams."""
+
+    def receive(self, timeout: float, wake_fds: Sequence[int] = ()) -> Received:
+        """Read what has arrived, or wait; see `drivers/postgres.py`."""
+
+    def send_status(self, flush: Lsn, *, reply: bool = False) -> None:
+        """Confirm everything before `flush`; 0 only says that we are alive."""
+
+    def fileno(self) -> int:
+        """What to poll for input."""
+
+
+class Reading(Protocol):
+    """The source under one snapshot: what a first load reads."""
+
+    def shapes(self, tables: list[TableId]) -> list[TableSchema]:
+        """Shapes as the stream will describe them."""
+
+    def estimated_rows(self, table: TableId) -> int:
+        """A guess for a progress bar; 0 = unknown."""
+
+    def copy_rows(
+        self,
+        table: TableId,
+        columns: Sequence[Column],
+        hand_on: Callable[[list[Cells]], None],
+    ) -> None:
+        """Send all rows to `hand_on`, some at a time."""
+
+
+class Source(takeover.Source, Protocol):
+    """A source as takeover, load and loop use it."""
+
+    tables: list[TableId]  # of the load, once the slot was made
+
+    @property
+    def wire(self) -> Wire:
+        """The session that streams."""
+
+    @property
+    def encoding(self) -> str:
+        """Of cells: Python's name of a codec."""
+
+    @property
+    def keepalives_move(self) -> bool:
+        """Say whether a keepalive's position may be confirmed when nothing is outstanding."""
+
+    @property
+    def new_tables_are_complete(self) -> bool:
+        """Say whether a table that appears has no rows older than its first change."""
+
+    def prepare(self, note: Callable[[str], None]) -> list[TableId]:
+        """Make what must be there before the slot; list the tables captured now."""
+
+    def identity(self) -> Identity:
+        """Say who the source is, with slot and plugin."""
+
+    def reading(self, made: MadeSlot) -> AbstractContextManager[Reading]:
+        """Open a session under the slot's own snapshot."""
+
+    def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
+        """Decode; (position of the row, message) in the order of commits.
+
+        A source that holds transactions gives many messages for one; take slices.
+        """
+
+    def start_reading(self, known: dict[TableId, TableSchema], resume: int) -> None:
+        """Get ready for the stream: tables' shapes as of `resume`."""
+
+    def shape(self, table: TableId) -> TableSchema | None:
+        """Read one table's shape as it is now; None if it is gone."""
+
+    def type_name(self, type_oid: int, modifier: int) -> str:
+        """Name a type as format_type() does."""
+
+    def keep_alive(self, *, force: bool = False) -> None:
+        """Tell the server that we live, confirming nothing."""
+
+    def close(self) -> None:
+        """Let go of slot and lock."""
+
+
+Opened = Callable[[Options, Callable[[list[TableId]], None]], Source]

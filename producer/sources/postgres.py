@@ -1,0 +1,221 @@
+"""PostgreSQL: a replication session with pgoutput, and an ordinary one by psycopg2."""
+
+from __future__ import annotations
+
+import binascii
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Final, Self
+
+from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
+
+from producer.captured import captured_tables, ensure_publication
+from producer.core.takeover import MadeSlot, Slot
+from producer.decoders import DECODERS
+from producer.decoders.messages import Cells, Message
+from producer.drivers import catalog, snapshot
+from producer.drivers.postgres import ReplicationConnection
+from producer.errors import SlotMismatch, SlotMissing, SlotTaken, SourceError, Verdict
+from producer.options import Options
+from producer.wire.replication import WalMessage
+from schemas.control import Identity
+from schemas.positions import Lsn
+from schemas.tables import Column, TableId, TableSchema
+
+_LOCK_SPACE: Final = 0x6763_6463  # "gcdc": the first half of our advisory locks
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """An ordinary session under an imported snapshot."""
+
+    connection: Connection
+
+    def shapes(self, tables: list[TableId]) -> list[TableSchema]:
+        return stream_shapes(catalog.table_schemas(self.connection, tables))
+
+    def estimated_rows(self, table: TableId) -> int:
+        return snapshot.estimated_rows(self.connection, table)
+
+    def copy_rows(
+        self,
+        table: TableId,
+        columns: Sequence[Column],
+        hand_on: Callable[[list[Cells]], None],
+    ) -> None:
+        snapshot.copy_rows(self.connection, table, columns, hand_on)
+
+
+class PostgresSource:
+    """A source of kind "postgres"."""
+
+    encoding = "utf-8"  # the sessions' client_encoding
+    keepalives_move = True
+
+    def __init__(
+        self,
+        options: Options,
+        wire: ReplicationConnection,
+        connection: Connection,
+        on_tables: Callable[[list[TableId]], None],
+    ) -> None:
+        """`on_tables` makes the topics of a load, so that START can name them."""
+        self._options = options
+        self.wire = wire
+        self.connection = connection
+        self.tables: list[TableId] = []  # of the load, once the slot was made
+        self.new_tables_are_complete = False
+        self._on_tables = on_tables
+        self._is_streaming = False
+        self._last_status = time.monotonic()
+        self._plugin_options = plugin_options(options, connection.server_version)
+        self._decode = DECODERS[options.plugin]
+
+    @classmethod
+    def open(cls, options: Options, on_tables: Callable[[list[TableId]], None]) -> Self:
+        """Connect twice: to stream, and to ask."""
+        with ExitStack() as stack:
+            connection = catalog.connect(options.source)
+            stack.callback(connection.close)
+            wire = ReplicationConnection.open(options.source)
+            stack.callback(wire.close)
+            source = cls(options, wire, connection, on_tables)
+            stack.pop_all()
+            return source
+
+    # ---- before the stream
+
+    def prepare(self, note: Callable[[str], None]) -> list[TableId]:
+        """Make the publication; list what it lets through of [tables]."""
+        ensure_publication(self.connection, self._options, note)
+        return captured_tables(self.connection, self._options, note)
+
+    def identity(self) -> Identity:
+        """Ask the server who it is."""
+        said = self.wire.identify()
+        options = self._options
+        return Identity(
+            said.system_id, said.timeline, said.dbname or "", options.slot, options.plugin
+        )
+
+    def try_lock(self) -> bool:
+        """The lock lives in the session that makes the slot and streams: it dies with it."""
+        number = binascii.crc32(self._options.slot.encode()) - (1 << 31)
+        rows = self.wire.query(f"SELECT pg_try_advisory_lock({_LOCK_SPACE}, {number})")
+        return rows[0][0] == "t"
+
+    def slot(self) -> Slot | None:
+        """Look at the slot."""
+        state = catalog.slot_state(self.connection, self._options.slot)
+        if state is None:
+            return None
+        invalid = ""
+        if state.is_invalid:
+            invalid = state.invalidation_reason or state.wal_status
+        return Slot(
+            state.plugin or "physical", state.database or "", state.confirmed_flush or 0, invalid
+        )
+
+    def try_take(self) -> bool:
+        """Begin to stream from where the slot was confirmed to."""
+        try:
+            self.wire.start(self._options.slot, self._plugin_options)
+        except SlotTaken:
+            return False
+        self._is_streaming = True
+        self.keep_alive(force=True)
+        return True
+
+    def make_slot(self) -> MadeSlot | None:
+        """Drop an old slot of ours, make it anew with its exported snapshot."""
+        options = self._options
+        state = catalog.slot_state(self.connection, options.slot)
+        if state is not None:
+            if state.plugin != options.plugin or state.database != options.source.dbname:
+                raise SlotMismatch(
+                    "a slot of this name belongs to somebody else",
+                    slot=options.slot,
+                    plugin=state.plugin,
+                    database=state.database,
+                    hint="choose another name in source.slot",
+                )
+            if state.active_pid is not None:
+                return None
+            try:
+                self.wire.drop_slot(options.slot)
+            except SlotTaken:
+                return None
+            except SlotMissing:
+                pass
+        made = self.wire.create_slot(options.slot, options.plugin)
+        return MadeSlot(int(made.consistent_point), made.snapshot or "")
+
+    def captured(self, made: MadeSlot) -> tuple[str, ...]:
+        """List the tables under the slot's own snapshot."""
+        with snapshot.imported(self._options.source, made.snapshot) as connection:
+            self.tables = captured_tables(connection, self._options)
+        self._on_tables(self.tables)
+        return tuple(str(table) for table in self.tables)
+
+    @contextmanager
+    def reading(self, made: MadeSlot) -> Iterator[_Reading]:
+        """Open a session under the slot's exported snapshot."""
+        with snapshot.imported(self._options.source, made.snapshot) as connection:
+            yield _Reading(connection)
+
+    # ---- the stream
+
+    def start_reading(self, known: dict[TableId, TableSchema], resume: int) -> None:  # noqa: ARG002
+        """Pgoutput describes every relation by itself."""
+        publication = catalog.publication(self.connection, self._options.publication)
+        self.new_tables_are_complete = bool(publication and publication.all_tables)
+
+    def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
+        """Decode: one message each."""
+        decode = self._decode
+        return ((start, decode(payload)) for start, _, payload in received)
+
+    def shape(self, table: TableId) -> TableSchema | None:
+        """Read one table's shape as it is now; None if it is gone."""
+        try:
+            return stream_shapes(catalog.table_schemas(self.connection, [table]))[0]
+        except SourceError as error:
+            if error.verdict is Verdict.RETRY:
+                raise
+            return None
+
+    def type_name(self, type_oid: int, modifier: int) -> str:
+        """Name a type as format_type() does."""
+        return catalog.type_name(self.connection, type_oid, modifier)
+
+    def keep_alive(self, *, force: bool = False) -> None:
+        """Tell the walsender that we live, confirming nothing: wal_sender_timeout is 60 s."""
+        if not self._is_streaming:
+            return
+        if force or time.monotonic() - self._last_status >= self._options.status_seconds:
+            self.wire.send_status(Lsn(0))
+            self._last_status = time.monotonic()
+
+    def close(self) -> None:
+        """Let go of slot and lock."""
+        self.wire.close()
+        self.connection.close()
+
+
+def plugin_options(options: Options, version: int) -> dict[str, str]:
+    """What pgoutput of this server takes: messages from 14 on."""
+    quoted = '"' + options.publication.replace('"', '""') + '"'
+    out = {"proto_version": "1", "publication_names": quoted}
+    if version >= 140_000:
+        out["messages"] = "true"
+    return {**out, **options.plugin_options}
+
+
+def stream_shapes(tables: list[TableSchema]) -> list[TableSchema]:
+    """Shapes as pgoutput will describe them: without generated columns."""
+    return [
+        replace(table, columns=tuple(c for c in table.columns if not c.generated))
+        for table in tables
+    ]
