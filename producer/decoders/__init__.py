@@ -10,44 +10,49 @@ A new one is a module with its function, recorded server output under
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from producer.decoders import pgoutput
-from producer.decoders.messages import Message, Told
+from producer.decoders.binary import Binary
+from producer.decoders.formats import Format, Naming
+from producer.decoders.lines import Lines
+from producer.decoders.messages import Message
+from producer.decoders.serial import Mppdb, Sql, Test
+
+__all__ = ["DECODERS", "NAMING", "Format", "Naming"]
 
 DECODERS: Final[Mapping[str, Callable[[bytes], Message]]] = {
     "pgoutput": pgoutput.decode,
 }
 
+_STYLES: Final[dict[str, Callable[[Format], Naming]]] = {"b": Binary, "j": Lines, "t": Lines}
+_SERIAL: Final[dict[str, Callable[[Format], Naming]]] = {
+    "mppdb_decoding": Mppdb,
+    "sql_decoding": Sql,
+    "test_decoding": Test,
+}
+# Plugins of GaussDB that are known by their style alone; another may be asked for.
+_OWN_STYLE: Final = {
+    "parallel_binary_decoding": "b",
+    "parallel_json_decoding": "j",
+    "parallel_text_decoding": "t",
+}
 
-@dataclass(frozen=True, slots=True)
-class Format:
-    """How a stream is written: what was asked for at START_REPLICATION."""
 
-    plugin: str  # mppdb_decoding, sql_decoding, test_decoding, parallel_binary_decoding, …
-    style: str = ""  # "b", "j", "t" in parallel decoding; "" serial
-    batch: bool = False  # sending-batch
-    encoding: str = "utf-8"  # Python's name of the database's encoding; names are decoded with it
-
-
-class Naming(Protocol):
-    """A decoder of a plugin that names table and columns in every row.  No state but caches."""
-
-    def split(self, start: int, payload: bytes) -> Sequence[tuple[int, bytes]]:
-        """Cut an XLogData payload into records, each with its position.
-
-        `start` is the dataStart of the header, the position where a record has none
-        of its own.  Raises DecodeError.
-        """
-
-    def is_row(self, record: bytes) -> bool:
-        """Say cheaply whether a record is a row, which may wait undecoded for its COMMIT."""
-
-    def decode(self, position: int, record: bytes) -> Told:
-        """Decode one record of `split`, or raise DecodeError."""
+def _of_own_style(style: str) -> Callable[[Format], Naming]:
+    return lambda written: _STYLES[style](
+        Format(written.plugin, style, written.batch, written.encoding)
+    )
 
 
 # (plugin, style) -> decoder.  With parallel decoding the style alone decides what is sent.
-NAMING: Final[Mapping[tuple[str, str], Callable[[Format], Naming]]] = {}
+NAMING: Final[Mapping[tuple[str, str], Callable[[Format], Naming]]] = {
+    **{(plugin, ""): decoder for plugin, decoder in _SERIAL.items()},
+    **{(plugin, ""): _of_own_style(style) for plugin, style in _OWN_STYLE.items()},
+    **{
+        (plugin, style): decoder
+        for plugin in (*_SERIAL, *_OWN_STYLE)
+        for style, decoder in _STYLES.items()
+    },
+}

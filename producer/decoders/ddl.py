@@ -1,0 +1,120 @@
+"""DDL as the plugins print it.
+
+GaussDB (manual, "Logical Decoding of DDL"): `{"TDDL":"<sql>"}` or `{"JDDL":{…}}`.
+openGauss 6 and later: a line `prefix: deparse, …, content: <json>`, and the
+statement behind `decode to:` on the next; the two "start" types have a literal for
+content and no statement.  PostgreSQL's test_decoding prints messages written by
+pg_logical_emit_message with the same word, `message:`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+from producer.decoders.json_rows import as_bytes, parse
+from producer.decoders.messages import Ddl, Logical
+from producer.decoders.names import reader
+from producer.errors import DecodeError
+from schemas.positions import Lsn
+
+_TDDL, _JDDL = b'{"TDDL":', b'{"JDDL":'
+_DEPARSED: Final = re.compile(
+    rb"(?:prefix: deparse, lsn: \d{1,20}, relid |message: prefix deparse, relid )(\d{1,10}),"
+    rb" cmdtype: ([A-Za-z ]{1,40}), (?:size|sz): \d{1,10},? content: (.*?)"
+    rb"(?:\ndecode to ?: (.*), \[owner ([^\]]{1,130})\])?",
+    re.DOTALL,
+)
+_EMITTED: Final = re.compile(rb"message: transactional: ([01]) prefix: ")
+_SIZE: Final = re.compile(rb", sz: (\d{1,10}) content:")
+
+
+def is_gauss_ddl(record: bytes) -> bool:
+    """Say whether this is GaussDB's DDL."""
+    return record.startswith((_TDDL, _JDDL))
+
+
+def gauss_ddl(record: bytes, encoding: str) -> Ddl:
+    """Decode GaussDB's DDL; a TDDL's content is the statement, a JDDL's its JSON."""
+    document = parse(record)
+    if isinstance(document, dict) and len(document) == 1:
+        ((form, content),) = document.items()
+        if form == "TDDL" and isinstance(content, str):
+            return Ddl(form, _text(content, encoding))
+        if form == "JDDL" and isinstance(content, dict):
+            return Ddl(form, _json(content, encoding))
+    raise DecodeError("a DDL object that is neither TDDL nor JDDL", size=len(record))
+
+
+def is_deparsed(record: bytes) -> bool:
+    """Say whether this is openGauss' DDL."""
+    return record.startswith((b"prefix: deparse,", b"message: prefix deparse,"))
+
+
+def deparsed(record: bytes, encoding: str) -> Ddl:
+    """Decode openGauss' DDL."""
+    match = _DEPARSED.fullmatch(record)
+    if match is None:
+        raise DecodeError("a DDL message that we cannot read", size=len(record))
+    relation, command, content, sql, owner = match.groups()
+    is_document = content.startswith(b"{")
+    if is_document == (sql is None):  # the two types that have no statement have a literal
+        raise DecodeError("a DDL message without its statement", size=len(record))
+    text = reader(encoding)
+    return Ddl(
+        "deparse",
+        _json(parse(content), encoding) if is_document else text(content),
+        None if sql is None else text(sql),
+        command.decode("ascii"),
+        int(relation),
+        None if owner is None else text(owner),
+    )
+
+
+def is_emitted(record: bytes) -> bool:
+    """Say whether this is a message written by pg_logical_emit_message."""
+    return record.startswith(b"message: transactional: ")
+
+
+def emitted(position: int, record: bytes, encoding: str) -> Logical:
+    """Decode such a message.  Its prefix may hold anything, so its size is tried."""
+    match = _EMITTED.match(record)
+    if match is not None:
+        for size in _SIZE.finditer(record, match.end()):
+            if int(size[1]) == len(record) - size.end():
+                prefix = record[match.end() : size.start()]
+                return Logical(
+                    match[1] == b"1",
+                    Lsn(position),
+                    reader(encoding)(prefix) if prefix else "",
+                    record[size.end() :],
+                )
+    raise DecodeError("a message whose size is not what it says", size=len(record))
+
+
+def _text(string: str, encoding: str) -> str:
+    raw = as_bytes(string)
+    return reader(encoding)(raw) if raw else ""
+
+
+def _json(document: Any, encoding: str) -> str:
+    """Print a document of `parse` anew, its strings decoded."""
+    try:
+        return json.dumps(_decoded(document, encoding), ensure_ascii=False)
+    except RecursionError:
+        raise DecodeError("a DDL document nested too deeply") from None
+
+
+def _decoded(value: Any, encoding: str) -> Any:
+    match value:
+        case str():
+            return _text(value, encoding)
+        case list():
+            return [_decoded(element, encoding) for element in value]
+        case dict():
+            return {
+                _text(key, encoding): _decoded(element, encoding) for key, element in value.items()
+            }
+        case _:
+            return value

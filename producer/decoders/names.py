@@ -1,0 +1,126 @@
+"""Names as the plugins write them: in the database's encoding, quoted or not.
+
+Every row repeats the names of its table and columns, so what was read once is
+remembered.  An encoding is named by Python's name of its codec; `codec` finds it
+by the server's.  A SQL_ASCII database has no encoding ("ascii" here): a name that
+is not UTF-8 keeps its bytes as surrogate escapes, so that nothing is lost and
+two names never become one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from producer.decoders.messages import RowShape
+from producer.errors import DecodeError, Unsupported
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+# A quoted name holds anything, its quotes doubled; an unquoted one neither dot nor quote.
+NAME: Final = rb'(?:"(?:[^"]++|"")++"|[^"\[\]().,:; ]++)'
+
+_MOST: Final = 4096  # remembered things of a kind; hostile bytes must not fill our memory
+SQL_ASCII: Final = "ascii"
+
+# Manual, "Character Set Support", server encodings; EUC_TW and MULE_INTERNAL have no codec.
+_CODECS: Final = {
+    "SQL_ASCII": SQL_ASCII,
+    "UTF8": "utf-8",
+    "UNICODE": "utf-8",
+    "GBK": "gbk",
+    "GB18030": "gb18030",
+    "GB18030_2022": "gb18030",
+    "EUC_CN": "gb2312",
+    "EUC_JP": "euc_jp",
+    "EUC_JIS_2004": "euc_jis_2004",
+    "EUC_KR": "euc_kr",
+    "JOHAB": "johab",
+    "KOI8R": "koi8_r",
+    "KOI8": "koi8_r",
+    "KOI8U": "koi8_u",
+    "WIN866": "cp866",
+    "WIN874": "cp874",
+    "ZHS16GBK": "gbk",
+    **{f"LATIN{n}": f"iso8859_{k}" for n, k in enumerate((1, 2, 3, 4, 9, 10, 13, 14, 15, 16), 1)},
+    **{f"ISO_8859_{n}": f"iso8859_{n}" for n in (5, 6, 7, 8)},
+    **{f"WIN{n}": f"cp{n}" for n in range(1250, 1259)},
+}
+
+
+def codec(encoding: str) -> str:
+    """Python's name of a server's encoding, e.g. `GBK`, `EUC_CN`; raises Unsupported.
+
+    >>> codec("LATIN9"), codec("SQL_ASCII")
+    ('iso8859_15', 'ascii')
+    """
+    try:
+        return _CODECS[encoding.upper().replace("-", "_")]
+    except KeyError:
+        raise Unsupported(
+            "a database encoding that we cannot read",
+            hint="use a database in UTF8, GBK, GB18030 or an ISO encoding",
+            encoding=encoding,
+        ) from None
+
+
+class Remembered(dict[K, V]):
+    """A dict that makes what it does not hold yet, and begins anew when there is too much."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[[K], V]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, key: K) -> V:
+        value = self._make(key)
+        if len(self) >= _MOST:
+            self.clear()
+        self[key] = value
+        return value
+
+
+def reader(encoding: str) -> Callable[[bytes], str]:
+    """Give the function that reads a name as it stands; it raises DecodeError."""
+    name, errors = ("utf-8", "surrogateescape") if encoding == SQL_ASCII else (encoding, "strict")
+
+    def read(raw: bytes) -> str:
+        try:
+            text = raw.decode(name, errors)
+        except UnicodeDecodeError as error:
+            raise DecodeError(
+                "a name is not text in the database's encoding",
+                hint="is source.encoding that of the database?",
+                encoding=encoding,
+                at=error.start,
+            ) from None
+        if not text or "\0" in text:
+            raise DecodeError("an empty name, or one with a zero byte")
+        return text
+
+    return read
+
+
+def unquote(raw: bytes) -> bytes:
+    """Undo quote_identifier: `"a""b"` is `a"b`; what has no quotes around stays."""
+    if raw[:1] != b'"':
+        return raw
+    inner = raw[1:-1]
+    if len(raw) < 3 or raw[-1:] != b'"' or b'"' in inner.replace(b'""', b""):
+        raise DecodeError("a name with unbalanced quotes", size=len(raw))
+    return inner.replace(b'""', b'"')
+
+
+def unquoting(encoding: str) -> Callable[[bytes], str]:
+    """Give the function that reads a quoted name; it raises DecodeError."""
+    read = reader(encoding)
+    return lambda raw: read(unquote(raw))
+
+
+def row_shape(names: tuple[str, ...], oids: tuple[int, ...], types: tuple[str, ...]) -> RowShape:
+    """Make a shape; a row that names a column twice is no row."""
+    if len(set(names)) != len(names):
+        raise DecodeError("a row names one of its columns twice", columns=len(names))
+    return RowShape(names, oids, types)
