@@ -30,7 +30,7 @@ from producer.errors import (
 from producer.wire import commands, protocol, replication
 from producer.wire.auth import Credentials, Login
 from producer.wire.commands import Identity, SlotCreated, Snapshot, TimelineSwitch
-from producer.wire.protocol import Answer, Frame, Frames, ServerError
+from producer.wire.protocol import Answer, Copying, Frame, Frames, ServerError
 from producer.wire.replication import EPOCH_2000_US, NOWHERE, Received, Stream
 from producer.wire.sqlstate import Asked, refusal
 from schemas.positions import Lsn
@@ -168,7 +168,7 @@ class ReplicationConnection:
             if answer.error.sqlstate == "55000":
                 self._explain_unusable(slot)
             raise refusal(answer.error, Asked.START, slot=slot)
-        if not answer.copy_both:
+        if answer.copying is not Copying.BOTH:
             raise DecodeError("the server did not turn to streaming", slot=slot)
         self._slot, self._stream, self._early = slot, Stream(), self._frames.rest()
         _log.info("streaming slot=%s at=%s", slot, at)

@@ -52,13 +52,18 @@ _ROUNDS: Final = range(4096, 2_000_001)
 class Login:
     """One login: every `R` frame in, the body of a `p` frame (or None) out."""
 
-    __slots__ = ("_credentials", "_machine", "_methods", "done")
+    __slots__ = ("_credentials", "_hint", "_machine", "_methods", "done")
 
     def __init__(
-        self, credentials: Credentials, methods: Mapping[int, Method] | None = None
+        self,
+        credentials: Credentials,
+        methods: Mapping[int, Method] | None = None,
+        *,
+        hint: str = "use scram-sha-256 in pg_hba.conf for this user",
     ) -> None:
         self._credentials = credentials
         self._methods = AUTH if methods is None else methods
+        self._hint = hint  # the way out when a method is not among them
         self._machine: Machine | None = None
         self.done = False
 
@@ -78,7 +83,7 @@ class Login:
         if (method := self._methods.get(code)) is None:
             raise LoginRefused(
                 "the server asks for a login method we do not speak",
-                hint="use scram-sha-256 in pg_hba.conf for this user",
+                hint=self._hint,
                 method=code,
             )
         self._machine = method(self._credentials, rest)
@@ -95,21 +100,24 @@ class Login:
         return answer
 
 
-def _cleartext(credentials: Credentials, body: bytes) -> Machine:
+def cleartext(credentials: Credentials, body: bytes) -> Machine:
+    """The password itself, where nobody else can read it."""
     Cursor(body).finish()
     if not credentials.encrypted:
         raise LoginRefused(
             "the server asks for the password in clear text on a connection without TLS",
-            hint="set sslmode=verify-full, or use scram-sha-256 in pg_hba.conf",
+            hint="set sslmode=verify-full, or a method in pg_hba.conf that keeps the password to us"
+            " (scram-sha-256; sha256 in openGauss)",
         )
-    yield _password(credentials).encode() + b"\0"
+    yield password_of(credentials).encode() + b"\0"
 
 
-def _md5(credentials: Credentials, body: bytes) -> Machine:
+def md5(credentials: Credentials, body: bytes) -> Machine:
+    """PostgreSQL's own challenge and response, long broken and still met."""
     cur = Cursor(body)
     salt = cur.take(4)
     cur.finish()
-    inner = _md5_hex(_password(credentials).encode() + credentials.user.encode())
+    inner = _md5_hex(password_of(credentials).encode() + credentials.user.encode())
     yield b"md5" + _md5_hex(inner + salt) + b"\0"
 
 
@@ -143,7 +151,7 @@ _SCRAM_PLUS: Final = "SCRAM-SHA-256-PLUS"
 def _scram(
     credentials: Credentials, mechanism: str, header: str, binding: bytes, *, name: str = ""
 ) -> Machine:
-    secret = saslprep(_password(credentials)).encode()
+    secret = saslprep(password_of(credentials)).encode()
     # PostgreSQL ignores a name here, the startup message has one; libpq sends none.
     first_bare = f"n={name},r={credentials.nonce}"
     first = (header + first_bare).encode()
@@ -215,7 +223,8 @@ def _hmac(key: bytes, message: bytes) -> bytes:
     return hmac.digest(key, message, "sha256")
 
 
-def _password(credentials: Credentials) -> str:
+def password_of(credentials: Credentials) -> str:
+    """The password; LoginRefused if there is none."""
     if credentials.password is None:
         raise LoginRefused(
             "the server asks for a password and none was given",
@@ -306,4 +315,4 @@ Method: TypeAlias = Callable[[Credentials, bytes], Machine]
 
 # Authentication request -> machine, as PostgreSQL numbers them.  openGauss uses
 # the same numbers for other methods: its table is another one.
-AUTH: Final[Mapping[int, Method]] = {3: _cleartext, 5: _md5, 10: _sasl}
+AUTH: Final[Mapping[int, Method]] = {3: cleartext, 5: md5, 10: _sasl}

@@ -2,7 +2,8 @@
 
 Format: PostgreSQL manual, "Streaming Replication Protocol".  The walsender has
 a grammar of its own: identifiers in double quotes and strings in single quotes,
-either doubled inside, backslashes meaning nothing.
+either doubled inside, backslashes meaning nothing.  openGauss' is older: a slot
+is always permanent and its snapshot always exported, unless it is used here.
 """
 
 from __future__ import annotations
@@ -85,18 +86,31 @@ def create_slot(
     return f"CREATE_REPLICATION_SLOT {_slot(name)} {kind} {identifier(plugin)} {snapshot.value}"
 
 
+def create_gauss_slot(name: str, plugin: str) -> str:
+    """Text that makes a logical slot of openGauss or GaussDB, ordered by LSN.
+
+    >>> create_gauss_slot("bank", "mppdb_decoding")
+    'CREATE_REPLICATION_SLOT "bank" LOGICAL "mppdb_decoding"'
+    """
+    return f"CREATE_REPLICATION_SLOT {_slot(name)} LOGICAL {identifier(plugin)}"
+
+
 def drop_slot(name: str, *, wait: bool = False) -> str:
     """Text that drops a slot; `wait` until nobody streams from it (servers from 11 on)."""
     return f"DROP_REPLICATION_SLOT {_slot(name)}{' WAIT' if wait else ''}"
 
 
-def start(slot: str, options: Mapping[str, str], at: Lsn) -> str:
-    r"""Text that turns the connection into a stream.
+def start(slot: str, options: Mapping[str, str | None], at: Lsn) -> str:
+    r"""Text that turns the connection into a stream; an option's value may be left out.
 
-    >>> start("bank", {"proto_version": "1"}, Lsn(0))
-    'START_REPLICATION SLOT "bank" LOGICAL 0/0 ("proto_version" \'1\')'
+    >>> start("bank", {"proto_version": "1", "binary": None}, Lsn(0))
+    'START_REPLICATION SLOT "bank" LOGICAL 0/0 ("proto_version" \'1\', "binary")'
     """
-    listed = ", ".join(f"{identifier(name)} {literal(value)}" for name, value in options.items())
+    # Never an empty list: openGauss takes `()` for a syntax error.
+    listed = ", ".join(
+        identifier(name) if value is None else f"{identifier(name)} {literal(value)}"
+        for name, value in options.items()
+    )
     return f"START_REPLICATION SLOT {_slot(slot)} LOGICAL {at}{f' ({listed})' if listed else ''}"
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final, NamedTuple
 
 from producer.errors import DecodeError
@@ -23,7 +24,12 @@ MAX_FRAME_BYTES: Final = 0x4000_0000
 # Before the login has succeeded the peer is a stranger; libpq bounds it the same way.
 MAX_LOGIN_BYTES: Final = 30_000
 
-_PROTOCOL: Final = 196608  # 3.0
+# Major and minor number, 16 bits each.  openGauss and GaussDB count from 3.50 on; what the
+# minor number changes is the login (`gauss_auth`).
+V3_0: Final = 0x0003_0000
+V3_50: Final = 0x0003_0032
+V3_51: Final = 0x0003_0033
+
 _SSL_REQUEST: Final = 80877103
 _REPR_BYTES: Final = 8
 
@@ -91,10 +97,10 @@ def frame(tag: bytes, body: bytes = b"") -> bytes:
     return tag + struct.pack(">I", len(body) + 4) + body
 
 
-def startup(parameters: Mapping[str, str]) -> bytes:
+def startup(parameters: Mapping[str, str], *, version: int = V3_0) -> bytes:
     """Build the first message; it has no tag.  `user` is required by the server."""
     body = b"".join(_cstr(name) + _cstr(value) for name, value in parameters.items())
-    return struct.pack(">II", len(body) + 9, _PROTOCOL) + body + b"\0"
+    return struct.pack(">II", len(body) + 9, version) + body + b"\0"
 
 
 def ssl_request() -> bytes:
@@ -122,6 +128,11 @@ def copy_done() -> bytes:
     return frame(b"c")
 
 
+def copy_fail(reason: str) -> bytes:
+    """Take back the copy we are sending; the server answers with an error."""
+    return frame(b"f", _cstr(reason))
+
+
 def terminate() -> bytes:
     """Say goodbye."""
     return frame(b"X")
@@ -146,6 +157,8 @@ class ServerError:
     message: str = ""
     detail: str = ""  # may hold cell values: for debugging, never for a log
     hint: str = ""
+    number: str = ""  # openGauss only: its own number of the error, decimal; often 0
+    module: str = ""  # openGauss only: the part of the server, such as LOGICAL_DECODE
 
     @classmethod
     def parse(cls, body: bytes) -> ServerError:
@@ -160,9 +173,11 @@ class ServerError:
             # V is the severity without translation, from 9.6 on.
             severity=fields.get("V") or fields.get("S", "ERROR"),
             sqlstate=fields.get("C", "XX000"),
-            message=fields.get("M", ""),
+            message=fields.get("M") or fields.get("m", ""),  # m: the message alone (openGauss)
             detail=fields.get("D", ""),
             hint=fields.get("H", ""),
+            number=fields.get("c", ""),
+            module=fields.get("d", ""),
         )
 
 
@@ -187,13 +202,13 @@ def parse_row_description(body: bytes) -> tuple[ResultColumn, ...]:
     return tuple(columns)
 
 
-def parse_data_row(body: bytes) -> list[str | None]:
-    """Read `D`: one row as text, None for NULL."""
+def parse_cells(body: bytes) -> list[bytes | None]:
+    """Read `D`: one row as the server sent it, None for NULL."""
     cur = Cursor(body)
-    row: list[str | None] = []
+    row: list[bytes | None] = []
     for _ in range(cur.u16()):
         size = cur.i32()
-        row.append(None if size == -1 else text(cur.take(size)))
+        row.append(None if size == -1 else cur.take(size))
     cur.finish()
     return row
 
@@ -211,40 +226,71 @@ def parse_backend_key(body: bytes) -> int:
     return Cursor(body).u32()
 
 
+def parse_negotiated(body: bytes) -> int:
+    """Read `v`: the newest minor protocol version the server speaks.
+
+    PostgreSQL before 18 sends the whole number where the manual speaks of the
+    minor one.  openGauss never sends it: it refuses what it does not know.
+    """
+    cur = Cursor(body)
+    minor = cur.u32() & 0xFFFF
+    for _ in range(cur.u32()):
+        cur.cstr()
+    cur.finish()
+    return minor
+
+
+class Copying(Enum):
+    """What a connection has turned to, by the tag that says so."""
+
+    IN = "G"  # we send
+    OUT = "H"  # the server sends
+    BOTH = "W"  # a replication stream
+
+
 class Answer:
     """Collects what the server answers to one simple query.
 
     `take` every frame until it says True; then `error`, or `rows` of the last
-    statement.  With `copy_both` the server has turned to streaming instead.
+    statement (`cells`: the same before they are decoded).  With `copying` the
+    server has turned to a copy stream instead.  Two commands completed by one
+    answer are no error: openGauss' DROP_REPLICATION_SLOT does that.
     """
 
-    __slots__ = ("columns", "command", "copy_both", "error", "notices", "rows")
+    __slots__ = ("cells", "columns", "command", "copying", "error", "notices", "status")
 
     def __init__(self) -> None:
         self.columns: tuple[ResultColumn, ...] = ()
-        self.rows: list[list[str | None]] = []
+        self.cells: list[list[bytes | None]] = []
         self.command = ""
         self.error: ServerError | None = None
         self.notices: list[ServerError] = []
-        self.copy_both = False
+        self.copying: Copying | None = None
+        self.status = ""  # of the transaction: I none, T open, E failed
+
+    @property
+    def rows(self) -> list[list[str | None]]:
+        """Rows of the last statement as text, None for NULL."""
+        return [[None if cell is None else text(cell) for cell in row] for row in self.cells]
 
     def take(self, got: Frame) -> bool:
         """Take one frame; True when the answer is whole."""
         match got.tag:
             case "T":
-                self.columns, self.rows = parse_row_description(got.body), []
+                self.columns, self.cells = parse_row_description(got.body), []
             case "D":
-                self.rows.append(parse_data_row(got.body))
+                self.cells.append(parse_cells(got.body))
             case "C":
                 self.command = Cursor(got.body).cstr()
             case "E":
                 self.error = self.error or ServerError.parse(got.body)
             case "N":
                 self.notices.append(ServerError.parse(got.body))
-            case "W":
-                self.copy_both = True
+            case "W" | "G" | "H":
+                self.copying = Copying(got.tag)
                 return True
             case "Z":
+                self.status = chr(Cursor(got.body).u8())
                 return True
             case "S" | "I" | "A":  # a setting changed; an empty query; a notification
                 pass

@@ -1,8 +1,8 @@
-"""What travels inside a replication stream, in PostgreSQL's byte order.
+"""What travels inside a replication stream, in the byte order of the product.
 
 Format: PostgreSQL manual, "Streaming Replication Protocol".  openGauss speaks
-the same messages in its own way (little-endian numbers): a second `Dialect`
-belongs beside `POSTGRES`, and nothing else changes.
+the same messages in its own way (keepalive and status are its C structs, as
+they lie in a little-endian memory): hence a `Dialect` of each.
 
 `Stream.feed` is the hot path of reading: one loop over all frames that arrived,
 one cheap tuple per row message, everything rare aside.
@@ -32,11 +32,31 @@ class Dialect:
     # The whole head of a CopyData frame with XLogData: tag, length, kind, start, end, sent at.
     xlog: struct.Struct
     keepalive: struct.Struct  # end, sent at (µs since 2000), reply requested
-    status: struct.Struct  # kind, write, flush, apply, sent at, reply
+    status: struct.Struct  # kind, the positions, sent at, reply
+    written: int  # so many positions first that tell how far we have received
+    flushed: int  # then so many that tell what may be forgotten
+    more_status: bool = False  # does a server ignore what follows a status update?
 
 
 POSTGRES: Final = Dialect(
-    xlog=struct.Struct(">BIBQQ8x"), keepalive=struct.Struct(">QqB"), status=struct.Struct(">cQQQqB")
+    xlog=struct.Struct(">BIBQQ8x"),
+    keepalive=struct.Struct(">QqB"),
+    status=struct.Struct(">cQQQqB"),
+    written=1,  # write
+    flushed=2,  # flush, apply
+)
+
+# Keepalive: walEnd, role, state, sent at, reply, catchup, and six bytes nobody fills in.
+# Status: receive, write, flush, apply, applyRead, role, state, sent at, reply, flags.  The
+# server copies 64 bytes whatever comes: a shorter update ends the session, and PostgreSQL's
+# in the wrong byte order, were it longer, would move the slot out of sight.
+OPENGAUSS: Final = Dialect(
+    xlog=struct.Struct(">BIBQQ8x"),
+    keepalive=struct.Struct("<Q8xqB7x"),
+    status=struct.Struct("<cQQQQQ8xqB7x"),
+    written=2,
+    flushed=3,
+    more_status=True,
 )
 
 _FRAME: Final = struct.Struct(">BI").unpack_from
@@ -55,7 +75,9 @@ class Received:
     """
 
     messages: list[WalMessage] = field(default_factory=list)
-    keepalive_end: Lsn = NOWHERE  # up to where all is decoded and sent; 0 = no keepalive
+    # Up to where all is decoded and sent; 0 = no keepalive.  With parallel decoding openGauss
+    # tells how far it has read instead, which is ahead of what it sends: never confirm that.
+    keepalive_end: Lsn = NOWHERE
     reply_requested: bool = False  # answer at once, or the server gives up on us
 
 
@@ -145,7 +167,8 @@ def status_update(
     `flush` is what the server may forget; 0 tells nothing and takes nothing
     back.  `sent_at_us` counts from 2000-01-01 UTC.
     """
-    return dialect.status.pack(b"r", write, flush, flush, sent_at_us, reply)
+    positions = [write] * dialect.written + [flush] * dialect.flushed
+    return dialect.status.pack(b"r", *positions, sent_at_us, reply)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +183,12 @@ class StatusUpdate:
 
     @classmethod
     def parse(cls, body: bytes, dialect: Dialect = POSTGRES) -> StatusUpdate:
-        """Read the body that `status_update` builds."""
-        if len(body) != dialect.status.size or body[:1] != b"r":
+        """Read the body that `status_update` builds, or another client of the same server."""
+        size = dialect.status.size
+        if body[:1] != b"r" or len(body) < size or (len(body) > size and not dialect.more_status):
             raise DecodeError("no status update", size=len(body))
-        _, write, flush, apply, sent_at_us, reply = dialect.status.unpack(body)
+        _, *positions, sent_at_us, reply = dialect.status.unpack_from(body)
+        write, flush, apply = positions[dialect.written - 1 : dialect.written + 2]
         return cls(Lsn(write), Lsn(flush), Lsn(apply), sent_at_us, bool(reply))
 
 
@@ -172,6 +197,8 @@ def xlog_data(start: Lsn, end: Lsn, payload: bytes, *, sent_at_us: int = 0) -> b
     return struct.pack(">cQQq", b"w", start, end, sent_at_us) + payload
 
 
-def keepalive(end: Lsn, *, sent_at_us: int = 0, reply: bool = False) -> bytes:
+def keepalive(
+    end: Lsn, *, sent_at_us: int = 0, reply: bool = False, dialect: Dialect = POSTGRES
+) -> bytes:
     """Build the body of a keepalive; for emulators and tests."""
-    return b"k" + POSTGRES.keepalive.pack(end, sent_at_us, reply)
+    return b"k" + dialect.keepalive.pack(end, sent_at_us, reply)

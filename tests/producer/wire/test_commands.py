@@ -3,7 +3,9 @@ import pytest
 from producer.errors import DecodeError
 from producer.wire import commands
 from producer.wire.commands import Identity, SlotCreated, Snapshot, TimelineSwitch
+from producer.wire.protocol import Answer, Frame
 from schemas.positions import Lsn
+from tests.producer.wire.transcripts import all_conversations
 
 
 def test_a_slot_is_made_with_its_snapshot_exported() -> None:
@@ -81,3 +83,71 @@ def test_answers_of_another_shape_are_refused(rows: list[list[str | None]]) -> N
 def test_a_history_line_without_a_position_is_refused() -> None:
     with pytest.raises(DecodeError):
         commands.parse_timeline_history([["f", "1\n"]])
+
+
+# ---- openGauss, as recorded
+
+
+def recorded_answers(command: str) -> list[Answer]:
+    """What an openGauss server answered to every recorded `command`."""
+    found = []
+    for talk in all_conversations():
+        answer: Answer | None = None
+        for who, message in talk.said:
+            if who == "C":
+                answer = Answer() if message[:1] == b"Q" and command.encode() in message else None
+            elif answer is not None and answer.take(Frame(chr(message[0]), message[5:])):
+                found.append(answer)
+                answer = None
+    return found
+
+
+def test_openGauss_says_who_it_is_in_four_columns() -> None:  # noqa: N802  a name
+    answers = recorded_answers("IDENTIFY_SYSTEM")
+
+    said = [commands.parse_identity(answer.rows) for answer in answers]
+    assert {(one.system_id, one.timeline, one.dbname) for one in said} == {
+        ("215046882207031935", 1, "shop")
+    }
+    assert all(one.xlogpos > Lsn(0) for one in said)
+
+
+def test_openGauss_exports_the_snapshot_of_a_new_slot() -> None:  # noqa: N802
+    answers = [a for a in recorded_answers("CREATE_REPLICATION_SLOT") if a.error is None]
+
+    made = {(m := commands.parse_slot_created(answer.rows)).name: m for answer in answers}
+    assert made["sess_slot_serial"] == SlotCreated(
+        "sess_slot_serial", Lsn.parse("0/3BD1D28"), "0000001C-00000004-1", "mppdb_decoding"
+    )
+
+
+def test_openGauss_completes_a_drop_twice() -> None:  # noqa: N802
+    answers = [a for a in recorded_answers("DROP_REPLICATION_SLOT") if a.error is None]
+
+    assert answers
+    assert {answer.command for answer in answers} == {"SELECT"}
+
+
+def test_start_is_written_as_openGauss_took_it() -> None:  # noqa: N802
+    said = {
+        message[5:-1].decode()
+        for talk in all_conversations()
+        for message in talk.client
+        if b"START_REPLICATION" in message
+    }
+
+    options = {
+        "parallel-decode-num": "2",
+        "decode-style": "b",
+        "sending-batch": "1",
+        "include-xids": "true",
+        "include-timestamp": "true",
+    }
+    assert commands.start("sess_slot_parallel", options, Lsn(0)) in said
+    assert commands.start("sess_slot_sql", {}, Lsn(0)) in said
+
+
+def test_an_option_may_have_no_value() -> None:
+    assert commands.start("s", {"include-xids": None, "b": "1"}, Lsn(0)) == (
+        """START_REPLICATION SLOT "s" LOGICAL 0/0 ("include-xids", "b" '1')"""
+    )

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from producer.errors import DecodeError
 from producer.wire import protocol
-from producer.wire.protocol import Answer, Frame, Frames, ResultColumn, ServerError
+from producer.wire.protocol import Answer, Copying, Frame, Frames, ResultColumn, ServerError
 
 SAID = (
     protocol.frame(b"S", b"server_version\x0015.1\0")
@@ -116,7 +116,7 @@ def test_notices_are_kept_and_streaming_ends_the_answer() -> None:
     assert not answer.take(Frame("N", b"C00000\0Mhello\0\0"))
     assert not answer.take(Frame("S", b"TimeZone\0UTC\0"))
     assert answer.take(Frame("W", b"\0\0\0"))
-    assert answer.copy_both
+    assert answer.copying is Copying.BOTH
     assert [notice.message for notice in answer.notices] == ["hello"]
 
 
@@ -128,7 +128,54 @@ def test_a_frame_that_is_no_answer_is_refused() -> None:
 @pytest.mark.parametrize("body", [b"", b"\0\1", b"\0\1\xff\xff\xff\xfe", b"\0\0x"])
 def test_a_broken_row_is_refused(body: bytes) -> None:
     with pytest.raises(DecodeError):
-        protocol.parse_data_row(body)
+        protocol.parse_cells(body)
+
+
+def test_an_answer_says_what_the_connection_has_turned_to() -> None:
+    sending, receiving = Answer(), Answer()
+
+    assert sending.take(Frame("G", b"\0\0\0"))
+    assert receiving.take(Frame("H", b"\0\0\0"))
+    assert (sending.copying, receiving.copying) == (Copying.IN, Copying.OUT)
+
+
+def test_rows_are_kept_as_bytes_until_somebody_wants_text() -> None:
+    answer = Answer()
+    answer.take(Frame("D", b"\0\1\0\0\0\2\xc4\xe3"))  # GBK in a database without an encoding
+
+    assert answer.cells == [[b"\xc4\xe3"]]
+    with pytest.raises(DecodeError, match="not UTF-8"):
+        _ = answer.rows
+
+
+def test_the_state_of_the_transaction_is_told() -> None:
+    answer = Answer()
+
+    assert answer.take(Frame("Z", b"E"))
+    assert answer.status == "E"
+
+
+def test_startup_names_the_version_it_wants() -> None:
+    assert protocol.startup({"user": "u"})[4:8] == b"\0\3\0\0"
+    assert protocol.startup({"user": "u"}, version=protocol.V3_51)[4:8] == b"\0\3\0\x33"
+
+
+@pytest.mark.parametrize(
+    ("body", "minor"),
+    [
+        (b"\0\3\0\0" + b"\0\0\0\0", 0),  # PostgreSQL 15, whole number
+        (b"\0\0\0\2" + b"\0\0\0\1_pq_.x\0", 2),  # as the manual has it
+    ],
+)
+def test_a_server_may_offer_an_older_version(body: bytes, minor: int) -> None:
+    assert protocol.parse_negotiated(body) == minor
+
+
+def test_openGauss_has_error_fields_of_its_own() -> None:  # noqa: N802  a name
+    error = ServerError.parse(b"SFATAL\0c18645\0mgone\0C42704\0dBACKEND\0\0")
+
+    assert (error.severity, error.sqlstate, error.message) == ("FATAL", "42704", "gone")
+    assert (error.number, error.module) == ("18645", "BACKEND")
 
 
 def test_settings_and_process_id_are_read() -> None:

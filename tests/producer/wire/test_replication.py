@@ -10,6 +10,7 @@ from producer.wire import protocol
 from producer.wire.protocol import Frame
 from producer.wire.replication import (
     NOWHERE,
+    OPENGAUSS,
     Received,
     StatusUpdate,
     Stream,
@@ -18,6 +19,7 @@ from producer.wire.replication import (
     xlog_data,
 )
 from schemas.positions import Lsn
+from tests.producer.wire.transcripts import Conversation, all_conversations
 
 
 def data(start: int, payload: bytes) -> bytes:
@@ -134,3 +136,99 @@ def test_a_status_update_is_what_the_manual_shows() -> None:
 def test_what_is_no_status_update_is_refused(body: bytes) -> None:
     with pytest.raises(DecodeError):
         StatusUpdate.parse(body)
+
+
+# ---- openGauss, as recorded
+
+
+def copied(talk: Conversation, who: str) -> list[bytes]:
+    """Bodies of all CopyData messages that one side sent."""
+    return [message[5:] for by, message in talk.said if by == who and message[:1] == b"d"]
+
+
+def test_every_recorded_stream_is_read() -> None:
+    streams = [talk for talk in all_conversations() if copied(talk, "S")]
+
+    for talk in streams:
+        bodies = copied(talk, "S")
+        stream = Stream(dialect=OPENGAUSS)
+        received = stream.feed(b"".join(protocol.copy_data(body) for body in bodies))
+
+        assert [payload for _, _, payload in received.messages] == [
+            body[25:] for body in bodies if body[:1] == b"w"
+        ]
+        ends = [int.from_bytes(body[1:9], "little") for body in bodies if body[:1] == b"k"]
+        assert received.keepalive_end == ends[-1]
+    assert len(streams) > 20
+
+
+def test_a_keepalive_is_the_servers_own_memory() -> None:
+    # The specification's example: end 0/CFE5E68, PRIMARY, NORMAL, reply asked for.
+    body = bytes.fromhex("6B 685EFE0C00000000 02000000 01000000 00C0A3775BCC0200 01 00000000000000")
+    quiet = body[:25] + b"\0" + body[26:]
+
+    assert len(body) == 33
+    asking = Stream(dialect=OPENGAUSS).feed(protocol.copy_data(body))
+    assert (asking.keepalive_end, asking.reply_requested) == (Lsn.parse("0/CFE5E68"), True)
+    assert not Stream(dialect=OPENGAUSS).feed(protocol.copy_data(quiet)).reply_requested
+
+
+@pytest.mark.parametrize("size", [17, 31, 33])
+def test_a_keepalive_of_another_product_is_refused(size: int) -> None:
+    with pytest.raises(DecodeError, match="no message of a replication stream"):
+        Stream(dialect=OPENGAUSS).feed(protocol.copy_data(b"k" + bytes(size)) + data(1, b""))
+
+
+def test_every_recorded_status_update_is_the_one_we_would_send() -> None:
+    bodies = [
+        body
+        for talk in all_conversations()
+        for body in copied(talk, "C")
+        if talk.case != "PostgreSQL-shaped status update"
+    ]
+
+    for body in bodies:
+        # The recording client filled in all but applyRead and asked for a reply.
+        at = Lsn(int.from_bytes(body[17:25], "little"))
+        ours = status_update(
+            write=at,
+            flush=at,
+            sent_at_us=int.from_bytes(body[49:57], "little"),
+            reply=bool(body[57]),
+            dialect=OPENGAUSS,
+        )
+        assert ours[:33] + bytes(8) + ours[41:] == body
+        assert StatusUpdate.parse(body, OPENGAUSS).flush == at
+    assert len(bodies) > 8
+
+
+def test_a_status_update_is_what_the_specification_shows() -> None:
+    at = Lsn.parse("0/CFE5E68")
+    shown = bytes.fromhex(
+        "72 685EFE0C00000000 685EFE0C00000000 685EFE0C00000000 0000000000000000"
+        "0000000000000000 00000000 00000000 00C0A3775BCC0200 00 000000 00000000"
+    )
+    said = StatusUpdate.parse(shown, OPENGAUSS)
+
+    assert (said.write, said.flush, said.apply) == (at, at, 0)
+    ours = status_update(write=at, flush=at, sent_at_us=said.sent_at_us, dialect=OPENGAUSS)
+    assert len(ours) == 65
+    assert ours[:25] == shown[:25]
+    assert ours[41:] == shown[41:]
+
+
+def test_a_server_reads_more_than_a_status_update_but_never_less() -> None:
+    body = status_update(write=Lsn(2), flush=Lsn(1), sent_at_us=0, dialect=OPENGAUSS)
+
+    assert StatusUpdate.parse(body + b"more", OPENGAUSS).flush == Lsn(1)
+    with pytest.raises(DecodeError):
+        StatusUpdate.parse(body[:-1], OPENGAUSS)
+    with pytest.raises(DecodeError):
+        StatusUpdate.parse(status_update(write=Lsn(2), flush=Lsn(1), sent_at_us=0), OPENGAUSS)
+
+
+def test_an_emulator_builds_what_a_client_reads() -> None:
+    body = keepalive(Lsn(7), reply=True, dialect=OPENGAUSS)
+
+    received = Stream(dialect=OPENGAUSS).feed(protocol.copy_data(body))
+    assert (received.keepalive_end, received.reply_requested) == (Lsn(7), True)
