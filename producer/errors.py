@@ -200,3 +200,9 @@ class ContentChanged(CdcError):
     """Tables or filters differ from those of the last run (the fingerprint)."""
 
     exit_code = 50
+
+
+class DiskFull(CdcError):
+    """The spill file of a held transaction cannot be written."""
+
+    exit_code = 51

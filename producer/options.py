@@ -28,6 +28,10 @@ class Options:
     kind: str = "postgres"
     plugin: str = "pgoutput"
     plugin_options: Mapping[str, str] = field(default_factory=dict)
+    unknown_message: Literal["stop", "quarantine"] = "stop"
+    without_identity: Literal["stop", "skip-and-record"] = "stop"  # changes that name no row
+    hold_bytes: int = 64 << 20  # of a transaction in memory, where it is held until its COMMIT
+    spill_folder: str | None = None  # for what is beyond; None: the system's temporary folder
     exactly_once: bool = True
     key: Literal["table", "primary-key"] = "table"
     partition_by: Literal["table", "primary-key"] = "table"

@@ -44,13 +44,14 @@ from producer.core.events import (
 )
 from producer.core.relations import Relations
 from producer.core.takeover import Taken, Wanted, take_over, take_slot
-from producer.decoders.messages import Message
+from producer.decoders.messages import Lost, Message, Undecoded
 from producer.drivers import patterns
 from producer.drivers.catalog import OWN_SCHEMA
 from producer.drivers.kafka import CutsCommitted, CutsReader, Delivery, Flushed, PartCommitted
+from producer.drivers.quarantine import quarantine
 from producer.drivers.registry import Registry
 from producer.drivers.topics import TopicAdmin
-from producer.errors import BrokerDown, CdcError, Verdict
+from producer.errors import BrokerDown, CdcError, DecodeError, Verdict
 from producer.options import Options
 from producer.publish import Publisher, fingerprint
 from producer.sources import SOURCES, Source
@@ -218,6 +219,7 @@ def _run_once(options: Options, watch: Watch, progress: Progress, *, stream: boo
             source=source,
             delivery=delivery,
             publisher=publisher,
+            admin=admin,
             log=log,
             standing=standing,
             taken=taken,
@@ -239,6 +241,7 @@ class _Loop:
         source: Source,
         delivery: Delivery,
         publisher: Publisher,
+        admin: TopicAdmin,
         log: CutsLog,
         standing: Standing,
         taken: Taken,
@@ -247,7 +250,7 @@ class _Loop:
     ) -> None:
         self._options, self._watch, self._progress = options, watch, progress
         self._source = source
-        self._delivery, self._log = delivery, log
+        self._delivery, self._admin, self._log = delivery, admin, log
         self._changed = changed
         self._engine = Engine(standing, options.limits)
         include = [patterns.parse(text) for text in options.include]
@@ -337,11 +340,40 @@ class _Loop:
             self._step(InputDrained())
 
     def _take(self, messages: Sequence[tuple[int, Message]]) -> None:
-        assembled = self._assembler.feed(messages)
+        assembled = self._assembler.feed(self._checked(messages))
         while self._changed:  # before the rows: their cut must not come before the topics
             self._step(self._changed.pop(0))
         for happened in assembled:
             self._step(happened)
+
+    def _checked(self, messages: Sequence[tuple[int, Message]]) -> Iterator[tuple[int, Message]]:
+        """Put aside what could not be decoded, then stop before it, or go on with a hole."""
+        options = self._options
+        for lsn, message in messages:
+            if not isinstance(message, Undecoded):
+                yield lsn, message
+                continue
+            topic = options.topics.quarantine
+            quarantine(
+                options.client,
+                self._admin,
+                topic=topic,
+                lsn=lsn,
+                payload=message.payload,
+                why=message.why,
+            )
+            self._watch.on_note(f"bytes that are no message went to {topic}: {message.why}")
+            if options.unknown_message == "stop":
+                raise DecodeError(
+                    "the source sent bytes that are no message of this plugin",
+                    lsn=Lsn(lsn),
+                    why=message.why,
+                    topic=topic,
+                    hint="send them to us (gauss-cdc record); to go on without them: "
+                    "source.unknown-message = 'quarantine'",
+                )
+            if self._assembler.is_open:
+                yield lsn, Lost("", "", "seen", f"bytes that are no message, kept in {topic}")
 
     def _tell_source(self, *, force: bool = False) -> None:
         now = time.monotonic()

@@ -14,10 +14,10 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  it is a 
 from producer.captured import captured_tables, ensure_publication
 from producer.core.takeover import MadeSlot, Slot
 from producer.decoders import DECODERS
-from producer.decoders.messages import Cells, Message
+from producer.decoders.messages import Cells, Message, Undecoded
 from producer.drivers import catalog, snapshot
 from producer.drivers.postgres import ReplicationConnection
-from producer.errors import SlotMismatch, SlotMissing, SlotTaken, SourceError, Verdict
+from producer.errors import DecodeError, SlotMismatch, SlotMissing, SlotTaken, SourceError, Verdict
 from producer.options import Options
 from producer.wire.replication import WalMessage
 from schemas.control import Identity
@@ -175,7 +175,12 @@ class PostgresSource:
     def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
         """Decode: one message each."""
         decode = self._decode
-        return ((start, decode(payload)) for start, _, payload in received)
+        for start, _, payload in received:
+            try:
+                message = decode(payload)
+            except DecodeError as error:
+                message = Undecoded(payload, str(error))
+            yield start, message
 
     def shape(self, table: TableId) -> TableSchema | None:
         """Read one table's shape as it is now; None if it is gone."""

@@ -1,0 +1,61 @@
+"""Rows of a transaction held until its COMMIT, beyond memory.
+
+A file without a name: it is gone with the process, however that ends, and the
+source sends the transaction again.
+"""
+
+from __future__ import annotations
+
+import struct
+import tempfile
+from collections.abc import Iterator
+from typing import Final
+
+from producer.errors import DiskFull
+
+_HEAD: Final = struct.Struct("<QI")  # position, length of the record
+_BUFFER: Final = 1 << 20
+
+
+class SpillFile:
+    """Records on disk, in order: written once, then read once."""
+
+    def __init__(self, folder: str | None = None) -> None:
+        """Open a file in `folder`, or where the system keeps temporary files."""
+        self._folder = folder
+        try:
+            self._file = tempfile.TemporaryFile(dir=folder, buffering=_BUFFER)  # noqa: SIM115
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def add(self, position: int, record: bytes) -> None:
+        """Append a record; raise DiskFull where there is no room."""
+        try:
+            self._file.write(_HEAD.pack(position, len(record)))
+            self._file.write(record)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        try:
+            self._file.seek(0)
+            while head := self._file.read(_HEAD.size):
+                position, size = _HEAD.unpack(head)
+                yield position, self._file.read(size)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def close(self) -> None:
+        """Give the room back; what is closed cannot fail any more."""
+        try:
+            self._file.close()
+        except OSError:  # buffered bytes that nobody wants
+            self._file.raw.close()
+
+    def _failed(self, error: OSError) -> DiskFull:
+        return DiskFull(
+            "a transaction that is held until its COMMIT cannot be written to disk",
+            folder=self._folder or tempfile.gettempdir(),
+            reason=error.strerror,
+            hint="make room there, or set source.spill-folder to a larger disk",
+        )
