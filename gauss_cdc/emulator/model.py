@@ -142,6 +142,8 @@ class Transaction:
     items: Sequence[Item]
     user: str | None = None
     origin_id: int = 0  # 0: local
+    # First heap record of it, also of a catalog or rolled back: what a parallel BEGIN names.
+    first_change_lsn: Lsn | None = None  # None: that of the first item, or else the commit's
 
 
 @dataclass(frozen=True, slots=True)
