@@ -6,6 +6,7 @@ source sends the transaction again.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import tempfile
 from collections.abc import Iterator
@@ -47,10 +48,8 @@ class SpillFile:
 
     def close(self) -> None:
         """Give the room back; what is closed cannot fail any more."""
-        try:
+        with contextlib.suppress(OSError):  # buffered bytes that nobody wants
             self._file.close()
-        except OSError:  # buffered bytes that nobody wants
-            self._file.raw.close()
 
     def _failed(self, error: OSError) -> DiskFull:
         return DiskFull(

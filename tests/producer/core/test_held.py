@@ -1,0 +1,347 @@
+"""Held transactions: what comes out is what was done, in pgoutput's words."""
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from producer.core.described import Described
+from producer.core.held import Held, instant
+from producer.decoders import NAMING, Format
+from producer.decoders.messages import (
+    Begin,
+    Cells,
+    Commit,
+    Delete,
+    Insert,
+    Lost,
+    Message,
+    Relation,
+    Undecoded,
+    Update,
+)
+from producer.drivers.spill import SpillFile
+from producer.errors import DecodeError, Unsupported
+from schemas.positions import Lsn
+from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "opengauss"
+CODECS = {"UTF8": "utf-8", "GBK": "gbk", "SQL_ASCII": "latin-1"}
+LETTERS = {
+    "default": ReplicaIdentity.DEFAULT,
+    "full": ReplicaIdentity.FULL,
+    "nothing": ReplicaIdentity.NOTHING,
+}
+
+
+def lines(name: str) -> list[Any]:
+    return [json.loads(line) for line in gzip.decompress((GOLDEN / name).read_bytes()).splitlines()]
+
+
+def tables(workload: str) -> list[TableSchema]:
+    """Shapes as the server's catalog showed them after the workload."""
+    raw = json.loads(gzip.decompress((GOLDEN / f"tables_{workload}.json.gz").read_bytes()))
+    return [
+        TableSchema(
+            TableId(table["schema"], table["table"]),
+            tuple(
+                Column(c["name"], c["type_oid"], type_name=c["type_with_typmod"])
+                for c in table["columns"]
+            ),
+            tuple(table["primary_key"] or ()),
+            (),
+            LETTERS.get(table["replica_identity"], ReplicaIdentity.INDEX),
+            tuple(table["identity_columns"] or ()),
+        )
+        for table in raw["tables"]
+    ]
+
+
+def captured(name: str) -> tuple[dict[str, Any], list[tuple[int, int, bytes]]]:
+    """The header of a capture, and its XLogData."""
+    header, *events = lines(name)
+    messages = []
+    for event in events:
+        if event.get("sub") == "w":
+            body = bytes.fromhex(event["hex"])
+            start, end = (int.from_bytes(body[at : at + 8], "big") for at in (1, 9))
+            messages.append((start, end, body[25:]))
+    return header, messages
+
+
+def held_for(header: dict[str, Any], workload: str, **changes: Any) -> Held:
+    options = dict(header["options"])
+    parallel = int(options.get("parallel-decode-num", "1")) > 1
+    decoder = Format(
+        header["plugin"],
+        options.get("decode-style", "b")[0] if parallel else "",
+        options.get("sending-batch") == "1",
+        CODECS[header["database_encoding"]],
+    )
+    known = tables(workload)
+    names = {c.type_oid for t in known for c in t.columns}
+    assert names
+    described = Described(
+        known,
+        read_catalog={table.id: table for table in known}.get,
+        oid_of=lambda _: None,
+        skip_unidentified=True,
+    )
+    return Held(
+        NAMING[decoder.plugin, decoder.style](decoder), described, spill=SpillFile, **changes
+    )
+
+
+def told(messages: Iterator[tuple[int, Message]]) -> Iterator[dict[str, Any]]:
+    """Transactions as the ledger writes them: op, table, sent columns with their text."""
+    relations: dict[int, Relation] = {}
+    open_: dict[str, Any] = {}
+    for _, message in messages:
+        match message:
+            case Begin():
+                open_ = {"xid": message.xid, "csn": message.csn, "changes": [], "begin": message}
+            case Commit():
+                assert open_["begin"].commit_lsn < message.end_lsn
+                yield open_
+            case Relation():
+                relations[message.relation] = message
+            case Insert(relation, new):
+                open_["changes"].append(change("INSERT", relations[relation], new, None, ""))
+            case Update(relation, kind, old, new):
+                open_["changes"].append(change("UPDATE", relations[relation], new, old, kind))
+            case Delete(relation, kind, old):
+                open_["changes"].append(change("DELETE", relations[relation], None, old, kind))
+            case Lost():
+                open_["changes"].append({"op": message.why.split()[0], "table": message.table})
+            case _:
+                raise AssertionError(message)
+
+
+def change(
+    op: str, relation: Relation, new: Cells | None, old: Cells | None, kind: str
+) -> dict[str, Any]:
+    names = [column.name for column in relation.columns]
+    sent = [c.name for c in relation.columns if kind == "O" or c.identity]
+    out: dict[str, Any] = {"op": op, "schema": relation.schema, "table": relation.table}
+    if new is not None:
+        out["after"] = dict(zip(names, new, strict=True))
+    if old is not None:
+        cells = dict(zip(names, old, strict=True))
+        out["before"] = {name: cells[name] for name in sent}
+    return out
+
+
+MODES = ["ser_mppdb", "ser_test", "ser_mppdb_skip"]
+MODES += [f"par_{style}_batch{batch}" for style in "bjt" for batch in (0, 1)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_changes_of_a_recording_stand_in_the_order_of_their_commits(mode: str) -> None:
+    header, messages = captured(f"capture_txns_{mode}.jsonl.gz")
+    ledger = [
+        [
+            (c["op"], c["table"])
+            for c in entry["changes"]
+            if c["op"] in {"INSERT", "UPDATE", "DELETE"}
+            and not (mode.startswith("par") and c.get("after_ddl_in_txn"))
+        ]
+        for entry in lines("ledger_txns.jsonl.gz")
+        if entry["outcome"] == "committed"
+    ]
+    got = [
+        [(c["op"], c["table"]) for c in transaction["changes"] if c["op"] != "TRUNCATE"]
+        for transaction in told(no_truncates(held_for(header, "txns").feed(messages)))
+    ]
+
+    assert [changes for changes in got if changes] == [changes for changes in ledger if changes]
+
+
+def no_truncates(messages: Iterator[tuple[int, Message]]) -> Iterator[tuple[int, Message]]:
+    return (pair for pair in messages if type(pair[1]).__name__ != "Truncate")
+
+
+@pytest.mark.parametrize("mode", ["ser_mppdb", "par_b_batch1", "par_j_batch0", "par_t_batch1"])
+def test_old_rows_hold_the_columns_of_the_replica_identity(mode: str) -> None:
+    header, messages = captured(f"capture_identity_{mode}.jsonl.gz")
+    wanted = [
+        (c["op"], c["table"], {k: v and v.encode() for k, v in c["before_key"].items()})
+        for entry in lines("ledger_identity.jsonl.gz")
+        if entry["outcome"] == "committed"
+        for c in entry["changes"]
+        if c["op"] == "DELETE" and c["before_key"] and not c.get("order") and not c.get("via")
+    ]
+    got = [
+        (c["op"], c["table"], c["before"])
+        for transaction in told(held_for(header, "identity").feed(messages))
+        for c in transaction["changes"]
+        if c["op"] == "DELETE" and "before" in c
+    ]
+
+    assert wanted
+    for expected in wanted:
+        assert expected in got
+
+
+def test_rows_beyond_the_limit_go_through_a_file_and_come_back_the_same() -> None:
+    header, messages = captured("capture_bulk_par_b_batch1.jsonl.gz")
+
+    small = list(told(held_for(header, "bulk", hold_bytes=10_000).feed(messages)))
+
+    assert small == list(told(held_for(header, "bulk").feed(messages)))
+    assert max(len(transaction["changes"]) for transaction in small) > 1000
+
+
+def test_a_commit_that_tells_its_end_begins_one_byte_before() -> None:
+    header, messages = captured("capture_txns_par_b_batch0.jsonl.gz")
+    out = [m for _, m in held_for(header, "txns").feed(messages) if isinstance(m, Begin | Commit)]
+
+    begins = [m.commit_lsn for m in out if isinstance(m, Begin)]
+    ends = [m.end_lsn for m in out if isinstance(m, Commit)]
+
+    assert [end - 1 for end in ends] == begins
+    assert begins == sorted(begins)
+
+
+def test_a_commit_that_tells_its_start_ends_one_byte_after() -> None:
+    header, messages = captured("capture_txns_par_t_batch0.jsonl.gz")
+    starts = [start for start, _, payload in messages if payload.startswith(b"commit")]
+
+    out = [m for _, m in held_for(header, "txns").feed(messages) if isinstance(m, Commit)]
+
+    assert [(m.commit_lsn, m.end_lsn) for m in out] == [(s, s + 1) for s in starts]
+
+
+def test_a_slot_ordered_by_csn_resumes_by_csn() -> None:
+    header, messages = captured("capture_txns_par_b_batch0.jsonl.gz")
+
+    out = [m for _, m in held_for(header, "txns", by_csn=True).feed(messages)]
+
+    ends = [m.end_lsn for m in out if isinstance(m, Commit)]
+    assert ends == [m.csn for m in out if isinstance(m, Begin)]
+
+
+def test_rows_of_system_schemas_are_counted_and_left_out() -> None:
+    header, messages = captured("capture_txns_ser_mppdb.jsonl.gz")
+    held = held_for(header, "txns", system_schemas={"tx"})
+
+    assert not any(isinstance(m, Insert | Update | Delete) for _, m in held.feed(messages))
+    assert held.system_rows > 10
+
+
+ROW = (
+    b'{"table_name":"tx.acc","op_type":"%s","columns_name":[%s],"columns_type":[%s],'
+    b'"columns_val":[%s],"old_keys_name":[%s],"old_keys_type":[%s],"old_keys_val":[%s]}'
+)
+
+
+def row(op: bytes, new: dict[bytes, bytes], old: dict[bytes, bytes]) -> bytes:
+    def parts(cells: dict[bytes, bytes]) -> tuple[bytes, bytes, bytes]:
+        return (
+            b",".join(b'"%s"' % name for name in cells),
+            b",".join(b'"integer"' if name == b"id" else b'"text"' for name in cells),
+            b",".join(b'"%s"' % value for value in cells.values()),
+        )
+
+    return ROW % (op, *parts(new), *parts(old))
+
+
+def play(*payloads: bytes, known: list[TableSchema], **changes: Any) -> list[Message]:
+    described = Described(
+        known,
+        read_catalog={table.id: table for table in known}.get,
+        oid_of={"integer": 23, "text": 25}.get,
+        **changes,
+    )
+    decoder = Format("mppdb_decoding")
+    held = Held(NAMING["mppdb_decoding", ""](decoder), described, spill=SpillFile)
+    framed = [b"BEGIN 5", *payloads, b"COMMIT 5 (at 2024-05-01 08:00:00+08) CSN 77"]
+    pairs = held.feed([(100 + at, 100 + at, payload) for at, payload in enumerate(framed)])
+    return [message for _, message in pairs]
+
+
+ACC = TableSchema(
+    TableId("tx", "acc"),
+    (Column("id", 23, -1, "integer", nullable=False), Column("v", 25, -1, "text")),
+    ("id",),
+    (),
+    ReplicaIdentity.DEFAULT,
+    ("id",),
+)
+
+
+def test_an_old_row_alone_is_placed_among_all_columns_of_the_table() -> None:
+    begin, relation, delete, commit = play(row(b"DELETE", {}, {b"id": b"7"}), known=[ACC])
+
+    assert begin == Begin(Lsn(101), instant("2024-05-01 00:00:00+00"), 5, 77)
+    assert isinstance(relation, Relation)
+    assert [(c.name, c.type_oid, c.identity) for c in relation.columns] == [
+        ("id", 23, True), ("v", 25, False)]  # fmt: skip
+    assert delete == Delete(relation.relation, "K", [b"7", None])
+    assert isinstance(commit, Commit)
+
+
+def test_a_row_with_another_column_describes_its_table_anew() -> None:
+    one = row(b"INSERT", {b"id": b"1", b"v": b"'a'"}, {})
+    other = row(b"INSERT", {b"id": b"2", b"v": b"'b'", b"w": b"'c'"}, {})
+
+    out = play(one, one, other, one, known=[ACC])
+
+    shapes = [tuple(c.name for c in m.columns) for m in out if isinstance(m, Relation)]
+    assert shapes == [("id", "v"), ("id", "v", "w"), ("id", "v")]
+    ids = [m.relation for m in out if isinstance(m, Relation | Insert)]
+    assert ids == [1, 1, 1, 2, 2, 3, 3]
+
+
+def test_a_delete_after_a_new_column_has_it_too() -> None:
+    wide = row(b"INSERT", {b"id": b"2", b"v": b"'b'", b"w": b"'c'"}, {})
+
+    out = play(wide, row(b"DELETE", {}, {b"id": b"2"}), known=[ACC])
+
+    deletes = [m for m in out if isinstance(m, Delete)]
+    assert [m.old for m in deletes] == [[b"2", None, None]]
+
+
+def test_a_delete_that_names_no_row_stops_or_is_told_as_lost() -> None:
+    keyless = row(b"DELETE", {}, {})
+    with pytest.raises(Unsupported, match="which row"):
+        play(keyless, known=[ACC])
+
+    out = play(keyless, known=[ACC], skip_unidentified=True)
+
+    assert [(m.kind, m.table) for m in out if isinstance(m, Lost)] == [("seen", "acc")]
+
+
+def test_an_old_row_with_columns_nobody_knows_stops() -> None:
+    with pytest.raises(Unsupported, match="accept-gap"):
+        play(row(b"DELETE", {}, {b"renamed": b"'x'"}), known=[ACC])
+
+
+def test_bytes_that_are_no_message_are_told_in_their_place() -> None:
+    insert = row(b"INSERT", {b"id": b"1", b"v": b"'a'"}, {})
+
+    out = play(insert, insert[:-3], insert, known=[ACC])
+
+    assert [type(m).__name__ for m in out[2:-1]] == ["Insert", "Undecoded", "Insert"]
+    assert next(m.payload for m in out if isinstance(m, Undecoded)) == insert[:-3]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("2000-01-01 00:00:00+00", 0),
+        ("2000-01-01 08:00:00.000001+08", 1),
+        ("1999-12-31 18:29:59.25-05:30", -750_000),
+        ("2000-01-01 00:00:10+00:00:10", 0),
+    ],
+)
+def test_an_instant_is_read_in_whatever_zone_it_is_printed(text: str, wanted: int) -> None:
+    assert instant(text) == wanted
+
+
+@pytest.mark.parametrize("text", ["", "2000-01-01", "2000-13-01 00:00:00+00", "now"])
+def test_what_is_no_instant_is_refused(text: str) -> None:
+    with pytest.raises(DecodeError):
+        instant(text)
