@@ -33,8 +33,8 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_setting(tmp_path: Pat
 
 def test_a_full_disk_is_an_error_and_closing_is_not() -> None:
     spill = SpillFile.__new__(SpillFile)
-    spill._folder = "/dev"  # noqa: SLF001  /dev/full: the kernel's own full disk
-    spill._file = open("/dev/full", "w+b", buffering=0)  # noqa: PTH123, SIM115, SLF001
+    spill._folder = "/dev"
+    spill._file = open("/dev/full", "w+b", buffering=0)  # noqa: PTH123, SIM115
 
     with pytest.raises(DiskFull, match="No space"):
         spill.add(1, b"row")
