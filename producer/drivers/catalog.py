@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import psycopg2
@@ -16,6 +16,7 @@ from psycopg2 import sql
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
 from producer.drivers import patterns
+from producer.drivers.catalog_rows import Index, table_schema, user_types
 from producer.drivers.postgres import ReplicationConnection
 from producer.drivers.postgres_dial import ConnectionArguments
 from producer.errors import ConnectionLost, SourceError
@@ -23,7 +24,7 @@ from producer.wire.commands import SESSION_SETTINGS
 from producer.wire.protocol import ServerError
 from producer.wire.sqlstate import Asked, refusal
 from schemas.positions import Lsn
-from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique, UserType
+from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, UserType
 from schemas.types import BY_OID
 
 # Schemas that are never captured; our own would capture itself.
@@ -169,8 +170,6 @@ def expand(
     represented by its root wherever that is captured (from 13 on, where a root
     can be published).  A table named without a star must exist: SourceError.
     """
-    wanted = [patterns.parse(text) for text in include]
-    unwanted = [patterns.parse(text) for text in exclude]
     version = connection.server_version
     roots_count = version >= 130000
     root = "pg_partition_root(c.oid)::oid" if roots_count else "NULL::oid"
@@ -186,18 +185,10 @@ def expand(
             [["r", "p"] if roots_count else ["r"], _SYSTEM],
         )
         rows = cursor.fetchall()
-    chosen, roots = dict[int, TableId](), dict[int, int | None]()
-    for schema, name, oid, root_oid in rows:
-        table = TableId(schema, name)
-        if any(p.matches(table) for p in wanted) and not any(p.matches(table) for p in unwanted):
-            chosen[oid], roots[oid] = table, root_oid
-    there = {TableId(schema, name) for schema, name, _, _ in rows}
-    if missing := [str(p) for p in wanted if p.exact is not None and p.exact not in there]:
-        raise SourceError(
-            "tables that cannot be captured are included",
-            hint="they do not exist, or are views, temporary, unlogged, foreign or system tables",
-            tables=", ".join(missing),
-        )
+    tables = {oid: TableId(schema, name) for schema, name, oid, _ in rows}
+    matched = set(patterns.choose(tables.values(), include, exclude))
+    chosen = {oid: table for oid, table in tables.items() if table in matched}
+    roots = {oid: root_oid for _, _, oid, root_oid in rows}
     return sorted(
         table
         for oid, table in chosen.items()
@@ -231,7 +222,7 @@ def table_schemas(connection: Connection, tables: Sequence[TableId]) -> list[Tab
         columns = _columns(cursor, oids, connection.server_version)
         indexes = _indexes(cursor, oids, connection.server_version)
     return [
-        _schema(
+        table_schema(
             table,
             ReplicaIdentity(found[place][1]),
             columns.get(found[place][0], []),
@@ -247,42 +238,6 @@ def type_name(connection: Connection, oid: int, modifier: int) -> str:
         cursor.execute("SELECT format_type(oid, %s) FROM pg_type WHERE oid = %s", [modifier, oid])
         row = cursor.fetchone()
     return str(row[0]) if row is not None else ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Index:
-    name: str
-    columns: tuple[str, ...]
-    is_primary: bool
-    is_unique: bool  # over plain columns, whole and usable
-    is_identity: bool
-
-
-def _schema(
-    table: TableId, identity: ReplicaIdentity, columns: list[Column], indexes: list[_Index]
-) -> TableSchema:
-    key = next((index.columns for index in indexes if index.is_primary), ())
-    match identity:
-        case ReplicaIdentity.DEFAULT:
-            carried = set(key)
-        case ReplicaIdentity.INDEX:
-            carried = {name for index in indexes if index.is_identity for name in index.columns}
-        case ReplicaIdentity.FULL:
-            carried = {column.name for column in columns if not column.generated}
-        case ReplicaIdentity.NOTHING:
-            carried = set()
-    return TableSchema(
-        id=table,
-        columns=tuple(columns),
-        key=key,
-        unique=tuple(
-            Unique(index.name, index.columns)
-            for index in indexes
-            if index.is_unique and not index.is_primary
-        ),
-        replica_identity=identity,
-        identity_columns=tuple(column.name for column in columns if column.name in carried),
-    )
 
 
 def _columns(cursor: Any, oids: list[int], version: int) -> dict[int, list[Column]]:
@@ -312,10 +267,11 @@ def _columns(cursor: Any, oids: list[int], version: int) -> dict[int, list[Colum
         [oids],
     )
     rows = cursor.fetchall()
-    user_types = _user_types(cursor, {type_oid for _, _, type_oid, *_ in rows})
+    made = _user_types(cursor, {type_oid for _, _, type_oid, *_ in rows})
     columns = dict[int, list[Column]]()
     for oid, *shape in rows:
-        columns.setdefault(oid, []).append(Column(*shape, user_types.get(shape[1])))
+        column = replace(Column(*shape), user_type=made.get(shape[1]))
+        columns.setdefault(oid, []).append(column)
     return columns
 
 
@@ -344,19 +300,10 @@ def _user_types(cursor: Any, oids: Iterable[int]) -> dict[int, UserType]:
         [unknown],
     )
     said = {oid: shape for oid, *shape in cursor.fetchall()}
-
-    def described(oid: int) -> UserType | None:
-        if oid in BY_OID or oid not in said:
-            return None
-        kind, name, made_of, inner, modifier, delimiter, labels = said[oid]
-        return UserType(
-            kind, name, made_of, inner, modifier, delimiter, tuple(labels), described(inner)
-        )
-
-    return {oid: found for oid in unknown if (found := described(oid)) is not None}
+    return user_types(said, unknown)
 
 
-def _indexes(cursor: Any, oids: list[int], version: int) -> dict[int, list[_Index]]:
+def _indexes(cursor: Any, oids: list[int], version: int) -> dict[int, list[Index]]:
     # Columns after INCLUDE (from 11 on) are no part of the key.
     width = "i.indnkeyatts" if version >= 110000 else "i.indnatts"
     cursor.execute(
@@ -379,10 +326,10 @@ def _indexes(cursor: Any, oids: list[int], version: int) -> dict[int, list[_Inde
         ).format(width=sql.SQL(width)),
         [oids],
     )
-    indexes = dict[int, list[_Index]]()
+    indexes = dict[int, list[Index]]()
     for oid, *shape in cursor.fetchall():
         name, names, *flags = shape
-        indexes.setdefault(oid, []).append(_Index(name, tuple(names), *flags))
+        indexes.setdefault(oid, []).append(Index(name, tuple(names), *flags))
     return indexes
 
 

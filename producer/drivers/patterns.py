@@ -15,6 +15,7 @@ True
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -56,6 +57,29 @@ def parse(text: str) -> Pattern:
             pattern=text,
         )
     return Pattern(_read(match[1]), _read(match[2]))
+
+
+def choose(
+    tables: Collection[TableId], include: Iterable[str], exclude: Iterable[str] = ()
+) -> list[TableId]:
+    """Return those of the tables that are included and not excluded, sorted.
+
+    A table named without a star must be one of them: SourceError.
+    """
+    wanted = [parse(text) for text in include]
+    unwanted = [parse(text) for text in exclude]
+    there = set(tables)
+    if missing := [str(p) for p in wanted if p.exact is not None and p.exact not in there]:
+        raise SourceError(
+            "tables that cannot be captured are included",
+            hint="they do not exist, or are views, temporary, unlogged, foreign or system tables",
+            tables=", ".join(missing),
+        )
+    return sorted(
+        table
+        for table in there
+        if any(p.matches(table) for p in wanted) and not any(p.matches(table) for p in unwanted)
+    )
 
 
 def _read(part: str) -> str | None:

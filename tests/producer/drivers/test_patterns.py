@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.drivers.patterns import Pattern, parse
+from producer.drivers.patterns import Pattern, choose, parse
 from producer.errors import SourceError
 from schemas.tables import TableId
 
@@ -42,3 +42,14 @@ def test_a_star_matches_every_name_and_nothing_else_does() -> None:
     assert not parse("*.t").matches(TableId("any", "u"))
     assert parse("a.t").exact == TableId("a", "t")
     assert parse("a.*").exact is None
+
+
+def test_tables_are_chosen_by_what_is_included_and_not_excluded() -> None:
+    tables = {TableId("a", "x"), TableId("a", "y"), TableId("b", "x")}
+
+    assert choose(tables, ["a.*", "*.x"], ["b.*"]) == [TableId("a", "x"), TableId("a", "y")]
+
+
+def test_a_table_named_without_a_star_must_be_there() -> None:
+    with pytest.raises(SourceError, match=r"a\.nothing"):
+        choose({TableId("a", "x")}, ["a.nothing", "b.*"])

@@ -1,0 +1,69 @@
+"""What a catalog's rows amount to: a table's shape.
+
+Shared by the readings of PostgreSQL and of openGauss, whose questions differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique, UserType
+from schemas.types import BY_OID
+
+# kind, name, made of, its oid, its modifier, delimiter, labels: see UserType
+TypeRow: TypeAlias = tuple[str, str, str, int, int, str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An index over plain columns, in its own order."""
+
+    name: str
+    columns: tuple[str, ...]
+    is_primary: bool
+    is_unique: bool  # over plain columns, whole and usable
+    is_identity: bool
+
+
+def table_schema(
+    table: TableId, identity: ReplicaIdentity, columns: list[Column], indexes: list[Index]
+) -> TableSchema:
+    """Put a table's columns and indexes together."""
+    key = next((index.columns for index in indexes if index.is_primary), ())
+    match identity:
+        case ReplicaIdentity.DEFAULT:
+            carried = set(key)
+        case ReplicaIdentity.INDEX:
+            carried = {name for index in indexes if index.is_identity for name in index.columns}
+        case ReplicaIdentity.FULL:
+            carried = {column.name for column in columns if not column.generated}
+        case ReplicaIdentity.NOTHING:
+            carried = set()
+    return TableSchema(
+        id=table,
+        columns=tuple(columns),
+        key=key,
+        unique=tuple(
+            Unique(index.name, index.columns)
+            for index in indexes
+            if index.is_unique and not index.is_primary
+        ),
+        replica_identity=identity,
+        identity_columns=tuple(column.name for column in columns if column.name in carried),
+    )
+
+
+def user_types(said: Mapping[int, TypeRow], wanted: Iterable[int]) -> dict[int, UserType]:
+    """Make descriptions of the wanted types; `said` also has what they are made of."""
+
+    def described(oid: int) -> UserType | None:
+        if oid in BY_OID or oid not in said:
+            return None
+        kind, name, made_of, inner, modifier, delimiter, labels = said[oid]
+        return UserType(
+            kind, name, made_of, inner, modifier, delimiter, tuple(labels), described(inner)
+        )
+
+    return {oid: found for oid in wanted if (found := described(oid)) is not None}

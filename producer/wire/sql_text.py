@@ -1,0 +1,56 @@
+r"""Values and names inside SQL that is sent as one text.
+
+A simple query has no parameters, and a session with openGauss is made of simple
+queries.  A backslash means something in a plain constant where
+standard_conforming_strings is off, which a server may have as its default; in
+`E''` it always does, so a constant that holds one is written that way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from producer.wire.commands import identifier
+from schemas.tables import TableId
+
+__all__ = ["constant", "identifier", "one_of", "qualified", "text_array"]
+
+
+def constant(value: str) -> str:
+    r"""Quote a string constant.
+
+    >>> print(constant("it's"), constant("back\\slash"))
+    'it''s' E'back\\slash'
+    """
+    if "\0" in value:
+        raise ValueError("a text cannot hold a zero byte")
+    quoted = "'" + value.replace("'", "''") + "'"
+    return "E" + quoted.replace("\\", "\\\\") if "\\" in value else quoted
+
+
+def qualified(table: TableId) -> str:
+    """Quote a table's name with its schema.
+
+    >>> qualified(TableId("public", 'odd"one'))
+    '"public"."odd""one"'
+    """
+    return f"{identifier(table.schema)}.{identifier(table.name)}"
+
+
+def one_of(values: Iterable[str]) -> str:
+    """Write a list for IN; an empty one matches nothing.
+
+    >>> one_of(["a", "b"]), one_of([])
+    ("('a', 'b')", '(NULL)')
+    """
+    listed = ", ".join(map(constant, values))
+    return f"({listed or 'NULL'})"
+
+
+def text_array(values: Iterable[str]) -> str:
+    """Write an array of texts, for a VARIADIC argument.
+
+    >>> text_array(["include-xids", "on"]), text_array([])
+    ("ARRAY['include-xids', 'on']::text[]", 'ARRAY[]::text[]')
+    """
+    return f"ARRAY[{', '.join(map(constant, values))}]::text[]"

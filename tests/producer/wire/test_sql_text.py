@@ -1,0 +1,32 @@
+"""SQL as one text: nothing in a value may become a statement."""
+
+import pytest
+
+from producer.wire.sql_text import constant, one_of, qualified, text_array
+from schemas.tables import TableId
+
+
+@pytest.mark.parametrize(
+    ("value", "quoted"),
+    [
+        ("", "''"),
+        ("it's", "'it''s'"),
+        ("'; DROP TABLE t; --", "'''; DROP TABLE t; --'"),
+        ("\\", "E'\\\\'"),
+        ("\\'; --", "E'\\\\''; --'"),  # read the same with either setting of backslashes
+        ("中文", "'中文'"),
+    ],
+)
+def test_constants(value: str, quoted: str) -> None:
+    assert constant(value) == quoted
+
+
+def test_a_zero_byte_is_refused() -> None:
+    with pytest.raises(ValueError, match="zero byte"):
+        constant("a\0b")
+
+
+def test_lists_and_names() -> None:
+    assert one_of([]) == "(NULL)"
+    assert text_array(["a'b"]) == "ARRAY['a''b']::text[]"
+    assert qualified(TableId("a.b", 'c"d')) == '"a.b"."c""d"'
