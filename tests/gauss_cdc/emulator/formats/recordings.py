@@ -26,21 +26,25 @@ MODES = (
 ENCODINGS = {"UTF8": "utf-8", "GBK": "gbk", "SQL_ASCII": "utf-8"}
 
 
+SESSIONS = (
+    *("session_serial", "session_sql", "session_parallel_t_batch0", "session_parallel_b_batch1"),
+    *("restart_serial_mppdb", "restart_serial_sql"),
+    *(f"restart_par_{style}_batch{batch}" for style in "bjt" for batch in (0, 1)),
+)
+
+
 @dataclass(frozen=True)
 class Recording:
-    """What one stream carried: its header, and per message position, payload, time in ms."""
+    """What one stream carried: how it was asked for, and each message's position and payload."""
 
-    header: dict[str, Any]
+    plugin: str
+    options: list[list[str]]
+    encoding: str
     sent: tuple[Sent, ...]
-    times: tuple[int, ...]
 
     @property
     def mode(self) -> Mode:
-        return mode_of(self.header["plugin"], self.header["options"])
-
-    @property
-    def encoding(self) -> str:
-        return ENCODINGS[self.header["database_encoding"]]
+        return mode_of(self.plugin, self.options)
 
 
 def lines(name: str) -> Iterator[dict[str, Any]]:
@@ -51,10 +55,30 @@ def lines(name: str) -> Iterator[dict[str, Any]]:
 @cache
 def recording(workload: str, mode: str) -> Recording:
     header, *messages = lines(f"capture_{workload}_{mode}.jsonl.gz")
-    rows = [(m["ms"], bytes.fromhex(m["hex"])) for m in messages if m.get("sub") == "w"]
-    assert all(body[1:9] == body[9:17] for _, body in rows)  # walEnd repeats dataStart
-    sent = tuple(Sent(int.from_bytes(body[1:9], "big"), body[25:]) for _, body in rows)
-    return Recording(header, sent, tuple(ms for ms, _ in rows))
+    rows = [bytes.fromhex(message["hex"]) for message in messages if message.get("sub") == "w"]
+    encoding = ENCODINGS[header["database_encoding"]]
+    return Recording(header["plugin"], header["options"], encoding, _sent(rows))
+
+
+@cache
+def session_recordings(name: str) -> tuple[Recording, ...]:
+    """The streams of a recorded session, one for each connection that had any rows."""
+    header, *events = lines(f"{name}.jsonl.gz")
+    rows: dict[int, list[bytes]] = {}
+    for event in events:
+        if event.get("dir") == "S":
+            message = bytes.fromhex(event["hex"])
+            if message[:1] == b"d" and message[5:6] == b"w":
+                rows.setdefault(event["conn"], []).append(message[5:])
+    return tuple(
+        Recording(header["plugin"], header["options"], "utf-8", _sent(bodies))
+        for bodies in rows.values()
+    )
+
+
+def _sent(bodies: list[bytes]) -> tuple[Sent, ...]:
+    assert all(body[1:9] == body[9:17] for body in bodies)  # walEnd repeats dataStart
+    return tuple(Sent(int.from_bytes(body[1:9], "big"), body[25:]) for body in bodies)
 
 
 def mode_of(plugin: str, options: list[list[str]]) -> Mode:
