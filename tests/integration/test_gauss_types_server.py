@@ -9,6 +9,7 @@ import pytest
 
 from gauss_cdc.services import Addresses
 from schemas.tables import Column, TableId, TableSchema
+from schemas.types.names import oid_of
 from spark_consumers.dialects.postgres import statements
 from tests.integration.test_types_server import travelled
 from tests.schemas.types.test_gauss import MADE_THERE, Recorded, recorded
@@ -91,3 +92,21 @@ def test_each_gauss_type_becomes_one_that_postgresql_has(cursor: "Cursor") -> No
 
     made = [row[0] for row in cursor.fetchall()]
     assert made == [e.ddl["postgres"].replace("{}", "(7)") for e in gauss.TYPES]
+
+
+def test_every_built_in_type_is_found_by_both_of_its_names(cursor: "Cursor") -> None:
+    cursor.execute(
+        "SELECT t.oid::int8, format_type(t.oid, NULL), t.typname FROM pg_type t"
+        " WHERE t.oid < 10000 AND t.typtype IN ('b', 'r', 'm')"
+        " AND t.typname !~ '^_?(gtsvector|pg_(brin|mcv|dep|ndist|node))'"
+        " AND t.typelem NOT IN (SELECT oid FROM pg_type WHERE typtype = 'c')"
+    )
+    wrong = [
+        (oid, name)
+        for oid, shown, name in cursor.fetchall()
+        for known in (shown, f"pg_catalog.{name}")
+        # "char" is the catalog's name of another type than SQL's char
+        if oid_of(known) != oid and name not in ("char", "_char")
+    ]
+
+    assert wrong == []
