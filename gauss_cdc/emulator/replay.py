@@ -1,0 +1,323 @@
+"""A recording served again: to any slot, from any position, as the real server would.
+
+From its beginning a recording goes out byte by byte as it was received; from a
+later position the transactions that the restart rule lets through (spec 3.6) are
+packed anew.  Only what was recorded can be had: other options are refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from gauss_cdc.emulator.formats.binary import BinaryRecords
+from gauss_cdc.emulator.formats.names import Names
+from gauss_cdc.emulator.formats.parallel import Parallel, TextRecords
+from gauss_cdc.emulator.formats.rows import TextRows
+from gauss_cdc.emulator.frames import Refused
+from gauss_cdc.emulator.model import Mode, Row, Sent, Transaction
+from gauss_cdc.emulator.options import Asked
+from gauss_cdc.emulator.product import Client, Closing, Peer, Slot, Sql, System
+from gauss_cdc.emulator.recording import Recording
+from gauss_cdc.emulator.slots import missing
+
+SYSTEM: Final = "215046882207031935"  # of the server that was recorded
+
+
+class Replay:
+    """A `Backend` that has one recording and the SQL of another backend, if one is given."""
+
+    def __init__(
+        self,
+        recording: Recording,
+        *,
+        paced: bool = False,
+        any_slot: bool = True,
+        other_databases: Iterable[str] = ("postgres",),
+        catalog: SqlSource | None = None,
+        system: str = SYSTEM,
+    ) -> None:
+        self._recording, self._paced, self._any_slot = recording, paced, any_slot
+        self._catalog, self._system = catalog, system
+        self._databases = {recording.database, *other_databases}
+        self._slots: dict[str, Slot] = {}
+
+    async def sql(self, peer: Peer) -> Sql:
+        """A session in the recorded database."""
+        if peer.database not in self._databases:
+            raise no_database(peer.database)
+        if self._catalog is not None:
+            return await self._catalog.sql(peer)
+        return _NoSql(self._recording)
+
+    async def system(self) -> System:
+        """The recorded server's, at the recording's end."""
+        return System(self._system, 1, self._recording.end)
+
+    async def slot(self, name: str) -> Slot | None:
+        """A slot that was made."""
+        return self._slots.get(name)
+
+    async def slot_to_read(self, name: str) -> Slot | None:
+        """A slot that was made, or any name if any will do."""
+        if name not in self._slots and self._any_slot:
+            self.add(name)
+        return self._slots.get(name)
+
+    async def slots(self) -> list[Slot]:
+        """All that were made."""
+        return list(self._slots.values())
+
+    async def create(self, peer: Peer, name: str, plugin: str) -> tuple[int, str, Closing]:
+        """At the recorded slot's consistent point; the snapshot is a name only."""
+        point = self._recording.consistent_point
+        self._slots[name] = Slot(name, plugin, peer.database, point)
+        if self._catalog is not None:
+            snapshot, closing = await self._catalog.snapshot()
+            return point, snapshot, closing
+        return point, "00000000-00000000-1", _Nothing()
+
+    async def drop(self, name: str) -> None:
+        """Forget a slot."""
+        del self._slots[name]
+
+    async def advance(self, name: str, confirmed: int) -> None:
+        """Move a slot forward."""
+        if (slot := self._slots.get(name)) is None:
+            raise missing(name)
+        slot.confirmed = max(slot.confirmed, confirmed)
+
+    async def stream(self, slot: Slot, start: int, asked: Asked, sql: Sql) -> Pages:
+        """The recording from `start` on; Refused if it was made with other options."""
+        del sql
+        self._check(slot, asked)
+        return Pages(self._recording, start, asked.mode, paced=self._paced)
+
+    async def cancel(self, key: bytes) -> None:
+        """Nothing runs for long."""
+
+    async def close(self) -> None:
+        """Close what the catalog holds."""
+        if self._catalog is not None:
+            await self._catalog.close()
+
+    def add(self, name: str) -> None:
+        """Make a slot as the recorded one was."""
+        recording = self._recording
+        self._slots[name] = Slot(
+            name, recording.plugin, recording.database, recording.consistent_point
+        )
+
+    def _check(self, slot: Slot, asked: Asked) -> None:
+        had, wants = self._recording.mode, asked.mode
+        pairs: list[tuple[str, object, object]] = [
+            ("parallel decoding", had.parallel, wants.parallel),
+            ("decode-style", had.style, wants.style),
+            ("sending-batch", had.sending_batch, wants.sending_batch),
+            ("white-table-list", had.white_table_list, wants.white_table_list),
+        ]
+        if not had.parallel:
+            pairs.append(("plugin", had.plugin, slot.plugin))
+        if had.parallel or had.plugin != "sql_decoding":
+            pairs.append(("include-xids", had.include_xids, wants.include_xids))
+            pairs.append(("include-timestamp", had.include_timestamp, wants.include_timestamp))
+        if had.skip_empty_xacts and not wants.skip_empty_xacts:
+            pairs.append(("skip-empty-xacts", True, False))
+        for name, recorded, wanted in pairs:
+            if recorded != wanted:
+                raise Refused(
+                    f"the recording was made with {name} = {recorded}, not {wanted}",
+                    "0A000",
+                    module="LOGICAL_DECODE",
+                )
+
+
+class SqlSource(Closing):
+    """What answers SQL for a recording."""
+
+    async def sql(self, peer: Peer) -> Sql:
+        """A session."""
+        raise NotImplementedError
+
+    async def snapshot(self) -> tuple[str, Closing]:
+        """A snapshot that its sessions can adopt."""
+        raise NotImplementedError
+
+
+class Pages:
+    """A `Stream` of what was recorded."""
+
+    def __init__(self, recording: Recording, start: int, mode: Mode, *, paced: bool) -> None:
+        self._recording = recording
+        # Nothing is behind `start`: the rule looks at where commit records begin.
+        kept = [
+            number
+            for number, transaction in enumerate(recording.transactions)
+            if transaction.commit_lsn >= start
+            and not (mode.skip_empty_xacts and not transaction.items)
+        ]
+        is_whole = len(kept) == len(recording.transactions)
+        is_lazy = mode.skip_empty_xacts and not recording.mode.skip_empty_xacts
+        self._began = time.monotonic()
+        self._batches: Iterator[tuple[int, list[Sent]]]
+        self._rest: Parallel | None = None
+        if is_whole and not is_lazy:
+            self._batches = (
+                (message.ms if paced else 0, [message.sent]) for message in recording.messages
+            )
+        elif recording.mode.parallel:
+            self._batches = self._packed(kept, mode)
+        else:
+            self._batches = ((0, _serial(recording.headers[n], is_lazy=is_lazy)) for n in kept)
+        self._next = next(self._batches, None)
+        self._read_to = start
+
+    async def more(self) -> Iterable[Sent]:
+        """What comes next, when its time has come."""
+        if self._next is None:
+            await asyncio.Event().wait()
+        assert self._next is not None
+        ms, messages = self._next
+        delay = self._began + ms / 1000 - time.monotonic()
+        if delay > 0:
+            await asyncio.sleep(delay)
+        self._next = next(self._batches, None)
+        if self._next is None:
+            self._read_to = max(self._read_to, self._recording.end)
+        else:
+            self._read_to = max(self._read_to, *(sent.start for sent in messages), 0)
+        return messages
+
+    def idle(self) -> Iterable[Sent]:
+        """What a batch of ours still holds."""
+        return list(self._rest.idle()) if self._rest is not None and self._next is None else []
+
+    def read_to(self) -> int:
+        """Behind what was served."""
+        return self._read_to
+
+    def is_behind(self) -> bool:
+        """Whether pages are left, in a stream without pauses."""
+        return self._next is not None
+
+    async def confirm(self, flushed: int) -> None:
+        """Slots remember it, nobody else."""
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    def _packed(self, kept: list[int], mode: Mode) -> Iterator[tuple[int, list[Sent]]]:
+        recording = self._recording
+        # Rows are filtered already; what the options say about records is in the bytes.
+        packing = Mode(
+            plugin=mode.plugin,
+            parallel_decode_num=2,
+            decode_style=recording.mode.style,
+            sending_batch=mode.sending_batch,
+            skip_empty_xacts=mode.skip_empty_xacts,
+        )
+        told: BinaryRecords | TextRecords = (
+            _Binary(recording, packing)
+            if recording.mode.style == "b"
+            else _Text(recording, packing)
+        )
+        self._rest = Parallel(packing, recording.profile, told)
+        for number in kept:
+            messages = list(self._rest.feed(recording.transactions[number]))
+            if messages:
+                yield 0, messages
+
+
+def _serial(messages: Iterable[Sent], *, is_lazy: bool) -> list[Sent]:
+    first, *rest = messages
+    # A BEGIN that waited for its first row has no position.
+    return [Sent(0, first.payload) if is_lazy else first, *rest]
+
+
+class _Binary(BinaryRecords):
+    """Records that are there already."""
+
+    def __init__(self, recording: Recording, mode: Mode) -> None:
+        super().__init__(mode, recording.profile, Names(recording.profile, "utf-8"))
+        self._recording = recording
+
+    def begin(self, transaction: Transaction, first_lsn: int) -> bytes:
+        del first_lsn
+        return self._recording.begins[transaction.xid]
+
+    def commit(self, transaction: Transaction) -> bytes:
+        return self._recording.commits[transaction.xid]
+
+    def row(self, row: Row) -> bytes:
+        return bytes.fromhex(row.table)
+
+
+class _Text(TextRecords):
+    """Records that are there already."""
+
+    def __init__(self, recording: Recording, mode: Mode) -> None:
+        names = Names(recording.profile, "utf-8")
+        super().__init__(mode, recording.profile, TextRows(names, parallel=True))
+        self._recording = recording
+
+    def begin(self, transaction: Transaction, first_lsn: int) -> bytes:
+        del first_lsn
+        return self._recording.begins[transaction.xid]
+
+    def commit(self, transaction: Transaction) -> bytes:
+        return self._recording.commits[transaction.xid]
+
+    def row(self, row: Row) -> bytes:
+        return bytes.fromhex(row.table)
+
+
+def no_database(name: str) -> Refused:
+    """The database of the startup message is not there."""
+    return Refused(f'database "{name}" does not exist', "3D000", number=11898)
+
+
+class _Nothing:
+    async def close(self) -> None:
+        """Nothing."""
+
+
+class _NoSql:
+    """SQL where nobody can answer: says so."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._settings = dict(recording.header.get("settings", {}))
+        encoding = str(recording.header.get("database_encoding", "UTF8"))
+        self._settings.setdefault("server_encoding", encoding)
+
+    def key(self) -> bytes:
+        return bytes(8)
+
+    async def serve(self, client: Client) -> None:
+        await client.send(_unanswered().frame("FATAL"))
+
+    async def execute(self, text: bytes) -> list[bytes]:
+        del text
+        raise _unanswered()
+
+    async def settings(self) -> Mapping[str, str]:
+        told = self._settings
+        return {
+            "server_encoding": told["server_encoding"],
+            "client_encoding": told["server_encoding"],
+            "DateStyle": told.get("DateStyle", "ISO, MDY"),
+            "IntervalStyle": told.get("IntervalStyle", "postgres"),
+            "TimeZone": told.get("TimeZone", "<+08>-08"),
+        }
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def _unanswered() -> Refused:
+    return Refused(
+        "SQL is not answered: this replay has no catalog",
+        "0A000",
+        hint="Start it with --catalog and the DSN of a PostgreSQL.",
+    )
