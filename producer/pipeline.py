@@ -166,6 +166,7 @@ def _run_once(options: Options, watch: Watch, progress: Progress, *, stream: boo
         stack.callback(ddl_reader.close)
         source = SOURCES[options.kind](options, publisher.prepare_tables)
         stack.callback(source.close)
+        publisher.encoding = source.encoding
         delivery = Delivery(
             options.client,
             prefix=options.prefix,
@@ -180,7 +181,7 @@ def _run_once(options: Options, watch: Watch, progress: Progress, *, stream: boo
         publisher.prepare_tables(source.prepare(watch.on_note))
         wanted = Wanted(
             identity=source.identity(),
-            content=fingerprint(options),
+            content=fingerprint(options, source.decides()),
             cluster_id=admin.cluster_id(),
             instance=new_instance(),
             ddl_topic=topics.ddl,

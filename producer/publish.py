@@ -24,14 +24,15 @@ from schemas.tables import ReplicaIdentity, TableId, TableSchema
 from schemas.topics import key_subject, value_subject
 
 
-def fingerprint(options: Options) -> str:
-    """Hash of what decides which rows exist in the stream."""
+def fingerprint(options: Options, decides: Mapping[str, object]) -> str:
+    """Hash of what decides which rows exist in the stream.
+
+    `decides`: what the kind of source adds to it, such as options that remove changes.
+    """
     said = {
         "include": sorted(options.include),
         "exclude": sorted(options.exclude),
-        "publication": options.publication,
-        "plugin": options.plugin,
-        "options": dict(sorted(options.plugin_options.items())),
+        **decides,  # its order counts: running prefixes have the hash of it
         "key": options.key,  # keyed rows have tombstones, and key changes are two records
         "partition_by": options.partition_by,  # rows of one key would change places
     }
@@ -54,6 +55,7 @@ class Publisher:
         self._registry = registry
         self._on_topics = on_topics
         self._topics: dict[str, Topic] = {}
+        self.encoding = "utf-8"  # of cells; a source in another one says so before the first row
 
     def prepare(self) -> None:
         """Make or check the control topics, and register our own schemas."""
@@ -91,7 +93,11 @@ class Publisher:
             value_subject(topic), envelope_schema(options.prefix, table)
         )
         encoder = compile_encoder(
-            table, prefix=options.prefix, schema_id=schema_id, database=options.source.dbname
+            table,
+            prefix=options.prefix,
+            schema_id=schema_id,
+            database=options.source.dbname,
+            encoding=self.encoding,
         )
         key = table_key(table.id)
         partitions = self._topics[topic].partitions

@@ -16,11 +16,12 @@ CSN-ordered slot resumes by CSN: it stands in both places the same way.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
 from producer.core.described import Described
+from producer.core.system_schemas import is_system_schema
 from producer.decoders import Naming
 from producer.decoders.messages import (
     Begin,
@@ -72,11 +73,11 @@ class Held:
         spill: Callable[[], Spill],
         hold_bytes: int = HOLD_BYTES,
         by_csn: bool = False,
-        system_schemas: Container[str] = (),
+        is_system: Callable[[str], bool] = is_system_schema,
     ) -> None:
         self._decoder, self._tables = decoder, tables
         self._make_spill, self._hold_bytes, self._by_csn = spill, hold_bytes, by_csn
-        self._system_schemas = system_schemas
+        self._is_system = is_system
         self._begun: Begun | None = None
         self._began_at = 0
         self._records: list[tuple[int, bytes]] = []
@@ -184,7 +185,7 @@ class Held:
             return
         match told:
             case Change(schema=schema):
-                if schema in self._system_schemas:
+                if self._is_system(schema):
                     self.system_rows += 1
                     return
                 for message in self._tables.row(told):

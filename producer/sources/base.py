@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -70,6 +70,9 @@ class Source(takeover.Source, Protocol):
 
     def prepare(self, note: Callable[[str], None]) -> list[TableId]:
         """Make what must be there before the slot; list the tables captured now."""
+
+    def decides(self) -> Mapping[str, object]:
+        """Name what decides which rows exist, beside [tables]: part of the epoch's content."""
 
     def identity(self) -> Identity:
         """Say who the source is, with slot and plugin."""

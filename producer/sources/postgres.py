@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import binascii
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Final, Self
@@ -91,6 +91,15 @@ class PostgresSource:
         """Make the publication; list what it lets through of [tables]."""
         ensure_publication(self.connection, self._options, note)
         return captured_tables(self.connection, self._options, note)
+
+    def decides(self) -> Mapping[str, object]:
+        """Give the publication, and options as they are."""
+        options = self._options
+        return {
+            "publication": options.publication,
+            "plugin": options.plugin,
+            "options": dict(sorted(options.plugin_options.items())),
+        }
 
     def identity(self) -> Identity:
         """Ask the server who it is."""
