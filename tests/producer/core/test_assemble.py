@@ -25,16 +25,18 @@ from producer.decoders.messages import (
     Delete,
     Insert,
     Logical,
+    Lost,
     Message,
     Origin,
     Relation,
     RelationColumn,
     Truncate,
     TypeName,
+    Undecoded,
     Update,
 )
 from producer.errors import DecodeError, HistoryDiffers, RowTooLarge
-from schemas.control import SchemaChange
+from schemas.control import Hole, SchemaChange
 from schemas.envelope import envelope_schema
 from schemas.headers import position_of
 from schemas.positions import CommitKey, Lsn
@@ -490,3 +492,48 @@ def test_partitions_are_librdkafkas() -> None:
     assert partition_of(b"public.account", 7) == 1_175_623_704 % 7  # crc32
     assert {partition_of(b"%d" % n, 4) for n in range(50)} == {0, 1, 2, 3}
     assert table_key(TableId("s", "金额")) == "s.金额".encode()
+
+
+# ---------------------------------------------------------------- sources that tell more
+def test_csn_and_user_of_the_source_stand_in_headers_and_in_the_end() -> None:
+    play = Play()
+
+    happened = play.feed(Begin(Lsn(1000), 0, 700, csn=77, user="ana"), insert(1), commit())
+
+    headers = dict(records(happened)[0][4])
+    assert (headers["csn"], headers["user"]) == (b"77", b"ana")
+    ended = happened[-1]
+    assert isinstance(ended, TransactionEnded)
+    assert (ended.csn, ended.user, ended.commit_start) == (77, "ana", 1000)
+
+
+def test_what_is_lost_becomes_a_hole_of_its_transaction_once() -> None:
+    play = Play()
+    lost = Lost("public", "account", "seen", "DELETE without old values")
+
+    happened = play.transaction(insert(1), lost, lost)
+
+    ended = happened[-1]
+    assert isinstance(ended, TransactionEnded)
+    assert ended.holes == (Hole("public.account", "seen", "DELETE without old values"),)
+
+
+def test_a_transaction_with_nothing_but_a_hole_is_numbered_for_it() -> None:
+    play = Play()
+
+    happened = play.transaction(Lost("public", "account", "seen", "why"))
+
+    (ended,) = happened
+    assert isinstance(ended, TransactionEnded)
+    assert (ended.seq, ended.rows, len(ended.holes)) == (41, 0, 1)
+
+
+def test_a_hole_of_a_table_that_is_not_captured_is_nobodys() -> None:
+    (only,) = Play().transaction(Lost("public", "other", "seen", "why"))
+
+    assert only == PositionReached(1008)
+
+
+def test_bytes_that_nobody_put_aside_stop_the_stream() -> None:
+    with pytest.raises(DecodeError):
+        Play().transaction(Undecoded(b"?", "unknown letter"))
