@@ -11,20 +11,15 @@ import re
 import tomllib
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SecretStr,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 
+from gauss_cdc.config_source import Source
+from gauss_cdc.settings import ConfigError, Duration, Public, Section, duration
 from schemas.topics import Topics
+
+__all__ = ["Config", "ConfigError", "Section", "duration", "line_of", "load"]
 
 SOURCE_PASSWORD = "GAUSS_CDC_SOURCE_PASSWORD"  # noqa: S105  the variable's name
 TARGET_PASSWORD = "GAUSS_CDC_TARGET_PASSWORD"  # noqa: S105
@@ -32,85 +27,6 @@ KAFKA_PASSWORD = "GAUSS_CDC_KAFKA_PASSWORD"  # noqa: S105
 REGISTRY_CREDENTIALS = "GAUSS_CDC_REGISTRY_CREDENTIALS"
 
 _SECRET = re.compile(r"password|secret|token$|user\.info")
-_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
-
-
-class ConfigError(Exception):
-    """The configuration cannot be used; the message names file, line and reason."""
-
-
-def duration(text: str) -> timedelta:
-    """Read `500ms`, `10s`, `5m`, `24h`, `7d`; raise ValueError for anything else.
-
-    >>> duration("1.5m")
-    datetime.timedelta(seconds=90)
-    """
-    if (match := _DURATION.fullmatch(text.strip())) is None:
-        raise ValueError("write a duration as 500ms, 10s, 5m, 24h or 7d")
-    return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
-
-
-def _duration(value: object) -> object:
-    """Plain numbers are seconds, which pydantic reads by itself."""
-    return duration(value) if isinstance(value, str) else value
-
-
-_PASSWORD_IN_URL = re.compile(r"//[^/@]*:[^/@]+@")
-_PASSWORD_SETTING = re.compile(r"(?:^|[\s?&])(?:ssl)?password\s*=", re.IGNORECASE)
-
-
-def _without_password(value: object) -> object:
-    """Refuse a dsn or URL that holds a password: the file is printed, and shown to others."""
-    if isinstance(value, str) and (
-        _PASSWORD_IN_URL.search(value) or _PASSWORD_SETTING.search(value)
-    ):
-        raise ValueError("a password does not stand in the file; see the variables in the README")
-    return value
-
-
-Public = Annotated[str, BeforeValidator(_without_password)]
-Duration = Annotated[timedelta, BeforeValidator(_duration)]
-
-
-class Section(BaseModel):
-    """Unknown keys are errors; a loaded configuration never changes."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        use_attribute_docstrings=True,
-        alias_generator=lambda name: name.replace("_", "-"),
-        validate_default=True,
-    )
-
-
-class Source(Section):
-    """[source]: the database whose changes are captured."""
-
-    kind: Literal["postgres"] = "postgres"
-    """Product. `opengauss` and `gaussdb` follow."""
-
-    dsn: Public
-    """Without a password: `postgresql://user@host:port/database?sslmode=verify-full`."""
-
-    slot: str = Field("gauss_cdc", pattern=r"^[a-z0-9_]{1,63}$")
-    """Replication slot. The first `run` of a prefix makes it anew, with the first load."""
-
-    publication: str = Field("gauss_cdc", min_length=1, max_length=63)
-    """Publication. Made by the first `run` or `check --fix`, from [tables]."""
-
-    options: dict[str, str] = {}
-    """The plugin's own options, passed on as they are."""
-
-    status_interval: Duration = timedelta(seconds=10)
-    """Longest time between two status messages, also when nothing happens."""
-
-    password: SecretStr = SecretStr("")
-    """Read from GAUSS_CDC_SOURCE_PASSWORD; never printed."""
-
-    password_file: Path | None = None
-    """File that holds the password; used where the variable is not set."""
 
 
 class Tables(Section):
@@ -121,6 +37,10 @@ class Tables(Section):
 
     exclude: tuple[str, ...] = ()
     """Tables to leave out of `include`."""
+
+    without_identity: Literal["stop", "skip-and-record"] = "stop"
+    """openGauss, GaussDB: an UPDATE or DELETE that does not say which row. `skip-and-record` goes
+    on, and the table is marked as not exact."""
 
     @field_validator("include", "exclude")
     @classmethod
@@ -174,7 +94,7 @@ class Kafka(Section):
     group_time: Duration = timedelta(milliseconds=100)
     """... or at this age. An idle source closes a group at once."""
 
-    client: dict[str, str | int | float | bool] = {}
+    client: dict[str, str | int | float | bool] = Field(default_factory=dict)
     """librdkafka's own settings, for every client of ours; `bootstrap.servers` is required."""
 
     password: SecretStr = SecretStr("")
@@ -212,7 +132,7 @@ class Registry(Section):
     url: Public
     """Its base URL. Credentials: GAUSS_CDC_REGISTRY_CREDENTIALS as `user:password`."""
 
-    options: dict[str, str] = {}
+    options: dict[str, str] = Field(default_factory=dict)
     """Further settings of Confluent's client, for instance `ssl.ca.location`."""
 
     credentials: SecretStr = SecretStr("")
@@ -266,7 +186,7 @@ class Spark(Section):
     """Stay in a micro-batch this long and drain cuts there: 5 ms instead of 40 from commit to
     commit, at the price of Spark's own progress reports."""
 
-    options: dict[str, str] = {}
+    options: dict[str, str] = Field(default_factory=dict)
     """Further Spark settings, for instance `spark.jars`."""
 
 
@@ -296,9 +216,12 @@ def load(path: Path) -> Config:
         raise ConfigError(f"{path}: not TOML: {exc}") from exc
     _add_secrets(raw, path, text)
     try:
-        return Config.model_validate(raw)
+        config = Config.model_validate(raw)
     except ValidationError as exc:
         raise ConfigError("\n".join(_explain(path, text, error) for error in exc.errors())) from exc
+    if wrong := list(config.source.problems()):
+        raise ConfigError("\n".join(_place(path, text, ["source", *k], why) for k, why in wrong))
+    return config
 
 
 def _add_secrets(raw: dict[str, Any], path: Path, text: str) -> None:
@@ -330,13 +253,16 @@ def _add_secrets(raw: dict[str, Any], path: Path, text: str) -> None:
 
 def _explain(path: Path, text: str, error: Any) -> str:
     where = [str(part) for part in error["loc"]]
-    line = line_of(text, where)
     reason = error["msg"].removeprefix("Value error, ")
     if error["type"] == "extra_forbidden":
         reason = "unknown key"
     elif error["type"] == "missing":
         reason = "required, but missing"
-    return f"{path}:{line}: {'.'.join(where)}: {reason}"
+    return _place(path, text, where, reason)
+
+
+def _place(path: Path, text: str, where: list[str], reason: str) -> str:
+    return f"{path}:{line_of(text, where)}: {'.'.join(where)}: {reason}"
 
 
 def line_of(text: str, where: list[str]) -> int:

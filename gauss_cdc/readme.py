@@ -17,6 +17,7 @@ from gauss_cdc import config
 from gauss_cdc.cli import cli
 from gauss_cdc.metrics import METRICS
 from producer import errors as producer_errors
+from producer.gauss_options import OPTIONS, Mode, Option, Product, Treatment, Use
 from schemas.tables import Column
 from schemas.types import BY_OID, AvroType
 from spark_consumers import errors as consumer_errors
@@ -84,6 +85,60 @@ def _plain(value: object) -> str:
     return f"{total * 1000:g}ms" if total else "0s"
 
 
+def options() -> str:
+    """Every decoding option of openGauss and GaussDB."""
+    head = ("option", "values", "default", "openGauss", "GaussDB", "who decides", "meaning")
+
+    def rows() -> Iterator[tuple[object, ...]]:
+        for option in OPTIONS:
+            yield (
+                f"`{option.name}`",
+                option.range,
+                _defaults(option),
+                _where(option, Product.OPENGAUSS),
+                _where(option, Product.GAUSSDB),
+                _who(option),
+                f"{option.meaning} {_seen(option)}".strip(),
+            )
+
+    return _table(head, rows())
+
+
+_MARKS: Final = {Use.TAKEN: "✓", Use.IDLE: "○", Use.REFUSED: "–"}
+
+
+def _where(option: Option, product: Product) -> str:
+    """Three marks: serial, parallel, SQL functions."""
+    uses = [option.use(product, mode) for mode in Mode]
+    if set(uses) == {Use.REFUSED}:
+        return "–"
+    marks = " ".join(_MARKS[use] for use in uses)
+    since = option.opengauss_since if product is Product.OPENGAUSS else ""
+    return f"{marks} (since {since})" if since else marks
+
+
+def _defaults(option: Option) -> str:
+    """One where all modes agree; else each with its mode."""
+    found = {mode: option.server_default(mode) for mode in Mode if option.server_default(mode)}
+    if len(set(found.values())) <= 1:
+        return next(iter(found.values()), "")
+    return ", ".join(f"{mode}: {text}" for mode, text in found.items())
+
+
+def _who(option: Option) -> str:
+    where = "; data nodes only" if option.dn_only else ""
+    why = f": {option.why}" if option.why else ""
+    removes = "; removes changes" if option.removes else ""
+    decides = option.treatment if option.treatment is not Treatment.REFUSED else "we refuse it"
+    return f"{decides}{why}{removes}{where}"
+
+
+def _seen(option: Option) -> str:
+    """Mark what was never seen on a real server: GaussDB's own options stand in its manual only."""
+    known = any(option.use(Product.OPENGAUSS, mode) is not Use.REFUSED for mode in Mode)
+    return "" if known else "*(manual only)*"
+
+
 def types() -> str:
     """Every type and how it travels."""
 
@@ -138,6 +193,7 @@ def metrics() -> str:
 TABLES: Final[dict[str, Callable[[], str]]] = {
     "commands": commands,
     "settings": settings,
+    "options": options,
     "metrics": metrics,
     "types": types,
     "exits": exits,

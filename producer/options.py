@@ -9,6 +9,7 @@ from typing import Any, Literal
 from producer.core.events import Limits
 from producer.drivers.postgres_dial import ConnectionArguments
 from producer.drivers.topics import TopicSettings
+from producer.gauss_options import Interface, Product, Role, Terms
 from schemas.topics import Topics
 
 
@@ -28,6 +29,13 @@ class Options:
     kind: str = "postgres"
     plugin: str = "pgoutput"
     plugin_options: Mapping[str, str] = field(default_factory=dict)
+    # From here to spill_folder: openGauss and GaussDB only.
+    hosts: tuple[tuple[str, int], ...] = ()  # all nodes; (): the one of `source`
+    role: Role = "primary"  # which of them is read
+    ha_port: int | None = None  # for replication; None: the port of `source`
+    interface: Interface = "stream"
+    sql_mode: Literal["peek", "at-most-once"] = "peek"  # how SQL functions are used
+    allow_internal: bool = False  # decoding options that servers send each other
     unknown_message: Literal["stop", "quarantine"] = "stop"
     without_identity: Literal["stop", "skip-and-record"] = "stop"  # changes that name no row
     hold_bytes: int = 64 << 20  # of a transaction in memory, where it is held until its COMMIT
@@ -47,3 +55,15 @@ class Options:
     def topics(self) -> Topics:
         """Names of the prefix."""
         return Topics(self.prefix)
+
+    @property
+    def terms(self) -> Terms:
+        """How decoding options are judged: `effective(plugin_options, terms)`; not PostgreSQL."""
+        return Terms(
+            product=Product(self.kind),
+            plugin=self.plugin,
+            role=self.role,
+            interface=self.interface,
+            status_seconds=self.status_seconds,
+            allow_internal=self.allow_internal,
+        )

@@ -77,7 +77,7 @@ def problems(options: Mapping[str, str], terms: Terms) -> Iterator[OptionRefused
         return
     found = False
     for name, text in options.items():
-        if (refused := _value_problem(name, text, terms)) is not None:
+        if (refused := _value_problem(name, text, options, terms)) is not None:
             found = True
             yield refused
     if found:  # rules across options need values
@@ -141,7 +141,9 @@ def why_not_full(options: Mapping[str, str]) -> str:
 # ---- one option
 
 
-def _value_problem(name: str, text: str, terms: Terms) -> OptionRefused | None:
+def _value_problem(
+    name: str, text: str, options: Mapping[str, str], terms: Terms
+) -> OptionRefused | None:
     """Look at one option alone."""
     option = BY_NAME.get(name)
     if option is None:
@@ -152,8 +154,10 @@ def _value_problem(name: str, text: str, terms: Terms) -> OptionRefused | None:
         canonical = _canonical(option, text, terms)
     except ValueError as exc:
         return _refused(option, text, str(exc))
-    if option.kind in (Kind.INTEGER, Kind.TIME) and not option.low <= int(canonical) <= option.high:
-        return _refused(option, text, f"outside {option.range}")
+    if option.kind in (Kind.INTEGER, Kind.TIME):
+        high = values.INT32_MAX if _is_share(option, options, terms) else option.high
+        if not option.low <= int(canonical) <= high:
+            return _refused(option, text, f"outside {option.range}")
     if name == "parallel-queue-size" and int(canonical).bit_count() != 1:
         return _refused(option, text, "it must be a power of two")
     if name == "decode-sequence" and canonical == "true":
@@ -165,6 +169,16 @@ def _value_problem(name: str, text: str, terms: Terms) -> OptionRefused | None:
             option, text, f"{option.why}; source.allow-internal-options = true allows it"
         )
     return None
+
+
+def _is_share(option: Option, options: Mapping[str, str], terms: Terms) -> bool:
+    """Is the upper bound a share of the server's memory, which is asked for after login?"""
+    if not option.share or terms.product != Product.GAUSSDB:
+        return False
+    try:
+        return mode_of(options, terms) is Mode.PARALLEL
+    except ValueError:  # parallel-decode-num has an error of its own
+        return False
 
 
 def _canonical(option: Option, text: str, terms: Terms) -> str:
@@ -179,7 +193,7 @@ def _canonical(option: Option, text: str, terms: Terms) -> str:
         case Kind.STYLE:
             return values.style(text)
         case Kind.TABLES:
-            tables = values.tables(text, blanks=terms.product is Product.OPENGAUSS)
+            tables = values.tables(text, blanks=terms.product == Product.OPENGAUSS)
             return ",".join(f"{schema}.{table}" for schema, table in tables)
         case Kind.NAMES:
             return ",".join(values.names(text))
@@ -257,7 +271,7 @@ def _goes_unsaid(name: str, value: str) -> bool:
 
 def _is_unknown_to_sql_decoding(name: str, mode: Mode, terms: Terms) -> bool:
     return (
-        terms.product is Product.OPENGAUSS
+        terms.product == Product.OPENGAUSS
         and _is_sql(terms)
         and mode is not Mode.PARALLEL
         and name not in SQL_DECODING
@@ -313,7 +327,7 @@ def _advice(
             yield Advice(name, value, reason)
     if sent.get("decode-style") == "j" and mode is Mode.PARALLEL:
         yield Advice("decode-style", "j", "a value that holds a zero byte is cut off there")
-    if mode is Mode.PARALLEL and terms.product is Product.OPENGAUSS:
+    if mode is Mode.PARALLEL and terms.product == Product.OPENGAUSS:
         yield Advice(
             "parallel-decode-num",
             sent["parallel-decode-num"],
@@ -352,7 +366,7 @@ def _reason(name: str, value: str, sent: Mapping[str, str], terms: Terms) -> str
                 return "how DDL looks in the binary style is documented nowhere"
         case "slice-id" | "start-position":
             return "the manual advises against reading a data node by hand in this way"
-        case "include-originid" if value == "true" and terms.product is Product.OPENGAUSS:
+        case "include-originid" if value == "true" and terms.product == Product.OPENGAUSS:
             return "openGauss 5.0 and later"
     return ""
 

@@ -104,27 +104,26 @@ def _order(decided: Effective, facts: ServerFacts) -> Judged:
         yield _refused(decided, "output-order", rule)
 
 
-_SHARES: Final[Mapping[str, tuple[int, int]]] = {
-    # kB of max_process_memory divided by this are its share in the option's unit
-    "max-txn-in-memory": (25, 1 << 10),
-    "max-reorderbuffer-in-memory": (50, 1 << 20),
-}
+# kB of max_process_memory in one unit of the option
+_KILOBYTES: Final[Mapping[str, int]] = {"MB": 1 << 10, "GB": 1 << 20}
 
 
 def _memory(decided: Effective, facts: ServerFacts) -> Judged:
-    for name, (percent, kilobytes) in _SHARES.items():
-        if (text := decided.get(name)) is None:
+    for name, text in decided.options:
+        option = BY_NAME[name]
+        if not option.share:
             continue
         if facts.max_process_memory_kb is None:
-            yield Advice(name, text, f"not compared with {percent} % of max_process_memory")
+            yield Advice(name, text, f"not compared with {option.share} % of max_process_memory")
             continue
-        most = facts.max_process_memory_kb * percent // 100 // kilobytes
+        share = facts.max_process_memory_kb * option.share // 100
+        most = share // _KILOBYTES[option.unit]
         if int(text) > most:
             yield _refused(
                 decided,
                 name,
-                f"more than {percent} % of max_process_memory",
-                range_=f"0 to {most} {BY_NAME[name].unit}",
+                f"more than {option.share} % of max_process_memory",
+                range_=f"0 to {most} {option.unit}",
             )
 
 
@@ -194,7 +193,7 @@ def _server_defaults(decided: Effective, facts: ServerFacts) -> Judged:
 def _version(decided: Effective, facts: ServerFacts) -> Judged:
     for name, _ in decided.options:
         since = BY_NAME[name].opengauss_since
-        if not since or decided.product is not Product.OPENGAUSS or facts.version is None:
+        if not since or decided.product != Product.OPENGAUSS or facts.version is None:
             continue
         if facts.version < tuple(int(part) for part in since.split(".")):
             yield _refused(decided, name, f"openGauss has it since {since}")
@@ -213,15 +212,15 @@ def _streams(decided: Effective) -> bool:
 _RULES: Final = (
     _Rule(
         "output-order must be as the slot was made (confirmed_csn)",
-        lambda d: d.product is Product.GAUSSDB,
+        lambda d: d.product == Product.GAUSSDB,
         _order,
     ),
     _Rule(
         "memory limits of parallel decoding are shares of max_process_memory",
         lambda d: (
-            d.product is Product.GAUSSDB
+            d.product == Product.GAUSSDB
             and d.mode is Mode.PARALLEL
-            and any(d.get(name) is not None for name in _SHARES)
+            and any(BY_NAME[name].share for name, _ in d.options)
         ),
         _memory,
     ),

@@ -92,6 +92,8 @@ class Option:
     opengauss_since: str = ""  # where not all versions have it
     group: Group = Group.GENERAL
     dn_only: bool = False  # refused by a coordinator (CN)
+    share: int = 0  # GaussDB, parallel: up to so many percent of max_process_memory instead
+    also: str = ""  # what a value must be besides
     treatment: Treatment = Treatment.YOURS
     removes: str = ""  # which changes never arrive because of it
     meaning: str
@@ -99,7 +101,7 @@ class Option:
 
     def use(self, product: Product, mode: Mode) -> Use:
         """Say what becomes of it."""
-        uses = self.gaussdb if product is Product.GAUSSDB else self.opengauss
+        uses = self.gaussdb if product == Product.GAUSSDB else self.opengauss
         return uses[_MODES.index(mode)]
 
     def server_default(self, mode: Mode) -> str:
@@ -114,7 +116,8 @@ class Option:
                 return "true or false"
             case Kind.INTEGER | Kind.TIME:
                 unit = f" {self.unit}" if self.unit else ""
-                return f"{self.low} to {self.high}{unit}"
+                between = "or" if self.high == self.low + 1 else "to"
+                return f"{self.low} {between} {self.high}{unit}{self.also}"
             case _:
                 return self.kind.value
 
@@ -168,7 +171,8 @@ OPTIONS: Final = (
         gaussdb=(R, T, R),
         opengauss=(R, T, R),
         group=Group.PARALLEL,
-        meaning="Queue between decoder threads, a power of two; costs memory.",
+        also=", a power of two",
+        meaning="Queue between decoder threads; costs memory.",
     ),
     Option(
         name="output-order",
@@ -380,6 +384,7 @@ OPTIONS: Final = (
         },
         gaussdb=_ALL,
         opengauss=_ALL,
+        share=25,
         meaning="A larger transaction is spilled to disk; 0: no such limit. "
         "GaussDB, parallel: up to 25 % of max_process_memory.",
     ),
@@ -396,6 +401,7 @@ OPTIONS: Final = (
         },
         gaussdb=_ALL,
         opengauss=_ALL,
+        share=50,
         meaning="Transactions are spilled when all of them take more; 0: no such limit. "
         "GaussDB, parallel: up to 50 % of max_process_memory.",
     ),

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-_INT32: Final = 1 << 31
+INT32_MAX: Final = (1 << 31) - 1
 UINT64_MAX: Final = (1 << 64) - 1
 _BLANKS: Final = " \t\n\r\v\f"  # C's isspace
 
@@ -65,7 +65,7 @@ def integer(text: str) -> int:
     else:
         value = int(decimal)
     value = -value if sign == "-" else value
-    if not -_INT32 <= value < _INT32:
+    if not -INT32_MAX - 1 <= value <= INT32_MAX:
         raise ValueError("write a number of 32 bits")
     return value
 
@@ -83,7 +83,7 @@ def milliseconds(text: str) -> int:
     if (match := _DURATION.fullmatch(stripped)) is None or match[2] is None:
         raise ValueError("write milliseconds, or a number with ms, s, min, h or d")
     value = integer(match[1]) * _MILLISECONDS[match[2]]
-    if not -_INT32 <= value < _INT32:
+    if not -INT32_MAX - 1 <= value <= INT32_MAX:
         raise ValueError("write a number of 32 bits, in milliseconds")
     return value
 

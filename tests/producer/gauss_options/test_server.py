@@ -64,6 +64,19 @@ def test_parallel_memory_limits_are_shares_of_the_process() -> None:
     assert "value=51, range=0 to 50 MB" in said
 
 
+def test_a_share_may_be_more_than_a_hundred() -> None:
+    facts = ServerFacts(max_process_memory_kb=12 << 20)  # 12 GB, a quarter is 3072 MB
+    options = {"parallel-decode-num": "2", "max-txn-in-memory": "3072"}
+
+    assert check_server_rules(decided(options), facts) == ()
+    assert "range=0 to 3072 MB" in refused(decided(options | {"max-txn-in-memory": "3073"}), facts)
+    for terms in ({"parallel-decode-num": "1"}, {}):
+        with pytest.raises(OptionRefused, match="outside 0 to 100 MB"):
+            decided({**terms, "max-txn-in-memory": "101"})
+    with pytest.raises(OptionRefused, match="outside 0 to 100 MB"):
+        decided({"parallel-decode-num": "2", "max-txn-in-memory": "101"}, Product.OPENGAUSS)
+
+
 def test_the_reorder_buffer_may_take_half() -> None:
     facts = ServerFacts(max_process_memory_kb=12 << 20)  # 12 GB
     for text, fits in (("6", True), ("7", False)):

@@ -1,0 +1,169 @@
+"""[source]: which database is captured, and how; its rules across keys."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import BeforeValidator, Field, SecretStr, field_validator
+
+from gauss_cdc.settings import Duration, Public, Section
+from producer.errors import OptionRefused
+from producer.gauss_options import DEFAULT_PLUGIN, PLUGINS, Product, Terms, problems
+
+_ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]/@]+):([0-9]{1,5})")
+_NOT_POSTGRES: Final = (
+    *("hosts", "role", "ha-port", "interface", "sql-mode"),
+    *("allow-internal-options", "unknown-message", "hold-bytes", "spill-folder"),
+)
+
+
+def _as_text(options: object) -> object:
+    """Let numbers and booleans stand in the file as what they are."""
+    if not isinstance(options, dict):
+        return options
+    return {
+        name: str(value).lower() if isinstance(value, bool | int) else value
+        for name, value in options.items()
+    }
+
+
+def _refuse_get(mode: object) -> object:
+    if mode == "get":
+        raise ValueError(
+            "reading with get moves the slot before a row is durable: a crash loses rows. "
+            'Write "at-most-once" if that is wanted, else "peek"'
+        )
+    return mode
+
+
+class Source(Section):
+    """[source]: the database whose changes are captured."""
+
+    kind: Literal["postgres", "opengauss", "gaussdb"] = "postgres"
+    """Product."""
+
+    dsn: Public
+    """Without a password: `postgresql://user@host:port/database?sslmode=verify-full`."""
+
+    hosts: tuple[str, ...] = ()
+    """openGauss, GaussDB: all nodes, as `["db1:5432", "db2:5432"]`; unset = the dsn's. After a
+    switch-over `run` goes on at the node whose role is right."""
+
+    role: Literal["primary", "standby", "any"] = "primary"
+    """openGauss, GaussDB: which node of `hosts` is read. Slots are made on the primary anyway."""
+
+    ha_port: int | None = Field(None, ge=1, le=65535)
+    """openGauss, GaussDB: port for replication, mostly the main port + 1; unset = the dsn's port.
+    Needed where `enable_thread_pool = on`."""
+
+    slot: str = Field("gauss_cdc", pattern=r"^[a-z0-9_]{1,63}$")
+    """Replication slot. The first `run` of a prefix makes it anew, with the first load."""
+
+    publication: str = Field("gauss_cdc", min_length=1, max_length=63)
+    """PostgreSQL: publication. Made by the first `run` or `check --fix`, from [tables]."""
+
+    plugin: str | None = None
+    """Output plugin; unset = `pgoutput` of PostgreSQL, else `mppdb_decoding`."""
+
+    interface: Literal["stream", "sql"] = "stream"
+    """openGauss, GaussDB: `sql` reads by SQL functions, where streaming is not permitted."""
+
+    sql_mode: Annotated[Literal["peek", "at-most-once"], BeforeValidator(_refuse_get)] = "peek"
+    """With interface = "sql": `peek` looks, and moves the slot when rows are durable;
+    `at-most-once` takes (30 to 50 % faster) and loses rows in a crash."""
+
+    options: Annotated[dict[str, str], BeforeValidator(_as_text)] = Field(default_factory=dict)
+    """The plugin's own options. For openGauss and GaussDB see the table of decoding options."""
+
+    allow_internal_options: bool = False
+    """openGauss, GaussDB: take options that the servers of a cluster send each other."""
+
+    status_interval: Duration = timedelta(seconds=10)
+    """Longest time between two status messages, also when nothing happens."""
+
+    unknown_message: Literal["stop", "quarantine"] = "stop"
+    """openGauss, GaussDB: a message that we cannot read is kept with its position either way;
+    `quarantine` goes on behind it, and what it said is missing at the target."""
+
+    hold_bytes: int = Field(64 << 20, ge=1 << 16)
+    """openGauss, GaussDB: memory for one transaction that must wait for its COMMIT; a larger one
+    waits in a file."""
+
+    spill_folder: Path | None = None
+    """openGauss, GaussDB: where such files stand; unset = the system's temporary folder."""
+
+    password: SecretStr = SecretStr("")
+    """Read from GAUSS_CDC_SOURCE_PASSWORD; never printed."""
+
+    password_file: Path | None = None
+    """File that holds the password; used where the variable is not set."""
+
+    @field_validator("hosts")
+    @classmethod
+    def _hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        for address in hosts:
+            match = _ADDRESS.fullmatch(address)
+            if match is None or not 0 < int(match[2]) < 1 << 16:
+                raise ValueError(f"{address!r}: write host:port, or [::1]:port")
+        if len(set(hosts)) < len(hosts):
+            raise ValueError("a host is named twice")
+        return hosts
+
+    @property
+    def addresses(self) -> tuple[tuple[str, int], ...]:
+        """`hosts`, taken apart."""
+        parts = (address.rpartition(":") for address in self.hosts)
+        return tuple((host.strip("[]"), int(port)) for host, _, port in parts)
+
+    @property
+    def output_plugin(self) -> str:
+        """The plugin, the default one filled in."""
+        return self.plugin or ("pgoutput" if self.kind == "postgres" else DEFAULT_PLUGIN)
+
+    @property
+    def terms(self) -> Terms:
+        """How options are judged; for openGauss and GaussDB."""
+        return Terms(
+            product=Product(self.kind),
+            plugin=self.output_plugin,
+            role=self.role,
+            interface=self.interface,
+            status_seconds=self.status_interval.total_seconds(),
+            allow_internal=self.allow_internal_options,
+        )
+
+    def problems(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Find what is wrong across keys: which key, and why."""
+        if self.kind == "postgres":
+            yield from self._not_for_postgres()
+            return
+        if self.plugin is not None and self.plugin not in PLUGINS[Product(self.kind)]:
+            known = ", ".join(PLUGINS[Product(self.kind)])
+            yield ("plugin",), f"{self.kind} has no {self.plugin!r}; one of {known}"
+            return
+        if self.interface == "stream" and "sql_mode" in self.model_fields_set:
+            yield ("sql-mode",), 'only with interface = "sql"'
+        if self.interface == "sql" and self.role == "standby":
+            yield ("role",), "SQL functions move slots, which only a primary does"
+        for refused in problems(self.options, self.terms):
+            yield ("options", str(refused.where.get("option", ""))), _said(refused)
+
+    def _not_for_postgres(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        for key in _NOT_POSTGRES:
+            if key.replace("-", "_") in self.model_fields_set:
+                yield (key,), 'only with kind = "opengauss" or "gaussdb"'
+        if self.output_plugin != "pgoutput":
+            yield ("plugin",), "PostgreSQL is read by pgoutput"
+
+
+def _said(refused: OptionRefused) -> str:
+    """The line names the option already."""
+    told = ", ".join(
+        f"{name} {refused.where[name]}" for name in ("value", "range") if refused.where.get(name)
+    )
+    rule = refused.what.removeprefix("decoding option refused: ")
+    return f"{rule} ({told})" + (f"; {refused.hint}" if refused.hint else "")

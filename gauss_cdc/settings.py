@@ -1,0 +1,61 @@
+"""What every section of the configuration is made of."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; the message names file, line and reason."""
+
+
+def duration(text: str) -> timedelta:
+    """Read `500ms`, `10s`, `5m`, `24h`, `7d`; raise ValueError for anything else.
+
+    >>> duration("1.5m")
+    datetime.timedelta(seconds=90)
+    """
+    if (match := _DURATION.fullmatch(text.strip())) is None:
+        raise ValueError("write a duration as 500ms, 10s, 5m, 24h or 7d")
+    return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+
+
+def _duration(value: object) -> object:
+    """Plain numbers are seconds, which pydantic reads by itself."""
+    return duration(value) if isinstance(value, str) else value
+
+
+_PASSWORD_IN_URL = re.compile(r"//[^/@]*:[^/@]+@")
+_PASSWORD_SETTING = re.compile(r"(?:^|[\s?&])(?:ssl)?password\s*=", re.IGNORECASE)
+
+
+def _without_password(value: object) -> object:
+    """Refuse a dsn or URL that holds a password: the file is printed, and shown to others."""
+    if isinstance(value, str) and (
+        _PASSWORD_IN_URL.search(value) or _PASSWORD_SETTING.search(value)
+    ):
+        raise ValueError("a password does not stand in the file; see the variables in the README")
+    return value
+
+
+Public = Annotated[str, BeforeValidator(_without_password)]
+Duration = Annotated[timedelta, BeforeValidator(_duration)]
+
+
+class Section(BaseModel):
+    """Unknown keys are errors; a loaded configuration never changes."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        alias_generator=lambda name: name.replace("_", "-"),
+        validate_default=True,
+    )

@@ -1,0 +1,193 @@
+"""[source] of openGauss and GaussDB: judged when the file is read, before anything is connected."""
+
+from pathlib import Path
+
+import pytest
+
+from gauss_cdc import config
+from gauss_cdc.config import ConfigError, load
+from gauss_cdc.wiring import producer_options
+from producer.gauss_options import Product, effective
+
+FILE = """\
+[source]
+kind = "gaussdb"
+dsn = "postgresql://cdc@db:8000/bank"
+{source}
+[source.options]
+{options}
+[kafka]
+prefix = "bank"
+
+[kafka.client]
+"bootstrap.servers" = "kafka:9092"
+
+[registry]
+url = "http://registry:8081"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in vars(config):
+        value = getattr(config, name)
+        if isinstance(value, str) and value.startswith("GAUSS_CDC_"):
+            monkeypatch.delenv(value, raising=False)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "bank.toml"
+
+
+def written(file: Path, source: str = "", options: str = "", kind: str = "gaussdb") -> Path:
+    text = FILE.format(source=source, options=options).replace("gaussdb", kind, 1)
+    file.write_text(text)
+    return file
+
+
+def refused(file: Path, *args: str, **kwargs: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(written(file, *args, **kwargs))
+    return str(caught.value)
+
+
+# ---------------------------------------------------------------- what is right
+def test_numbers_and_booleans_may_stand_as_what_they_are(file: Path) -> None:
+    options = 'parallel-decode-num = 4\nonly-local = true\nsender-timeout = "60s"'
+
+    loaded = load(written(file, options=options))
+
+    assert loaded.source.options == {
+        "parallel-decode-num": "4",
+        "only-local": "true",
+        "sender-timeout": "60s",
+    }
+
+
+def test_the_plugin_follows_the_product(file: Path) -> None:
+    assert load(written(file)).source.output_plugin == "mppdb_decoding"
+    assert load(written(file, 'plugin = "sql_decoding"')).source.output_plugin == "sql_decoding"
+    assert load(written(file, kind="postgres")).source.output_plugin == "pgoutput"
+
+
+def test_everything_reaches_the_producer(file: Path) -> None:
+    source = """\
+hosts = ["db1:8000", "[fe80::1]:8001"]
+role = "standby"
+ha-port = 8002
+status-interval = "5s"
+unknown-message = "quarantine"
+hold-bytes = 1000000
+spill-folder = "/var/tmp"
+allow-internal-options = true
+"""
+    options = producer_options(
+        load(written(file, source, 'decode-style = "t"\nparallel-decode-num = 2'))
+    )
+
+    assert (options.kind, options.plugin) == ("gaussdb", "mppdb_decoding")
+    assert options.hosts == (("db1", 8000), ("fe80::1", 8001))
+    assert (options.role, options.ha_port) == ("standby", 8002)
+    assert (options.interface, options.sql_mode) == ("stream", "peek")
+    assert (options.unknown_message, options.without_identity) == ("quarantine", "stop")
+    assert (options.hold_bytes, options.spill_folder) == (1_000_000, "/var/tmp")
+    assert options.terms.product is Product.GAUSSDB
+    assert (options.terms.status_seconds, options.terms.allow_internal) == (5.0, True)
+    decided = effective(options.plugin_options, options.terms)
+    assert (decided.get("standby-connection"), decided.format.style) == ("true", "t")
+
+
+def test_sql_functions_are_asked_for(file: Path) -> None:
+    options = producer_options(load(written(file, 'interface = "sql"\nsql-mode = "at-most-once"')))
+    assert (options.interface, options.sql_mode) == ("sql", "at-most-once")
+
+
+def test_postgresql_is_as_it_was(file: Path) -> None:
+    loaded = load(written(file, options='binary = "true"', kind="postgres"))
+
+    options = producer_options(loaded)
+
+    assert (options.kind, options.plugin, options.hosts) == ("postgres", "pgoutput", ())
+    assert options.plugin_options == {"binary": "true"}
+
+
+# ---------------------------------------------------------------- what is refused, and where
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            "parallel-decode-num = 21",
+            "source.options.parallel-decode-num: outside 1 to 20 (value 21, range 1 to 20)",
+        ),
+        ('decode-style = "b"', "source.options.decode-style: only with parallel-decode-num of 2"),
+        ('sender-timeout = "29s"', "source.options.sender-timeout: shorter than 3 status"),
+        ("auto-advance = true", "source.options.auto-advance: it would move the slot"),
+        ("start-position = 1", "source.options.start-position: write CSN/LSN"),
+        ("skip-empty-xacts = false", "source.options.skip-empty-xacts: set by us to true"),
+        ("nothing = 1", "source.options.nothing: unknown decoding option (value 1)"),
+    ],
+)
+def test_a_bad_option_is_told_with_its_line(file: Path, options: str, said: str) -> None:
+    told = refused(file, options=options)
+    assert told.startswith(f"{file}:6: {said}"), told
+
+
+def test_all_bad_options_are_told_at_once(file: Path) -> None:
+    told = refused(file, options='sending-batch = 2\nwhite-table-list = "a, b"').splitlines()
+
+    assert [line.split(": ")[:2] for line in told] == [
+        [f"{file}:6", "source.options.sending-batch"],
+        [f"{file}:7", "source.options.white-table-list"],
+    ]
+
+
+def test_rules_depend_on_the_product(file: Path) -> None:
+    assert load(written(file, options="enable-heartbeat = true")).source.options
+    told = refused(file, options="enable-heartbeat = true", kind="opengauss")
+    assert "opengauss does not have this option" in told
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ('hosts = ["db1"]', "4: source.hosts: 'db1': write host:port"),
+        ('hosts = ["db1:0"]', "4: source.hosts: 'db1:0': write host:port"),
+        ('hosts = ["db1:70000"]', "4: source.hosts: 'db1:70000': write host:port"),
+        ('hosts = ["a:1", "a:1"]', "4: source.hosts: a host is named twice"),
+        ('role = "master"', "4: source.role: Input should be"),
+        ("ha-port = 0", "4: source.ha-port: Input should be"),
+        ('plugin = "wal2json"', "4: source.plugin: gaussdb has no 'wal2json'"),
+        ('sql-mode = "peek"', '4: source.sql-mode: only with interface = "sql"'),
+        ('interface = "sql"\nsql-mode = "get"', "5: source.sql-mode: reading with get moves"),
+        ('interface = "sql"\nrole = "standby"', "5: source.role: SQL functions move slots"),
+        ('unknown-message = "skip"', "4: source.unknown-message: Input should be"),
+        ("hold-bytes = 1", "4: source.hold-bytes: Input should be"),
+    ],
+)
+def test_a_bad_source_is_told_with_its_line(file: Path, source: str, said: str) -> None:
+    assert refused(file, source).startswith(f"{file}:{said}")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'hosts = ["db1:5432"]',
+        'role = "any"',
+        "ha-port = 5433",
+        'interface = "sql"',
+        "hold-bytes = 100000",
+        'unknown-message = "stop"',
+    ],
+)
+def test_what_postgresql_does_not_have_is_refused(file: Path, source: str) -> None:
+    key = source.split(" ", maxsplit=1)[0]
+
+    told = refused(file, source, kind="postgres")
+
+    assert told == f'{file}:4: source.{key}: only with kind = "opengauss" or "gaussdb"'
+
+
+def test_postgresql_is_read_by_pgoutput(file: Path) -> None:
+    told = refused(file, 'plugin = "mppdb_decoding"', kind="postgres")
+    assert told == f"{file}:4: source.plugin: PostgreSQL is read by pgoutput"
