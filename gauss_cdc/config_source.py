@@ -114,12 +114,6 @@ class Source(Section):
         return hosts
 
     @property
-    def addresses(self) -> tuple[tuple[str, int], ...]:
-        """`hosts`, taken apart."""
-        parts = (address.rpartition(":") for address in self.hosts)
-        return tuple((host.strip("[]"), int(port)) for host, _, port in parts)
-
-    @property
     def output_plugin(self) -> str:
         """The plugin, the default one filled in."""
         return self.plugin or ("pgoutput" if self.kind == "postgres" else DEFAULT_PLUGIN)

@@ -43,7 +43,7 @@ def producer_options(config: Config, *, accept_gap: bool = False, load: bool = T
         kind=config.source.kind,
         plugin=config.source.output_plugin,
         plugin_options=config.source.options,
-        hosts=config.source.addresses,
+        hosts=config.source.hosts,
         role=config.source.role,
         ha_port=config.source.ha_port,
         interface=config.source.interface,

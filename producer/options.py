@@ -30,7 +30,7 @@ class Options:
     plugin: str = "pgoutput"
     plugin_options: Mapping[str, str] = field(default_factory=dict)
     # From here to spill_folder: openGauss and GaussDB only.
-    hosts: tuple[tuple[str, int], ...] = ()  # all nodes; (): the one of `source`
+    hosts: tuple[str, ...] = ()  # all nodes, as host:port; (): the one of `source`
     role: Role = "primary"  # which of them is read
     ha_port: int | None = None  # for replication; None: the port of `source`
     interface: Interface = "stream"

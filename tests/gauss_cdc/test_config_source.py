@@ -87,7 +87,7 @@ allow-internal-options = true
     )
 
     assert (options.kind, options.plugin) == ("gaussdb", "mppdb_decoding")
-    assert options.hosts == (("db1", 8000), ("fe80::1", 8001))
+    assert options.hosts == ("db1:8000", "[fe80::1]:8001")
     assert (options.role, options.ha_port) == ("standby", 8002)
     assert (options.interface, options.sql_mode) == ("stream", "peek")
     assert (options.unknown_message, options.without_identity) == ("quarantine", "stop")
