@@ -346,7 +346,7 @@ class Assembler:
         self,
         topic: str,
         partition: int,
-        key: bytes,
+        key: bytes | None,
         value: bytes | None,
         lsn: int,
         out: list[Happened],
@@ -361,7 +361,7 @@ class Assembler:
         ]
         self._batch.append((topic, partition, key, value, headers))
         self._ordinal = ordinal + 1
-        self._size += len(key) + (len(value) if value is not None else 0)
+        self._size += len(key or b"") + len(value or b"")
         if self._size >= _BATCH_BYTES:
             self._hand_over(out)
 
@@ -382,12 +382,14 @@ class Assembler:
                 continue
             if self._tx is None:
                 self._first_row()
+            # Among Avro keys a text would break readers: no row is meant, so there is no key.
+            key = binding.key if binding.key_of is None else None
             for partition in (
                 range(binding.partitions) if binding.partition_of else (binding.partition,)
             ):
                 assert self._tx is not None
                 value = binding.encoder.encode("t", "", None, None, self._tx, lsn, self._ordinal)
-                self._put(binding.topic, partition, binding.key, value, lsn, out)
+                self._put(binding.topic, partition, key, value, lsn, out)
 
     # ------------------------------------------------------------ tables
     def _bind(self, relation_id: int, lsn: int, out: list[Happened]) -> Binding | None:

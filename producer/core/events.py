@@ -13,8 +13,8 @@ from typing import TypeAlias
 from schemas.control import Cut, Hole, Topic
 from schemas.headers import Headers
 
-# topic, partition, key, value, headers; value None is a tombstone
-Record: TypeAlias = tuple[str, int, bytes, bytes | None, Headers]
+# topic, partition, key, value, headers; no key: a TRUNCATE among Avro keys; no value: a tombstone
+Record: TypeAlias = tuple[str, int, bytes | None, bytes | None, Headers]
 Place: TypeAlias = tuple[str, int]  # topic, partition
 Acknowledgement: TypeAlias = tuple[str, int, int]  # topic, partition, offset
 

@@ -397,6 +397,15 @@ def test_truncate_is_one_record_a_partition_and_numbered_like_rows() -> None:
     assert [position_of(record[4]).ordinal for record in many] == [0, 1, 2]
 
 
+def test_a_truncate_has_no_key_where_rows_have_avro_keys() -> None:
+    truncate = Truncate((ACCOUNTS,), cascade=False, restart_identity=False)
+
+    (plain,) = records(Play().transaction(truncate))
+    (keyed,) = records(Play(keyed=True).transaction(truncate))
+
+    assert (plain[2], keyed[2]) == (b"public.account", None)
+
+
 # ---------------------------------------------------------------- keys
 def change(old: int | None, new: int, kind: str = "K") -> Update:
     before: Cells | None = None
