@@ -40,40 +40,6 @@ class Asks(Protocol):
         """Run one statement; raises SourceError."""
 
 
-# ---- the database
-
-
-@dataclass(frozen=True, slots=True)
-class Database:
-    """What decides how the database's values are to be read."""
-
-    name: str
-    version: str  # version()
-    encoding: str  # server_encoding, e.g. "GBK"
-    compatibility: str  # pg_database.datcompatibility: A, B, C, PG, M; "" on PostgreSQL
-    wal_level: str
-    in_recovery: bool
-
-
-def database(session: Asks) -> Database:
-    """Read what the session is connected to."""
-    has = _catalog_columns(session, "pg_database")
-    compatibility = "d.datcompatibility::text" if "datcompatibility" in has else "''"
-    ((name, version, encoding, compatible, wal_level, recovery),) = session.query(
-        f"SELECT d.datname, version(), current_setting('server_encoding'), {compatibility},"  # noqa: S608  no value in it
-        " current_setting('wal_level'), pg_is_in_recovery()"
-        " FROM pg_catalog.pg_database d WHERE d.datname = current_database()"
-    )
-    return Database(
-        name=_text(name),
-        version=_text(version),
-        encoding=_text(encoding),
-        compatibility=compatible or "",
-        wal_level=_text(wal_level),
-        in_recovery=_is_true(recovery),
-    )
-
-
 def settings(session: Asks, names: Iterable[str]) -> dict[str, str]:
     """Read server settings by name, in pg_settings' units; those that it has not are left out."""
     rows = session.query(

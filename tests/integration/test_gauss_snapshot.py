@@ -1,0 +1,211 @@
+"""A first load by our own client, under a slot's snapshot, in the database's encoding."""
+
+import uuid
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import psycopg2
+import pytest
+from psycopg2 import sql
+
+from gauss_cdc.services import Addresses
+from producer.decoders.messages import Cells
+from producer.drivers import catalog, gauss_snapshot, snapshot
+from producer.drivers.gauss import GaussConnection
+from producer.drivers.gauss_snapshot import GaussReading
+from producer.drivers.postgres import ReplicationConnection, parse_dsn
+from producer.errors import SourceError
+from producer.wire.commands import SESSION_SETTINGS
+from producer.wire.replication import WalMessage
+from schemas.tables import TableId
+from tests.services_fixtures import drop_database
+
+TABLE = TableId("public", 'Odd "name" \\')
+NAME = sql.Identifier(*TABLE)
+
+
+def run(url: str, *statements: str | sql.Composable) -> None:
+    connection = psycopg2.connect(url)
+    connection.autocommit = True
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+    connection.close()
+
+
+def session(url: str) -> Callable[[], GaussConnection]:
+    return partial(
+        GaussConnection.open, parse_dsn(url), replication=False, settings=SESSION_SETTINGS
+    )
+
+
+@pytest.fixture
+def slot(postgres_url: str, topic_prefix: str) -> Iterator[Callable[[], str]]:
+    """Call it to make a slot; gives the name of its snapshot, which lives to the test's end."""
+    with ReplicationConnection.open(parse_dsn(postgres_url)) as connection:
+        yield lambda: connection.create_slot(topic_prefix, "pgoutput", temporary=True).snapshot
+
+
+def rows_of(reading: GaussReading, table: TableId) -> list[Cells]:
+    rows: list[Cells] = []
+    (shape,) = reading.shapes([table])
+    reading.copy_rows(table, shape.columns, rows.extend)
+    return rows
+
+
+MANY_TYPES = """
+    CREATE TABLE public.t (a bool, b "char", c char(5), d varchar, e bytea, f numeric, g float8,
+        h timestamptz, i interval, j text[], k bit(3), l money, m regclass, n jsonb, o point)
+"""
+VALUES = """
+    INSERT INTO public.t VALUES
+    (true, 'x', 'ab', '', '\\x00ff', 'NaN', -0.0, '2024-01-01 12:00+08', '1 mon -1 day',
+     ARRAY['', 'NULL', NULL, 'a"b', '\\', E'\\n'], '101', 12.5, 'pg_class', '{"a": "\\\\"}',
+     '(1,2)'),
+    (false, NULL, '"', E'"\\t\\n\\\\,"', '\\x', 0.1, 'infinity', 'infinity', '0', '{}', '000',
+     -1, 'pg_type', 'null', NULL),
+    (NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)
+"""
+
+
+def test_cells_are_those_of_the_load_from_postgresql(
+    postgres_url: str, slot: Callable[[], str]
+) -> None:
+    run(postgres_url, MANY_TYPES, VALUES)
+    table = TableId("public", "t")
+    exported = slot()
+
+    with gauss_snapshot.imported(session(postgres_url), exported) as reading:
+        rows = rows_of(reading, table)
+
+    theirs: list[Cells] = []
+    with snapshot.imported(parse_dsn(postgres_url), exported) as connection:
+        (shape,) = catalog.table_schemas(connection, [table])
+        snapshot.copy_rows(connection, table, shape.columns, theirs.extend)
+    assert rows == theirs
+    assert rows[0][:5] == [b"t", b"x", b"ab   ", b"", b"\\x00ff"]
+    assert rows[2] == [None] * 15
+
+
+def test_only_what_the_snapshot_saw_is_read(postgres_url: str, slot: Callable[[], str]) -> None:
+    run(
+        postgres_url,
+        sql.SQL("CREATE TABLE {} (id int PRIMARY KEY, g int GENERATED ALWAYS AS (id) STORED)")
+        .format(NAME),
+        sql.SQL("INSERT INTO {} SELECT g FROM generate_series(1, 3000) g").format(NAME),
+        sql.SQL("ANALYZE {}").format(NAME),
+    )  # fmt: skip
+    exported = slot()
+    run(postgres_url, sql.SQL("INSERT INTO {} VALUES (3001)").format(NAME))
+
+    with gauss_snapshot.imported(session(postgres_url), exported) as reading:
+        rows = rows_of(reading, TABLE)
+        expected = reading.estimated_rows(TABLE)
+
+    assert sorted(int(row[0] or 0) for row in rows if isinstance(row[0], bytes)) == [
+        *range(1, 3001)
+    ]
+    assert all(row[0] == row[1] for row in rows)
+    assert (expected, reading.encoding) == (3000, "UTF8")
+
+
+def test_partitions_are_read_with_their_table_and_children_without_their_parent(
+    postgres_url: str, slot: Callable[[], str]
+) -> None:
+    run(
+        postgres_url,
+        "CREATE TABLE public.root (a int) PARTITION BY RANGE (a)",
+        "CREATE TABLE public.part PARTITION OF public.root FOR VALUES FROM (0) TO (9)",
+        "INSERT INTO public.root VALUES (1)",
+        "CREATE TABLE public.parent (a int)",
+        "CREATE TABLE public.child () INHERITS (public.parent)",
+        "INSERT INTO public.parent VALUES (2)",
+        "INSERT INTO public.child VALUES (3)",
+        "CREATE TABLE public.nothing ()",
+        "INSERT INTO public.nothing DEFAULT VALUES",
+    )
+
+    with gauss_snapshot.imported(session(postgres_url), slot()) as reading:
+        read = {
+            name: rows_of(reading, TableId("public", name))
+            for name in ("root", "parent", "child", "nothing")
+        }
+
+    assert read == {"root": [[b"1"]], "parent": [[b"2"]], "child": [[b"3"]], "nothing": [[]]}
+
+
+def test_a_snapshot_that_is_gone_is_an_error(postgres_url: str) -> None:
+    with (
+        pytest.raises(SourceError),
+        gauss_snapshot.imported(session(postgres_url), "00000003-0000001B-1"),
+    ):
+        pass
+
+
+def test_a_session_is_closed_when_a_load_is_given_up(
+    postgres_url: str, slot: Callable[[], str]
+) -> None:
+    run(postgres_url, "CREATE TABLE public.t AS SELECT g FROM generate_series(1, 200000) g")
+
+    class Left(Exception):
+        pass
+
+    def leave(_: list[Cells]) -> None:
+        raise Left
+
+    with pytest.raises(Left):  # noqa: SIM117, PT012  the load ends inside
+        with gauss_snapshot.imported(session(postgres_url), slot()) as reading:
+            (shape,) = reading.shapes([TableId("public", "t")])
+            reading.copy_rows(shape.id, shape.columns, leave)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "raw"),
+    [
+        ("UTF8", "naïve 金额 🐘".encode()),
+        ("LATIN1", b"na\xefve"),
+        ("EUC_CN", "金额".encode("gb2312")),
+        ("SQL_ASCII", b"\x81\x5c\xff \xc4\xe3"),
+    ],
+)
+def test_a_load_gives_the_bytes_that_a_stream_sends(
+    addresses: Addresses, encoding: str, raw: bytes
+) -> None:
+    """A walsender converts nothing: a row of test_decoding holds the database's own bytes."""
+    name = f"t_{uuid.uuid4().hex[:12]}"
+    run(
+        addresses.postgres_url(),
+        f"CREATE DATABASE {name} ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0",
+    )
+    url = addresses.postgres_url(name)
+    arguments = parse_dsn(url)
+    try:
+        with (
+            ReplicationConnection.open(arguments) as stream,
+            ReplicationConnection.open(arguments) as later,
+        ):
+            stream.create_slot(f"{name}_s", "test_decoding", temporary=True)
+            run(
+                url,
+                "CREATE TABLE public.t (v text)",
+                sql.SQL("INSERT INTO public.t VALUES (convert_from({}, {}))").format(
+                    sql.Literal(psycopg2.Binary(raw)), sql.Literal(encoding)
+                ),
+            )
+            made = later.create_slot(f"{name}_t", "test_decoding", temporary=True)
+            with gauss_snapshot.imported(session(url), made.snapshot) as reading:
+                rows = rows_of(reading, TableId("public", "t"))
+            stream.start(f"{name}_s", {})
+            sent = [payload for _, _, payload in received_row(stream)]
+    finally:
+        drop_database(addresses.postgres_url(), name)
+
+    assert (rows, reading.encoding) == ([[raw]], encoding)
+    assert sent == [b"table public.t: INSERT: v[text]:'" + raw + b"'"]
+
+
+def received_row(stream: ReplicationConnection) -> list[WalMessage]:
+    """Wait for the first row."""
+    while True:
+        if rows := [m for m in stream.receive(60).messages if m[2].startswith(b"table ")]:
+            return rows
