@@ -54,6 +54,30 @@ class Tables(Section):
         return patterns
 
 
+class Types(Section):
+    """[types]: how values travel, as Debezium names it. `apply` reads every choice back exactly."""
+
+    decimal_handling: Literal["precise", "string", "double"] = "precise"
+    """`numeric` and `money`: Avro decimals, text, or doubles."""
+
+    interval_handling: Literal["numeric", "string"] = "numeric"
+    """`interval`: about so many microseconds, or ISO 8601 text such as `P1Y2M3DT4H5M6.78S`."""
+
+    binary_handling: Literal["bytes", "base64", "base64-url-safe", "hex"] = "bytes"
+    """`bytea`: bytes, or text."""
+
+    time_precision: Literal["adaptive", "adaptive-time-microseconds", "connect"] = "adaptive"
+    """Dates and times by the column's precision, every `time` in microseconds, or Kafka Connect's
+    types, which end at milliseconds."""
+
+    hstore_handling: Literal["json", "map"] = "json"
+    """`hstore`: JSON text, or an Avro map."""
+
+    unknown_types: Literal["text", "fail"] = "text"
+    """Types that are not in the table of types (composites, ranges of users, extensions): their
+    text, or an error that names the column."""
+
+
 class Kafka(Section):
     """[kafka]: topics and delivery."""
 
@@ -195,6 +219,7 @@ class Config(Section):
 
     source: Source
     tables: Tables = Tables()
+    types: Types = Types()
     kafka: Kafka
     registry: Registry
     target: Target | None = None

@@ -18,8 +18,8 @@ from gauss_cdc.cli import cli
 from gauss_cdc.metrics import METRICS
 from producer import errors as producer_errors
 from producer.gauss_options import OPTIONS, Mode, Option, Product, Treatment, Use
-from schemas.tables import Column
-from schemas.types import BY_OID, AvroType
+from schemas.tables import Column, UserType
+from schemas.types import BY_OID, AvroType, SqlType, TypeOptions, extensions, type_of
 from spark_consumers import errors as consumer_errors
 
 README: Final = Path(__file__).parent.parent / "README.md"
@@ -148,9 +148,36 @@ def types() -> str:
             if entry.name in seen or entry.name.endswith("[]"):
                 continue
             seen.add(entry.name)
-            yield f"`{entry.name}`", f"`{_avro(entry.avro(Column('c', oid)))}`"
+            column = Column("c", oid)
+            yield f"`{entry.name}`", f"`{_avro(entry.avro(column))}`", _choices(entry, column)
+        for name, entry in extensions.BY_NAME.items():
+            column = Column("c", 0, user_type=UserType("b", name))
+            yield f"`{name}`", f"`{_avro(entry.avro(column))}`", _choices(entry, column)
+        enum = _avro(type_of(_MOOD).avro(_MOOD))
+        yield "enums", f"`{enum}`, labels in `allowed`", ""
+        yield "domains", "as what they are made of", ""
+        yield "arrays of all these", "`array`, elements may be NULL", "as their elements"
+        unknown = _avro(type_of(Column("c", 0)).avro(Column("c", 0)))
+        yield "composites, ranges of users, any other", f"`{unknown}`", "`unknown-types = fail`"
 
-    return _table(("PostgreSQL", "Avro, for a column without modifier"), rows())
+    return _table(("type", "Avro, for a column without modifier", "with [types]"), rows())
+
+
+_MOOD: Final = Column("c", 0, user_type=UserType("e", "mood", labels=("sad", "ok")))
+
+
+def _choices(entry: SqlType, column: Column) -> str:
+    """What the options of [types] make of a type."""
+    keys = {name.partition("-")[0]: name for name in map(_hyphened, TypeOptions.__slots__)}
+    return ", ".join(
+        f"`{keys[option]} = {value}`: `{_avro(variant.avro(column))}`"
+        for choice, variant in entry.variants.items()
+        for option, _, value in [choice.partition("=")]
+    )
+
+
+def _hyphened(name: str) -> str:
+    return name.replace("_", "-")
 
 
 def _avro(avro: AvroType) -> str:

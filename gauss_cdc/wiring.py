@@ -7,6 +7,7 @@ from producer.core.events import Limits
 from producer.drivers.postgres_dial import ConnectionArguments, parse_dsn
 from producer.drivers.topics import TopicSettings
 from producer.options import Options
+from schemas.types import TypeOptions
 
 
 def target_arguments(config: Config) -> ConnectionArguments:
@@ -53,6 +54,7 @@ def producer_options(config: Config, *, accept_gap: bool = False, load: bool = T
         without_identity=config.tables.without_identity,
         hold_bytes=config.source.hold_bytes,
         spill_folder=str(config.source.spill_folder) if config.source.spill_folder else None,
+        types=TypeOptions(**config.types.model_dump()),
         exactly_once=kafka.exactly_once,
         key=kafka.key,
         partition_by=kafka.partition_by,

@@ -11,6 +11,7 @@ from producer.drivers.postgres_dial import ConnectionArguments
 from producer.drivers.topics import TopicSettings
 from producer.gauss_options import Interface, Product, Role, Terms
 from schemas.topics import Topics
+from schemas.types import TypeOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class Options:
     without_identity: Literal["stop", "skip-and-record"] = "stop"  # changes that name no row
     hold_bytes: int = 64 << 20  # of a transaction in memory, where it is held until its COMMIT
     spill_folder: str | None = None  # for what is beyond; None: the system's temporary folder
+    types: TypeOptions = field(default_factory=TypeOptions)
     exactly_once: bool = True
     key: Literal["table", "primary-key"] = "table"
     partition_by: Literal["table", "primary-key"] = "table"

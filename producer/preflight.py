@@ -17,8 +17,9 @@ from producer.options import Options
 from schemas.load import CUT
 from schemas.tables import ReplicaIdentity, TableId, TableSchema
 from schemas.topics import value_subject
-from schemas.types import UnknownType, type_of
+from schemas.types import TypeOptions, UnknownType, type_of
 
+_TYPES = TypeOptions()
 _OLDEST = 100_000
 _MESSAGES = 140_000
 
@@ -57,7 +58,7 @@ def check_source(options: Options, connection: Connection, *, fix: bool) -> Iter
     yield from _publication(options, connection, tables, fix=fix)
     yield from _slot(options, connection)
     for table in catalog.table_schemas(connection, tables):
-        yield from check_table(table)
+        yield from check_table(table, options.types)
     yield from _not_logged(options, connection)
 
 
@@ -169,18 +170,19 @@ def _slot(options: Options, connection: Connection) -> Iterator[Finding]:
         yield Finding(Level.OK, "slot", f"{options.slot} is streamed from, pid {slot.active_pid}")
 
 
-def check_table(table: TableSchema) -> Iterator[Finding]:
+def check_table(table: TableSchema, types: TypeOptions = _TYPES) -> Iterator[Finding]:
     """What of one table cannot be captured, or not as it stands."""
     subject = f"table {table.id}"
     for column in table.columns:
         try:
-            type_of(column)
+            type_of(column, types)
         except UnknownType:
             yield Finding(
                 Level.ERROR,
                 subject,
-                f"column {column.name} is of type {column.type_name}, which is not supported",
-                "exclude the table, or change the column's type",
+                f"column {column.name} is of type {column.type_name}, which is not in the table of"
+                " types",
+                'set [types] unknown-types = "text", or exclude the table',
             )
     identity = table.replica_identity
     keyless = not table.key

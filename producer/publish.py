@@ -18,7 +18,7 @@ from producer.drivers.topics import TopicAdmin
 from producer.errors import Unsupported
 from producer.options import Options
 from schemas.control import SchemaChange, Topic, change_to_avro
-from schemas.envelope import envelope_schema, key_schema
+from schemas.envelope import EnvelopeOptions, envelope_schema, key_schema
 from schemas.load import CUT, SCHEMA_CHANGE
 from schemas.tables import ReplicaIdentity, TableId, TableSchema
 from schemas.topics import key_subject, value_subject
@@ -89,14 +89,16 @@ class Publisher:
         if topic not in self._topics:
             self._admin.ensure([topic])
             self._on_topics(self.look())
+        envelope = EnvelopeOptions(types=options.types)
         schema_id = self._registry.register(
-            value_subject(topic), envelope_schema(options.prefix, table)
+            value_subject(topic), envelope_schema(options.prefix, table, envelope)
         )
         encoder = compile_encoder(
             table,
             prefix=options.prefix,
             schema_id=schema_id,
             database=options.source.dbname,
+            options=envelope,
             encoding=self.encoding,
         )
         key = table_key(table.id)
@@ -104,8 +106,16 @@ class Publisher:
         key_of = None
         if options.key == "primary-key":
             _require_key(table, "key")
-            key_id = self._registry.register(key_subject(topic), key_schema(options.prefix, table))
-            key_of = compile_key_encoder(table, prefix=options.prefix, schema_id=key_id)
+            key_id = self._registry.register(
+                key_subject(topic), key_schema(options.prefix, table, envelope)
+            )
+            key_of = compile_key_encoder(
+                table,
+                prefix=options.prefix,
+                schema_id=key_id,
+                options=envelope,
+                encoding=self.encoding,
+            )
         partition_by = None
         if options.partition_by == "primary-key":
             _require_key(table, "partition-by")

@@ -22,12 +22,12 @@ connect.parameters as `__debezium.source.column.name`.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from schemas.tables import Column, TableSchema
 from schemas.topics import unescape
-from schemas.types import AvroType, type_of
+from schemas.types import AvroType, TypeOptions, type_of
 
 UNAVAILABLE: Final = "__debezium_unavailable_value"
 SOURCE_NAME: Final = "__debezium.source.column.name"
@@ -44,7 +44,7 @@ class EnvelopeOptions:
 
     version: str = "0.1.0"  # source.version
     connector: str = "postgresql"  # source.connector; Debezium's readers look for this one
-    unknown: Literal["refuse", "text"] = "refuse"  # columns of types that are not in the table
+    types: TypeOptions = field(default_factory=TypeOptions)  # how values travel
 
 
 def field_name(name: str) -> str:
@@ -66,9 +66,9 @@ def field_name(name: str) -> str:
     return "".join(out)
 
 
-def column_name(field: str) -> str:
+def column_name(name: str) -> str:
     """Undo `field_name`."""
-    return unescape(field)
+    return unescape(name)
 
 
 def namespace(prefix: str, table: TableSchema) -> str:
@@ -141,7 +141,7 @@ def _fields(
     fields: list[dict[str, Any]] = []
     for column in columns:
         name = field_name(column.name)
-        avro = _once(type_of(column, unknown=options.unknown).avro(column), defined)
+        avro = _once(type_of(column, options.types).avro(column), defined)
         if name != column.name:
             avro = _named(avro, column.name)
         if column.nullable and not key:

@@ -17,8 +17,10 @@ from producer.core.row_code import Plan, long, text
 from producer.decoders.messages import Cell, Cells
 from producer.errors import CdcError, DecodeError, Unsupported
 from schemas.envelope import UNAVAILABLE, EnvelopeOptions, envelope_schema, field_name
-from schemas.tables import UNCHANGED, TableSchema
-from schemas.types import NotRepresentable, UnknownType, type_of
+from schemas.tables import UNCHANGED, Column, TableSchema
+from schemas.types import NotRepresentable, SqlType, UnknownType, type_of
+from schemas.types.binary import ENCODED
+from schemas.types.text import AS_TEXT
 
 
 class NullInRequired(CdcError):
@@ -213,17 +215,17 @@ def plans_of(table: TableSchema, options: EnvelopeOptions) -> list[Plan]:
     plans = []
     for column in table.columns:
         try:
-            entry = type_of(column, unknown=options.unknown)
+            entry = type_of(column, options.types)
         except UnknownType as exc:
             raise Unsupported(
                 f"unknown type {column.type_name or column.type_oid}",
                 table=table.id,
                 column=column.name,
-                hint="carry it as text with unknown-types = text, or exclude the column",
+                hint='carry it as text with [types] unknown-types = "text", or exclude the table',
             ) from exc
         avro = entry.avro(column)
         absent = None if column.nullable else entry.zero_of(column)
-        held = _placeholder(avro)
+        held = _placeholder(avro, entry, column)
         placeholder = absent if held is None else held
         plans.append(
             Plan(column, field_name(column.name), entry, avro, column.nullable, placeholder, absent)
@@ -231,16 +233,20 @@ def plans_of(table: TableSchema, options: EnvelopeOptions) -> list[Plan]:
     return plans
 
 
-def _placeholder(avro: Any) -> Any:
+def _placeholder(avro: Any, entry: SqlType, column: Column) -> Any:
     """Return Debezium's mark for an unsent value, or None where the type has no room for it."""
     kind = avro["type"] if isinstance(avro, dict) else avro
     name = avro.get("connect.name", "") if isinstance(avro, dict) else ""
+    if entry.shape is ENCODED:
+        return entry.load("\\x" + UNAVAILABLE.encode().hex(), column)
     if kind == "string" and not name.startswith("io.debezium.time."):
         return UNAVAILABLE
     if kind == "bytes" and not name:
         return UNAVAILABLE.encode()
-    if kind == "array" and _placeholder(avro["items"][1]) == UNAVAILABLE:
-        return [UNAVAILABLE]
+    if kind == "array" and isinstance(avro["items"], list):
+        items = avro["items"][1]
+        if _placeholder(items, AS_TEXT, column) == UNAVAILABLE:
+            return [UNAVAILABLE]
     return None
 
 

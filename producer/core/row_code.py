@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from schemas.tables import UNCHANGED, Column
 from schemas.types import AvroType, NotRepresentable, SqlType
-from schemas.types.numeric import DECIMAL, VARIABLE, precision_scale
-from schemas.types.temporal import days, micros
+from schemas.types.numeric import DECIMAL, VARIABLE
+from schemas.types.temporal import MICROS, days, micros
 
 SURPRISES: Final = (TypeError, ValueError, LookupError, AttributeError, OverflowError)
 
@@ -84,6 +84,13 @@ def writer(avro: Any, named: dict[str, Any] | None = None) -> Callable[[Any], by
     if kind == "array":
         item = writer(avro["items"], named)
         return lambda v: long(len(v)) + b"".join(map(item, v)) + b"\x00" if v else b"\x00"
+    if kind == "map":
+        entry = writer(avro["values"], named)
+        return lambda v: (
+            long(len(v)) + b"".join(text(k.encode()) + entry(x) for k, x in v.items()) + b"\x00"
+            if v
+            else b"\x00"
+        )
     return _PRIMITIVES[kind]
 
 
@@ -289,7 +296,8 @@ def _value(at: int, plan: Plan, scope: dict[str, Any], encoding: str) -> list[st
             f"{p} = {sized} + x",
         ]
     if shape == DECIMAL and plan.type.name == "numeric":
-        precision, scale = precision_scale(plan.column) or (0, 0)
+        assert isinstance(plan.avro, dict)  # a domain's modifier stands here, not at its column
+        precision, scale = plan.avro["precision"], plan.avro["scale"]
         limit = f"L{at}"
         scope[limit] = 10**precision
         if scale:
@@ -321,7 +329,7 @@ def _value(at: int, plan: Plan, scope: dict[str, Any], encoding: str) -> list[st
             f"{p} = {table}[2 * len({c}) - 4] + {c}[:10] + b'T' + {c}[11:-3] + b'Z'",
         ]
     if opcode == "timestamp":
-        function = "micros" if shape == "io.debezium.time.MicroTimestamp" else "millis"
+        function = "micros" if shape == MICROS.key else "millis"
         return [f"{p} = {lead}{function}({c})"]
     if opcode == "date":
         return [f"{p} = {lead}date({c})"]

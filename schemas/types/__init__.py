@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Final
 
 from schemas.tables import Column
-from schemas.types import binary, gauss, geometric, json, net, numeric, temporal, text
+from schemas.types import binary, extensions, gauss, geometric, json, net, numeric, temporal, text
 from schemas.types.arrays import array_avro, array_dump, array_loader
 from schemas.types.base import (
     SOURCE_TYPE,
@@ -16,7 +16,10 @@ from schemas.types.base import (
     NotRepresentable,
     Shape,
     SqlType,
+    TypeOptions,
     UnknownType,
+    always,
+    plain,
 )
 
 __all__ = [
@@ -25,6 +28,7 @@ __all__ = [
     "AvroType",
     "NotRepresentable",
     "SqlType",
+    "TypeOptions",
     "UnknownType",
     "dumper",
     "spark_text",
@@ -40,7 +44,9 @@ def _array_of(element: SqlType) -> SqlType:
         return array_loader(element, column)
 
     ddl = {dialect: f"{target}[]" for dialect, target in element.ddl.items()}
-    return SqlType(f"{element.name}[]", (element.array_oid,), ARRAY, avro, loader, ddl=ddl)
+    return SqlType(
+        f"{element.name}[]", (element.array_oid,), ARRAY, avro, loader, ddl=ddl, element=element
+    )
 
 
 def _items(avro: AvroType) -> AvroType:
@@ -69,31 +75,72 @@ BY_OID: Final[dict[int, SqlType]] = {
     oid: entry for entry in (*_SCALARS, *_ARRAYS) for oid in entry.oids
 }
 
+_ENTRIES: Final = (*_SCALARS, *extensions.TYPES)
+
 SHAPES: Final[dict[str, Shape]] = {
     entry.key: entry
     for entry in (
-        *(entry.shape for entry in (*_SCALARS, *text.BY_NAME.values())),
+        *(entry.shape for entry in _ENTRIES),
+        *(variant.shape for entry in _ENTRIES for variant in entry.variants.values()),
         ARRAY,
         numeric.VARIABLE_SHAPE,
         temporal.MILLIS,
+        temporal.TIME_MILLIS,
         binary.BIT,
         text.ENUM,
     )
 }
 
+_DEFAULT: Final = TypeOptions()
 
-def type_of(column: Column, *, unknown: Literal["refuse", "text"] = "refuse") -> SqlType:
-    """Return the entry of a column's type; raise UnknownType, or carry it as text.
 
-    A column whose shape depends on its modifier gets the entry with that shape.
+def type_of(column: Column, options: TypeOptions = _DEFAULT) -> SqlType:
+    """Return the entry of a column's type under these options; raise UnknownType.
+
+    A column whose shape depends on its modifier gets the entry with that shape,
+    a domain that of what it is made of.
     """
-    entry = BY_OID.get(column.type_oid) or text.BY_NAME.get(column.type_name)
-    if entry is None:
-        if unknown == "text":
-            return text.AS_TEXT
-        raise UnknownType(column)
+    entry = _find(column, options)
     own = _shape_of(entry.avro(column))
     return entry if own is entry.shape else replace(entry, shape=own)
+
+
+def _find(column: Column, options: TypeOptions) -> SqlType:
+    entry = BY_OID.get(column.type_oid)
+    if entry is None:
+        return _user_type(column, options)
+    if entry.element is not None:
+        element = _chosen(entry.element, options)
+        return entry if element is entry.element else _array_of(element)
+    return _chosen(entry, options)
+
+
+def _chosen(entry: SqlType, options: TypeOptions) -> SqlType:
+    found = (entry.variants.get(choice) for choice in options.chosen())
+    return next((variant for variant in found if variant is not None), entry)
+
+
+def _user_type(column: Column, options: TypeOptions) -> SqlType:
+    """Return the entry of a type that is not built in, from what the catalog says of it."""
+    said = column.user_type
+    if said is not None and said.kind == "d":
+        base = Column(column.name, said.type_oid, said.type_mod, said.made_of, user_type=said.of)
+        return _bound(_find(base, options), base)
+    if said is not None and said.kind == "a" and said.delimiter == ",":
+        inner = Column(column.name, said.type_oid, -1, said.made_of, user_type=said.of)
+        return _array_of(_bound(_find(inner, options), inner))
+    if said is not None and said.kind == "e":
+        return text.enum_type(said.labels)
+    if said is not None and said.kind == "b" and (entry := extensions.BY_NAME.get(said.name)):
+        return _chosen(entry, options)
+    if options.unknown_types == "fail":
+        raise UnknownType(column)
+    return text.AS_TEXT
+
+
+def _bound(entry: SqlType, base: Column) -> SqlType:
+    """Return an entry that reads another column's modifier than the one it is asked with."""
+    return replace(entry, avro=always(entry.avro(base)), loader=plain(entry.loader(base)))
 
 
 def dumper(avro: AvroType) -> Dump:
@@ -114,10 +161,12 @@ def spark_text(avro: AvroType) -> str | None:
 
 
 def _shape_of(avro: AvroType) -> Shape:
+    """Find a shape by connect.name and type, the source's type first where the schema tells it."""
     if isinstance(avro, str):  # a primitive, or a named type defined before
         return SHAPES[avro]
-    kind = avro["type"]
-    if found := SHAPES.get(avro.get("connect.name", "")):
-        return found
     source = avro.get("connect.parameters", {}).get(SOURCE_TYPE)
-    return SHAPES.get(f"{kind}/{source}") or SHAPES[kind]
+    keys = [key for key in (avro.get("connect.name"), avro["type"]) if key]
+    for key in (*(f"{key}/{source}" for key in keys), *keys):
+        if found := SHAPES.get(key):
+            return found
+    raise LookupError(avro["type"])

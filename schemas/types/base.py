@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from schemas.tables import Column
 
@@ -49,6 +49,32 @@ class UnknownType(LookupError):
 
 
 @dataclass(frozen=True, slots=True)
+class TypeOptions:
+    """How values travel, where Debezium gives the choice; its names, its meaning.
+
+    Whatever is chosen, our own consumers read every value back exactly: what an
+    Avro type loses stands in `source.exact`.
+    """
+
+    decimal_handling: Literal["precise", "string", "double"] = "precise"
+    interval_handling: Literal["numeric", "string"] = "numeric"
+    binary_handling: Literal["bytes", "base64", "base64-url-safe", "hex"] = "bytes"
+    time_precision: Literal["adaptive", "adaptive-time-microseconds", "connect"] = "adaptive"
+    hstore_handling: Literal["json", "map"] = "json"
+    unknown_types: Literal["text", "fail"] = "text"  # columns of types that are not in the table
+
+    def chosen(self) -> tuple[str, ...]:
+        """Keys of `SqlType.variants`."""
+        return (
+            f"decimal={self.decimal_handling}",
+            f"interval={self.interval_handling}",
+            f"binary={self.binary_handling}",
+            f"time={self.time_precision}",
+            f"hstore={self.hstore_handling}",
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Shape:
     """How a value stands in Avro; `key` is its connect.name, else its Avro type."""
 
@@ -70,6 +96,8 @@ class SqlType:
     opcode: str = ""  # which inlined code of the encoder is equal to `loader`; "" = none
     zero: Any = None  # stands for an unsent value where NULL is not allowed; None = by Avro type
     ddl: Mapping[str, str] = field(default_factory=dict)  # dialect -> type, where not format_type
+    variants: Mapping[str, SqlType] = field(default_factory=dict)  # option=value -> how it is then
+    element: SqlType | None = None  # of an array
 
     def load(self, text: str, column: Column) -> Any:
         """Turn the server's text into the Avro value; raise NotRepresentable."""
@@ -100,6 +128,8 @@ def zero(avro: AvroType) -> Any:
             for f in avro["fields"]
         }
     kind = avro["type"] if isinstance(avro, dict) else avro
+    if kind == "map":
+        return {}
     zeros: dict[str, Any] = {
         "int": 0, "long": 0, "float": 0.0, "double": 0.0, "boolean": False,
         "string": "", "bytes": b"",

@@ -8,6 +8,8 @@ so every varbit also travels as text.
 from __future__ import annotations
 
 import re
+from base64 import b64decode, b64encode, urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable
 from typing import Any, Final
 
 from schemas.tables import Column
@@ -24,6 +26,8 @@ from schemas.types.base import (
     semantic,
     shape,
 )
+
+MODE: Final = "binary.handling.mode"  # connect.parameters of a string that holds bytes
 
 _OCTAL: Final = re.compile(rb"\\([0-3][0-7]{2}|\\)")
 _VARBIT_MAX: Final = 2**31 - 1
@@ -44,6 +48,35 @@ def _bytea(text: str) -> bytes:
 
 def _dump_bytes(value: bytes) -> str:
     return "\\x" + value.hex()
+
+
+def _dump_encoded(avro: AvroType) -> Dump:
+    """Undo binary-handling: the schema says which, where Debezium's does not."""
+    mode = avro["connect.parameters"][MODE] if isinstance(avro, dict) else ""
+    decode = {"base64": b64decode, "base64-url-safe": urlsafe_b64decode, "hex": bytes.fromhex}[mode]
+    return lambda value: _dump_bytes(decode(value))
+
+
+def _spark_encoded(avro: AvroType) -> str | None:
+    mode = avro["connect.parameters"][MODE] if isinstance(avro, dict) else ""
+    plain_base64 = "translate({c}, '-_', '+/')" if mode == "base64-url-safe" else "{c}"
+    digits = "{c}" if mode == "hex" else f"lower(hex(unbase64({plain_base64})))"
+    return f"concat(chr(92), 'x', {digits})"
+
+
+def variants(load: Callable[[str], bytes]) -> dict[str, SqlType]:
+    """Return how bytes travel as text, by binary-handling; `load` reads the source's text."""
+    encoders: dict[str, Callable[[bytes], str]] = {
+        "base64": lambda value: b64encode(value).decode(),
+        "base64-url-safe": lambda value: urlsafe_b64encode(value).decode(),
+        "hex": bytes.hex,
+    }
+
+    def variant(mode: str, encode: Callable[[bytes], str]) -> SqlType:
+        avro = {"type": "string", "connect.parameters": {SOURCE_TYPE: "BYTEA", MODE: mode}}
+        return SqlType("bytea", (), ENCODED, always(avro), plain(lambda text: encode(load(text))))
+
+    return {f"binary={mode}": variant(mode, encode) for mode, encode in encoders.items()}
 
 
 def _is_one_bit(column: Column) -> bool:
@@ -95,13 +128,17 @@ def _dump_bits(avro: AvroType) -> Dump:
 
 
 BYTES: Final = shape("bytes", _dump_bytes, "concat(chr(92), 'x', lower(hex({c})))")
+ENCODED: Final = Shape("string/BYTEA", _dump_encoded, _spark_encoded)
 BIT: Final = shape(
     "boolean/BIT", lambda v: "1" if v else "0", "CASE WHEN {c} THEN '1' WHEN NOT {c} THEN '0' END"
 )
 BITS: Final = Shape("io.debezium.data.Bits", _dump_bits, lambda _avro: None)
 
 TYPES: Final = (
-    SqlType("bytea", (17,), BYTES, always("bytes"), plain(_bytea), 1001, "bytea"),
+    SqlType(
+        "bytea", (17,), BYTES, always("bytes"), plain(_bytea), 1001, "bytea",
+        variants=variants(_bytea),
+    ),
     SqlType("bit", (1560,), BITS, _bit_avro, _bit_loader, 1561),
     SqlType("bit varying", (1562,), BITS, _varbit_avro, plain(_varbit), 1563),
-)
+)  # fmt: skip

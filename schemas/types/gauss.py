@@ -45,7 +45,12 @@ def _bytes(name: str, oid: int) -> SqlType:
     (two dimensions) would be read by `bytea` as other bytes, without an error.
     """
     as_bytea = _like("bytea", name, oid, 0, target="bytea")
-    return replace(as_bytea, loader=plain(bytes.fromhex), opcode="")
+    return replace(
+        as_bytea,
+        loader=plain(bytes.fromhex),
+        opcode="",
+        variants=binary.variants(bytes.fromhex),
+    )
 
 
 def _always(column: Column, name: str, oid: int, array_oid: int, *, target: str) -> SqlType:

@@ -8,9 +8,11 @@ scale.  PostgreSQL manual, chapter "Numeric Types"; type_mod of numeric is
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any, Final
 
 from schemas.tables import Column
@@ -23,6 +25,7 @@ from schemas.types.base import (
     SqlType,
     always,
     plain,
+    same,
     shape,
 )
 
@@ -146,6 +149,43 @@ def _money(text: str) -> bytes:
     return unscaled(int(match[1] + match[2].replace(",", "").replace(".", "")))
 
 
+def _money_text(text: str) -> str:
+    """`$1,000.00` as Debezium writes it under decimal-handling = string: `1000.00`."""
+    if (match := _MONEY.fullmatch(text)) is None:
+        raise NotRepresentable(text)
+    return match[1] + match[2].replace(",", "")
+
+
+def _money_double(text: str) -> float:
+    try:
+        plain_text = _money_text(text)
+    except NotRepresentable:
+        raise NotRepresentable from None
+    value = float(plain_text)
+    if Decimal(_dump_float8(value)) != Decimal(plain_text):
+        raise NotRepresentable(value)
+    return value
+
+
+def _double_loader(column: Column) -> Load:
+    """Read decimal-handling = double; digits that a double has not travel as text.
+
+    Without a scale in the column's type, 1.50 and 1.5 are different texts.
+    """
+    has_scale = column.type_mod >= 4
+
+    def load(text: str) -> float:
+        value = float(text)
+        back = _dump_float8(value)
+        if back != text and not (
+            has_scale and math.isfinite(value) and Decimal(back) == Decimal(text)
+        ):
+            raise NotRepresentable(value)
+        return value
+
+    return load
+
+
 def _decimal_scale(avro: AvroType) -> int:
     if not isinstance(avro, dict):
         raise TypeError("a decimal without its scale")
@@ -206,6 +246,7 @@ BOOLEAN: Final = shape(
     "boolean", lambda v: "t" if v else "f", "CASE WHEN {c} THEN 't' WHEN NOT {c} THEN 'f' END"
 )
 FIXED: Final = Shape(DECIMAL, _dump_decimal, _spark_decimal)
+TEXT: Final = shape("string", same, "{c}")
 VARIABLE_SHAPE: Final = shape(VARIABLE, lambda v: _point(v["value"], v["scale"]), None)
 
 _int4: Final = _integer(-(2**31), 2**31 - 1)
@@ -223,6 +264,24 @@ TYPES: Final = (
     SqlType("boolean", (16,), BOOLEAN, always("boolean"), plain(_bool), 1000, "bool"),
     SqlType(
         "numeric", (1700,), FIXED, _numeric_avro, _numeric_loader, 1231, "numeric",
+        variants={
+            "decimal=string": SqlType(
+                "numeric", (1700,), TEXT, always("string"), plain(same), 1231, "text",
+            ),
+            "decimal=double": SqlType(
+                "numeric", (1700,), DOUBLE, always("double"), _double_loader, 1231,
+            ),
+        },
     ),
-    SqlType("money", (790,), FIXED, always(decimal(19, 2)), plain(_money), 791, zero=b"\x00"),
+    SqlType(
+        "money", (790,), FIXED, always(decimal(19, 2)), plain(_money), 791, zero=b"\x00",
+        variants={
+            "decimal=string": SqlType(
+                "money", (790,), TEXT, always("string"), plain(_money_text), 791,
+            ),
+            "decimal=double": SqlType(
+                "money", (790,), DOUBLE, always("double"), plain(_money_double), 791,
+            ),
+        },
+    ),
 )  # fmt: skip

@@ -6,7 +6,10 @@ values for PostgreSQL but not for Spark, Python and most readers: they travel
 as exact text, beside the number that Debezium would write.
 
 PostgreSQL manual, chapter "Date/Time Types"; Debezium documentation,
-PostgreSQL connector, "Temporal types" (time.precision.mode=adaptive).
+PostgreSQL connector, "Temporal values": time.precision.mode and
+interval.handling.mode.  Under `connect` the nearest value of a text that does
+not fit is inside years 1..9999 and below 24:00, so that readers who apply
+Avro's logical types can read it.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import re
 from datetime import date
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from schemas.tables import Column
 from schemas.types.base import (
@@ -49,6 +52,9 @@ _ZONED: Final = re.compile(
 _INTERVAL: Final = re.compile(
     r"(?:(-?\+?[0-9]+) years? ?)?(?:([-+]?[0-9]+) mons? ?)?(?:([-+]?[0-9]+) days? ?)?"
     r"(?:([-+]?)([0-9]{2,}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,6}))?)?"
+)
+_ISO_INTERVAL: Final = re.compile(
+    r"P(-?[0-9]+)Y(-?[0-9]+)M(-?[0-9]+)DT(-?[0-9]+)H(-?[0-9]+)M(-?[0-9]+)(?:\.([0-9]+))?S"
 )
 
 
@@ -202,6 +208,89 @@ def _interval(text: str) -> int:
     return total
 
 
+def _time_millis(text: str) -> int:
+    value, rest = divmod(micros_of_day(text), 1000)
+    if rest:
+        raise NotRepresentable(value)
+    return value
+
+
+def _connect_time(text: str) -> int:
+    value, rest = divmod(micros_of_day(text), 1000)
+    if rest or value >= _DAY // 1000:
+        raise NotRepresentable(min(value, _DAY // 1000 - 1))
+    return value
+
+
+def _connect_date(text: str) -> int:
+    try:
+        return days(text)
+    except NotRepresentable as exc:
+        raise NotRepresentable(_clamped(exc.nearest, _FIRST_DAY, _LAST_DAY)) from None
+
+
+def _connect_stamp(text: str) -> int:
+    try:
+        return _millis(text)
+    except NotRepresentable as exc:
+        last = (_LAST_DAY + 1) * _DAY // 1000 - 1
+        nearest = _clamped(exc.nearest, _FIRST_DAY * _DAY // 1000, last)
+        raise NotRepresentable(nearest) from None
+
+
+def _clamped(value: int | None, low: int, high: int) -> int | None:
+    return None if value is None else max(low, min(value, high))
+
+
+def _iso_interval(text: str) -> str:
+    """Write `PnYnMnDTnHnMnS` with all its parts, as Debezium does.
+
+    >>> _iso_interval("1 year 2 mons -3 days -04:05:06.7")
+    'P1Y2M-3DT-4H-5M-6.7S'
+    """
+    match = _INTERVAL.fullmatch(text)
+    if match is None or not text:
+        raise NotRepresentable(text)
+    years, months, day, sign, hour, minute, second, fraction = match.groups()
+    sign = "-" if sign == "-" else ""
+
+    def part(digits: str | None, before: str = "") -> str:
+        number = int(digits or 0)
+        return f"{before if number else ''}{number}"
+
+    rest = (fraction or "").rstrip("0")
+    seconds = f"{sign}{int(second)}.{rest}" if rest else part(second, sign)
+    iso = (
+        f"P{part(years)}Y{part(months)}M{part(day)}D"
+        f"T{part(hour, sign)}H{part(minute, sign)}M{seconds}S"
+    )
+    if _postgres_interval(iso) != text:
+        raise NotRepresentable(iso)
+    return iso
+
+
+def _postgres_interval(iso: str) -> str:
+    """Undo `_iso_interval`: IntervalStyle postgres, where a part after a negative one has a `+`."""
+    match = _ISO_INTERVAL.fullmatch(iso)
+    if match is None:
+        return iso  # the server reads ISO as well
+    years, months, day, hour, minute, second, fraction = match.groups()
+    parts = []
+    was_negative = False
+    for digits, unit in ((years, "year"), (months, "mon"), (day, "day")):
+        if number := int(digits):
+            plus = "+" if was_negative and number > 0 else ""
+            parts.append(f"{plus}{number} {unit}{'' if number == 1 else 's'}")
+            was_negative = number < 0
+    is_negative = "-" in hour + minute + second
+    clock = [abs(int(hour)), abs(int(minute)), abs(int(second))]
+    if any(clock) or fraction or not parts:
+        sign = "-" if is_negative else "+" if was_negative else ""
+        text = ":".join(f"{number:02d}" for number in clock)
+        parts.append(f"{sign}{text}.{fraction}" if fraction else f"{sign}{text}")
+    return " ".join(parts)
+
+
 def _date_text(day: int) -> str:
     return date.fromordinal(day + _EPOCH).isoformat()
 
@@ -266,6 +355,39 @@ ZONED: Final = shape(
 DURATION: Final = shape("io.debezium.time.MicroDuration", _interval_text, _INTERVAL_SQL)
 
 
+TIME_MILLIS: Final = shape(
+    "io.debezium.time.Time",
+    lambda v: _time_text(v * 1000),
+    _spark_time("(CAST({c} AS BIGINT) * 1000)"),
+)
+INTERVAL: Final = shape("io.debezium.time.Interval", _postgres_interval, "{c}")
+CONNECT_DATE: Final = shape("org.apache.kafka.connect.data.Date", _date_text, "CAST({c} AS STRING)")
+CONNECT_TIME: Final = shape(
+    "org.apache.kafka.connect.data.Time",
+    lambda v: _time_text(v * 1000),
+    _spark_time("(CAST({c} AS BIGINT) * 1000)"),
+)
+CONNECT_STAMP: Final = shape(
+    "org.apache.kafka.connect.data.Timestamp",
+    lambda v: _stamp_text(v * 1000),
+    _spark_stamp("unix_micros({c})"),  # from_avro makes it a TIMESTAMP
+)
+
+
+def _logical(avro: str, name: str, logical: str) -> dict[str, Any]:
+    return {**semantic(avro, name), "logicalType": logical}
+
+
+def _time_avro(column: Column) -> AvroType:
+    if 0 <= column.type_mod <= 3:
+        return semantic("int", TIME_MILLIS.key)
+    return semantic("long", TIME.key)
+
+
+def _time_loader(column: Column) -> Load:
+    return _time_millis if 0 <= column.type_mod <= 3 else micros_of_day
+
+
 def _stamp_avro(column: Column) -> AvroType:
     return semantic("long", MILLIS.key if 0 <= column.type_mod <= 3 else MICROS.key)
 
@@ -274,22 +396,53 @@ def _stamp_loader(column: Column) -> Load:
     return _millis if 0 <= column.type_mod <= 3 else micros
 
 
+_connect_date_avro: Final = _logical("int", CONNECT_DATE.key, "date")
+_connect_time_avro: Final = _logical("int", CONNECT_TIME.key, "time-millis")
+_connect_stamp_avro: Final = _logical("long", CONNECT_STAMP.key, "timestamp-millis")
+
 TYPES: Final = (
-    SqlType("date", (1082,), DATE, always(semantic("int", DATE.key)), plain(days), 1182, "date"),
     SqlType(
-        "time without time zone", (1083,), TIME, always(semantic("long", TIME.key)),
-        plain(micros_of_day), 1183,
+        "date", (1082,), DATE, always(semantic("int", DATE.key)), plain(days), 1182, "date",
+        variants={"time=connect": SqlType(
+            "date", (1082,), CONNECT_DATE, always(_connect_date_avro), plain(_connect_date), 1182,
+            "date",
+        )},
+    ),
+    SqlType(
+        "time without time zone", (1083,), TIME, _time_avro, _time_loader, 1183,
+        variants={
+            "time=adaptive-time-microseconds": SqlType(
+                "time without time zone", (1083,), TIME, always(semantic("long", TIME.key)),
+                plain(micros_of_day), 1183,
+            ),
+            "time=connect": SqlType(
+                "time without time zone", (1083,), CONNECT_TIME, always(_connect_time_avro),
+                plain(_connect_time), 1183,
+            ),
+        },
     ),
     SqlType(
         "time with time zone", (1266,), ZONED_TIME, always(semantic("string", ZONED_TIME.key)),
         plain(_zoned_time), 1270, zero="00:00:00Z",
     ),
-    SqlType("timestamp without time zone", (1114,), MICROS, _stamp_avro, _stamp_loader, 1115,
-            "timestamp"),
+    SqlType(
+        "timestamp without time zone", (1114,), MICROS, _stamp_avro, _stamp_loader, 1115,
+        "timestamp",
+        variants={"time=connect": SqlType(
+            "timestamp without time zone", (1114,), CONNECT_STAMP, always(_connect_stamp_avro),
+            plain(_connect_stamp), 1115, "timestamp",
+        )},
+    ),
     SqlType(
         "timestamp with time zone", (1184,), ZONED, always(semantic("string", ZONED.key)),
         plain(zoned), 1185, "timestamptz", zero="1970-01-01T00:00:00Z",
     ),
-    SqlType("interval", (1186,), DURATION, always(semantic("long", DURATION.key)),
-            plain(_interval), 1187),
+    SqlType(
+        "interval", (1186,), DURATION, always(semantic("long", DURATION.key)), plain(_interval),
+        1187,
+        variants={"interval=string": SqlType(
+            "interval", (1186,), INTERVAL, always(semantic("string", INTERVAL.key)),
+            plain(_iso_interval), 1187, zero="P0Y0M0DT0H0M0S",
+        )},
+    ),
 )  # fmt: skip

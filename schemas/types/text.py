@@ -6,6 +6,7 @@ does not know is a plain string here, which is more than it sends.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from schemas.types.base import SqlType, always, plain, same, semantic, shape
@@ -15,7 +16,6 @@ UUID: Final = shape("io.debezium.data.Uuid", same, "{c}")
 XML: Final = shape("io.debezium.data.Xml", same, "{c}")
 TSVECTOR: Final = shape("io.debezium.data.Tsvector", same, "{c}")
 ENUM: Final = shape("io.debezium.data.Enum", same, "{c}")
-LTREE: Final = shape("io.debezium.data.Ltree", same, "{c}")
 
 _string = always("string")
 _same = plain(same)
@@ -62,13 +62,24 @@ TYPES: Final = (
     text_type("regprocedure", 2207, 2202),
     text_type("regclass", 2210, 2205),
     text_type("regtype", 2211, 2206),
+    text_type("regoper", 2208, 2203),
+    text_type("regoperator", 2209, 2204),
+    text_type("regrole", 4097, 4096),
+    text_type("regnamespace", 4090, 4089),
+    text_type("regconfig", 3735, 3734),
+    text_type("regdictionary", 3770, 3769),
+    text_type("regcollation", 4192, 4191),
+    text_type("refcursor", 2201, 1790),
+    text_type("aclitem", 1034, 1033),
+    text_type("int2vector", 1006, 22),
+    text_type("oidvector", 1013, 30),
     text_type("jsonpath", 4073, 4072),
     text_type("txid_snapshot", 2949, 2970),
     text_type("pg_snapshot", 5039, 5038),
 )  # fmt: skip
 
-# Types of extensions have another oid in every database.
-BY_NAME: Final = {
-    "citext": text_type("citext", 0),
-    "ltree": SqlType("ltree", (), LTREE, always(semantic("string", LTREE.key)), _same, 0, "text"),
-}
+
+def enum_type(labels: Iterable[str]) -> SqlType:
+    """Return an enum: a string, and its labels in the schema."""
+    avro = semantic("string", ENUM.key, allowed=",".join(labels))
+    return SqlType("enum", (), ENUM, always(avro), _same, 0, "text")

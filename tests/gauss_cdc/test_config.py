@@ -8,6 +8,7 @@ import pytest
 from gauss_cdc import config
 from gauss_cdc.config import ConfigError, line_of, load
 from gauss_cdc.wiring import producer_options
+from schemas.types import TypeOptions
 
 SMALL = """\
 [source]
@@ -211,3 +212,28 @@ def test_secrets_in_the_file_are_refused_without_showing_them(
 )
 def test_the_line_of_a_key_or_of_its_section(where: list[str], line: int) -> None:
     assert line_of(SMALL, where) == line
+
+
+# ---------------------------------------------------------------- [types]
+def test_choices_of_types_reach_the_producer(file: Path) -> None:
+    assert producer_options(load(file)).types == TypeOptions()
+
+    file.write_text(
+        SMALL
+        + """
+[types]
+decimal-handling = "double"
+interval-handling = "string"
+binary-handling = "base64-url-safe"
+time-precision = "connect"
+hstore-handling = "map"
+unknown-types = "fail"
+"""
+    )
+    assert producer_options(load(file)).types == TypeOptions(
+        "double", "string", "base64-url-safe", "connect", "map", "fail"
+    )
+
+
+def test_a_choice_that_debezium_has_not_is_refused(file: Path) -> None:
+    assert "types.decimal-handling" in refused(file, SMALL + '[types]\ndecimal-handling = "int"\n')

@@ -7,9 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.envelope import column_name, envelope_schema, field_name, key_schema
+from schemas.envelope import (
+    EnvelopeOptions,
+    column_name,
+    envelope_schema,
+    field_name,
+    key_schema,
+)
 from schemas.tables import Column, TableId, TableSchema
-from schemas.types import UnknownType
+from schemas.types import TypeOptions, UnknownType
 from tests.schemas.types.values import SAMPLES, numeric_mod
 
 TABLE = TableSchema(
@@ -123,4 +129,8 @@ def test_a_column_survives_its_field_name(name: str) -> None:
 
 def test_an_unknown_type_has_no_schema() -> None:
     with pytest.raises(UnknownType):
-        envelope_schema("p", TableSchema(TableId("s", "t"), (Column("m", 16385),)))
+        envelope_schema(
+            "p",
+            TableSchema(TableId("s", "t"), (Column("m", 16385),)),
+            EnvelopeOptions(types=TypeOptions(unknown_types="fail")),
+        )

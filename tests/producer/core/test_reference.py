@@ -4,6 +4,7 @@ from producer.core.reference import TransactionConstants, filled, identity, plan
 from producer.errors import DecodeError, Unsupported
 from schemas.envelope import EnvelopeOptions
 from schemas.tables import UNCHANGED, Column, TableId, TableSchema
+from schemas.types import TypeOptions
 
 TX = TransactionConstants(700, 99, 1, 1, 0, 0, 1)
 TABLE = TableSchema(TableId("s", "t"), (Column("a", 25), Column("b", 23)), key=("b",))
@@ -21,7 +22,7 @@ def test_an_old_key_is_what_the_stream_says_before_the_primary_key() -> None:
 def test_a_type_that_is_not_in_the_table_is_refused() -> None:
     table = TableSchema(TABLE.id, (Column("m", 16385, type_name="mood"),))
     with pytest.raises(Unsupported, match="mood"):
-        plans_of(table, EnvelopeOptions())
+        plans_of(table, EnvelopeOptions(types=TypeOptions(unknown_types="fail")))
 
 
 def test_bytes_of_another_encoding_are_refused() -> None:

@@ -1,11 +1,20 @@
+import json
 import struct
 
 import pytest
 
-from schemas.tables import Column
-from schemas.types import BY_OID, NotRepresentable, UnknownType, dumper, gauss, type_of
+from schemas.tables import Column, UserType
+from schemas.types import (
+    BY_OID,
+    NotRepresentable,
+    TypeOptions,
+    UnknownType,
+    dumper,
+    gauss,
+    type_of,
+)
 from schemas.types.base import SqlType
-from tests.schemas.types.values import SAMPLES, Sample
+from tests.schemas.types.values import SAMPLES, Sample, numeric_mod
 
 PAIRS = [
     pytest.param(sample, text, id=f"{sample.type_name}: {text[:30]!r}")
@@ -26,6 +35,12 @@ EXACT = {
         "-1 years",
         "1 year 2 mons -3 days +04:05:06.789",
         "178000000 years",
+        "3 days -00:00:00.5",
+        "-1 mons +3 days",
+        "-1 years -2 mons +3 days",
+        "1 mon -1 days",
+        "-1 days +02:03:04.5",
+        "-1 years -11 mons -2 days -04:05:06",
     },
     "interval[]": {'{"1 day"}'},
     "integer[]": {"{{1,2},{3,4}}", "[0:1]={1,2}"},
@@ -80,7 +95,8 @@ def test_samples_cover_the_table_of_types() -> None:
     same_code = {  # plain strings, like others that are sampled
         "nummultirange", "tsmultirange", "tstzmultirange", "datemultirange", "int8multirange",
         "xid", "cid", "tid", "regproc", "regprocedure", "regclass", "regtype", "txid_snapshot",
-        "pg_snapshot",
+        "pg_snapshot", "regoper", "regoperator", "regrole", "regnamespace", "regconfig",
+        "regdictionary", "regcollation", "refcursor", "aclitem", "int2vector", "oidvector",
     }  # fmt: skip
     assert {name for name in without if not name.endswith("[]")} == {
         name for name in of_gauss | same_code if not name.endswith("[]")
@@ -128,19 +144,102 @@ def test_other_time_zones_of_a_session_mean_the_same_instant() -> None:
     assert entry.dump("2024-04-30T22:30:00.5Z", column) == "2024-04-30 22:30:00.5+00"
 
 
-def test_an_unknown_type_is_an_error_unless_the_operator_wants_text() -> None:
+def test_an_unknown_type_is_its_text_unless_the_operator_wants_an_error() -> None:
     column = Column("mood", 16385, type_name="mood")
 
+    assert type_of(column).avro(column) == "string"
     with pytest.raises(UnknownType, match="mood") as caught:
-        type_of(column)
+        type_of(column, TypeOptions(unknown_types="fail"))
     assert caught.value.column is column
-    assert type_of(column, unknown="text").avro(column) == "string"
 
 
-def test_types_of_extensions_are_found_by_name() -> None:
-    assert type_of(Column("v", 16400, type_name="citext")).avro(Column("v", 1)) == "string"
+MOOD = UserType("e", "mood", labels=("sad", "ok"))
+PRICE = UserType("d", "price", "numeric(10,2)", 1700, numeric_mod(10, 2))
+
+
+def of_user(said: UserType, options: TypeOptions | None = None) -> tuple[SqlType, Column]:
+    column = Column("v", 16400, type_name="s.t", user_type=said)
+    return type_of(column, options or TypeOptions(unknown_types="fail")), column
+
+
+def test_an_enum_is_debeziums_with_its_labels() -> None:
+    entry, column = of_user(MOOD)
+
+    assert entry.avro(column) == {
+        "type": "string",
+        "connect.version": 1,
+        "connect.name": "io.debezium.data.Enum",
+        "connect.parameters": {"allowed": "sad,ok"},
+    }
+    assert entry.load("ok", column) == "ok"
+
+
+@pytest.mark.parametrize(
+    ("said", "like"),
+    [
+        (PRICE, Column("v", 1700, numeric_mod(10, 2))),
+        (UserType("d", "cheap", "s.price", 16399, of=PRICE), Column("v", 1700, numeric_mod(10, 2))),
+        (UserType("d", "days", "date[]", 1182), Column("v", 1182)),
+        (UserType("d", "flags", "bit(3)", 1560, 3), Column("v", 1560, 3)),
+        (UserType("d", "when", "timestamp(3)", 1114, 3), Column("v", 1114, 3)),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_a_domain_is_what_it_is_made_of(said: UserType, like: Column) -> None:
+    entry, column = of_user(said)
+    base = type_of(like)
+
+    assert entry.avro(column) == base.avro(like)
+    assert entry.shape is base.shape
+
+
+def test_arrays_of_such_types() -> None:
+    entry, column = of_user(UserType("a", "_mood", "s.mood", 16398, of=MOOD))
+    assert entry.load('{sad,NULL,"ok"}', column) == ["sad", None, "ok"]
+    assert entry.dump(["sad", None], column) == "{sad,NULL}"
+
+    entry, column = of_user(UserType("a", "_price", "s.price", 16399, of=PRICE))
+    assert entry.dump(entry.load("{1.50,NULL}", column), column) == "{1.50,NULL}"
+
+    of_price = type_of(column, TypeOptions(decimal_handling="string"))
+    assert of_price.load("{1.50,NULL}", column) == ["1.50", None]
+
+    days = UserType("d", "days", "date[]", 1182)
+    entry, column = of_user(UserType("a", "_days", "s.days", 16401, of=days))
+    assert entry.load('{"{2024-05-01,NULL}"}', column) == [[19844, None]]
+    assert entry.dump([[19844, None]], column) == '{"{2024-05-01,NULL}"}'
+
+
+@pytest.mark.parametrize("kind", ["c", "r", "m", "b"])
+def test_other_types_of_users_are_their_text(kind: str) -> None:
+    said = UserType(kind, "pair")
+    assert of_user(said, TypeOptions())[0].load("(1,a)", Column("v", 1)) == "(1,a)"
     with pytest.raises(UnknownType):
-        type_of(Column("v", 16400, type_name=""))
+        of_user(said)
+
+
+def test_types_of_extensions_are_found_by_name_wherever_they_were_put() -> None:
+    entry, column = of_user(UserType("b", "citext"))
+    assert entry.avro(column) == "string"
+    entry, column = of_user(UserType("b", "ltree"))
+    assert entry.avro(column)["connect.name"] == "io.debezium.data.Ltree"  # type: ignore[index]
+    entry, column = of_user(UserType("b", "vector"))
+    assert entry.load("[1,0.1,-2e-05]", column) == [1.0, 0.1, -2e-05]
+    assert entry.dump([1.0, 0.1, -2e-05], column) == "[1,0.1,-2e-05]"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", '"a"=>"1"', '"a"=>NULL, "b c"=>"d\\"e\\\\", "金"=>"", ""=>"NULL"', '"x"=>"a\nb, =>"'],
+)
+def test_an_hstore_comes_back_from_json_and_from_a_map(text: str) -> None:
+    entry, column = of_user(UserType("b", "hstore"))
+    value = entry.load(text, column)
+    assert json.loads(value) is not None
+    assert dumper(entry.avro(column))(value) == text
+
+    entry, column = of_user(UserType("b", "hstore"), TypeOptions(hstore_handling="map"))
+    assert dumper(entry.avro(column))(entry.load(text, column)) == text
 
 
 def test_an_unknown_shape_is_an_error() -> None:

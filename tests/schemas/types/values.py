@@ -1,5 +1,6 @@
 """Values of every type, as PostgreSQL writes them, and random ones of the common types."""
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -7,6 +8,7 @@ from decimal import Decimal
 from hypothesis import strategies as st
 
 from schemas.tables import Column
+from schemas.types import TypeOptions
 
 
 def numeric_mod(precision: int, scale: int) -> int:
@@ -103,6 +105,7 @@ SAMPLES = (
     sample("date", 1082, "2024-05-01", "1970-01-01", "0001-01-01", "9999-12-31", "0001-12-31 BC",
            "4713-01-01 BC", "10000-01-01", "5874897-12-31", "infinity", "-infinity"),
     sample("time without time zone", 1083, "00:00:00", "23:59:59.999999", "24:00:00", "01:02:03.4"),
+    sample("time(3) without time zone", 1083, "00:00:00", "23:59:59.999", "24:00:00", mod=3),
     sample("time with time zone", 1266, "00:00:00+00", "23:59:59.999999+00", "12:00:00+02",
            "12:00:00.5-05:30", "24:00:00+00", "01:02:03+15:59:59"),
     sample("timestamp without time zone", 1114, *STAMPS),
@@ -112,7 +115,10 @@ SAMPLES = (
     sample("timestamp with time zone", 1184,
            *(f"{s.removesuffix(' BC')}+00{' BC' * s.endswith(' BC')}" if s[-1] != "y" else s
              for s in STAMPS)),
-    sample("interval", 1186, "00:00:00", "-00:00:00.000001", "1 day", "1 mon", "-1 years",
+    sample("interval", 1186, "3 days -00:00:00.5", "-1 mons +3 days", "-1 years -2 mons +3 days",
+           "1 mon -1 days", "-00:00:00.000001",
+           "-1 days +02:03:04.5", "-1 years -11 mons -2 days -04:05:06",
+           "00:00:00", "1 day", "1 mon", "-1 years",
            "1 year 2 mons -3 days +04:05:06.789", "123456:00:00", "2562047788:00:54.775807",
            "-2562047788:00:54.775807", "178000000 years"),
     sample("bytea", 17, "\\x", "\\x00ff", "\\x5f5f", "\\x" + "ab" * 9000),
@@ -179,6 +185,24 @@ def _decimal(scale: int) -> st.SearchStrategy[str]:
         return st.integers(-limit, limit).map(str)
     return st.integers(-limit, limit).map(lambda n: f"{Decimal(n).scaleb(-scale):.{scale}f}")
 
+
+# Every choice of [types] but the defaults, and which samples it is for.
+CHOICES: tuple[tuple[TypeOptions, str], ...] = (
+    (TypeOptions(decimal_handling="string"), "numeric|money"),
+    (TypeOptions(decimal_handling="double"), "numeric|money"),
+    (TypeOptions(interval_handling="string"), "interval"),
+    (TypeOptions(binary_handling="base64"), "bytea"),
+    (TypeOptions(binary_handling="base64-url-safe"), "bytea"),
+    (TypeOptions(binary_handling="hex"), "bytea"),
+    (TypeOptions(time_precision="adaptive-time-microseconds"), "time|date"),
+    (TypeOptions(time_precision="connect"), "time|date"),
+)
+CHOSEN: tuple[tuple[str, TypeOptions, Sample], ...] = tuple(
+    (next(c for c in choice.chosen() if c not in TypeOptions().chosen()), choice, sample)
+    for choice, names in CHOICES
+    for sample in SAMPLES
+    if re.match(names, sample.type_name)
+)
 
 ANY_TEXT = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=30)
 
