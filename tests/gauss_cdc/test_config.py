@@ -214,7 +214,7 @@ def test_the_line_of_a_key_or_of_its_section(where: list[str], line: int) -> Non
     assert line_of(SMALL, where) == line
 
 
-# ---------------------------------------------------------------- [types]
+# ---------------------------------------------------------------- types
 def test_choices_of_types_reach_the_producer(file: Path) -> None:
     assert producer_options(load(file)).types == TypeOptions()
 
