@@ -51,6 +51,14 @@ class LoginRefused(SourceError):
     exit_code = 11
 
 
+class WrongPort(LoginRefused):
+    """The port serves ordinary sessions only; replication has one of its own."""
+
+
+class RoleDiffers(ConnectionLost):
+    """The server is a standby where a primary is asked for, or the other way round."""
+
+
 class NotPermitted(SourceError):
     """Logged in, but without a right we need (REPLICATION, ownership)."""
 

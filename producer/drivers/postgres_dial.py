@@ -213,8 +213,8 @@ class Link:
         if not self._readable.poll(_milliseconds(deadline)):
             raise ConnectionLost("the server does not answer")
 
-    def write(self, frames: bytes, deadline: float) -> None:
-        """Write everything, or raise at the deadline."""
+    def write(self, frames: bytes, deadline: float | None) -> None:
+        """Write everything, or raise at the deadline (None: never)."""
         view = memoryview(frames)
         while view:
             try:

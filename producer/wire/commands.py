@@ -33,6 +33,13 @@ SESSION_SETTINGS: Final[Mapping[str, str]] = {
     "lock_timeout": "0",
 }
 
+# The same for openGauss and GaussDB, which know no lock_timeout, and end a session that asks
+# nothing for ten minutes unless it says otherwise.
+GAUSS_SESSION_SETTINGS: Final[Mapping[str, str]] = {
+    **{name: value for name, value in SESSION_SETTINGS.items() if name != "lock_timeout"},
+    "session_timeout": "0",
+}
+
 IDENTIFY_SYSTEM: Final = "IDENTIFY_SYSTEM"
 
 _SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")

@@ -29,6 +29,7 @@ class Asked(Enum):
     """What we were doing when the server refused."""
 
     LOGIN = "login refused"
+    REPLICATION_LOGIN = "login for replication refused"
     QUERY = "query refused"
     CREATE_SLOT = "slot not created"
     DROP_SLOT = "slot not dropped"
@@ -97,16 +98,27 @@ _CLASSES: Final[Mapping[str, Meaning]] = {
 
 
 def refusal(error: ServerError, asked: Asked, **where: object) -> SourceError:
-    """Make the narrowest of our errors of what the server said.
+    """Make the narrowest of our errors of what the server said."""
+    return told(error, asked, meaning_of(error, asked), **where)
 
-    The server's DETAIL is left out: it may hold cell values.
-    """
+
+def meaning_of(error: ServerError, asked: Asked) -> Meaning:
+    """What a refusal of PostgreSQL means."""
     state = error.sqlstate
-    meaning = (
+    if asked is Asked.REPLICATION_LOGIN:
+        asked = Asked.LOGIN
+    return (
         _MEANINGS.get((asked, state))
         or _ANYWHERE.get(state)
         or _CLASSES.get(state[:2])
         or Meaning(SourceError, error.hint)
     )
+
+
+def told(error: ServerError, asked: Asked, meaning: Meaning, **where: object) -> SourceError:
+    """Make the error that `meaning` names.
+
+    The server's DETAIL is left out: it may hold cell values.
+    """
     what = f"{asked.value}: {error.message}"
-    return meaning.error(what, hint=meaning.hint, sqlstate=state, **where)
+    return meaning.error(what, hint=meaning.hint, sqlstate=error.sqlstate, **where)

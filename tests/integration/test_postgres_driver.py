@@ -13,6 +13,7 @@ import pytest
 from producer.decoders.messages import Begin, Commit, Delete, Insert, Message, Relation, Update
 from producer.decoders.pgoutput import decode
 from producer.drivers import catalog
+from producer.drivers.gauss import GaussConnection
 from producer.drivers.postgres import ConnectionArguments, ReplicationConnection
 from producer.errors import (
     CdcError,
@@ -248,6 +249,15 @@ def test_a_server_without_tls_is_refused_where_tls_is_wanted() -> None:
 
 
 # ---- questions and slots
+
+
+@pytest.mark.parametrize("user", ["scram", "md5"])
+def test_a_client_for_opengauss_logs_in_with_the_version_that_postgresql_offers(
+    server: PrivateServer, user: str
+) -> None:
+    arguments = server.arguments(user)
+    with GaussConnection.open(arguments, replication=False, settings={}) as connection:
+        assert connection.query("SELECT session_user") == [[user]]
 
 
 def test_the_server_says_who_it_is(connect: Callable[..., ReplicationConnection]) -> None:
