@@ -8,6 +8,7 @@ the loop) is in `producer/start.py` and `producer/pipeline.py`.
 from __future__ import annotations
 
 from producer.sources.base import Opened, Reading, Source, Wire
+from producer.sources.gauss import GaussSource
 from producer.sources.postgres import PostgresSource
 
 __all__ = ["SOURCES", "Opened", "Reading", "Source", "Wire"]
@@ -15,4 +16,6 @@ __all__ = ["SOURCES", "Opened", "Reading", "Source", "Wire"]
 # [source] kind -> what opens it: (options, on_tables) -> Source
 SOURCES: dict[str, Opened] = {
     "postgres": PostgresSource.open,
+    "opengauss": GaussSource.open,
+    "gaussdb": GaussSource.open,
 }

@@ -1,0 +1,352 @@
+"""openGauss and GaussDB: an ordinary session that asks, a replication session that streams.
+
+Both are our own client's.  The lock lives in the session that asks: a walsender
+of this family does not survive a refused command, and START_REPLICATION is
+refused while the slot's last walsender takes its time to go.
+
+The session that imported the slot's snapshot is opened at once and kept for the
+whole load: a replication session that is silent longer than wal_sender_timeout
+(6 s) is closed by the server, and an exported snapshot goes with it.
+"""
+
+from __future__ import annotations
+
+import binascii
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Final, Self
+
+from producer.core.described import Described
+from producer.core.held import Held
+from producer.core.takeover import MadeSlot, Slot
+from producer.decoders import NAMING
+from producer.decoders.messages import Message
+from producer.drivers import gauss_catalog, gauss_slots, gauss_snapshot
+from producer.drivers.gauss import GaussConnection
+from producer.drivers.gauss_snapshot import GaussReading
+from producer.drivers.spill import SpillFile
+from producer.errors import SlotMismatch, SlotMissing, SlotTaken, SourceError
+from producer.gauss_options import (
+    Effective,
+    Mode,
+    ServerFacts,
+    check_server_rules,
+    effective,
+    removing_text,
+    why_not_full,
+)
+from producer.options import Options
+from producer.sources.base import Wire
+from producer.wire.gauss_server import Server
+from producer.wire.replication import WalMessage
+from schemas.control import Identity
+from schemas.positions import Lsn
+from schemas.tables import TableId, TableSchema
+from schemas.types.names import oid_of
+
+_LOCK_SPACE: Final = 0x6763_6463  # "gcdc": the first half of our advisory locks
+
+
+class GaussSource:
+    """A source of kind "opengauss" or "gaussdb"."""
+
+    def __init__(
+        self,
+        options: Options,
+        asking: GaussConnection,
+        server: Server,
+        on_tables: Callable[[list[TableId]], None],
+    ) -> None:
+        """`on_tables` makes the topics of a load, so that START can name them."""
+        self._options, self._on_tables = options, on_tables
+        self.asking, self.server = asking, server
+        self.decided: Effective = effective(
+            options.plugin_options, options.terms, encoding=server.encoding
+        )
+        self.tables: list[TableId] = []  # of the load, once the slot was made
+        self.new_tables_are_complete = True  # no publication stands between a table and its rows
+        self._stack = ExitStack()
+        self._stack.callback(asking.close)
+        self._wire: GaussConnection | None = None
+        self._reading: GaussReading | None = None  # under the slot's snapshot
+        self._load = ExitStack()  # what keeps it open
+        self._is_streaming = False
+        self._last_status = time.monotonic()
+        self._held: Held | None = None
+
+    @classmethod
+    def open(cls, options: Options, on_tables: Callable[[list[TableId]], None]) -> Self:
+        """Connect to ask; the session that streams is opened when there is a slot to take."""
+        asking = open_session(options)
+        try:
+            return cls(options, asking, asking.server(), on_tables)
+        except BaseException:
+            asking.close()
+            raise
+
+    @property
+    def wire(self) -> Wire:
+        """The session that streams."""
+        return self._replication()
+
+    @property
+    def encoding(self) -> str:
+        """The database's: a stream is never converted."""
+        return self.server.codec
+
+    @property
+    def keepalives_move(self) -> bool:
+        """Only serial decoding has sent all that lies before a keepalive's position (spec 3.3)."""
+        return self.decided.mode is Mode.SERIAL and self.decided.ordered_by == "lsn"
+
+    # ---- before the stream
+
+    def prepare(self, note: Callable[[str], None]) -> list[TableId]:
+        """Judge the options by what the server says; list the tables captured."""
+        server = self.server
+        note(
+            f"source {server.product} {server.version}, database {server.database} in "
+            f"{server.encoding}, decoding {self.decided.plugin} {self.decided.mode}"
+        )
+        slot = gauss_slots.find(self.asking, self._options.slot)
+        for advice in (
+            *self.decided.warnings,
+            *check_server_rules(self.decided, self._facts(slot)),
+        ):
+            note(str(advice))
+        if sentence := why_not_full(self._options.plugin_options):
+            note(sentence)
+        return self._expanded()
+
+    def decides(self) -> Mapping[str, object]:
+        """Give the plugin, what it removes, and which kind of position resumes it.
+
+        Positions of COMMIT's start, of its end and CSNs must not be mixed in one epoch.
+        """
+        form = self.decided.format
+        if self.decided.ordered_by == "csn":
+            positions = "csn"
+        elif form.style in {"j", "t"} and not form.batch:
+            positions = "start"
+        else:
+            positions = "end"
+        return {
+            "plugin": self._options.plugin,
+            "removing": removing_text(self._options.plugin_options),
+            "positions": positions,
+        }
+
+    def identity(self) -> Identity:
+        """Ask the server who it is."""
+        said = self._replication().identify()
+        options = self._options
+        return Identity(
+            said.system_id, said.timeline, said.dbname or "", options.slot, options.plugin
+        )
+
+    def try_lock(self) -> bool:
+        """Take the advisory lock of the slot, for the life of the session that asks."""
+        number = binascii.crc32(self._options.slot.encode()) - (1 << 31)
+        rows = self.asking.query(f"SELECT pg_try_advisory_lock({_LOCK_SPACE}, {number})")
+        return rows[0][0] == "t"
+
+    def slot(self) -> Slot | None:
+        """Look at the slot; raise SlotOrphaned where its database is gone."""
+        found = gauss_slots.find(self.asking, self._options.slot)
+        if found is None:
+            return None
+        if found.is_orphaned:
+            gauss_slots.check_usable(
+                found,
+                name=self._options.slot,
+                plugin=self._options.plugin,
+                database=self.server.database,
+            )
+        invalid = "restart_lsn is FFFFFFFF/FFFFFFFF" if found.is_invalid else ""
+        confirmed = found.confirmed_csn if found.ordered_by == "csn" else found.confirmed
+        return Slot(found.plugin or "physical", found.database, int(confirmed or 0), invalid)
+
+    def try_take(self) -> bool:
+        """Begin to stream from where the slot was confirmed to; False while somebody else does."""
+        wire = self._replication()
+        try:
+            wire.start(self._options.slot, dict(self.decided.options))
+        except SlotTaken:
+            self._hang_up()
+            return False
+        except SourceError:
+            self._hang_up()
+            raise
+        self._is_streaming = True
+        self.keep_alive(force=True)
+        return True
+
+    def make_slot(self) -> MadeSlot | None:
+        """Drop an old slot of ours, make it anew; None while it is in use.
+
+        A slot ordered by CSN is made by SQL, which exports no snapshot.
+        """
+        options = self._options
+        found = gauss_slots.find(self.asking, options.slot)
+        if found is not None:
+            if (found.plugin, found.database) != (options.plugin, self.server.database):
+                raise SlotMismatch(
+                    "a slot of this name belongs to somebody else",
+                    slot=options.slot,
+                    plugin=found.plugin,
+                    database=found.database,
+                    hint="choose another name in source.slot",
+                )
+            if found.is_active:
+                return None
+            try:
+                gauss_slots.drop(self.asking, options.slot)
+            except SlotTaken:
+                return None
+            except SlotMissing:
+                pass
+        if self.decided.ordered_by == "csn":
+            point = gauss_slots.create_by_sql(
+                self.asking, options.slot, options.plugin, ordered_by="csn"
+            )
+            return MadeSlot(int(Lsn.parse(point)), "")
+        made = self._replication().create_slot(options.slot, options.plugin)
+        if made.snapshot:
+            self._import(made.snapshot)
+        return MadeSlot(int(made.consistent_point), made.snapshot or "")
+
+    def captured(self, made: MadeSlot) -> tuple[str, ...]:
+        """List the tables under the slot's own snapshot."""
+        if self._reading is None:
+            raise SourceError(
+                "this slot comes with no snapshot, so rows older than it cannot be copied",
+                slot=self._options.slot,
+                at=Lsn(made.consistent_point),
+                hint="make the prefix with `gauss-cdc slot create`, which loads nothing",
+            )
+        self.tables = self._expanded(self._reading.session)
+        self._on_tables(self.tables)
+        return tuple(str(table) for table in self.tables)
+
+    @contextmanager
+    def reading(self, made: MadeSlot) -> Iterator[GaussReading]:
+        """Give the session that imported the slot's snapshot; it ends with the load."""
+        assert self._reading is not None, made  # `captured` came first
+        with self._load:
+            yield self._reading
+        self._reading = None
+
+    # ---- the stream
+
+    def start_reading(self, known: dict[TableId, TableSchema], resume: int) -> None:  # noqa: ARG002
+        """Hold transactions from here on; tables are known as of `resume`."""
+        options, form = self._options, self.decided.format
+        tables = Described(
+            known.values(),
+            read_catalog=self.shape,
+            oid_of=oid_of,
+            skip_unidentified=options.without_identity == "skip-and-record",
+        )
+        self._held = Held(
+            NAMING[form.plugin, form.style](form),
+            tables,
+            spill=lambda: SpillFile(options.spill_folder),
+            hold_bytes=options.hold_bytes,
+            by_csn=self.decided.ordered_by == "csn",
+        )
+
+    def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
+        """Give the transactions that ended, each in one piece."""
+        assert self._held is not None
+        return self._held.feed(received)
+
+    def shape(self, table: TableId) -> TableSchema | None:
+        """Read one table's shape as it is now; None if it is gone."""
+        found = gauss_catalog.table_schema_or_none(self.asking, table)
+        return None if found is None else gauss_snapshot.without_virtual(found)
+
+    def type_name(self, type_oid: int, modifier: int) -> str:
+        """Name a type as format_type() does."""
+        return gauss_catalog.type_name(self.asking, type_oid, modifier)
+
+    def keep_alive(self, *, force: bool = False) -> None:
+        """Tell the walsender that we live, confirming nothing."""
+        if not self._is_streaming:
+            return
+        if force or time.monotonic() - self._last_status >= self._options.status_seconds:
+            self._replication().send_status(Lsn(0))
+            self._last_status = time.monotonic()
+
+    def close(self) -> None:
+        """Let go of slot and lock."""
+        self._hang_up()
+        self._load.close()
+        self._stack.close()
+
+    # ---- sessions
+
+    def _replication(self) -> GaussConnection:
+        if self._wire is None:
+            options = self._options
+            self._wire = GaussConnection.open(
+                options.source,
+                hosts=options.hosts,
+                role=options.role,
+                replication_port=options.ha_port or 0,
+            )
+        return self._wire
+
+    def _hang_up(self) -> None:
+        self._is_streaming = False
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+
+    def _import(self, name: str) -> None:
+        """Open the load's session while the snapshot lives."""
+        self._load.close()  # of an attempt before
+        imported = gauss_snapshot.imported(lambda: open_session(self._options), name)
+        self._reading = self._load.enter_context(imported)
+
+    def _expanded(self, session: gauss_catalog.Asks | None = None) -> list[TableId]:
+        options = self._options
+        tables = gauss_catalog.expand(session or self.asking, options.include, options.exclude)
+        if not tables:
+            raise SourceError(
+                "no table matches [tables]",
+                include=", ".join(options.include),
+                hint="create tables, or correct include and exclude",
+            )
+        return tables
+
+    def _facts(self, slot: gauss_slots.SlotReading | None) -> ServerFacts:
+        names = (
+            "max_process_memory",
+            "logical_sender_timeout",
+            "logical_decode_options_default",
+            "enable_logical_replication_ddl",
+        )
+        said = gauss_catalog.settings(self.asking, names)
+        ddl = said.get("enable_logical_replication_ddl")
+        return ServerFacts(
+            version=self.server.number,
+            is_standby=not self.server.is_primary,
+            max_process_memory_kb=_number(said.get("max_process_memory")),
+            sender_timeout_ms=_number(said.get("logical_sender_timeout")),
+            default_options=said.get("logical_decode_options_default"),
+            has_slot=slot is not None,
+            confirmed_csn=None if slot is None else slot.confirmed_csn,
+            ddl_is_logged=None if ddl is None else ddl == "on",
+        )
+
+
+def open_session(options: Options) -> GaussConnection:
+    """Open an ordinary session with the source."""
+    return GaussConnection.open(
+        options.source, replication=False, hosts=options.hosts, role=options.role
+    )
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdigit() else None
