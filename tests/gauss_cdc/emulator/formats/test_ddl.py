@@ -4,8 +4,11 @@ from dataclasses import replace
 import pytest
 
 from gauss_cdc.emulator.model import Ddl, Item, Mode, Row
+from producer.decoders import messages as messages_of_decoders
+from producer.errors import DecodeError
 from schemas.positions import Lsn
 from tests.gauss_cdc.emulator.formats.made import insert, number, payloads, sent, transaction
+from tests.gauss_cdc.emulator.formats.reread import naming
 
 TOLD = Mode(enable_ddl_decoding=True, include_timestamp=False)
 SQL = (
@@ -114,3 +117,39 @@ def test_a_mixed_transaction_is_told_as_the_manual_says(
     alone = [told(mode, done[number]) for number in decoded]
 
     assert told(mode, *done) == [line for lines in alone for line in lines]
+
+
+@pytest.mark.parametrize("json_format", [False, True])
+@pytest.mark.parametrize("batch", [False, True])
+@pytest.mark.parametrize("style", "jt")
+def test_what_the_manual_tells_of_ddl_is_what_the_producer_reads(
+    style: str, batch: bool, json_format: bool
+) -> None:
+    mode = replace(TOLD, parallel_decode_num=2, decode_style=style, sending_batch=batch)
+    mode = replace(mode, enable_ddl_json_format=json_format)
+    decoder = naming(mode, "utf-8")
+    made = Ddl(Lsn(0x110), content=b'{"fmt": "x"}', sql=b'DROP TABLE "a\nb"')
+
+    messages = sent(mode, [transaction(made)], "gaussdb")
+    read = [
+        decoder.decode(position, record)
+        for message in messages
+        for position, record in decoder.split(*message)
+    ]
+
+    is_json = json_format or style == "j"
+    assert read[1] == messages_of_decoders.Ddl(
+        "JDDL" if is_json else "TDDL", '{"fmt": "x"}' if is_json else 'DROP TABLE "a\nb"'
+    )
+
+
+def test_ddl_in_style_b_has_a_letter_that_nobody_knows() -> None:
+    mode = replace(TOLD, parallel_decode_num=2, decode_style="b")
+    decoder = naming(mode, "utf-8")
+
+    payload = sent(mode, [transaction(ddl("DROP x"))], "gaussdb")[1].payload
+
+    assert payload.endswith(b'{"TDDL":"DROP x"}F')
+    [(position, record)] = decoder.split(0, payload)
+    with pytest.raises(DecodeError, match="letter=L"):
+        decoder.decode(position, record)
