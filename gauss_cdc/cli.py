@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import shlex
 import sys
 import time
@@ -259,6 +260,48 @@ def tail(
         _load(config_path), tables, last=last, follow=follow, as_json=as_json, stop=stop.asked
     ):
         click.echo(line)
+
+
+# ---------------------------------------------------------------- recordings
+@cli.command("decode", cls=_Command, example="gauss-cdc decode stream.jsonl.gz --sql")
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option(
+    "--tables",
+    "tables_path",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="JSON about the tables: what the stream does not say.",
+)
+@click.option("--sql", is_flag=True, help="Statements for PostgreSQL instead of JSON.")
+@click.option("--all", "everything", is_flag=True, help="Transactions without row changes, too.")
+def decode_file(file: Path, *, tables_path: Path | None, sql: bool, everything: bool) -> None:
+    """Print a recording's transactions, one JSON object a line; needs no server.
+
+    Exit code 3 where the file is damaged; what came before is printed.
+    """
+    from gauss_cdc.decode import print_all  # noqa: PLC0415  only here
+    from gauss_cdc.tables_file import read_tables  # noqa: PLC0415
+
+    known = read_tables(tables_path) if tables_path is not None else {}
+    out = sys.stdout.buffer
+
+    def write(text: str) -> None:
+        out.write(text.encode("utf-8", "surrogateescape") + b"\n")
+
+    try:
+        printed = print_all(file, known, write, sql=sql, empty=everything)
+        out.flush()
+    except BrokenPipeError:  # the reader has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return
+    if printed.without_rows:
+        console.print(f"{printed.without_rows} transactions without row changes left out (--all)")
+    for name in sorted(printed.ambiguous):
+        console.print(
+            f"table name {name!r}: decode-style t does not tell where the schema ends; "
+            "taken as if at its first blank, give --tables to be sure",
+            style="yellow",
+            markup=False,
+        )
 
 
 # ---------------------------------------------------------------- slot
