@@ -2,10 +2,10 @@
 
 `quote_identifier()` puts quotes around everything but `[a-z_][a-z0-9_]*`, and around
 keywords that are not "unreserved".  PostgreSQL's list is what `pg_get_keywords()`
-of version 15 says.  openGauss' list is that of its manual's appendix and of the
-keyword table of version 6 and later; recordings prove it for select, from, where,
-group, order, user and table only.  A plugin with a grammar of its own (dolphin in
-B compatibility) may quote more.
+of version 15 says.  openGauss' list was read from the keyword table of its public
+sources (between 6 and 7; older ones also quote `fenced`, and lack some);
+recordings prove it for select, from, where, group, order, user and table only.  An
+extension with a grammar of its own (dolphin in B compatibility) may quote more.
 """
 
 from __future__ import annotations

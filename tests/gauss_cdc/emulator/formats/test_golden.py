@@ -64,10 +64,19 @@ def test_what_was_decoded_becomes_what_was_sent(workload: str, mode: str) -> Non
 
 # Other names and values, of the same length since formats tell lengths.
 RENAMED = {
-    "cust_lines": "road_signs", "audit_log": "night_owl", "part_range": "hill_tower",
-    "ident_nothing": "edition_three", "ust_nokey": "new_order", "bulk_rows": "gold_fish",
-    "bulk_side": "milk_tide", "made_in_txn": "other_thing", "extra": "bonus",
-    "alpha": "omega", "padding": "filling", "kept": "held", "before": "during",
+    "cust_lines": "road_signs",
+    "audit_log": "night_owl",
+    "part_range": "hill_tower",
+    "ident_nothing": "edition_three",
+    "ust_nokey": "new_order",
+    "bulk_rows": "gold_fish",
+    "bulk_side": "milk_tide",
+    "made_in_txn": "other_thing",
+    "extra": "bonus",
+    "alpha": "omega",
+    "padding": "filling",
+    "kept": "held",
+    "before": "during",
 }
 
 
