@@ -14,9 +14,11 @@ from gauss_cdc.emulator.login import Gate
 from gauss_cdc.emulator.product import Backend, Product
 from gauss_cdc.emulator.session import Session
 from gauss_cdc.emulator.slots import Activity
+from gauss_cdc.services.process import free_ports, is_free
 
 LOOPBACK: Final = "127.0.0.1"
 _START_SECONDS: Final = 60
+_TRIES: Final = 50
 
 
 @dataclass
@@ -35,16 +37,13 @@ class Emulator:
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def start(self) -> None:
-        """Listen."""
-        for is_ha in (False, True):
-            port = self.ha_port if is_ha else self.port
-            server = await asyncio.start_server(self._accept(is_ha=is_ha), self.host, port)
-            self._servers.append(server)
-            port = server.sockets[0].getsockname()[1]
-            if is_ha:
-                self.ha_port = port
-            else:
-                self.port = port
+        """Listen; OSError if a port is taken."""
+        if not self.port:
+            self.port = next(port for port in free_ports(_TRIES) if is_free(port + 1))
+        self.ha_port = self.ha_port or self.port + 1  # where clients look for it
+        for port, is_ha in ((self.port, False), (self.ha_port, True)):
+            accept = self._accept(is_ha=is_ha)
+            self._servers.append(await asyncio.start_server(accept, self.host, port))
 
     @property
     def sessions(self) -> int:

@@ -294,11 +294,7 @@ class Session:
 
     async def _run_sql(self, text: bytes) -> None:
         assert self._sql is not None
-        frames = await self._sql.execute(text)
-        await self.send(b"".join(frames))
-        if frames and frames[-1][:1] == b"E":
-            raise ClientGone
-        await self.send(ready())
+        await self.send(b"".join(await self._sql.execute(text)) + ready())
 
     async def _identify(self, peer: Peer, what: str) -> bytes:
         if what == "MODE":

@@ -1,0 +1,215 @@
+-- The schema that the facade makes in each database; `compat.py` tells why.
+CREATE SCHEMA IF NOT EXISTS gauss_compat;
+CREATE TABLE IF NOT EXISTS gauss_compat.plugins (
+    slot_name text PRIMARY KEY, plugin text NOT NULL, output_order int NOT NULL DEFAULT 0);
+CREATE TABLE IF NOT EXISTS gauss_compat.declared (
+    relid oid PRIMARY KEY, identity "char" NOT NULL, index oid);
+CREATE TABLE IF NOT EXISTS gauss_compat.settings (name text PRIMARY KEY, setting text NOT NULL);
+CREATE TABLE IF NOT EXISTS gauss_compat.column_types (
+    relid oid, attnum int, type_oid oid, PRIMARY KEY (relid, attnum));
+CREATE TABLE IF NOT EXISTS gauss_compat.types (oid oid PRIMARY KEY, name text NOT NULL);
+GRANT USAGE ON SCHEMA gauss_compat TO public;
+
+-- ---- identities
+CREATE OR REPLACE FUNCTION gauss_compat.declare(relid oid, asked text) RETURNS void
+LANGUAGE plpgsql AS $body$
+DECLARE
+    now "char"; name text; short text; is_known bool; found_index oid;
+BEGIN
+    SELECT c.relreplident, format('%I.%I', n.nspname, c.relname), c.relname INTO now, name, short
+    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.oid = relid AND c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
+      AND n.nspname NOT IN ('gauss_compat', 'pg_catalog', 'information_schema');
+    IF name IS NULL THEN RETURN; END IF;
+    SELECT true INTO is_known FROM gauss_compat.declared d WHERE d.relid = declare.relid;
+    IF now = 'f' THEN
+        -- FULL by us, or by the statement itself: its text decides.
+        IF is_known IS NULL OR asked ~* format(
+            'alter\s+table\s+(if\s+exists\s+)?(only\s+)?((\w+|"[^"]+")\s*\.\s*)?"?%s"?'
+            '\s+replica\s+identity\s+full', regexp_replace(short, '(\W)', '\\\1', 'g')) THEN
+            INSERT INTO gauss_compat.declared VALUES (relid, 'f', NULL)
+            ON CONFLICT ON CONSTRAINT declared_pkey DO UPDATE SET identity = 'f', index = NULL;
+        END IF;
+        RETURN;
+    END IF;
+    SELECT indexrelid INTO found_index FROM pg_catalog.pg_index
+    WHERE indrelid = relid AND indisreplident;
+    INSERT INTO gauss_compat.declared VALUES (relid, now, found_index)
+    ON CONFLICT ON CONSTRAINT declared_pkey
+    DO UPDATE SET identity = excluded.identity, index = excluded.index;
+    PERFORM set_config('gauss_compat.ours', 'on', true);
+    EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', name);
+    PERFORM set_config('gauss_compat.ours', '', true);
+END $body$;
+
+CREATE OR REPLACE FUNCTION gauss_compat.on_ddl() RETURNS event_trigger
+LANGUAGE plpgsql SECURITY DEFINER AS $body$
+DECLARE one record;
+BEGIN
+    IF current_setting('gauss_compat.ours', true) = 'on' THEN RETURN; END IF;
+    FOR one IN SELECT DISTINCT objid FROM pg_event_trigger_ddl_commands()
+        WHERE classid = 'pg_catalog.pg_class'::regclass AND schema_name IS DISTINCT FROM 'pg_temp'
+    LOOP
+        PERFORM gauss_compat.declare(one.objid, current_query());
+    END LOOP;
+    PERFORM pg_logical_emit_message(true, 'gauss_compat.ddl', coalesce(current_query(), ''));
+END $body$;
+
+DROP EVENT TRIGGER IF EXISTS gauss_compat_ddl;
+SELECT gauss_compat.declare(oid, '') FROM pg_catalog.pg_class
+WHERE relkind IN ('r', 'p') AND relpersistence = 'p' AND oid >= 16384;
+CREATE EVENT TRIGGER gauss_compat_ddl ON ddl_command_end EXECUTE FUNCTION gauss_compat.on_ddl();
+DO $body$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_publication WHERE pubname = 'gauss_compat') THEN
+        CREATE PUBLICATION gauss_compat FOR ALL TABLES WITH (publish_via_partition_root = true);
+    END IF;
+END $body$;
+
+-- ---- catalogs
+DO $body$
+DECLARE columns text;
+BEGIN
+    SELECT string_agg(CASE WHEN attname = 'relreplident'
+        THEN 'coalesce(d.identity, c.relreplident) AS relreplident'
+        ELSE format('c.%I', attname) END, ', ' ORDER BY attnum) INTO columns
+    FROM pg_catalog.pg_attribute
+    WHERE attrelid = 'pg_catalog.pg_class'::regclass AND attnum > 0 AND NOT attisdropped;
+    EXECUTE 'CREATE OR REPLACE VIEW gauss_compat.pg_class AS SELECT c.tableoid, ' || columns
+        || ' FROM pg_catalog.pg_class c LEFT JOIN gauss_compat.declared d ON d.relid = c.oid';
+    SELECT string_agg(CASE WHEN attname = 'indisreplident'
+        THEN 'coalesce(d.identity = ''i'' AND d.index = i.indexrelid, i.indisreplident)'
+             ' AS indisreplident'
+        ELSE format('i.%I', attname) END, ', ' ORDER BY attnum) INTO columns
+    FROM pg_catalog.pg_attribute
+    WHERE attrelid = 'pg_catalog.pg_index'::regclass AND attnum > 0 AND NOT attisdropped;
+    EXECUTE 'CREATE OR REPLACE VIEW gauss_compat.pg_index AS SELECT ' || columns
+        || ' FROM pg_catalog.pg_index i LEFT JOIN gauss_compat.declared d ON d.relid = i.indrelid';
+    -- attmissingval is of type anyarray, which a view may not have.
+    SELECT string_agg(CASE WHEN attname = 'atttypid'
+        THEN 'coalesce(t.type_oid, a.atttypid) AS atttypid'
+        WHEN attname = 'attmissingval' THEN 'a.attmissingval::text AS attmissingval'
+        ELSE format('a.%I', attname) END, ', ' ORDER BY a.attnum) INTO columns
+    FROM pg_catalog.pg_attribute a
+    WHERE attrelid = 'pg_catalog.pg_attribute'::regclass AND attnum > 0 AND NOT attisdropped;
+    EXECUTE 'CREATE OR REPLACE VIEW gauss_compat.pg_attribute AS SELECT a.tableoid, ' || columns
+        || ' FROM pg_catalog.pg_attribute a LEFT JOIN gauss_compat.column_types t'
+        || ' ON t.relid = a.attrelid AND t.attnum = a.attnum';
+    SELECT string_agg(format('t.%I', attname), ', ' ORDER BY attnum) INTO columns
+    FROM pg_catalog.pg_attribute
+    WHERE attrelid = 'pg_catalog.pg_type'::regclass AND attnum > 0 AND NOT attisdropped;
+    EXECUTE 'CREATE OR REPLACE VIEW gauss_compat.pg_type AS SELECT ' || columns
+        || ' FROM pg_catalog.pg_type t WHERE t.oid NOT IN (SELECT oid FROM gauss_compat.types)'
+        || ' UNION ALL SELECT ' || replace(replace(columns, 't.oid,', 'g.oid,'), 't.typname,',
+           'g.name::name,')
+        || ' FROM gauss_compat.types g JOIN pg_catalog.pg_type t ON t.oid = 25';
+END $body$;
+
+CREATE OR REPLACE FUNCTION gauss_compat.format_type(oid, int) RETURNS text LANGUAGE sql STABLE AS
+$$ SELECT coalesce((SELECT name FROM gauss_compat.types t WHERE t.oid = $1),
+                   pg_catalog.format_type($1, $2)) $$;
+CREATE OR REPLACE FUNCTION gauss_compat.current_setting(text, bool DEFAULT false) RETURNS text
+LANGUAGE sql STABLE AS
+$$ SELECT coalesce((SELECT setting FROM gauss_compat.settings WHERE name = lower($1)),
+                   pg_catalog.current_setting($1, $2)) $$;
+CREATE OR REPLACE VIEW gauss_compat.pg_settings AS
+    SELECT * FROM pg_catalog.pg_settings s
+    WHERE s.name NOT IN (SELECT name FROM gauss_compat.settings)
+    UNION ALL
+    SELECT g.name, g.setting, NULL, 'GaussDB', NULL, NULL, 'sighup', 'string', 'default', NULL,
+           NULL, NULL, g.setting, g.setting, NULL, NULL, false
+    FROM gauss_compat.settings g;
+
+-- ---- the product
+CREATE OR REPLACE FUNCTION gauss_compat.version() RETURNS text LANGUAGE sql STABLE AS
+$$ SELECT setting FROM gauss_compat.settings WHERE name = 'gauss_compat.version' $$;
+CREATE OR REPLACE FUNCTION gauss_compat.opengauss_version() RETURNS text LANGUAGE sql STABLE AS
+$$ SELECT substring(gauss_compat.version() FROM 'openGauss ([^ ]+)') $$;
+CREATE OR REPLACE FUNCTION gauss_compat.gs_deployment() RETURNS text LANGUAGE sql STABLE AS
+$$ SELECT CASE WHEN gauss_compat.version() LIKE '%GaussDB Kernel%' THEN 'BusinessCentralized'
+               ELSE 'OpenSourceCentralized' END $$;
+CREATE OR REPLACE FUNCTION gauss_compat.pg_current_xlog_location() RETURNS text
+LANGUAGE sql AS $$ SELECT pg_catalog.pg_current_wal_lsn()::text $$;
+CREATE OR REPLACE FUNCTION gauss_compat.pg_current_xlog_insert_location() RETURNS text
+LANGUAGE sql AS $$ SELECT pg_catalog.pg_current_wal_insert_lsn()::text $$;
+CREATE OR REPLACE FUNCTION gauss_compat.pg_xlog_location_diff(text, text) RETURNS numeric
+LANGUAGE sql AS $$ SELECT pg_catalog.pg_wal_lsn_diff($1::pg_lsn, $2::pg_lsn) $$;
+
+-- ---- slots
+CREATE OR REPLACE FUNCTION gauss_compat.pg_get_replication_slots(
+    OUT slot_name text, OUT plugin text, OUT slot_type text, OUT datoid oid, OUT active bool,
+    OUT xmin xid, OUT catalog_xmin xid, OUT restart_lsn text, OUT dummy_standby bool,
+    OUT confirmed_flush text) RETURNS SETOF record LANGUAGE sql STABLE AS
+$$
+    SELECT s.slot_name::text, coalesce(p.plugin, 'mppdb_decoding'), s.slot_type, s.datoid, s.active,
+           s.xmin, s.catalog_xmin, s.restart_lsn::text, false, s.confirmed_flush_lsn::text
+    FROM pg_catalog.pg_replication_slots s LEFT JOIN gauss_compat.plugins p USING (slot_name)
+    WHERE s.plugin = 'pgoutput' AND coalesce(current_setting('gauss_compat.slots', true), '') = ''
+    UNION ALL
+    SELECT r.slot_name, r.plugin, 'logical', (SELECT oid FROM pg_database d WHERE
+           d.datname = current_database()), r.active, NULL, NULL, r.confirmed_flush, false,
+           r.confirmed_flush
+    FROM json_to_recordset(nullif(current_setting('gauss_compat.slots', true), '')::json)
+         AS r(slot_name text, plugin text, active bool, confirmed_flush text)
+$$;
+CREATE OR REPLACE FUNCTION gauss_compat.pg_create_logical_replication_slot(
+    slot name, plugin name, output_order int DEFAULT 0, OUT slotname text, OUT xlog_position text)
+LANGUAGE plpgsql AS $body$
+DECLARE point pg_lsn;
+BEGIN
+    IF slot::text !~ '^[a-z0-9_?.-]+$' THEN
+        RAISE EXCEPTION 'replication slot name "%" contains invalid character', slot
+            USING ERRCODE = '42602';
+    ELSIF plugin::text !~ '^(.*/)?(mppdb|sql|test|parallel_binary|parallel_json|parallel_text)_decoding$' THEN
+        RAISE EXCEPTION 'could not access file "%": No such file or directory', plugin
+            USING ERRCODE = '58P01';
+    END IF;
+    SELECT lsn INTO point FROM pg_catalog.pg_create_logical_replication_slot(slot, 'pgoutput');
+    INSERT INTO gauss_compat.plugins VALUES (slot, plugin, output_order)
+    ON CONFLICT ON CONSTRAINT plugins_pkey
+    DO UPDATE SET plugin = excluded.plugin, output_order = excluded.output_order;
+    slotname := slot;
+    xlog_position := CASE output_order WHEN 0 THEN point::text
+        ELSE ('0/0'::pg_lsn + trunc((point - '0/0'::pg_lsn) / 8))::text END;
+END $body$;
+CREATE OR REPLACE FUNCTION gauss_compat.pg_drop_replication_slot(slot name) RETURNS void
+LANGUAGE plpgsql AS $body$
+BEGIN
+    PERFORM pg_catalog.pg_drop_replication_slot(slot);
+    DELETE FROM gauss_compat.plugins WHERE slot_name = slot;
+END $body$;
+CREATE OR REPLACE FUNCTION gauss_compat.pg_replication_slot_advance(
+    slot name, upto text, OUT slot_name name, OUT end_lsn text) LANGUAGE plpgsql AS $body$
+DECLARE
+    goal pg_lsn := coalesce(upto::pg_lsn, pg_catalog.pg_current_wal_lsn());
+    now pg_lsn;
+BEGIN
+    SELECT s.confirmed_flush_lsn INTO now FROM pg_catalog.pg_replication_slots s
+    WHERE s.slot_name = slot;
+    IF now IS NULL THEN
+        RAISE EXCEPTION 'replication slot "%" does not exist', slot USING ERRCODE = '42704';
+    ELSIF goal < now THEN
+        RAISE EXCEPTION 'cannot move slot to %, minimum is %', goal, now USING ERRCODE = '55000';
+    END IF;
+    slot_name := slot;
+    SELECT lower(a.end_lsn::text) INTO end_lsn
+    FROM pg_catalog.pg_replication_slot_advance(slot, goal) a;
+END $body$;
+
+-- ---- rows that the emulator has encoded
+DO $body$
+DECLARE name text; kind text;
+BEGIN
+    FOREACH name IN ARRAY ARRAY['peek_changes', 'get_changes', 'peek_binary_changes',
+                                'get_binary_changes'] LOOP
+        kind := CASE WHEN name LIKE '%binary%' THEN 'bytea' ELSE 'text' END;
+        EXECUTE format($f$
+            CREATE OR REPLACE FUNCTION gauss_compat.pg_logical_slot_%s(
+                name, text, int, VARIADIC text[] DEFAULT '{}',
+                OUT location text, OUT xid xid, OUT data %s) RETURNS SETOF record LANGUAGE sql AS
+            $$ SELECT e ->> 0, (e ->> 1)::xid, (e ->> 2)::%s
+               FROM json_array_elements(
+                   coalesce(nullif(current_setting('gauss_compat.changes', true), ''), '[]')::json
+               ) e $$ $f$, name, kind, kind);
+    END LOOP;
+END $body$;

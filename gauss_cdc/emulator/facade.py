@@ -1,0 +1,395 @@
+"""A real PostgreSQL that looks like openGauss or GaussDB.
+
+Ordinary SQL goes through, with the names of `compat` answered by a schema of
+ours; slots are pgoutput slots of the same name; streams are its changes, encoded
+anew.  Nothing is kept here: positions are PostgreSQL's, and the plugin of a slot
+stands in the slot's database, so that the facade may be killed at any time.
+
+Not as GaussDB: empty transactions are not sent, the user of a transaction is the
+configured one, TDDL is the statement as typed, USE_SNAPSHOT is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Final
+
+from gauss_cdc.emulator import compat, pgoutput
+from gauss_cdc.emulator.compat import PUBLICATION
+from gauss_cdc.emulator.formats import encoder
+from gauss_cdc.emulator.frames import Refused, lsn_text, message, read_lsn
+from gauss_cdc.emulator.live import Live, Reader, Shape, behind_csn, csn_of, zone_of
+from gauss_cdc.emulator.model import Transaction
+from gauss_cdc.emulator.options import Asked, read_of_function
+from gauss_cdc.emulator.product import Closing, Peer, Product, Slot, System
+from gauss_cdc.emulator.slots import exists, missing
+from gauss_cdc.emulator.sql_session import SqlSession, python_codec
+from gauss_cdc.emulator.upstream import Address, Failed, Upstream, fields
+from gauss_cdc.emulator.upstream import cancel as cancel_at
+
+# As on a server whose configuration nobody touched; `Product.settings` adds and overrides.
+SETTINGS: Final = {
+    "logical_sender_timeout": "30000",
+    "wal_sender_timeout": "6000",
+    "enable_thread_pool": "on",
+    "ssl": "on",
+    "max_process_memory": "12582912",
+    "enable_logical_replication_ddl": "on",
+    "enable_xlog_prune": "on",
+    "enable_logicalrepl_xlog_prune": "off",
+    "max_size_for_xlog_retention": "0",
+    "max_size_for_xlog_prune": "2147483647",
+    "max_files_per_process": "1000",
+    "recovery_parse_workers": "1",
+    "session_timeout": "600",
+    "sql_compatibility": "PG",
+    "server_version": "9.2.4",
+    "server_version_num": "90204",
+}
+
+_PASSED_OVER: Final = {
+    *("user", "database", "replication", "backend_version", "connection_info"),
+    *("connect_timeout", "enable_full_encryption"),
+}
+_BUSY: Final = "55006"
+_BUSY_SECONDS: Final = 20.0
+_NO_DATABASE: Final = "3D000"
+
+
+class Facade:
+    """A `Backend` over the PostgreSQL at `address`; its user must be a superuser."""
+
+    def __init__(
+        self, address: Address, product: Product, *, databases: Mapping[str, str] | None = None
+    ) -> None:
+        self._address, self._product = address, product
+        self._databases = dict(databases or {})  # other names, for clients
+        self._admins: dict[str, Upstream] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        settings = {**SETTINGS, **product.settings}
+        settings["enable_thread_pool"] = "on" if product.has_thread_pool else "off"
+        settings["logical_sender_timeout"] = str(product.sender_timeout_ms)
+        self.settings: Mapping[str, str] = settings
+        self.own_slots: list[Slot] | None = None  # of a replay: shown in place of PostgreSQL's
+
+    # ------------------------------------------------------------ sessions
+    async def sql(self, peer: Peer) -> SqlSession:
+        """An ordinary session in the peer's database."""
+        words = {
+            name: value
+            for name, value in peer.parameters.items()
+            if name not in _PASSED_OVER and name.lower() not in self.settings
+        }
+        database = self.real(peer.database)
+        await self._rows(database, "SELECT 1")
+        try:
+            upstream = await Upstream.open(self._address, database, words)
+        except Failed as failed:
+            raise failed.as_refused() from None
+        return SqlSession(self, upstream, database)
+
+    async def prepare(self, database: str) -> None:
+        """Make the schema `gauss_compat` there, before anybody logs in."""
+        await self._rows(self.real(database), "SELECT 1")
+
+    def real(self, database: str) -> str:
+        """The name at PostgreSQL."""
+        return self._databases.get(database, database)
+
+    async def system(self) -> System:
+        """Who PostgreSQL is, and where its log is flushed to."""
+        ((identifier, timeline, position),) = await self._rows(
+            self._address.database,
+            "SELECT s.system_identifier, c.timeline_id, pg_current_wal_flush_lsn()"
+            " FROM pg_control_system() s, pg_control_checkpoint() c",
+        )
+        return System(str(identifier), int(timeline or 1), read_lsn(str(position)))
+
+    async def cancel(self, key: bytes) -> None:
+        """Hand the request on."""
+        await cancel_at(self._address, key)
+
+    async def close(self) -> None:
+        """Close our own sessions."""
+        for admin in self._admins.values():
+            await admin.close()
+
+    # ------------------------------------------------------------ slots
+    async def slot(self, name: str) -> Slot | None:
+        """A pgoutput slot of that name."""
+        rows = await self._rows(
+            self._address.database,
+            "SELECT database, confirmed_flush_lsn FROM pg_replication_slots"  # noqa: S608  quoted
+            f" WHERE plugin = 'pgoutput' AND slot_name = {_literal(name)}",
+        )
+        if not rows:
+            return None
+        ((database, confirmed),) = rows
+        told = await self._rows(
+            str(database),
+            "SELECT plugin, output_order FROM gauss_compat.plugins"  # noqa: S608  quoted
+            f" WHERE slot_name = {_literal(name)}",
+        )
+        plugin, order = told[0] if told else ("mppdb_decoding", "0")
+        position = read_lsn(str(confirmed))
+        csn = csn_of(position) if order == "1" else 0
+        shown = {real: name for name, real in self._databases.items()}
+        return Slot(
+            name, str(plugin), shown.get(str(database), str(database)), csn or position, csn
+        )
+
+    async def slot_to_read(self, name: str) -> Slot | None:
+        """As `slot`."""
+        return await self.slot(name)
+
+    async def slots(self) -> list[Slot]:
+        """All pgoutput slots."""
+        names = await self._rows(
+            self._address.database,
+            "SELECT slot_name FROM pg_replication_slots WHERE plugin = 'pgoutput'",
+        )
+        found = [await self.slot(str(name)) for (name,) in names]
+        return [slot for slot in found if slot is not None]
+
+    async def create(self, peer: Peer, name: str, plugin: str) -> tuple[int, str, Closing]:
+        """A slot with PostgreSQL's own exported snapshot, which lives with the connection."""
+        database = self.real(peer.database)
+        upstream = await Upstream.open(self._address, database, {"replication": "database"})
+        try:
+            ((_, point, snapshot, _),) = await upstream.rows(
+                f'CREATE_REPLICATION_SLOT "{name}" LOGICAL pgoutput EXPORT_SNAPSHOT'
+            )
+            await self._rows(
+                database,
+                "INSERT INTO gauss_compat.plugins VALUES"  # noqa: S608  quoted
+                f" ({_literal(name)}, {_literal(plugin)}) ON CONFLICT (slot_name)"
+                " DO UPDATE SET plugin = excluded.plugin, output_order = 0",
+            )
+        except Failed as failed:
+            await upstream.close()
+            raise (exists(name) if failed.state == "42710" else failed.as_refused()) from None
+        except BaseException:
+            await upstream.close()
+            raise
+        return read_lsn(str(point)), str(snapshot), upstream
+
+    async def drop(self, name: str) -> None:
+        """Drop it; PostgreSQL's own sender may need a moment to let go of it."""
+        slot = await self.slot(name)
+        if slot is None:
+            raise missing(name)
+        text = f"SELECT gauss_compat.pg_drop_replication_slot({_literal(name)})"
+        await self._patiently(self.real(slot.database), text)
+
+    async def advance(self, name: str, confirmed: int) -> None:
+        """Move it forward."""
+        slot = await self.slot(name)
+        if slot is None:
+            raise missing(name)
+        goal = _literal(lsn_text(confirmed))
+        text = f"SELECT pg_catalog.pg_replication_slot_advance({_literal(name)}, {goal})"
+        await self._patiently(self.real(slot.database), text)
+
+    # ------------------------------------------------------------ changes
+    async def stream(self, slot: Slot, start: int, asked: Asked, sql: SqlSession) -> Live:
+        """PostgreSQL's changes from `start` on, in the format that was asked for."""
+        settings = await sql.settings()
+        database = self.real(slot.database)
+        by_csn = asked.mode.output_order == 1
+        begin = behind_csn(start) if by_csn else start
+        output = encoder(asked.mode, self._product.profile, python_codec(settings))
+        catalog = await Upstream.open(self._address, database)
+        try:
+            upstream = await self._started(slot.name, begin, asked, settings, database)
+        except BaseException:
+            await catalog.close()
+            raise
+        return Live(
+            upstream,
+            self._reader(catalog, settings),
+            output,
+            start=begin,
+            is_parallel=asked.mode.parallel,
+            by_csn=by_csn,
+            has_heartbeat=asked.mode.enable_heartbeat and self._product.profile.heartbeat,
+            on_close=[catalog],
+        )
+
+    async def changes(
+        self, asked: compat.Asked, database: str, settings: Mapping[str, str]
+    ) -> list[tuple[str, str, bytes]]:
+        """What peek or get answers: rows of (location, xid, data); get also moves the slot."""
+        slot = await self.slot(asked.slot)
+        if slot is None:
+            raise missing(asked.slot)
+        product = self._product
+        wanted = read_of_function(asked.options, plugin=slot.plugin, product=product.profile.name)
+        if wanted.force_binary and not asked.is_binary:
+            raise Refused("output plugin cannot produce binary output", "0A000")
+        codec = python_codec(settings)
+        output = encoder(wanted.mode, product.profile, codec)
+        session = await Upstream.open(
+            self._address, database, _words(settings, is_sql_decoding=_is_sql(slot.plugin))
+        )
+        try:
+            reader = self._reader(session, settings)
+            found: list[tuple[str, str, bytes]] = []
+            end = 0
+            async for transaction in self._peeked(session, asked, reader):
+                for position, payload in output.feed(transaction):
+                    found.append((lsn_text(position), str(transaction.xid), payload))
+                end = transaction.end_lsn
+                if asked.upto_changes and len(found) >= asked.upto_changes:
+                    break
+            if asked.is_get and end:
+                await self.advance(asked.slot, end)
+        except Failed as failed:
+            raise failed.as_refused() from None
+        finally:
+            await session.close()
+        return found
+
+    async def _peeked(
+        self, session: Upstream, asked: compat.Asked, reader: Reader
+    ) -> AsyncIterator[Transaction]:
+        upto = "NULL" if asked.upto_lsn is None else _literal(lsn_text(asked.upto_lsn))
+        rows = await session.raw_rows(
+            "SELECT lsn, data FROM pg_catalog.pg_logical_slot_peek_binary_changes("  # noqa: S608
+            f"{_literal(asked.slot)}, {upto}, NULL, 'proto_version', '1',"
+            f" 'publication_names', '{PUBLICATION}', 'messages', 'true')"
+        )
+        for lsn, data in rows:
+            assert lsn is not None
+            assert data is not None
+            payload = bytes.fromhex(data[2:].decode())
+            transaction = await reader.take(read_lsn(lsn.decode()), payload)
+            if transaction is not None:
+                yield transaction
+
+    def _reader(self, catalog: Upstream, settings: Mapping[str, str]) -> Reader:
+        async def shape_of(relation: pgoutput.Relation) -> Shape:
+            return await _shape(catalog, relation)
+
+        return Reader(shape_of, zone_of(settings["TimeZone"]), self._address.user)
+
+    async def _started(
+        self,
+        name: str,
+        start: int,
+        asked: Asked,
+        settings: Mapping[str, str],
+        database: str,
+    ) -> Upstream:
+        is_sql = _is_sql(asked.mode.plugin) and not asked.mode.parallel
+        words = {**_words(settings, is_sql_decoding=is_sql), "replication": "database"}
+        command = (
+            f"START_REPLICATION SLOT \"{name}\" LOGICAL {lsn_text(start)} (proto_version '1',"
+            f" publication_names '{PUBLICATION}', messages 'true')"
+        )
+        limit = time.monotonic() + _BUSY_SECONDS
+        while True:
+            upstream = await Upstream.open(self._address, database, words)
+            await upstream.send(message(b"Q", command.encode() + b"\0"))
+            while (found := await upstream.receive())[0] == b"N":
+                pass
+            if found[0] == b"W":
+                return upstream
+            await upstream.close()
+            failed = Failed(fields(found[1]))
+            # PostgreSQL's sender of the last stream may not have noticed that it is over.
+            if failed.state != _BUSY or time.monotonic() > limit:
+                raise failed.as_refused()
+            await asyncio.sleep(0.05)
+
+    # ------------------------------------------------------------ our own sessions
+    async def _patiently(self, database: str, text: str) -> None:
+        limit = time.monotonic() + _BUSY_SECONDS
+        while True:
+            try:
+                await self._rows(database, text)
+            except Refused as refused:
+                if refused.state != _BUSY or time.monotonic() > limit:
+                    raise
+            else:
+                return
+            await asyncio.sleep(0.05)
+
+    async def _rows(self, database: str, text: str) -> list[tuple[str | None, ...]]:
+        async with self._locks.setdefault(database, asyncio.Lock()):
+            try:
+                admin = self._admins.get(database)
+                if admin is None:
+                    admin = await self._prepared(database)
+                    self._admins[database] = admin
+                return await admin.rows(text)
+            except Failed as failed:
+                if failed.state == _NO_DATABASE:
+                    text = f'database "{database}" does not exist'
+                    raise Refused(text, _NO_DATABASE, number=11898) from None
+                raise failed.as_refused() from None
+            except (ConnectionError, asyncio.IncompleteReadError):
+                self._admins.pop(database, None)
+                raise
+
+    async def _prepared(self, database: str) -> Upstream:
+        admin = await Upstream.open(self._address, database)
+        settings = {**self.settings, "gauss_compat.version": self._product.version}
+        await admin.rows("SET client_min_messages = warning")
+        await admin.rows(compat.install(settings, is_gaussdb=self._product.is_gaussdb))
+        return admin
+
+
+async def _shape(catalog: Upstream, relation: pgoutput.Relation) -> Shape:
+    """Types and declared identity as they are now: DDL is not told before its rows."""
+    oids = sorted({oid for _, oid in relation.columns})
+    types = (
+        await catalog.rows(
+            "SELECT o, gauss_compat.format_type(o, NULL) FROM unnest("  # noqa: S608  numbers
+            f"ARRAY{oids}::oid[]) o"
+        )
+        if oids
+        else []
+    )
+    ((identity, index),) = await catalog.rows(
+        "SELECT coalesce(d.identity, c.relreplident), d.index FROM (SELECT 1) one"  # noqa: S608
+        f" LEFT JOIN pg_catalog.pg_class c ON c.oid = {relation.oid}"
+        f" LEFT JOIN gauss_compat.declared d ON d.relid = {relation.oid}"
+    )
+    kept: frozenset[str] | None
+    if identity == "f":
+        kept = frozenset(name for name, _ in relation.columns)
+    elif identity == "n":
+        kept = None
+    else:
+        which = f"i.indexrelid = {index}" if identity == "i" and index else "i.indisprimary"
+        columns = await catalog.rows(
+            "SELECT a.attname FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute a"  # noqa: S608
+            " ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)"
+            f" WHERE i.indrelid = {relation.oid} AND {which}"
+        )
+        kept = frozenset(str(name) for (name,) in columns) or None
+    return Shape({int(str(oid)): str(name) for oid, name in types}, kept)
+
+
+def _words(settings: Mapping[str, str], *, is_sql_decoding: bool) -> dict[str, str]:
+    """How PostgreSQL is to print values: as the decoding session would."""
+    chosen = {
+        "datestyle": settings["DateStyle"],
+        "intervalstyle": settings["IntervalStyle"],
+        "timezone": settings["TimeZone"],
+        "bytea_output": settings["bytea_output"],
+        "extra_float_digits": "0" if is_sql_decoding else "3",
+    }
+    parts = (f"-c {name}={value}".replace(" ", "\\ ") for name, value in chosen.items())
+    options = " ".join(part.replace("-c\\ ", "-c ", 1) for part in parts)
+    return {"client_encoding": settings["server_encoding"], "options": options}
+
+
+def _is_sql(plugin: str) -> bool:
+    return plugin == "sql_decoding"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
