@@ -133,7 +133,7 @@ class Named:
     def feed(self, start: int, payload: bytes) -> Iterator[Transaction]:
         """Take one message; a batch may hold many transactions."""
         decode = self.decoder.decode
-        for position, record in self.decoder.split(start, payload):
+        for position, record in self.decoder.walk(start, payload):
             told = decode(position, record)
             match told:
                 case Begun() if not self.is_open:

@@ -9,6 +9,7 @@ Source: GaussDB manual, "Logical Decoding Options"; openGauss, checked byte by b
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Final
 
 from producer.decoders.formats import Format
@@ -31,7 +32,8 @@ _U32: Final = struct.Struct(">I").unpack_from
 _U64: Final = struct.Struct(">Q").unpack_from
 _BEGIN: Final = struct.Struct(">QQ").unpack_from
 
-_B, _C, _I, _U, _D, _H, _N, _O, _P, _F = b"BCIUDhNOPF"
+_B, _C, _I, _U, _D, _H, _N, _O, _F = b"BCIUDhNOF"
+_ENDINGS: Final = b"PF"
 _LETTER: Final = 8  # where the letter stands, behind the LSN
 _NULL: Final = 0xFFFF_FFFF
 _FIXED: Final = {"X": 8, "O": 4}  # parts of B and C without a length of their own
@@ -48,7 +50,10 @@ class Binary:
 
     def split(self, start: int, payload: bytes) -> list[tuple[int, bytes]]:
         """Cut a message into records: LSN, letter, body.  Raises DecodeError."""
-        records: list[tuple[int, bytes]] = []
+        return list(self.walk(start, payload))
+
+    def walk(self, start: int, payload: bytes) -> Iterator[tuple[int, bytes]]:
+        """Give one record after the other."""
         pos, size = 0, len(payload)
         try:
             while True:
@@ -67,23 +72,22 @@ class Binary:
                     if length <= _LETTER:
                         raise DecodeError("record without a letter", at=pos, length=length)
                 closing = payload[end]  # fails if the record was cut short
-                records.append((_U64(record, 0)[0], record))
-                pos = end + 1
-                if closing == _F:
-                    if payload[pos:] == b"\0\0\0\0":
-                        return records  # both endings, as the manual may be read
-                    break
-                if closing != _P:
+                if closing not in _ENDINGS:
                     raise DecodeError(
                         "record with an unknown ending", letter=shown(closing), at=end
                     )
+                yield _U64(record, 0)[0], record
+                pos = end + 1
+                if closing == _F:
+                    if payload[pos:] == b"\0\0\0\0":  # both endings, as the manual may be read
+                        pos += 4
+                    break
         except (IndexError, struct.error):
             raise DecodeError(
                 "message ends within a record", position=Lsn(start), at=pos, size=size
             ) from None
         if pos != size:
             raise DecodeError("bytes behind the end of a message", at=pos, size=size)
-        return records
 
     def is_row(self, record: bytes) -> bool:
         return record[_LETTER] in _OPS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -28,6 +28,9 @@ class Naming(Protocol):
         `start` is the dataStart of the header, the position where a record has none
         of its own.  Raises DecodeError.
         """
+
+    def walk(self, start: int, payload: bytes) -> Iterator[tuple[int, bytes]]:
+        """Do the same one by one: what comes before damage is given before DecodeError."""
 
     def is_row(self, record: bytes) -> bool:
         """Say cheaply whether a record is a row, which may wait undecoded for its COMMIT."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterator
 from typing import Final
 
 from producer.decoders.ddl import gauss_ddl, is_gauss_ddl
@@ -44,23 +45,26 @@ class Lines:
 
     def split(self, start: int, payload: bytes) -> list[tuple[int, bytes]]:
         """Cut a message into its lines.  Raises DecodeError."""
+        return list(self.walk(start, payload)) if self._batch else [(start, payload)]
+
+    def walk(self, start: int, payload: bytes) -> Iterator[tuple[int, bytes]]:
+        """Give one line after the other."""
         if not self._batch:
-            return [(start, payload)]
+            yield start, payload
+            return
         if payload[:1] == b"h" and len(payload) == 29 and payload[25:] == b"\0\0\0\0":
-            return [(start, payload[:25])]  # a heartbeat without length, as the manual may be read
-        lines: list[tuple[int, bytes]] = []
+            yield start, payload[:25]  # a heartbeat without length, as the manual may be read
+            return
         pos, size = 0, len(payload)
         while size - pos >= 12:
             length, lsn = _ITEM(payload, pos)
-            if length < 9:
+            end = pos + 4 + length
+            if length < 9 or end > size:
                 break
-            pos += 12
-            line = payload[pos : pos + length - 8]
-            pos += length - 8
-            lines.append((lsn, line))
+            yield lsn, payload[pos + 12 : end]
+            pos = end
         if payload[pos:] != b"\0\0\0\0":
             raise DecodeError("batch without its end", position=Lsn(start), at=pos, size=size)
-        return lines
 
     def is_row(self, record: bytes) -> bool:
         return self._rows.is_row(record)

@@ -10,6 +10,7 @@ prints messages of pg_logical_emit_message.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from producer.decoders.ddl import (
@@ -47,6 +48,9 @@ class Mppdb:
     def split(self, start: int, payload: bytes) -> list[tuple[int, bytes]]:
         return [(start, payload)]
 
+    def walk(self, start: int, payload: bytes) -> Iterator[tuple[int, bytes]]:
+        yield start, payload
+
     def is_row(self, record: bytes) -> bool:
         return self._rows.is_row(record)
 
@@ -73,6 +77,9 @@ class Test:
 
     def split(self, start: int, payload: bytes) -> list[tuple[int, bytes]]:
         return [(start, payload)]
+
+    def walk(self, start: int, payload: bytes) -> Iterator[tuple[int, bytes]]:
+        yield start, payload
 
     def is_row(self, record: bytes) -> bool:
         return self._rows.is_row(record)
@@ -103,6 +110,9 @@ class Sql:
     def split(self, start: int, payload: bytes) -> list[tuple[int, bytes]]:
         """Cut an UPDATE into its DELETE and its INSERT."""
         return [(start, statement) for statement in self._rows.split(payload)]
+
+    def walk(self, start: int, payload: bytes) -> Iterator[tuple[int, bytes]]:
+        yield from self.split(start, payload)
 
     def is_row(self, record: bytes) -> bool:
         return self._rows.is_row(record)

@@ -309,6 +309,24 @@ def test_damage_in_a_line_is_told_with_its_number(damage, what: str, tmp_path: P
     assert what in str(error) or what == "ends"
 
 
+@pytest.mark.parametrize("style", ["b", "j", "t"])
+def test_damage_within_a_batch_leaves_the_transactions_before_it(
+    style: str, tmp_path: Path
+) -> None:
+    name = f"capture_names_par_{style}_batch1"
+    whole = decode(golden(name))
+    header, *messages = documents(f"{name}.jsonl.gz")
+    body, *_ = [bytes.fromhex(line["hex"]) for line in messages if line.get("sub") == "w"]
+    assert len(whole) > 10
+
+    short = written(tmp_path, header, [body[: len(body) // 2]])
+    found, error = damaged(short)
+
+    assert 3 < len(found) < len(whole)
+    assert found == whole[: len(found)]
+    assert error.where["line"] == 2
+
+
 def test_a_file_that_ends_within_a_transaction_is_damaged(tmp_path: Path) -> None:
     raw = gzip.decompress(golden("capture_gbk_ser_test").read_bytes())
     all_lines = raw.splitlines(keepends=True)
