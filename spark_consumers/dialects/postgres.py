@@ -22,7 +22,8 @@ from spark_consumers.dialects.base import literal, quote
 from spark_consumers.errors import NotExpressible
 
 _MODIFIER: Final = re.compile(r"\([0-9, -]*\)")
-_TYPE: Final = re.compile(r'[\w .,()\[\]"$-]+')
+_TYPE: Final = re.compile(r'(?:[\w .,()\[\]$-]|"(?:[^"\0]|"")+")+')
+_QUOTED: Final = re.compile(r'"(?:[^"]|"")+"')
 _NAME: Final = r'("(?:[^"]|"")+"|[\w$]+)'
 _RENAME: Final = re.compile(rf"\bRENAME\s+(?:COLUMN\s+)?{_NAME}\s+TO\s+{_NAME}", re.IGNORECASE)
 _USING: Final = re.compile(r"\bUSING\b", re.IGNORECASE)
@@ -183,7 +184,8 @@ def _type(table: TableSchema, column: Column) -> str:
     if entry is not None and (target := entry.ddl.get("postgres")) is not None:
         modifier = _MODIFIER.search(column.type_name)
         return target.replace("{}", modifier[0] if modifier else "")
-    if _TYPE.fullmatch(column.type_name) is None or "--" in column.type_name:
+    outside = _QUOTED.sub("", column.type_name)
+    if _TYPE.fullmatch(column.type_name) is None or "--" in outside:
         raise NotExpressible(
             "the type of a column is not known by name",
             table=table.id,

@@ -31,6 +31,7 @@ from spark_consumers.errors import MissingTable, NotExpressible, RowMissing
 from spark_consumers.model import Cell, Change
 from spark_consumers.sinks.pg_catalog import TargetTable, parents_first, read_tables
 from spark_consumers.sinks.pg_plan import Plan, make_plan
+from spark_consumers.sinks.products import POSTGRES, Product
 
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 _ANALYZE_FROM: Final = 1_000  # rows from which the planner should know what was staged
@@ -41,6 +42,7 @@ class Catalog:
     """The target's tables as last read, and which staging tables this connection has."""
 
     is_replica: bool = False  # foreign keys and triggers are off
+    product: Product = POSTGRES
     tables: dict[TableId, TargetTable] = field(default_factory=dict)
     plans: dict[tuple[TableId, tuple[str, ...]], Plan] = field(default_factory=dict)
     staged: set[str] = field(default_factory=set)
@@ -51,7 +53,7 @@ class Catalog:
         unknown = [table for table in wanted if table not in self.tables]
         if not unknown:
             return
-        self.tables |= read_tables(cursor, unknown)
+        self.tables |= read_tables(cursor, unknown, self.product)
         for table in unknown:
             if table not in self.tables:
                 raise MissingTable(
@@ -63,7 +65,10 @@ class Catalog:
     def forget(self, cursor: Any) -> None:
         """Tables changed, or nobody knows: read again, stage anew."""
         if self.staged:
-            cursor.execute("DISCARD TEMP")
+            names = ", ".join(sorted(self.staged))
+            cursor.execute(
+                "DISCARD TEMP" if self.product.has_discard else f"DROP TABLE IF EXISTS {names}"
+            )
         self.tables.clear()
         self.plans.clear()
         self.staged.clear()
@@ -76,13 +81,15 @@ class Catalog:
         cursor.execute(plan.create)
         self.staged.add(plan.stage)
 
-    def plan(self, cursor: Any, table: TargetTable, columns: tuple[str, ...]) -> Plan:
+    def plan(self, table: TargetTable, columns: tuple[str, ...]) -> Plan:
         """The statements of a table as written with these columns."""
         plan = self.plans.get((table.id, columns))
         if plan is None:
             self.made += 1
             stage = f"cdc_stage_{self.made}"
-            plan = make_plan(cursor, table, columns, is_replica=self.is_replica, stage=stage)
+            plan = make_plan(
+                table, columns, is_replica=self.is_replica, stage=stage, product=self.product
+            )
             self.plans[table.id, columns] = plan
         return plan
 
@@ -116,7 +123,7 @@ def apply_changes(
             if item is not None:
                 table, columns, run = item
                 todo = collapse(columns, run, table.key)
-                plan = catalog.plan(cursor, table, columns)
+                plan = catalog.plan(table, columns)
                 works[table.oid] = Work(plan, todo, bool(todo.deletes), bool(todo.upserts))
                 if todo.deletes or todo.upserts:
                     catalog.make_stage(cursor, plan)
@@ -127,7 +134,7 @@ def load_rows(cursor: Any, catalog: Catalog, table: TableId, changes: Sequence[C
     """Copy whole rows into a table that was emptied before."""
     catalog.need(cursor, [table])
     for columns, run in by_columns(changes):
-        plan = catalog.plan(cursor, catalog.tables[table], columns)
+        plan = catalog.plan(catalog.tables[table], columns)
         _copy(cursor, plan.copy_in, (_line(change.after or [], plan) for change in run))
 
 
@@ -274,8 +281,12 @@ def _apply_single(cursor: Any, plan: Plan, single: Single, *, is_exact: bool) ->
         if cell is None:
             tests.append(sql.SQL("{} IS NULL").format(quoted))
             continue
-        frame = "{} = %s::{}" if column.has_equality else "{}::text = %s::{}::text"
-        tests.append(sql.SQL(frame).format(quoted, sql.SQL(column.type_name)))
+        # Equal is not the same: 1.0 and 1.00, 0 and -0, a day and 24 hours. An index wants `=`.
+        kind = sql.SQL(column.type_name.replace("%", "%%"))
+        if column.has_equality:
+            tests.append(sql.SQL("{} = %s::{}").format(quoted, kind))
+            values.append(cell)
+        tests.append(sql.SQL("{}::text = %s::{}::text").format(quoted, kind))
         values.append(cell)
     if not tests:
         raise NotExpressible(
@@ -293,7 +304,7 @@ def _apply_single(cursor: Any, plan: Plan, single: Single, *, is_exact: bool) ->
         for name, place in zip(plan.columns, plan.places, strict=True):
             cell = single.new[place]
             if cell is not UNCHANGED:
-                kind = sql.SQL(plan.table.columns[name].type_name)
+                kind = sql.SQL(plan.table.columns[name].type_name.replace("%", "%%"))
                 sets.append(sql.SQL("{} = %s::{}").format(sql.Identifier(name), kind))
                 news.append(cell)
         cursor.execute(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from schemas.tables import TableId
+from spark_consumers.sinks.products import POSTGRES, Product
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +51,9 @@ class TargetTable:
 
 _COLUMNS: Final = """
 SELECT c.oid, n.nspname, c.relname, a.attname,
-       CASE WHEN ty.typtype = 'd' THEN format_type(ty.typbasetype, ty.typtypmod)
-            ELSE format_type(a.atttypid, a.atttypmod) END,
+       format_type(base.oid, base.modifier),
        NOT a.attnotnull, a.attgenerated <> '', a.attidentity = 'a',
-       el.typtype NOT IN ('b', 'd')
+       el.typtype IN ('e', 'r', 'm')
          OR EXISTS (SELECT FROM pg_catalog.pg_opclass o
                     WHERE o.opcintype = el.oid AND o.opcdefault)
          OR EXISTS (SELECT FROM pg_catalog.pg_cast k JOIN pg_catalog.pg_opclass o
@@ -63,9 +63,18 @@ FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 JOIN unnest(%s::text[], %s::text[]) AS wanted(s, t) ON n.nspname = s AND c.relname = t
 JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-JOIN pg_catalog.pg_type ty ON ty.oid = a.atttypid
-JOIN pg_catalog.pg_type el ON el.oid = CASE WHEN ty.typtype = 'd' THEN ty.typbasetype
-                                            WHEN ty.typcategory = 'A' THEN ty.typelem
+CROSS JOIN LATERAL (
+    WITH RECURSIVE made_of (oid, modifier, kind, depth) AS (
+        SELECT t.oid, a.atttypmod, t.typtype, 0 FROM pg_catalog.pg_type t WHERE t.oid = a.atttypid
+        UNION ALL
+        SELECT b.oid, d.typtypmod, b.typtype, m.depth + 1
+        FROM made_of m JOIN pg_catalog.pg_type d ON d.oid = m.oid
+        JOIN pg_catalog.pg_type b ON b.oid = d.typbasetype WHERE m.kind = 'd'
+    )
+    SELECT oid, modifier FROM made_of ORDER BY depth DESC LIMIT 1
+) AS base
+JOIN pg_catalog.pg_type ty ON ty.oid = base.oid
+JOIN pg_catalog.pg_type el ON el.oid = CASE WHEN ty.typcategory = 'A' THEN ty.typelem
                                             ELSE ty.oid END
 WHERE c.relkind IN ('r', 'p')
 ORDER BY c.oid, a.attnum
@@ -87,10 +96,12 @@ WHERE contype = 'f' AND (conrelid = ANY(%s::oid[]) OR confrelid = ANY(%s::oid[])
 """
 
 
-def read_tables(cursor: Any, tables: Iterable[TableId]) -> dict[TableId, TargetTable]:
+def read_tables(
+    cursor: Any, tables: Iterable[TableId], product: Product = POSTGRES
+) -> dict[TableId, TargetTable]:
     """Describe those of `tables` that the target has."""
     wanted = list(tables)
-    cursor.execute(_COLUMNS, ([t.schema for t in wanted], [t.name for t in wanted]))
+    cursor.execute(product.columns or _COLUMNS, ([t.schema for t in wanted], [t.name for t in wanted]))
     names: dict[int, TableId] = {}
     columns: dict[int, dict[str, TargetColumn]] = {}
     for oid, schema, table, name, *rest in cursor.fetchall():

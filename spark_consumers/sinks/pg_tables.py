@@ -7,13 +7,32 @@ before is refused, so that nobody's data are mixed or emptied unasked.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from schemas.control import SchemaChange
 from schemas.tables import TableId
+from spark_consumers.dialects import user_types
 from spark_consumers.dialects.base import Dialect, quote
 from spark_consumers.errors import MissingColumn, MissingTable, NotExpressible, TargetNotEmpty
 from spark_consumers.sinks.pg_apply import Catalog
+
+
+_TYPES: Final = """
+SELECT quote_ident(n.nspname) || '.' || quote_ident(t.typname), '"' || t.typname || '"'
+FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+WHERE t.typtype <> 'p' AND (quote_ident(n.nspname) || '.' || quote_ident(t.typname) = ANY (%s)
+                            OR t.typtype = 'b' AND '*."' || t.typname || '"' = ANY (%s))
+"""
+
+
+def _with_types_of_the_target(cursor: Any, change: SchemaChange) -> SchemaChange:
+    if not (names := user_types.wanted(change)):
+        return user_types.settled(change, ())
+    cursor.execute(_TYPES, (names, names))
+    there = set()
+    for qualified, name in cursor.fetchall():
+        there |= {qualified, f"*.{name}={qualified}"}
+    return user_types.settled(change, there)
 
 
 class Tables:
@@ -45,7 +64,7 @@ class Tables:
         if table is None:
             raise NotExpressible("a load of a table without a shape")
         cursor.execute(
-            "SELECT FROM gauss_cdc.tables WHERE source = %s AND table_schema = %s "
+            "SELECT 1 FROM gauss_cdc.tables WHERE source = %s AND table_schema = %s "
             "AND table_name = %s AND made",
             (self._source, *table.id),
         )
@@ -66,7 +85,7 @@ class Tables:
             and change.before is None
             and not self._is_there(cursor, catalog, table.id)
         )
-        for statement in self._dialect(change):
+        for statement in self._dialect(_with_types_of_the_target(cursor, change)):
             cursor.execute(statement)
         catalog.forget(cursor)
         if is_new and table is not None:
@@ -88,7 +107,7 @@ class Tables:
         """A table becomes ours; refuse one that someone else filled."""
         mine = (self._source, table.schema, table.name)
         cursor.execute(
-            "SELECT FROM gauss_cdc.tables "
+            "SELECT 1 FROM gauss_cdc.tables "
             "WHERE source = %s AND table_schema = %s AND table_name = %s",
             mine,
         )
@@ -100,7 +119,7 @@ class Tables:
         if not self._is_there(cursor, catalog, table):
             return
         name = f"{quote(table.schema)}.{quote(table.name)}"
-        cursor.execute(f"SELECT EXISTS (SELECT FROM {name})")
+        cursor.execute(f"SELECT EXISTS (SELECT 1 FROM {name})")
         if cursor.fetchone()[0]:
             raise TargetNotEmpty(
                 f"a table that {why} holds rows already",

@@ -11,7 +11,7 @@ import psycopg2
 import pytest
 
 from schemas.control import Hole, Phase
-from schemas.tables import UNCHANGED, Column, TableId, TableSchema
+from schemas.tables import UNCHANGED, Column, TableId, TableSchema, UserType
 from spark_consumers.errors import (
     Fenced,
     MissingColumn,
@@ -484,6 +484,81 @@ def test_columns_that_the_target_lacks_are_named(target: Target) -> None:
 
     with pytest.raises(MissingColumn, match="note"):
         target.drain()
+
+
+# -- types of users
+
+
+MOOD = UserType("e", "mood", labels=("sad", "ok"))
+PRICE = UserType("d", "price", "numeric(10,2)", 1700, (10 << 16 | 2) + 4)
+OF_USERS = TableSchema(
+    TableId("public", "of_users"),
+    (
+        Column("id", 23, -1, "integer", nullable=False),
+        Column("m", 90001, -1, "public.mood", user_type=MOOD),
+        Column("ms", 90002, -1, "public.mood[]",
+               user_type=UserType("a", "_mood", "public.mood", 90001, of=MOOD)),
+        Column("p", 90003, -1, "public.price", user_type=PRICE),
+        Column("ps", 90004, -1, "public.price[]",
+               user_type=UserType("a", "_price", "public.price", 90003, of=PRICE)),
+        Column("c", 90005, -1, 'public."odd/pair 50%"', user_type=UserType("c", "odd/pair 50%")),
+        Column("h", 90006, -1, "public.hstore", user_type=UserType("b", "hstore")),
+        Column("gone", 90007),
+    ),
+    ("id",),
+)  # fmt: skip
+VALUES = ["1", "ok", "{sad,NULL,ok}", "1.50", "{2.25}", "(1,x)", '"a"=>"1"', "any"]
+
+
+def types_of(target: Target) -> list[str]:
+    return [
+        kind
+        for (kind,) in target.query(
+            "SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attnum > 0"
+            " AND attrelid = 'of_users'::regclass ORDER BY attnum"
+        )
+    ]
+
+
+def texts_of(target: Target) -> list[str | None]:
+    columns = ", ".join(f"format('%s', {c.name})" for c in OF_USERS.columns)
+    return list(target.query(f"SELECT {columns} FROM of_users")[0])
+
+
+def test_without_the_sources_types_columns_become_what_holds_the_values(target: Target) -> None:
+    load(target, OF_USERS, VALUES)
+
+    assert types_of(target) == [
+        "integer", "text", "text[]", "numeric(10,2)", "numeric(10,2)[]", "text", "text", "text",
+    ]  # fmt: skip
+    assert texts_of(target) == VALUES
+
+
+def test_with_the_sources_types_columns_have_them(target: Target) -> None:
+    target.run("CREATE SCHEMA ext; CREATE EXTENSION hstore SCHEMA ext")
+    target.run("CREATE TYPE mood AS ENUM ('sad', 'ok')")
+    target.run("CREATE DOMAIN price AS numeric(10,2) NOT NULL CHECK (VALUE > 0)")
+    target.run('CREATE TYPE "odd/pair 50%%" AS (a int, b text)')
+    load(target, OF_USERS, VALUES)
+
+    assert types_of(target)[1:7] == [
+        "mood", "mood[]", "price", "price[]", '"odd/pair 50%"', "ext.hstore",
+    ]  # fmt: skip
+    assert texts_of(target) == VALUES
+
+    new = [..., "sad", "{}", ..., "{3.00}", "(2,y)", ""]
+    target.apply(update(OF_USERS, "1", *new[1:], ...))
+    assert texts_of(target) == ["1", "sad", "{}", "1.50", "{3.00}", "(2,y)", "", "any"]
+
+
+def test_a_keyless_row_is_the_one_that_reads_the_same(target: Target) -> None:
+    keyless = table("keyless", "n numeric, f double precision", key="")
+    load(target, keyless, ["1.0", "0"], ["1.00", "-0"], ["1.00", "0"])
+
+    target.apply(Row(keyless, "d", ["1.00", "0"]))
+
+    found = target.query("SELECT n::text, f::text FROM keyless ORDER BY 1, 2")
+    assert found == [("1.0", "0"), ("1.00", "-0")]
 
 
 # -- crashes, rivals, unknown outcomes

@@ -1,0 +1,92 @@
+"""Types that a target may not have: enums, domains, composites, types of extensions.
+
+A type of the same name is used; without it a domain becomes what it is made of,
+an array an array of what its elements become, and anything else text, in which
+every value of every type can stand.  Nothing is created: a type that someone
+made with other labels or checks would refuse rows which the source has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from typing import Final
+
+from schemas.control import SchemaChange
+from schemas.tables import Column, TableSchema
+from spark_consumers.dialects.base import quote
+
+_MODIFIER: Final = re.compile(r'\([^"()]*\)$')
+_FIRST_OF_USERS: Final = 16384  # oid; a type of a lower one is the server's own
+
+
+def wanted(change: SchemaChange) -> list[str]:
+    """Return the names to look for at the target, as format_type() of the source wrote them."""
+    tables = (change.before, change.after)
+    columns = [column for table in tables if table is not None for column in table.columns]
+    return sorted({name for column in columns for name in _names(column)})
+
+
+def settled(change: SchemaChange, there: Collection[str]) -> SchemaChange:
+    """Return the change with types of the target; `there` are those of `wanted` that it has."""
+    return replace(
+        change, before=_settled(change.before, there), after=_settled(change.after, there)
+    )
+
+
+def _settled(table: TableSchema | None, there: Collection[str]) -> TableSchema | None:
+    if table is None or not any(map(_is_of_users, table.columns)):
+        return table
+    columns = tuple(
+        replace(column, type_name=_type(column, there)) if _is_of_users(column) else column
+        for column in table.columns
+    )
+    return replace(table, columns=columns)
+
+
+def _is_of_users(column: Column) -> bool:
+    return column.user_type is not None or (
+        not column.type_name and column.type_oid >= _FIRST_OF_USERS
+    )
+
+
+def _type(column: Column, there: Collection[str]) -> str:
+    said = column.user_type
+    if said is None:
+        return column.type_name or "text"  # made of a built-in type; or gone, without a name
+    name = _bare(column.type_name)
+    if name in there:
+        return column.type_name
+    inner = Column(column.name, said.type_oid, said.type_mod, said.made_of, user_type=said.of)
+    if said.kind == "d":
+        return _type(inner, there)
+    if said.kind == "b" and (found := _elsewhere(said.name, there)):
+        modifier = _MODIFIER.search(column.type_name)
+        return found + (modifier[0] if modifier else "")
+    if said.kind == "a" and said.delimiter == ",":
+        element = _type(inner, there)
+        # Arrays of domains over arrays are no arrays of more dimensions: their text is another.
+        return "text" if element.endswith("[]") else f"{element}[]"
+    return "text"
+
+
+def _names(column: Column) -> Iterator[str]:
+    said = column.user_type
+    if said is None:
+        return
+    yield _bare(column.type_name)
+    if said.kind == "b":
+        yield f"*.{quote(said.name)}"  # an extension may have been put into any schema
+    yield from _names(Column(column.name, said.type_oid, -1, said.made_of, user_type=said.of))
+
+
+def _elsewhere(name: str, there: Collection[str]) -> str | None:
+    """Find an extension's type in the schema where the target has it."""
+    mark = f"*.{quote(name)}="
+    return next((found.removeprefix(mark) for found in there if found.startswith(mark)), None)
+
+
+def _bare(type_name: str) -> str:
+    """Cut what stands behind a type's own name: brackets and a modifier."""
+    return _MODIFIER.sub("", type_name.removesuffix("[]"))

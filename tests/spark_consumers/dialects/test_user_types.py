@@ -1,0 +1,75 @@
+"""What becomes of a type that the target does not have."""
+
+import pytest
+
+from schemas.tables import Column, TableId, TableSchema, UserType
+from spark_consumers.dialects.postgres import statements
+from spark_consumers.dialects.user_types import settled, wanted
+from tests.spark_consumers.feed import alter, create
+
+MOOD = UserType("e", "mood", labels=("sad",))
+DAYS = UserType("d", "days", "date[]", 1182)
+PRICE = UserType("d", "price", "numeric(10,2)", 1700, (10 << 16 | 2) + 4)
+CHEAP = UserType("d", "cheap", "s.price", 20001, of=PRICE)
+
+
+def type_at(column: Column, *there: str) -> str:
+    change = create(TableSchema(TableId("s", "t"), (Column("id", 23, -1, "integer"), column)))
+    after = settled(change, there).after
+    assert after is not None
+    assert after.columns[0].type_name == "integer"
+    return after.columns[1].type_name
+
+
+@pytest.mark.parametrize(
+    ("type_name", "said", "there", "becomes"),
+    [
+        ("s.mood", MOOD, (), "text"),
+        ("s.mood", MOOD, ("s.mood",), "s.mood"),
+        ("s.mood[]", UserType("a", "_mood", "s.mood", 20000, of=MOOD), (), "text[]"),
+        ("s.mood[]", UserType("a", "_mood", "s.mood", 20000, of=MOOD), ("s.mood",), "s.mood[]"),
+        ("s.cheap", CHEAP, (), "numeric(10,2)"),
+        ("s.cheap", CHEAP, ("s.price",), "s.price"),
+        ("s.cheap[]", UserType("a", "_cheap", "s.cheap", 20002, of=CHEAP), (), "numeric(10,2)[]"),
+        ("s.days", DAYS, (), "date[]"),
+        ("s.days[]", UserType("a", "_days", "s.days", 20003, of=DAYS), (), "text"),
+        ("s.x[]", UserType("a", "_x", "s.x", 20004, delimiter=";", of=UserType("b", "x")), (),
+         "text"),
+        ("s.pair", UserType("c", "pair"), (), "text"),
+        ("s.span", UserType("r", "span"), (), "text"),
+        ("public.vector(3)", UserType("b", "vector"), (), "text"),
+        ("public.vector(3)", UserType("b", "vector"), ("public.vector",), "public.vector(3)"),
+        ("public.vector(3)", UserType("b", "vector"), ('*."vector"=x.vector',), "x.vector(3)"),
+        ("public.vector(3)[]", UserType("a", "_vector", "public.vector", 20005,
+                                        of=UserType("b", "vector")), (), "text[]"),
+        ('s."a(b"', UserType("e", "a(b"), ('s."a(b"',), 's."a(b"'),
+    ],
+)  # fmt: skip
+def test_a_users_type_at_the_target(
+    type_name: str, said: UserType, there: tuple[str, ...], becomes: str
+) -> None:
+    assert type_at(Column("v", 20010, -1, type_name, user_type=said), *there) == becomes
+
+
+def test_a_type_that_is_gone_at_the_source_is_text() -> None:
+    assert type_at(Column("v", 20010)) == "text"
+
+
+def test_every_name_on_the_way_is_looked_for() -> None:
+    arrays = UserType("a", "_cheap", "s.cheap", 20002, of=CHEAP)
+    table = TableSchema(
+        TableId("s", "t"),
+        (
+            Column("v", 20010, -1, "s.cheap[]", user_type=arrays),
+            Column("w", 20011, -1, "public.vector(3)", user_type=UserType("b", "vector")),
+        ),
+    )
+    assert wanted(create(table)) == ['*."vector"', "public.vector", "s.cheap", "s.price"]
+    assert wanted(alter(None, None)) == []
+
+
+def test_names_in_quotes_are_types_whatever_they_hold() -> None:
+    odd = Column("v", 20010, -1, 's."it\'s --a; type"""', user_type=MOOD)
+    change = create(TableSchema(TableId("s", "t"), (odd,)))
+
+    assert 's."it\'s --a; type"""' in statements(change)[1]
