@@ -48,6 +48,16 @@ def settings(session: Asks, names: Iterable[str]) -> dict[str, str]:
     return {_text(name): value or "" for name, value in rows}
 
 
+def catalog_columns(session: Asks, catalog: str) -> frozenset[str]:
+    """Columns that a table or view of pg_catalog has on this server."""
+    rows = session.query(
+        "SELECT attname FROM pg_catalog.pg_attribute"  # noqa: S608  quoted
+        f" WHERE attrelid = {constant(f'pg_catalog.{catalog}')}::regclass"
+        " AND attnum > 0 AND NOT attisdropped"
+    )
+    return frozenset(_text(name) for (name,) in rows)
+
+
 # ---- tables
 
 
@@ -57,7 +67,7 @@ def expand(session: Asks, include: Sequence[str], exclude: Sequence[str] = ()) -
     Ordinary tables in row storage that are written to the WAL; a partition is
     part of its table.  A table named without a star must exist: SourceError.
     """
-    has = _catalog_columns(session, "pg_class")
+    has = catalog_columns(session, "pg_class")
     partition = "AND NOT c.relispartition" if "relispartition" in has else ""
     rows = session.query(
         f"""
@@ -118,19 +128,10 @@ class _Features:
 def _features(session: Asks) -> _Features:
     return _Features(
         *(
-            _catalog_columns(session, name)
+            catalog_columns(session, name)
             for name in ("pg_class", "pg_attribute", "pg_attrdef", "pg_index")
         )
     )
-
-
-def _catalog_columns(session: Asks, catalog: str) -> frozenset[str]:
-    rows = session.query(
-        "SELECT attname FROM pg_catalog.pg_attribute"  # noqa: S608  quoted
-        f" WHERE attrelid = {constant(f'pg_catalog.{catalog}')}::regclass"
-        " AND attnum > 0 AND NOT attisdropped"
-    )
-    return frozenset(_text(name) for (name,) in rows)
 
 
 def _some_known(
