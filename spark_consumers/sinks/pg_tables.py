@@ -16,7 +16,6 @@ from spark_consumers.dialects.base import Dialect, quote
 from spark_consumers.errors import MissingColumn, MissingTable, NotExpressible, TargetNotEmpty
 from spark_consumers.sinks.pg_apply import Catalog
 
-
 _TYPES: Final = """
 SELECT quote_ident(n.nspname) || '.' || quote_ident(t.typname), '"' || t.typname || '"'
 FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
