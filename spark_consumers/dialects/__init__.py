@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from spark_consumers.dialects import postgres
+from spark_consumers.dialects import opengauss, postgres
 from spark_consumers.dialects.base import Dialect
 
 DIALECTS: Final[Mapping[str, Dialect]] = {
     "postgres": postgres.statements,
-    "opengauss": postgres.statements,
+    "opengauss": opengauss.statements,
 }

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from spark_consumers.sinks.postgres import PostgresSink
+from spark_consumers.sinks.products import OPENGAUSS
 
-SINKS: Final[Mapping[str, Callable[..., Any]]] = {"postgres": PostgresSink}
+SINKS: Final[Mapping[str, Callable[..., Any]]] = {
+    "postgres": PostgresSink,
+    "opengauss": partial(PostgresSink, product=OPENGAUSS),
+}

@@ -138,7 +138,7 @@ def apply_bulk(
     present = [at for at in range(len(staged.shapes)) if window.has_rows(at)]
     catalog.need(cursor, [staged.shapes[at].table for at in present])
     plans = {
-        at: catalog.plan(cursor, catalog.tables[shape.table], shape.columns)
+        at: catalog.plan(catalog.tables[shape.table], shape.columns)
         for at in present
         for shape in [staged.shapes[at]]
     }
@@ -167,7 +167,7 @@ def load_bulk(cursor: Any, catalog: Catalog, staged: StagedBulk) -> None:
     """Insert whole rows into tables that were emptied before."""
     for shape, name in zip(staged.shapes, staged.stages, strict=True):
         catalog.need(cursor, [shape.table])
-        plan = catalog.plan(cursor, catalog.tables[shape.table], shape.columns)
+        plan = catalog.plan(catalog.tables[shape.table], shape.columns)
         cells = ", ".join(
             f"c{place}::{plan.table.columns[column].type_name}"
             for place, column in zip(plan.places, plan.columns, strict=True)

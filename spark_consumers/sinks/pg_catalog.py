@@ -101,7 +101,8 @@ def read_tables(
 ) -> dict[TableId, TargetTable]:
     """Describe those of `tables` that the target has."""
     wanted = list(tables)
-    cursor.execute(product.columns or _COLUMNS, ([t.schema for t in wanted], [t.name for t in wanted]))
+    names_of = ([t.schema for t in wanted], [t.name for t in wanted])
+    cursor.execute(product.columns or _COLUMNS, names_of)
     names: dict[int, TableId] = {}
     columns: dict[int, dict[str, TargetColumn]] = {}
     for oid, schema, table, name, *rest in cursor.fetchall():

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from spark_consumers.model import Ledger
 
-SCHEMA: Final = """
-CREATE SCHEMA IF NOT EXISTS gauss_cdc;
+_TABLES: Final = """
 CREATE TABLE IF NOT EXISTS gauss_cdc.ledger (
     source text PRIMARY KEY, epoch bigint NOT NULL, n bigint NOT NULL, seq bigint NOT NULL,
     writer bigint NOT NULL, instance text NOT NULL, next_offset bigint NOT NULL,
@@ -35,7 +34,11 @@ _UPDATE: Final = "UPDATE gauss_cdc.ledger SET {}, applied_at = now() WHERE sourc
 
 def take_fence(cursor: Any, source: str) -> Ledger:
     """Make schema and row where they are missing; return the ledger with the next fence."""
-    cursor.execute(SCHEMA)
+    # Looked for first: not every product knows IF NOT EXISTS of a schema.
+    cursor.execute("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = 'gauss_cdc'")
+    if cursor.fetchone() is None:
+        cursor.execute("CREATE SCHEMA gauss_cdc")
+    cursor.execute(_TABLES)
     ledger = lock_ledger(cursor, source)
     if ledger is None:
         ledger = Ledger(source)
@@ -61,8 +64,11 @@ def lock_ledger(cursor: Any, source: str) -> Ledger | None:
 def read_ledger(connection: Any, source: str) -> Ledger | None:
     """Look at a target's ledger without taking part; None where nothing was applied yet."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT to_regclass('gauss_cdc.ledger') IS NOT NULL")
-        if not cursor.fetchone()[0]:
+        cursor.execute(
+            "SELECT 1 FROM pg_catalog.pg_tables"
+            " WHERE schemaname = 'gauss_cdc' AND tablename = 'ledger'"
+        )
+        if cursor.fetchone() is None:
             return None
         cursor.execute(_SELECT, (source,))
         row = cursor.fetchone()

@@ -6,7 +6,8 @@ key under which the row stood before the batch), `c0…` (its cells).
 
 How rows are written is chosen from the table's constraints:
 
-    upsert    INSERT ... ON CONFLICT (key) DO UPDATE
+    upsert    INSERT ... ON CONFLICT (key) DO UPDATE; where a product has none, UPDATE, then
+              INSERT of the rest
     replace   DELETE the keys and INSERT: with secondary unique indexes, where rows
               may swap values, and only where no foreign key can refuse or cascade
     park      upsert, but secondary unique values that change become NULL first:
@@ -18,12 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from psycopg2 import sql
-
+from spark_consumers.dialects.base import quote
 from spark_consumers.errors import MissingColumn, NotExpressible
 from spark_consumers.sinks.pg_catalog import TargetTable, TargetUnique
+from spark_consumers.sinks.products import POSTGRES, Product
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,12 @@ class Plan:
 
 
 def make_plan(
-    cursor: Any, table: TargetTable, columns: tuple[str, ...], *, is_replica: bool, stage: str
+    table: TargetTable,
+    columns: tuple[str, ...],
+    *,
+    is_replica: bool,
+    stage: str,
+    product: Product = POSTGRES,
 ) -> Plan:
     """Compose; raise MissingColumn, or NotExpressible where no form is safe."""
     if lost := [name for name in columns if name not in table.columns]:
@@ -65,13 +70,9 @@ def make_plan(
     key = tuple(n for n in table.key if n in names)
     form, is_late = _form(table, is_replica=is_replica)
 
-    def q(name: str) -> str:
-        out: str = sql.Identifier(name).as_string(cursor)
-        return out
-
     cell = {name: f"c{at}" for at, name in enumerate(names)}
-    quoted = {name: q(name) for name in names}
-    name = f"{q(table.id.schema)}.{q(table.id.name)}"
+    quoted = {name: quote(name) for name in names}
+    name = f"{quote(table.id.schema)}.{quote(table.id.name)}"
     into = ", ".join(quoted.values())
     temp = f"pg_temp.{stage}"
     same_key = " AND ".join(f"t.{quoted[n]} = s.{cell[n]}" for n in key)
@@ -83,10 +84,20 @@ def make_plan(
         f"INSERT INTO {name} ({into}){' OVERRIDING SYSTEM VALUE' if always else ''} "
         f"SELECT {', '.join(cell.values())} FROM {temp} s WHERE s.op = 'u'"
     )
-    update = ", ".join(f"{quoted[n]} = excluded.{quoted[n]}" for n in names if n not in key)
-    upsert = f"{insert} ON CONFLICT ({', '.join(quoted[n] for n in key)}) DO " + (
-        f"UPDATE SET {update}" if update else "NOTHING"
-    )
+    rest = [n for n in names if n not in key]
+    if product.has_on_conflict:
+        update = ", ".join(f"{quoted[n]} = excluded.{quoted[n]}" for n in rest)
+        upsert = f"{insert} ON CONFLICT ({', '.join(quoted[n] for n in key)}) DO " + (
+            f"UPDATE SET {update}" if update else "NOTHING"
+        )
+    else:  # nobody else writes: the ledger's row is locked
+        upsert = f"{insert} AND NOT EXISTS (SELECT 1 FROM {name} t WHERE {same_key})"
+        if rest:
+            update = ", ".join(f"{quoted[n]} = s.{cell[n]}" for n in rest)
+            upsert = (
+                f"UPDATE {name} t SET {update} FROM {temp} s WHERE s.op = 'u' AND {same_key}; "
+                + upsert
+            )
     delete = f"DELETE FROM {name} t USING {temp} s WHERE {same_key}"
     return Plan(
         table=table,

@@ -1,4 +1,4 @@
-"""A PostgreSQL target: rows, DDL and the ledger move in one transaction.
+"""A PostgreSQL or openGauss target: rows, DDL and the ledger move in one transaction.
 
     start   wait for the advisory lock of this source, make schema `gauss_cdc`,
             take the fence in a transaction of its own
@@ -12,6 +12,7 @@ outcome is unknown: the ledger row is locked again, and tells.
 
 from __future__ import annotations
 
+import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,11 +27,13 @@ from schemas.tables import TableId
 from spark_consumers.dialects import DIALECTS
 from spark_consumers.errors import (
     Fenced,
+    NotExpressible,
     Superseded,
     TargetDown,
     TargetRefused,
 )
 from spark_consumers.model import Change, Ledger, Rows, Segment
+from spark_consumers.sinks.driver import DRIVER_ERRORS, Refused, fields, sqlstate
 from spark_consumers.sinks.pg_apply import Catalog, apply_changes, clear_tables, load_rows
 from spark_consumers.sinks.pg_bulk import (
     FIRST,
@@ -46,16 +49,13 @@ from spark_consumers.sinks.pg_bulk import (
 )
 from spark_consumers.sinks.pg_ledger import lock_ledger, move_ledger, read_ledger, take_fence
 from spark_consumers.sinks.pg_tables import Tables
+from spark_consumers.sinks.products import POSTGRES, Product
 
 _LOCK_CLASS: Final = 0x67637364  # one number of ours among the advisory locks of a database
-_SETTINGS: Final = """
-SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'postgres'; SET TimeZone = 'UTC';
-SET standard_conforming_strings = on; SET xmloption = content; SET client_encoding = 'UTF8';
-SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0;
-SET client_min_messages = warning
-"""
+_LOCK_POLL: Final = 0.3  # seconds; short, so that a signal is noticed
 # Classes of SQLSTATE after which the same step may be tried again.
 _AGAIN: Final = ("08", "40", "53", "55", "57")
+_NO_RIGHT: Final = "42501"
 
 __all__ = ["PostgresSink", "read_ledger"]
 
@@ -77,7 +77,7 @@ class PostgresSink:
         *,
         replace: bool = False,
         replica_role: bool = True,
-        dialect: str = "postgres",
+        product: Product = POSTGRES,
         on_wait: Callable[[str], None] = lambda _: None,
         on_step: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -85,19 +85,20 @@ class PostgresSink:
 
         With `replace`, tables that hold rows before their first load are emptied.
         With `replica_role`, foreign keys and triggers are off where the user may do so.
+        A `product` other than PostgreSQL needs a `connect` of its own (sinks.driver).
         """
         self._connect: Callable[[], Any] = (
             partial(psycopg2.connect, connect) if isinstance(connect, str) else connect
         )
         self._source = source
-        self._wants_replica = replica_role
-        self._tables = Tables(source, DIALECTS[dialect], replace=replace)
+        self._wants_replica, self._product = replica_role, product
+        self._tables = Tables(source, DIALECTS[product.dialect], replace=replace)
         self._on_wait, self._on_step = on_wait, on_step
         # Staging tables of this source, whatever its name holds.
         self._stages = f"stage_{zlib.crc32(source.encode()):08x}_"
         self._conn: Any = None
         self._fence: int | None = None
-        self._catalog = Catalog()
+        self._catalog = Catalog(product=product)
 
     def start(self) -> Ledger:
         """Wait until no other applier of this source runs, then take the fence."""
@@ -105,8 +106,8 @@ class PostgresSink:
             ledger = take_fence(cursor, self._source)
             cursor.execute(
                 "SELECT tablename FROM pg_catalog.pg_tables "
-                "WHERE schemaname = 'gauss_cdc' AND starts_with(tablename, %s)",
-                (self._stages,),
+                "WHERE schemaname = 'gauss_cdc' AND substr(tablename::text, 1, %s) = %s",
+                (len(self._stages), self._stages),
             )
             drop_stages(cursor, [name for (name,) in cursor.fetchall()])
         self._fence = ledger.fence
@@ -182,7 +183,7 @@ class PostgresSink:
             with conn.cursor() as cursor:
                 yield cursor
             conn.commit()
-        except psycopg2.Error as error:
+        except DRIVER_ERRORS as error:
             self._undo()
             raise _ours(error) from error
         except BaseException:
@@ -198,37 +199,47 @@ class PostgresSink:
             with self._conn.cursor() as cursor:
                 self._catalog.forget(cursor)
             self._conn.commit()
-        except psycopg2.Error:
+        except DRIVER_ERRORS:
             self.close()
-            self._catalog = Catalog()
+            self._catalog = Catalog(product=self._product)
 
     def _connected(self) -> Any:
         if self._conn is not None and not self._conn.closed:
             return self._conn
-        self._conn = conn = self._connect()
+        conn = self._connect()
+        try:
+            self._prepare(conn)
+        except BaseException:  # without the lock it must not be taken for ours
+            conn.close()
+            raise
+        self._conn = conn
+        return conn
+
+    def _prepare(self, conn: Any) -> None:
         conn.autocommit = True
         with conn.cursor() as cursor:
-            cursor.execute(_SETTINGS)
-            self._catalog = Catalog(is_replica=self._wants_replica and _may_replicate(cursor))
+            cursor.execute(self._product.settings)
+            if self._product.may_lose_empty:
+                _check_empty(cursor)
+            is_replica = self._wants_replica and _may_replicate(cursor)
+            self._catalog = Catalog(is_replica=is_replica, product=self._product)
             self._lock(cursor)
         conn.autocommit = False
-        return conn
 
     def _lock(self, cursor: Any) -> None:
         """Hold the source's advisory lock for the life of this connection."""
         mine = zlib.crc32(self._source.encode()) - (1 << 31)
-        cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", (_LOCK_CLASS, mine))
-        if cursor.fetchone()[0]:
-            return
-        self._on_wait(f"another applier of {self._source} holds the target; waiting for it to end")
-        cursor.execute("SET lock_timeout = '1s'")  # so that a signal is noticed
+        is_told = False
         while True:
-            try:
-                cursor.execute("SELECT pg_advisory_lock(%s, %s)", (_LOCK_CLASS, mine))
-                break
-            except psycopg2.errors.LockNotAvailable:
-                continue
-        cursor.execute("SET lock_timeout = 0")
+            cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", (_LOCK_CLASS, mine))
+            if cursor.fetchone()[0]:
+                return
+            if not is_told:
+                self._on_wait(
+                    f"another applier of {self._source} holds the target; waiting for it to end"
+                )
+                is_told = True
+            time.sleep(_LOCK_POLL)
 
     def _locked(self, cursor: Any) -> Ledger:
         ledger = lock_ledger(cursor, self._source)
@@ -311,29 +322,34 @@ def _may_replicate(cursor: Any) -> bool:
     """Switch foreign keys and triggers off for this session, where the user may."""
     try:
         cursor.execute("SET session_replication_role = replica")
-    except psycopg2.errors.InsufficientPrivilege:
+    except DRIVER_ERRORS as error:
+        if sqlstate(error) != _NO_RIGHT:
+            raise
         return False
     return True
 
 
-def _ours(error: psycopg2.Error) -> TargetDown | TargetRefused:
+def _check_empty(cursor: Any) -> None:
+    """Refuse a database that would turn empty strings into NULL."""
+    cursor.execute("SELECT '' IS NULL")
+    if cursor.fetchone()[0]:
+        raise NotExpressible(
+            "the target's database takes an empty string for NULL, and would not be a copy",
+            hint="CREATE DATABASE … DBCOMPATIBILITY 'PG', and apply there",
+        )
+
+
+def _ours(error: psycopg2.Error | Refused) -> TargetDown | TargetRefused:
     """Decide by SQLSTATE, never by text; the text may hold values."""
-    code = error.pgcode
+    code = sqlstate(error)
     if code is None or code[:2] in _AGAIN:
         return TargetDown("the target cannot be reached, or broke off", sqlstate=code)
-    diag = error.diag
-    where = {
-        "table": diag.table_name,
-        "column": diag.column_name,
-        "constraint": diag.constraint_name,
-        "type": diag.datatype_name,
-    }
     hint = _HINTS.get(code[:2], "see the target's log for the statement")
     return TargetRefused(
         "the target refused a statement",
         hint=hint,
         sqlstate=code,
-        **{name: value for name, value in where.items() if value},
+        **fields(error),
     )
 
 

@@ -1,0 +1,85 @@
+"""Schema changes as openGauss and GaussDB say them.
+
+PostgreSQL's statements (see there), without what 9.2 did not have: a schema or
+an index that may be there already is looked for first, in a DO block.  Types
+that only PostgreSQL has become text, which holds their values as they are.
+
+Checked on PostgreSQL, not on a server of this family: it follows the manual.
+"""
+# ruff: noqa: S608  every name in a statement is quoted or our own
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Final
+
+from schemas.control import SchemaChange
+from schemas.tables import Column, TableSchema
+from spark_consumers.dialects import postgres
+from spark_consumers.dialects.base import literal
+
+_NAME: Final = r'"(?:[^"]|"")+"'
+_SCHEMA: Final = re.compile(rf"CREATE SCHEMA IF NOT EXISTS ({_NAME})")
+_UNIQUE: Final = re.compile(
+    rf"CREATE UNIQUE INDEX IF NOT EXISTS ({_NAME}) ON ({_NAME})\.(.*)", re.DOTALL
+)
+
+# Types of PostgreSQL that this family lacks (openGauss 7, SQL reference, data types).
+_LACKING: Final = re.compile(
+    r"(?:pg_catalog\.)?(?:macaddr8|jsonpath|pg_lsn|pg_snapshot|xid8|\w+multirange)(\[\])?"
+)
+_TEXT, _TEXT_ARRAY = 25, 1009
+
+
+def statements(change: SchemaChange) -> list[str]:
+    """Return what brings a copy from `change.before` to `change.after`, in order."""
+    told = replace(change, before=_known(change.before), after=_known(change.after))
+    return [_spelled(statement) for statement in postgres.statements(told)]
+
+
+def _known(table: TableSchema | None) -> TableSchema | None:
+    return table and replace(table, columns=tuple(map(_column, table.columns)))
+
+
+def _column(column: Column) -> Column:
+    if (found := _LACKING.fullmatch(column.type_name)) is None:
+        return column
+    is_array = found[1] is not None
+    return replace(
+        column,
+        type_oid=_TEXT_ARRAY if is_array else _TEXT,
+        type_mod=-1,
+        type_name="text[]" if is_array else "text",
+    )
+
+
+def _spelled(statement: str) -> str:
+    """Say without IF NOT EXISTS what had none in 9.2; a table had it."""
+    if found := _SCHEMA.fullmatch(statement):
+        name = literal(_plain(found[1]))
+        return _unless(
+            f"SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = {name}",
+            f"CREATE SCHEMA {found[1]}",
+        )
+    if found := _UNIQUE.fullmatch(statement):
+        name, schema, rest = found.groups()
+        return _unless(
+            "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n"
+            f" ON n.oid = c.relnamespace WHERE n.nspname = {literal(_plain(schema))}"
+            f" AND c.relname = {literal(_plain(name))}",
+            f"CREATE UNIQUE INDEX {name} ON {schema}.{rest}",
+        )
+    return statement
+
+
+def _unless(found: str, statement: str) -> str:
+    body = f"BEGIN IF NOT EXISTS ({found}) THEN EXECUTE {literal(statement)}; END IF; END"
+    mark = "$gc$"
+    while mark in body:  # a name may hold anything
+        mark = f"{mark[:-1]}_$"
+    return f"DO {mark}{body}{mark}"
+
+
+def _plain(name: str) -> str:
+    return name[1:-1].replace('""', '"')

@@ -1,0 +1,44 @@
+"""What a sink asks of a connection that is not psycopg2's.
+
+The shape is the DB-API's, as far as the sinks use it: `cursor()` as a context
+manager with execute, fetchone, fetchall, rowcount and copy_expert; commit,
+rollback, close, closed, autocommit.  Whoever hands a sink its `connect` brings
+the driver; the sinks know no product's client but psycopg2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import psycopg2
+
+
+class Refused(Exception):
+    """The server refused a statement, or (without an SQLSTATE) the connection was lost."""
+
+    def __init__(self, sqlstate: str | None) -> None:
+        super().__init__(sqlstate or "connection lost")
+        self.sqlstate = sqlstate
+
+
+DRIVER_ERRORS: Final = (psycopg2.Error, Refused)
+
+
+def sqlstate(error: psycopg2.Error | Refused) -> str | None:
+    """The five letters; None where the server could not say any."""
+    return error.sqlstate if isinstance(error, Refused) else error.pgcode
+
+
+def fields(error: psycopg2.Error | Refused) -> Mapping[str, str]:
+    """What the server says the refusal is about, names only."""
+    if isinstance(error, Refused):
+        return {}
+    diag = error.diag
+    said = {
+        "table": diag.table_name,
+        "column": diag.column_name,
+        "constraint": diag.constraint_name,
+        "type": diag.datatype_name,
+    }
+    return {name: value for name, value in said.items() if value}
