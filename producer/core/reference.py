@@ -245,6 +245,8 @@ def _placeholder(avro: Any, entry: SqlType, column: Column) -> Any:
         return UNAVAILABLE.encode()
     if kind == "array" and isinstance(avro["items"], list):
         items = avro["items"][1]
+        if items in ("int", "long"):
+            return list(UNAVAILABLE.encode())
         if _placeholder(items, AS_TEXT, column) == UNAVAILABLE:
             return [UNAVAILABLE]
     return None

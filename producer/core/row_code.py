@@ -323,10 +323,18 @@ def _value(at: int, plan: Plan, scope: dict[str, Any], encoding: str) -> list[st
             f"{p} = {table}[2 * len(f)] + varint(2 * len(x)) + x",
         ]
     if opcode == "timestamptz":
+        # As many digits as the type has, which is not the column's own where that is a domain.
+        size = len(plan.type.load("2000-01-01 00:00:00+00", plan.column))
+        digits = max(0, size - 21)
+        start, ends = f"S{at}", f"E{at}"
+        scope[start] = (b"\x02" if plan.nullable else b"") + varint(2 * size)
+        # The server's text ends where zeros would follow, so its length tells how many.
+        scope[ends] = {22: (b"." + b"0" * digits if digits else b"") + b"Z"}
+        scope[ends] |= {23 + n: b"0" * (digits - n) + b"Z" for n in range(1, digits + 1)}
         return [
             f"if {c}[-3:] != b'+00' or {c}[10] != 32:",
             "    raise ValueError",
-            f"{p} = {table}[2 * len({c}) - 4] + {c}[:10] + b'T' + {c}[11:-3] + b'Z'",
+            f"{p} = {start} + {c}[:10] + b'T' + {c}[11:-3] + {ends}[len({c})]",
         ]
     if opcode == "timestamp":
         function = "micros" if shape == MICROS.key else "millis"

@@ -90,7 +90,8 @@ def _bit_avro(column: Column) -> AvroType:
 
 
 def _little(text: str, size: int) -> bytes:
-    return int(text or "0", 2).to_bytes((size + 7) // 8, "little")
+    # Java's BitSet, which Debezium takes them from, ends behind the last bit that is set.
+    return int(text or "0", 2).to_bytes((size + 7) // 8, "little").rstrip(b"\x00")
 
 
 def _bit_loader(column: Column) -> Load:

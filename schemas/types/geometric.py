@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from typing import Any, Final
 
 from schemas.types.base import AvroType, NotRepresentable, SqlType, always, plain, shape
@@ -29,7 +30,12 @@ POINT_AVRO: Final[AvroType] = {
 def _point(text: str) -> dict[str, Any]:
     if (match := _POINT.fullmatch(text)) is None:
         raise NotRepresentable
-    return {"x": float(match[1]), "y": float(match[2]), "wkb": None, "srid": None}
+    return _located(float(match[1]), float(match[2]))
+
+
+def _located(x: float, y: float) -> dict[str, Any]:
+    """Return Debezium's point: its well-known binary form is little-endian, of type 1."""
+    return {"x": x, "y": y, "wkb": struct.pack("<BIdd", 1, 1, x, y), "srid": None}
 
 
 def _dump_point(value: dict[str, Any]) -> str:
@@ -48,7 +54,9 @@ POINT: Final = shape(
 )
 
 TYPES: Final = (
-    SqlType("point", (600,), POINT, always(POINT_AVRO), plain(_point), 1017),
+    SqlType(
+        "point", (600,), POINT, always(POINT_AVRO), plain(_point), 1017, zero=_located(0.0, 0.0)
+    ),
     text_type("lseg", 1018, 601),
     text_type("path", 1019, 602),
     text_type("box", 0, 603),

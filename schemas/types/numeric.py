@@ -249,6 +249,17 @@ FIXED: Final = Shape(DECIMAL, _dump_decimal, _spark_decimal)
 TEXT: Final = shape("string", same, "{c}")
 VARIABLE_SHAPE: Final = shape(VARIABLE, lambda v: _point(v["value"], v["scale"]), None)
 
+# Debezium does not say its precision; the converter takes 64 for it.
+_MONEY_AVRO: Final[AvroType] = {
+    "type": "bytes",
+    "scale": 2,
+    "precision": 64,
+    "connect.version": 1,
+    "connect.parameters": {"scale": "2"},
+    "connect.name": DECIMAL,
+    "logicalType": "decimal",
+}
+
 _int4: Final = _integer(-(2**31), 2**31 - 1)
 _int8: Final = _integer(-(2**63), 2**63 - 1)
 _int2: Final[Callable[[Column], Load]] = plain(_integer(-(2**15), 2**15 - 1))
@@ -274,7 +285,7 @@ TYPES: Final = (
         },
     ),
     SqlType(
-        "money", (790,), FIXED, always(decimal(19, 2)), plain(_money), 791, zero=b"\x00",
+        "money", (790,), FIXED, always(_MONEY_AVRO), plain(_money), 791,
         variants={
             "decimal=string": SqlType(
                 "money", (790,), TEXT, always("string"), plain(_money_text), 791,

@@ -135,7 +135,7 @@ def _millis(text: str) -> int:
     try:
         value = micros(text)
     except NotRepresentable as exc:
-        if text in _INFINITY or exc.nearest is None:
+        if exc.nearest is None:
             raise
         raise NotRepresentable(exc.nearest // 1000) from None
     if value % 1000:
@@ -143,31 +143,41 @@ def _millis(text: str) -> int:
     return value // 1000
 
 
-def zoned(text: str) -> str:
+def zoned(text: str, digits: int = 6) -> str:
     """ISO text in UTC of a timestamptz; raise NotRepresentable outside years 1..9999.
 
-    >>> zoned("2024-05-01 12:00:00.5+00"), zoned("2024-05-01 12:00:00+02:30")
-    ('2024-05-01T12:00:00.5Z', '2024-05-01T09:30:00Z')
+    The fraction has as many digits as the column's type, as Debezium writes it.
+
+    >>> zoned("2024-05-01 12:00:00.5+00"), zoned("2024-05-01 12:00:00+02:30", 0)
+    ('2024-05-01T12:00:00.500000Z', '2024-05-01T09:30:00Z')
     """
     if text[-3:] == "+00" and text[10:11] == " ":
-        return f"{text[:10]}T{text[11:-3]}Z"
+        return f"{text[:10]}T{_padded(text[11:-3], digits)}Z"
     if text in _INFINITY:
         raise NotRepresentable(text)
     if (match := _ZONED.fullmatch(text)) is None or match[4] or len(match[1]) > 10:
-        raise NotRepresentable(match and _far_zoned(match))
+        raise NotRepresentable(match and _far_zoned(match, digits))
     total = days(match[1]) * _DAY + micros_of_day(match[2]) - _offset(match[3])
     if not _FIRST_DAY <= total // _DAY <= _LAST_DAY:
         raise NotRepresentable
-    return f"{_date_text(total // _DAY)}T{_time_text(total % _DAY)}Z"
+    return f"{_date_text(total // _DAY)}T{_padded(_time_text(total % _DAY), digits)}Z"
 
 
-def _far_zoned(match: re.Match[str]) -> str | None:
+def _padded(time: str, digits: int) -> str:
+    if digits == 0:
+        return time
+    seconds, _, fraction = time.partition(".")
+    return f"{seconds}.{fraction:0<{digits}}"
+
+
+def _far_zoned(match: re.Match[str], digits: int) -> str | None:
     """Year 0 and before, or 10000 and after, as Java's ISO_OFFSET_DATE_TIME writes them."""
     if _offset(match[3]):
         return None
     year, rest = match[1][:-6], match[1][-6:]
     year = f"{1 - int(year):05d}" if match[4] else f"+{year}"
-    return f"{'0000' if year == '00000' else year}{rest}T{match[2]}Z"
+    time = _padded(match[2], digits)
+    return f"{'0000' if year == '00000' else year}{rest}T{time}Z"
 
 
 def _offset(text: str) -> int:
@@ -312,7 +322,8 @@ def _interval_text(value: int) -> str:
 
 
 def _zoned_text(value: str) -> str:
-    return f"{value[:10]} {value[11:-1]}+00"
+    time = value[11:-1]
+    return f"{value[:10]} {time.rstrip('0').rstrip('.') if '.' in time else time}+00"
 
 
 def _spark_time(micros_sql: str) -> str:
@@ -350,7 +361,8 @@ MILLIS: Final = shape(
 ZONED: Final = shape(
     "io.debezium.time.ZonedTimestamp",
     _zoned_text,
-    "concat(substr({c}, 1, 10), ' ', substr({c}, 12, length({c}) - 12), '+00')",
+    "concat(substr({c}, 1, 10), ' ', regexp_replace(substr({c}, 12, length({c}) - 12), "
+    "'[.]0+$|(?<=[.][0-9]{1,5})0+$', ''), '+00')",
 )
 DURATION: Final = shape("io.debezium.time.MicroDuration", _interval_text, _INTERVAL_SQL)
 
@@ -396,6 +408,11 @@ def _stamp_loader(column: Column) -> Load:
     return _millis if 0 <= column.type_mod <= 3 else micros
 
 
+def _zoned_loader(column: Column) -> Load:
+    digits = column.type_mod if 0 <= column.type_mod <= 6 else 6
+    return lambda text: zoned(text, digits)
+
+
 _connect_date_avro: Final = _logical("int", CONNECT_DATE.key, "date")
 _connect_time_avro: Final = _logical("int", CONNECT_TIME.key, "time-millis")
 _connect_stamp_avro: Final = _logical("long", CONNECT_STAMP.key, "timestamp-millis")
@@ -435,7 +452,7 @@ TYPES: Final = (
     ),
     SqlType(
         "timestamp with time zone", (1184,), ZONED, always(semantic("string", ZONED.key)),
-        plain(zoned), 1185, "timestamptz", zero="1970-01-01T00:00:00Z",
+        _zoned_loader, 1185, "timestamptz", zero="1970-01-01T00:00:00Z",
     ),
     SqlType(
         "interval", (1186,), DURATION, always(semantic("long", DURATION.key)), plain(_interval),
