@@ -40,6 +40,7 @@ from spark_consumers.errors import ApplyError
 
 USAGE: Final = 2
 INTERRUPTED: Final = 130
+_FILE: Final = click.Path(path_type=Path, dir_okay=False, exists=True)
 
 
 class _Command(click.Command):
@@ -392,6 +393,90 @@ def demo(
         click.echo(json.dumps(report.as_json(), indent=2))
     if not report.is_equal:
         _fail("the target is not equal to the source", 1)
+
+
+# ---------------------------------------------------------------- emulator
+@cli.command(cls=_Command, example="gauss-cdc emulator --facade postgresql://postgres@host/bank")
+@click.option("--replay", type=_FILE, help="Serve a recorded stream.")
+@click.option("--facade", help="DSN of a PostgreSQL that shall look like openGauss or GaussDB.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Default: a free one.")
+@click.option("--ha-port", type=click.IntRange(0, 65535), default=0, help="Default: the next.")
+@click.option("--user", default="cdc_user", show_default=True, help="Who may log in.")
+@click.option(
+    "--password",
+    envvar="GAUSS_CDC_EMULATOR_PASSWORD",
+    required=True,
+    help="Of that user; better in $GAUSS_CDC_EMULATOR_PASSWORD.",
+)
+@click.option(
+    "--stored",
+    type=click.Choice(["sha256", "combined", "md5", "sm3"]),
+    default="sha256",
+    show_default=True,
+    help="How the server keeps the password.",
+)
+@click.option(
+    "--login",
+    type=click.Choice(["sha256", "md5", "sm3", "password"]),
+    default="sha256",
+    show_default=True,
+    help="The method of its line in pg_hba.conf.",
+)
+@click.option(
+    "--product",
+    type=click.Choice(["og3", "og5", "og6", "og7", "gaussdb"]),
+    help="Default: openGauss 7, or what was recorded.",
+)
+@click.option("--paced", is_flag=True, help="Replay at the pace of the recording.")
+@click.option("--catalog", help="With --replay: DSN of a scratch database that answers SQL.")
+@click.option("--tables", type=_FILE, help="With --catalog: the recording's tables_*.json.")
+@click.option("--certificate", type=_FILE, help="Offer TLS with this certificate …")
+@click.option("--key", type=_FILE, help="… and this key.")
+@click.option("--no-thread-pool", is_flag=True, help="Replication at the main port, too.")
+@click.option("--sender-timeout", default="30s", show_default=True, help="0s: never.")
+@click.option("--busy", default="0s", help="How long a slot stays active when its client vanished.")
+def emulator(
+    *,
+    login: str,
+    stored: str,
+    no_thread_pool: bool,
+    sender_timeout: str,
+    busy: str,
+    replay: Path | None,
+    facade: str | None,
+    product: str | None,
+    **given: Any,
+) -> None:
+    """A server that speaks GaussDB's protocol: a recording, or a PostgreSQL in disguise."""
+    from gauss_cdc.emulator import program  # noqa: PLC0415  only here
+    from gauss_cdc.emulator.frames import Refused  # noqa: PLC0415
+    from gauss_cdc.emulator.login import Line, Stored  # noqa: PLC0415
+    from gauss_cdc.emulator.server import Emulator  # noqa: PLC0415
+
+    if (replay is None) == (facade is None):
+        raise click.UsageError("say either --replay or --facade")
+
+    def tell(started: Emulator) -> None:
+        console.print(f"{started.product.version}")
+        console.print(f"ordinary sessions at port {started.port}, HA port {started.ha_port}")
+        click.echo(str(started.port))
+
+    wanted = program.Wanted(
+        replay=replay,
+        facade=facade,
+        line=Line(login),
+        stored=Stored(stored),
+        product=product or "",
+        has_thread_pool=not no_thread_pool,
+        sender_timeout_ms=round(duration(sender_timeout).total_seconds() * 1000),
+        busy_seconds=duration(busy).total_seconds(),
+        **given,
+    )
+    try:
+        program.run(wanted, tell)
+    except (Refused, OSError) as exc:
+        _fail(f"the emulator cannot start: {exc}", 1)
 
 
 # ---------------------------------------------------------------- services

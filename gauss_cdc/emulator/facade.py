@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Final
 
 from gauss_cdc.emulator import compat, pgoutput
@@ -23,7 +23,7 @@ from gauss_cdc.emulator.frames import Refused, lsn_text, message, read_lsn
 from gauss_cdc.emulator.live import Live, Reader, Shape, behind_csn, csn_of, zone_of
 from gauss_cdc.emulator.model import Transaction
 from gauss_cdc.emulator.options import Asked, read_of_function
-from gauss_cdc.emulator.product import Closing, Peer, Product, Slot, System
+from gauss_cdc.emulator.product import Closing, Peer, Product, Slot, Sql, System
 from gauss_cdc.emulator.slots import exists, missing
 from gauss_cdc.emulator.sql_session import SqlSession, python_codec
 from gauss_cdc.emulator.upstream import Address, Failed, Upstream, fields
@@ -72,7 +72,8 @@ class Facade:
         settings["enable_thread_pool"] = "on" if product.has_thread_pool else "off"
         settings["logical_sender_timeout"] = str(product.sender_timeout_ms)
         self.settings: Mapping[str, str] = settings
-        self.own_slots: list[Slot] | None = None  # of a replay: shown in place of PostgreSQL's
+        # Of a replay: shown in place of PostgreSQL's.
+        self.own_slots: Callable[[], list[Slot]] | None = None
 
     # ------------------------------------------------------------ sessions
     async def sql(self, peer: Peer) -> SqlSession:
@@ -82,6 +83,7 @@ class Facade:
             for name, value in peer.parameters.items()
             if name not in _PASSED_OVER and name.lower() not in self.settings
         }
+        words.setdefault("TimeZone", self._product.time_zone)
         database = self.real(peer.database)
         await self._rows(database, "SELECT 1")
         try:
@@ -193,7 +195,7 @@ class Facade:
         await self._patiently(self.real(slot.database), text)
 
     # ------------------------------------------------------------ changes
-    async def stream(self, slot: Slot, start: int, asked: Asked, sql: SqlSession) -> Live:
+    async def stream(self, slot: Slot, start: int, asked: Asked, sql: Sql) -> Live:
         """PostgreSQL's changes from `start` on, in the format that was asked for."""
         settings = await sql.settings()
         database = self.real(slot.database)

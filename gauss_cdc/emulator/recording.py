@@ -155,7 +155,7 @@ class _Cutter:
         for record in self._records(sent):
             if self._is_begin(record):
                 self._begin, self._rows, self._serial = record.raw, [], [sent]
-                self._first = self._first_lsn(record)
+                self._first = self._first_lsn(record) or (0 if self._mode.parallel else sent.start)
             elif self._is_commit(record):
                 self._end(record, sent)
             else:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, Protocol
 
 from gauss_cdc.emulator.formats.binary import BinaryRecords
 from gauss_cdc.emulator.formats.names import Names
@@ -37,10 +37,11 @@ class Replay:
         any_slot: bool = True,
         other_databases: Iterable[str] = ("postgres",),
         catalog: SqlSource | None = None,
-        system: str = SYSTEM,
+        system: System | None = None,
     ) -> None:
         self._recording, self._paced, self._any_slot = recording, paced, any_slot
-        self._catalog, self._system = catalog, system
+        self._catalog = catalog
+        self._system = system or System(SYSTEM, 1, recording.end)
         self._databases = {recording.database, *other_databases}
         self._slots: dict[str, Slot] = {}
 
@@ -49,12 +50,13 @@ class Replay:
         if peer.database not in self._databases:
             raise no_database(peer.database)
         if self._catalog is not None:
+            self._catalog.show(lambda: list(self._slots.values()))
             return await self._catalog.sql(peer)
         return _NoSql(self._recording)
 
     async def system(self) -> System:
         """The recorded server's, at the recording's end."""
-        return System(self._system, 1, self._recording.end)
+        return self._system
 
     async def slot(self, name: str) -> Slot | None:
         """A slot that was made."""
@@ -134,16 +136,19 @@ class Replay:
                 )
 
 
-class SqlSource(Closing):
+class SqlSource(Protocol):
     """What answers SQL for a recording."""
 
     async def sql(self, peer: Peer) -> Sql:
         """A session."""
-        raise NotImplementedError
 
     async def snapshot(self) -> tuple[str, Closing]:
         """A snapshot that its sessions can adopt."""
-        raise NotImplementedError
+
+    def show(self, slots: Callable[[], list[Slot]]) -> None:
+        """Show these slots to whoever asks."""
+
+    async def close(self) -> None: ...
 
 
 class Pages:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from psycopg2.extensions import encodings
@@ -24,7 +24,7 @@ class Changes(Protocol):
     """What this session asks of the facade."""
 
     settings: Mapping[str, str]
-    own_slots: list[Slot] | None
+    own_slots: Callable[[], list[Slot]] | None
 
     async def changes(
         self, asked: Asked, database: str, settings: Mapping[str, str]
@@ -157,7 +157,7 @@ class SqlSession:
                     "active": False,
                     "confirmed_flush": lsn_text(slot.confirmed),
                 }
-                for slot in slots
+                for slot in slots()
             ]
             needed.append(_set(_SLOTS, rows))
         asked = changes_asked(text)
