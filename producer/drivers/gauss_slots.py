@@ -106,6 +106,7 @@ class Blocker:
     application: str
     state: str
     since: str  # when its transaction began, as the server writes it
+    seconds: int | None = None  # the same as an age; None: not told
     what: str = "session"
 
     def __str__(self) -> str:
@@ -262,9 +263,17 @@ def blockers(session: Asks, *, but: str = "") -> list[Blocker]:
     )
     key = "sessionid" if rows[0][0] == "2" else "pid"
     found = [
-        Blocker(*(text or "" for text in row))
-        for row in session.query(
-            "SELECT l.pid::text, a.usename, a.application_name, a.state, a.xact_start::text"  # noqa: S608  no value
+        Blocker(
+            pid or "",
+            user or "",
+            application or "",
+            state or "",
+            since or "",
+            seconds=None if age is None else int(age),
+        )
+        for pid, user, application, state, since, age in session.query(
+            "SELECT l.pid::text, a.usename, a.application_name, a.state, a.xact_start::text,"  # noqa: S608  no value
+            " floor(extract(epoch FROM clock_timestamp() - a.xact_start))::int"
             " FROM pg_catalog.pg_locks l"
             f" LEFT JOIN pg_catalog.pg_stat_activity a ON a.{key} = l.{key}"
             " WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted"
@@ -272,9 +281,19 @@ def blockers(session: Asks, *, but: str = "") -> list[Blocker]:
         )
     ]
     prepared = [
-        Blocker(gid or "", owner or "", "", "prepared", since or "", "prepared transaction")
-        for gid, owner, since in session.query(
-            "SELECT gid, owner, prepared::text FROM pg_catalog.pg_prepared_xacts ORDER BY prepared"
+        Blocker(
+            gid or "",
+            owner or "",
+            "",
+            "prepared",
+            since or "",
+            seconds=int(age or 0),
+            what="prepared transaction",
+        )
+        for gid, owner, since, age in session.query(
+            "SELECT gid, owner, prepared::text,"
+            " floor(extract(epoch FROM clock_timestamp() - prepared))::int"
+            " FROM pg_catalog.pg_prepared_xacts ORDER BY prepared"
         )
     ]
     return [*(blocker for blocker in found if blocker.pid != but), *prepared]

@@ -174,17 +174,18 @@ def test_blockers_of_a_thread_pool_are_found_by_session() -> None:
         {
             "'sessionid'": [["2"]],
             "pg_locks l": [
-                ["140", "etl", "load", "idle in transaction", "2026-11-21 05:48:09+08"],
-                ["141", None, None, None, None],
-                ["99", "cdc", "", "active", None],
+                ["140", "etl", "load", "idle in transaction", "2026-11-21 05:48:09+08", "75"],
+                ["141", None, None, None, None, None],
+                ["99", "cdc", "", "active", None, None],
             ],
-            "pg_prepared": [["tx-1", "app", "2026-11-20 01:00:00+08"]],
+            "pg_prepared": [["tx-1", "app", "2026-11-20 01:00:00+08", "9"]],
         }
     )
 
     found = gauss_slots.blockers(session, but="99")
 
     assert "a.sessionid = l.sessionid" in session.asked[1]
+    assert [blocker.seconds for blocker in found] == [75, None, 9]
     assert [str(blocker) for blocker in found] == [
         (
             "session 140, user etl, application load, idle in transaction, "
