@@ -29,18 +29,11 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
-from producer.drivers.gauss_catalog import Asks, catalog_columns
-from producer.errors import (
-    DecodeError,
-    HistoryDiffers,
-    SlotAhead,
-    SlotInvalid,
-    SlotMissing,
-    SlotOrphaned,
-    SourceError,
-)
+from producer.drivers import gauss_slots
+from producer.drivers.gauss_slots import Asks, SlotReading
+from producer.errors import DecodeError, HistoryDiffers, SourceError
 from producer.wire.replication import NOWHERE, Received, WalMessage
-from producer.wire.sql_text import constant, text_array
+from producer.wire.sql_text import constant
 from schemas.positions import Lsn
 
 _log = logging.getLogger(__name__)
@@ -49,7 +42,6 @@ ROWS_A_CALL: Final = 32_768
 # Of one FETCH, which we hold whole: few at first, then by the size of the last ones.
 _FIRST_ROWS, _FETCH_ROWS, _FETCH_BYTES = 16, 256, 4 << 20
 _CURSOR: Final = "gauss_cdc_changes"
-_INVALID: Final = "FFFFFFFF/FFFFFFFF"
 # A text function would convert to the session's encoding, which breaks what is escaped byte by
 # byte (JSON in GBK); in these databases it converts nothing.
 _UNCONVERTED: Final = ("UTF8", "SQL_ASCII")
@@ -127,10 +119,6 @@ class FunctionStream:
             binary = rows[0][0] not in _UNCONVERTED
         self._binary = binary
         self._call = _call(way, slot, options, rows=rows_a_call, binary=binary)
-        columns = catalog_columns(session, "pg_replication_slots")
-        self._confirmed_column = (
-            "confirmed_flush_lsn" if "confirmed_flush_lsn" in columns else "confirmed_flush"
-        )
         self._poll_seconds, self._patience_seconds = poll_seconds, patience_seconds
         self._fetch_rows = _FIRST_ROWS
         self._is_open = False  # a cursor, and with it a transaction
@@ -138,7 +126,7 @@ class FunctionStream:
         self._asked_at = 0.0
         self._last: _Row | None = None  # given to the caller
         self._given_until: _Row | None = None  # rows up to this one were given by an earlier call
-        self._moved = self._slot_position()  # what the server may forget
+        self._moved = self._look().confirmed or NOWHERE  # what the server may forget
         self._flush = NOWHERE
 
     @property
@@ -191,15 +179,7 @@ class FunctionStream:
     def _ask(self) -> None:
         """Begin a call; its rows stay with the server."""
         if self._way is Way.PEEK:
-            if (position := self._slot_position()) > self._moved:
-                raise SlotAhead(
-                    "somebody else moved the slot: changes may be gone",
-                    hint="only one may read from a slot; run gauss-cdc run --accept-gap to load "
-                    "again",
-                    slot=self._slot,
-                    at=position,
-                    expected=self._moved,
-                )
+            gauss_slots.check_not_moved(self._look(), self._moved)
             is_ahead = self._last is not None and self._last.location > self._moved
             self._given_until = self._last if is_ahead else None
         self._session.query("BEGIN")
@@ -213,9 +193,7 @@ class FunctionStream:
         rows = [_row(row, binary=self._binary) for row in cells]
         if len(cells) < asked:
             self._end_call()
-        if not rows:
-            return []
-        size = sum(len(row.payload) for row in rows) // len(rows)
+        size = sum(len(row.payload) for row in rows) // max(1, len(rows))
         self._fetch_rows = max(1, min(_FETCH_ROWS, 4 * asked, _FETCH_BYTES // max(1, size)))
         fresh = self._not_given(rows)
         if not self._is_open and self._given_until is not None:
@@ -242,46 +220,13 @@ class FunctionStream:
         """Let the server forget what is confirmed."""
         if self._way is Way.GET or self._flush <= self._moved:
             return
-        self._moved = advance_slot(self._session, self._slot, self._flush)
+        self._moved = gauss_slots.advance(self._session, self._slot, self._flush)
+        _log.debug("slot moved slot=%s to=%s", self._slot, self._moved)
 
-    def _slot_position(self) -> Lsn:
-        rows = self._session.query(
-            f"SELECT {self._confirmed_column}, restart_lsn, database"  # noqa: S608  quoted
-            f" FROM pg_catalog.pg_replication_slots WHERE slot_name = {constant(self._slot)}"
-        )
-        if not rows:
-            raise SlotMissing(
-                "the slot is gone",
-                hint="if it was dropped, changes since then are gone with it",
-                slot=self._slot,
-            )
-        confirmed, restart, database = rows[0]
-        if database is None:
-            raise SlotOrphaned("the slot's database was dropped, or it is physical",
-                               slot=self._slot)  # fmt: skip
-        if restart is None or restart.upper() == _INVALID:
-            raise SlotInvalid(
-                "the server gave up the WAL that the slot needs",
-                hint="drop the slot; run gauss-cdc run --accept-gap to load again",
-                slot=self._slot,
-            )
-        return Lsn.parse(confirmed) if confirmed else NOWHERE
-
-
-def advance_slot(session: Asks, slot: str, to: Lsn) -> Lsn:
-    """Move a slot that nobody reads from; return where it is now.
-
-    Raises SourceError for a place behind, SlotTaken while somebody reads.
-    """
-    rows = session.query(
-        "SELECT end_lsn FROM pg_catalog.pg_replication_slot_advance("  # noqa: S608  quoted
-        f"{constant(slot)}, {constant(str(to))})"
-    )
-    if len(rows) != 1 or rows[0][0] is None:
-        raise DecodeError("moving the slot had an answer of another shape", slot=slot)
-    moved = Lsn.parse(rows[0][0])  # openGauss writes it in lower case
-    _log.debug("slot moved slot=%s to=%s", slot, moved)
-    return moved
+    def _look(self) -> SlotReading:
+        found = gauss_slots.find(self._session, self._slot)
+        plugin, database = (found.plugin, found.database) if found else ("", "")
+        return gauss_slots.check_usable(found, name=self._slot, plugin=plugin, database=database)
 
 
 def area_changes(
@@ -301,14 +246,18 @@ def area_changes(
     """
     arguments = ", ".join([
         constant(str(start)), constant(str(upto)), f"{rows_a_call:d}", constant(plugin), "NULL",
-        *_variadic(options),
+        *_written(options),
     ])  # fmt: skip
-    call = f"SELECT location, xid, data FROM pg_catalog.pg_logical_get_area_changes({arguments})"  # noqa: S608  quoted
+    call = (
+        # There is no function that gives bytea; in the database's own encoding nothing changes.
+        "SELECT location, xid, convert_to(data, getdatabaseencoding()::text)"  # noqa: S608  quoted
+        f" FROM pg_catalog.pg_logical_get_area_changes({arguments})"
+    )
     session.query("BEGIN")
     session.query(f"DECLARE {_CURSOR} NO SCROLL CURSOR FOR {call}")
     while cells := session.query_bytes(f"FETCH FORWARD {_FETCH_ROWS} FROM {_CURSOR}"):
         for row in cells:
-            location, _, payload = _row(row, binary=False)
+            location, _, payload = _row(row, binary=True)
             yield location, location, payload
     session.query("COMMIT")
 
@@ -316,7 +265,7 @@ def area_changes(
 def _call(way: Way, slot: str, options: Options, *, rows: int, binary: bool) -> str:
     """SQL of one call; columns have other names on PostgreSQL, so they are named here."""
     kind = "_binary" if binary else ""
-    arguments = ", ".join([constant(slot), "NULL", f"{rows:d}", *_variadic(options)])
+    arguments = ", ".join([constant(slot), "NULL", f"{rows:d}", *_written(options)])
     return (
         "SELECT location, xid, data FROM"  # noqa: S608  quoted
         f" pg_catalog.pg_logical_slot_{way.value}{kind}_changes({arguments})"
@@ -324,9 +273,10 @@ def _call(way: Way, slot: str, options: Options, *, rows: int, binary: bool) -> 
     )
 
 
-def _variadic(options: Options) -> Iterator[str]:
-    if options:
-        yield f"VARIADIC {text_array(part for pair in options for part in pair)}"
+def _written(options: Options) -> Iterator[str]:
+    """Write name and value after name and value: the functions are variadic."""
+    for pair in options:
+        yield from map(constant, pair)
 
 
 def _row(cells: Sequence[bytes | None], *, binary: bool) -> _Row:

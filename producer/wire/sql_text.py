@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from producer.wire.commands import identifier
 from schemas.tables import TableId
 
-__all__ = ["constant", "identifier", "one_of", "qualified", "text_array"]
+__all__ = ["constant", "identifier", "one_of", "qualified"]
 
 
 def constant(value: str) -> str:
@@ -45,12 +45,3 @@ def one_of(values: Iterable[str]) -> str:
     """
     listed = ", ".join(map(constant, values))
     return f"({listed or 'NULL'})"
-
-
-def text_array(values: Iterable[str]) -> str:
-    """Write an array of texts, for a VARIADIC argument.
-
-    >>> text_array(["include-xids", "on"]), text_array([])
-    ("ARRAY['include-xids', 'on']::text[]", 'ARRAY[]::text[]')
-    """
-    return f"ARRAY[{', '.join(map(constant, values))}]::text[]"

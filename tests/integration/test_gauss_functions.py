@@ -13,7 +13,7 @@ from psycopg2 import sql
 from gauss_cdc.services import Addresses
 from producer.drivers import gauss_functions
 from producer.drivers.gauss import GaussConnection
-from producer.drivers.gauss_functions import FunctionStream, Way, advance_slot
+from producer.drivers.gauss_functions import FunctionStream, Way
 from producer.drivers.postgres import ReplicationConnection, parse_dsn
 from producer.errors import HistoryDiffers, SlotAhead, SlotMissing, SlotTaken, SourceError
 from producer.wire.commands import SESSION_SETTINGS
@@ -298,16 +298,6 @@ def test_a_slot_that_was_made_anew_is_another_history(
 
     with pytest.raises((HistoryDiffers, SlotAhead)):
         until(stream, row(2))
-
-
-def test_a_slot_is_moved_to_a_place_and_not_back(postgres_url: str, slot: str) -> None:
-    insert(postgres_url, 1)
-    with closing(session(postgres_url)) as connection:
-        end = Lsn.parse(connection.query("SELECT pg_current_wal_flush_lsn()")[0][0] or "")
-
-        assert advance_slot(connection, slot, end) == end
-        with pytest.raises(SourceError):
-            advance_slot(connection, slot, Lsn(1))
 
 
 def test_payloads_are_in_the_databases_encoding(addresses: Addresses) -> None:

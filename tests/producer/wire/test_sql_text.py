@@ -2,7 +2,7 @@
 
 import pytest
 
-from producer.wire.sql_text import constant, one_of, qualified, text_array
+from producer.wire.sql_text import constant, one_of, qualified
 from schemas.tables import TableId
 
 
@@ -28,5 +28,4 @@ def test_a_zero_byte_is_refused() -> None:
 
 def test_lists_and_names() -> None:
     assert one_of([]) == "(NULL)"
-    assert text_array(["a'b"]) == "ARRAY['a''b']::text[]"
     assert qualified(TableId("a.b", 'c"d')) == '"a.b"."c""d"'
