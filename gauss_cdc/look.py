@@ -24,7 +24,13 @@ from spark_consumers.avro_wire import RowDecoder, split
 from spark_consumers.model import Cell, Change
 from spark_consumers.read import registry_at
 
-_STYLES = {Level.OK: "green", Level.FIXED: "cyan", Level.WARNING: "yellow", Level.ERROR: "red"}
+_STYLES = {
+    Level.OK: "green",
+    Level.NOTE: "blue",
+    Level.FIXED: "cyan",
+    Level.WARNING: "yellow",
+    Level.ERROR: "red",
+}
 _LONG = 60
 
 

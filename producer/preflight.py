@@ -28,6 +28,7 @@ class Level(StrEnum):
     """How much a finding matters."""
 
     OK = "ok"
+    NOTE = "note"  # what nobody can look up here, and should be known
     FIXED = "fixed"
     WARNING = "warning"
     ERROR = "error"
