@@ -79,9 +79,10 @@ class Asked(NamedTuple):
 _TOKEN: Final = re.compile(
     r"""(?P<skip> '(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*.*?\*/
                 | \$(?P<tag>[A-Za-z_]\w*|)\$.*?\$(?P=tag)\$ )
-      | (?P<path>(?:pg_catalog\s*\.\s*)?)(?<![\w.\"])(?P<name>[A-Za-z_]\w*)""",
+      | (?<![\w.\"])(?P<path>(?:pg_catalog\s*\.\s*)?)(?P<name>[A-Za-z_]\w*)""",
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
+_REGCLASS: Final = re.compile(r"'(?:pg_catalog\.)?(\w+)'")
 _CALL: Final = re.compile(
     r"\bpg_logical_slot_(?P<what>peek|get)_(?P<binary>binary_)?changes\s*\((?P<args>[^()]*)\)",
     re.IGNORECASE,
@@ -100,10 +101,13 @@ def rewrite(text: str, settings: Mapping[str, str]) -> str:
         return f'SELECT {_literal(value)}::text AS "{shown[1].lower()}"'
 
     def replaced(found: re.Match[str]) -> str:
+        behind = found.string[found.end() :].lstrip()
         if found["skip"] is not None:
+            named = _REGCLASS.fullmatch(found[0])
+            if named and behind.startswith("::regclass") and named[1].lower() in VIEWS:
+                return f"'{SCHEMA}.{named[1].lower()}'"
             return found[0]
-        name = found["name"].lower()
-        behind = found.string[found.end() :].lstrip()[:1]
+        name, behind = found["name"].lower(), behind[:1]
         if (name in FUNCTIONS and behind == "(") or (name in VIEWS and behind not in {"(", "."}):
             return f"{SCHEMA}.{name}"
         return found[0]
