@@ -77,12 +77,22 @@ def array_loader(element: SqlType, column: Column) -> Load:
     load = element.loader(column)
 
     def load_array(text: str) -> list[Any]:
+        items = elements(text)
         try:
-            return [None if item is None else load(item) for item in elements(text)]
+            return [None if item is None else load(item) for item in items]
         except NotRepresentable:
-            raise NotRepresentable from None  # an element's nearest is not the array's
+            raise NotRepresentable([_nearest(load, item) for item in items]) from None
 
     return load_array
+
+
+def _nearest(load: Load, item: str | None) -> Any:
+    if item is None:
+        return None
+    try:
+        return load(item)
+    except NotRepresentable as exc:
+        return exc.nearest
 
 
 def array_dump(dump: Dump) -> Dump:
