@@ -299,7 +299,7 @@ def _defaults(mode: Mode, terms: Terms, given: Mapping[str, str]) -> dict[str, s
     out = {
         "include-xids": "true",
         "include-timestamp": "true",
-        "skip-empty-xacts": "false" if mode is Mode.PARALLEL or by_csn else "true",
+        "skip-empty-xacts": "true" if mode is Mode.SERIAL and not by_csn else "false",
         "only-local": "false",
         "parallel-decode-num": str(_DEFAULT_THREADS) if terms.plugin in STYLES else "1",
         "standby-connection": "true" if terms.role == "standby" else "false",

@@ -213,9 +213,8 @@ OPTIONS: Final = (
         opengauss=_ALL,
         treatment=Treatment.OURS,
         meaning="Leave out transactions without changes.",
-        why="true in serial decoding and SQL functions; false in parallel decoding and in the "
-        "order of CSNs, where only the end of an empty transaction says how far an idle "
-        "source was read",
+        why="true in serial decoding of a stream, whose keepalives say how far an idle source was "
+        "read; else false, where only the end of an empty transaction does",
     ),
     Option(
         name="standby-connection",

@@ -93,7 +93,7 @@ def test_sql_functions_are_told_what_they_know() -> None:
     assert decided.options == (
         ("include-xids", "true"),
         ("include-timestamp", "true"),
-        ("skip-empty-xacts", "true"),
+        ("skip-empty-xacts", "false"),
         ("only-local", "false"),
     )
     assert [str(advice) for advice in decided.warnings] == [

@@ -185,7 +185,7 @@ def test_a_good_value_passes_only_where_it_may_stand(line: Line, mode: Mode) -> 
     ours = {
         "include-xids": "true",
         "include-timestamp": "true",
-        "skip-empty-xacts": "false" if mode is PARALLEL else "true",
+        "skip-empty-xacts": "true" if mode is SERIAL else "false",
         "standby-connection": "false",
     }
     value = {**GOOD, **ours}.get(line.name, "1")
