@@ -1,4 +1,4 @@
-# make demo    the whole thing on this machine, end to end, watched
+# make demo    the whole thing on this machine, end to end, watched; SOURCE=gaussdb or opengauss
 # make test    everything that CI runs: lint, types, unit, services, Spark, end to end
 # make check   before a push, under a minute: lint, types, unit tests (no services, no Spark)
 # make chaos   the demo under KILLS=50 kills of run, apply and broker; ARGS='--workload tpcb'
@@ -8,16 +8,17 @@
 PYTHON ?= python3
 KILLS  ?= 50
 ARGS   ?=
+SOURCE ?= postgres
 
 BIN   := .venv/bin
 STAMP := .venv/.installed
-UNIT  := $(wildcard tests/test_*.py tests/schemas tests/producer tests/spark_consumers tests/gauss_cdc)
+UNIT  := $(wildcard tests/test_*.py tests/schemas tests/producer tests/spark_consumers tests/gauss_cdc tests/contract)
 CODE  := $(wildcard schemas producer spark_consumers gauss_cdc tests benchmarks)
 
 .PHONY: demo test check lint chaos coverage venv clean
 
 demo: $(STAMP)
-	@$(BIN)/gauss-cdc demo $(ARGS)
+	@$(BIN)/gauss-cdc demo --source $(SOURCE) $(ARGS)
 
 test: lint
 	$(BIN)/pytest $(ARGS)
@@ -31,7 +32,7 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 chaos: $(STAMP)
-	@$(BIN)/gauss-cdc demo --kills $(KILLS) $(ARGS)
+	@$(BIN)/gauss-cdc demo --source $(SOURCE) --kills $(KILLS) $(ARGS)
 
 coverage: $(STAMP)
 	$(BIN)/pytest -q --cov --cov-report=term-missing:skip-covered $(UNIT)
