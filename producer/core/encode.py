@@ -37,6 +37,7 @@ from producer.core.row_code import (
 )
 from producer.decoders.messages import Cell, Cells
 from producer.errors import DecodeError, Unsupported
+from schemas.encodings import of_cells
 from schemas.envelope import EnvelopeOptions
 from schemas.tables import UNCHANGED, TableSchema
 
@@ -66,7 +67,7 @@ def compile_encoder(
 ) -> RowEncoder:
     """Return the fast encoder of a table version; raise Unsupported for an unknown type."""
     options = options or EnvelopeOptions()
-    encoding = _normal(encoding)
+    encoding = of_cells(encoding)
     plans = plans_of(table, options)
     slow = reference(
         table,
@@ -205,7 +206,8 @@ def compile_key_encoder(
     pick = _pick(table)
     by_name = {plan.column.name: plan for plan in plans_of(table, options or EnvelopeOptions())}
     plans = [_required(by_name[name]) for name in table.key]
-    row = row_function(plans, encoding=_normal(encoding))
+    encoding = of_cells(encoding)
+    row = row_function(plans, encoding=encoding)
     header = b"\x00" + schema_id.to_bytes(4, "big")
 
     def encode(cells: Cells) -> bytes:
@@ -265,7 +267,3 @@ def _required(plan: Plan) -> Plan:
 
 def _length(cells: Cells | None, width: int) -> bool:
     return cells is None or len(cells) == width
-
-
-def _normal(encoding: str) -> str:
-    return "utf-8" if encoding.lower().replace("_", "-") in ("utf-8", "utf8") else encoding

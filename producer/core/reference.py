@@ -13,9 +13,10 @@ from typing import Any, TypeAlias
 
 import fastavro
 
-from producer.core.row_code import Plan, long, text
+from producer.core.row_code import Plan, in_text, long, text
 from producer.decoders.messages import Cell, Cells
-from producer.errors import CdcError, DecodeError, Unsupported
+from producer.errors import CdcError, Unsupported
+from schemas.encodings import of_cells
 from schemas.envelope import UNAVAILABLE, EnvelopeOptions, envelope_schema, field_name
 from schemas.tables import UNCHANGED, Column, TableSchema
 from schemas.types import NotRepresentable, SqlType, UnknownType, type_of
@@ -111,6 +112,7 @@ def reference(
 ) -> RowEncoder:
     """Return the encoder that says what is right: a dict, written by fastavro."""
     options = options or EnvelopeOptions()
+    encoding = of_cells(encoding)
     plans = plans_of(table, options)
     old_key = identity(table)
     schema = fastavro.parse_schema(envelope_schema(prefix, table, options))
@@ -124,16 +126,13 @@ def reference(
         if cell is UNCHANGED:
             unsent.append(plan.column.name)
             return plan.placeholder
-        try:
-            source = cell.decode(encoding)
-        except UnicodeDecodeError:
-            raise DecodeError(
-                f"value is not {encoding}", table=table.id, column=plan.column.name
-            ) from None
+        source, raw = in_text(cell, encoding)
+        if raw is not None:
+            exact[plan.column.name] = raw
         try:
             return plan.type.load(source, plan.column)
         except (ValueError, LookupError, OverflowError) as exc:
-            exact[plan.column.name] = source
+            exact.setdefault(plan.column.name, source)
             nearest = exc.nearest if isinstance(exc, NotRepresentable) else None
             return plan.absent if nearest is None else nearest
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
+from schemas.encodings import exact_bytes
 from schemas.tables import UNCHANGED, Column
 from schemas.types import AvroType, NotRepresentable, SqlType
 from schemas.types.numeric import DECIMAL, VARIABLE
@@ -236,16 +237,24 @@ def _odd(plan: Plan, encoding: str) -> Callable[[bytes], tuple[bytes, bytes]]:
     load = plan.type.loader(plan.column)
 
     def odd(cell: bytes) -> tuple[bytes, bytes]:
-        source = cell.decode(encoding)
+        source, exact = in_text(cell, encoding)
         try:
-            return plan.write(load(source)), b""
+            value = load(source)
         except NotRepresentable as exc:
-            value = plan.absent if exc.nearest is None else exc.nearest
+            value, exact = plan.absent if exc.nearest is None else exc.nearest, exact or source
         except (ValueError, LookupError, OverflowError):
-            value = plan.absent
-        return plan.write(value), name + text(source.encode())
+            value, exact = plan.absent, exact or source
+        return plan.write(value), b"" if exact is None else name + text(exact.encode())
 
     return odd
+
+
+def in_text(cell: bytes, encoding: str) -> tuple[str, str | None]:
+    """Return a cell's text, and its exact form where its bytes are none."""
+    try:
+        return cell.decode(encoding), None
+    except UnicodeDecodeError:
+        return cell.decode(encoding, "replace"), exact_bytes(cell)
 
 
 def _compiled(
@@ -292,7 +301,7 @@ def _value(at: int, plan: Plan, scope: dict[str, Any], encoding: str) -> list[st
         return [
             f"x = {c}",
             "if not x.isascii():",
-            "    x.decode()",  # raises: no consumer could read it
+            "    x.decode()",  # raises: bytes that are no text also travel as bytes
             f"{p} = {sized} + x",
         ]
     if shape == DECIMAL and plan.type.name == "numeric":

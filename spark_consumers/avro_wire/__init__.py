@@ -3,9 +3,10 @@
 Pure: no registry and no pyspark.  Whoever reads gives the writer's schema, or
 a callable that finds it by id.
 
-A value of `source.exact` is the source's own text and stands before the Avro
-value; a column named in `source.unsent` (or absent from `before_columns`) was
-not sent, whatever its field holds.
+A value of `source.exact` is the source's own text, or its bytes where they are no
+text (schemas/encodings.py), and stands before the Avro value; a column named in
+`source.unsent` (or absent from `before_columns`) was not sent, whatever its
+field holds.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, Final
 import fastavro
 
 from schemas.control import Cut, SchemaChange, change_from_avro, cut_from_avro
+from schemas.encodings import from_exact
 from schemas.envelope import SOURCE_NAME, column_name, without_null
 from schemas.load import CUT, SCHEMA_CHANGE, avsc
 from schemas.tables import UNCHANGED
@@ -100,7 +102,7 @@ class RowDecoder:
     ) -> None:
         """Put exact texts and UNCHANGED in their places."""
         for name, source in (exact or {}).items():
-            cells[self.columns.index(name)] = source
+            cells[self.columns.index(name)] = from_exact(source)
         for name in unsent or ():
             cells[self.columns.index(name)] = UNCHANGED
 

@@ -1,7 +1,7 @@
 import pytest
 
 from producer.core.reference import TransactionConstants, filled, identity, plans_of, reference
-from producer.errors import DecodeError, Unsupported
+from producer.errors import Unsupported
 from schemas.envelope import EnvelopeOptions
 from schemas.tables import UNCHANGED, Column, TableId, TableSchema
 from schemas.types import TypeOptions
@@ -25,10 +25,21 @@ def test_a_type_that_is_not_in_the_table_is_refused() -> None:
         plans_of(table, EnvelopeOptions(types=TypeOptions(unknown_types="fail")))
 
 
-def test_bytes_of_another_encoding_are_refused() -> None:
+def test_bytes_that_are_no_text_are_in_exact() -> None:
+    import io
+
+    import fastavro
+
+    from schemas.envelope import envelope_schema
+
     encoder = reference(TABLE, prefix="p", schema_id=1, database="d")
-    with pytest.raises(DecodeError, match="not utf-8"):
-        encoder.encode("c", "", None, [b"\xff", b"1"], TX, 1, 0)
+    value = encoder.encode("u", "O", [b"\xfe", b"1"], [b"a\xff", b"1"], TX, 1, 0)
+
+    schema = fastavro.parse_schema(envelope_schema("p", TABLE))
+    record = fastavro.schemaless_reader(io.BytesIO(value[5:]), schema, None)
+    assert record["after"]["a"] == "a\ufffd"
+    assert record["source"]["exact"] == {"a": "\\x61ff"}
+    assert record["source"]["before_exact"] == {"a": "\\xfe"}
 
 
 def test_an_old_row_with_holes_names_the_columns_it_has() -> None:
