@@ -15,7 +15,7 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, NoReturn, Self
+from typing import Any, Final, Literal, NoReturn, Self
 
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
@@ -23,12 +23,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from gauss_cdc import __version__, services, wiring
 from gauss_cdc.check import check_all
 from gauss_cdc.config import Config, ConfigError, duration, load
-from gauss_cdc.look import cut_line, findings_table, standing_table, tail_lines
+from gauss_cdc.look import cut_line, findings_table, slot_fields, standing_table, tail_lines
 from gauss_cdc.metrics import serve
 from gauss_cdc.pack import pack
 from gauss_cdc.places import Places, Standing
 from gauss_cdc.watch import StepName, StopSignal, console, set_up_logging
-from producer.drivers.postgres import ReplicationConnection
+from producer.drivers import gauss_slots
 from producer.errors import CdcError, SlotMissing
 from producer.pipeline import create_slot
 from producer.pipeline import run as run_producer
@@ -332,6 +332,44 @@ def slot_create(config_path: Path) -> None:
     console.print("rows that existed before this moment are not copied")
 
 
+@slot_group.command("list", cls=_Command, example="gauss-cdc slot list")
+@_configured
+def slot_list(config_path: Path) -> None:
+    """Print every slot of the source's server, one JSON object a line."""
+    with Places(_load(config_path)) as places:
+        for slot in gauss_slots.slots(places.source_session()):
+            click.echo(json.dumps(slot_fields(slot)))
+
+
+@slot_group.command("advance", cls=_Command, example="gauss-cdc slot advance")
+@_configured
+@click.option("--lsn", help="Position; default: that of the newest cut, which loses nothing.")
+@click.option("--yes", is_flag=True, help="Yes, beyond the newest cut: changes will be lost to us.")
+def slot_advance(config_path: Path, *, lsn: str | None, yes: bool) -> None:
+    """Let the server drop log that is in Kafka already, while `run` stands still; repeatable."""
+    config = _load(config_path)
+    with Places(config) as places:
+        cuts = places.cuts()
+        safe = cuts.resume if cuts is not None else 0
+        goal = int(Lsn.parse(lsn)) if lsn else safe
+        if goal > safe and not yes:
+            raise click.UsageError(
+                f"the newest cut is at {Lsn(safe)}: what is behind it would be lost; say --yes"
+            )
+        session = places.source_session()
+        slot = gauss_slots.check_usable(
+            gauss_slots.find(session, config.source.slot),
+            name=config.source.slot,
+            plugin=config.source.output_plugin,
+            database=wiring.source_arguments(config).dbname,
+        )
+        if slot.confirmed is not None and slot.confirmed >= goal:
+            reached = slot.confirmed
+        else:
+            reached = gauss_slots.advance(session, config.source.slot, Lsn(goal))
+    click.echo(str(reached))
+
+
 @slot_group.command("drop", cls=_Command, example="gauss-cdc slot drop --yes")
 @_configured
 @click.option("--yes", is_flag=True, help="Yes, changes since its position will be lost to us.")
@@ -340,8 +378,8 @@ def slot_drop(config_path: Path, *, yes: bool) -> None:
     if not yes:
         raise click.UsageError("this loses the slot's position; say --yes")
     config = _load(config_path)
-    with ReplicationConnection.open(wiring.source_arguments(config)) as wire:
-        wire.drop_slot(config.source.slot)
+    with Places(config) as places:
+        gauss_slots.drop(places.source_session(), config.source.slot)
     console.print(f"slot {config.source.slot} dropped")
 
 
@@ -355,6 +393,13 @@ def slot_drop(config_path: Path, *, yes: bool) -> None:
 @click.option("--rate", type=float, default=300, show_default=True, help="Transactions a second.")
 @click.option("--at-least-once", is_flag=True, help="Play with exactly-once = false.")
 @click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep all in DIR.")
+@click.option(
+    "--source",
+    type=click.Choice(["postgres", "opengauss", "gaussdb"]),
+    default="postgres",
+    show_default=True,
+    help="What the source looks like; all but postgres by `gauss-cdc emulator`.",
+)
 @click.option("--json", "as_json", is_flag=True, help="The figures as JSON, to stdout.")
 def demo(
     *,
@@ -366,6 +411,7 @@ def demo(
     rate: float,
     at_least_once: bool,
     keep: Path | None,
+    source: Literal["postgres", "opengauss", "gaussdb"],
     as_json: bool,
 ) -> None:
     """Everything on this machine: load, kills, and the proof that nothing differs.
@@ -384,6 +430,7 @@ def demo(
         kills_in_load=kills >= 10,  # chaos
         exactly_once=not at_least_once,
         keep=keep,
+        source=source,
     )
     try:
         report = stage.demo(plan, console)

@@ -79,7 +79,8 @@ class Bank:
                (SELECT sum(transfers) FROM branch) - (SELECT count(*) FROM transfer),
                (SELECT sum(entries) FROM branch) - (SELECT count(*) FROM journal)"""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_ddl_alone: bool = False) -> None:
+        self._is_ddl_alone = is_ddl_alone  # a change of columns is a transaction of its own
         # Columns that are there now beside those of the tables' first form.
         self._added: list[tuple[str, str]] = [("account", "nickname")]
 
@@ -113,6 +114,7 @@ class Bank:
     def _add(self, table: str, column: str, kind: str) -> Act:
         def act(cursor: Cursor) -> int:
             cursor.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
+            self._end_ddl(cursor)
             # In the same transaction the new column is used: rows of two shapes, one commit.
             value = "1.50" if kind == "numeric" else "'new'"
             cursor.execute(f"UPDATE {table} SET {column} = {value} WHERE id <= 20")  # noqa: S608
@@ -127,11 +129,16 @@ class Bank:
             if (table, column) in self._added:
                 self._added.remove((table, column))
             cursor.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+            self._end_ddl(cursor)
             # Until a row comes the stream cannot show that a column is gone.
             cursor.execute(f"UPDATE {table} SET branch_id = branch_id WHERE id <= 3")  # noqa: S608
             return int(cursor.rowcount)
 
         return act
+
+    def _end_ddl(self, cursor: Cursor) -> None:
+        if self._is_ddl_alone:
+            cursor.connection.commit()
 
 
 class _Clerk:

@@ -31,7 +31,7 @@ _KEY: Final = """
 _TABLES: Final = """
     SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND n.nspname !~ '^pg_'
-      AND n.nspname NOT IN ('information_schema', 'gauss_cdc') ORDER BY 1, 2"""
+      AND n.nspname NOT IN ('information_schema', 'gauss_cdc', 'gauss_compat') ORDER BY 1, 2"""
 
 
 @dataclass(slots=True)

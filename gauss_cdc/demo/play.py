@@ -26,6 +26,7 @@ from gauss_cdc.demo import scene
 from gauss_cdc.demo.audit import audit
 from gauss_cdc.demo.bank import Bank
 from gauss_cdc.demo.compare import compare
+from gauss_cdc.demo.disguise import Disguise, Kind
 from gauss_cdc.demo.killer import Kill, Killer, by_step
 from gauss_cdc.demo.load import Load, Workload
 from gauss_cdc.demo.programs import Program
@@ -61,6 +62,7 @@ class Plan:
     kills_in_load: bool = False  # also kill `run` and `apply` in the middle of the first load
     exactly_once: bool = True
     keep: Path | None = None
+    source: Kind = "postgres"  # else PostgreSQL in disguise, and `run` reads what it says
 
 
 def demo(plan: Plan, console: Console) -> Report:
@@ -70,12 +72,23 @@ def demo(plan: Plan, console: Console) -> Report:
     is_kept = plan.keep is not None
     with Interrupts() as interrupts:
         services = LocalServices(folder, console=console)
+        disguise: Disguise | None = None
         try:
             with View(console) as view:
                 view.say("starting PostgreSQL, Kafka and a schema registry")
                 source, target = scene.make_databases(services.start())
+                if plan.source != "postgres":
+                    view.say(f"putting PostgreSQL in the disguise of {plan.source}")
+                    disguise = Disguise(plan.source, folder, source)
+                    with interrupts.held():
+                        disguise.start()
                 place = scene.set_up(
-                    services, folder, source=source, target=target, exactly_once=plan.exactly_once
+                    services,
+                    folder,
+                    source=source,
+                    target=target,
+                    exactly_once=plan.exactly_once,
+                    disguise=disguise,
                 )
                 report = play(plan, place, view, interrupts)
             is_kept = is_kept or not report.is_equal
@@ -87,6 +100,8 @@ def demo(plan: Plan, console: Console) -> Report:
             raise
         finally:
             interrupts.end()
+            if disguise is not None:
+                disguise.stop()
             services.stop()
             if is_kept:
                 console.print(f"everything is kept in {folder}", highlight=False)
@@ -113,7 +128,13 @@ class _Play:
         self._interrupts, self._stack = interrupts, stack
         self._began = time.monotonic()
         self._config = place.config
-        self._workload = WORKLOADS[plan.workload]()
+        # Parallel decoding loses rows behind DDL of the same transaction (manual, constraints).
+        is_alone = plan.source != "postgres"
+        self._workload = (
+            Bank(is_ddl_alone=True)
+            if is_alone and plan.workload == "bank"
+            else (WORKLOADS[plan.workload]())
+        )
         self._report = Report(plan.workload, plan.seed)
         self._programs = [
             Program(name, place.config_file, folder=place.folder) for name in ("run", "apply")

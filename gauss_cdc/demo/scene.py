@@ -13,17 +13,22 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
+from pydantic import SecretStr
+
 from gauss_cdc.config import Config, load
+from gauss_cdc.demo.disguise import Disguise
 from gauss_cdc.places import Places
 from gauss_cdc.services import Addresses, LocalServices, postgres
 from producer.errors import CdcError
 
-_TOML: Final = """\
+_POSTGRES: Final = """\
 [source]
 dsn = {source}
 slot = {slot}
 publication = {slot}
-
+"""
+_TOML: Final = """\
+{source_lines}
 [tables]
 include = ["public.*"]
 
@@ -68,8 +73,13 @@ class Scene:
         """For our own looks at Kafka, which say nothing while the broker is dead."""
         config = load(self.config_file)
         client = {**config.kafka.client, "log_level": 0}
+        # In disguise, too, PostgreSQL itself is asked how far it is.
+        real = {"kind": "postgres", "dsn": self.source_url, "password": SecretStr("")}
         return config.model_copy(
-            update={"kafka": config.kafka.model_copy(update={"client": client})}
+            update={
+                "kafka": config.kafka.model_copy(update={"client": client}),
+                "source": config.source.model_copy(update=real),
+            }
         )
 
 
@@ -88,6 +98,7 @@ def set_up(
     target: str,
     prefix: str = "bank",
     exactly_once: bool = True,
+    disguise: Disguise | None = None,
 ) -> Scene:
     """Write the configuration; services and databases are there."""
     addresses = services.addresses
@@ -105,7 +116,9 @@ def set_up(
         "java": _JAVA.format(folder / "tmp"),
     }
     # A JSON string is a TOML string.
-    text = _TOML.format(**{name: json.dumps(value) for name, value in values.items()})
+    quoted = {name: json.dumps(value) for name, value in values.items()}
+    lines = _POSTGRES.format(**quoted) if disguise is None else disguise.lines(prefix)
+    text = _TOML.format(**quoted, source_lines=lines)
     file.write_text(text, encoding="utf-8")
     return Scene(folder, services, source, target, file)
 
