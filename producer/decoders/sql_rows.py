@@ -19,10 +19,10 @@ from producer.decoders.tuples import qualified
 from producer.errors import DecodeError
 
 _TABLE: Final = NAME + rb"\." + NAME
-_INSERT: Final = re.compile(rb"insert into (" + _TABLE + rb") values \(")
-_VALUE: Final = re.compile(LITERAL + rb"(?:, |\);)")
-_DELETE: Final = re.compile(rb"delete from (" + _TABLE + rb") where ")
-_PREDICATE: Final = re.compile(rb"(" + NAME + rb") = " + LITERAL + rb"(?: and |;)")
+INSERT: Final = re.compile(rb"insert into (" + _TABLE + rb") values \(")
+VALUE: Final = re.compile(LITERAL + rb"(?:, |\);)")
+DELETE: Final = re.compile(rb"delete from (" + _TABLE + rb") where ")
+PREDICATE: Final = re.compile(rb"(" + NAME + rb") = " + LITERAL + rb"(?: and |;)")
 _WHOLE_DELETE: Final = re.compile(
     rb"delete from TABLE where (?: \(no-tuple-data\)"
     rb"|NAME = LITERAL(?: and NAME = LITERAL)*+(?: and )?);".replace(b"TABLE", _TABLE)
@@ -56,10 +56,10 @@ class SqlRows:
 
     def decode(self, record: bytes) -> Change:
         """Decode one statement, or raise DecodeError."""
-        if (match := _INSERT.match(record)) is not None:
+        if (match := INSERT.match(record)) is not None:
             schema, table = self._tables[match[1]]
             return Change("c", schema, table, self._values(record, match.end()), None)
-        if (match := _DELETE.match(record)) is not None:
+        if (match := DELETE.match(record)) is not None:
             schema, table = self._tables[match[1]]
             return Change("d", schema, table, None, self._predicates(record, match.end()))
         raise DecodeError("a statement that is neither INSERT nor DELETE", size=len(record))
@@ -67,7 +67,7 @@ class SqlRows:
     @staticmethod
     def _values(record: bytes, pos: int) -> NamedRow:
         cells: Cells = []
-        while (match := _VALUE.match(record, pos)) is not None:
+        while (match := VALUE.match(record, pos)) is not None:
             cells.append(cell(match, 1))
             pos = match.end()
         return NamedRow(_UNNAMED, _closed(cells, record, pos, b");"))
@@ -77,7 +77,7 @@ class SqlRows:
             return None
         names: list[bytes] = []
         cells: Cells = []
-        while (match := _PREDICATE.match(record, pos)) is not None:
+        while (match := PREDICATE.match(record, pos)) is not None:
             names.append(match[1])
             cells.append(cell(match, 2))
             pos = match.end()

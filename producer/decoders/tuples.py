@@ -24,13 +24,13 @@ from producer.errors import DecodeError
 
 # A type may be quoted, an array, and of several words.
 _TYPE: Final = rb'(?:"(?:[^"]++|"")++"|\[\]|[^"\[\]])++'
-_COLUMN: Final = re.compile(rb" (" + NAME + rb"\[" + _TYPE + rb"\]):" + LITERAL)
+COLUMN: Final = re.compile(rb" (" + NAME + rb"\[" + _TYPE + rb"\]):" + LITERAL)
 _HEAD: Final = re.compile(rb"(" + NAME + rb")\[(.*)\]", re.DOTALL)
-_DOTTED: Final = re.compile(
+DOTTED: Final = re.compile(
     rb"table ((?:" + NAME + rb")\.(?:" + NAME + rb")): (INSERT|UPDATE|DELETE):"
 )
 _TABLE: Final = re.compile(rb"(" + NAME + rb")\.(" + NAME + rb")")
-_SPACED: Final = re.compile(rb" (INSERT|UPDATE|DELETE):")
+SPACED: Final = re.compile(rb" (INSERT|UPDATE|DELETE):")
 _EMPTIED: Final = re.compile(
     rb"table ((?:NAME\.NAME)(?:, (?:NAME\.NAME))*+): TRUNCATE:"
     rb"(?: \(no-flags\)|( restart_seqs)?( cascade)?)".replace(b"NAME", NAME)
@@ -39,7 +39,7 @@ _OPS: Final = {b"INSERT": "c", b"UPDATE": "u", b"DELETE": "d"}
 _NO_TUPLE: Final = b" (no-tuple-data)"
 _OLD, _NEW = b" old-key:", b" new-tuple:"
 # "table ", two names of at most 63 bytes (NAMEDATALEN) and a blank; a tag is not behind it.
-_FARTHEST: Final = 6 + 64 + 64
+FARTHEST: Final = 6 + 64 + 64
 
 
 class DottedRows:
@@ -58,7 +58,7 @@ class DottedRows:
 
     def decode(self, record: bytes) -> Change:
         """Decode one row, or raise DecodeError."""
-        match = _DOTTED.match(record)
+        match = DOTTED.match(record)
         if match is None:
             raise DecodeError("a row without table and operation", size=len(record))
         found = self._tuples.read(record, match.end(), match[2])
@@ -83,7 +83,7 @@ class SpacedRows:
     def decode(self, record: bytes) -> Change:
         """Decode one row, or raise DecodeError."""
         # A name may hold what looks like a tag.  Ours is the first that leads to a row.
-        for match in _SPACED.finditer(record, 6, _FARTHEST + 8):
+        for match in SPACED.finditer(record, 6, FARTHEST + 8):
             found = self._tuples.read(record, match.end(), match[1])
             if found is not None:
                 schema, table = self._tables[record[6 : match.start()]]
@@ -124,12 +124,12 @@ class Tuples:
     def _tuple(self, record: bytes, pos: int) -> tuple[NamedRow | None, int]:
         heads: list[bytes] = []
         cells: Cells = []
-        match = _COLUMN.match(record, pos)
+        match = COLUMN.match(record, pos)
         while match is not None:
             heads.append(match[1])
             cells.append(cell(match, 2))
             pos = match.end()
-            match = _COLUMN.match(record, pos)
+            match = COLUMN.match(record, pos)
         if not heads:
             return None, pos
         return NamedRow(self._shapes[tuple(heads)], cells), pos
@@ -138,7 +138,7 @@ class Tuples:
         names, types = [], []
         for head in heads:
             match = _HEAD.fullmatch(head)
-            assert match is not None  # it is part of _COLUMN
+            assert match is not None  # it is part of COLUMN
             names.append(self._name(match[1]))
             types.append(self._text(match[2]))
         return row_shape(tuple(names), (0,) * len(heads), tuple(types))

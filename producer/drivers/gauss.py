@@ -324,6 +324,10 @@ class GaussConnection:
         """
         self._stream().send_status(flush, reply=reply)
 
+    def overhear(self, take: Callable[[bytes], None]) -> None:
+        """Hand every byte of the stream to `take`, as received; call it right after `start`."""
+        self._stream().overheard = take
+
     def close(self) -> None:
         """End the stream within two seconds, then the connection; never fails."""
         if self.fileno() < 0:

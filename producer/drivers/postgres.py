@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Self
 
 from producer.drivers.postgres_dial import ConnectionArguments, Link, dial, parse_dsn
@@ -211,6 +211,10 @@ class ReplicationConnection:
         still being decided.  `reply` asks the server for a keepalive.
         """
         self._stream().send_status(flush, reply=reply)
+
+    def overhear(self, take: Callable[[bytes], None]) -> None:
+        """Hand every byte of the stream to `take`, as received; call it right after `start`."""
+        self._stream().overheard = take
 
     def close(self) -> None:
         """End the stream politely within two seconds, then the connection; never fails."""

@@ -41,6 +41,7 @@ class Streaming:
         """`early` came behind the answer to START_REPLICATION; `note` takes notices."""
         self.stream = Stream(dialect=dialect)
         self.lost: CdcError | None = None  # how the stream ended; raised by the next receive
+        self.overheard: Callable[[bytes], None] | None = None  # takes all bytes; for recordings
         self._link, self._dialect, self._refuse, self._note = link, dialect, refuse, note
         self._slot, self._early = slot, early
         self._poll = select.poll()
@@ -131,6 +132,8 @@ class Streaming:
         return any(fd == mine for fd, _ in self._poll.poll(max(0.0, timeout) * 1000))
 
     def _feed(self, data: bytes) -> Received:
+        if self.overheard is not None:
+            self.overheard(data)
         received = self.stream.feed(data)
         if self.stream.others:
             self._take_others(received)
