@@ -38,6 +38,15 @@ def _like(known: str, name: str, oid: int, array_oid: int, *, target: str) -> Sq
     )
 
 
+def _hex_digits(text: str) -> bytes:
+    r"""Read `raw` and `blob`; the placeholder of an unsent value comes as bytea's text.
+
+    >>> _hex_digits("CAFE"), _hex_digits(r"\xcafe")
+    (b'\xca\xfe', b'\xca\xfe')
+    """
+    return bytes.fromhex(text.removeprefix("\\x"))
+
+
 def _bytes(name: str, oid: int) -> SqlType:
     """Return a type printed as hex digits; no inlined code reads them.
 
@@ -47,9 +56,9 @@ def _bytes(name: str, oid: int) -> SqlType:
     as_bytea = _like("bytea", name, oid, 0, target="bytea")
     return replace(
         as_bytea,
-        loader=plain(bytes.fromhex),
+        loader=plain(_hex_digits),
         opcode="",
-        variants=binary.variants(bytes.fromhex),
+        variants=binary.variants(_hex_digits),
     )
 
 

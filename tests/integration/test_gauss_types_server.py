@@ -9,6 +9,7 @@ import pytest
 
 from gauss_cdc.services import Addresses
 from schemas.tables import Column, TableId, TableSchema
+from schemas.types import TypeOptions
 from schemas.types.names import oid_of
 from spark_consumers.dialects.postgres import statements
 from tests.integration.test_types_server import travelled
@@ -48,6 +49,15 @@ def as_postgres_writes(value: Recorded) -> str:
     return "\\x" + value.text if is_bare_hex else value.text
 
 
+CHOICES = (
+    TypeOptions(),
+    *(TypeOptions(decimal_handling=choice) for choice in ("string", "double")),
+    *(TypeOptions(binary_handling=choice) for choice in ("base64", "base64-url-safe", "hex")),
+    *(TypeOptions(time_precision=c) for c in ("adaptive-time-microseconds", "connect")),
+    TypeOptions(interval_handling="string"),
+)
+
+
 @pytest.mark.parametrize(
     ("column", "texts"), [pytest.param(*p, id=p[0].type_name) for p in by_type()]
 )
@@ -64,15 +74,15 @@ def test_a_target_made_by_the_dialect_holds_the_same_values(
     ((type_name,),) = cursor.fetchall()
     sent = [as_postgres_writes(Recorded(column, text)) for text in texts]
 
-    got = travelled(column, texts)
-
     text = "::text" if type_name.split("(")[0] in NO_EQUALITY else ""
-    cursor.execute(
-        "SELECT sent, got FROM unnest(%s::text[], %s::text[]) AS pairs(sent, got)"
-        f" WHERE got::{type_name}{text} IS DISTINCT FROM sent::{type_name}{text}",
-        (sent, got),
-    )
-    assert cursor.fetchall() == []
+    for options in CHOICES:
+        got = travelled(column, texts, options)
+        cursor.execute(
+            "SELECT sent, got FROM unnest(%s::text[], %s::text[]) AS pairs(sent, got)"
+            f" WHERE got::{type_name}{text} IS DISTINCT FROM sent::{type_name}{text}",
+            (sent, got),
+        )
+        assert cursor.fetchall() == [], options
 
 
 def test_each_gauss_type_becomes_one_that_postgresql_has(cursor: "Cursor") -> None:
