@@ -8,12 +8,11 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
-import psycopg2
 import tenacity
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from gauss_cdc import wiring
+from gauss_cdc import target, wiring
 from gauss_cdc.config import Config
 from gauss_cdc.services import jars, java
 from gauss_cdc.watch import StepName, StopSignal, console
@@ -123,7 +122,7 @@ def apply(
     with ExitStack() as stack:
         step.set("start: connect to the target")
         sink = SINKS[config.target.kind](
-            lambda: psycopg2.connect(**arguments.libpq()),
+            target.connector(config),
             prefix,
             replace=replace,
             on_wait=console.print,
@@ -142,6 +141,7 @@ def apply(
             source=prefix,
             client=client,
             target=arguments.libpq(),
+            **target.lanes(config),
         )
         applier = _Remembering(
             cuts,

@@ -181,8 +181,9 @@ class Registry(Section):
 class Target(Section):
     """[target]: the database that follows."""
 
-    kind: Literal["postgres"] = "postgres"
-    """Product; further sinks follow."""
+    kind: Literal["postgres", "opengauss"] = "postgres"
+    """Product: `postgres`, or `opengauss` for openGauss and GaussDB (centralized), whose database
+    must not hold '' as NULL (compatibility PG or B)."""
 
     dsn: Public
     """Where it is, without a password."""

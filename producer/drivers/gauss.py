@@ -45,7 +45,7 @@ from producer.wire.auth import Credentials, Login
 from producer.wire.commands import Identity, SlotCreated, TimelineSwitch
 from producer.wire.gauss_server import Server
 from producer.wire.gauss_sqlstate import is_ambiguous, refusal
-from producer.wire.protocol import Copying, ServerError
+from producer.wire.protocol import Answer, Copying, ServerError
 from producer.wire.replication import NOWHERE, OPENGAUSS, POSTGRES, Received
 from producer.wire.sqlstate import Asked
 from schemas.positions import Lsn
@@ -186,6 +186,11 @@ class GaussConnection:
         is raised at its end, and the connection is of no more use.
         """
         return self._ask(sql, Asked.QUERY, timeout)
+
+    def ask(self, sql: str) -> Answer:
+        """Run SQL; the whole answer to its last statement: columns, rows, command tag."""
+        self._refuse_streaming()
+        return self._session.ask(sql, Asked.QUERY)
 
     def query_bytes(self, sql: str) -> list[list[bytes | None]]:
         """Run SQL; rows of the last statement as the server sent them.

@@ -1,0 +1,245 @@
+"""openGauss as a sink and a look-up see it: the DB-API, over the producer's own client.
+
+psycopg2 cannot log in to openGauss or GaussDB, and the halves do not know each
+other: here, above both, the client of the one becomes the `connect` of the
+other (`spark_consumers.sinks.driver` tells the shape).  Only the simple protocol
+is spoken, so arguments are written into the statement, quoted as
+`producer.wire.sql` does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final, Protocol, TypeAlias
+
+from psycopg2 import sql
+
+from producer.drivers.gauss import GaussConnection
+from producer.drivers.postgres_dial import ConnectionArguments
+from producer.errors import CdcError, ConnectionLost
+from producer.wire.sql import identifier, literal
+from spark_consumers.sinks.driver import Refused
+
+Value: TypeAlias = str | int | bool | list["Value"] | None
+Arguments: TypeAlias = Sequence[object] | Mapping[str, object]
+
+_MARK: Final = re.compile(r"%(?:\((\w+)\))?(.)", re.DOTALL)
+_NONE_LEFT: Final = object()
+_READ_CHARACTERS: Final = 1 << 16
+
+
+class Readable(Protocol):
+    """A text file, as far as a copy needs one."""
+
+    def read(self, size: int, /) -> str:
+        """Some characters; "" at the end."""
+
+
+def connect(
+    arguments: ConnectionArguments, *, settings: Mapping[str, str] | None = None
+) -> Connection:
+    """Log in to the primary; raise Refused."""
+    with _refusals():
+        session = GaussConnection.open(
+            arguments, replication=False, role="primary", settings=settings
+        )
+    return Connection(session)
+
+
+class Connection:
+    """One session; a transaction begins with the first statement unless `autocommit`."""
+
+    def __init__(self, session: GaussConnection) -> None:
+        self.session = session
+        self.autocommit = False
+        self.closed = False
+
+    @contextmanager
+    def cursor(self) -> Iterator[Cursor]:
+        yield Cursor(self)
+
+    def commit(self) -> None:
+        """Commit; where a statement had failed that rolls back, as everywhere."""
+        self._end("COMMIT")
+
+    def rollback(self) -> None:
+        self._end("ROLLBACK")
+
+    def close(self) -> None:
+        """Close; the server rolls back what was open."""
+        self.closed = True
+        self.session.close()
+
+    def begin(self) -> None:
+        """Begin a transaction where one is needed."""
+        if not self.autocommit and not self.session.in_transaction:
+            self.session.ask("BEGIN")
+
+    def _end(self, how: str) -> None:
+        with _refusals():
+            if self.session.in_transaction:
+                self.session.ask(how)
+
+
+class Cursor:
+    """Runs statements, keeps the rows of the last one."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.rowcount = -1
+        self._rows: list[tuple[Value, ...]] = []
+
+    def execute(self, statement: str | sql.Composable, arguments: Arguments | None = None) -> None:
+        """Run one statement or several; `%s` and `%(name)s` stand for arguments, if there are."""
+        said = render(statement, is_bound=arguments is not None)
+        if arguments is not None:
+            said = bind(said, arguments)
+        with _refusals():
+            self.connection.begin()
+            answer = self.connection.session.ask(said)
+        readers = [_READERS.get(column.type_oid, str) for column in answer.columns]
+        self._rows = [
+            tuple(
+                None if cell is None else read(cell)
+                for read, cell in zip(readers, row, strict=True)
+            )
+            for row in answer.rows
+        ]
+        self.rowcount = _count(answer.command)
+
+    def fetchone(self) -> tuple[Value, ...] | None:
+        return self._rows.pop(0) if self._rows else None
+
+    def fetchall(self) -> list[tuple[Value, ...]]:
+        rows, self._rows = self._rows, []
+        return rows
+
+    def copy_expert(self, statement: str, file: Readable) -> None:
+        """Run a COPY … FROM STDIN with the file's text."""
+        with _refusals():
+            self.connection.begin()
+            chunks = iter(lambda: file.read(_READ_CHARACTERS).encode(), b"")
+            self.rowcount = self.connection.session.copy_in(statement, chunks)
+        self._rows = []
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """The producer's errors become the sinks' at this border; a value is in neither."""
+    try:
+        yield
+    except CdcError as error:
+        state = None if isinstance(error, ConnectionLost) else error.where.get("sqlstate")
+        raise Refused(None if state is None else str(state)) from error
+
+
+# ---- arguments
+
+
+def render(statement: str | sql.Composable, *, is_bound: bool) -> str:
+    """Write out what was composed; a `%` in a name is doubled where arguments follow."""
+    match statement:
+        case str():
+            return statement
+        case sql.Composed():
+            return "".join(render(part, is_bound=is_bound) for part in statement.seq)
+        case sql.Identifier():
+            name = ".".join(identifier(part) for part in statement.strings)
+            return name.replace("%", "%%") if is_bound else name
+        case sql.SQL():
+            return statement.string
+        case _:
+            raise TypeError(f"cannot be composed: {type(statement).__name__}")
+
+
+def bind(statement: str, arguments: Arguments) -> str:
+    """Write arguments into a statement.
+
+    >>> bind("SELECT %s", ["it's"]), bind("LIKE '%%' || %(a)s", {"a": None})
+    ("SELECT 'it''s'", "LIKE '%' || NULL")
+    """
+    left = iter(()) if isinstance(arguments, Mapping) else iter(arguments)
+
+    def one(found: re.Match[str]) -> str:
+        name, kind = found.groups()
+        if kind == "%" and name is None:
+            return "%"
+        if kind != "s":
+            raise ValueError("a mark that is neither %s nor %%")
+        if name is None:
+            if (value := next(left, _NONE_LEFT)) is _NONE_LEFT:
+                raise ValueError("more marks than arguments")
+            return quoted(value)
+        if not isinstance(arguments, Mapping):
+            raise TypeError("named marks need named arguments")
+        return quoted(arguments[name])
+
+    bound = _MARK.sub(one, statement)
+    if next(left, _NONE_LEFT) is not _NONE_LEFT:
+        raise ValueError("more arguments than marks")
+    return bound
+
+
+def quoted(value: object) -> str:
+    """Write a value as SQL.
+
+    >>> quoted(True), quoted(-1), quoted(["a", None])
+    ('true', '-1', "ARRAY['a', NULL]")
+    """
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return str(value)
+        case str():
+            return literal(value)
+        case list() | tuple():
+            return f"ARRAY[{', '.join(map(quoted, value))}]" if value else "'{}'"
+        case _:
+            raise TypeError(f"cannot be written as SQL: {type(value).__name__}")
+
+
+# ---- results
+
+
+def read_array(text: str) -> list[Value]:
+    r"""Read an array of one dimension, whose elements are texts.
+
+    >>> read_array('{a,"b,\\"c",NULL,"NULL",""}')
+    ['a', 'b,"c', None, 'NULL', '']
+    """
+    if text == "{}":
+        return []
+    if not (text.startswith("{") and text.endswith("}") and len(text) > 2):
+        raise ValueError("not an array of one dimension")
+    found: list[Value] = []
+    at = 1
+    while at < len(text):
+        if (match := _ELEMENT.match(text, at)) is None:
+            raise ValueError("not an array of one dimension")
+        inside, bare = match.groups()
+        if bare is None:
+            found.append(re.sub(r"\\(.)", r"\1", inside, flags=re.DOTALL))
+        else:
+            found.append(None if bare == "NULL" else bare)
+        at = match.end()
+    return found
+
+
+_ELEMENT: Final = re.compile(r'(?:"((?:[^"\\]|\\.)*)"|([^",{}\\]+))[,}]', re.DOTALL)
+
+# By type oid; all else is text.
+_READERS: Final[Mapping[int, Callable[[str], Value]]] = {
+    16: lambda text: text == "t",
+    **dict.fromkeys((20, 21, 23, 26, 28), int),  # int8, int2, int4, oid, xid
+    **dict.fromkeys((1002, 1003, 1009, 1015), read_array),  # "char"[], name[], text[], varchar[]
+}
+
+
+def _count(command: str) -> int:
+    count = command.rpartition(" ")[2]
+    return int(count) if count.isascii() and count.isdigit() else -1
