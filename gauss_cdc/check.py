@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 from gauss_cdc import wiring
 from gauss_cdc.config import Config
 from gauss_cdc.places import Places
-from producer.drivers import catalog
+from producer.drivers import catalog, gauss_catalog
+from producer.drivers.gauss import GaussConnection
 from producer.errors import CdcError
+from producer.gauss_preflight import check_gauss_source
+from producer.options import Options
 from producer.preflight import Finding, Level, check_kafka, check_source
 from schemas.tables import TableId
 from spark_consumers.errors import ApplyError
@@ -19,12 +23,15 @@ def check_all(config: Config, *, fix: bool) -> Iterator[Finding]:
     options = wiring.producer_options(config)
     tables: list[TableId] = []
     try:
-        connection = catalog.connect(options.source)
-        try:
-            yield from check_source(options, connection, fix=fix)
-            tables = catalog.expand(connection, options.include, options.exclude)
-        finally:
-            connection.close()
+        if options.kind == "postgres":
+            with closing(catalog.connect(options.source)) as connection:
+                yield from check_source(options, connection, fix=fix)
+                tables = catalog.expand(connection, options.include, options.exclude)
+        else:
+            with closing(wiring.source_session(config)) as session:
+                yield from check_gauss_source(options, session)
+                tables = gauss_catalog.expand(session, options.include, options.exclude)
+            yield from _replication(options)
     except CdcError as error:
         yield Finding(Level.ERROR, "source", str(error))
     yield from check_kafka(options)
@@ -35,6 +42,23 @@ def check_all(config: Config, *, fix: bool) -> Iterator[Finding]:
         yield from _target(config, tables)
     except (ApplyError, CdcError) as error:
         yield Finding(Level.ERROR, "target", str(error))
+
+
+def _replication(options: Options) -> Iterator[Finding]:
+    """Log in once more, as `run` does: another port, another line of pg_hba.conf."""
+    if options.interface == "sql":
+        return
+    with GaussConnection.open(
+        options.source,
+        hosts=options.hosts,
+        role=options.role,
+        replication_port=options.ha_port or 0,
+    ) as wire:
+        found = wire.identify()
+        at = f"{wire.arguments.host}:{wire.arguments.port}"
+    yield Finding(
+        Level.OK, "replication", f"at {at}, system {found.system_id}, timeline {found.timeline}"
+    )
 
 
 def _target(config: Config, tables: list[TableId]) -> Iterator[Finding]:

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from rich.markup import escape
 from rich.table import Table
 
 from gauss_cdc.config import Config
 from gauss_cdc.places import Standing
+from producer.drivers.gauss_slots import SlotReading
 from producer.drivers.kafka import of_error, ours
 from producer.errors import TopicReplaced
 from producer.preflight import Finding, Level
@@ -73,12 +75,30 @@ def standing_table(standing: Standing) -> Table:
             table.add_row("", f"which the source made at {at:%Y-%m-%d %H:%M:%S} UTC")
         for name, why in target.inexact.items():
             table.add_row("", f"[yellow]{name} is not exact: {why}[/]")
+    for note in standing.notes:
+        table.add_row("", f"[yellow]{escape(note)}[/]")
     table.add_row(
         "lag",
         f"{_known(standing.commits_behind)} commits, {_known(standing.bytes_behind)} bytes, "
         f"{_known(standing.seconds_behind)} s",
     )
     return table
+
+
+def slot_fields(slot: SlotReading) -> dict[str, object]:
+    """One slot, for programs."""
+    return {
+        "slot": slot.name,
+        "type": "logical" if slot.is_logical else "physical",
+        "plugin": slot.plugin or None,
+        "database": slot.database or None,
+        "active": slot.is_active,
+        "restart": slot.restart_lsn or None,
+        "confirmed": None if slot.confirmed is None else str(slot.confirmed),
+        "ordered_by": slot.ordered_by if slot.is_logical else None,
+        "confirmed_csn": slot.confirmed_csn,
+        "state": "invalid" if slot.is_invalid else "orphaned" if slot.is_orphaned else "fit",
+    }
 
 
 def _known(value: float | None) -> str:

@@ -12,9 +12,10 @@ import psycopg2
 
 from gauss_cdc import wiring
 from gauss_cdc.config import Config
-from producer.drivers import catalog
+from producer.drivers import catalog, gauss_readings, gauss_slots
 from producer.drivers.kafka import CutsReader
 from producer.drivers.registry import Registry
+from producer.gauss_options import why_not_full
 from schemas.accept import Walk, walk_tail
 from schemas.control import Cut, cut_from_avro
 from schemas.positions import Lsn
@@ -125,6 +126,7 @@ class Places:
         self._registry = Registry(config.registry.url, config.registry.client())
         self._reader: CutsReader | None = None
         self._source: Any = None
+        self._session: wiring.Session | None = None
         self._target: Any = None
 
     def __enter__(self) -> Self:
@@ -141,8 +143,17 @@ class Places:
             self._stack.callback(self._source.close)
         return self._source
 
+    def source_session(self) -> wiring.Session:
+        """A session of our own client's with the source, opened once."""
+        if self._session is None:
+            self._session = wiring.source_session(self._config)
+            self._stack.callback(self._session.close)
+        return self._session
+
     def wal_end(self) -> int:
         """Where the source's log ends now: everything committed before is below."""
+        if self._config.source.kind != "postgres":
+            return int(gauss_readings.wal_end(self.source_session()))
         with catalog.asking(self.source_connection()) as cursor:
             cursor.execute("SELECT pg_current_wal_insert_lsn()::text")
             return int(Lsn.parse(cursor.fetchone()[0]))
@@ -150,6 +161,8 @@ class Places:
     def source(self) -> SourceStanding | None:
         """The slot and what it holds back; None without a slot."""
         slot = self._config.source.slot
+        if self._config.source.kind != "postgres":
+            return self._gauss_source(slot)
         state = catalog.slot_state(self.source_connection(), slot)
         if state is None:
             return None
@@ -162,6 +175,21 @@ class Places:
             restart=state.restart,
             retained_bytes=end - state.restart if state.restart else 0,
             wal_status=state.wal_status,
+        )
+
+    def _gauss_source(self, name: str) -> SourceStanding | None:
+        slot = gauss_slots.find(self.source_session(), name)
+        if slot is None:
+            return None
+        end = self.wal_end()
+        return SourceStanding(
+            wal_end=end,
+            slot=name,
+            active=slot.is_active,
+            confirmed=slot.confirmed_csn if slot.ordered_by == "csn" else slot.confirmed,
+            restart=slot.restart,
+            retained_bytes=max(0, end - slot.restart) if slot.restart else 0,
+            wal_status="lost" if slot.is_invalid else "orphaned" if slot.is_orphaned else "",
         )
 
     # ------------------------------------------------------------ cuts
@@ -242,10 +270,13 @@ class Places:
 
     def standing(self) -> Standing:
         """All three."""
+        source = self._config.source
+        not_full = "" if source.kind == "postgres" else why_not_full(source.options)
         return Standing(
             self.source(),
             self.cuts(),
             self.target() if self._config.target is not None else None,
+            notes=(not_full,) if not_full else (),
         )
 
     # ------------------------------------------------------------ waiting

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from gauss_cdc.config import Config, ConfigError
 from producer.core.events import Limits
+from producer.drivers.gauss import GaussConnection
+from producer.drivers.postgres import ReplicationConnection
 from producer.drivers.postgres_dial import ConnectionArguments, parse_dsn
 from producer.drivers.topics import TopicSettings
 from producer.options import Options
@@ -26,6 +30,30 @@ def source_arguments(config: Config) -> ConnectionArguments:
     """Where the source is."""
     password = config.source.password.get_secret_value()
     return parse_dsn(config.source.dsn, password or None)
+
+
+class Session(Protocol):
+    """An ordinary session with a source of any kind, for its catalog."""
+
+    @property
+    def is_encrypted(self) -> bool:
+        """By TLS."""
+
+    def query(self, sql: str) -> list[list[str | None]]:
+        """Run one statement; rows of text."""
+
+    def close(self) -> None:
+        """Log out."""
+
+
+def source_session(config: Config) -> Session:
+    """Log in to the source, to ask: psycopg2 cannot log in everywhere."""
+    options = producer_options(config)
+    if options.kind == "postgres":
+        return ReplicationConnection.open(options.source, replication=False)
+    return GaussConnection.open(
+        options.source, replication=False, hosts=options.hosts, role=options.role
+    )
 
 
 def producer_options(config: Config, *, accept_gap: bool = False, load: bool = True) -> Options:

@@ -20,7 +20,7 @@ from producer.errors import ConnectionLost, SourceError
 from producer.gauss_options import ServerFacts
 from producer.wire.gauss_server import QUESTION, Product, Server, parse_server
 from producer.wire.replication import NOWHERE
-from producer.wire.sql_text import constant
+from producer.wire.sql_text import constant, one_of
 from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
 
@@ -150,7 +150,7 @@ def read(session: Session, include: Sequence[str], exclude: Sequence[str]) -> Re
         slots=tuple(gauss_slots.slots(session)),
         standbys=standbys,
         senders=senders,
-        wal_end=wal_end(session, is_primary=server.is_primary),
+        wal_end=wal_end(session),
         open_transactions=tuple(gauss_slots.blockers(session)),
         tables=_tables(session, include, exclude),
         node=node,
@@ -158,14 +158,17 @@ def read(session: Session, include: Sequence[str], exclude: Sequence[str]) -> Re
     )
 
 
-def wal_end(session: Session, *, is_primary: bool = True) -> Lsn:
-    """Where the log ends now: everything committed before is below."""
-    wanted = ("pg_current_xlog_location", "pg_current_wal_lsn")
-    if not is_primary:
-        wanted = ("pg_last_xlog_replay_location", "pg_last_wal_replay_lsn")
+def wal_end(session: gauss_slots.Asks) -> Lsn:
+    """Where the log ends now, on a standby as far as it is replayed.
+
+    Everything committed before is below.
+    """
+    in_recovery = session.query("SELECT pg_is_in_recovery()") == [["t"]]
+    names = ("pg_last_xlog_replay_location", "pg_last_wal_replay_lsn")
+    if not in_recovery:
+        names = ("pg_current_xlog_location", "pg_current_wal_lsn")
     rows = session.query(
-        "SELECT DISTINCT proname FROM pg_catalog.pg_proc WHERE proname IN "  # noqa: S608  names
-        f"('{wanted[0]}', '{wanted[1]}') ORDER BY proname DESC"
+        f"SELECT DISTINCT proname FROM pg_catalog.pg_proc WHERE proname IN {one_of(names)}"  # noqa: S608  quoted
     )
     at = session.query(f"SELECT pg_catalog.{rows[0][0]}()::text")[0][0]
     return Lsn.parse(at or "0/0")

@@ -1,0 +1,170 @@
+"""The commands that look at openGauss and move its slot, as an operator types them.
+
+The server is the emulator's facade over a real PostgreSQL.
+"""
+
+import json
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path as File
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gauss_cdc.cli import cli
+from gauss_cdc.emulator.facade import Facade
+from gauss_cdc.emulator.login import Account, Gate
+from gauss_cdc.emulator.model import PROFILES
+from gauss_cdc.emulator.product import Product
+from gauss_cdc.emulator.server import Emulator, Running
+from gauss_cdc.emulator.upstream import Address
+from producer.drivers.postgres_dial import parse_dsn
+from schemas.positions import Lsn
+from tests.e2e.path import Path, ask
+
+USER, PASSWORD = "cdc", "Gauss@123"
+TOML = """\
+[source]
+kind = "opengauss"
+dsn = "{source}"
+slot = "{prefix}"
+{more}
+[tables]
+include = ["public.*"]
+[kafka]
+prefix = "{prefix}"
+[kafka.client]
+"bootstrap.servers" = "{kafka}"
+[registry]
+url = "{registry}"
+[target]
+dsn = "{target}"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _signals() -> Iterator[None]:
+    """Commands set handlers for the process; tests share one."""
+    before = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+class Place:
+    """A file, a path that runs, and the source's own side."""
+
+    def __init__(self, path: Path, file: File) -> None:
+        self.path, self.file = path, file
+
+    def command(self, *words: str) -> Result:
+        arguments = [*words, "--config", str(self.file)]
+        return CliRunner().invoke(cli, arguments, standalone_mode=False)
+
+    def findings(self) -> dict[str, list[tuple[str, str]]]:
+        out: dict[str, list[tuple[str, str]]] = {}
+        for found in json.loads(self.command("check", "--json").stdout):
+            out.setdefault(found["subject"], []).append((found["level"], found["what"]))
+        return out
+
+
+@pytest.fixture
+def place(
+    addresses, topic_prefix, new_database, tmp_path: File, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Place]:
+    source, target = new_database(), new_database()
+    ask(source, "CREATE TABLE t (id int PRIMARY KEY, v text); CREATE TABLE keyless (v text)")
+    upstream = Address.parse(addresses.postgres_url())
+    product = Product(PROFILES["og7"])
+
+    async def make() -> Emulator:
+        gate = Gate([Account(USER, PASSWORD, is_admin=True)])
+        return Emulator(product, Facade(upstream, product), gate)
+
+    monkeypatch.setenv("GAUSS_CDC_SOURCE_PASSWORD", PASSWORD)
+    with Running(make) as running:
+        database = source.rsplit("/", 1)[1]
+        dsn = f"postgresql://{USER}@127.0.0.1:{running.emulator.port}/{database}?sslmode=disable"
+        file = tmp_path / "gauss-cdc.toml"
+        file.write_text(
+            TOML.format(
+                source=dsn,
+                target=target,
+                prefix=topic_prefix,
+                kafka=addresses.kafka_bootstrap,
+                registry=addresses.registry_url,
+                more="",
+            )
+        )
+        kind = {"kind": "opengauss", "plugin": "mppdb_decoding"}
+        with Path(addresses, topic_prefix, source, target, **kind) as path:
+            path.options = replace(path.options, source=parse_dsn(dsn, PASSWORD))
+            yield Place(path, file)
+
+
+def test_check_says_what_the_manual_asks_for(place: Place) -> None:
+    found = place.findings()
+
+    assert found["server"] == [("ok", "opengauss 7.0.0-RC2")]
+    assert found["wal_level"] == [("ok", "logical")]
+    assert "logical, ours among them" in found["max_replication_slots"][0][1]
+    assert found["encoding"] == [("ok", "UTF8, read as utf-8")]
+    assert found["table public.keyless"][0][0] == "warning"
+    assert "no replica identity" in found["table public.keyless"][0][1]
+    assert "table public.t" not in found
+    assert found["slot"][0][1].endswith("does not exist yet: the first `run` makes it")
+    assert found["replication"][0][0] == "ok"
+
+
+def test_check_tells_what_is_wrong_with_the_options_of_a_server(place: Place) -> None:
+    text = place.file.read_text()
+    place.file.write_text(text.replace("[tables]", 'status-interval = "11s"\n[tables]'))
+
+    (found,) = place.findings()["options"]
+
+    assert found[0] == "error"
+    assert "logical_sender_timeout is shorter than three status intervals" in found[1]
+
+
+def test_a_slot_is_listed_moved_and_dropped(place: Place) -> None:
+    assert place.command("slot", "show").exception.code == 13
+    place.path.start()
+    place.path.catch_up()
+    ask(place.path.source, "INSERT INTO t VALUES (1, 'one')")
+    place.path.catch_up()
+    slot = place.path.options.slot
+
+    listed = [json.loads(line) for line in place.command("slot", "list").stdout.splitlines()]
+    (ours,) = [one for one in listed if one["slot"] == slot]
+    assert (ours["plugin"], ours["active"], ours["state"]) == ("mppdb_decoding", True, "fit")
+    status = json.loads(place.command("status", "--json").stdout)
+    assert (status["source"]["slot"], status["source"]["active"]) == (slot, True)
+    assert status["notes"] == []
+
+    place.path.stop()
+    safe = Lsn.parse(json.loads(place.command("status", "--json").stdout)["cuts"]["resume"])
+    reached = Lsn.parse(place.command("slot", "advance").stdout.strip())
+    assert reached >= safe
+    assert Lsn.parse(place.command("slot", "advance").stdout.strip()) == reached  # repeatable
+    beyond = place.command("slot", "advance", "--lsn", "FF/0")
+    assert "would be lost; say --yes" in str(beyond.exception)
+
+    assert place.command("slot", "drop", "--yes").exception is None
+    assert place.command("slot", "show").exception.code == 13
+
+
+def test_status_says_why_the_target_is_no_full_copy(place: Place) -> None:
+    text = place.file.read_text()
+    place.file.write_text(text.replace("[tables]", "[source.options]\nonly-local = true\n[tables]"))
+    place.path.options = replace(place.path.options, plugin_options={"only-local": "true"})
+    place.path.start()
+    place.path.catch_up()
+
+    status = json.loads(place.command("status", "--json").stdout)
+
+    (note,) = status["notes"]
+    assert note == (
+        "the target is not a full copy because only-local = true leaves out changes that reached "
+        "the source by replication from elsewhere"
+    )
