@@ -16,7 +16,7 @@ from psycopg2 import sql
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
 from producer.drivers import patterns
-from producer.drivers.catalog_rows import Index, table_schema, user_types
+from producer.core.catalog_rows import Index, table_schema, user_types
 from producer.drivers.postgres import ReplicationConnection
 from producer.drivers.postgres_dial import ConnectionArguments
 from producer.errors import ConnectionLost, SourceError

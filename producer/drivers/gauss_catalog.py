@@ -23,7 +23,7 @@ from typing import Final, Protocol
 
 from producer.core.system_schemas import is_system_schema
 from producer.drivers import patterns
-from producer.drivers.catalog_rows import Index, TypeRow, table_schema, user_types
+from producer.core.catalog_rows import Index, TypeRow, table_schema, user_types
 from producer.errors import DecodeError, SourceError
 from producer.wire.sql_text import constant, one_of
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, UserType

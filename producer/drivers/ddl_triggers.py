@@ -1,0 +1,235 @@
+"""Event triggers at a PostgreSQL source, which write each schema change into the stream.
+
+`ddl_triggers.sql` is all that is made, in schema `gauss_cdc` of the source; `uninstall`
+drops it.  The messages are read by `producer/core/told.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, Final
+
+from psycopg2 import sql
+from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
+
+from producer.drivers import patterns
+from producer.drivers.catalog import OWN_SCHEMA, asking, publication, server_info
+from producer.errors import NotPermitted, SourceError, Unsupported
+
+VERSION: Final = 1
+TRIGGERS: Final = ("gauss_cdc_ddl_drop", "gauss_cdc_ddl_end", "gauss_cdc_ddl_rewrite")
+_MESSAGES: Final = 140_000  # pgoutput hands on logical messages from here on
+_SCHEMAS: Final = 150_000  # a publication may hold whole schemas from here on
+
+
+@dataclass(frozen=True, slots=True)
+class Triggers:
+    """What of ours stands at a source."""
+
+    version: int  # 0: nothing
+    enabled: bool  # all triggers there, and on
+    publication: str = ""
+    schemas: tuple[str, ...] = ()  # that `install` added to the publication, whole
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+
+def state(connection: Connection) -> Triggers:
+    """Look at the triggers; any role may."""
+    with asking(connection) as cursor:
+        cursor.execute(
+            "SELECT evtname, evtenabled <> 'D' FROM pg_event_trigger WHERE evtname = ANY (%s)",
+            [list(TRIGGERS)],
+        )
+        found = dict(cursor.fetchall())
+        if not found:
+            return Triggers(0, enabled=False)
+        enabled = set(found) == set(TRIGGERS) and all(found.values())
+        cursor.execute("SELECT has_schema_privilege(%s, 'USAGE')", [OWN_SCHEMA])
+        if not cursor.fetchone()[0]:
+            return Triggers(VERSION, enabled=enabled)
+        cursor.execute("SELECT name, schemas, version FROM gauss_cdc.ddl_publication")
+        name, schemas, version = cursor.fetchone()
+        cursor.execute("SELECT is_exclude, table_schema, table_name FROM gauss_cdc.ddl_tables")
+        told = [(out, str(patterns.Pattern(*rest))) for out, *rest in cursor.fetchall()]
+    return Triggers(
+        version,
+        enabled=enabled,
+        publication=name,
+        schemas=tuple(schemas),
+        include=tuple(text for out, text in told if not out),
+        exclude=tuple(text for out, text in told if out),
+    )
+
+
+def install(
+    connection: Connection, name: str, include: Sequence[str], exclude: Sequence[str]
+) -> Triggers:
+    """Make the triggers, or make them anew; tables of `include` join publication `name`.
+
+    Raises NotPermitted, Unsupported (before 14), SourceError (no such publication).
+    """
+    _may(connection)
+    with _transaction(connection):
+        _remove(connection)
+        if publication(connection, name) is None:
+            raise SourceError(
+                "the publication does not exist",
+                publication=name,
+                hint="`gauss-cdc check --fix` makes it, or the first `run`",
+            )
+        with asking(connection) as cursor:
+            cursor.execute(script(connection.server_version))
+            rows = [(False, patterns.parse(text)) for text in include]
+            rows += [(True, patterns.parse(text)) for text in exclude]
+            for is_exclude, pattern in rows:
+                cursor.execute(
+                    "INSERT INTO gauss_cdc.ddl_tables VALUES (%s, %s, %s)",
+                    [is_exclude, pattern.schema, pattern.name],
+                )
+            schemas = _publish_schemas(connection, cursor, name, [p for out, p in rows if not out])
+            cursor.execute(
+                "INSERT INTO gauss_cdc.ddl_publication VALUES (%s, %s, %s)",
+                [name, schemas, VERSION],
+            )
+            cursor.execute(
+                "SELECT count(gauss_cdc.ddl_repartition(c.oid)) FROM pg_class c"
+                " WHERE c.relkind = 'p' AND NOT c.relispartition AND c.relpersistence = 'p'"
+            )
+            # From this place on every shape is told; this is what they are now.
+            cursor.execute(_BASELINE)
+    return state(connection)
+
+
+def uninstall(connection: Connection) -> bool:
+    """Drop everything of ours; say whether there was something."""
+    was = state(connection)
+    if not was.version:
+        return False
+    _may(connection)
+    with _transaction(connection):
+        with asking(connection) as cursor:
+            cursor.execute(
+                "SELECT pg_logical_emit_message(true, 'gauss-cdc.ddl',"
+                ' convert_to(\'{"version": 1, "event": "uninstall"}\', \'UTF8\'))'
+            )
+        _remove(connection)
+    return True
+
+
+_BASELINE: Final = """
+SELECT gauss_cdc.ddl_emit(jsonb_build_object('version', 1, 'event', 'install', 'tables', (
+    SELECT coalesce(jsonb_agg(gauss_cdc.ddl_shape(c.oid) ORDER BY c.oid), '[]')
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
+      AND gauss_cdc.ddl_matches(n.nspname, c.relname)
+      AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'gauss_cdc'))))
+"""
+
+
+def script(version: int) -> str:
+    """What `install` runs on a server of this version (150018 = 15.18)."""
+    text = resources.files(__package__).joinpath("ddl_triggers.sql").read_text("utf-8")
+    if version < _SCHEMAS:
+        return re.sub(r"^.*/\*15\*/.*\n", "", text, flags=re.MULTILINE)
+    return text.replace("/*15*/ ", "")
+
+
+def _may(connection: Connection) -> None:
+    info = server_info(connection)
+    if info.version < _MESSAGES:
+        raise Unsupported(
+            "before PostgreSQL 14 pgoutput does not hand on messages: triggers would tell nobody",
+            server=info.version_text.split(" on ")[0],
+            hint="schema changes are inferred from the stream there",
+        )
+    if not info.is_superuser:
+        raise NotPermitted(
+            "event triggers are made by superusers only",
+            hint="run `gauss-cdc ddl install --dsn postgresql://postgres@…` once as one; "
+            "run and apply need no such right",
+        )
+
+
+def _publish_schemas(
+    connection: Connection, cursor: Any, name: str, include: Sequence[patterns.Pattern]
+) -> list[str]:
+    """Let whole schemas through, so that the rows of CREATE TABLE AS are in the stream, too.
+
+    Only schemas whose tables are all captured: a published table without a replica identity
+    takes no UPDATE, and nobody asked for that in a table that is left out.
+    """
+    found = publication(connection, name)
+    if connection.server_version < _SCHEMAS or found is None or found.all_tables:
+        return []
+    cursor.execute(
+        "SELECT nspname::text FROM pg_namespace n"
+        " WHERE nspname !~ '^(pg_|information_schema$|gauss_cdc$)'"
+        " AND NOT EXISTS (SELECT FROM gauss_cdc.ddl_tables t WHERE t.is_exclude"
+        "                 AND coalesce(t.table_schema, n.nspname) = n.nspname)"
+        " AND NOT EXISTS (SELECT FROM pg_publication_namespace s JOIN pg_publication p"
+        "                   ON p.oid = s.pnpubid WHERE s.pnnspid = n.oid AND p.pubname = %s)",
+        [name],
+    )
+    schemas = [
+        schema
+        for (schema,) in cursor.fetchall()
+        if any(p.name is None and p.schema in (None, schema) for p in include)
+    ]
+    for schema in schemas:
+        cursor.execute(
+            sql.SQL("ALTER PUBLICATION {} ADD TABLES IN SCHEMA {}").format(
+                sql.Identifier(name), sql.Identifier(schema)
+            )
+        )
+    return schemas
+
+
+def _remove(connection: Connection) -> None:
+    """Drop all of ours; tables that came by a whole schema stay published by name."""
+    was = state(connection)
+    if not was.version:
+        return
+    with asking(connection) as cursor:
+        for trigger in TRIGGERS:
+            cursor.execute(
+                sql.SQL("DROP EVENT TRIGGER IF EXISTS {}").format(sql.Identifier(trigger))
+            )
+        cursor.execute("SELECT nspname FROM pg_namespace")
+        there = {schema for (schema,) in cursor.fetchall()}
+        schemas = [schema for schema in was.schemas if schema in there]
+        found = publication(connection, was.publication) if schemas else None
+        if found is not None:
+            before = set(found.tables)
+            for schema in schemas:
+                cursor.execute(
+                    sql.SQL("ALTER PUBLICATION {} DROP TABLES IN SCHEMA {}").format(
+                        sql.Identifier(was.publication), sql.Identifier(schema)
+                    )
+                )
+            after = publication(connection, was.publication)
+            for table in sorted(before - set(after.tables if after else ())):
+                cursor.execute(
+                    sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(
+                        sql.Identifier(was.publication), sql.Identifier(*table)
+                    )
+                )
+        cursor.execute("DROP SCHEMA IF EXISTS gauss_cdc CASCADE")
+
+
+@contextmanager
+def _transaction(connection: Connection) -> Iterator[None]:
+    """One transaction of a connection in autocommit."""
+    connection.autocommit = False
+    try:
+        yield
+        connection.commit()
+    except BaseException:
+        connection.rollback()
+        raise
+    finally:
+        connection.autocommit = True

@@ -1,0 +1,389 @@
+-- Event triggers that write every schema change into the log, where pgoutput finds it: as a
+-- message in the same transaction, so that a rollback, also to a savepoint, takes it along.
+--
+-- Everything stands in schema gauss_cdc; `gauss-cdc ddl uninstall` drops all of it.
+
+CREATE SCHEMA gauss_cdc;
+COMMENT ON SCHEMA gauss_cdc IS 'gauss-cdc: schema changes for change data capture';
+
+-- What is captured, for tables that are made later. NULL stands for every name.
+CREATE TABLE gauss_cdc.ddl_tables (
+    is_exclude boolean NOT NULL, table_schema text, table_name text);
+
+-- The publication that such tables join, and the schemas that `ddl install` added to it.
+CREATE TABLE gauss_cdc.ddl_publication (
+    name text NOT NULL, schemas text[] NOT NULL, version int NOT NULL);
+
+-- Partitions as of the last statement that changed one: at ATTACH, DETACH and DROP the catalog
+-- does not say any more what was there before.
+CREATE TABLE gauss_cdc.ddl_partitions (
+    oid oid PRIMARY KEY, root oid NOT NULL, parent oid NOT NULL, bound text);
+
+CREATE FUNCTION gauss_cdc.ddl_matches(schema text, name text) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+SELECT coalesce(bool_or(NOT is_exclude), false) AND NOT coalesce(bool_or(is_exclude), false)
+FROM gauss_cdc.ddl_tables
+WHERE coalesce(table_schema, $1) = $1 AND coalesce(table_name, $2) = $2
+$$;
+
+-- A table as it stands now. Arrays, not objects, where there is one per column.
+CREATE FUNCTION gauss_cdc.ddl_shape(which oid) RETURNS jsonb
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+SELECT jsonb_build_object(
+    'oid', c.oid::bigint, 'schema', n.nspname, 'name', c.relname, 'kind', c.relkind,
+    'persistence', c.relpersistence, 'is_partition', c.relispartition,
+    'identity', c.relreplident,
+    'publications', ARRAY(
+        SELECT p.pubname FROM pg_publication p WHERE p.puballtables
+        UNION SELECT p.pubname FROM pg_publication p
+              JOIN pg_publication_rel r ON r.prpubid = p.oid WHERE r.prrelid = c.oid
+        /*15*/ UNION SELECT p.pubname FROM pg_publication p
+        /*15*/ JOIN pg_publication_namespace s ON s.pnpubid = p.oid WHERE s.pnnspid = n.oid
+    ),
+    'columns', (
+        SELECT coalesce(jsonb_agg(jsonb_build_array(
+            a.attname, a.atttypid::bigint, a.atttypmod, format_type(a.atttypid, a.atttypmod),
+            NOT (a.attnotnull OR (t.typtype = 'd' AND t.typnotnull)), a.attgenerated, a.attidentity,
+            CASE WHEN c.relkind = 'p' THEN (
+                     SELECT substr(l.attmissingval::text, 2, length(l.attmissingval::text) - 2)
+                     FROM pg_partition_tree(c.oid) AS p
+                     JOIN pg_attribute l ON l.attrelid = p.relid AND l.attname = a.attname
+                     WHERE p.isleaf AND l.atthasmissing AND t.typdelim <> ',' LIMIT 1)
+                 WHEN a.atthasmissing AND t.typdelim <> ',' THEN
+                     substr(a.attmissingval::text, 2, length(a.attmissingval::text) - 2)
+            END,
+            a.atthasdef AND a.attgenerated = '', a.attnum,
+            CASE WHEN a.attgenerated = '' THEN pg_get_expr(d.adbin, d.adrelid) END,
+            CASE WHEN t.typdelim <> ',' THEN NULL
+                 WHEN c.relkind = 'p' THEN (
+                     SELECT (l.attmissingval::text::text[])[1]
+                     FROM pg_partition_tree(c.oid) AS p
+                     JOIN pg_attribute l ON l.attrelid = p.relid AND l.attname = a.attname
+                     WHERE p.isleaf AND l.atthasmissing LIMIT 1)
+                 WHEN a.atthasmissing THEN (a.attmissingval::text::text[])[1] END
+            ) ORDER BY a.attnum), '[]')
+        FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+        LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
+    'indexes', (
+        SELECT coalesce(jsonb_agg(jsonb_build_array(
+            x.relname,
+            ARRAY(SELECT a.attname FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, place)
+                  JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+                  WHERE k.place <= i.indnkeyatts ORDER BY k.place),
+            i.indisprimary,
+            i.indisunique AND i.indisvalid AND i.indisready AND i.indpred IS NULL,
+            i.indisreplident) ORDER BY x.relname), '[]')
+        FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
+        WHERE i.indrelid = c.oid AND i.indexprs IS NULL AND (i.indisunique OR i.indisreplident)),
+    'types', (
+        WITH RECURSIVE of_use (oid) AS (
+            SELECT a.atttypid FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+            WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+              AND (t.oid >= 16384 OR t.typtype <> 'b')
+            UNION
+            SELECT CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.typelem END
+            FROM of_use u JOIN pg_type t ON t.oid = u.oid
+            WHERE t.typtype = 'd' OR EXISTS (SELECT FROM pg_type e WHERE e.typarray = t.oid)
+        )
+        SELECT coalesce(jsonb_agg(jsonb_build_array(
+            t.oid::bigint, CASE WHEN e.oid IS NULL THEN t.typtype ELSE 'a' END, t.typname,
+            CASE WHEN t.typtype = 'd' THEN format_type(t.typbasetype, t.typtypmod)
+                 WHEN e.oid IS NOT NULL THEN format_type(e.oid, NULL) ELSE '' END,
+            CASE WHEN t.typtype = 'd' THEN t.typbasetype::bigint
+                 ELSE coalesce(e.oid::bigint, 0) END,
+            CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE -1 END, t.typdelim,
+            ARRAY(SELECT l.enumlabel FROM pg_enum l WHERE l.enumtypid = t.oid
+                  ORDER BY l.enumsortorder)) ORDER BY t.oid), '[]')
+        FROM of_use u JOIN pg_type t ON t.oid = u.oid LEFT JOIN pg_type e ON e.typarray = t.oid)
+)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1
+$$;
+
+-- Partitions of one root, written down anew; returns who came and who went since.
+CREATE FUNCTION gauss_cdc.ddl_repartition(top oid) RETURNS jsonb
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    told jsonb;
+BEGIN
+    WITH now AS (
+        SELECT relid::oid AS oid, parentrelid::oid AS parent
+        FROM pg_partition_tree(top) WHERE relid <> top
+    ), come AS (
+        SELECT * FROM now n WHERE NOT EXISTS (
+            SELECT FROM gauss_cdc.ddl_partitions p WHERE p.oid = n.oid AND p.root = top)
+    ), gone AS (
+        SELECT * FROM gauss_cdc.ddl_partitions p
+        WHERE p.root = top AND NOT EXISTS (SELECT FROM now n WHERE n.oid = p.oid)
+    )
+    SELECT jsonb_build_object(
+        'attached', (SELECT coalesce(jsonb_agg(jsonb_build_array(oid::bigint, top::bigint)), '[]')
+                     FROM come c WHERE NOT EXISTS (SELECT FROM come o WHERE o.oid = c.parent)),
+        'detached', (SELECT coalesce(jsonb_agg(jsonb_build_array(
+                                oid::bigint, top::bigint, bound)), '[]')
+                     FROM gone g WHERE NOT EXISTS (SELECT FROM gone o WHERE o.oid = g.parent)))
+    INTO told;
+    DELETE FROM gauss_cdc.ddl_partitions WHERE root = top
+        OR oid IN (SELECT relid FROM pg_partition_tree(top));
+    INSERT INTO gauss_cdc.ddl_partitions
+    SELECT relid, top, parentrelid, pg_get_partition_constraintdef(relid)
+    FROM pg_partition_tree(top) WHERE relid <> top;
+    RETURN told;
+END $$;
+
+CREATE FUNCTION gauss_cdc.ddl_emit(told jsonb) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    given text := current_query();
+BEGIN
+    -- What holds a password stays here.
+    IF given ~* '\mpassword\s*(=|''|\$|e'')' THEN
+        given := NULL;
+    END IF;
+    PERFORM pg_logical_emit_message(true, 'gauss-cdc.ddl', convert_to((told || jsonb_build_object(
+        'sql', left(given, 100000),
+        'user', session_user,
+        'settings', jsonb_build_object(
+            'TimeZone', current_setting('TimeZone'), 'DateStyle', current_setting('DateStyle'),
+            'IntervalStyle', current_setting('IntervalStyle'),
+            'bytea_output', current_setting('bytea_output'),
+            'extra_float_digits', current_setting('extra_float_digits'),
+            'lc_monetary', current_setting('lc_monetary'))
+        ))::text, 'UTF8'));
+END $$;
+
+-- The text that makes an object anew, for kinds that are no tables; NULL: not known.
+CREATE FUNCTION gauss_cdc.ddl_definition(class oid, object oid, kind text) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    CASE kind
+    WHEN 'index' THEN RETURN pg_get_indexdef(object);
+    WHEN 'view' THEN
+        RETURN format('CREATE OR REPLACE VIEW %s AS %s', object::regclass,
+                      pg_get_viewdef(object));
+    WHEN 'materialized view' THEN
+        RETURN format('CREATE MATERIALIZED VIEW IF NOT EXISTS %s AS %s WITH NO DATA',
+                      object::regclass, rtrim(pg_get_viewdef(object), ';'));
+    WHEN 'function', 'procedure' THEN RETURN pg_get_functiondef(object);
+    WHEN 'trigger' THEN RETURN pg_get_triggerdef(object);
+    WHEN 'sequence' THEN
+        RETURN (SELECT format('CREATE SEQUENCE IF NOT EXISTS %s AS %s INCREMENT BY %s'
+                              ' MINVALUE %s MAXVALUE %s START WITH %s CACHE %s%s',
+                              object::regclass, format_type(seqtypid, NULL), seqincrement, seqmin,
+                              seqmax, seqstart, seqcache, CASE WHEN seqcycle THEN ' CYCLE' ELSE '' END)
+                FROM pg_sequence WHERE seqrelid = object);
+    WHEN 'schema' THEN
+        RETURN (SELECT format('CREATE SCHEMA IF NOT EXISTS %I', nspname)
+                FROM pg_namespace WHERE oid = object);
+    WHEN 'type' THEN
+        RETURN (SELECT format('CREATE TYPE %s AS ENUM (%s)', format_type(object, NULL),
+                    (SELECT string_agg(quote_literal(enumlabel), ', ' ORDER BY enumsortorder)
+                     FROM pg_enum WHERE enumtypid = object))
+                FROM pg_type WHERE oid = object AND typtype = 'e');
+    ELSE RETURN NULL;
+    END CASE;
+EXCEPTION WHEN others THEN
+    RETURN NULL;  -- an aggregate has no definition; nobody's statement fails because of us
+END $$;
+
+CREATE FUNCTION gauss_cdc.ddl_on_rewrite() RETURNS event_trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM set_config('gauss_cdc.rewritten', concat_ws(',',
+        nullif(current_setting('gauss_cdc.rewritten', true), ''),
+        pg_event_trigger_table_rewrite_oid() || ':' || pg_event_trigger_table_rewrite_reason()),
+        true);
+END $$;
+
+CREATE FUNCTION gauss_cdc.ddl_on_drop() RETURNS event_trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    gone jsonb;
+    altered oid[];
+BEGIN
+    SELECT jsonb_agg(jsonb_build_array(
+               o.object_type, o.schema_name, o.object_name, o.object_identity, o.objid::bigint,
+               o.original,
+               CASE WHEN NOT EXISTS (SELECT FROM gauss_cdc.ddl_partitions x
+                                     WHERE x.oid = p.parent AND x.oid <> p.root
+                                       AND NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = x.oid))
+                    THEN p.root::bigint END, p.bound))
+    INTO gone
+    FROM pg_event_trigger_dropped_objects() o
+    LEFT JOIN gauss_cdc.ddl_partitions p ON p.oid = o.objid AND o.object_type = 'table'
+    WHERE NOT o.is_temporary AND o.object_type <> 'toast table'
+      AND (o.original OR o.object_type IN ('table', 'schema'));
+    IF gone IS NULL OR TG_TAG NOT LIKE 'DROP %' THEN
+        RETURN;
+    END IF;
+    -- Tables that stay, without a column, a key or a constraint of theirs.
+    SELECT array_agg(DISTINCT c.oid) INTO altered
+    FROM pg_event_trigger_dropped_objects() o
+    JOIN pg_class c ON o.classid = 'pg_class'::regclass AND c.oid = o.objid AND o.objsubid > 0
+    WHERE c.relkind IN ('r', 'p');
+    DELETE FROM gauss_cdc.ddl_partitions p USING pg_event_trigger_dropped_objects() o
+    WHERE o.object_type = 'table' AND (p.oid = o.objid OR p.root = o.objid);
+    PERFORM gauss_cdc.ddl_emit(jsonb_build_object(
+        'version', 1, 'event', 'drop', 'tag', TG_TAG, 'dropped', gone,
+        'tables', (SELECT coalesce(jsonb_agg(gauss_cdc.ddl_shape(oid)), '[]')
+                   FROM unnest(altered) AS oid)));
+END $$;
+
+CREATE FUNCTION gauss_cdc.ddl_on_end() RETURNS event_trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    c record;
+    commands jsonb := '[]';
+    touched oid[] := '{}';  -- tables
+    types oid[] := '{}';
+    schemas oid[] := '{}';
+    roots oid[] := '{}';
+    partitions jsonb := '{}';
+    joined jsonb := '[]';  -- [table, has rows]
+    has_rows boolean;
+    publication gauss_cdc.ddl_publication;
+    via_root boolean := true;
+    rewritten text := coalesce(current_setting('gauss_cdc.rewritten', true), '');
+    one jsonb;
+    this oid;
+BEGIN
+    IF TG_TAG IN ('GRANT', 'REVOKE', 'ALTER DEFAULT PRIVILEGES', 'REFRESH MATERIALIZED VIEW',
+                  'CREATE PUBLICATION', 'ALTER PUBLICATION', 'CREATE SUBSCRIPTION',
+                  'ALTER SUBSCRIPTION', 'SECURITY LABEL') THEN
+        RETURN;
+    END IF;
+    FOR c IN SELECT * FROM pg_event_trigger_ddl_commands() LOOP
+        CONTINUE WHEN c.schema_name IN ('pg_temp', 'gauss_cdc') OR c.schema_name LIKE 'pg_temp%'
+            OR c.object_identity LIKE 'pg_temp%';
+        this := CASE c.classid
+            WHEN 'pg_class'::regclass THEN coalesce(
+                (SELECT indrelid FROM pg_index WHERE indexrelid = c.objid),
+                (SELECT oid FROM pg_class WHERE oid = c.objid AND relkind IN ('r', 'p')))
+            WHEN 'pg_constraint'::regclass THEN
+                (SELECT nullif(conrelid, 0::oid) FROM pg_constraint WHERE oid = c.objid)
+            WHEN 'pg_attrdef'::regclass THEN
+                (SELECT adrelid FROM pg_attrdef WHERE oid = c.objid)
+            END;
+        CONTINUE WHEN this IS NOT NULL
+            AND (SELECT relpersistence = 't' FROM pg_class WHERE oid = this);
+        touched := touched || this;
+        IF c.classid = 'pg_type'::regclass THEN
+            types := types || c.objid;
+        ELSIF c.classid = 'pg_namespace'::regclass AND TG_TAG <> 'COMMENT' THEN
+            schemas := schemas || c.objid;
+        END IF;
+        CONTINUE WHEN c.in_extension;
+        commands := commands || jsonb_build_array(jsonb_build_array(
+            c.command_tag, c.object_type, c.schema_name, c.object_identity, c.objid::bigint,
+            CASE WHEN TG_TAG = 'COMMENT' THEN
+                     format('COMMENT ON %s %s IS %s', upper(CASE c.object_type WHEN 'table column'
+                            THEN 'column' ELSE c.object_type END), c.object_identity,
+                            coalesce(quote_literal(CASE WHEN c.objsubid > 0
+                                     THEN col_description(c.objid, c.objsubid)
+                                     ELSE obj_description(c.objid, c.classid::regclass::name) END),
+                                     'NULL'))
+                 ELSE gauss_cdc.ddl_definition(c.classid, c.objid, c.object_type) END));
+    END LOOP;
+    IF commands = '[]' AND touched = '{}' THEN
+        RETURN;
+    END IF;
+    IF cardinality(types) > 0 THEN  -- tables of these types, of domains and arrays of them, too
+        touched := touched || ARRAY(
+            WITH RECURSIVE made (oid) AS (
+                SELECT unnest(types)
+                UNION SELECT t.oid FROM made m JOIN pg_type t
+                  ON t.typbasetype = m.oid OR t.typelem = m.oid)
+            SELECT DISTINCT a.attrelid FROM made m JOIN pg_attribute a ON a.atttypid = m.oid
+            WHERE a.attnum > 0 AND NOT a.attisdropped);
+    END IF;
+    IF cardinality(schemas) > 0 AND TG_TAG = 'ALTER SCHEMA' THEN
+        touched := touched || ARRAY(SELECT oid FROM pg_class WHERE relnamespace = ANY (schemas));
+    END IF;
+    SELECT * INTO publication FROM gauss_cdc.ddl_publication;
+    SELECT coalesce(bool_or(pubviaroot), true) INTO via_root
+    FROM pg_publication WHERE pubname = publication.name;
+
+    -- What inherits changes with its parent; partitions are their root, where it is published.
+    touched := ARRAY(
+        WITH RECURSIVE below (oid) AS (
+            SELECT unnest(touched) UNION
+            SELECT i.inhrelid FROM below b JOIN pg_inherits i ON i.inhparent = b.oid)
+        SELECT DISTINCT x.oid FROM below b JOIN pg_class x ON x.oid = b.oid
+        WHERE x.relkind IN ('r', 'p'));
+    IF TG_TAG IN ('CREATE TABLE', 'ALTER TABLE', 'CREATE TABLE AS', 'SELECT INTO') THEN
+        SELECT array_agg(DISTINCT r) INTO roots FROM (
+            SELECT pg_partition_root(x.oid)::oid AS r FROM pg_class x
+            WHERE x.oid = ANY (touched) AND (x.relispartition OR x.relkind = 'p')
+        ) AS r WHERE r IS NOT NULL;
+        FOREACH this IN ARRAY coalesce(roots, '{}') LOOP
+            one := gauss_cdc.ddl_repartition(this);
+            partitions := jsonb_build_object(
+                'attached', coalesce(partitions -> 'attached', '[]') || (one -> 'attached'),
+                'detached', coalesce(partitions -> 'detached', '[]') || (one -> 'detached'));
+            touched := touched || this || ARRAY(
+                SELECT (d ->> 0)::oid FROM jsonb_array_elements(one -> 'detached') AS d
+                WHERE EXISTS (SELECT FROM pg_class WHERE oid = (d ->> 0)::oid));
+        END LOOP;
+    END IF;
+
+    -- A table that [tables] names joins the publication with the statement that makes it so.
+    IF publication.name IS NOT NULL AND cardinality(touched) > 0
+       AND EXISTS (SELECT FROM pg_publication
+                   WHERE pubname = publication.name AND NOT puballtables) THEN
+        FOR c IN
+            SELECT x.oid, n.nspname, x.relname FROM pg_class x
+            JOIN pg_namespace n ON n.oid = x.relnamespace
+            WHERE x.oid = ANY (touched) AND x.relpersistence = 'p'
+              AND (NOT x.relispartition OR NOT via_root) AND (x.relkind = 'r' OR via_root)
+              AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'gauss_cdc')
+              AND gauss_cdc.ddl_matches(n.nspname, x.relname)
+              AND NOT (gauss_cdc.ddl_shape(x.oid) -> 'publications') ? publication.name
+        LOOP
+            EXECUTE format('ALTER PUBLICATION %I ADD TABLE %I.%I',
+                           publication.name, c.nspname, c.relname);
+            EXECUTE format('SELECT EXISTS (SELECT FROM %I.%I)', c.nspname, c.relname)
+                INTO has_rows;
+            joined := joined || jsonb_build_array(jsonb_build_array(c.oid::bigint, has_rows));
+        END LOOP;
+    END IF;
+    /*15*/ IF publication.name IS NOT NULL AND TG_TAG = 'CREATE SCHEMA' THEN
+    /*15*/     FOR c IN SELECT nspname FROM pg_namespace n WHERE n.oid = ANY (schemas)
+    /*15*/         AND EXISTS (SELECT FROM pg_publication p
+    /*15*/                     WHERE p.pubname = publication.name AND NOT p.puballtables)
+    /*15*/         AND EXISTS (SELECT FROM gauss_cdc.ddl_tables t WHERE NOT t.is_exclude
+    /*15*/             AND coalesce(t.table_schema, n.nspname) = n.nspname AND t.table_name IS NULL)
+    /*15*/         AND NOT EXISTS (SELECT FROM gauss_cdc.ddl_tables t WHERE t.is_exclude
+    /*15*/             AND coalesce(t.table_schema, n.nspname) = n.nspname)
+    /*15*/     LOOP
+    /*15*/         EXECUTE format('ALTER PUBLICATION %I ADD TABLES IN SCHEMA %I',
+    /*15*/                        publication.name, c.nspname);
+    /*15*/         UPDATE gauss_cdc.ddl_publication SET schemas = ddl_publication.schemas || c.nspname::text;
+    /*15*/     END LOOP;
+    /*15*/ END IF;
+
+    PERFORM gauss_cdc.ddl_emit(partitions || jsonb_build_object(
+        'version', 1, 'event', 'end', 'tag', TG_TAG, 'commands', commands,
+        'via_root', via_root,
+        'joined', joined,
+        'rewritten', to_jsonb(string_to_array(rewritten, ',')),
+        'tables', (SELECT coalesce(jsonb_agg(gauss_cdc.ddl_shape(x.oid) ORDER BY x.oid), '[]')
+                   FROM (SELECT DISTINCT unnest(touched) AS oid) t JOIN pg_class x ON x.oid = t.oid
+                   WHERE NOT (x.relispartition AND via_root))));
+    IF rewritten <> '' THEN
+        PERFORM set_config('gauss_cdc.rewritten', '', true);
+    END IF;
+END $$;
+
+-- Ours only: nobody calls these but the triggers.
+REVOKE ALL ON SCHEMA gauss_cdc FROM PUBLIC;
+
+CREATE EVENT TRIGGER gauss_cdc_ddl_end ON ddl_command_end
+    EXECUTE FUNCTION gauss_cdc.ddl_on_end();
+CREATE EVENT TRIGGER gauss_cdc_ddl_drop ON sql_drop
+    EXECUTE FUNCTION gauss_cdc.ddl_on_drop();
+CREATE EVENT TRIGGER gauss_cdc_ddl_rewrite ON table_rewrite
+    EXECUTE FUNCTION gauss_cdc.ddl_on_rewrite();
+-- Replayed changes (session_replication_role = replica) are changes, too.
+ALTER EVENT TRIGGER gauss_cdc_ddl_end ENABLE ALWAYS;
+ALTER EVENT TRIGGER gauss_cdc_ddl_drop ENABLE ALWAYS;
+ALTER EVENT TRIGGER gauss_cdc_ddl_rewrite ENABLE ALWAYS;
