@@ -21,15 +21,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from producer.core.catalog_rows import Index, TypeRow, table_schema, user_types
 from producer.core.system_schemas import is_system_schema
 from producer.drivers import patterns
-from producer.core.catalog_rows import Index, TypeRow, table_schema, user_types
 from producer.errors import DecodeError, SourceError
 from producer.wire.sql_text import constant, one_of
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, UserType
 from schemas.types import BY_OID
 from schemas.types.arrays import elements
 
+# A type's text.  openGauss' xid has 64 bits: in PostgreSQL's words that is xid8, and PostgreSQL
+# before 16 would cut off the upper half of one in a column of xid without an error.
+_SHOWN: Final = (
+    "CASE WHEN {oid} = 28 AND t.typlen = 8 THEN 'xid8' ELSE format_type({oid}, {modifier}) END"
+)
 _TABLES_AT_ONCE: Final = 500  # of one question; a simple query is one text
 
 
@@ -56,6 +61,18 @@ def catalog_columns(session: Asks, catalog: str) -> frozenset[str]:
         " AND attnum > 0 AND NOT attisdropped"
     )
     return frozenset(_text(name) for (name,) in rows)
+
+
+def system(session: Asks) -> tuple[str, int]:
+    """Read system identifier and timeline, for a session that may not ask IDENTIFY_SYSTEM.
+
+    Nobody has tried these two functions on a real server of the family.
+    """
+    rows = session.query(
+        "SELECT s.system_identifier::text, c.timeline_id"
+        " FROM pg_control_system() s, pg_control_checkpoint() c"
+    )
+    return _text(rows[0][0]), int(rows[0][1] or 0)
 
 
 # ---- tables
@@ -102,7 +119,8 @@ def table_schema_or_none(session: Asks, table: TableId) -> TableSchema | None:
 def type_name(session: Asks, oid: int, modifier: int) -> str:
     """The SQL text of a type, as in a column's definition; empty where it is gone."""
     rows = session.query(
-        f"SELECT format_type(oid, {modifier:d}) FROM pg_catalog.pg_type WHERE oid = {oid:d}"  # noqa: S608  numbers
+        f"SELECT {_SHOWN.format(oid='t.oid', modifier=f'{modifier:d}')}"  # noqa: S608  numbers
+        f" FROM pg_catalog.pg_type t WHERE t.oid = {oid:d}"
     )
     return _text(rows[0][0]) if rows else ""
 
@@ -182,7 +200,7 @@ def _columns(
     rows = session.query(
         f"""
         SELECT a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod,
-               format_type(a.atttypid, a.atttypmod),
+               {_SHOWN.format(oid="a.atttypid", modifier="a.atttypmod")},
                a.attnotnull OR (t.typtype = 'd' AND t.typnotnull),
                {generated}, {identity}, {missing}, a.atthasdef
         FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid

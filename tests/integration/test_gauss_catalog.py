@@ -123,6 +123,7 @@ def test_types_and_settings_are_named(session: ReplicationConnection) -> None:
 
     assert gauss_catalog.type_name(session, 1700, (12 << 16 | 2) + 4) == "numeric(12,2)"
     assert gauss_catalog.type_name(session, 4_000_000_000, -1) == ""
+    assert gauss_catalog.type_name(session, 28, -1) == "xid"  # of 32 bits here
     assert (asked.keys(), asked["wal_level"]) == ({"wal_level", "max_replication_slots"}, "logical")
 
 
