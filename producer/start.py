@@ -192,6 +192,8 @@ class Loader:
     def run(self, tables: list[TableId]) -> tuple[Standing, dict[TableId, TableSchema]]:
         """Load all tables; return where the writer stands then, and the tables' shapes."""
         shapes: dict[TableId, TableSchema] = {}
+        if not tables:
+            return self._standing, shapes
         with self._source.reading(self._made) as reading:
             for schema in reading.shapes(tables):
                 shapes[schema.id] = schema

@@ -14,7 +14,7 @@ from __future__ import annotations
 import binascii
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Final, Self
 
 from producer.core.described import Described
@@ -24,9 +24,10 @@ from producer.decoders import NAMING
 from producer.decoders.messages import Message
 from producer.drivers import gauss_catalog, gauss_slots, gauss_snapshot
 from producer.drivers.gauss import GaussConnection
+from producer.drivers.gauss_functions import FunctionStream, Way
 from producer.drivers.gauss_snapshot import GaussReading
 from producer.drivers.spill import SpillFile
-from producer.errors import SlotMismatch, SlotMissing, SlotTaken, SourceError
+from producer.errors import CdcError, SlotMismatch, SlotMissing, SlotTaken, SourceError
 from producer.gauss_options import (
     Effective,
     Mode,
@@ -45,6 +46,7 @@ from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
 from schemas.types.names import oid_of
 
+_MAKE_WAIT: Final = 0.5  # seconds for a new slot before the caller looks around
 _LOCK_SPACE: Final = 0x6763_6463  # "gcdc": the first half of our advisory locks
 
 
@@ -65,15 +67,20 @@ class GaussSource:
             options.plugin_options, options.terms, encoding=server.encoding
         )
         self.tables: list[TableId] = []  # of the load, once the slot was made
-        self.new_tables_are_complete = True  # no publication stands between a table and its rows
+        # No publication stands between a table and its rows; but a slot without a snapshot
+        # leaves out what is older than it.
+        self.new_tables_are_complete = self._has_snapshot
         self._stack = ExitStack()
         self._stack.callback(asking.close)
         self._wire: GaussConnection | None = None
+        self._functions: FunctionStream | None = None  # instead of it, with interface "sql"
+        self._note: Callable[[str], None] = lambda _: None
         self._reading: GaussReading | None = None  # under the slot's snapshot
         self._load = ExitStack()  # what keeps it open
         self._is_streaming = False
         self._last_status = time.monotonic()
         self._held: Held | None = None
+        self._making: gauss_slots.Making[MadeSlot] | None = None  # waits for open transactions
 
     @classmethod
     def open(cls, options: Options, on_tables: Callable[[list[TableId]], None]) -> Self:
@@ -87,8 +94,8 @@ class GaussSource:
 
     @property
     def wire(self) -> Wire:
-        """The session that streams."""
-        return self._replication()
+        """The session that streams, or the functions in its place."""
+        return self._functions or self._replication()
 
     @property
     def encoding(self) -> str:
@@ -97,14 +104,22 @@ class GaussSource:
 
     @property
     def keepalives_move(self) -> bool:
-        """Only serial decoding has sent all that lies before a keepalive's position (spec 3.3)."""
+        """Only serial decoding has sent all that lies before a keepalive's position.
+
+        A parallel keepalive tells how far the server has read, ahead of what it has sent.
+        """
         return self.decided.mode is Mode.SERIAL and self.decided.ordered_by == "lsn"
+
+    @property
+    def _has_snapshot(self) -> bool:
+        """Only a slot made over the replication protocol, ordered by LSN, exports one."""
+        return self._options.interface == "stream" and self.decided.ordered_by == "lsn"
 
     # ---- before the stream
 
     def prepare(self, note: Callable[[str], None]) -> list[TableId]:
         """Judge the options by what the server says; list the tables captured."""
-        server = self.server
+        server, self._note = self.server, note
         note(
             f"source {server.product} {server.version}, database {server.database} in "
             f"{server.encoding}, decoding {self.decided.plugin} {self.decided.mode}"
@@ -139,8 +154,13 @@ class GaussSource:
 
     def identity(self) -> Identity:
         """Ask the server who it is."""
-        said = self._replication().identify()
         options = self._options
+        if options.interface == "sql":
+            identifier, timeline = gauss_catalog.system(self.asking)
+            return Identity(
+                identifier, timeline, self.server.database, options.slot, options.plugin
+            )
+        said = self._replication().identify()
         return Identity(
             said.system_id, said.timeline, said.dbname or "", options.slot, options.plugin
         )
@@ -169,6 +189,8 @@ class GaussSource:
 
     def try_take(self) -> bool:
         """Begin to stream from where the slot was confirmed to; False while somebody else does."""
+        if self._options.interface == "sql":
+            return self._take_by_sql()
         wire = self._replication()
         try:
             wire.start(self._options.slot, dict(self.decided.options))
@@ -188,6 +210,8 @@ class GaussSource:
         A slot ordered by CSN is made by SQL, which exports no snapshot.
         """
         options = self._options
+        if self._making is not None:
+            return self._made()
         found = gauss_slots.find(self.asking, options.slot)
         if found is not None:
             if (found.plugin, found.database) != (options.plugin, self.server.database):
@@ -206,28 +230,74 @@ class GaussSource:
                 return None
             except SlotMissing:
                 pass
-        if self.decided.ordered_by == "csn":
-            point = gauss_slots.create_by_sql(
-                self.asking, options.slot, options.plugin, ordered_by="csn"
-            )
-            return MadeSlot(int(Lsn.parse(point)), "")
-        made = self._replication().create_slot(options.slot, options.plugin)
-        if made.snapshot:
-            self._import(made.snapshot)
-        return MadeSlot(int(made.consistent_point), made.snapshot or "")
+        self._making = self._begin_to_make()
+        return self._made()
+
+    def _begin_to_make(self) -> gauss_slots.Making[MadeSlot]:
+        """Make the slot in a session of its own, which waits for open transactions."""
+        options, name, order = self._options, self._options.slot, self.decided.ordered_by
+        if self._has_snapshot:
+            maker = self._replication()
+        else:
+            maker = self._stack.enter_context(open_session(options))
+
+        def make() -> MadeSlot:
+            if not self._has_snapshot:
+                point = gauss_slots.create_by_sql(maker, name, options.plugin, ordered_by=order)
+                return MadeSlot(int(Lsn.parse(point)), "")
+            made = maker.create_slot(name, options.plugin)
+            return MadeSlot(int(made.consistent_point), made.snapshot or "")
+
+        def tell(found: list[gauss_slots.Blocker]) -> None:
+            for blocker in found:
+                self._note(f"the new slot waits for {blocker}")
+
+        return gauss_slots.Making(
+            make,
+            slot=name,
+            maker=maker.query("SELECT pg_backend_pid()")[0][0] or "",
+            asker=self.asking,
+            on_blocked=tell,
+        )
+
+    def _made(self) -> MadeSlot | None:
+        """Give the slot that is being made; None while it waits."""
+        assert self._making is not None
+        made = self._making.result(_MAKE_WAIT)
+        if made is not None:
+            self._making = None
+            if made.snapshot:
+                self._import(made.snapshot)
+        return made
 
     def captured(self, made: MadeSlot) -> tuple[str, ...]:
-        """List the tables under the slot's own snapshot."""
+        """List the tables under the slot's own snapshot; none where the product gives none."""
         if self._reading is None:
-            raise SourceError(
-                "this slot comes with no snapshot, so rows older than it cannot be copied",
-                slot=self._options.slot,
-                at=Lsn(made.consistent_point),
-                hint="make the prefix with `gauss-cdc slot create`, which loads nothing",
+            self._note(
+                f"slot {self._options.slot} comes with no snapshot: rows older than "
+                f"{Lsn(made.consistent_point)} are not copied, only what happens from there on"
             )
+            self.tables = []
+            return ()
         self.tables = self._expanded(self._reading.session)
         self._on_tables(self.tables)
         return tuple(str(table) for table in self.tables)
+
+    def _take_by_sql(self) -> bool:
+        """Poll the slot by functions; False while somebody streams from it."""
+        options = self._options
+        found = gauss_slots.find(self.asking, options.slot)
+        if found is not None and found.is_active:
+            return False
+        is_lossy = options.sql_mode == "at-most-once"
+        self._functions = FunctionStream(
+            open_session(options),
+            options.slot,
+            self.decided.options,
+            way=Way.GET if is_lossy else Way.PEEK,
+            may_lose=is_lossy,
+        )
+        return True
 
     @contextmanager
     def reading(self, made: MadeSlot) -> Iterator[GaussReading]:
@@ -279,7 +349,10 @@ class GaussSource:
             self._last_status = time.monotonic()
 
     def close(self) -> None:
-        """Let go of slot and lock."""
+        """Let go of slot and lock; a slot that is only half made is dropped."""
+        if self._making is not None:
+            with suppress(CdcError):  # what went wrong first is what counts
+                self._making.give_up()
         self._hang_up()
         self._load.close()
         self._stack.close()
@@ -299,6 +372,9 @@ class GaussSource:
 
     def _hang_up(self) -> None:
         self._is_streaming = False
+        if self._functions is not None:
+            self._functions.close()
+            self._functions = None
         if self._wire is not None:
             self._wire.close()
             self._wire = None
