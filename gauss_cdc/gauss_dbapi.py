@@ -18,7 +18,7 @@ from psycopg2 import sql
 
 from producer.drivers.gauss import GaussConnection
 from producer.drivers.postgres_dial import ConnectionArguments
-from producer.errors import CdcError, ConnectionLost
+from producer.errors import CdcError, ConnectionLost, LoginRefused
 from producer.wire.sql import identifier, literal
 from spark_consumers.sinks.driver import Refused
 
@@ -27,6 +27,7 @@ Arguments: TypeAlias = Sequence[object] | Mapping[str, object]
 
 _MARK: Final = re.compile(r"%(?:\((\w+)\))?(.)", re.DOTALL)
 _NONE_LEFT: Final = object()
+_LOGIN, _UNKNOWN = "28000", "XX000"  # where no server told a code
 _READ_CHARACTERS: Final = 1 << 16
 
 
@@ -130,9 +131,12 @@ def _refusals() -> Iterator[None]:
     """The producer's errors become the sinks' at this border; a value is in neither."""
     try:
         yield
+    except ConnectionLost as error:
+        raise Refused(None) from error
+    except LoginRefused as error:  # it is ours that says why, or the server before any row
+        raise Refused(str(error.where.get("sqlstate", _LOGIN)), hint=str(error)) from error
     except CdcError as error:
-        state = None if isinstance(error, ConnectionLost) else error.where.get("sqlstate")
-        raise Refused(None if state is None else str(state)) from error
+        raise Refused(str(error.where.get("sqlstate", _UNKNOWN))) from error
 
 
 # ---- arguments

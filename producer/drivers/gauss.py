@@ -48,6 +48,7 @@ from producer.wire.gauss_sqlstate import is_ambiguous, refusal
 from producer.wire.protocol import Answer, Copying, ServerError
 from producer.wire.replication import NOWHERE, OPENGAUSS, POSTGRES, Received
 from producer.wire.sqlstate import Asked
+from schemas.encodings import WITHOUT
 from schemas.positions import Lsn
 
 __all__ = ["ConnectionArguments", "GaussConnection", "Role"]
@@ -126,6 +127,9 @@ class GaussConnection:
         try:
             connection = cls(link, arguments, replication=replication, version=version)
             connection._log_in(deadline, settings)
+            if connection.parameters.get("server_encoding") == WITHOUT:
+                # Converting to UTF-8 the server would check, and refuse bytes that are no text.
+                connection.query(f"SET client_encoding = '{WITHOUT}'")
             connection._check_role(role, deadline)
         except BaseException as error:
             link.close()

@@ -15,11 +15,12 @@ import psycopg2
 
 
 class Refused(Exception):
-    """The server refused a statement, or (without an SQLSTATE) the connection was lost."""
+    """The server refused a statement or a login, or (without an SQLSTATE) it was lost."""
 
-    def __init__(self, sqlstate: str | None) -> None:
+    def __init__(self, sqlstate: str | None, *, hint: str = "") -> None:
+        """`hint` is what to do about it where the driver knows; no values in it."""
         super().__init__(sqlstate or "connection lost")
-        self.sqlstate = sqlstate
+        self.sqlstate, self.hint = sqlstate, hint
 
 
 DRIVER_ERRORS: Final = (psycopg2.Error, Refused)

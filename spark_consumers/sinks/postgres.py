@@ -345,6 +345,8 @@ def _ours(error: psycopg2.Error | Refused) -> TargetDown | TargetRefused:
     if code is None or code[:2] in _AGAIN:
         return TargetDown("the target cannot be reached, or broke off", sqlstate=code)
     hint = _HINTS.get(code[:2], "see the target's log for the statement")
+    if isinstance(error, Refused) and error.hint:
+        hint = error.hint
     return TargetRefused(
         "the target refused a statement",
         hint=hint,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from gauss_cdc.services import Addresses
 from producer.drivers.gauss import ConnectionArguments, GaussConnection
 from producer.drivers.postgres import parse_dsn
 from producer.errors import (
@@ -21,6 +22,7 @@ from producer.wire import protocol, sql
 from producer.wire.commands import SESSION_SETTINGS
 from producer.wire.gauss_server import Product
 from schemas.positions import Lsn
+from tests.services_fixtures import drop_database, execute
 
 SETTINGS = {**SESSION_SETTINGS, "search_path": "public"}
 
@@ -75,6 +77,27 @@ def test_a_refused_question_leaves_an_ordinary_session_alive(session: GaussConne
 
 def test_rows_may_be_had_as_bytes(session: GaussConnection) -> None:
     assert session.query_bytes("SELECT 'ü', NULL, ''") == [["ü".encode(), None, b""]]
+
+
+def test_bytes_of_a_database_without_an_encoding_come_and_go_as_they_are(
+    addresses: Addresses, topic_prefix: str
+) -> None:
+    execute(
+        addresses.postgres_url(),
+        f"CREATE DATABASE {topic_prefix} ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'"
+        " TEMPLATE template0",
+    )
+    try:
+        arguments = parse_dsn(addresses.postgres_url(topic_prefix))
+        with GaussConnection.open(arguments, replication=False, settings=SETTINGS) as session:
+            session.query("CREATE TABLE t (v text)")
+            assert session.copy_in("COPY t FROM STDIN", [b"\xc4\xe3\n"]) == 1  # GBK
+            assert session.query_bytes("SELECT v FROM t") == [[b"\xc4\xe3"]]
+            assert list(session.copy_out("COPY t TO STDOUT")) == [b"\xc4\xe3\n"]
+            with pytest.raises(DecodeError, match="not UTF-8"):
+                session.query("SELECT v FROM t")
+    finally:
+        drop_database(addresses.postgres_url(), topic_prefix)
 
 
 def test_a_transaction_is_all_or_nothing(session: GaussConnection) -> None:
