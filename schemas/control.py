@@ -177,8 +177,25 @@ class Origin(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Moved:
+    """Rows that a statement moves or drops without sending them: partitions attached, detached.
+
+    `where` is a condition over columns, from the partition's bounds; None: all rows.
+    """
+
+    op: str  # "move": into `after` of the change; "delete"
+    table: TableId  # where they stood
+    where: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """A table's shape changed; `before` is None for a new table, `after` for a dropped one."""
+    """A table's shape changed; `before` is None for a new table, `after` for a dropped one.
+
+    With both None it is about another object, or one that is not captured: `kind` and
+    `identity` say which.  A statement about several tables is several of these with one
+    `statement`.
+    """
 
     epoch: int
     seq: int
@@ -195,6 +212,15 @@ class SchemaChange:
     canonical: str | None = None
     jddl: str | None = None
     lossy: str | None = None
+    kind: str = "table"  # pg_event_trigger_ddl_commands().object_type: index, view, schema, ...
+    identity: str | None = None  # its name as the source quotes it
+    statement: int | None = None  # ordinal of the first record of the same statement
+    renamed: Mapping[str, str] = field(default_factory=dict)  # columns, old name -> new
+    # How values of older rows came to be, by column where it is not plain: "explicit" (an explicit
+    # cast), "lost" (computed by the source and not sent), "new" (dropped and made again).
+    values: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)  # of the session; casts depend on it
+    moved: Moved | None = None
 
 
 def kind_of(cut: Cut) -> str:
@@ -333,11 +359,25 @@ def change_to_avro(change: SchemaChange) -> dict[str, Any]:
         "topic": change.topic,
         "before": change.before and _table_to_avro(change.before),
         "after": change.after and _table_to_avro(change.after),
+        "kind": change.kind,
+        "identity": change.identity,
+        "statement": change.statement,
+        "renamed": dict(change.renamed),
+        "values": dict(change.values),
+        "settings": dict(change.settings),
+        "moved": change.moved
+        and {
+            "op": change.moved.op,
+            "schema": change.moved.table.schema,
+            "name": change.moved.table.name,
+            "where": change.moved.where,
+        },
     }
 
 
 def change_from_avro(raw: Mapping[str, Any]) -> SchemaChange:
-    """Turn what fastavro read back into a schema change."""
+    """Turn what fastavro read back into a schema change; older records lack the last fields."""
+    moved = raw.get("moved")
     return SchemaChange(
         epoch=raw["epoch"],
         seq=raw["seq"],
@@ -354,6 +394,13 @@ def change_from_avro(raw: Mapping[str, Any]) -> SchemaChange:
         canonical=raw["canonical"],
         jddl=raw["jddl"],
         lossy=raw["lossy"],
+        kind=raw.get("kind", "table"),
+        identity=raw.get("identity"),
+        statement=raw.get("statement"),
+        renamed=raw.get("renamed", {}),
+        values=raw.get("values", {}),
+        settings=raw.get("settings", {}),
+        moved=moved and Moved(moved["op"], TableId(moved["schema"], moved["name"]), moved["where"]),
     )
 
 
@@ -398,6 +445,7 @@ def _table_to_avro(table: TableSchema) -> dict[str, Any]:
         "unique": [{"name": u.name, "columns": list(u.columns)} for u in table.unique],
         "replica_identity": table.replica_identity.value,
         "identity_columns": list(table.identity_columns),
+        "oid": table.oid,
     }
 
 
@@ -409,6 +457,7 @@ def _table_from_avro(raw: Mapping[str, Any]) -> TableSchema:
         tuple(Unique(u["name"], tuple(u["columns"])) for u in raw["unique"]),
         ReplicaIdentity(raw["replica_identity"]),
         tuple(raw["identity_columns"]),
+        raw.get("oid", 0),
     )
 
 

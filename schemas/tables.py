@@ -6,7 +6,7 @@ Columns and their order come from the stream; what the stream does not say
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import Final, NamedTuple
 
@@ -72,6 +72,8 @@ class Column:
     missing: str | None = None  # value of rows older than ADD COLUMN … DEFAULT (attmissingval)
     has_default: bool = False  # some default, whose value for older rows may not be known
     user_type: UserType | None = None  # what `type_oid` is, where it is not a built-in type
+    number: int = field(default=0, compare=False)  # attnum, which a rename keeps; 0 = not known
+    default: str | None = field(default=None, compare=False)  # pg_get_expr(), where it was told
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ class TableSchema:
     unique: tuple[Unique, ...] = ()
     replica_identity: ReplicaIdentity = ReplicaIdentity.DEFAULT
     identity_columns: tuple[str, ...] = ()  # what old rows carry (pgoutput's key flags)
+    oid: int = field(default=0, compare=False)  # of pg_class, which a rename keeps; 0 = not known
 
     def names(self) -> tuple[str, ...]:
         """Column names in stream order."""

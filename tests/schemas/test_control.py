@@ -3,6 +3,7 @@
 import io
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -17,6 +18,7 @@ from schemas.control import (
     Heartbeat,
     Hole,
     Identity,
+    Moved,
     Origin,
     Phase,
     Prev,
@@ -120,6 +122,27 @@ def test_a_schema_change_of_before_user_types_is_read() -> None:
         out.seek(0)
         read = change_from_avro(fastavro.schemaless_reader(out, of_old, reader))
         assert read.after == without
+
+
+def test_changes_written_before_triggers_are_read_and_new_ones_by_older_readers() -> None:
+    of_old = json.loads(Path(__file__).with_name("schema_change_0_2.avsc").read_text("utf-8"))
+    told = SchemaChange(
+        2, 1, 1, 7, 9, 1, Origin.TRIGGER, "ALTER TABLE", TABLE, TABLE,
+        kind="table", identity="public.t", statement=1, renamed={"a": "b"}, values={"d": "lost"},
+        settings={"TimeZone": "UTC"}, moved=Moved("move", TableId("s", "p"), "id < 10"),
+    )  # fmt: skip
+    plain = SchemaChange(2, 1, 1, 7, 9, 1, Origin.TRIGGER, "ALTER TABLE", TABLE, TABLE)
+    assert change_from_avro(through_avro(SCHEMA_CHANGE, change_to_avro(told))) == told
+
+    for writer, reader in ((of_old, None), (of_old, avsc(SCHEMA_CHANGE))):
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, writer, change_to_avro(plain))
+        out.seek(0)
+        assert change_from_avro(fastavro.schemaless_reader(out, writer, reader)) == plain
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, avsc(SCHEMA_CHANGE), change_to_avro(told))
+    out.seek(0)
+    assert fastavro.schemaless_reader(out, avsc(SCHEMA_CHANGE), of_old)["tag"] == "ALTER TABLE"
 
 
 def test_a_cut_of_a_later_format_is_refused() -> None:
