@@ -77,6 +77,12 @@ class TargetRefused(TargetError):
     exit_code = 66
 
 
+class NotText(TargetError):
+    """A value's bytes are no text, and the target's database takes only text."""
+
+    exit_code = 67
+
+
 class LedgerError(ApplyError):
     """The ledger and the stream do not belong together."""
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from schemas.control import Range, SchemaChange
 from schemas.tables import UNCHANGED
@@ -31,6 +31,7 @@ from spark_consumers.frames import range_options
 from spark_consumers.model import Cell, Change, Rows, Segment
 from spark_consumers.read import RangeReader, SchemaOf
 from spark_consumers.sinks.pg_bulk import Shape
+from spark_consumers.sinks.pg_encoding import is_no_text, no_text, take_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -122,10 +123,14 @@ class SparkBulk:
             # Open, expired and lost ranges raise the same class: the next attempt's checks
             # ask the offsets themselves.
             raise TargetDown("the Spark job of a large segment failed", rows=need) from error
-        copied = sum(count for _, count in done)
+        for one in done:
+            if one.no_text is not None:
+                place, lines = one.no_text
+                raise no_text(self.shapes[place].table, 2 * self.shapes[place].columns, lines)
+        copied = sum(one.records for one in done)
         if copied != need:
             raise Incomplete(f"{copied} of {need} records are there", ranges=len(self.ranges))
-        return [task for task, _ in done]
+        return [one.task for one in done]
 
 
 @dataclass(slots=True)
@@ -139,9 +144,16 @@ class _Job:
     ranges: dict[tuple[str, int], list[tuple[int, int]]]
 
 
-def copy_rows(job: _Job, rows: Iterable[Any]) -> Iterator[tuple[int, int]]:
-    """Copy one task's records in one transaction; yield (attempt, records)."""
-    import psycopg2  # noqa: PLC0415  on executors
+class Copied(NamedTuple):
+    """What one task did."""
+
+    task: int  # its attempt
+    records: int
+    no_text: tuple[int, str] | None = None  # a staging table, and a line that it cannot take
+
+
+def copy_rows(job: _Job, rows: Iterable[Any]) -> Iterator[Copied]:
+    """Copy one task's records in one transaction."""
     from pyspark import TaskContext  # noqa: PLC0415
 
     context = TaskContext.get()
@@ -149,6 +161,7 @@ def copy_rows(job: _Job, rows: Iterable[Any]) -> Iterator[tuple[int, int]]:
     decoders = {schema_id: RowDecoder(schema) for schema_id, schema in job.schemas.items()}
     lines: list[list[str]] = [[] for _ in job.stages]
     count = held = 0
+    takes = False
     connection = None
     try:
         for topic, partition, offset, value in rows:
@@ -167,18 +180,24 @@ def copy_rows(job: _Job, rows: Iterable[Any]) -> Iterator[tuple[int, int]]:
             lines[place].append(line)
             held += len(line)
             if held > _FLUSH:
-                connection = connection or psycopg2.connect(**job.target)
-                _flush(connection, job.stages, lines)
+                if connection is None:
+                    connection, takes = _connected(job)
+                if (found := _flush(connection, job.stages, lines, takes=takes)) is not None:
+                    yield Copied(task, count, found)
+                    return
                 held = 0
         if held:
-            connection = connection or psycopg2.connect(**job.target)
-            _flush(connection, job.stages, lines)
+            if connection is None:
+                connection, takes = _connected(job)
+            if (found := _flush(connection, job.stages, lines, takes=takes)) is not None:
+                yield Copied(task, count, found)
+                return
         if connection is not None:
             connection.commit()
     finally:
         if connection is not None:
             connection.close()
-    yield task, count
+    yield Copied(task, count)
 
 
 def copy_line(task: int, change: Change) -> str:
@@ -202,11 +221,24 @@ def copy_line(task: int, change: Change) -> str:
     return head + "\t".join(texts) + "\n"
 
 
-def _flush(connection: Any, stages: Sequence[str], lines: list[list[str]]) -> None:
+def _connected(job: _Job) -> tuple[Any, bool]:
+    """Return a connection, and whether it takes bytes that are no text."""
+    import psycopg2  # noqa: PLC0415  on executors
+
+    connection = psycopg2.connect(**job.target)
+    return connection, take_bytes(connection)
+
+
+def _flush(
+    connection: Any, stages: Sequence[str], lines: list[list[str]], *, takes: bool
+) -> tuple[int, str] | None:
+    """Send what is held; return where a line has bytes that the target cannot take."""
     with connection.cursor() as cursor:
-        for name, mine in zip(stages, lines, strict=True):
+        for place, (name, mine) in enumerate(zip(stages, lines, strict=True)):
             if mine:
-                cursor.copy_expert(
-                    f'COPY gauss_cdc."{name}" FROM STDIN', io.StringIO("".join(mine))
-                )
+                text = "".join(mine)
+                if not takes and is_no_text(text):
+                    return place, next(line for line in mine if is_no_text(line))
+                cursor.copy_expert(f'COPY gauss_cdc."{name}" FROM STDIN', io.StringIO(text))
                 mine.clear()
+    return None

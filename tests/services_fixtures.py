@@ -74,15 +74,21 @@ def topic_prefix() -> str:
 
 
 @pytest.fixture
-def new_database(addresses: Addresses) -> Iterator[Callable[[], str]]:
-    """Call it for the URL of a new, empty database; slots and databases go at the end."""
+def new_database(addresses: Addresses) -> Iterator[Callable[..., str]]:
+    """Call it for the URL of a new, empty database; slots and databases go at the end.
+
+    It may be given an `encoding`; the locale is then C.
+    """
     made: list[str] = []
 
-    def make() -> str:
+    def make(encoding: str | None = None) -> str:
         name = f"t_{uuid.uuid4().hex[:12]}"
-        execute(
-            addresses.postgres_url(), sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
-        )
+        statement = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
+        if encoding is not None:
+            statement += sql.SQL(
+                " ENCODING {} TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
+            ).format(sql.Literal(encoding))
+        execute(addresses.postgres_url(), statement)
         made.append(name)
         return addresses.postgres_url(name)
 

@@ -12,17 +12,18 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import psycopg2
-from psycopg2 import sql
+from psycopg2 import extensions, sql
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer.drivers import patterns
 from producer.core.catalog_rows import Index, table_schema, user_types
+from producer.drivers import patterns
 from producer.drivers.postgres import ReplicationConnection
 from producer.drivers.postgres_dial import ConnectionArguments
-from producer.errors import ConnectionLost, SourceError
+from producer.errors import ConnectionLost, SourceError, Unsupported
 from producer.wire.commands import SESSION_SETTINGS
 from producer.wire.protocol import ServerError
 from producer.wire.sqlstate import Asked, refusal
+from schemas.encodings import BYTES_OR_UTF8, WITHOUT, is_text
 from schemas.positions import Lsn
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, UserType
 from schemas.types import BY_OID
@@ -51,6 +52,10 @@ def connect(arguments: ConnectionArguments) -> Connection:
         ReplicationConnection.open(arguments, replication=False).close()
         raise ConnectionLost("cannot connect", host=arguments.host) from error
     connection.autocommit = True
+    if connection.info.parameter_status("server_encoding") == WITHOUT:
+        for name in (WITHOUT, "SQLASCII"):  # psycopg2 knows both
+            extensions.encodings[name] = BYTES_OR_UTF8
+        connection.set_client_encoding(WITHOUT)
     return connection
 
 
@@ -187,6 +192,8 @@ def expand(
         rows = cursor.fetchall()
     tables = {oid: TableId(schema, name) for schema, name, oid, _ in rows}
     matched = set(patterns.choose(tables.values(), include, exclude))
+    for table in matched:
+        _check_name(str(table))
     chosen = {oid: table for oid, table in tables.items() if table in matched}
     roots = {oid: root_oid for _, _, oid, root_oid in rows}
     return sorted(
@@ -222,11 +229,14 @@ def table_schemas(connection: Connection, tables: Sequence[TableId]) -> list[Tab
         columns = _columns(cursor, oids, connection.server_version)
         indexes = _indexes(cursor, oids, connection.server_version)
     return [
-        table_schema(
-            table,
-            ReplicaIdentity(found[place][1]),
-            columns.get(found[place][0], []),
-            indexes.get(found[place][0], []),
+        replace(
+            table_schema(
+                table,
+                ReplicaIdentity(found[place][1]),
+                columns.get(found[place][0], []),
+                indexes.get(found[place][0], []),
+            ),
+            oid=found[place][0],
         )
         for place, table in enumerate(tables)
     ]
@@ -258,7 +268,7 @@ def _columns(cursor: Any, oids: list[int], version: int) -> dict[int, list[Colum
                    format_type(a.atttypid, a.atttypmod),
                    NOT (a.attnotnull OR (t.typtype = 'd' AND t.typnotnull)),
                    {generated}, a.attidentity::text, {missing},
-                   a.atthasdef AND {generated} = ''
+                   a.atthasdef AND {generated} = '', a.attnum
             FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
             WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
             ORDER BY a.attrelid, a.attnum
@@ -269,10 +279,23 @@ def _columns(cursor: Any, oids: list[int], version: int) -> dict[int, list[Colum
     rows = cursor.fetchall()
     made = _user_types(cursor, {type_oid for _, _, type_oid, *_ in rows})
     columns = dict[int, list[Column]]()
-    for oid, *shape in rows:
-        column = replace(Column(*shape), user_type=made.get(shape[1]))
+    for oid, *shape, number in rows:
+        _check_name(shape[0])
+        column = replace(Column(*shape), user_type=made.get(shape[1]), number=number)
+        if column.missing is not None and not is_text(column.missing):
+            column = replace(column, missing=None)  # then the older rows' value is not known
         columns.setdefault(oid, []).append(column)
     return columns
+
+
+def _check_name(name: str) -> None:
+    """Refuse a name that no topic, schema or target could have."""
+    if not is_text(name):
+        raise Unsupported(
+            "a name is no text: the database has no encoding, and its bytes are not UTF-8",
+            name=name.encode(BYTES_OR_UTF8).decode("ascii", "backslashreplace"),
+            hint="rename it, or exclude the table",
+        )
 
 
 def _user_types(cursor: Any, oids: Iterable[int]) -> dict[int, UserType]:

@@ -30,6 +30,7 @@ from producer.wire.commands import Identity, SlotCreated, Snapshot, TimelineSwit
 from producer.wire.protocol import Copying
 from producer.wire.replication import NOWHERE, POSTGRES, Received
 from producer.wire.sqlstate import Asked, refusal
+from schemas.encodings import WITHOUT
 from schemas.positions import Lsn
 
 __all__ = ["ConnectionArguments", "ReplicationConnection", "parse_dsn"]
@@ -61,6 +62,9 @@ class ReplicationConnection:
         try:
             connection = cls(link, arguments)
             connection._log_in(deadline, replication=replication)
+            if connection.parameters.get("server_encoding") == WITHOUT:
+                # Converting to UTF-8 the server would check, and refuse bytes that are no text.
+                connection.query(f"SET client_encoding = '{WITHOUT}'")
         except BaseException as error:
             link.close()
             if isinstance(error, ConnectionLost):

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ from spark_consumers.compact import Collapsed, Single, by_columns, collapse
 from spark_consumers.errors import MissingTable, NotExpressible, RowMissing
 from spark_consumers.model import Cell, Change
 from spark_consumers.sinks.pg_catalog import TargetTable, parents_first, read_tables
+from spark_consumers.sinks.pg_encoding import is_no_text, no_text
 from spark_consumers.sinks.pg_plan import Plan, make_plan
 from spark_consumers.sinks.products import POSTGRES, Product
 
@@ -43,6 +44,7 @@ class Catalog:
 
     is_replica: bool = False  # foreign keys and triggers are off
     product: Product = POSTGRES
+    takes_bytes: bool = False  # the database has no encoding
     tables: dict[TableId, TargetTable] = field(default_factory=dict)
     plans: dict[tuple[TableId, tuple[str, ...]], Plan] = field(default_factory=dict)
     staged: set[str] = field(default_factory=set)
@@ -90,6 +92,7 @@ class Catalog:
             plan = make_plan(
                 table, columns, is_replica=self.is_replica, stage=stage, product=self.product
             )
+            plan = replace(plan, takes_bytes=self.takes_bytes)
             self.plans[table.id, columns] = plan
         return plan
 
@@ -135,7 +138,7 @@ def load_rows(cursor: Any, catalog: Catalog, table: TableId, changes: Sequence[C
     catalog.need(cursor, [table])
     for columns, run in by_columns(changes):
         plan = catalog.plan(catalog.tables[table], columns)
-        _copy(cursor, plan.copy_in, (_line(change.after or [], plan) for change in run))
+        _copy(cursor, plan, plan.copy_in, (_line(change.after or [], plan) for change in run))
 
 
 def clear_tables(cursor: Any, tables: Sequence[TargetTable]) -> None:
@@ -191,7 +194,7 @@ def _stage(cursor: Any, work: Work) -> None:
     if todo is None or not (work.has_deletes or work.has_upserts):
         return
     rows = len(todo.upserts) + len(todo.deletes)
-    _copy(cursor, plan.copy, _staged_lines(todo, plan))
+    _copy(cursor, plan, plan.copy, _staged_lines(todo, plan))
     if cursor.rowcount != rows:
         raise RuntimeError(f"staged {cursor.rowcount} of {rows} rows")
     if rows >= _ANALYZE_FROM:
@@ -262,14 +265,19 @@ def _apply_singles(cursor: Any, work: Work, *, is_exact: bool) -> None:
             fresh.append(_line(single.new or [], plan))
             continue
         if fresh:
-            _copy(cursor, plan.copy_in, fresh)
+            _copy(cursor, plan, plan.copy_in, fresh)
             fresh = []
         _apply_single(cursor, plan, single, is_exact=is_exact)
     if fresh:
-        _copy(cursor, plan.copy_in, fresh)
+        _copy(cursor, plan, plan.copy_in, fresh)
 
 
 def _apply_single(cursor: Any, plan: Plan, single: Single, *, is_exact: bool) -> None:
+    if not plan.takes_bytes:
+        for cells in (single.old or [], single.new or []):
+            line = _line(cells, plan) if cells else ""
+            if is_no_text(line):
+                raise no_text(plan.table.id, plan.columns, line)
     old = single.old or []
     known = [(n, old[p]) for n, p in zip(plan.columns, plan.places, strict=True)]
     tests, values = [], []
@@ -317,8 +325,11 @@ def _apply_single(cursor: Any, plan: Plan, single: Single, *, is_exact: bool) ->
         raise _row_missing(plan, 1)
 
 
-def _copy(cursor: Any, statement: str, lines: Iterable[str]) -> None:
-    cursor.copy_expert(statement, io.StringIO("".join(lines)))
+def _copy(cursor: Any, plan: Plan, statement: str, lines: Iterable[str]) -> None:
+    text = "".join(lines)
+    if not plan.takes_bytes and is_no_text(text):
+        raise no_text(plan.table.id, plan.columns, text)
+    cursor.copy_expert(statement, io.StringIO(text))
 
 
 def _line(cells: Sequence[Cell], plan: Plan) -> str:

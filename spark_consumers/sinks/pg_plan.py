@@ -47,6 +47,7 @@ class Plan:
     park: tuple[str, ...]
     form: str  # upsert | replace | park
     is_late: bool  # deletes come after all inserts: children move away first
+    takes_bytes: bool = False  # the target's database has no encoding
 
 
 def make_plan(

@@ -47,6 +47,7 @@ from spark_consumers.sinks.pg_bulk import (
     drop_stages,
     load_bulk,
 )
+from spark_consumers.sinks.pg_encoding import take_bytes
 from spark_consumers.sinks.pg_ledger import lock_ledger, move_ledger, read_ledger, take_fence
 from spark_consumers.sinks.pg_tables import Tables
 from spark_consumers.sinks.products import POSTGRES, Product
@@ -222,7 +223,9 @@ class PostgresSink:
             if self._product.may_lose_empty:
                 _check_empty(cursor)
             is_replica = self._wants_replica and _may_replicate(cursor)
-            self._catalog = Catalog(is_replica=is_replica, product=self._product)
+            self._catalog = Catalog(
+                is_replica=is_replica, product=self._product, takes_bytes=take_bytes(conn)
+            )
             self._lock(cursor)
         conn.autocommit = False
 

@@ -1,0 +1,56 @@
+"""Bytes that are no text, on their way into a target database.
+
+A database without an encoding (SQL_ASCII) takes them as they are; psycopg2 then
+speaks a codec of ours, UTF-8 with other bytes as surrogate escapes.  Any other
+database cannot hold them, and its server would refuse them without a name: so
+they are found before they are sent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from psycopg2 import extensions
+
+from schemas.encodings import BYTES_OR_UTF8, WITHOUT
+from schemas.tables import TableId
+from spark_consumers.errors import NotText
+
+_NO_TEXT: Final = re.compile("[\ud800-\udfff]")
+
+
+def take_bytes(connection: Any) -> bool:
+    """Let a session with a database without an encoding carry bytes; say whether it is one.
+
+    Once, before the session's first transaction: psycopg2 would roll back an open one.
+    """
+    if not isinstance(connection, extensions.connection):
+        return False  # another driver: what it cannot send, it refuses by itself
+    if connection.info.parameter_status("server_encoding") != WITHOUT:
+        return False
+    for name in (WITHOUT, "SQLASCII"):  # psycopg2 knows both
+        extensions.encodings[name] = BYTES_OR_UTF8
+    connection.set_client_encoding("UTF8")  # it looks at its codec only when the name changes
+    connection.set_client_encoding(WITHOUT)
+    return True
+
+
+def is_no_text(text: str) -> bool:
+    """Say whether a text holds bytes; costs nothing for ASCII."""
+    return not text.isascii() and _NO_TEXT.search(text) is not None
+
+
+def no_text(table: TableId, columns: Sequence[str], lines: str) -> NotText:
+    """Name the first column, of the last ones of COPY's lines, that holds bytes."""
+    line = next(line for line in lines.split("\n") if is_no_text(line))
+    cells = line.split("\t")[-len(columns) :]
+    at = next(at for at, cell in enumerate(cells) if is_no_text(cell))
+    return NotText(
+        "a value is no text in any encoding, and the target's database has one",
+        table=table,
+        column=columns[at],
+        hint="make the target a database with ENCODING 'SQL_ASCII', or correct the value at the "
+        "source and load the table again",
+    )
