@@ -81,7 +81,10 @@ class Source(Protocol):
         """START_REPLICATION at 0/0; False while another connection streams from the slot."""
 
     def make_slot(self) -> MadeSlot | None:
-        """Drop an old slot of ours, make it with its snapshot; None while it is in use."""
+        """Drop an old slot of ours, make it with its snapshot.
+
+        None while the old one is in use, or the new one waits for open transactions.
+        """
 
     def captured(self, made: MadeSlot) -> tuple[str, ...]:
         """Tables to be loaded, schema.table, as the slot's snapshot sees them.
@@ -237,7 +240,7 @@ def _begin_epoch(
         return None
     yield Step("make slot")
     while (made := source.make_slot()) is None:
-        yield Step("make slot", "another connection streams from the slot")
+        yield Step("make slot", "the slot is in use, or waits for open transactions")
     tables = source.captured(made) if wanted.load else ()
     n, epoch, writer = (walk.n, walk.epoch, walk.writer) if walk else (0, 0, 0)
     head = Head(n + 1, epoch + 1, writer + 1, wanted.instance, 0, made.consistent_point, -1)

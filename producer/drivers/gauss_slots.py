@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol, TypeAlias, TypeVar
+from typing import Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from producer.errors import (
     CdcError,
@@ -240,7 +240,7 @@ def refuse_protocol(ordered_by: OrderedBy, name: str) -> None:
 def create_by_sql(session: Asks, name: str, plugin: str, *, ordered_by: OrderedBy) -> str:
     """Make a slot by SQL; the position it begins at, as text: an LSN, or a CSN written alike.
 
-    Blocks until all transactions open now have ended; see `create_watched`.
+    Blocks until all transactions open now have ended; see `Making`.
     """
     order = ", 1" if ordered_by == "csn" else ""
     rows = session.query(
@@ -299,74 +299,99 @@ def blockers(session: Asks, *, but: str = "") -> list[Blocker]:
     return [*(blocker for blocker in found if blocker.pid != but), *prepared]
 
 
-def create_watched(
-    make: Callable[[], T],
-    *,
-    slot: str,
-    maker: str,
-    asker: Asks,
-    on_blocked: Callable[[list[Blocker]], None],
-    stop_asked: Callable[[float], bool],
-    patience: float = 5.0,
-) -> T | None:
-    """Make a slot; after `patience` seconds tell who is in the way, and again when they change.
+class Making(Generic[T]):
+    """A slot that is being made in a session of its own, and those that stand in its way.
 
-    `make` blocks in a session of its own whose `SELECT pg_backend_pid()` was
-    `maker`; `asker` is another session.  None: a stop was asked for, and no half
-    slot is left (the manual's way: pg_terminate_backend, since a session that
-    waits for transactions does not notice that its client is gone).
+    Creation blocks until all transactions open now have ended, so it runs in a
+    thread; after `patience` seconds `on_blocked` is told whose they are, and
+    again when they change.  `give_up` leaves no half slot.
     """
-    if find(asker, slot) is not None:  # or giving up would drop somebody else's
-        raise SourceError("a slot of this name exists already", slot=slot)
-    result: list[T] = []
-    failed: list[BaseException] = []
 
-    def run() -> None:
+    def __init__(
+        self,
+        make: Callable[[], T],
+        *,
+        slot: str,
+        maker: str,
+        asker: Asks,
+        on_blocked: Callable[[list[Blocker]], None],
+        patience: float = 5.0,
+    ) -> None:
+        """`make` blocks in a session whose `SELECT pg_backend_pid()` was `maker`.
+
+        `asker` is another session.  Raises SourceError where the slot exists.
+        """
+        if find(asker, slot) is not None:  # or giving up would drop somebody else's
+            raise SourceError("a slot of this name exists already", slot=slot)
+        self._make, self._slot, self._maker, self._asker = make, slot, maker, asker
+        self._on_blocked, self._patience = on_blocked, patience
+        self._tell_at = time.monotonic() + patience
+        self._told: list[Blocker] = []
+        self._made: list[T] = []
+        self._failed: list[BaseException] = []
+        self._thread = threading.Thread(target=self._run, name=f"make {slot}", daemon=True)
+        self._thread.start()
+
+    def result(self, wait: float) -> T | None:
+        """Give what `make` gave, or None if it is not there within `wait` seconds."""
+        self._thread.join(wait)
+        if self._failed:
+            raise self._failed[0]
+        if self._made:
+            return self._made[0]
+        if time.monotonic() >= self._tell_at:
+            self._tell_at = time.monotonic() + self._patience
+            if (now := blockers(self._asker, but=self._maker)) != self._told:
+                self._told = now
+                self._on_blocked(now)
+        return None
+
+    def give_up(self) -> None:
+        """End the session that makes the slot, and drop what it left.
+
+        By pg_terminate_backend, the manual's way: a session that waits for
+        transactions does not notice that its client is gone.
+        """
+        deadline = time.monotonic() + _UNDO
+        if self._thread.is_alive():
+            for pid in {self._maker, *_makers(self._asker, self._slot)}:
+                self._asker.query(f"SELECT pg_terminate_backend({int(pid)})")
+            self._thread.join(_UNDO)
+        while (left := find(self._asker, self._slot)) is not None:
+            with contextlib.suppress(SlotTaken, SlotMissing):
+                drop(self._asker, self._slot)
+                continue
+            if time.monotonic() > deadline:
+                raise SlotTaken(
+                    "the slot that was being made is still in use",
+                    slot=self._slot,
+                    active=left.is_active,
+                    hint=f"SELECT pg_drop_replication_slot('{self._slot}') once it is not",
+                )
+            time.sleep(_LOOK)  # nothing tells when its session has ended
+        _log.info("slot given up slot=%s", self._slot)
+
+    def _run(self) -> None:
         try:
-            result.append(make())
-        except BaseException as error:  # noqa: BLE001  handed on below
-            failed.append(error)
-
-    thread = threading.Thread(target=run, name=f"create {slot}", daemon=True)
-    thread.start()
-    tell_at, told = time.monotonic() + patience, list[Blocker]()
-    try:
-        while thread.is_alive():
-            if stop_asked(_LOOK):
-                _undo(asker, thread, slot=slot, maker=maker)
-                return None
-            if time.monotonic() >= tell_at:
-                tell_at = time.monotonic() + patience
-                if (now := blockers(asker, but=maker)) != told:
-                    told = now
-                    on_blocked(now)
-    except BaseException:  # Ctrl-C, or the asker broke: no half slot either
-        _undo(asker, thread, slot=slot, maker=maker)
-        raise
-    if failed:
-        raise failed[0]
-    return result[0]
+            self._made.append(self._make())
+        except BaseException as error:  # noqa: BLE001  raised by `result`
+            self._failed.append(error)
 
 
-def _undo(asker: Asks, thread: threading.Thread, *, slot: str, maker: str) -> None:
-    """End the session that makes the slot, and drop what it left."""
-    deadline = time.monotonic() + _UNDO
-    if thread.is_alive():
-        asker.query(f"SELECT pg_terminate_backend({int(maker)})")
-        thread.join(_UNDO)
-    while (left := find(asker, slot)) is not None:
-        with contextlib.suppress(SlotTaken, SlotMissing):
-            drop(asker, slot)
-            continue
-        if time.monotonic() > deadline:
-            raise SlotTaken(
-                "the slot that was being made is still in use",
-                slot=slot,
-                active=left.is_active,
-                hint=f"SELECT pg_drop_replication_slot('{slot}') once it is not",
-            )
-        time.sleep(_LOOK)  # nothing tells when its session has ended
-    _log.info("slot given up slot=%s", slot)
+def _makers(session: Asks, name: str) -> list[str]:
+    """Who makes a slot of this name now.
+
+    Behind a pool or a proxy it is not the session that `SELECT pg_backend_pid()`
+    was answered by.
+    """
+    by_protocol = constant(f'CREATE_REPLICATION_SLOT "{name}"')
+    by_sql = constant(f"pg_create_logical_replication_slot('{name}'")
+    rows = session.query(
+        "SELECT pid::text FROM pg_catalog.pg_stat_activity WHERE pid <> pg_backend_pid()"  # noqa: S608  quoted
+        f" AND (strpos(query, {by_protocol}) > 0 OR strpos(query, {by_sql}) > 0)"
+        " AND state <> 'idle'"
+    )
+    return [row[0] or "" for row in rows]
 
 
 # ---- dropping and moving

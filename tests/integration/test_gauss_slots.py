@@ -1,14 +1,14 @@
 """Slots on a real PostgreSQL: what both families know, the waiting and the giving up above all."""
 
-import threading
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from producer.drivers import gauss_slots
-from producer.drivers.gauss_slots import Blocker
+from producer.drivers.gauss_slots import Blocker, Making
 from producer.drivers.postgres import ReplicationConnection
 from producer.errors import SlotMissing, SlotTaken, SourceError
+from producer.wire.commands import SlotCreated
 from schemas.positions import Lsn
 from tests.integration.private_postgres import DATABASE, PrivateServer, private_server
 
@@ -61,11 +61,6 @@ def pid_of(session: ReplicationConnection) -> str:
     return session.query("SELECT pg_backend_pid()")[0][0] or ""
 
 
-def never(seconds: float) -> bool:
-    threading.Event().wait(seconds)
-    return False
-
-
 # ---------------------------------------------------------------- looking, moving, dropping
 def test_a_slot_made_by_sql_is_seen_moved_and_dropped(
     asker: ReplicationConnection, slot: str
@@ -110,131 +105,95 @@ def test_a_slot_in_use_is_not_dropped(
 
 
 # ---------------------------------------------------------------- making, with somebody in the way
-def test_nobody_in_the_way(
+@pytest.fixture
+def making(
     asker: ReplicationConnection, opened: Callable[[], ReplicationConnection], slot: str
-) -> None:
-    maker = opened()
+) -> Callable[..., Making[SlotCreated]]:
+    """Begin to make the slot, in a session of its own."""
 
-    made = gauss_slots.create_watched(
-        lambda: maker.create_slot(slot, "test_decoding"),
-        slot=slot,
-        maker=pid_of(maker),
-        asker=asker,
-        on_blocked=lambda _: None,
-        stop_asked=never,
-    )
+    def begin(
+        on_blocked: Callable[[list[Blocker]], None] = lambda _: None, plugin: str = "test_decoding"
+    ) -> Making[SlotCreated]:
+        maker = opened()
+        return Making(
+            lambda: maker.create_slot(slot, plugin),
+            slot=slot,
+            maker=pid_of(maker),
+            asker=asker,
+            on_blocked=on_blocked,
+            patience=0.2,
+        )
 
-    assert made is not None
+    return begin
+
+
+def made_in_time(making: Making[SlotCreated]) -> SlotCreated:
+    while (made := making.result(0.1)) is None:
+        pass
+    return made
+
+
+def test_nobody_in_the_way(making: Callable[..., Making[SlotCreated]], slot: str) -> None:
+    made = made_in_time(making())
     assert (made.name, made.snapshot != "") == (slot, True)
 
 
 def test_who_is_in_the_way_is_told_and_waited_for(
-    asker: ReplicationConnection,
-    opened: Callable[[], ReplicationConnection],
-    writer: ReplicationConnection,
-    slot: str,
+    making: Callable[..., Making[SlotCreated]], writer: ReplicationConnection, slot: str
 ) -> None:
-    maker = opened()
     told: list[list[Blocker]] = []
 
     def on_blocked(found: list[Blocker]) -> None:
         told.append(found)
         writer.query("COMMIT")
 
-    made = gauss_slots.create_watched(
-        lambda: maker.create_slot(slot, "test_decoding"),
-        slot=slot,
-        maker=pid_of(maker),
-        asker=asker,
-        on_blocked=on_blocked,
-        stop_asked=never,
-        patience=0.2,
-    )
-
-    assert made is not None
+    assert made_in_time(making(on_blocked)).name == slot
     assert [(one.pid, one.state) for one in told[0]] == [(pid_of(writer), "idle in transaction")]
 
 
 def test_giving_up_leaves_no_half_slot(
+    making: Callable[..., Making[SlotCreated]],
     asker: ReplicationConnection,
-    opened: Callable[[], ReplicationConnection],
     writer: ReplicationConnection,
     slot: str,
 ) -> None:
-    maker = opened()
-    told = threading.Event()
+    told: list[list[Blocker]] = []
+    begun = making(told.append)
+    while not told:  # it waits by now
+        assert begun.result(0.1) is None
 
-    made = gauss_slots.create_watched(
-        lambda: maker.create_slot(slot, "test_decoding"),
-        slot=slot,
-        maker=pid_of(maker),
-        asker=asker,
-        on_blocked=lambda _: told.set(),
-        stop_asked=lambda seconds: never(seconds) or told.is_set(),
-        patience=0.2,
-    )
+    begun.give_up()
 
-    assert made is None
     assert gauss_slots.find(asker, slot) is None
     assert asker.query("SELECT pid FROM pg_stat_activity WHERE backend_type = 'walsender'") == []
 
 
-def test_an_interrupt_leaves_no_half_slot(
-    asker: ReplicationConnection,
-    opened: Callable[[], ReplicationConnection],
-    writer: ReplicationConnection,
-    slot: str,
+def test_giving_up_what_was_made_drops_it(
+    making: Callable[..., Making[SlotCreated]], asker: ReplicationConnection, slot: str
 ) -> None:
-    maker = opened()
+    begun = making()
+    made_in_time(begun)
 
-    def interrupted(_: list[Blocker]) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        gauss_slots.create_watched(
-            lambda: maker.create_slot(slot, "test_decoding"),
-            slot=slot,
-            maker=pid_of(maker),
-            asker=asker,
-            on_blocked=interrupted,
-            stop_asked=never,
-            patience=0.2,
-        )
+    begun.give_up()
 
     assert gauss_slots.find(asker, slot) is None
 
 
 def test_a_slot_of_that_name_is_left_alone(
-    asker: ReplicationConnection, opened: Callable[[], ReplicationConnection], slot: str
+    making: Callable[..., Making[SlotCreated]], asker: ReplicationConnection, slot: str
 ) -> None:
     gauss_slots.create_by_sql(asker, slot, "test_decoding", ordered_by="lsn")
-    maker = opened()
 
     with pytest.raises(SourceError, match="exists already"):
-        gauss_slots.create_watched(
-            lambda: maker.create_slot(slot, "test_decoding"),
-            slot=slot,
-            maker=pid_of(maker),
-            asker=asker,
-            on_blocked=lambda _: None,
-            stop_asked=lambda _: True,
-        )
+        making()
     assert gauss_slots.find(asker, slot) is not None
 
 
 def test_a_refusal_of_the_server_comes_through(
-    asker: ReplicationConnection, opened: Callable[[], ReplicationConnection], slot: str
+    making: Callable[..., Making[SlotCreated]],
 ) -> None:
-    maker = opened()
     with pytest.raises(SourceError, match="no_such_plugin"):
-        gauss_slots.create_watched(
-            lambda: maker.create_slot(slot, "no_such_plugin"),
-            slot=slot,
-            maker=pid_of(maker),
-            asker=asker,
-            on_blocked=lambda _: None,
-            stop_asked=never,
-        )
+        made_in_time(making(plugin="no_such_plugin"))
 
 
 def test_a_prepared_transaction_is_in_the_way_too(
