@@ -20,7 +20,7 @@ from producer.options import Options
 from schemas.control import SchemaChange, Topic, change_to_avro
 from schemas.envelope import EnvelopeOptions, envelope_schema, key_schema
 from schemas.load import CUT, SCHEMA_CHANGE
-from schemas.tables import ReplicaIdentity, TableId, TableSchema
+from schemas.tables import TableId, TableSchema
 from schemas.topics import key_subject, value_subject
 
 
@@ -157,11 +157,4 @@ def _require_key(table: TableSchema, setting: str) -> None:
             f'kafka.{setting} = "primary-key" needs a primary key',
             table=table.id,
             hint=f'give the table one, exclude it, or set {setting} = "table"',
-        )
-    sends_other = table.replica_identity is ReplicaIdentity.INDEX
-    if sends_other and not set(table.key) <= set(table.identity_columns):
-        raise Unsupported(
-            f'kafka.{setting} = "primary-key" needs old rows with their primary key',
-            table=table.id,
-            hint=f"ALTER TABLE {table.id} REPLICA IDENTITY DEFAULT, or exclude the table",
         )

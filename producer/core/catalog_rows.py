@@ -30,13 +30,17 @@ class Index:
 def table_schema(
     table: TableId, identity: ReplicaIdentity, columns: list[Column], indexes: list[Index]
 ) -> TableSchema:
-    """Put a table's columns and indexes together."""
-    key = next((index.columns for index in indexes if index.is_primary), ())
+    """Put a table's columns and indexes together.
+
+    The key is what names a row in the stream: the primary key, or the index that the replica
+    identity uses, since then nothing else says which row an old one was.
+    """
+    by_index = identity is ReplicaIdentity.INDEX
+    names_rows = next((i for i in indexes if (i.is_identity if by_index else i.is_primary)), None)
+    key = names_rows.columns if names_rows is not None else ()
     match identity:
-        case ReplicaIdentity.DEFAULT:
+        case ReplicaIdentity.DEFAULT | ReplicaIdentity.INDEX:
             carried = set(key)
-        case ReplicaIdentity.INDEX:
-            carried = {name for index in indexes if index.is_identity for name in index.columns}
         case ReplicaIdentity.FULL:
             carried = {column.name for column in columns if not column.generated}
         case ReplicaIdentity.NOTHING:
@@ -48,7 +52,7 @@ def table_schema(
         unique=tuple(
             Unique(index.name, index.columns)
             for index in indexes
-            if index.is_unique and not index.is_primary
+            if index.is_unique and not index.is_primary and index is not names_rows
         ),
         replica_identity=identity,
         identity_columns=tuple(column.name for column in columns if column.name in carried),

@@ -122,8 +122,10 @@ def merge(
     names = {said.name for said in relation.columns}
     identity = tuple(said.name for said in relation.columns if said.identity)
     # With the default identity the stream itself says which columns are the primary key (unless
-    # it is deferrable); their order, and the key under another identity, say the catalog.
-    is_said = relation.replica_identity is ReplicaIdentity.DEFAULT and bool(identity)
+    # it is deferrable), with an index those that name rows; their order, and the key under
+    # another identity, say the catalog.
+    by_key = relation.replica_identity in {ReplicaIdentity.DEFAULT, ReplicaIdentity.INDEX}
+    is_said = by_key and bool(identity)
     key = identity if is_said else ()
     unique: tuple[Unique, ...] = ()
     for source in readings:

@@ -2,8 +2,7 @@
 
 A target is a copy: it gets columns, types, the key and unique indexes, but no
 foreign keys, defaults, checks or triggers, which would only refuse or change
-what the source has decided already.  Only key columns are NOT NULL, and without a key those of
-the replica identity's index, so that rows are found by it.
+what the source has decided already.  Only key columns are NOT NULL.
 
 Statements are made from the tables before and after, never from the source's
 own text: that one is asked only whether it was a rename, and whether values
@@ -17,7 +16,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from schemas.control import Origin, SchemaChange
-from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
+from schemas.tables import Column, TableId, TableSchema, Unique
 from schemas.types import BY_OID
 from spark_consumers.dialects.base import literal, quote
 from spark_consumers.errors import NotExpressible
@@ -52,7 +51,7 @@ def statements(change: SchemaChange) -> list[str]:
 
 def _create(table: TableSchema) -> Iterator[str]:
     columns = [
-        f"{quote(c.name)} {_type(table, c)}" + (" NOT NULL" if c.name in _names_rows(table) else "")
+        f"{quote(c.name)} {_type(table, c)}" + (" NOT NULL" if c.name in table.key else "")
         for c in table.columns
     ]
     if table.key:
@@ -61,13 +60,6 @@ def _create(table: TableSchema) -> Iterator[str]:
     yield f"CREATE TABLE IF NOT EXISTS {_table(table.id)} ({', '.join(columns)})"
     for unique in table.unique:
         yield _create_unique(table.id, unique)
-
-
-def _names_rows(table: TableSchema) -> tuple[str, ...]:
-    """Columns that say which row a change means."""
-    if not table.key and table.replica_identity is ReplicaIdentity.INDEX:
-        return table.identity_columns
-    return table.key
 
 
 def _alter(before: TableSchema, after: TableSchema, sql: str | None) -> Iterator[str]:
@@ -164,7 +156,7 @@ def _change(table: TableSchema, old: Column, new: Column, sql: str | None) -> It
             )
         if was != now:
             yield f"{head} TYPE {now}"
-    if not old.nullable and new.nullable and new.name not in _names_rows(table):
+    if not old.nullable and new.nullable and new.name not in table.key:
         yield f"{head} DROP NOT NULL"
 
 

@@ -1,5 +1,7 @@
 """Which shape is in force: what the stream says, and what a catalog reading may add."""
 
+from dataclasses import replace
+
 import pytest
 
 from producer.core.relations import Relations, ShapeChange, merge
@@ -125,6 +127,16 @@ def test_with_a_full_identity_the_key_is_the_catalogs() -> None:
 
 def test_a_deferrable_key_is_none_for_the_stream_but_one_for_us() -> None:
     assert merge(said(KEY, OWNER, key=""), ACCOUNT, None).key == ("id",)
+
+
+def test_with_an_index_as_identity_its_columns_are_the_key() -> None:
+    of_the_primary_key = replace(ACCOUNT, replica_identity=ReplicaIdentity.INDEX)
+
+    merged = merge(
+        said(KEY, OWNER, identity=ReplicaIdentity.INDEX, key="owner"), of_the_primary_key, None
+    )
+
+    assert (merged.key, merged.identity_columns) == (("owner",), ("owner",))
 
 
 def test_unique_indexes_over_columns_that_are_not_there_are_left_out() -> None:

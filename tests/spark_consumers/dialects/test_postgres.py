@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from schemas.control import Origin
-from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
+from schemas.tables import Column, TableId, TableSchema, Unique
 from spark_consumers.dialects import DIALECTS
 from spark_consumers.dialects.base import literal, quote
 from spark_consumers.dialects.postgres import statements
@@ -167,15 +167,3 @@ def test_types_of_gauss_are_written_as_those_of_postgresql() -> None:
     assert statements(alter(narrow, wide)) == [
         HEAD + 'ALTER COLUMN "n" TYPE character varying(40)'  # tinyint was a smallint there
     ]
-
-
-def test_without_a_key_the_index_of_the_replica_identity_names_rows() -> None:
-    columns = (Column("n", 23, type_name="integer"), Column("code", 25, type_name="text"))
-    unique = (Unique("t_code", ("code",)),)
-    identity = ReplicaIdentity.INDEX
-    table = TableSchema(TableId("public", "t"), columns, (), unique, identity, ("code",))
-
-    _, made, index = statements(create(table))
-
-    assert made.endswith('("n" integer, "code" text NOT NULL)')
-    assert index.endswith('("code")')
