@@ -13,7 +13,9 @@ from spark_consumers.errors import NotText
 from tests.e2e.path import Path, ask
 
 MAKE = """
-CREATE TABLE "t 表" (id int PRIMARY KEY, "值" text, c char(20), j json, a text[], "key" text UNIQUE);
+CREATE TABLE "t 表" (
+    id int PRIMARY KEY, "值" text, c char(20), j json, a text[], "key" text UNIQUE
+);
 CREATE TABLE keyless (v text, w varchar(20));
 ALTER TABLE keyless REPLICA IDENTITY FULL;
 """
