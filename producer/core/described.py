@@ -38,6 +38,7 @@ ReadCatalog = Callable[[TableId], TableSchema | None]
 OidOf = Callable[[str], int | None]
 
 _NOTHING = RowShape((), (), ())
+_TEXT, _CLOB = 25, 90
 
 
 @dataclass(slots=True)
@@ -210,9 +211,14 @@ class Described:
         if known is not None:
             read = {**dict(zip(known.names, known.oids, strict=True)), **read}
         return tuple(
-            oid or (self._oid_of(name) if name else 0) or read.get(column, 0)
+            oid or self._oid(name, read.get(column, 0))
             for column, oid, name in zip(shape.names, shape.oids, shape.types, strict=True)
         )
+
+    def _oid(self, name: str, read: int) -> int:
+        """Type of a column of which the stream tells a name, or nothing."""
+        said = (self._oid_of(name) if name else 0) or read
+        return read if (said, read) == (_TEXT, _CLOB) else said  # clob is printed as text
 
     # ------------------------------------------------------------ plans
     def _plan(

@@ -295,6 +295,16 @@ def test_a_row_with_another_column_describes_its_table_anew() -> None:
     assert ids == [1, 1, 1, 2, 2, 3, 3]
 
 
+def test_a_clob_that_is_printed_as_text_is_still_the_clob_of_the_catalog() -> None:
+    columns = (Column("id", 23, -1, "integer"), Column("v", 90, -1, "clob"))
+    known = TableSchema(ACC.id, columns, ("id",), (), ReplicaIdentity.DEFAULT, ("id",))
+
+    out = play(row(b"INSERT", {b"id": b"1", b"v": b"'a'"}, {}), known=[known])
+
+    (relation,) = [m for m in out if isinstance(m, Relation)]
+    assert [c.type_oid for c in relation.columns] == [23, 90]
+
+
 def test_a_delete_after_a_new_column_has_it_too() -> None:
     wide = row(b"INSERT", {b"id": b"2", b"v": b"'b'", b"w": b"'c'"}, {})
 
