@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path as File
 
+import psycopg2
 import pytest
 from click.testing import CliRunner, Result
 
@@ -21,7 +22,7 @@ from gauss_cdc.emulator.server import Emulator, Running
 from gauss_cdc.emulator.upstream import Address
 from producer.drivers.postgres_dial import parse_dsn
 from schemas.positions import Lsn
-from tests.e2e.path import Path, ask
+from tests.e2e.path import Path, ask, until
 
 USER, PASSWORD = "cdc", "Gauss@123"
 TOML = """\
@@ -168,3 +169,35 @@ def test_status_says_why_the_target_is_no_full_copy(place: Place) -> None:
         "the target is not a full copy because only-local = true leaves out changes that reached "
         "the source by replication from elsewhere"
     )
+
+
+def test_a_first_run_tells_who_is_in_its_way_and_leaves_no_half_slot(place: Place) -> None:
+    path = place.path
+    writer = psycopg2.connect(path.source)
+    try:
+        with writer.cursor() as cursor:
+            cursor.execute("SELECT txid_current(), pg_backend_pid()")
+            _, pid = cursor.fetchone()
+        path.start()
+
+        def is_told() -> bool:
+            if path.failure is not None:
+                raise path.failure
+            return any(note.startswith("the new slot waits for session") for note in path.notes)
+
+        until(is_told, "who is in the way", path._stop.wait)
+        path.stop()
+
+        assert f"the new slot waits for session {pid}, user" in "\n".join(path.notes)
+        assert (
+            ask(
+                path.source,
+                "SELECT slot_name FROM pg_replication_slots WHERE slot_name = %s",
+                path.options.slot,
+            )
+            == []
+        )
+    finally:
+        writer.close()
+    path.start()
+    path.catch_up()
