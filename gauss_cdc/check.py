@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Final
 
 from gauss_cdc import wiring
 from gauss_cdc.config import Config
@@ -14,8 +15,15 @@ from producer.errors import CdcError
 from producer.gauss_preflight import check_gauss_source
 from producer.options import Options
 from producer.preflight import Finding, Level, check_kafka, check_source
+from producer.wire.gauss_server import Product, parse_version
 from schemas.tables import TableId
 from spark_consumers.errors import ApplyError
+
+_PRODUCTS: Final = {
+    Product.POSTGRES: "PostgreSQL",
+    Product.OPENGAUSS: "openGauss",
+    Product.GAUSSDB: "GaussDB",
+}
 
 
 def check_all(config: Config, *, fix: bool) -> Iterator[Finding]:
@@ -65,11 +73,26 @@ def _target(config: Config, tables: list[TableId]) -> Iterator[Finding]:
     with Places(config) as places, places.target_connection().cursor() as cursor:
         ledger = places.target()
         cursor.execute(
-            "SELECT has_database_privilege(current_database(), 'CREATE'),"
-            " current_setting('server_version')"
+            "SELECT has_database_privilege(current_database(), 'CREATE'), version(), '' IS NULL"
         )
-        may_create, version = cursor.fetchone()
-        yield Finding(Level.OK, "target", f"PostgreSQL {version}")
+        may_create, said, loses_empty = cursor.fetchone()
+        product, version = parse_version(said)
+        yield Finding(Level.OK, "target", f"{_PRODUCTS[product]} {version}")
+        assert config.target is not None
+        if (config.target.kind == "postgres") != (product is Product.POSTGRES):
+            yield Finding(
+                Level.ERROR,
+                "target",
+                f"target.kind is {config.target.kind}, and the server is another product",
+                'write `kind = "opengauss"` for openGauss and GaussDB, "postgres" for PostgreSQL',
+            )
+        if loses_empty:
+            yield Finding(
+                Level.ERROR,
+                "target",
+                "the database takes an empty string for NULL, and would not be a copy",
+                "CREATE DATABASE … DBCOMPATIBILITY 'PG', and apply there",
+            )
         if not may_create:
             yield Finding(
                 Level.ERROR,

@@ -18,7 +18,7 @@ from psycopg2 import sql
 
 from producer.drivers.gauss import GaussConnection
 from producer.drivers.postgres_dial import ConnectionArguments
-from producer.errors import CdcError, ConnectionLost, LoginRefused
+from producer.errors import CdcError, ConnectionLost
 from producer.wire.sql import identifier, literal
 from spark_consumers.sinks.driver import Refused
 
@@ -42,10 +42,14 @@ def connect(
     arguments: ConnectionArguments, *, settings: Mapping[str, str] | None = None
 ) -> Connection:
     """Log in to the primary; raise Refused."""
-    with _refusals():
+    try:
         session = GaussConnection.open(
             arguments, replication=False, role="primary", settings=settings
         )
+    except ConnectionLost as error:
+        raise Refused(None, hint=str(error)) from error
+    except CdcError as error:  # no row is in reach yet: its own words may be told
+        raise Refused(str(error.where.get("sqlstate", _LOGIN)), hint=str(error)) from error
     return Connection(session)
 
 
@@ -133,8 +137,6 @@ def _refusals() -> Iterator[None]:
         yield
     except ConnectionLost as error:
         raise Refused(None) from error
-    except LoginRefused as error:  # it is ours that says why, or the server before any row
-        raise Refused(str(error.where.get("sqlstate", _LOGIN)), hint=str(error)) from error
     except CdcError as error:
         raise Refused(str(error.where.get("sqlstate", _UNKNOWN))) from error
 

@@ -8,9 +8,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-import psycopg2
-
-from gauss_cdc import wiring
+from gauss_cdc import target, wiring
 from gauss_cdc.config import Config
 from producer.drivers import catalog, gauss_readings, gauss_slots
 from producer.drivers.kafka import CutsReader
@@ -22,6 +20,7 @@ from schemas.positions import Lsn
 from schemas.topics import Topics
 from spark_consumers.errors import TargetDown
 from spark_consumers.model import Ledger
+from spark_consumers.sinks.driver import DRIVER_ERRORS, Refused
 from spark_consumers.sinks.postgres import read_ledger
 
 
@@ -257,9 +256,12 @@ class Places:
         if self._target is None:
             arguments = wiring.target_arguments(self._config)
             try:
-                self._target = psycopg2.connect(**arguments.libpq())
-            except psycopg2.OperationalError as exc:
-                raise TargetDown("the target cannot be reached", host=arguments.host) from exc
+                self._target = target.connector(self._config)()
+            except DRIVER_ERRORS as exc:
+                hint = exc.hint if isinstance(exc, Refused) else ""
+                raise TargetDown(
+                    "the target cannot be reached", host=arguments.host, hint=hint
+                ) from exc
             self._target.autocommit = True
             self._stack.callback(self._target.close)
         return self._target

@@ -143,6 +143,14 @@ def test_refusals_carry_their_sqlstate_and_lost_connections_none(
     assert lost.value.sqlstate is None
 
 
+def test_another_product_is_told_by_what_it_does_not_know(postgres_url: str) -> None:
+    with pytest.raises(Refused) as refused:
+        connect(parse_dsn(postgres_url))  # with openGauss' own settings
+
+    assert refused.value.sqlstate == "42704"
+    assert "session_timeout" in refused.value.hint
+
+
 def test_nobody_there_is_a_lost_connection() -> None:
     with pytest.raises(Refused) as lost:
         connect(parse_dsn("postgresql://nobody@127.0.0.1:1/none"))
