@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from gauss_cdc.config import Config, ConfigError
+from gauss_cdc.proof import proof
 from producer.core.events import Limits
 from producer.drivers.gauss import GaussConnection
 from producer.drivers.postgres import ReplicationConnection
@@ -82,6 +83,7 @@ def producer_options(config: Config, *, accept_gap: bool = False, load: bool = T
         without_identity=config.tables.without_identity,
         hold_bytes=config.source.hold_bytes,
         spill_folder=str(config.source.spill_folder) if config.source.spill_folder else None,
+        proof=proof,
         types=TypeOptions(**config.types.model_dump()),
         exactly_once=kafka.exactly_once,
         key=kafka.key,

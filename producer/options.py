@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from producer.core.events import Limits
 from producer.drivers.postgres_dial import ConnectionArguments
 from producer.drivers.topics import TopicSettings
-from producer.gauss_options import Interface, Product, Role, Terms
+from producer.gauss_options import Effective, Interface, Product, Role, Terms
+from producer.wire.gauss_server import Server
 from schemas.topics import Topics
 from schemas.types import TypeOptions
 
@@ -41,6 +42,7 @@ class Options:
     without_identity: Literal["stop", "skip-and-record"] = "stop"  # changes that name no row
     hold_bytes: int = 64 << 20  # of a transaction in memory, where it is held until its COMMIT
     spill_folder: str | None = None  # for what is beyond; None: the system's temporary folder
+    proof: Callable[[Server, Effective], str] = lambda _server, _decided: ""  # seen on a server?
     types: TypeOptions = field(default_factory=TypeOptions)
     exactly_once: bool = True
     key: Literal["table", "primary-key"] = "table"

@@ -124,6 +124,8 @@ class GaussSource:
             f"source {server.product} {server.version}, database {server.database} in "
             f"{server.encoding}, decoding {self.decided.plugin} {self.decided.mode}"
         )
+        if proof := self._options.proof(server, self.decided):
+            note(f"this way of decoding is {proof}")
         slot = gauss_slots.find(self.asking, self._options.slot)
         for advice in (
             *self.decided.warnings,
