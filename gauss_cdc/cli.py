@@ -13,7 +13,7 @@ import os
 import shlex
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, Literal, NoReturn, Self
 
@@ -29,7 +29,7 @@ from gauss_cdc.pack import pack
 from gauss_cdc.places import Places, Standing
 from gauss_cdc.watch import StepName, StopSignal, console, set_up_logging
 from producer.drivers import gauss_slots
-from producer.errors import CdcError, SlotMissing
+from producer.errors import CdcError, SlotMissing, Unsupported
 from producer.pipeline import create_slot
 from producer.pipeline import run as run_producer
 from producer.preflight import Level
@@ -305,6 +305,60 @@ def decode_file(file: Path, *, tables_path: Path | None, sql: bool, everything: 
         )
 
 
+@cli.command("record", cls=_Command, example="gauss-cdc record --out stream.jsonl.gz --redact")
+@_configured
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="New file; compressed if its name ends with .gz.",
+)
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="How long.")
+@click.option("--transactions", type=click.IntRange(1), help="How many.")
+@click.option("--redact", is_flag=True, help="Other values of the same length; names stay.")
+@click.option("--redact-names", is_flag=True, help="Other names, too.")
+@click.option("--slot", help="Another slot than [source] slot.")
+@click.option("--plugin", help="Plugin of a slot made by --create; default: [source] plugin.")
+@click.option("--create", is_flag=True, help="Make the slot if missing; drop it at the end.")
+@click.option("--option", "pairs", multiple=True, metavar="NAME=VALUE", help="Of the plugin.")
+def record_stream(
+    config_path: Path,
+    *,
+    out: Path,
+    seconds: float | None,
+    transactions: int | None,
+    redact: bool,
+    redact_names: bool,
+    slot: str | None,
+    plugin: str | None,
+    create: bool,
+    pairs: tuple[str, ...],
+) -> None:
+    """Write down what the source sends, confirming nothing: recording loses nothing.
+
+    Until a bound is reached or Ctrl-C.  Not while `run` uses the same slot.
+    """
+    from gauss_cdc import record as recording  # noqa: PLC0415  only here
+
+    if wrong := [pair for pair in pairs if "=" not in pair]:
+        raise click.UsageError(f"--option {wrong[0]}: write NAME=VALUE")
+    more = {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
+    options = wiring.producer_options(_load(config_path), load=False)
+    options = replace(options, slot=slot or options.slot, plugin=plugin or options.plugin)
+    plan = recording.Plan(out, seconds, transactions, redact, redact_names, create, more)
+    stop = StopSignal(limit=None)
+    try:
+        found = recording.record(options, plan, stop.asked)
+    except FileExistsError:
+        raise click.UsageError(f"--out {out}: the file exists already") from None
+    console.print(f"{found.messages} messages, {found.transactions} transactions in {out}")
+    if found.unread:
+        console.print(f"{found.unread} messages cannot be decoded yet: send us the file, please")
+    if found.blanked:
+        console.print(f"{found.blanked} of them were emptied, since their values cannot be found")
+    console.print("nothing was confirmed: the slot stands where it stood")
+
+
 # ---------------------------------------------------------------- slot
 @cli.group("slot")
 def slot_group() -> None:
@@ -363,6 +417,10 @@ def slot_advance(config_path: Path, *, lsn: str | None, yes: bool) -> None:
             plugin=config.source.output_plugin,
             database=wiring.source_arguments(config).dbname,
         )
+        if slot.ordered_by == "csn":
+            raise Unsupported(
+                "a slot in the order of CSNs is moved by its reader only", slot=slot.name
+            )
         if slot.confirmed is not None and slot.confirmed >= goal:
             reached = slot.confirmed
         else:
@@ -483,6 +541,12 @@ def demo(
 @click.option("--no-thread-pool", is_flag=True, help="Replication at the main port, too.")
 @click.option("--sender-timeout", default="30s", show_default=True, help="0s: never.")
 @click.option("--busy", default="0s", help="How long a slot stays active when its client vanished.")
+@click.option(
+    "--background",
+    default="1s",
+    show_default=True,
+    help="With --facade: something empty commits this often while a stream runs; 0s: never.",
+)
 def emulator(
     *,
     login: str,
@@ -490,6 +554,7 @@ def emulator(
     no_thread_pool: bool,
     sender_timeout: str,
     busy: str,
+    background: str,
     replay: Path | None,
     facade: str | None,
     product: str | None,
@@ -518,6 +583,7 @@ def emulator(
         has_thread_pool=not no_thread_pool,
         sender_timeout_ms=round(duration(sender_timeout).total_seconds() * 1000),
         busy_seconds=duration(busy).total_seconds(),
+        background_seconds=duration(background).total_seconds(),
         **given,
     )
     try:

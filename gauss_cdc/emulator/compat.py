@@ -25,7 +25,10 @@ DDL_PREFIX: Final = "gauss_compat.ddl"
 RESULT: Final = "gauss_compat.changes"  # a session setting: rows of peek and get, as JSON
 
 VIEWS: Final = frozenset(
-    {"pg_class", "pg_index", "pg_replication_slots", "pg_settings", "pg_attribute", "pg_type"}
+    {
+        *("pg_class", "pg_index", "pg_attribute", "pg_type", "pg_database"),
+        *("pg_settings", "pg_replication_slots"),
+    }
 )
 FUNCTIONS: Final = frozenset(
     {

@@ -92,9 +92,15 @@ BEGIN
         ELSE format('a.%I', attname) END, ', ' ORDER BY a.attnum) INTO columns
     FROM pg_catalog.pg_attribute a
     WHERE attrelid = 'pg_catalog.pg_attribute'::regclass AND attnum > 0 AND NOT attisdropped;
+    -- pg_database has one column more, as the view below.
     EXECUTE 'CREATE OR REPLACE VIEW gauss_compat.pg_attribute AS SELECT a.tableoid, ' || columns
         || ' FROM pg_catalog.pg_attribute a LEFT JOIN gauss_compat.column_types t'
-        || ' ON t.relid = a.attrelid AND t.attnum = a.attnum';
+        || ' ON t.relid = a.attrelid AND t.attnum = a.attnum UNION ALL SELECT a.tableoid, '
+        || replace(replace(columns, 'a.attname,', '''datcompatibility''::name,'),
+                   'a.attnum,', '99::int2,')
+        || ' FROM pg_catalog.pg_attribute a LEFT JOIN gauss_compat.column_types t ON false'
+        || ' WHERE a.attrelid = ''pg_catalog.pg_database''::regclass'
+        || ' AND a.attname = ''datname''';
     SELECT string_agg(format('t.%I', attname), ', ' ORDER BY attnum) INTO columns
     FROM pg_catalog.pg_attribute
     WHERE attrelid = 'pg_catalog.pg_type'::regclass AND attnum > 0 AND NOT attisdropped;
@@ -105,6 +111,10 @@ BEGIN
         || ' FROM gauss_compat.types g JOIN pg_catalog.pg_type t ON t.oid = 25';
 END $body$;
 
+CREATE OR REPLACE VIEW gauss_compat.pg_database AS
+    SELECT d.*, (SELECT setting FROM gauss_compat.settings
+                 WHERE name = 'sql_compatibility')::name AS datcompatibility
+    FROM pg_catalog.pg_database d;
 CREATE OR REPLACE FUNCTION gauss_compat.format_type(oid, int) RETURNS text LANGUAGE sql STABLE AS
 $$ SELECT coalesce((SELECT name FROM gauss_compat.types t WHERE t.oid = $1),
                    pg_catalog.format_type($1, $2)) $$;

@@ -5,7 +5,7 @@ ours; slots are pgoutput slots of the same name; streams are its changes, encode
 anew.  Nothing is kept here: positions are PostgreSQL's, and the plugin of a slot
 stands in the slot's database, so that the facade may be killed at any time.
 
-Not as GaussDB: empty transactions are not sent, the user of a transaction is the
+Not as GaussDB: few of its empty transactions are there, the user of a transaction is the
 configured one, TDDL is the statement as typed, USE_SNAPSHOT is refused.
 """
 
@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final
 
 from gauss_cdc.emulator import compat, pgoutput
@@ -208,6 +209,10 @@ class Facade:
         except BaseException:
             await catalog.close()
             raise
+        on_close: list[Closing] = [catalog]
+        if self._product.background_seconds:
+            commit = partial(self._commit_empty, database)
+            on_close.append(_Background(commit, self._product.background_seconds))
         return Live(
             upstream,
             self._reader(catalog, settings),
@@ -216,7 +221,13 @@ class Facade:
             is_parallel=asked.mode.parallel,
             by_csn=by_csn,
             has_heartbeat=asked.mode.enable_heartbeat and self._product.profile.heartbeat,
-            on_close=[catalog],
+            on_close=on_close,
+        )
+
+    async def _commit_empty(self, database: str) -> None:
+        await self._rows(
+            database,
+            "SELECT pg_logical_emit_message(true, 'gauss_compat.background', '')",
         )
 
     async def changes(
@@ -341,6 +352,24 @@ class Facade:
         await admin.rows("SET client_min_messages = warning")
         await admin.rows(compat.install(settings, is_gaussdb=self._product.is_gaussdb))
         return admin
+
+
+class _Background:
+    """Does something again and again until it is closed."""
+
+    def __init__(self, act: Callable[[], Awaitable[None]], seconds: float) -> None:
+        self._act, self._seconds = act, seconds
+        self._task = asyncio.ensure_future(self._run())
+
+    async def close(self) -> None:
+        """Stop."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._seconds)
+            await self._act()
 
 
 async def _shape(catalog: Upstream, relation: pgoutput.Relation) -> Shape:

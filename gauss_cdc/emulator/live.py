@@ -2,7 +2,8 @@
 
 The CSN of a commit is where its record begins, divided by 8 (records are aligned
 to 8 bytes): it grows in commit order, and a restart gives every commit the same.
-pgoutput leaves out transactions without changes, and so does what is made of it.
+pgoutput leaves out most transactions without changes; those with a logical message
+or with changes of the facade's own tables are empty ones to the client.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from gauss_cdc.emulator.model import (
     Transaction,
     Truncate,
 )
+from gauss_cdc.emulator.product import Closing
 from gauss_cdc.emulator.upstream import Upstream
 from schemas.positions import Lsn
 from schemas.tables import UNCHANGED, TableId
@@ -111,12 +113,12 @@ class Reader:
     def _ended(self, commit: pgoutput.Commit) -> Transaction | None:
         begin, items = self._begin, self._items
         self._begin, self._items = None, []
-        if begin is None or not items:
+        if begin is None:
             return None
         return Transaction(
             xid=begin.xid,
             csn=csn_of(commit.commit_lsn),
-            first_lsn=items[0].lsn,
+            first_lsn=items[0].lsn if items else None,
             commit_lsn=Lsn(commit.commit_lsn),
             end_lsn=Lsn(commit.end_lsn),
             committed_at=printed(begin.at, self._zone),
@@ -168,7 +170,7 @@ class Live:
         is_parallel: bool = False,
         by_csn: bool = False,
         has_heartbeat: bool = False,
-        on_close: Sequence[Upstream] = (),
+        on_close: Sequence[Closing] = (),
     ) -> None:
         self._upstream, self._reader, self._encoder = upstream, reader, encoder
         # A parallel stream tells the reader's position, which may be ahead of what was sent.

@@ -27,6 +27,9 @@ class Product:
     idle_command_ms: int = 6_000  # wal_sender_timeout: while no stream runs
     busy_seconds: float = 0.0  # how long a slot stays active after its client vanished
     decoders: int = 20  # parallel decodings at once
+    # While a stream runs, a facade commits something empty this often, as the other databases
+    # and background jobs of a real server do; 0: never.
+    background_seconds: float = 0.0
     settings: Mapping[str, str] = field(default_factory=dict)  # GUCs that PostgreSQL has not
 
     @property

@@ -47,6 +47,7 @@ class Wanted:
     time_zone: str = "UTC"
     sender_timeout_ms: int = 30_000
     busy_seconds: float = 0.0
+    background_seconds: float = 0.0
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -62,13 +63,14 @@ async def build(wanted: Wanted) -> Emulator:
         has_thread_pool=wanted.has_thread_pool,
         sender_timeout_ms=wanted.sender_timeout_ms,
         busy_seconds=wanted.busy_seconds,
+        background_seconds=wanted.background_seconds,
         settings=wanted.settings,
     )
     backend: Backend
     if played is not None:
         scratch = None
         if wanted.catalog is not None:
-            scratch = Scratch(Address.parse(wanted.catalog), product, played.database)
+            scratch = Scratch(Address.parse(wanted.catalog), product, played)
             await scratch.load(wanted.tables or _companion(wanted.replay, played))
         backend = Replay(played, paced=wanted.paced, catalog=scratch)
     else:

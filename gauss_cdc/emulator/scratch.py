@@ -11,11 +11,13 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gauss_cdc.emulator.facade import Facade
 from gauss_cdc.emulator.product import Closing, Peer, Product, Slot
+from gauss_cdc.emulator.recording import Recording
 from gauss_cdc.emulator.sql_session import SqlSession
 from gauss_cdc.emulator.upstream import Address, Upstream
 
@@ -25,9 +27,13 @@ _IDENTITIES: Mapping[str, str] = {"full": "FULL", "nothing": "NOTHING"}
 class Scratch:
     """SQL for a replay: the facade on a database that only holds tables."""
 
-    def __init__(self, address: Address, product: Product, recorded: str) -> None:
+    def __init__(self, address: Address, product: Product, played: Recording) -> None:
+        told = played.header.get("settings", {})
+        names = ("sql_compatibility", "server_encoding")
+        settings = {name: str(told[name]) for name in names if name in told}
+        product = replace(product, settings={**product.settings, **settings})
         self._address = address
-        self._facade = Facade(address, product, databases={recorded: address.database})
+        self._facade = Facade(address, product, databases={played.database: address.database})
 
     async def load(self, file: Path) -> None:
         """Make the tables of a `tables_*.json`, unless they are there."""

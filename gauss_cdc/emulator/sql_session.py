@@ -63,7 +63,8 @@ class SqlSession:
             f" WHERE lower(name) IN ({listed})"
         )
         told = {str(name): str(setting) for name, setting in rows}
-        return {name: told[name.lower()] for name in _NAMES}
+        shown = self._facade.settings  # a replay's database may have another encoding
+        return {name: shown.get(name, told[name.lower()]) for name in _NAMES}
 
     async def execute(self, text: bytes) -> list[bytes]:
         """Run a walsender's statement; PostgreSQL's errors as Refused."""

@@ -135,7 +135,8 @@ class Streamed:
                     case Ended():
                         assert self._open is not None
                         self._open.ended = told
-                        self.finished.append(self._open)
+                        if self._open.changes:  # others' commits come and go
+                            self.finished.append(self._open)
                     case Heartbeat():
                         self.heartbeats.append(told)
                     case _:

@@ -54,7 +54,7 @@ def test_a_session_is_answered_as_recorded(name: str, postgres_url: str) -> None
 
     async def make() -> tuple[Backend, Product]:
         product = Product(time_zone="<+08>-08")
-        scratch = Scratch(Address.parse(postgres_url), product, found.database)
+        scratch = Scratch(Address.parse(postgres_url), product, found)
         return Replay(found, any_slot=False, catalog=scratch, system=system), product
 
     player = play(name, make, [snapshot_name, restart_lsn])
