@@ -17,11 +17,16 @@ def decided(**options: str):
     return effective({name.replace("_", "-"): text for name, text in options.items()}, terms)
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"parallel_decode_num": "4", "decode_style": "j", "sending_batch": "1"}]
-)
-def test_what_we_set_by_ourselves_was_seen_on_a_server(options: dict[str, str]) -> None:
+@pytest.mark.parametrize("style", ["b", "j", "t"])
+@pytest.mark.parametrize("batch", ["0", "1"])
+def test_parallel_decoding_with_what_we_set_was_seen_on_a_server(style: str, batch: str) -> None:
+    options = {"parallel_decode_num": "4", "decode_style": style, "sending_batch": batch}
+
     assert proof(SEVEN, decided(**options)) == "proven"
+
+
+def test_serial_decoding_without_empty_transactions_was_seen_without_xids_only() -> None:
+    assert proof(SEVEN, decided()) == "unproven: these options together were not recorded"
 
 
 def test_another_version_or_product_is_unproven() -> None:
