@@ -48,7 +48,7 @@ def effective(options: Mapping[str, str], terms: Terms, *, encoding: str = "utf-
         options=tuple(
             (option.name, sent[option.name])
             for option in OPTIONS
-            if option.name in sent and _is_sent(option, mode, terms)
+            if option.name in sent and _is_sent(option, sent[option.name], mode, terms)
         ),
         format=Format(terms.plugin, style, sent.get("sending-batch") == "1", encoding),
         mode=mode,
@@ -266,7 +266,7 @@ def _why_not_here(option: Option, mode: Mode) -> str:
 
 def _goes_unsaid(name: str, value: str) -> bool:
     """Is the value what happens anyway, so that leaving it out says the same?"""
-    return name == "parallel-decode-num" and value == "1"
+    return (name, value) in {("parallel-decode-num", "1"), ("standby-connection", "false")}
 
 
 def _is_unknown_to_sql_decoding(name: str, mode: Mode, terms: Terms) -> bool:
@@ -286,11 +286,17 @@ def _shortest_timeout(terms: Terms) -> float:
     return _TIMEOUT_INTERVALS * terms.status_seconds * 1000
 
 
-def _is_sent(option: Option, mode: Mode, terms: Terms) -> bool:
-    """Leave out what the server would refuse, or only check and forget."""
-    return option.use(terms.product, mode) is Use.TAKEN and not _is_unknown_to_sql_decoding(
-        option.name, mode, terms
-    )
+def _is_sent(option: Option, value: str, mode: Mode, terms: Terms) -> bool:
+    """Leave out what the server would refuse, or only check and forget.
+
+    sql_decoding reads its own options.  What it knows of GaussDB's is not known, so
+    nothing is said there that happens anyway.
+    """
+    if option.use(terms.product, mode) is not Use.TAKEN:
+        return False
+    if not _is_sql(terms) or mode is Mode.PARALLEL or option.name in SQL_DECODING:
+        return True
+    return terms.product == Product.GAUSSDB and not _goes_unsaid(option.name, value)
 
 
 def _defaults(mode: Mode, terms: Terms, given: Mapping[str, str]) -> dict[str, str]:

@@ -118,6 +118,15 @@ def test_opengauss_sql_decoding_is_told_four_options_only() -> None:
     )
 
 
+def test_gaussdbs_sql_decoding_is_not_told_what_happens_anyway() -> None:
+    terms = Terms(product=Product.GAUSSDB, plugin="sql_decoding")
+
+    assert len(effective({"parallel-decode-num": "1"}, terms).options) == 4
+    assert effective({"include-user": "true"}, terms).get("include-user") == "true"
+    standby = Terms(product=Product.GAUSSDB, plugin="sql_decoding", role="standby")
+    assert effective({}, standby).get("standby-connection") == "true"
+
+
 def test_a_standby_is_asked_for_by_role_only() -> None:
     standby = Terms(product=Product.OPENGAUSS, plugin="mppdb_decoding", role="standby")
 
