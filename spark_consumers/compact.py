@@ -97,7 +97,7 @@ def collapse(
             return _by_key(columns, changes, key)
         except KeyUnknown:
             pass
-    return _by_row(columns, changes, key)
+    return one_by_one(columns, changes, key)
 
 
 def _by_key(columns: tuple[str, ...], changes: Sequence[Change], key: tuple[str, ...]) -> Collapsed:
@@ -147,7 +147,10 @@ def _by_key(columns: tuple[str, ...], changes: Sequence[Change], key: tuple[str,
     return out
 
 
-def _by_row(columns: tuple[str, ...], changes: Sequence[Change], key: tuple[str, ...]) -> Collapsed:
+def one_by_one(
+    columns: tuple[str, ...], changes: Sequence[Change], key: tuple[str, ...]
+) -> Collapsed:
+    """Keep every change, in order; what was sent of the old row names it, or its key."""
     out = Collapsed(columns, (), singles=[])
     singles: list[Single] = []
     for change in changes:

@@ -30,7 +30,7 @@ from spark_consumers.errors import Incomplete, StreamError, TargetDown
 from spark_consumers.frames import range_options
 from spark_consumers.model import Cell, Change, Rows, Segment
 from spark_consumers.read import RangeReader, SchemaOf
-from spark_consumers.sinks.pg_bulk import Shape
+from spark_consumers.sinks.pg_bulk import Shape, has_stage
 from spark_consumers.sinks.pg_encoding import is_no_text, no_text, take_bytes
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ class Lanes:
                 if shape not in shapes:  # another schema id may write the same columns
                     shapes.append(shape)
                 places[topic, schema_id] = shapes.index(shape)
+        if not all(map(has_stage, shapes)):
+            return self._driver(segment)
         ranges = [r for r in segment.ranges if r.topic != names.ddl]
         return SparkBulk(
             self._spark, shapes, ddl, ranges, self._client, self._target, places, schemas,

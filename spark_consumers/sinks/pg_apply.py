@@ -26,15 +26,21 @@ from typing import Any, Final
 from psycopg2 import sql
 
 from schemas.tables import UNCHANGED, TableId
-from spark_consumers.compact import Collapsed, Single, by_columns, collapse
+from spark_consumers.compact import Collapsed, Single, by_columns, collapse, one_by_one
 from spark_consumers.errors import MissingTable, NotExpressible, RowMissing
 from spark_consumers.model import Cell, Change
-from spark_consumers.sinks.pg_catalog import TargetTable, parents_first, read_tables
+from spark_consumers.sinks.pg_catalog import (
+    MOST_COLUMNS,
+    TargetTable,
+    parents_first,
+    read_tables,
+)
 from spark_consumers.sinks.pg_encoding import is_no_text, no_text
 from spark_consumers.sinks.pg_plan import Plan, make_plan
 from spark_consumers.sinks.products import POSTGRES, Product
 
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+_STAGE_COLUMNS: Final = 2  # of a staging table, beside a row's cells and its old key
 _ANALYZE_FROM: Final = 1_000  # rows from which the planner should know what was staged
 
 
@@ -125,7 +131,8 @@ def apply_changes(
         for item in batch:
             if item is not None:
                 table, columns, run = item
-                todo = collapse(columns, run, table.key)
+                is_wide = len(columns) + len(table.key) + _STAGE_COLUMNS > MOST_COLUMNS
+                todo = (one_by_one if is_wide else collapse)(columns, run, table.key)
                 plan = catalog.plan(table, columns)
                 works[table.oid] = Work(plan, todo, bool(todo.deletes), bool(todo.upserts))
                 if todo.deletes or todo.upserts:

@@ -29,9 +29,11 @@ from spark_consumers.cuts import entries
 from spark_consumers.errors import Incomplete
 from spark_consumers.model import Cell, Change, Segment
 from spark_consumers.sinks.pg_apply import Catalog, Work, apply_changes, apply_works
+from spark_consumers.sinks.pg_catalog import MOST_COLUMNS
 from spark_consumers.sinks.pg_plan import Plan
 
 CHUNK_ROWS: Final = 10_000
+_STAGE_COLUMNS: Final = 6  # of a staging table, beside the cells
 Place = tuple[int, int]  # (seq, ordinal)
 FIRST: Final[Place] = (-1, -1)
 LAST: Final[Place] = (1 << 62, 1 << 62)
@@ -68,6 +70,11 @@ class StagedBulk:
     stages: Sequence[str]  # names in schema gauss_cdc
     tasks: Sequence[int]
     ddl: Sequence[SchemaChange]
+
+
+def has_stage(shape: Shape) -> bool:
+    """Say whether a staging table can hold both rows of a change; else they take the driver."""
+    return 2 * len(shape.columns) + _STAGE_COLUMNS <= MOST_COLUMNS
 
 
 def create_stage(cursor: Any, name: str, shape: Shape) -> None:

@@ -49,6 +49,8 @@ class TargetTable:
     children: frozenset[int]  # oids of tables whose foreign keys point here
 
 
+MOST_COLUMNS: Final = 1600  # of a table; PostgreSQL manual, appendix "PostgreSQL Limits"
+
 _COLUMNS: Final = """
 SELECT c.oid, n.nspname, c.relname, a.attname,
        format_type(base.oid, base.modifier),

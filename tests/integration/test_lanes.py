@@ -31,13 +31,14 @@ def typed(name: str, *more: Column, key: tuple[str, ...] = ("id",)) -> TableSche
 
 
 A, B, LOG = typed("a"), typed("b"), typed("log", key=())
+WIDE = typed("wide", *(Column(f"c{n}", 25, -1, "text") for n in range(796)))
 
 
 class Copy:
     """A source in Kafka, a target, and what brings one to the other."""
 
     def __init__(self, kafka: str, prefix: str, url: str, spark, **options: object) -> None:
-        self.source, self.url = KafkaFeed(kafka, prefix, A, B, LOG), url
+        self.source, self.url = KafkaFeed(kafka, prefix, A, B, LOG, WIDE), url
         self.cuts = CutReader(self.source.client, prefix, self.source.registry)
         self.driver = RangeReader(self.source.client, prefix, self.source.registry)
         self.lanes = Lanes(
@@ -116,6 +117,16 @@ def test_the_executors_lane_does_what_the_drivers_does(copy: Copy) -> None:
     assert copy.rows("b") == [(7, "after")]
     assert copy.rows("log") == [(1, "one"), (2, "t\\w\to\n"), (3, None)]
     assert all(s.ranges for s in copy.segments if isinstance(s.cut, Commits))
+
+
+def test_a_table_too_wide_for_a_staging_table_takes_the_driver(copy: Copy) -> None:
+    rest = ["x"] * 796
+    copy.load(WIDE, ["1", "one", *rest], ["2", "two", *rest])
+
+    copy.apply([insert(WIDE, "3", "three", *rest), update(WIDE, "1", "ONE", *[...] * 796)])
+
+    written = [row[:3] for row in copy.rows("wide")]
+    assert written == [(1, "ONE", "x"), (2, "two", "x"), (3, "three", "x")]
 
 
 def test_ddl_inside_a_large_commit(copy: Copy) -> None:

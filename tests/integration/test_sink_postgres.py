@@ -151,6 +151,23 @@ def test_keys_change_and_swap_and_keep_what_was_not_sent(target: Target) -> None
     ]
 
 
+@pytest.mark.parametrize("width", [1597, 1598, 1600])
+def test_as_many_columns_as_a_table_can_have(target: Target, width: int) -> None:
+    """From 1,598 on a staging table would have more."""
+    wide = table("wide", "id integer, " + ", ".join(f"c{n} integer" for n in range(1, width)))
+    rest = ["1"] * (width - 2)
+    load(target, wide, ["1", "0", *rest], ["2", "0", *rest])
+
+    target.apply(
+        insert(wide, "3", "0", *rest),
+        update(wide, "1", "7", *[...] * (width - 2)),
+        update(wide, "20", "8", *[...] * (width - 2), old="2"),
+        delete(wide, "3"),
+    )
+
+    assert target.query("SELECT id, c1, c2 FROM wide ORDER BY id") == [(1, 7, 1), (20, 8, 1)]
+
+
 def test_a_row_that_only_the_target_could_know_and_does_not_is_told(target: Target) -> None:
     load(target, ACCOUNT)
     target.feed.commits([update(ACCOUNT, "1", "a", ...)])
