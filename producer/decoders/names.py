@@ -13,7 +13,19 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from producer.decoders.messages import RowShape
-from producer.errors import DecodeError, Unsupported
+from producer.errors import DecodeError
+from producer.wire.gauss_server import codec
+
+__all__ = [
+    "NAME",
+    "SQL_ASCII",
+    "Remembered",
+    "codec",
+    "reader",
+    "row_shape",
+    "unquote",
+    "unquoting",
+]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -23,46 +35,6 @@ NAME: Final = rb'(?:"(?:[^"]++|"")++"|[^"\[\]().,:; ]++)'
 
 _MOST: Final = 4096  # remembered things of a kind; hostile bytes must not fill our memory
 SQL_ASCII: Final = "ascii"
-
-# Manual, "Character Set Support", server encodings; EUC_TW and MULE_INTERNAL have no codec.
-_CODECS: Final = {
-    "SQL_ASCII": SQL_ASCII,
-    "UTF8": "utf-8",
-    "UNICODE": "utf-8",
-    "GBK": "gbk",
-    "GB18030": "gb18030",
-    "GB18030_2022": "gb18030",
-    "EUC_CN": "gb2312",
-    "EUC_JP": "euc_jp",
-    "EUC_JIS_2004": "euc_jis_2004",
-    "EUC_KR": "euc_kr",
-    "JOHAB": "johab",
-    "KOI8R": "koi8_r",
-    "KOI8": "koi8_r",
-    "KOI8U": "koi8_u",
-    "WIN866": "cp866",
-    "WIN874": "cp874",
-    "ZHS16GBK": "gbk",
-    **{f"LATIN{n}": f"iso8859_{k}" for n, k in enumerate((1, 2, 3, 4, 9, 10, 13, 14, 15, 16), 1)},
-    **{f"ISO_8859_{n}": f"iso8859_{n}" for n in (5, 6, 7, 8)},
-    **{f"WIN{n}": f"cp{n}" for n in range(1250, 1259)},
-}
-
-
-def codec(encoding: str) -> str:
-    """Python's name of a server's encoding, e.g. `GBK`, `EUC_CN`; raises Unsupported.
-
-    >>> codec("LATIN9"), codec("SQL_ASCII")
-    ('iso8859_15', 'ascii')
-    """
-    try:
-        return _CODECS[encoding.upper().replace("-", "_")]
-    except KeyError:
-        raise Unsupported(
-            "a database encoding that we cannot read",
-            hint="use a database in UTF8, GBK, GB18030 or an ISO encoding",
-            encoding=encoding,
-        ) from None
 
 
 class Remembered(dict[K, V]):

@@ -299,7 +299,7 @@ class GaussConnection:
         if answer.copying is not Copying.BOTH:
             raise DecodeError("the server did not turn to streaming", slot=slot)
         deadline, early = time.monotonic() + _FIRST_LIMIT, b""
-        while (got := session.wait_frame(deadline)) is not None:
+        while time.monotonic() < deadline and (got := session.wait_frame(deadline)) is not None:
             if got.tag == "E":
                 raise self._explained(ServerError.parse(got.body), slot)
             if got.tag not in "NS":

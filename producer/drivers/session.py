@@ -65,6 +65,8 @@ class Session:
         """
         self.link.write(startup, deadline)
         while True:
+            if time.monotonic() > deadline:  # a stranger may have much to say, and no login
+                raise ConnectionLost("the login takes too long")
             got = self._next(deadline)
             match got.tag:
                 case "R":

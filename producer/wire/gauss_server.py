@@ -104,6 +104,7 @@ def parse_version(said: str) -> tuple[Product, str]:
 CODECS: Final[Mapping[str, str]] = {
     "SQL_ASCII": "ascii",
     "UTF8": "utf-8",
+    "UNICODE": "utf-8",  # its old name
     "GBK": "gbk",
     "ZHS16GBK": "gbk",
     "GB18030": "gb18030",
@@ -129,6 +130,7 @@ CODECS: Final[Mapping[str, str]] = {
     "ISO_8859_7": "iso8859-7",
     "ISO_8859_8": "iso8859-8",
     "KOI8R": "koi8-r",
+    "KOI8": "koi8-r",
     "KOI8U": "koi8-u",
     "WIN866": "cp866",
     "WIN874": "cp874",
@@ -150,15 +152,15 @@ CODECS: Final[Mapping[str, str]] = {
 
 
 def codec(encoding: str) -> str:
-    """Python's name of a server's encoding.
+    """Python's name of a server's encoding; raises Unsupported.
 
-    >>> codec("gbk"), codec("LATIN9")
-    ('gbk', 'iso8859-15')
+    >>> codec("gbk"), codec("LATIN9"), codec("SQL_ASCII")
+    ('gbk', 'iso8859-15', 'ascii')
     """
-    if found := CODECS.get(encoding.upper()):
+    if found := CODECS.get(encoding.upper().replace("-", "_")):
         return found
     raise Unsupported(
-        "the database has an encoding that Python cannot read",
+        "a database encoding that we cannot read",
         encoding=encoding,
-        hint="use a database in UTF8",
+        hint="use a database in UTF8, GBK, GB18030 or an ISO encoding",
     )

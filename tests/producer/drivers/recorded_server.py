@@ -80,7 +80,10 @@ def _play(peer: socket.socket, talk: Conversation, server: RecordedServer) -> No
     server.heard.append(heard)
     for who, message in talk.said:
         if who == "S":
-            peer.sendall(message)
+            try:
+                peer.sendall(message)
+            except (BrokenPipeError, ConnectionResetError):
+                return  # the client has left: it need not hear the rest
             continue
         said = _read(peer, tagged=bool(heard))
         if not said:

@@ -1,6 +1,7 @@
 """The openGauss driver against recorded sessions of a real server, replayed over a socket."""
 
 import contextlib
+import itertools
 import re
 import struct
 from dataclasses import replace
@@ -314,6 +315,32 @@ def test_a_role_that_nobody_plays_is_told() -> None:
         pytest.raises(RoleDiffers, match=r"is a primary \(asked_for=standby"),
     ):
         GaussConnection.open(server.arguments(), role="standby")
+
+
+def endless(talk: Conversation, frame: bytes) -> Conversation:
+    """A server that goes on with one frame until the client has had enough."""
+    return replace(talk, said=itertools.chain(talk.said, itertools.repeat(("S", frame))))
+
+
+NOTICE = protocol.frame(b"N", b"SNOTICE\0C00000\0Mhello\0\0")
+
+
+def test_a_stranger_that_never_stops_talking_is_left() -> None:
+    stranger = endless(Conversation({}, said=[("C", b"")]), NOTICE * 100)
+    with (
+        recorded_server([stranger]) as server,
+        pytest.raises(ConnectionLost, match="login takes too long"),
+    ):
+        GaussConnection.open(server.arguments(connect_timeout=0.3))
+
+
+def test_notices_do_not_keep_a_stream_from_starting() -> None:
+    talk = logged_in()
+    started = [*talk.said, ("C", b"Q"), ("S", protocol.frame(b"W", b"\0\0\0"))]
+    talk = endless(replace(talk, said=started), NOTICE * 100)
+    with recorded_server([talk]) as server, GaussConnection.open(server.arguments()) as one:
+        one.start("s", {})
+        assert one.receive(1).messages == []
 
 
 def test_what_is_no_database_is_refused() -> None:

@@ -1,8 +1,11 @@
+import contextlib
 import hashlib
 import hmac
 import itertools
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from producer.errors import DecodeError, LoginRefused
 from producer.wire import protocol, sm3
@@ -145,6 +148,16 @@ def test_the_request_must_have_the_shape_of_the_version(version: int) -> None:
 
     for size in {0, 1, 3, 4, 5, 63, 64, 65} - {right}:
         assert refused_or_broken(version, challenge(b"0" * size)) is DecodeError
+
+
+@given(
+    st.sampled_from([protocol.V3_0, protocol.V3_50, protocol.V3_51]),
+    st.sampled_from([0, 3, 5, 10, 11, 13]),
+    st.binary(max_size=200),
+)
+def test_any_request_is_answered_or_refused(version: int, code: int, body: bytes) -> None:
+    with contextlib.suppress(LoginRefused, DecodeError):
+        login(version).answer(number(code) + body)
 
 
 def test_no_prefix_of_a_request_is_a_request() -> None:
