@@ -1,14 +1,8 @@
 """Decoding options of GaussDB and openGauss: one table, its rules, and what is sent."""
 
-from producer.gauss_options.effective import (
-    effective,
-    mode_of,
-    problems,
-    removing,
-    removing_text,
-    why_not_full,
-)
+from producer.gauss_options.effective import effective, mode_of, problems
 from producer.gauss_options.model import Advice, Effective, Interface, Role, Terms
+from producer.gauss_options.removing import removing, removing_text, why_not_full
 from producer.gauss_options.server import ServerFacts, check_server_rules, judge
 from producer.gauss_options.table import (
     BY_NAME,

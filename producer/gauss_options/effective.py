@@ -13,7 +13,8 @@ from typing import Final
 from producer.decoders import Format
 from producer.errors import OptionRefused
 from producer.gauss_options import values
-from producer.gauss_options.model import Advice, Effective, Terms
+from producer.gauss_options.advice import advice
+from producer.gauss_options.model import Effective, Terms
 from producer.gauss_options.server import sentences
 from producer.gauss_options.table import (
     BY_NAME,
@@ -30,10 +31,8 @@ from producer.gauss_options.table import (
     Use,
 )
 
-_SMALL_LOG: Final = 1024
 _TIMEOUT_INTERVALS: Final = 3
 _DEFAULT_THREADS: Final = 2  # of a plugin that exists for parallel decoding only
-_REMOVING: Final = tuple(option.name for option in OPTIONS if option.removes)
 
 
 def effective(options: Mapping[str, str], terms: Terms, *, encoding: str = "utf-8") -> Effective:
@@ -42,22 +41,24 @@ def effective(options: Mapping[str, str], terms: Terms, *, encoding: str = "utf-
         raise refused
     given = {name: _canonical(BY_NAME[name], text, terms) for name, text in options.items()}
     mode = mode_of(options, terms)
-    sent = _defaults(mode, terms, given) | given
-    style = sent.get("decode-style", "") if mode is Mode.PARALLEL else ""
+    wanted = _defaults(mode, terms, given) | given
+    sent = {
+        option.name: wanted[option.name]
+        for option in OPTIONS
+        if option.name in wanted and _is_sent(option, wanted[option.name], mode, terms)
+    }
     decided = Effective(
-        options=tuple(
-            (option.name, sent[option.name])
-            for option in OPTIONS
-            if option.name in sent and _is_sent(option, sent[option.name], mode, terms)
+        options=tuple(sent.items()),
+        format=Format(
+            terms.plugin, sent.get("decode-style", ""), sent.get("sending-batch") == "1", encoding
         ),
-        format=Format(terms.plugin, style, sent.get("sending-batch") == "1", encoding),
         mode=mode,
         product=terms.product,
         plugin=terms.plugin,
         interface=terms.interface,
-        ordered_by="csn" if sent.get("output-order") == "1" else "lsn",
+        ordered_by="csn" if wanted.get("output-order") == "1" else "lsn",
         status_seconds=terms.status_seconds,
-        warnings=tuple(_advice(given, sent, mode, terms)),
+        warnings=tuple(advice(given, sent, mode, terms)),
     )
     return replace(decided, needs_server=sentences(decided))
 
@@ -93,49 +94,6 @@ def mode_of(options: Mapping[str, str], terms: Terms) -> Mode:
     default = str(_DEFAULT_THREADS) if terms.plugin in STYLES else "1"
     threads = values.integer(options.get("parallel-decode-num", default))
     return Mode.SERIAL if threads == 1 else Mode.PARALLEL
-
-
-# ---- what removes changes
-
-
-def removing(options: Mapping[str, str]) -> dict[str, str]:
-    """Give the options by which changes never arrive, in one spelling, sorted.
-
-    They belong into the epoch's fingerprint; nothing else among the options does.
-    """
-    out = {}
-    for name in sorted(_REMOVING):
-        text = options.get(name, "")
-        if name == "only-local":
-            if not text or not values.boolean(text):
-                continue
-            text = "true"
-        elif name == "white-table-list":
-            text = ",".join(sorted(f"{s}.{t}" for s, t in values.tables(text, blanks=True)))
-        elif text:
-            text = ",".join(sorted(set(text.split(","))))
-        if text:
-            out[name] = text
-    return out
-
-
-def removing_text(options: Mapping[str, str]) -> str:
-    """Give them as one line; "" where nothing is removed.
-
-    >>> removing_text({"only-local": "on", "exclude-users": "b,a", "sender-timeout": "60s"})
-    'exclude-users=a,b; only-local=true'
-    """
-    return "; ".join(f"{name}={text}" for name, text in removing(options).items())
-
-
-def why_not_full(options: Mapping[str, str]) -> str:
-    """Give the sentence that `status` shows; "" where the target can be a full copy."""
-    if not (found := removing(options)):
-        return ""
-    reasons = [
-        f"{name} = {text} leaves out {BY_NAME[name].removes}" for name, text in found.items()
-    ]
-    return f"the target is not a full copy because {', and '.join(reasons)}"
 
 
 # ---- one option
@@ -314,72 +272,3 @@ def _defaults(mode: Mode, terms: Terms, given: Mapping[str, str]) -> dict[str, s
         out["decode-style"] = STYLES.get(terms.plugin, "b")
         out["sending-batch"] = "0"
     return out
-
-
-# ---- what is taken, with a word about it
-
-
-def _advice(
-    given: Mapping[str, str], sent: Mapping[str, str], mode: Mode, terms: Terms
-) -> Iterator[Advice]:
-    if terms.role == "standby" and _is_unknown_to_sql_decoding("standby-connection", mode, terms):
-        yield Advice(
-            "standby-connection", "true", "sql_decoding does not know it: only we look at the role"
-        )
-    for name, value in given.items():
-        if BY_NAME[name].use(terms.product, mode) is Use.IDLE:
-            yield Advice(name, value, f"has no effect in {_MODE_NAMES[mode]}")
-        elif reason := _reason(name, value, sent, terms):
-            yield Advice(name, value, reason)
-    if sent.get("decode-style") == "j" and mode is Mode.PARALLEL:
-        yield Advice("decode-style", "j", "a value that holds a zero byte is cut off there")
-    if mode is Mode.PARALLEL and terms.product == Product.OPENGAUSS:
-        yield Advice(
-            "parallel-decode-num",
-            sent["parallel-decode-num"],
-            "openGauss leaves out rows behind DDL or TRUNCATE in the same transaction; "
-            "serial decoding sends them",
-        )
-
-
-_MODE_NAMES: Final = {
-    Mode.SERIAL: "serial decoding",
-    Mode.PARALLEL: "parallel decoding",
-    Mode.SQL: "SQL functions",
-}
-
-
-def _reason(name: str, value: str, sent: Mapping[str, str], terms: Terms) -> str:
-    """Say what is to be said about one value; "" = nothing."""
-    by_csn = sent.get("output-order") == "1"
-    match name:
-        case "change-log-max-len" if int(value) < _SMALL_LOG:
-            return "below 1024 memory is asked for and given back all the time"
-        case "change-log-max-len" | "max-decode-to-sender-cache-num" if by_csn:
-            return "has no effect in the order of CSNs"
-        case "sender-timeout" if value == "0":
-            return "the server never lets go of a client that vanished, nor of its slot"
-        case "white-table-list":
-            return _literal_stars(value)
-        case "dynamic-resolution" if "exclude-users" not in sent:
-            return "has no effect without exclude-users"
-        case "dynamic-resolution" if value == "false":
-            return "decoding stops where the log is older than a user in exclude-users"
-        case "enable-ddl-json-format" if sent.get("enable-ddl-decoding") != "true":
-            return "has no effect without enable-ddl-decoding"
-        case "enable-ddl-decoding" if value == "true" and sent.get("decode-style") == "b":
-            if sent.get("enable-ddl-json-format") != "true":
-                return "how DDL looks in the binary style is documented nowhere"
-        case "slice-id" | "start-position":
-            return "the manual advises against reading a data node by hand in this way"
-        case "include-originid" if value == "true" and terms.product == Product.OPENGAUSS:
-            return "openGauss 5.0 and later"
-    return ""
-
-
-def _literal_stars(value: str) -> str:
-    parts = [part for item in value.split(",") for part in item.partition(".")[::2]]
-    stars = [part for part in parts if "*" in part and part != "*"]
-    if not stars:
-        return ""
-    return f"a star counts only as a whole part: {', '.join(stars)} is taken letter by letter"

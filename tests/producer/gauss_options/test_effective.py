@@ -135,6 +135,12 @@ def test_a_standby_is_asked_for_by_role_only() -> None:
     assert "source] role" in refused({"standby-connection": "on"}, OPEN)
 
 
+def test_opengauss_sql_decoding_does_not_know_standbys() -> None:
+    standby = Terms(product=Product.OPENGAUSS, plugin="sql_decoding", role="standby")
+    (advice,) = effective({}, standby).warnings
+    assert "only we look at the role" in str(advice)
+
+
 def test_in_the_order_of_csns_empty_transactions_are_kept_in_every_mode() -> None:
     decided = effective({"output-order": "1"}, GAUSS)
 
