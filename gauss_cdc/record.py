@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
 from gauss_cdc import __version__
+from gauss_cdc.recordings import written
 from gauss_cdc.redaction import Redaction
 from producer.decoders import NAMING, Format
 from producer.decoders.messages import Begun, Ended
-from producer.decoders.names import codec
 from producer.drivers import catalog, gauss_catalog, gauss_slots
 from producer.drivers.gauss import GaussConnection
 from producer.drivers.postgres import ReplicationConnection
@@ -263,7 +263,7 @@ def _postgres(options: Options, plan: Plan) -> Iterator[_Streamed]:
             confirmed=None if state is None else state.confirmed_flush,
             settings=settings,
         )
-        yield _Streamed(wire, header, Format(plugin, encoding=codec(encoding)))
+        yield _Streamed(wire, header, written(plugin, {}, encoding))
 
 
 @contextmanager
@@ -280,29 +280,30 @@ def _gauss(options: Options, plan: Plan) -> Iterator[_Streamed]:
             stack.callback(_drop, asking, options.slot)
             found = gauss_slots.find(asking, options.slot)
         plugin = options.plugin if found is None else found.plugin or options.plugin
-        decided = effective(
-            {**options.plugin_options, **plan.more},
-            replace(options.terms, plugin=plugin),
-            encoding=server.codec,
-        )
+        # What [source.options] says is judged as in `run`; what was asked for here is not, since
+        # a recording may be of a mode that we do not read.
+        decided = effective(options.plugin_options, replace(options.terms, plugin=plugin))
+        sent = {**dict(decided.options), **plan.more}
         settings = {
             name: value
             for name, value in gauss_catalog.settings(asking, _SETTINGS).items()
             if value is not None
         }
+        form = written(plugin, sent, server.encoding)
         wire = stack.enter_context(_replication(options))
-        wire.start(options.slot, dict(decided.options))
+        wire.start(options.slot, sent)
         header = _header(
             options,
             plan,
-            dict(decided.options),
+            sent,
             server=f"{'GaussDB' if server.product == 'gaussdb' else 'openGauss'} {server.version}",
             plugin=plugin,
             database=server.database,
             confirmed=None if found is None else found.confirmed,
             settings={**settings, "server_encoding": server.encoding},
+            is_parallel=bool(form.style),
         )
-        yield _Streamed(wire, header, decided.format)
+        yield _Streamed(wire, header, form)
 
 
 def _replication(options: Options) -> GaussConnection:
@@ -338,9 +339,9 @@ def _header(
     database: str,
     confirmed: Lsn | None,
     settings: Mapping[str, str],
+    is_parallel: bool = False,
 ) -> dict[str, Any]:
     """Make the first line: all that a reader needs, and nothing secret."""
-    threads = sent.get("parallel-decode-num") or "1"
     if plan.redact_names:
         database = "database"
         sent = {name: "names" if name in _NAMING_OPTIONS else v for name, v in sent.items()}
@@ -350,7 +351,7 @@ def _header(
         "server": server,
         "server_version": settings.get("server_version", ""),
         "plugin": plugin,
-        "mode": "parallel" if int(threads) > 1 else "serial",
+        "mode": "parallel" if is_parallel else "serial",
         "options": [[name, value or ""] for name, value in sent.items()],
         "command": commands.start(options.slot, sent, NOWHERE),
         "slot": options.slot,

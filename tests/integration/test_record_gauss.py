@@ -1,0 +1,141 @@
+"""Recordings of openGauss' formats: of live changes through the façade, and of recordings."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gauss_cdc.decode import as_json, transactions
+from gauss_cdc.emulator import recording
+from gauss_cdc.emulator.facade import Facade
+from gauss_cdc.emulator.login import Account, Gate
+from gauss_cdc.emulator.model import PROFILES
+from gauss_cdc.emulator.product import Product
+from gauss_cdc.emulator.replay import Replay
+from gauss_cdc.emulator.scratch import Scratch
+from gauss_cdc.emulator.server import Emulator, Running
+from gauss_cdc.emulator.upstream import Address
+from gauss_cdc.record import Plan, record
+from producer.drivers.gauss import GaussConnection
+from producer.drivers.postgres import ConnectionArguments
+from producer.options import Options
+from tests.integration.private_postgres import DATABASE, PrivateServer, private_server
+from tests.producer.decoders.ledgers import GOLDEN, capture
+
+USER, PASSWORD = "cdc", "Gauss@123"
+FORMATS = {
+    "serial": ("mppdb_decoding", {}),
+    "sql": ("sql_decoding", {}),
+    **{
+        f"{style}{batch}": (
+            "mppdb_decoding",
+            {"parallel-decode-num": "2", "decode-style": style, "sending-batch": batch},
+        )
+        for style in "bjt"
+        for batch in "01"
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PrivateServer]:
+    with private_server() as running:
+        yield running
+
+
+def options(arguments: ConnectionArguments, plugin: str, more: dict[str, str]) -> Options:
+    return Options(
+        source=arguments,
+        slot="recorded",
+        publication="",
+        prefix="bank",
+        client={},
+        registry_url="",
+        kind="opengauss",
+        plugin=plugin,
+        plugin_options=more,
+    )
+
+
+@contextmanager
+def emulated(postgres: PrivateServer, of: str | None = None) -> Iterator[ConnectionArguments]:
+    """An openGauss: of a recording, or of what the database of PostgreSQL has."""
+    product = Product(PROFILES["og7"])
+
+    async def make() -> Emulator:
+        address = Address(port=postgres.port, database=DATABASE)
+        gate = Gate([Account(USER, PASSWORD, is_admin=True)])
+        if of is None:
+            return Emulator(product, Facade(address, product), gate)
+        played = recording.load(GOLDEN / f"{of}.jsonl.gz")
+        catalog = Scratch(address, product, played)
+        await catalog.load(GOLDEN / f"{played.header['tables']}.gz")
+        return Emulator(product, Replay(played, catalog=catalog), gate)
+
+    with Running(make) as running:
+        yield ConnectionArguments(
+            host="127.0.0.1",
+            port=running.emulator.port,
+            dbname=DATABASE if of is None else "shop",
+            user=USER,
+            password=PASSWORD,
+        )
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_live_changes_in_every_format(postgres: PrivateServer, form: str, tmp_path: Path) -> None:
+    plugin, more = FORMATS[form]
+    path = tmp_path / "live.jsonl.gz"
+    postgres.execute("DROP TABLE IF EXISTS t", "CREATE TABLE t (id int PRIMARY KEY, v text)")
+    with emulated(postgres) as arguments:
+        with GaussConnection.open(arguments) as maker:
+            maker.create_slot("recorded", plugin)
+        postgres.execute("INSERT INTO t VALUES (1, 'it''s \\ 中')", "DELETE FROM t")
+
+        found = record(
+            options(arguments, plugin, more),
+            Plan(path, transactions=2, more={"skip-empty-xacts": "true"}),
+            lambda: False,
+        )
+
+        with GaussConnection.open(arguments) as maker:
+            maker.drop_slot("recorded")
+
+    changes = [json.loads(as_json(txn))["changes"] for txn in transactions(path, {})]
+    assert found.unread == 0
+    assert [[change["op"] for change in txn] for txn in changes] == [["INSERT"], ["DELETE"]]
+    assert list(changes[0][0]["after"].values()) == ["1", "it's \\ 中"]
+    assert changes[1][0]["before"] == {"id": "1"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["capture_txns_ser_mppdb", "capture_names_par_b_batch1", "capture_identity_par_t_batch0"],
+)
+def test_a_recording_of_a_replay_is_the_recording(
+    postgres: PrivateServer, name: str, tmp_path: Path
+) -> None:
+    read = capture(name)
+    path = tmp_path / "again.jsonl"
+    given = {"skip-empty-xacts": "false", **dict(read.header["options"])}
+    want = [as_json(txn) for txn in transactions(GOLDEN / f"{name}.jsonl.gz", {})]
+    with emulated(postgres, of=name) as arguments:
+        with GaussConnection.open(arguments) as maker:
+            maker.create_slot("recorded", read.written.plugin)
+
+        record(
+            options(arguments, read.written.plugin, {}),
+            Plan(path, transactions=len(want), more=given),
+            lambda: False,
+        )
+
+    assert [as_json(txn) for txn in transactions(path, {})] == want
+    again = [
+        bytes.fromhex(line["hex"])[25:]
+        for line in map(json.loads, path.read_text().splitlines())
+        if line.get("sub") == "w"
+    ]
+    assert again == [payload for _, payload in read.payloads]
+    assert len(recording.load(path).transactions) == len(want)  # and it can be served again
