@@ -134,8 +134,8 @@ class Session:
         self._turn(sql, Copying.IN, **where)
         answer = Answer()
         try:
-            for chunk in chunks:
-                if answer.error is None and not self._send_chunk(chunk, answer):
+            for piece in _pieces(chunks):
+                if not self._send_piece(piece, answer):
                     break
         except BaseException as error:
             if not isinstance(error, ConnectionLost):
@@ -181,17 +181,15 @@ class Session:
             self._end("it did not copy as asked")
             raise DecodeError("the statement is no COPY in this direction")
 
-    def _send_chunk(self, chunk: bytes, answer: Answer) -> bool:
+    def _send_piece(self, piece: bytes, answer: Answer) -> bool:
         """Send some bytes; False when the server has already said how the copy ended."""
-        view = memoryview(chunk)
-        for start in range(0, len(view), _COPY_BYTES):
-            # No limit: the server may wait for a lock.  One that is gone is found by TCP.
-            self.link.write(protocol.copy_data(view[start : start + _COPY_BYTES].tobytes()), None)
-            # A server that says much (a notice a row) must be read, or both of us wait.
-            self.frames.feed(self.link.read(READ_BYTES))
-            while (got := self.frames.next()) is not None:
-                if self._take(answer, got):
-                    return False
+        # No limit: the server may wait for a lock.  One that is gone is found by TCP.
+        self.link.write(protocol.copy_data(piece), None)
+        # A server that says much (a notice a row) must be read, or both of us wait.
+        self.frames.feed(self.link.read(READ_BYTES))
+        while (got := self.frames.next()) is not None:
+            if self._take(answer, got):
+                return False
         return True
 
     def _answer(self, deadline: float | None, answer: Answer) -> Answer:
@@ -221,6 +219,18 @@ class Session:
 
     def _end(self, reason: str) -> None:
         self._over = reason
+
+
+def _pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in pieces of one size: neither a packet a line, nor all before one look."""
+    held = bytearray()
+    for chunk in chunks:
+        held += chunk
+        while len(held) >= _COPY_BYTES:
+            yield bytes(held[:_COPY_BYTES])
+            del held[:_COPY_BYTES]
+    if held:
+        yield bytes(held)
 
 
 def _soon() -> float:

@@ -70,7 +70,7 @@ ORDER BY c.oid, a.attnum
 
 OPENGAUSS: Final = Product(
     dialect="opengauss",
-    settings=f"{_SETTINGS} SET session_timeout = 0",
+    settings=_SETTINGS,  # what only it has is sent with the login (session_timeout)
     columns=_GAUSS_COLUMNS,
     has_on_conflict=False,
     has_discard=False,

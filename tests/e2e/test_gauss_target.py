@@ -18,16 +18,12 @@ from schemas.tables import TableId
 from spark_consumers.errors import TargetRefused, Verdict
 from spark_consumers.job import Applier
 from spark_consumers.sinks.postgres import PostgresSink
-from spark_consumers.sinks.products import OPENGAUSS, POSTGRES
+from spark_consumers.sinks.products import OPENGAUSS
 from tests.e2e.gauss_facade import PASSWORD, USER, Front, facade
 from tests.spark_consumers.feed import Feed, alter, delete, insert, table, update
 
-# The facade is a PostgreSQL: it has no column adgencol and no session_timeout to SET.
-AS_OPENGAUSS = replace(
-    OPENGAUSS,
-    settings=POSTGRES.settings,
-    columns=OPENGAUSS.columns.replace("d.adgencol", "a.attgenerated"),
-)
+# The facade is a PostgreSQL: it has no column adgencol.
+AS_OPENGAUSS = replace(OPENGAUSS, columns=OPENGAUSS.columns.replace("d.adgencol", "a.attgenerated"))
 ACCOUNT = table("account", "id integer, name text, note text", unique="name")
 
 

@@ -32,7 +32,7 @@ from spark_consumers.errors import (
 )
 from spark_consumers.job import Applier
 from spark_consumers.sinks.postgres import PostgresSink
-from spark_consumers.sinks.products import OPENGAUSS, POSTGRES
+from spark_consumers.sinks.products import OPENGAUSS
 from tests.spark_consumers.feed import (
     Feed,
     Row,
@@ -45,12 +45,8 @@ from tests.spark_consumers.feed import (
     update,
 )
 
-# What only openGauss has stands in a setting and in one column of its catalog.
-AS_OPENGAUSS = replace(
-    OPENGAUSS,
-    settings=POSTGRES.settings,
-    columns=OPENGAUSS.columns.replace("d.adgencol", "a.attgenerated"),
-)
+# What only openGauss has is one column of its catalog.
+AS_OPENGAUSS = replace(OPENGAUSS, columns=OPENGAUSS.columns.replace("d.adgencol", "a.attgenerated"))
 ACCOUNT = table("account", "id integer, name text, note text")
 
 
