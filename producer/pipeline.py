@@ -257,7 +257,7 @@ class _Loop:
         include = [patterns.parse(text) for text in options.include]
         exclude = [patterns.parse(text) for text in options.exclude]
         head = standing.head
-        source.start_reading(known, head.resume)
+        source.start_reading(known, resume=head.resume, csn=taken.csn)
         self._relations = Relations(
             known,
             read_catalog=source.shape,
@@ -268,6 +268,8 @@ class _Loop:
                 and not any(p.matches(table) for p in exclude)
             ),
             new_tables_are_complete=source.new_tables_are_complete,
+            is_told=source.tells_changes,
+            publication=options.publication,
         )
         self._assembler = Assembler(
             relations=self._relations,
@@ -278,6 +280,7 @@ class _Loop:
             ddl_topic=options.topics.ddl,
             max_row_bytes=options.max_row_bytes,
             known=taken.known,
+            quarantines=options.incompatible == "quarantine",
         )
         self._pending: Iterator[tuple[int, Message]] | None = None
         self._received = Received()

@@ -45,6 +45,7 @@ class Walk:
     loads: dict[str, str] = field(default_factory=dict)  # schema.table -> phase, of this epoch
     known: dict[int, tuple[int, int]] = field(default_factory=dict)  # seq -> (commit_start, xid)
     ends: dict[tuple[str, int], int] = field(default_factory=dict)  # partition -> end of our rows
+    csn: int = 0  # the newest of this epoch's commits, as far as they were read
     alarms: int = 0  # records of writers that should have been fenced
 
     @classmethod
@@ -115,7 +116,7 @@ class Walk:
             if cut.prev is None or cut.prev != (self.epoch, self.seq, self.n):
                 known = (self.epoch, self.seq, self.n)
                 raise CutGap(f"offset {offset}: epoch {head.epoch} follows {cut.prev}, not {known}")
-            self.known, self.ends = {}, {}
+            self.known, self.ends, self.csn = {}, {}, 0
         elif head.last_seq != self.seq or (self.resume and head.resume != self.resume):
             raise CutGap(
                 f"offset {offset}: START knows seq {head.last_seq} resume {head.resume}, "
@@ -140,6 +141,7 @@ class Walk:
         self.n, self.seq = cut.head.n, last
         self.known = {entry.seq: (entry.commit_start, entry.xid) for entry in cut.commits}
         self.resume = max(self.resume, cut.head.resume)
+        self.csn = max(self.csn, *(entry.csn for entry in cut.commits))
         self._reach(cut.ranges)
         return cut
 

@@ -35,12 +35,16 @@ from producer.decoders.messages import (
     Message,
     Undecoded,
 )
-from producer.errors import DecodeError
+from producer.errors import DecodeError, SourceSwitched
 from producer.wire.replication import WalMessage
 from schemas.positions import Lsn
 
 HOLD_BYTES: Final = 64 << 20
 _ROW_COST: Final = 60  # bytes of memory for a held record beside its own
+
+# Neighbours may have descending CSNs (they are taken before the commit record is written), but
+# not more of them than transactions can commit at one time.
+_CSN_SLACK: Final = 1 << 16
 
 _INSTANT: Final = re.compile(
     r"(\d{4,6})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?"
@@ -73,11 +77,14 @@ class Held:
         spill: Callable[[], Spill],
         hold_bytes: int = HOLD_BYTES,
         by_csn: bool = False,
+        resume: int = 0,
+        newest_csn: int = 0,
         is_system: Callable[[str], bool] = is_system_schema,
     ) -> None:
         self._decoder, self._tables = decoder, tables
         self._make_spill, self._hold_bytes, self._by_csn = spill, hold_bytes, by_csn
         self._is_system = is_system
+        self._resume, self._newest_csn = resume, newest_csn
         self._begun: Begun | None = None
         self._began_at = 0
         self._records: list[tuple[int, bytes]] = []
@@ -171,6 +178,14 @@ class Held:
             start, end = int(ended.commit_lsn), int(ended.commit_lsn) + 1
         else:
             raise DecodeError("a COMMIT without position", xid=xid)
+        if csn is not None and start >= self._resume and csn + _CSN_SLACK < self._newest_csn:
+            raise SourceSwitched(
+                "the source's CSNs went back: it was restored, or another node took over by force",
+                csn=csn,
+                newest=self._newest_csn,
+                hint="what was committed there in between is lost; `gauss-cdc run --accept-gap` "
+                "opens a new epoch and loads every table again",
+            )
         said = ended.committed_at or begun.committed_at
         at = instant(said) if said else 0
         # sql_decoding tells no xid at all; 0 is PostgreSQL's own word for "no transaction id".

@@ -135,6 +135,7 @@ class Taken:
 
     standing: Standing
     known: Mapping[int, int] = field(default_factory=dict)  # commit_start -> xid, last cut
+    csn: int = 0  # the newest of the commits in the last cuts
     made: MadeSlot | None = None  # an epoch begins: load under this snapshot, then take_slot
 
 
@@ -222,7 +223,7 @@ def _go_on(
     yield Step("write START")
     offset = log.write_start(start)
     known = dict(walk.known.values())
-    return Taken(_standing(start, offset, wanted), known)
+    return Taken(_standing(start, offset, wanted), known, csn=walk.csn)
 
 
 def _begin_epoch(

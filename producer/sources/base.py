@@ -68,6 +68,10 @@ class Source(takeover.Source, Protocol):
     def new_tables_are_complete(self) -> bool:
         """Say whether a table that appears has no rows older than its first change."""
 
+    @property
+    def tells_changes(self) -> bool:
+        """Say whether every schema change comes as a message of our triggers."""
+
     def prepare(self, note: Callable[[str], None]) -> list[TableId]:
         """Make what must be there before the slot; list the tables captured now."""
 
@@ -86,8 +90,8 @@ class Source(takeover.Source, Protocol):
         A source that holds transactions gives many messages for one; take slices.
         """
 
-    def start_reading(self, known: dict[TableId, TableSchema], resume: int) -> None:
-        """Get ready for the stream: tables' shapes as of `resume`."""
+    def start_reading(self, known: dict[TableId, TableSchema], *, resume: int, csn: int) -> None:
+        """Get ready for the stream: tables' shapes as of `resume`, the newest CSN delivered."""
 
     def shape(self, table: TableId) -> TableSchema | None:
         """Read one table's shape as it is now; None if it is gone."""

@@ -15,7 +15,7 @@ from producer.captured import captured_tables, ensure_publication
 from producer.core.takeover import MadeSlot, Slot
 from producer.decoders import DECODERS
 from producer.decoders.messages import Cells, Message, Undecoded
-from producer.drivers import catalog, snapshot
+from producer.drivers import catalog, ddl_triggers, snapshot
 from producer.drivers.postgres import ReplicationConnection
 from producer.errors import DecodeError, SlotMismatch, SlotMissing, SlotTaken, SourceError, Verdict
 from producer.options import Options
@@ -67,6 +67,7 @@ class PostgresSource:
         self.connection = connection
         self.tables: list[TableId] = []  # of the load, once the slot was made
         self.new_tables_are_complete = False
+        self.tells_changes = False
         self._on_tables = on_tables
         self._is_streaming = False
         self._last_status = time.monotonic()
@@ -176,10 +177,17 @@ class PostgresSource:
 
     # ---- the stream
 
-    def start_reading(self, known: dict[TableId, TableSchema], resume: int) -> None:  # noqa: ARG002
+    def start_reading(
+        self,
+        known: dict[TableId, TableSchema],  # noqa: ARG002  pgoutput describes its relations
+        *,
+        resume: int,  # noqa: ARG002
+        csn: int,  # noqa: ARG002
+    ) -> None:
         """Pgoutput describes every relation by itself."""
         publication = catalog.publication(self.connection, self._options.publication)
         self.new_tables_are_complete = bool(publication and publication.all_tables)
+        self.tells_changes = ddl_triggers.state(self.connection).enabled
 
     def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
         """Decode: one message each."""

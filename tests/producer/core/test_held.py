@@ -24,7 +24,7 @@ from producer.decoders.messages import (
     Update,
 )
 from producer.drivers.spill import SpillFile
-from producer.errors import DecodeError, Unsupported
+from producer.errors import DecodeError, SourceSwitched, Unsupported
 from schemas.positions import Lsn
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema
 
@@ -221,6 +221,19 @@ def test_a_slot_ordered_by_csn_resumes_by_csn() -> None:
 
     ends = [m.end_lsn for m in out if isinstance(m, Commit)]
     assert ends == [m.csn for m in out if isinstance(m, Begin)]
+
+
+def test_csns_that_went_back_stop_and_neighbours_that_changed_places_do_not() -> None:
+    header, messages = captured("capture_txns_par_b_batch0.jsonl.gz")
+    first = next(m.csn for _, m in held_for(header, "txns").feed(messages) if isinstance(m, Begin))
+    assert first is not None
+
+    list(held_for(header, "txns", newest_csn=first + 1000).feed(messages))
+    with pytest.raises(SourceSwitched, match="accept-gap"):
+        list(held_for(header, "txns", newest_csn=first + 100_000).feed(messages))
+    # what was delivered before comes again after a restart, with its old CSN
+    again = held_for(header, "txns", newest_csn=first + 100_000, resume=1 << 60)
+    list(again.feed(messages))
 
 
 def test_rows_of_system_schemas_are_counted_and_left_out() -> None:
