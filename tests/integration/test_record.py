@@ -2,13 +2,17 @@
 
 import gzip
 import json
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click import UsageError
+from click.testing import CliRunner
 
+from gauss_cdc.cli import cli
 from gauss_cdc.decode import as_json, transactions
 from gauss_cdc.record import Plan, record
 from producer.errors import SlotMissing
@@ -174,3 +178,36 @@ def test_a_recording_is_not_written_over(
         record(options, Plan(path, seconds=1), never)
 
     assert path.read_text() == "precious"
+
+
+TOML = """\
+[source]
+dsn = "postgresql://postgres@127.0.0.1:{port}/{database}?sslmode=disable"
+publication = "bank"
+[kafka]
+prefix = "bank"
+[kafka.client]
+"bootstrap.servers" = "127.0.0.1:1"
+[registry]
+url = "http://127.0.0.1:1"
+"""
+
+
+def test_the_command_needs_the_source_only(server: PrivateServer, tmp_path: Path) -> None:
+    config, path = tmp_path / "gauss-cdc.toml", tmp_path / "a.jsonl.gz"
+    config.write_text(TOML.format(port=server.port, database=DATABASE))
+    words = ["record", "--config", str(config), "--out", str(path), "--seconds", "0.1", "--create"]
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    try:
+        first = CliRunner().invoke(cli, words, standalone_mode=False)
+        again = CliRunner().invoke(cli, words, standalone_mode=False)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    assert first.exception is None
+    assert "the slot stands where it stood" in first.stderr
+    assert header(path)["plugin"] == "pgoutput"
+    assert isinstance(again.exception, UsageError)
+    assert "exists already" in again.exception.message

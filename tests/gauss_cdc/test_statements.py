@@ -1,0 +1,74 @@
+import pytest
+
+from gauss_cdc.statements import statements
+from producer.core.transactions import KnownTable, RowChange, Transaction
+from producer.decoders.messages import Ddl, Emptied
+from schemas.tables import UNCHANGED, TableId
+
+T = TableId('a"b', "t")
+
+
+def printed(*changes: object, known=None, encoding: str = "utf-8") -> list[str]:
+    begin, *between, commit = statements(
+        Transaction(1, None, None, None, changes), known or {}, encoding
+    )
+    assert (begin, commit) == ("BEGIN;", "COMMIT;")
+    return between
+
+
+def test_rows() -> None:
+    new = (("id", b"1"), ("V v", b"it's \\"), ("n", None))
+
+    assert printed(
+        RowChange("INSERT", T, new, None),
+        RowChange("UPDATE", T, new, (("id", b"2"),), key=("id",)),
+        RowChange("UPDATE", T, (*new, ("x", UNCHANGED)), None, key=("id",)),
+        RowChange("DELETE", T, None, (("id", b"2"), ("n", None))),
+    ) == [
+        """INSERT INTO "a""b"."t" ("id", "V v", "n") VALUES ('1', 'it''s \\', NULL);""",
+        """UPDATE "a""b"."t" SET "id" = '1', "V v" = 'it''s \\', "n" = NULL WHERE "id" = '2';""",
+        """UPDATE "a""b"."t" SET "id" = '1', "V v" = 'it''s \\', "n" = NULL WHERE "id" = '1';""",
+        (
+            """DELETE FROM "a""b"."t" WHERE (tableoid, ctid) = (SELECT tableoid, ctid"""
+            """ FROM "a""b"."t" WHERE "id" = '2' AND "n" IS NULL LIMIT 1);"""
+        ),
+    ]
+
+
+def test_what_cannot_be_executed_is_a_comment() -> None:
+    for change in (
+        RowChange("DELETE", T, None, None),
+        RowChange("UPDATE", T, (("id", b"1"),), None),
+        RowChange("INSERT", T, None, None),
+        Ddl("TDDL", "CREATE TABLE x\n(a int)"),
+    ):
+        assert all(line.startswith("-- ") for line in "\n".join(printed(change)).splitlines())
+
+
+def test_columns_without_names_are_values_in_order() -> None:
+    change = RowChange("INSERT", T, (("$1", b"1"), ("$2", b"x")), None)
+
+    assert printed(change) == ["""INSERT INTO "a""b"."t" VALUES ('1', 'x');"""]
+
+
+def test_several_tables_are_emptied_at_once() -> None:
+    change = Emptied((("s", "a"), ("s", "b")), cascade=True, restart_identity=True)
+
+    assert printed(change) == ['TRUNCATE "s"."a", "s"."b" RESTART IDENTITY CASCADE;']
+
+
+@pytest.mark.parametrize(("kind", "cast"), [("json", "::text"), ("point", "::text"), ("text", "")])
+def test_types_without_equality_are_compared_as_text(kind: str, cast: str) -> None:
+    known = {T: KnownTable(("j",), (kind,))}
+
+    (statement,) = printed(RowChange("DELETE", T, None, (("j", b"1"),)), known=known)
+
+    assert f"""WHERE "j"{cast} = '1' LIMIT""" in statement
+
+
+def test_bytes_of_no_encoding_are_escaped() -> None:
+    change = RowChange("INSERT", T, (("a", b"\xd6x"),), None)
+
+    assert printed(change, encoding="ascii") == [
+        """INSERT INTO "a""b"."t" ("a") VALUES (E'\\xd6\\x78');"""
+    ]
