@@ -33,6 +33,10 @@ class DecodeError(CdcError):
     exit_code = 3
 
 
+class DdlMalformed(DecodeError):
+    """A deparsed DDL document that does not follow its format language (the server's 22023)."""
+
+
 class SourceError(CdcError):
     """The source database refused, or is not as we need it."""
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
-from producer.decoders.json_rows import as_bytes, parse
+from producer.decoders.json_rows import as_bytes
 from producer.decoders.messages import Ddl, Logical
 from producer.decoders.names import reader
 from producer.errors import DecodeError
@@ -37,7 +38,7 @@ def is_gauss_ddl(record: bytes) -> bool:
 
 def gauss_ddl(record: bytes, encoding: str) -> Ddl:
     """Decode GaussDB's DDL; a TDDL's content is the statement, a JDDL's its JSON."""
-    document = parse(record)
+    document = _parsed(record)
     if isinstance(document, dict) and len(document) == 1:
         ((form, content),) = document.items()
         if form == "TDDL" and isinstance(content, str):
@@ -64,7 +65,7 @@ def deparsed(record: bytes, encoding: str) -> Ddl:
     text = reader(encoding)
     return Ddl(
         "deparse",
-        _json(parse(content), encoding) if is_document else text(content),
+        _json(_parsed(content), encoding) if is_document else text(content),
         None if sql is None else text(sql),
         command.decode("ascii"),
         int(relation),
@@ -98,23 +99,64 @@ def _text(string: str, encoding: str) -> str:
     return reader(encoding)(raw) if raw else ""
 
 
-def _json(document: Any, encoding: str) -> str:
-    """Print a document of `parse` anew, its strings decoded."""
+def _parsed(record: bytes) -> Any:
+    """Parse a document whose strings are bytes; numbers stay as they are written.
+
+    A name that stands twice is refused: either of its values may be the one that counts.
+    """
     try:
-        return json.dumps(_decoded(document, encoding), ensure_ascii=False)
+        return json.loads(
+            record.decode("latin-1"),
+            object_pairs_hook=_unique,
+            parse_int=_Number,
+            parse_float=_Number,
+            parse_constant=_no_constant,
+        )
+    except (ValueError, RecursionError):
+        raise DecodeError("not a JSON document", size=len(record)) from None
+
+
+class _Number(NamedTuple):
+    text: str
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise DecodeError("a DDL document with a name that stands twice")
+    return found
+
+
+def _no_constant(text: str) -> None:
+    raise ValueError(text)  # NaN and Infinity are no JSON
+
+
+def _json(document: Any, encoding: str) -> str:
+    """Print a document of `_parsed` anew, its strings decoded."""
+    try:
+        return "".join(_printed(document, encoding))
     except RecursionError:
         raise DecodeError("a DDL document nested too deeply") from None
 
 
-def _decoded(value: Any, encoding: str) -> Any:
+def _printed(value: Any, encoding: str) -> Iterator[str]:
     match value:
+        case _Number(text):
+            yield text
         case str():
-            return _text(value, encoding)
+            yield json.dumps(_text(value, encoding), ensure_ascii=False)
         case list():
-            return [_decoded(element, encoding) for element in value]
+            yield "["
+            for number, element in enumerate(value):
+                yield ", " * bool(number)
+                yield from _printed(element, encoding)
+            yield "]"
         case dict():
-            return {
-                _text(key, encoding): _decoded(element, encoding) for key, element in value.items()
-            }
+            yield "{"
+            for number, (key, element) in enumerate(value.items()):
+                yield ", " * bool(number)
+                yield f"{json.dumps(_text(key, encoding), ensure_ascii=False)}: "
+                yield from _printed(element, encoding)
+            yield "}"
         case _:
-            return value
+            yield json.dumps(value)
