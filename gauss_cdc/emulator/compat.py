@@ -24,6 +24,26 @@ PUBLICATION: Final = "gauss_compat"
 DDL_PREFIX: Final = "gauss_compat.ddl"
 RESULT: Final = "gauss_compat.changes"  # a session setting: rows of peek and get, as JSON
 
+# As on a server whose configuration nobody touched; `Product.settings` adds and overrides.
+SETTINGS: Final = {
+    "logical_sender_timeout": "30000",
+    "wal_sender_timeout": "6000",
+    "enable_thread_pool": "on",
+    "ssl": "on",
+    "max_process_memory": "12582912",
+    "enable_logical_replication_ddl": "on",
+    "enable_xlog_prune": "on",
+    "enable_logicalrepl_xlog_prune": "off",
+    "max_size_for_xlog_retention": "0",
+    "max_size_for_xlog_prune": "2147483647",
+    "max_files_per_process": "1000",
+    "recovery_parse_workers": "1",
+    "session_timeout": "600",
+    "sql_compatibility": "PG",
+    "server_version": "9.2.4",
+    "server_version_num": "90204",
+}
+
 VIEWS: Final = frozenset(
     {
         *("pg_class", "pg_index", "pg_attribute", "pg_type", "pg_database"),

@@ -25,30 +25,11 @@ from gauss_cdc.emulator.live import Live, Reader, Shape, behind_csn, csn_of, zon
 from gauss_cdc.emulator.model import Transaction
 from gauss_cdc.emulator.options import Asked, read_of_function
 from gauss_cdc.emulator.product import Closing, Peer, Product, Slot, Sql, System
+from gauss_cdc.emulator.shapes import is_sql, shape_of_table, words_of
 from gauss_cdc.emulator.slots import exists, missing
 from gauss_cdc.emulator.sql_session import SqlSession, python_codec
 from gauss_cdc.emulator.upstream import Address, Failed, Upstream, fields
 from gauss_cdc.emulator.upstream import cancel as cancel_at
-
-# As on a server whose configuration nobody touched; `Product.settings` adds and overrides.
-SETTINGS: Final = {
-    "logical_sender_timeout": "30000",
-    "wal_sender_timeout": "6000",
-    "enable_thread_pool": "on",
-    "ssl": "on",
-    "max_process_memory": "12582912",
-    "enable_logical_replication_ddl": "on",
-    "enable_xlog_prune": "on",
-    "enable_logicalrepl_xlog_prune": "off",
-    "max_size_for_xlog_retention": "0",
-    "max_size_for_xlog_prune": "2147483647",
-    "max_files_per_process": "1000",
-    "recovery_parse_workers": "1",
-    "session_timeout": "600",
-    "sql_compatibility": "PG",
-    "server_version": "9.2.4",
-    "server_version_num": "90204",
-}
 
 _PASSED_OVER: Final = {
     *("user", "database", "replication", "backend_version", "connection_info"),
@@ -69,7 +50,7 @@ class Facade:
         self._databases = dict(databases or {})  # other names, for clients
         self._admins: dict[str, Upstream] = {}
         self._locks: dict[str, asyncio.Lock] = {}
-        settings = {**SETTINGS, **product.settings}
+        settings = {**compat.SETTINGS, **product.settings}
         settings["enable_thread_pool"] = "on" if product.has_thread_pool else "off"
         settings["logical_sender_timeout"] = str(product.sender_timeout_ms)
         self.settings: Mapping[str, str] = settings
@@ -244,7 +225,7 @@ class Facade:
         codec = python_codec(settings)
         output = encoder(wanted.mode, product.profile, codec)
         session = await Upstream.open(
-            self._address, database, _words(settings, is_sql_decoding=_is_sql(slot.plugin))
+            self._address, database, words_of(settings, is_sql_decoding=is_sql(slot.plugin))
         )
         try:
             reader = self._reader(session, settings)
@@ -283,7 +264,7 @@ class Facade:
 
     def _reader(self, catalog: Upstream, settings: Mapping[str, str]) -> Reader:
         async def shape_of(relation: pgoutput.Relation) -> Shape:
-            return await _shape(catalog, relation)
+            return await shape_of_table(catalog, relation)
 
         return Reader(shape_of, zone_of(settings["TimeZone"]), self._address.user)
 
@@ -295,8 +276,8 @@ class Facade:
         settings: Mapping[str, str],
         database: str,
     ) -> Upstream:
-        is_sql = _is_sql(asked.mode.plugin) and not asked.mode.parallel
-        words = {**_words(settings, is_sql_decoding=is_sql), "replication": "database"}
+        has_fewer_digits = is_sql(asked.mode.plugin) and not asked.mode.parallel
+        words = {**words_of(settings, is_sql_decoding=has_fewer_digits), "replication": "database"}
         command = (
             f"START_REPLICATION SLOT \"{name}\" LOGICAL {lsn_text(start)} (proto_version '1',"
             f" publication_names '{PUBLICATION}', messages 'true')"
@@ -370,56 +351,6 @@ class _Background:
         while True:
             await asyncio.sleep(self._seconds)
             await self._act()
-
-
-async def _shape(catalog: Upstream, relation: pgoutput.Relation) -> Shape:
-    """Types and declared identity as they are now: DDL is not told before its rows."""
-    oids = sorted({oid for _, oid in relation.columns})
-    types = (
-        await catalog.rows(
-            "SELECT o, gauss_compat.format_type(o, NULL) FROM unnest("  # noqa: S608  numbers
-            f"ARRAY{oids}::oid[]) o"
-        )
-        if oids
-        else []
-    )
-    ((identity, index),) = await catalog.rows(
-        "SELECT coalesce(d.identity, c.relreplident), d.index FROM (SELECT 1) one"  # noqa: S608
-        f" LEFT JOIN pg_catalog.pg_class c ON c.oid = {relation.oid}"
-        f" LEFT JOIN gauss_compat.declared d ON d.relid = {relation.oid}"
-    )
-    kept: frozenset[str] | None
-    if identity == "f":
-        kept = frozenset(name for name, _ in relation.columns)
-    elif identity == "n":
-        kept = None
-    else:
-        which = f"i.indexrelid = {index}" if identity == "i" and index else "i.indisprimary"
-        columns = await catalog.rows(
-            "SELECT a.attname FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute a"  # noqa: S608
-            " ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)"
-            f" WHERE i.indrelid = {relation.oid} AND {which}"
-        )
-        kept = frozenset(str(name) for (name,) in columns) or None
-    return Shape({int(str(oid)): str(name) for oid, name in types}, kept)
-
-
-def _words(settings: Mapping[str, str], *, is_sql_decoding: bool) -> dict[str, str]:
-    """How PostgreSQL is to print values: as the decoding session would."""
-    chosen = {
-        "datestyle": settings["DateStyle"],
-        "intervalstyle": settings["IntervalStyle"],
-        "timezone": settings["TimeZone"],
-        "bytea_output": settings["bytea_output"],
-        "extra_float_digits": "0" if is_sql_decoding else "3",
-    }
-    parts = (f"-c {name}={value}".replace(" ", "\\ ") for name, value in chosen.items())
-    options = " ".join(part.replace("-c\\ ", "-c ", 1) for part in parts)
-    return {"client_encoding": settings["server_encoding"], "options": options}
-
-
-def _is_sql(plugin: str) -> bool:
-    return plugin == "sql_decoding"
 
 
 def _literal(text: str) -> str:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from ssl import SSLContext
 from typing import Final, Protocol
 
-from gauss_cdc.emulator import slots
+from gauss_cdc.emulator import slots, startup
 from gauss_cdc.emulator.commands import (
     Advance,
     CreateSlot,
@@ -31,7 +31,6 @@ from gauss_cdc.emulator.frames import (
     described,
     lsn_text,
     message,
-    parameter,
     ready,
     row,
 )
@@ -47,37 +46,6 @@ _CANCEL: Final = 80_877_102
 _PROTOCOLS: Final = {(3, 0), (3, 50), (3, 51)}  # 2.0 has another framing, which nobody speaks
 _LONGEST_STARTUP: Final = 10_000
 _LONGEST: Final = 1 << 28
-_ON: Final = {"true", "on", "yes", "1"}
-_OFF: Final = {"", "false", "off", "no", "0"}
-
-# In the order in which a server sends them; {} is filled in.
-_PARAMETERS: Final = (
-    ("application_name", "{application_name}"),
-    ("b_format_behavior_compat_options", ""),
-    ("behavior_compat_options", ""),
-    ("cgroup_name", ""),
-    ("character_set_connection", "{server_encoding}"),
-    ("client_encoding", "{client_encoding}"),
-    ("collation_connection", ""),
-    ("connection_info", ""),
-    ("d_format_behavior_compat_options", ""),
-    ("DateStyle", "{DateStyle}"),
-    ("disable_keyword_options", ""),
-    ("enable_record_nettime", "off"),
-    ("integer_datetimes", "on"),
-    ("IntervalStyle", "{IntervalStyle}"),
-    ("is_sysadmin", "{is_sysadmin}"),
-    ("memory_detail_tracking", ""),
-    ("plsql_compile_check_options", ""),
-    ("query_band", ""),
-    ("server_encoding", "{server_encoding}"),
-    ("server_version", "9.2.4"),
-    ("session_authorization", ""),
-    ("session_respool", "invalid_pool"),
-    ("standard_conforming_strings", "on"),
-    ("TimeZone", "{TimeZone}"),
-    ("uppercase_attribute_name", "off"),
-)
 
 
 class Server(Protocol):
@@ -144,7 +112,7 @@ class Session:
             return
         minor, words = found
         try:
-            is_replication = self._check_port(words)
+            is_replication = startup.is_replication(words, self._server.product, is_ha=self._is_ha)
         except Refused as refused:
             is_wrong_port = not self._is_ha and refused.message.startswith("replication")
             severity = "ERROR" if is_wrong_port else "FATAL"
@@ -192,32 +160,15 @@ class Session:
         await self.send(b"S")
         await self._writer.start_tls(self._server.tls)
 
-    def _check_port(self, words: dict[str, str]) -> bool:
-        """Whether this is a walsender's connection, if it may be one at this port."""
-        value = words.get("replication", "").lower()
-        if value not in _ON | _OFF | {"database"}:
-            raise Refused(
-                'invalid value for parameter "replication"',
-                "22023",
-                hint="Valid values are: false, 0, true, 1, data, database.",
-            )
-        is_replication = value not in _OFF
-        if self._server.product.has_thread_pool:
-            if is_replication and not self._is_ha:
-                raise Refused("replication should connect HA port in thread_pool", "22023")
-            if not is_replication and self._is_ha:
-                raise Refused("the local listen ip and port is not for the gsql client", "57P03")
-        if value in _ON:
-            raise Refused("physical replication is not emulated", "0A000")
-        return is_replication
-
     async def _login(self, minor: int, words: dict[str, str]) -> Peer:
         user = words.get("user", "")
         if not user:
             raise Refused("no user name specified in startup packet", "28000")
         account = self._server.gate.account(user)
         if account is not None and account.line == "reject":
-            raise Refused(_no_line(words, self._writer), "28000")
+            host = self._writer.get_extra_info("peername")[0]
+            is_tls = self._writer.get_extra_info("ssl_object") is not None
+            raise startup.no_line(words, host, is_tls=is_tls)
         challenge = self._server.gate.challenge(user, minor)
         if challenge.judge is not None:
             await self.send(challenge.frame)
@@ -232,16 +183,8 @@ class Session:
 
     async def _hello(self, peer: Peer, words: dict[str, str], *, is_replication: bool) -> bytes:
         assert self._sql is not None
-        settings = await self._sql.settings()
-        values = {
-            "application_name": words.get("application_name", ""),
-            "is_sysadmin": "on" if peer.is_admin else "off",
-            **settings,
-        }
-        frames = b"".join(parameter(name, value.format(**values)) for name, value in _PARAMETERS)
-        if not is_replication:
-            frames += message(b"K", self._sql.key())
-        return frames + ready()
+        told = startup.parameters(words, await self._sql.settings(), is_admin=peer.is_admin)
+        return told + (b"" if is_replication else message(b"K", self._sql.key())) + ready()
 
     # ------------------------------------------------------------ a walsender's commands
     async def _commands(self, peer: Peer) -> None:
@@ -426,12 +369,3 @@ class Session:
 def _text(name: str) -> tuple[str, int, int, int]:
     # Rows that the walsender makes itself carry modifier 0, not -1.
     return name, TEXT, -1, 0
-
-
-def _no_line(words: dict[str, str], writer: asyncio.StreamWriter) -> str:
-    host = writer.get_extra_info("peername")[0]
-    tls = "on" if writer.get_extra_info("ssl_object") is not None else "off"
-    user, database = words.get("user"), words.get("database")
-    return (
-        f'no pg_hba.conf entry for host "{host}", user "{user}", database "{database}", SSL {tls}'
-    )
