@@ -43,3 +43,12 @@ def fields(error: psycopg2.Error | Refused) -> Mapping[str, str]:
         "type": diag.datatype_name,
     }
     return {name: value for name, value in said.items() if value}
+
+
+def part(text: str) -> str:
+    """Write a name or a type into a statement that has arguments: drivers read its percent signs.
+
+    >>> part('"50%"')
+    '"50%%"'
+    """
+    return text.replace("%", "%%")

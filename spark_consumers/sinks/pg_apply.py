@@ -27,8 +27,10 @@ from psycopg2 import sql
 
 from schemas.tables import UNCHANGED, TableId
 from spark_consumers.compact import Collapsed, Single, by_columns, collapse, one_by_one
+from spark_consumers.dialects.base import quote
 from spark_consumers.errors import MissingTable, NotExpressible, RowMissing
 from spark_consumers.model import Cell, Change
+from spark_consumers.sinks.driver import part
 from spark_consumers.sinks.pg_catalog import (
     MOST_COLUMNS,
     TargetTable,
@@ -292,12 +294,12 @@ def _apply_single(cursor: Any, plan: Plan, single: Single, *, is_exact: bool) ->
         if cell is UNCHANGED:
             continue
         column = plan.table.columns[name]
-        quoted = sql.Identifier(name)
+        quoted = sql.SQL(part(quote(name)))
         if cell is None:
             tests.append(sql.SQL("{} IS NULL").format(quoted))
             continue
         # Equal is not the same: 1.0 and 1.00, 0 and -0, a day and 24 hours. An index wants `=`.
-        kind = sql.SQL(column.type_name.replace("%", "%%"))
+        kind = sql.SQL(part(column.type_name))
         if column.has_equality:
             tests.append(sql.SQL("{} = %s::{}").format(quoted, kind))
             values.append(cell)
@@ -309,23 +311,22 @@ def _apply_single(cursor: Any, plan: Plan, single: Single, *, is_exact: bool) ->
             table=plan.table.id,
             hint="ALTER TABLE ... REPLICA IDENTITY FULL at the source, or give it a primary key",
         )
+    table = sql.SQL(part(plan.name))
     one = sql.SQL("(tableoid, ctid) IN (SELECT tableoid, ctid FROM {} WHERE {} LIMIT 1)").format(
-        _name(plan.table), sql.SQL(" AND ").join(tests)
+        table, sql.SQL(" AND ").join(tests)
     )
     if single.new is None:
-        cursor.execute(sql.SQL("DELETE FROM {} WHERE {}").format(_name(plan.table), one), values)
+        cursor.execute(sql.SQL("DELETE FROM {} WHERE {}").format(table, one), values)
     else:
         sets, news = [], []
         for name, place in zip(plan.columns, plan.places, strict=True):
             cell = single.new[place]
             if cell is not UNCHANGED:
-                kind = sql.SQL(plan.table.columns[name].type_name.replace("%", "%%"))
-                sets.append(sql.SQL("{} = %s::{}").format(sql.Identifier(name), kind))
+                kind = sql.SQL(part(plan.table.columns[name].type_name))
+                sets.append(sql.SQL("{} = %s::{}").format(sql.SQL(part(quote(name))), kind))
                 news.append(cell)
         cursor.execute(
-            sql.SQL("UPDATE {} SET {} WHERE {}").format(
-                _name(plan.table), sql.SQL(", ").join(sets), one
-            ),
+            sql.SQL("UPDATE {} SET {} WHERE {}").format(table, sql.SQL(", ").join(sets), one),
             news + values,
         )
     if cursor.rowcount != 1 and is_exact:

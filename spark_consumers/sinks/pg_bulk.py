@@ -28,6 +28,7 @@ from schemas.tables import UNCHANGED, TableId
 from spark_consumers.cuts import entries
 from spark_consumers.errors import Incomplete
 from spark_consumers.model import Cell, Change, Segment
+from spark_consumers.sinks.driver import part
 from spark_consumers.sinks.pg_apply import Catalog, Work, apply_changes, apply_works
 from spark_consumers.sinks.pg_catalog import MOST_COLUMNS
 from spark_consumers.sinks.pg_plan import Plan
@@ -176,7 +177,7 @@ def load_bulk(cursor: Any, catalog: Catalog, staged: StagedBulk) -> None:
         catalog.need(cursor, [shape.table])
         plan = catalog.plan(catalog.tables[shape.table], shape.columns)
         cells = ", ".join(
-            f"c{place}::{plan.table.columns[column].type_name}"
+            f"c{place}::{part(plan.table.columns[column].type_name)}"
             for place, column in zip(plan.places, plan.columns, strict=True)
         )
         into = sql.SQL(", ").join(map(sql.Identifier, plan.columns)).as_string(cursor)
@@ -184,7 +185,11 @@ def load_bulk(cursor: Any, catalog: Catalog, staged: StagedBulk) -> None:
         over = "OVERRIDING SYSTEM VALUE " if always else ""
         cursor.execute(
             sql.SQL("INSERT INTO {} ({}) {}SELECT {} FROM {} WHERE task = ANY(%s)").format(
-                sql.SQL(plan.name), sql.SQL(into), sql.SQL(over), sql.SQL(cells), _stage(name)
+                sql.SQL(part(plan.name)),
+                sql.SQL(part(into)),
+                sql.SQL(over),
+                sql.SQL(cells),
+                _stage(name),
             ),
             (list(staged.tasks),),
         )
@@ -237,7 +242,7 @@ class _Window:
 
         def cell(place: int, column: str) -> str:
             text = f"coalesce(c{place}, b{place})" if place in key else f"c{place}"
-            return f"{text}::{plan.table.columns[column].type_name}"
+            return f"{text}::{part(plan.table.columns[column].type_name)}"
 
         cells = [cell(p, c) for p, c in zip(plan.places, plan.columns, strict=True)]
         names = ", ".join(f"c{number}" for number in range(len(plan.columns)))

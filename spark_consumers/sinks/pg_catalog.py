@@ -23,7 +23,7 @@ class TargetColumn:
     nullable: bool
     is_generated: bool  # computed by the target: never written
     is_always: bool  # GENERATED ALWAYS AS IDENTITY
-    has_equality: bool  # json, xml and points have none
+    has_equality: bool  # by btree (method 403): json, xml, points have none, boxes only areas
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,9 @@ SELECT c.oid, n.nspname, c.relname, a.attname,
        NOT a.attnotnull, a.attgenerated <> '', a.attidentity = 'a',
        el.typtype IN ('e', 'r', 'm')
          OR EXISTS (SELECT FROM pg_catalog.pg_opclass o
-                    WHERE o.opcintype = el.oid AND o.opcdefault)
+                    WHERE o.opcintype = el.oid AND o.opcdefault AND o.opcmethod = 403)
          OR EXISTS (SELECT FROM pg_catalog.pg_cast k JOIN pg_catalog.pg_opclass o
-                      ON o.opcintype = k.casttarget AND o.opcdefault
+                      ON o.opcintype = k.casttarget AND o.opcdefault AND o.opcmethod = 403
                     WHERE k.castmethod = 'b' AND k.castcontext = 'i' AND k.castsource = el.oid)
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
