@@ -42,19 +42,21 @@ POSTGRES: Final = Product(
     may_lose_empty=False,
 )
 
-# adgencol tells generated columns (`s`) from defaults.  There are no domains, and arrays have
-# no equality of their own to ask for: their elements' counts.
+# pg_attrdef.adgencol tells generated columns (`s`) from defaults; it is read from the row as
+# JSON, where text of others has its quotes escaped, since servers without generated columns
+# lack it.  There are no domains.  Arrays have no equality of their own: their elements' counts.
 _GAUSS_COLUMNS: Final = """
 SELECT c.oid, n.nspname, c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
        NOT a.attnotnull,
        EXISTS (SELECT 1 FROM pg_catalog.pg_attrdef d
-               WHERE d.adrelid = a.attrelid AND d.adnum = a.attnum AND d.adgencol = 's'),
+               WHERE d.adrelid = a.attrelid AND d.adnum = a.attnum
+                 AND row_to_json(d)::text LIKE '%%"adgencol":"s"%%'),
        false,
        el.typtype IN ('e', 'r')
          OR EXISTS (SELECT 1 FROM pg_catalog.pg_opclass o
-                    WHERE o.opcintype = el.oid AND o.opcdefault)
+                    WHERE o.opcintype = el.oid AND o.opcdefault AND o.opcmethod = 403)
          OR EXISTS (SELECT 1 FROM pg_catalog.pg_cast k JOIN pg_catalog.pg_opclass o
-                      ON o.opcintype = k.casttarget AND o.opcdefault
+                      ON o.opcintype = k.casttarget AND o.opcdefault AND o.opcmethod = 403
                     WHERE k.castmethod = 'b' AND k.castcontext = 'i' AND k.castsource = el.oid)
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace

@@ -1,8 +1,9 @@
 """openGauss' sink behind openGauss' login: the facade hands its SQL on to PostgreSQL."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path as Folder
 
 import psycopg2
 import pytest
@@ -11,6 +12,7 @@ from gauss_cdc import check
 from gauss_cdc.config import Config, load
 from gauss_cdc.gauss_dbapi import connect
 from gauss_cdc.places import Places
+from gauss_cdc.services import Addresses
 from producer.drivers.postgres_dial import ConnectionArguments
 from producer.preflight import Finding, Level
 from schemas.control import Phase
@@ -20,10 +22,9 @@ from spark_consumers.job import Applier
 from spark_consumers.sinks.postgres import PostgresSink
 from spark_consumers.sinks.products import OPENGAUSS
 from tests.e2e.gauss_facade import PASSWORD, USER, Front, facade
+from tests.e2e.path import Path, ask, content
 from tests.spark_consumers.feed import Feed, alter, delete, insert, table, update
 
-# The facade is a PostgreSQL: it has no column adgencol.
-AS_OPENGAUSS = replace(OPENGAUSS, columns=OPENGAUSS.columns.replace("d.adgencol", "a.attgenerated"))
 ACCOUNT = table("account", "id integer, name text, note text", unique="name")
 
 
@@ -31,7 +32,7 @@ def check_target(config: Config) -> list[Finding]:
     return list(check._target(config, [ACCOUNT.id]))
 
 
-def sink(front: Front, *, password: str = PASSWORD) -> PostgresSink:
+def sink(front: Front, *, source: str = "bank", password: str = PASSWORD) -> PostgresSink:
     arguments = ConnectionArguments(
         host="127.0.0.1",
         port=front.emulator.port,
@@ -40,7 +41,7 @@ def sink(front: Front, *, password: str = PASSWORD) -> PostgresSink:
         password=password,
         sslmode="disable",
     )
-    return PostgresSink(partial(connect, arguments), "bank", product=AS_OPENGAUSS)
+    return PostgresSink(partial(connect, arguments), source, product=OPENGAUSS)
 
 
 def test_loads_changes_and_ddl_reach_a_target_behind_the_login(postgres_url: str) -> None:
@@ -73,6 +74,39 @@ def test_loads_changes_and_ddl_reach_a_target_behind_the_login(postgres_url: str
     assert (ledger.seq, ledger.state) == (2, "EXACT")
 
 
+def test_the_whole_path_ends_with_a_target_equal_to_its_source(
+    addresses: Addresses, topic_prefix: str, new_database: Callable[[], str]
+) -> None:
+    source, target = new_database(), new_database()
+    ask(
+        source,
+        "CREATE TABLE person (id int PRIMARY KEY, name text UNIQUE, balance numeric(12,2));"
+        "CREATE TABLE big (n int PRIMARY KEY, body text);"
+        "INSERT INTO person SELECT g, 'old ' || g, g FROM generate_series(1, 2000) g;"
+        "INSERT INTO big SELECT g, repeat('ü\\', g * 1000) FROM generate_series(1, 9) g",
+    )
+    with facade(target) as front, Path(addresses, topic_prefix, source, target) as path:
+        path.sink = sink(front, source=topic_prefix)
+        path.applier = Applier(path.cuts, path.rows, path.sink)
+        path.start()
+        path.catch_up()
+        for statement in (
+            "INSERT INTO person SELECT g, 'name ' || g, g * 1.5 FROM generate_series(3000, 4000) g",
+            "UPDATE person SET id = id + 10000 WHERE id % 7 = 0",
+            "DELETE FROM person WHERE id % 5 = 0",
+            "UPDATE big SET n = n + 100 WHERE n > 5",
+            "ALTER TABLE person ADD COLUMN note text",
+            "UPDATE person SET note = '', name = 'was ' || name WHERE id % 2 = 0",
+            "TRUNCATE big; INSERT INTO big VALUES (1, 'again')",
+        ):
+            ask(source, statement)
+        ledger = path.catch_up()
+
+        assert ledger.state == "EXACT"
+        for name in ("person", "big"):
+            assert content(target, name) == content(source, name)
+
+
 def test_a_wrong_password_stops_and_says_what_to_check(postgres_url: str) -> None:
     with (
         facade(postgres_url) as front,
@@ -83,7 +117,7 @@ def test_a_wrong_password_stops_and_says_what_to_check(postgres_url: str) -> Non
     assert refused.value.verdict is Verdict.STOP
 
 
-def config(front: Front, tmp_path: Path, kind: str) -> Config:
+def config(front: Front, tmp_path: Folder, kind: str) -> Config:
     file = tmp_path / "gauss-cdc.toml"
     file.write_text(
         '[source]\ndsn = "postgresql://u@127.0.0.1:1/none"\nslot = "s"\n'
@@ -96,7 +130,7 @@ def config(front: Front, tmp_path: Path, kind: str) -> Config:
     return load(file)
 
 
-def test_check_and_status_look_at_such_a_target(postgres_url: str, tmp_path: Path) -> None:
+def test_check_and_status_look_at_such_a_target(postgres_url: str, tmp_path: Folder) -> None:
     feed = Feed()
     with facade(postgres_url) as front:
         before = [str(finding) for finding in check_target(config(front, tmp_path, "opengauss"))]
