@@ -179,7 +179,9 @@ class Facade:
     # ------------------------------------------------------------ changes
     async def stream(self, slot: Slot, start: int, asked: Asked, sql: Sql) -> Live:
         """PostgreSQL's changes from `start` on, in the format that was asked for."""
-        settings = await sql.settings()
+        settings = dict(await sql.settings())
+        if asked.timezone_is_utc:
+            settings["TimeZone"] = "UTC"
         database = self.real(slot.database)
         by_csn = asked.mode.output_order == 1
         begin = behind_csn(start) if by_csn else start

@@ -31,7 +31,8 @@ class Asked:
     mode: Mode
     standby_only: bool = False
     sender_timeout_ms: int | None = None  # None: the server's setting; 0: never
-    auto_advance: bool = False
+    auto_advance: bool = False  # taken, and without effect here
+    timezone_is_utc: bool = False
     force_binary: bool = False
     output_order: int | None = None  # None: not asked for
 
@@ -247,7 +248,7 @@ _GAUSSDB: Final = {
     "skip-generated-columns": _Option(_boolean, "skip_generated_columns", missing=False),
     "enable-ddl-decoding": _Option(_boolean, "enable_ddl_decoding", missing=False),
     "enable-ddl-json-format": _Option(_boolean, "enable_ddl_json_format", missing=False),
-    "timezone-is-utc": _Option(_boolean, missing=False),
+    "timezone-is-utc": _Option(_boolean, "+timezone_is_utc", missing=False),
     "decode-sequence": _Option(_only_false, missing=False),
 }
 _GAUSSDB_PARALLEL: Final = {

@@ -1,5 +1,6 @@
 """What the facade does beside plain rows: slots, functions, snapshots, losses, timeouts."""
 
+import select
 import socket
 import struct
 from collections.abc import Iterator
@@ -275,6 +276,35 @@ def test_a_silent_client_is_asked_at_half_time_and_dropped(postgres_url: str) ->
 def be_silent(session: GaussConnection) -> None:
     while True:
         session.receive(5)
+
+
+def test_a_walsender_without_work_is_closed(postgres_url: str) -> None:
+    with (
+        facade(postgres_url, idle_command_ms=200) as front,
+        front.open(replication=True) as session,
+        socket.socket(fileno=socket.dup(session.fileno())) as same,
+    ):
+        readable, _, _ = select.select([same], [], [], 30)
+
+        assert readable
+        assert same.recv(1) == b""
+
+
+def test_an_option_decides_the_zone_of_times(postgres_url: str) -> None:
+    with facade(postgres_url, profile="gaussdb", time_zone="<+08>-08") as front:
+        do(postgres_url, "CREATE TABLE t (id int PRIMARY KEY, v timestamptz)")
+        front.make_slot("s1")
+        do(postgres_url, "INSERT INTO t VALUES (1, '2026-01-02 03:04:05+00')")
+        found = []
+        for options in ({"timezone-is-utc": "true"}, {}):
+            with front.open(replication=True, settings={}) as session:
+                found += Streamed(session, "s1", JSON, options).read(1)
+
+    assert [told.rows()[0][3]["v"] for told in found] == [
+        "2026-01-02 03:04:05+00",
+        "2026-01-02 11:04:05+08",
+    ]
+    assert [told.ended.committed_at[-3:] for told in found] == ["+00", "+08"]
 
 
 def test_two_clients_do_not_share_a_slot(front: Front) -> None:
