@@ -31,6 +31,7 @@ from producer.decoders.messages import (
     Truncate,
     Update,
 )
+from producer.decoders.tuples import readings
 from producer.errors import Unsupported
 from schemas.tables import ReplicaIdentity, TableId, TableSchema
 
@@ -75,27 +76,34 @@ class Described:
         read_catalog: ReadCatalog,
         oid_of: OidOf,
         skip_unidentified: bool = False,
+        names_run_together: bool = False,
     ) -> None:
         """`known`: tables as of where the stream begins.
 
         `skip_unidentified`: a change that does not say which row it means is told as
-        lost, instead of raising Unsupported.
+        lost, instead of raising Unsupported.  `names_run_together`: decode-style t, which
+        writes a blank between schema and table and quotes neither.
         """
         self._known = {table.id: table for table in known}
         self._read_catalog, self._oid_of = read_catalog, oid_of
         self._skip_unidentified = skip_unidentified
+        self._names_run_together = names_run_together
+        self._meant: dict[tuple[str, str], tuple[str, str]] = {}  # as split -> as it is
         self._tables: dict[tuple[str, str], _Table] = {}
         self._next = 1
 
     def forget_readings(self) -> None:
         """A DDL passed: what readings said may be another table's truth by now."""
         self._known.clear()
+        self._meant.clear()
         for table in self._tables.values():
             table.plans.clear()
 
     def row(self, change: Change) -> Iterator[Message]:
         """Describe the row's relation where it is new, then give the row."""
         new, old = change.new, change.old
+        if self._names_run_together and " " in change.table:
+            change.schema, change.table = self._name_of(change)
         table = self._tables.get((change.schema, change.table))
         if table is not None:
             at = (id(new.shape if new else None), id(old.shape if old else None))
@@ -126,6 +134,25 @@ class Described:
             yield Truncate(tuple(relations), told.cascade, told.restart_identity)
 
     # ------------------------------------------------------------ tables
+    def _name_of(self, change: Change) -> tuple[str, str]:
+        """Return the table that a row of decode-style t means; raise Unsupported for two."""
+        said = change.schema, change.table
+        if (meant := self._meant.get(said)) is None:
+            sent = (change.new or change.old or NamedRow(_NOTHING, [])).shape.names
+            fit = [
+                pair
+                for pair in readings(*said)
+                if pair in self._tables or self._reading(TableId(*pair), sent) is not None
+            ]
+            if len(fit) > 1:
+                raise Unsupported(
+                    "decode-style t writes two tables alike: it quotes no names",
+                    tables=", ".join(str(TableId(*pair)) for pair in fit),
+                    hint="set decode-style = 'b' in [source.options]",
+                )
+            meant = self._meant[said] = fit[0] if fit else said
+        return meant
+
     def _table(self, change: Change, known: _Table | None) -> _Table:
         """Return the table as this row shows it; one of another shape begins anew."""
         new = change.new
@@ -270,7 +297,9 @@ class Described:
             cells = old.cells
             if plan.places is not None:
                 cells = [None if at < 0 else old.cells[at] for at in plan.places]
-        if change.op == "c" and new is not None:
+        if change.op != "d" and new is None:
+            yield self._unidentified(table, "INSERT" if change.op == "c" else "UPDATE", "new")
+        elif change.op == "c" and new is not None:
             yield Insert(plan.relation, new.cells)
         elif change.op == "u" and new is not None:
             if cells is None and not table.has_key:
@@ -284,11 +313,11 @@ class Described:
         else:
             yield self._unidentified(table, "DELETE")
 
-    def _unidentified(self, table: _Table, what: str) -> Lost:
+    def _unidentified(self, table: _Table, what: str, values: str = "old") -> Lost:
         if self._skip_unidentified:
-            return Lost(*table.id, "seen", f"{what} without old values: it names no row")
+            return Lost(*table.id, "seen", f"{what} without {values} values: it names no row")
         raise Unsupported(
-            f"{what} without old values: it does not say which row it means",
+            f"{what} without {values} values: it does not say which row it means",
             table=table.id,
             hint=f"ALTER TABLE {table.id} REPLICA IDENTITY FULL, or give it a primary key, and "
             "load again; to go on: tables.without-identity = 'skip-and-record'",

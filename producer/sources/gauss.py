@@ -322,6 +322,7 @@ class GaussSource:
             read_catalog=self.shape,
             oid_of=oid_of,
             skip_unidentified=options.without_identity == "skip-and-record",
+            names_run_together=form.style == "t",
         )
         self._held = Held(
             NAMING[form.plugin, form.style](form),

@@ -14,12 +14,15 @@ from producer.decoders import NAMING, Format
 from producer.decoders.messages import (
     Begin,
     Cells,
+    Change,
     Commit,
     Delete,
     Insert,
     Lost,
     Message,
+    NamedRow,
     Relation,
+    RowShape,
     Undecoded,
     Update,
 )
@@ -316,6 +319,47 @@ def test_a_clob_that_is_printed_as_text_is_still_the_clob_of_the_catalog() -> No
 
     (relation,) = [m for m in out if isinstance(m, Relation)]
     assert [c.type_oid for c in relation.columns] == [23, 90]
+
+
+def described_as_t(*known: TableSchema) -> Described:
+    return Described(
+        known,
+        read_catalog={table.id: table for table in known}.get,
+        oid_of={"integer": 23}.get,
+        names_run_together=True,
+    )
+
+
+def blank(schema: str, name: str) -> TableSchema:
+    return TableSchema(TableId(schema, name), (Column("id", 23, -1, "integer"),), ("id",))
+
+
+def change_of(schema: str, table: str) -> Change:
+    return Change("c", schema, table, NamedRow(RowShape(("id",), (0,), ("integer",)), [b"1"]), None)
+
+
+def test_a_name_with_blanks_in_style_t_is_the_table_that_exists() -> None:
+    described = described_as_t(blank("my schema", "a table"))
+
+    relation, _ = described.row(change_of("my", "schema a table"))
+
+    assert isinstance(relation, Relation)
+    assert (relation.schema, relation.table) == ("my schema", "a table")
+
+
+def test_two_tables_that_style_t_writes_alike_stop() -> None:
+    described = described_as_t(blank("my schema", "t"), blank("my", "schema t"))
+
+    with pytest.raises(Unsupported, match="decode-style"):
+        list(described.row(change_of("my", "schema t")))
+
+
+def test_a_change_without_its_new_row_is_no_delete() -> None:
+    described = described_as_t(ACC)
+    change = Change("u", "tx", "acc", None, NamedRow(RowShape(("id",), (23,), ("",)), [b"1"]))
+
+    with pytest.raises(Unsupported, match="UPDATE without new values"):
+        list(described.row(change))
 
 
 def test_a_delete_after_a_new_column_has_it_too() -> None:
