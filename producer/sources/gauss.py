@@ -206,7 +206,13 @@ class GaussSource:
             self._hang_up()
             raise
         self._is_streaming = True
-        self.keep_alive(force=True)
+        if self.server.is_primary:
+            self.keep_alive(force=True)
+        else:
+            # A standby takes the primary's slot with the first position that we confirm; until
+            # then the primary may give the slot up.  What is confirmed already is no news to it.
+            slot = self.slot()
+            wire.send_status(Lsn(slot.confirmed if slot else 0))
         return True
 
     def make_slot(self) -> MadeSlot | None:
