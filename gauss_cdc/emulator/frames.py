@@ -8,6 +8,7 @@ the tests let them meet.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ EPOCH_2000: Final = 946_684_800  # seconds between 1970 and 2000
 TEXT: Final = 25
 INT4: Final = 23
 
+_LSN: Final = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 _LENGTH: Final = struct.Struct("!i")
 _DATA: Final = struct.Struct("!cqqq")
 _KEEPALIVE: Final = struct.Struct("<cQiiqBBBB4s")
@@ -154,7 +156,7 @@ def lsn_text(lsn: int) -> str:
 
 def read_lsn(text: str) -> int:
     """The position of `X/X`; ValueError where it is none."""
-    high, slash, low = text.partition("/")
-    if not slash or not 1 <= len(high) <= 8 or not 1 <= len(low) <= 8:
-        raise ValueError(text)
-    return int(high, 16) << 32 | int(low, 16)
+    found = _LSN.fullmatch(text)
+    if found is None:
+        raise ValueError(f"no position: {text!r}")
+    return int(found[1], 16) << 32 | int(found[2], 16)
