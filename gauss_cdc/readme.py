@@ -15,6 +15,7 @@ import click
 
 from gauss_cdc import config
 from gauss_cdc.cli import cli
+from gauss_cdc.emulator.formats.support import support_rows
 from gauss_cdc.metrics import METRICS
 from producer import errors as producer_errors
 from producer.gauss_options import OPTIONS, Mode, Option, Product, Treatment, Use
@@ -102,6 +103,11 @@ def options() -> str:
             )
 
     return _table(head, rows())
+
+
+def support() -> str:
+    """Which ways of decoding were seen on a real server, and what nobody has seen."""
+    return _table(("what", "seen", "where it comes from"), support_rows())
 
 
 _MARKS: Final = {Use.TAKEN: "✓", Use.IDLE: "○", Use.REFUSED: "–"}
@@ -221,6 +227,7 @@ TABLES: Final[dict[str, Callable[[], str]]] = {
     "commands": commands,
     "settings": settings,
     "options": options,
+    "support": support,
     "metrics": metrics,
     "types": types,
     "exits": exits,
