@@ -225,20 +225,28 @@ class Facade:
         if wanted.force_binary and not asked.is_binary:
             raise Refused("output plugin cannot produce binary output", "0A000")
         codec = python_codec(settings)
-        output = encoder(wanted.mode, product.profile, codec)
         session = await Upstream.open(
             self._address, database, words_of(settings, is_sql_decoding=is_sql(slot.plugin))
         )
         try:
-            reader = self._reader(session, settings)
-            found: list[tuple[str, str, bytes]] = []
-            end = 0
-            async for transaction in self._peeked(session, asked, reader):
-                for position, payload in output.feed(transaction):
-                    found.append((lsn_text(position), str(transaction.xid), payload))
-                end = transaction.end_lsn
-                if asked.upto_changes and len(found) >= asked.upto_changes:
-                    break
+            # PostgreSQL counts its own messages, of which there may be more or fewer than ours.
+            limit = 2 * asked.upto_changes if asked.upto_changes else 0
+            while True:
+                rows = await _peeked(session, asked, limit)
+                output = encoder(wanted.mode, product.profile, codec)
+                found: list[tuple[str, str, bytes]] = []
+                end = 0
+                async for transaction in _read(rows, self._reader(session, settings)):
+                    for position, payload in output.feed(transaction):
+                        found.append((lsn_text(position), str(transaction.xid), payload))
+                    end = transaction.end_lsn
+                    if asked.upto_changes and len(found) >= asked.upto_changes:
+                        break
+                else:
+                    if limit and len(rows) >= limit:
+                        limit *= 8
+                        continue
+                break
             if asked.is_get and end:
                 await self.advance(asked.slot, end)
         except Failed as failed:
@@ -246,23 +254,6 @@ class Facade:
         finally:
             await session.close()
         return found
-
-    async def _peeked(
-        self, session: Upstream, asked: compat.Asked, reader: Reader
-    ) -> AsyncIterator[Transaction]:
-        upto = "NULL" if asked.upto_lsn is None else _literal(lsn_text(asked.upto_lsn))
-        rows = await session.raw_rows(
-            "SELECT lsn, data FROM pg_catalog.pg_logical_slot_peek_binary_changes("  # noqa: S608
-            f"{_literal(asked.slot)}, {upto}, NULL, 'proto_version', '1',"
-            f" 'publication_names', '{PUBLICATION}', 'messages', 'true')"
-        )
-        for lsn, data in rows:
-            assert lsn is not None
-            assert data is not None
-            payload = bytes.fromhex(data[2:].decode())
-            transaction = await reader.take(read_lsn(lsn.decode()), payload)
-            if transaction is not None:
-                yield transaction
 
     def _reader(self, catalog: Upstream, settings: Mapping[str, str]) -> Reader:
         async def shape_of(relation: pgoutput.Relation) -> Shape:
@@ -335,6 +326,28 @@ class Facade:
         await admin.rows("SET client_min_messages = warning")
         await admin.rows(compat.install(settings, is_gaussdb=self._product.is_gaussdb))
         return admin
+
+
+async def _peeked(session: Upstream, asked: compat.Asked, limit: int) -> list[tuple[int, bytes]]:
+    """Messages of pgoutput with their positions, whole transactions; limit 0: all."""
+    upto = "NULL" if asked.upto_lsn is None else _literal(lsn_text(asked.upto_lsn))
+    rows = await session.raw_rows(
+        "SELECT lsn, data FROM pg_catalog.pg_logical_slot_peek_binary_changes("  # noqa: S608
+        f"{_literal(asked.slot)}, {upto}, {limit or 'NULL'}, 'proto_version', '1',"
+        f" 'publication_names', '{PUBLICATION}', 'messages', 'true')"
+    )
+    return [
+        (read_lsn(lsn.decode()), bytes.fromhex(data[2:].decode()))
+        for lsn, data in rows
+        if lsn is not None and data is not None
+    ]
+
+
+async def _read(rows: list[tuple[int, bytes]], reader: Reader) -> AsyncIterator[Transaction]:
+    for lsn, payload in rows:
+        transaction = await reader.take(lsn, payload)
+        if transaction is not None:
+            yield transaction
 
 
 class _Background:

@@ -93,6 +93,21 @@ def test_peek_looks_and_get_takes(front: Front, postgres_url: str) -> None:
     assert none == []
 
 
+def test_a_limit_is_reached_although_postgresql_counts_otherwise(
+    front: Front, postgres_url: str
+) -> None:
+    front.make_slot("s1")
+    empty = "SELECT pg_logical_emit_message(true, 'nobody', 'listens')"
+    do(postgres_url, *[empty] * 9, INSERT.format(1), INSERT.format(2))
+
+    with front.open() as session:
+        found = session.query(
+            "SELECT data FROM pg_logical_slot_peek_changes('s1', NULL, 1, 'skip-empty-xacts', '1')"
+        )
+
+    assert [str(text)[:5] for (text,) in found] == ["BEGIN", '{"tab', "COMMI"]
+
+
 def test_binary_functions_give_the_same_bytes(front: Front, postgres_url: str) -> None:
     front.make_slot("s1")
     do(postgres_url, INSERT.format(1))
