@@ -127,6 +127,8 @@ def apply(
             replace=replace,
             on_wait=console.print,
             on_step=step.set,
+            ddl=config.ddl.apply,
+            on_note=console.print,
         )
         stack.callback(sink.close)
         schema_of = registry_at(config.registry.url, config.registry.client())

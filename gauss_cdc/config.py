@@ -78,6 +78,19 @@ class Types(Section):
     text, or an error that names the column."""
 
 
+class Ddl(Section):
+    """[ddl]: schema changes."""
+
+    apply: Literal["none", "tables", "all"] = "tables"
+    """What `apply` does with them: `tables` follows columns, types, keys, unique indexes, renames
+    and drops; `all` also NOT NULL, defaults and other objects (indexes, views, functions,
+    sequences, comments), at a target of the source's family; `none` leaves the target alone."""
+
+    incompatible: Literal["stop", "new-version", "quarantine"] = "stop"
+    """A new schema that the registry refuses: stop before its first row; register it all the same
+    as the subject's next version; or leave the table out (inexact at the target) and go on."""
+
+
 class Kafka(Section):
     """[kafka]: topics and delivery."""
 
@@ -221,6 +234,7 @@ class Config(Section):
     source: Source
     tables: Tables = Tables()
     types: Types = Types()
+    ddl: Ddl = Ddl()
     kafka: Kafka
     registry: Registry
     target: Target | None = None

@@ -85,6 +85,7 @@ def producer_options(config: Config, *, accept_gap: bool = False, load: bool = T
         spill_folder=str(config.source.spill_folder) if config.source.spill_folder else None,
         proof=proof,
         types=TypeOptions(**config.types.model_dump()),
+        incompatible=config.ddl.incompatible,
         exactly_once=kafka.exactly_once,
         key=kafka.key,
         partition_by=kafka.partition_by,

@@ -52,6 +52,7 @@ class Options:
     limits: Limits = field(default_factory=Limits)
     status_seconds: float = 10.0
     kafka_silence_seconds: float = 30.0  # then the source is let go
+    incompatible: Literal["stop", "new-version", "quarantine"] = "stop"  # schemas, for the registry
     accept_gap: bool = False
     load: bool = True
 

@@ -90,7 +90,7 @@ class Publisher:
             self._admin.ensure([topic])
             self._on_topics(self.look())
         envelope = EnvelopeOptions(types=options.types)
-        schema_id = self._registry.register(
+        schema_id = self._register(
             value_subject(topic), envelope_schema(options.prefix, table, envelope)
         )
         encoder = compile_encoder(
@@ -106,9 +106,7 @@ class Publisher:
         key_of = None
         if options.key == "primary-key":
             _require_key(table, "key")
-            key_id = self._registry.register(
-                key_subject(topic), key_schema(options.prefix, table, envelope)
-            )
+            key_id = self._register(key_subject(topic), key_schema(options.prefix, table, envelope))
             key_of = compile_key_encoder(
                 table,
                 prefix=options.prefix,
@@ -139,6 +137,11 @@ class Publisher:
             partition=partition_of(key, partitions),
             tombstones=options.key == "primary-key",
         )
+
+    def _register(self, subject: str, schema: Mapping[str, object]) -> int:
+        if self._options.incompatible == "new-version":
+            return self._registry.register_anyway(subject, schema)
+        return self._registry.register(subject, schema)
 
     def encode_change(self, change: SchemaChange) -> bytes:
         """Write a SchemaChange."""

@@ -130,10 +130,10 @@ def known_tables(
         change = change_from_avro(registry.decode(value))
         if change.epoch != epoch or change.seq > seq:
             continue
+        if change.before is not None and change.before.id != (change.after and change.after.id):
+            tables.pop(change.before.id, None)
         if change.after is not None:
             tables[change.after.id] = change.after
-        elif change.before is not None:
-            tables.pop(change.before.id, None)
     return tables
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import assert_never
 
+from producer.core import told as triggers
 from producer.core.encode import NullInRequired, RowEncoder, TransactionConstants
 from producer.core.events import (
     Happened,
@@ -24,7 +25,9 @@ from producer.core.events import (
     SchemaUsed,
     TransactionEnded,
 )
-from producer.core.relations import Relations, ShapeChange
+from producer.core.relations import Relations
+from producer.core.shape_change import ShapeChange
+from producer.core.told import Told
 from producer.decoders.messages import (
     Begin,
     Cell,
@@ -42,7 +45,7 @@ from producer.decoders.messages import (
     Undecoded,
     Update,
 )
-from producer.errors import DecodeError, HistoryDiffers, RowTooLarge
+from producer.errors import DecodeError, HistoryDiffers, RowTooLarge, SchemaRefused
 from schemas.control import Hole, SchemaChange
 from schemas.control import Origin as ChangeOrigin
 from schemas.headers import POSITION, Headers, transaction_headers
@@ -51,6 +54,7 @@ from schemas.tables import UNCHANGED, TableId, TableSchema
 
 POSTGRES_EPOCH_US = 946_684_800_000_000  # 2000-01-01 in µs since 1970
 _BATCH_BYTES = 1 << 20
+_HELD_MESSAGES = 20_000  # that wait for the message about a new table; then its rows tell enough
 
 
 @dataclass(slots=True)
@@ -89,6 +93,10 @@ def partition_of(key: bytes, partitions: int) -> int:
     return binascii.crc32(key) % partitions
 
 
+class _Waits(Exception):
+    """A row of a table that a message of its transaction has still to tell about."""
+
+
 class Assembler:
     """Turns the messages of one stream into rows for the engine."""
 
@@ -104,7 +112,9 @@ class Assembler:
         max_row_bytes: int,
         known: Mapping[int, int] | None = None,
         messages: bool = False,
+        quarantines: bool = False,
     ) -> None:
+        """`quarantines`: a table whose schema the registry refuses is left out, with a hole."""
         self._relations = relations
         self._world = world
         self._epoch, self._seq, self._resume = epoch, seq, resume
@@ -112,6 +122,9 @@ class Assembler:
         self._max_row_bytes = max_row_bytes
         self._known = dict(known or {})  # commit_start -> xid of transactions in the last cut
         self._messages = messages
+        self._quarantines = quarantines
+        self._held: list[tuple[int, Message]] | None = None  # from a row of an untold table on
+        self._waits_no_more = False
         self._bindings: dict[int, Binding | None] = {}
         self._begin: Begin | None = None
         self._skipping = False
@@ -134,9 +147,15 @@ class Assembler:
         """Take (WAL position, message) pairs; return what happened, rows in batches."""
         out: list[Happened] = []
         for lsn, message in messages:
+            if self._held is not None:
+                self._hold(lsn, message, out)
+                continue
             match message:
                 case Insert(relation, new):
-                    self._row(relation, "c", "", None, new, lsn, out)
+                    try:
+                        self._row(relation, "c", "", None, new, lsn, out)
+                    except _Waits:
+                        self._held = [(lsn, message)]
                 case Update(relation, old_kind, old, new):
                     self._row(relation, "u", old_kind, old, new, lsn, out)
                 case Delete(relation, old_kind, old):
@@ -150,6 +169,8 @@ class Assembler:
                     self._bindings.pop(message.relation, None)
                 case Truncate(relations):
                     self._truncate(relations, lsn, out)
+                case Logical(prefix=triggers.PREFIX, transactional=True):
+                    self._tell(message, lsn, out)
                 case TypeName() | Origin() | Logical():
                     pass  # names come from the catalog; logical messages are opt-in
                 case Lost():
@@ -205,6 +226,7 @@ class Assembler:
 
     def _close(self, commit: Commit, out: list[Happened]) -> None:
         begin, self._begin = self._begin, None
+        self._waits_no_more = False
         if begin is None:
             raise DecodeError("COMMIT outside a transaction", lsn=Lsn(commit.commit_lsn))
         if self._skipping:
@@ -240,10 +262,7 @@ class Assembler:
         hole = Hole(
             str(TableId(lost.schema, lost.table)) if lost.schema else "*", lost.kind, lost.why
         )
-        if hole not in self._holes:
-            if self._tx is None:
-                self._first_row()
-            self._holes.append(hole)
+        self._note_hole(hole)
 
     # ------------------------------------------------------------ rows
     def _row(  # noqa: PLR0917  called once per row: keywords cost
@@ -263,7 +282,7 @@ class Assembler:
         try:
             binding = self._bindings[relation]
         except KeyError:
-            binding = self._bind(relation, lsn, out)
+            binding = self._bind(relation, lsn, out, waits=op == "c")
         if binding is None:
             return
         if self._tx is None:
@@ -392,23 +411,92 @@ class Assembler:
                 self._put(binding.topic, partition, key, value, lsn, out)
 
     # ------------------------------------------------------------ tables
-    def _bind(self, relation_id: int, lsn: int, out: list[Happened]) -> Binding | None:
+    def _bind(
+        self, relation_id: int, lsn: int, out: list[Happened], *, waits: bool = False
+    ) -> Binding | None:
         """Find out what a relation is now; a new shape goes out as DDL before the row."""
         relation = self._relations.look_up(relation_id)
         if not self._relations.is_wanted(relation):
             self._bindings[relation_id] = None
             return None
+        if waits and not self._waits_no_more and self._relations.awaits(relation):
+            raise _Waits
         table, change = self._relations.resolve(relation)
         self._hand_over(out)
-        binding = self._world.publish(table)  # registered, and checked, before the first row
-        out.append(SchemaUsed(binding.topic, binding.schema_id))
+        binding = self._publish(table, out)
         if change is not None:
-            self._schema_change(change, binding.topic, lsn, out)
+            self._schema_change(change, binding, lsn, out)
         self._bindings[relation_id] = binding
         return binding
 
-    def _schema_change(
-        self, change: ShapeChange, topic: str, lsn: int, out: list[Happened]
+    def _publish(self, table: TableSchema, out: list[Happened]) -> Binding | None:
+        """Register a shape, before its first row; None: it was refused, and goes without rows."""
+        try:
+            binding = self._world.publish(table)
+        except SchemaRefused as error:
+            if not self._quarantines:
+                raise
+            self._note_hole(Hole(str(table.id), "seen", f"left out: {error.what}"))
+            return None
+        out.append(SchemaUsed(binding.topic, binding.schema_id))
+        return binding
+
+    def _note_hole(self, hole: Hole) -> None:
+        if hole not in self._holes:
+            if self._tx is None:
+                self._first_row()
+            self._holes.append(hole)
+
+    # ------------------------------------------------------------ told by triggers
+    def _tell(self, message: Logical, lsn: int, out: list[Happened]) -> None:
+        """A statement ended at this place: shapes change here, before the rows after it."""
+        if self._skipping:
+            return
+        if self._begin is None:
+            raise DecodeError("a schema change outside a transaction", lsn=Lsn(lsn))
+        told = triggers.read(message.content)
+        statement: int | None = None
+        for change in self._relations.tell(told):
+            self._hand_over(out)
+            binding = self._publish(change.after, out) if change.after is not None else None
+            if self._tx is None:
+                self._first_row()
+            statement = self._ordinal if statement is None else statement
+            self._schema_change(change, binding, lsn, out, told, statement)
+            if change.after is not None:  # rows are written anew, whether described again or not
+                stale = change.after.id
+                self._bindings = {
+                    relation: bound
+                    for relation, bound in self._bindings.items()
+                    if bound is not None and bound.table.id != stale
+                }
+
+    def _hold(self, lsn: int, message: Message, out: list[Happened]) -> None:
+        """Keep what comes until the new table is told about; then take it all, in order."""
+        held = self._held
+        assert held is not None
+        if isinstance(message, Logical) and message.prefix == triggers.PREFIX:
+            first = held[0][1]
+            assert isinstance(first, Insert)
+            self._tell(message, lsn, out)
+            if self._relations.awaits(self._relations.look_up(first.relation)):
+                return
+        else:
+            held.append((lsn, message))
+            if not isinstance(message, Commit) and len(held) < _HELD_MESSAGES:
+                return
+            self._waits_no_more = True  # nobody tells: the rows' own description must do
+        self._held = None
+        out += self.feed(held)
+
+    def _schema_change(  # noqa: PLR0917  what a record says
+        self,
+        change: ShapeChange,
+        binding: Binding | None,
+        lsn: int,
+        out: list[Happened],
+        told: Told | None = None,
+        statement: int | None = None,
     ) -> None:
         begin = self._begin
         assert begin is not None
@@ -421,16 +509,26 @@ class Assembler:
             xid=begin.xid,
             csn=_csn(begin),
             lsn=lsn,
-            origin=ChangeOrigin.INFERRED,
+            origin=ChangeOrigin.INFERRED if told is None else ChangeOrigin.TRIGGER,
             tag=change.tag,
             before=change.before,
             after=change.after,
-            topic=topic,
+            topic=binding.topic if binding is not None else None,
+            sql=told.sql if told is not None else None,
+            canonical=change.canonical,
             lossy=change.lossy,
+            kind=change.kind,
+            identity=change.identity,
+            statement=statement,
+            renamed=change.renamed,
+            values=change.values,
+            settings=told.settings if told is not None else {},
+            moved=change.moved,
         )
         self._ddl.append(self._ordinal)
-        self._holes += change.holes
-        key = table_key(change.after.id)
+        self._holes += [hole for hole in change.holes if hole not in self._holes]
+        table = change.after or change.before
+        key = table_key(table.id) if table is not None else (change.identity or "").encode()
         self._put(self._ddl_topic, 0, key, self._world.encode_change(record), lsn, out)
 
 

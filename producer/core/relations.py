@@ -9,9 +9,12 @@ it; the rest is left open, never guessed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from producer.core.follow import Follower
+from producer.core.shape_change import ShapeChange
+from producer.core.told import Told
 from producer.decoders.messages import Relation, RelationColumn
 from producer.errors import DecodeError, Unsupported
 from schemas.control import Hole
@@ -20,16 +23,7 @@ from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
 ReadCatalog = Callable[[TableId], TableSchema | None]
 NameType = Callable[[int, int], str]
 
-
-@dataclass(frozen=True, slots=True)
-class ShapeChange:
-    """A table was seen in a new shape; `before` None: it was not known."""
-
-    before: TableSchema | None
-    after: TableSchema
-    tag: str
-    holes: tuple[Hole, ...] = ()
-    lossy: str | None = None
+__all__ = ["NameType", "ReadCatalog", "Relations", "ShapeChange", "merge"]
 
 
 class Relations:
@@ -43,12 +37,17 @@ class Relations:
         name_type: NameType = lambda _oid, _mod: "",
         wanted: Callable[[TableId], bool],
         new_tables_are_complete: bool,
+        is_told: bool = False,
+        publication: str = "",
     ) -> None:
+        """`is_told`: event triggers tell each statement, with the shapes of tables after it."""
         self._known = dict(known)
         self._read_catalog, self._name_type = read_catalog, name_type
         self._wanted = wanted
         self._new_tables_are_complete = new_tables_are_complete
         self._described: dict[int, Relation] = {}
+        self._is_told = is_told
+        self._follower = Follower(self._known, wanted, publication, _difference)
 
     def describe(self, relation: Relation) -> None:
         """Take a relation message: in force from here on."""
@@ -71,10 +70,27 @@ class Relations:
         """Say the same of a table by name."""
         return self._wanted(table)
 
+    def tell(self, told: Told) -> list[ShapeChange]:
+        """Take what the triggers say: in force from here on; return what changed, in order."""
+        if told.event == "uninstall":
+            self._is_told = False
+            return []
+        self._is_told = True
+        return self._follower.follow(told)
+
+    def awaits(self, relation: Relation) -> bool:
+        """Say whether a message about this new table must still come in this transaction.
+
+        CREATE TABLE AS writes its rows before its trigger runs.
+        """
+        return self._is_told and TableId(relation.schema, relation.table) not in self._known
+
     def resolve(self, relation: Relation) -> tuple[TableSchema, ShapeChange | None]:
         """Return the table's shape, and the change if it is not the one known until now."""
         table_id = TableId(relation.schema, relation.table)
         known = self._known.get(table_id)
+        if self._is_told and known is not None and _agrees(relation, known):
+            return known, None  # as of this very place, which a reading of now is not
         table = self._named(merge(relation, self._read_catalog(table_id), known))
         self._known[table_id] = table
         if known is None:
@@ -143,6 +159,14 @@ def merge(
     )
 
 
+def _agrees(relation: Relation, known: TableSchema) -> bool:
+    said = [(c.name, c.type_oid, c.type_mod) for c in relation.columns]
+    return (
+        said == [(c.name, c.type_oid, c.type_mod) for c in known.columns]
+        and relation.replica_identity is known.replica_identity
+    )
+
+
 def _is_confirmed(said: RelationColumn, read: Column) -> bool:
     """Say whether a column of a catalog reading is the one the stream means."""
     if said.type_oid != read.type_oid:
@@ -165,7 +189,15 @@ def _difference(before: TableSchema, after: TableSchema) -> ShapeChange:
     """
     old = {c.name: c for c in before.columns}
     new = {c.name: c for c in after.columns}
-    gone = [c for c in before.columns if c.name not in new]
+    # A number is never used twice, and a reading confirmed it: this one is the same column.
+    numbers = {c.number: c.name for c in after.columns if c.number and c.name not in old}
+    renamed = {
+        c.name: numbers[c.number]
+        for c in before.columns
+        if c.name not in new and c.number in numbers
+    }
+    old = {renamed.get(c.name, c.name): c for c in before.columns}
+    gone = [c for name, c in old.items() if name not in new]
     come = [c for c in after.columns if c.name not in old]
     stayed = [name for name in new if name in old]
     last_known = max((at for at, name in enumerate(new) if name in old), default=-1)
@@ -189,7 +221,7 @@ def _difference(before: TableSchema, after: TableSchema) -> ShapeChange:
     elif any(not _keeps_values(old[name], new[name]) for name in stayed):
         lossy = "a column has another type: its values in older rows were computed by the source"
     holes = (Hole(str(after.id), "suspected", lossy),) if lossy else ()
-    return ShapeChange(before, after, "ALTER TABLE", holes, lossy)
+    return ShapeChange(before, after, "ALTER TABLE", holes, lossy, renamed=renamed)
 
 
 # type -> types whose values read the same after an ALTER TYPE without USING.  What USING does,

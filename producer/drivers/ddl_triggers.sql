@@ -175,7 +175,17 @@ BEGIN
     WHEN 'schema' THEN
         RETURN (SELECT format('CREATE SCHEMA IF NOT EXISTS %I', nspname)
                 FROM pg_namespace WHERE oid = object);
+    WHEN 'domain' THEN
+        RETURN (SELECT format('CREATE DOMAIN %s AS %s%s%s', format_type(object, NULL),
+                    format_type(typbasetype, typtypmod), CASE WHEN typnotnull THEN ' NOT NULL' END,
+                    (SELECT string_agg(' CONSTRAINT ' || quote_ident(conname) || ' '
+                                       || pg_get_constraintdef(oid), '' ORDER BY conname)
+                     FROM pg_constraint WHERE contypid = object))
+                FROM pg_type WHERE oid = object);
     WHEN 'type' THEN
+        IF (SELECT typtype = 'd' FROM pg_type WHERE oid = object) THEN
+            RETURN gauss_cdc.ddl_definition(class, object, 'domain');
+        END IF;
         RETURN (SELECT format('CREATE TYPE %s AS ENUM (%s)', format_type(object, NULL),
                     (SELECT string_agg(quote_literal(enumlabel), ', ' ORDER BY enumsortorder)
                      FROM pg_enum WHERE enumtypid = object))

@@ -6,8 +6,10 @@ what the source has decided already.  Only key columns are NOT NULL.
 
 Statements are made from the tables before and after, never from the source's
 own text: that one is asked only whether it was a rename, and whether values
-were computed (`USING`), which nobody can repeat here.
+were computed (`USING`), which nobody can repeat here.  Where event triggers told
+the change, columns are known by number and `renamed` and `values` say all of it.
 """
+# ruff: noqa: S608  every name in a statement is quoted or our own
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from schemas.control import Origin, SchemaChange
+from schemas.control import Moved, Origin, SchemaChange
 from schemas.tables import Column, TableId, TableSchema, Unique
 from schemas.types import BY_OID
 from spark_consumers.dialects.base import literal, quote
@@ -37,6 +39,16 @@ _WIDER: Final = {
     "numeric": ("numeric",),
     "bit varying": ("bit varying",),
 }
+_CAST_SETTINGS: Final = (
+    "TimeZone", "DateStyle", "IntervalStyle", "bytea_output", "extra_float_digits",
+)  # fmt: skip
+_AS_BEFORE: Final = "SELECT " + ", ".join(
+    f"set_config('{name}', current_setting('gauss_cdc.{name}'), true)" for name in _CAST_SETTINGS
+)
+_OTHERS: Final = (
+    *("index", "view", "materialized view", "function", "procedure", "sequence", "schema"),
+    *("trigger", "type", "table", "table column", "domain", "aggregate"),
+)
 
 
 def statements(change: SchemaChange) -> list[str]:
@@ -45,8 +57,53 @@ def statements(change: SchemaChange) -> list[str]:
     if after is None:
         return [] if before is None else [f"DROP TABLE IF EXISTS {_table(before.id)}"]
     if before is None or change.origin is Origin.SNAPSHOT:
-        return list(_create(after))
-    return list(_alter(before, after, change.sql or change.canonical))
+        return [*_create(after), *_move(after, change.moved)]
+    return [*_alter(before, after, change), *_move(after, change.moved)]
+
+
+def extras(change: SchemaChange) -> list[str]:
+    """Return what goes beyond rows: NOT NULL, defaults, other objects.
+
+    A target may lack what they speak of; each may fail, and is told then.
+    """
+    after = change.after
+    if after is None:
+        return list(_other(change)) if change.before is None else []
+    was = {change.renamed.get(c.name, c.name): c for c in (change.before or after).columns}
+    out = []
+    for column in after.columns:
+        head = f"ALTER TABLE {_table(after.id)} ALTER COLUMN {quote(column.name)}"
+        old = was.get(column.name) if change.before is not None else None
+        if column.default is not None and (old is None or old.default != column.default):
+            out.append(f"{head} SET DEFAULT {column.default}")
+        elif column.default is None and old is not None and old.default is not None:
+            out.append(f"{head} DROP DEFAULT")
+        is_new = old is None or old.nullable
+        if not column.nullable and is_new and column.name not in after.key:
+            out.append(f"{head} SET NOT NULL")
+    return out
+
+
+def _other(change: SchemaChange) -> Iterator[str]:
+    """An object that is no table, by the definition that the source's server printed."""
+    text = change.canonical
+    if text is None or change.kind not in _OTHERS:
+        return
+    if change.kind == "type" and change.tag == "ALTER TYPE":
+        return  # its labels come with the tables that have them
+    yield text
+
+
+def _move(after: TableSchema, moved: Moved | None) -> Iterator[str]:
+    """Rows that the source moved between tables, or dropped with a partition."""
+    if moved is None:
+        return
+    where = f" WHERE {moved.where}" if moved.where is not None else ""
+    if moved.op == "move":
+        names = _names(after.names())
+        taken = f"SELECT {names} FROM {_table(moved.table)}{where}"
+        yield f"INSERT INTO {_table(after.id)} ({names}) {taken}"
+    yield f"DELETE FROM {_table(moved.table)}{where}"
 
 
 def _create(table: TableSchema) -> Iterator[str]:
@@ -62,7 +119,8 @@ def _create(table: TableSchema) -> Iterator[str]:
         yield _create_unique(table.id, unique)
 
 
-def _alter(before: TableSchema, after: TableSchema, sql: str | None) -> Iterator[str]:
+def _alter(before: TableSchema, after: TableSchema, change: SchemaChange) -> Iterator[str]:
+    sql = change.sql or change.canonical
     if before.id.schema != after.id.schema:
         yield f"CREATE SCHEMA IF NOT EXISTS {quote(after.id.schema)}"
         yield f"ALTER TABLE {_table(before.id)} SET SCHEMA {quote(after.id.schema)}"
@@ -70,35 +128,141 @@ def _alter(before: TableSchema, after: TableSchema, sql: str | None) -> Iterator
         moved = TableId(after.id.schema, before.id.name)
         yield f"ALTER TABLE {_table(moved)} RENAME TO {quote(after.id.name)}"
     table = _table(after.id)
-    renamed = _renamed(before, after, sql)
+    is_told = _is_told(change)
+    renamed = change.renamed if change.renamed or is_told else _renamed(before, after, sql)
+    again = {name for name, how in change.values.items() if how == "new"}
     old = {renamed.get(c.name, c.name): c for c in before.columns}
     new = {c.name: c for c in after.columns}
     key = tuple(renamed.get(name, name) for name in before.key)
     uniques = {u.name: tuple(renamed.get(c, c) for c in u.columns) for u in before.unique}
-    kept = {u.name for u in after.unique if uniques.get(u.name) == u.columns}
+    kept = {
+        u.name
+        for u in after.unique
+        if uniques.get(u.name) == u.columns and not again & set(u.columns)
+    }
 
     for name in uniques:
         if name not in kept:
             yield f"ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {quote(name)}"
             yield f"DROP INDEX IF EXISTS {quote(after.id.schema)}.{quote(name)}"
-    if key and key != after.key:
-        pkey = quote(f"{before.id.name}_pkey")
-        yield f"ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {pkey}"
+    rekeyed = key != after.key or bool(again & set(key))
+    if key and rekeyed:
+        yield _drop_key(after.id)
     for was, name in renamed.items():
         yield f"ALTER TABLE {table} RENAME COLUMN {quote(was)} TO {quote(name)}"
     for name in old:
-        if name not in new:
+        if name not in new or name in again:
             yield f"ALTER TABLE {table} DROP COLUMN IF EXISTS {quote(name)}"
+    if is_told and any(_type_of(old[n]) != _type_of(new[n]) for n in new if n in old):
+        yield from _as_at_the_source(change)
     for name, column in new.items():
-        if name not in old:
+        if name not in old or name in again:
             yield from _add(after, column)
+        elif is_told:
+            yield from _convert(after, old[name], column, change.values.get(name, ""))
         else:
             yield from _change(after, old[name], column, sql)
-    if after.key and key != after.key:
+    if is_told and any(_type_of(old[n]) != _type_of(new[n]) for n in new if n in old):
+        yield _AS_BEFORE
+    if after.key and rekeyed:
+        if set(after.key) & again:
+            yield f"DELETE FROM {table}"
         yield f"ALTER TABLE {table} ADD PRIMARY KEY ({_names(after.key)})"
     for unique in after.unique:
         if unique.name not in kept:
             yield _create_unique(after.id, unique)
+
+
+def _is_told(change: SchemaChange) -> bool:
+    """Say whether columns are known by number, so that `renamed` and `values` are all there is."""
+    return (
+        change.origin is Origin.TRIGGER
+        and change.before is not None
+        and all(c.number for c in change.before.columns)
+    )
+
+
+def _drop_key(table: TableId) -> str:
+    """Drop the primary key, whatever its name is by now: a renamed table's keeps its own."""
+    said = literal(_table(table))
+    body = (
+        "DECLARE k text; BEGIN FOR k IN SELECT conname FROM pg_catalog.pg_constraint"
+        f" WHERE contype = 'p' AND conrelid = {said}::regclass LOOP"
+        f" EXECUTE 'ALTER TABLE ' || {said} || ' DROP CONSTRAINT ' || quote_ident(k);"
+        " END LOOP; END"
+    )
+    return _do(body)
+
+
+def _as_at_the_source(change: SchemaChange) -> Iterator[str]:
+    """Let casts read and print as they did in the session that changed the type."""
+    names = [name for name in _CAST_SETTINGS if name in change.settings]
+    saved = ", ".join(
+        f"set_config({literal(f'gauss_cdc.{name}')}, current_setting({literal(name)}), true)"
+        for name in _CAST_SETTINGS
+    )
+    yield f"SELECT {saved}"
+    for name in names:
+        yield f"SET LOCAL {name} TO {literal(change.settings[name])}"
+
+
+def _convert(table: TableSchema, old: Column, new: Column, how: str) -> Iterator[str]:
+    """A column's type, with its values as the source converted them."""
+    head = f"ALTER TABLE {_table(table.id)} ALTER COLUMN {quote(new.name)}"
+    if _type_of(old) != _type_of(new):
+        now = _type(table, new)
+        if how == "lost":
+            if new.name in table.key:  # a key cannot be unknown
+                yield f"DELETE FROM {_table(table.id)}"
+            yield f"{head} TYPE {now} USING NULL"
+        elif how == "explicit":
+            yield f"{head} TYPE {now} USING {quote(new.name)}::{now}"
+        elif _type(table, old) != now:
+            yield f"{head} TYPE {now}"
+    yield from _relabel(table, old, new)
+    if not old.nullable and new.nullable and new.name not in table.key:
+        yield f"{head} DROP NOT NULL"
+
+
+def _relabel(table: TableSchema, old: Column, new: Column) -> Iterator[str]:
+    """Labels of an enum that were renamed or added: in the target's own type, or in its texts."""
+    if old.user_type is None or new.user_type is None or new.user_type.kind != "e":
+        return
+    was, now = old.user_type.labels, new.user_type.labels
+    renamed = [(a, b) for a, b in zip(was, now, strict=False) if a != b] * (len(was) == len(now))
+    type_name = _type(table, new)
+    if type_name == "text":
+        if renamed:
+            name = quote(new.name)
+            cases = " ".join(f"WHEN {literal(a)} THEN {literal(b)}" for a, b in renamed)
+            labels = ", ".join(literal(a) for a, _ in renamed)
+            yield (
+                f"UPDATE {_table(table.id)} SET {name} = CASE {name} {cases} END"
+                f" WHERE {name} IN ({labels})"
+            )
+        return
+    for a, b in renamed:  # tables of one type share it
+        yield _do(
+            f"BEGIN IF EXISTS (SELECT 1 FROM pg_catalog.pg_enum WHERE enumtypid ="
+            f" {literal(type_name)}::regtype AND enumlabel = {literal(a)}) THEN"
+            f" ALTER TYPE {type_name} RENAME VALUE {literal(a)} TO {literal(b)}; END IF; END"
+        )
+    if not renamed:
+        for before, label in zip((None, *now), now, strict=False):
+            place = f" AFTER {literal(before)}" if before is not None else ""
+            if label not in was:
+                yield f"ALTER TYPE {type_name} ADD VALUE IF NOT EXISTS {literal(label)}{place}"
+
+
+def _do(body: str) -> str:
+    mark = "$gc$"
+    while mark in body:  # a name may hold anything
+        mark = f"{mark[:-1]}_$"
+    return f"DO {mark}{body}{mark}"
+
+
+def _type_of(column: Column) -> tuple[int, int]:
+    return column.type_oid, column.type_mod
 
 
 def _renamed(before: TableSchema, after: TableSchema, sql: str | None) -> dict[str, str]:

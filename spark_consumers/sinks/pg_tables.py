@@ -7,6 +7,7 @@ before is refused, so that nobody's data are mixed or emptied unasked.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from schemas.control import SchemaChange
@@ -14,6 +15,7 @@ from schemas.tables import TableId
 from spark_consumers.dialects import user_types
 from spark_consumers.dialects.base import Dialect, quote
 from spark_consumers.errors import MissingColumn, MissingTable, NotExpressible, TargetNotEmpty
+from spark_consumers.sinks.driver import DRIVER_ERRORS, sqlstate
 from spark_consumers.sinks.pg_apply import Catalog
 
 _TYPES: Final = """
@@ -34,25 +36,74 @@ def _with_types_of_the_target(cursor: Any, change: SchemaChange) -> SchemaChange
     return user_types.settled(change, there)
 
 
+def _try(cursor: Any, statement: str) -> str | None:
+    """Run a statement that may fail; return the SQLSTATE if it did."""
+    cursor.execute("SAVEPOINT gauss_cdc_ddl")
+    try:
+        cursor.execute(statement)
+    except DRIVER_ERRORS as error:
+        code = sqlstate(error)
+        if code is None:
+            raise
+        cursor.execute("ROLLBACK TO SAVEPOINT gauss_cdc_ddl")
+        return code
+    cursor.execute("RELEASE SAVEPOINT gauss_cdc_ddl")
+    return None
+
+
 class Tables:
     """What one source may do to a target's tables."""
 
-    def __init__(self, source: str, dialect: Dialect, *, replace: bool) -> None:
+    def __init__(
+        self,
+        source: str,
+        dialect: Dialect,
+        *,
+        replace: bool,
+        apply: str = "tables",
+        extras: Dialect | None = None,
+        on_note: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`apply`: what of schema changes is followed, "none", "tables" or "all"."""
         self._source, self._dialect, self._replace = source, dialect, replace
+        self._apply, self._extras, self._on_note = apply, extras, on_note
 
-    def alter(self, cursor: Any, catalog: Catalog, change: SchemaChange) -> None:
-        """Run a schema change in its place."""
-        if change.after is not None and change.before is None:
-            self.own(cursor, catalog, change.after.id, why="is created by the stream")
-        elif change.before is not None and change.before.id != (change.after and change.after.id):
+    def alter(
+        self, cursor: Any, catalog: Catalog, change: SchemaChange, *, is_exact: bool = True
+    ) -> None:
+        """Run a schema change in its place; a table that is not exact may lose its rows by it."""
+        if self._apply == "none":
+            return
+        before, after = change.before, change.after
+        if before is not None and after is not None and before.id != after.id:
+            cursor.execute(
+                "UPDATE gauss_cdc.tables SET table_schema = %s, table_name = %s "
+                "WHERE source = %s AND table_schema = %s AND table_name = %s",
+                (*after.id, self._source, *before.id),
+            )
+            self.own(cursor, catalog, after.id, why="is renamed by the stream")
+        elif after is not None and before is None:
+            self.own(cursor, catalog, after.id, why="is created by the stream")
+        elif before is not None and after is None:
             cursor.execute(
                 "DELETE FROM gauss_cdc.tables WHERE source = %s AND table_schema = %s "
                 "AND table_name = %s",
-                (self._source, *change.before.id),
+                (self._source, *before.id),
             )
-            if change.after is not None:
-                self.own(cursor, catalog, change.after.id, why="is renamed by the stream")
-        self.create(cursor, catalog, change)
+        self.create(cursor, catalog, change, is_exact=is_exact)
+        self._go_beyond(cursor, change)
+
+    def _go_beyond(self, cursor: Any, change: SchemaChange) -> None:
+        """NOT NULL, defaults, other objects: what the target lacks the means for is told."""
+        table = change.after or change.before
+        about = str(table.id) if table is not None else change.identity
+        if self._apply != "all" or self._extras is None:
+            if change.before is None and change.after is None:
+                self._on_note(f"{change.tag} of {about} is not applied: [ddl] apply = tables")
+            return
+        for statement in self._extras(change):
+            if (why := _try(cursor, statement)) is not None:
+                self._on_note(f"{change.tag} of {about} is not applied: the target says {why}")
 
     def begin(self, cursor: Any, catalog: Catalog, change: SchemaChange) -> None:
         """A load begins: a table of our own making takes the shape that the source has by now.
@@ -76,7 +127,9 @@ class Tables:
         self.own(cursor, catalog, table.id, why="is to be loaded first")
         self.create(cursor, catalog, change)
 
-    def create(self, cursor: Any, catalog: Catalog, change: SchemaChange) -> None:
+    def create(
+        self, cursor: Any, catalog: Catalog, change: SchemaChange, *, is_exact: bool = True
+    ) -> None:
         """Run a schema change's statements."""
         table = change.after
         is_new = (
@@ -85,7 +138,17 @@ class Tables:
             and not self._is_there(cursor, catalog, table.id)
         )
         for statement in self._dialect(_with_types_of_the_target(cursor, change)):
-            cursor.execute(statement)
+            if is_exact or change.before is None or table is None:
+                cursor.execute(statement)
+            elif _try(cursor, statement) is not None:
+                # Rows that nobody knows are in its way: a table with a hole goes on without any.
+                for there in (change.before.id, table.id):
+                    name = f"{quote(there.schema)}.{quote(there.name)}"
+                    cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (name,))
+                    if cursor.fetchone()[0]:
+                        cursor.execute(f"DELETE FROM {name}")
+                self._on_note(f"{table.id}: its rows are dropped, they were not exact")
+                cursor.execute(statement)
         catalog.forget(cursor)
         if is_new and table is not None:
             cursor.execute(

@@ -22,9 +22,10 @@ from typing import Any, Final
 
 import psycopg2
 
-from schemas.control import Phase, TableLoad
+from schemas.control import Phase, SchemaChange, TableLoad
 from schemas.tables import TableId
-from spark_consumers.dialects import DIALECTS
+from spark_consumers.cuts import EXACT, LOADING
+from spark_consumers.dialects import DIALECTS, EXTRAS
 from spark_consumers.errors import (
     Fenced,
     NotExpressible,
@@ -81,6 +82,8 @@ class PostgresSink:
         product: Product = POSTGRES,
         on_wait: Callable[[str], None] = lambda _: None,
         on_step: Callable[[str], None] = lambda _: None,
+        ddl: str = "tables",
+        on_note: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`connect` is a DSN, or a callable that gives a DB-API connection.
 
@@ -93,7 +96,14 @@ class PostgresSink:
         )
         self._source = source
         self._wants_replica, self._product = replica_role, product
-        self._tables = Tables(source, DIALECTS[product.dialect], replace=replace)
+        self._tables = Tables(
+            source,
+            DIALECTS[product.dialect],
+            replace=replace,
+            apply=ddl,
+            extras=EXTRAS.get(product.dialect),
+            on_note=on_note,
+        )
         self._on_wait, self._on_step = on_wait, on_step
         # Staging tables of this source, whatever its name holds.
         self._stages = f"stage_{zlib.crc32(source.encode()):08x}_"
@@ -269,12 +279,14 @@ class PostgresSink:
         for change in sorted(ddl, key=lambda d: (d.seq, d.ordinal)):
             place = (change.seq, change.ordinal)
             self._apply_between(cursor, staged, after, place, inexact)
-            self._tables.alter(cursor, self._catalog, change)
+            table = change.after or change.before
+            is_exact = not change.lossy and (table is None or not _marks(change) & set(inexact))
+            self._tables.alter(cursor, self._catalog, change, is_exact=is_exact)
             after = place
-            if change.lossy and (table := change.after or change.before):
-                inexact[str(table.id)] = change.lossy
-                marks = {**upto.inexact, str(table.id): change.lossy}
-                upto = replace(upto, state="LOADING", inexact=marks)
+            upto = replace(upto, inexact=followed(upto.inexact, change))
+            inexact = followed(inexact, change)
+        if upto.inexact != segment.upto.inexact:
+            upto = replace(upto, state=EXACT if not upto.inexact else LOADING)
         self._apply_between(cursor, staged, after, LAST, inexact)
         return upto
 
@@ -314,6 +326,23 @@ class PostgresSink:
                     load_rows(cursor, self._catalog, table, changes)
             case Phase.END:
                 pass
+
+
+def _marks(change: SchemaChange) -> set[str]:
+    return {str(table.id) for table in (change.before, change.after) if table is not None}
+
+
+def followed(inexact: Mapping[str, str], change: SchemaChange) -> dict[str, str]:
+    """Tables that are not exact, after a schema change: a mark moves and goes with its table."""
+    out = dict(inexact)
+    before, after = change.before, change.after
+    if before is not None and (after is None or after.id != before.id):
+        mark = out.pop(str(before.id), None)
+        if after is not None and mark is not None:
+            out[str(after.id)] = mark
+    if change.lossy and (table := after or before) is not None:
+        out[str(table.id)] = change.lossy
+    return out
 
 
 def _place(ledger: Ledger) -> tuple[int, int, int]:

@@ -106,6 +106,9 @@ class Path:
         """Apply until the target holds everything committed at the source before now."""
         goal = ask(self.source, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint")[0][0]
         until(self._arrived(goal), f"cuts up to {goal}", self._stop.wait)
+        seq = self.progress.seq
+        # A commit's markers are written after the broker has answered: its cut may not be visible.
+        until(lambda: self.applier.drain().seq >= seq, f"commit {seq}", self._stop.wait)
         return self.applier.drain()
 
     def _arrived(self, goal: int) -> Callable[[], bool]:

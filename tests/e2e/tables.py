@@ -1,0 +1,87 @@
+"""What two databases hold, as PostgreSQL itself tells it: columns, types, keys, rows."""
+
+from dataclasses import dataclass
+
+from tests.e2e.path import ask
+
+_TABLES = """
+SELECT n.nspname, c.relname, c.oid, c.relkind::text
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
+  AND n.nspname !~ '^(pg_|information_schema$|gauss_cdc$)'
+"""
+_COLUMNS = """
+SELECT array_agg(attname || ' ' || CASE WHEN atttypid >= 16384 THEN '~'
+                                        ELSE format_type(atttypid, atttypmod) END
+                 ORDER BY attname COLLATE "C")
+FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+"""
+_KEY = """
+SELECT array_agg(a.attname::text ORDER BY k.place)
+FROM pg_index i CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k (attnum, place)
+JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+WHERE i.indrelid = %s AND i.indisprimary
+"""
+_UNIQUE = """
+SELECT array_agg(DISTINCT c.relname::text) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+WHERE i.indrelid = %s AND i.indisunique AND NOT i.indisprimary AND i.indpred IS NULL
+  AND i.indexprs IS NULL
+"""
+_NAMES = """
+SELECT string_agg(quote_ident(attname) || '::text', ', ' ORDER BY attname COLLATE "C")
+FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+"""
+
+
+@dataclass(frozen=True)
+class Table:
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+    unique: tuple[str, ...]
+    rows: tuple[str, ...]
+
+
+def tables(url: str, leave_out: set[str] = frozenset()) -> dict[str, Table]:
+    """Every captured table of a database, by name."""
+    out = {}
+    for schema, name, oid, kind in ask(url, _TABLES):
+        ((columns,),) = ask(url, _COLUMNS, oid)
+        ((key,),) = ask(url, _KEY, oid)
+        ((unique,),) = ask(url, _UNIQUE, oid)
+        ((names,),) = ask(url, _NAMES, oid)
+        rows: list[tuple[str]] = []
+        if f"{schema}.{name}" not in leave_out:
+            only = "ONLY" if kind == "r" else ""
+            rows = ask(
+                url,
+                f'SELECT ROW({names or ""})::text COLLATE "C" '
+                f'FROM {only} "{schema}"."{name}" ORDER BY 1',
+            )
+        out[f"{schema}.{name}"] = Table(
+            tuple(columns or ()), tuple(key or ()), tuple(unique or ()), tuple(r for (r,) in rows)
+        )
+    return out
+
+
+def differences(source: str, target: str, inexact: set[str] = frozenset()) -> list[str]:
+    """What differs, told by table; rows of `inexact` tables are not looked at."""
+    ours, theirs = tables(source, inexact), tables(target, inexact)
+    out = [f"{name}: only at the source" for name in sorted(ours.keys() - theirs.keys())]
+    out += [f"{name}: only at the target" for name in sorted(theirs.keys() - ours.keys())]
+    for name in sorted(ours.keys() & theirs.keys()):
+        for what in ("columns", "key", "unique", "rows"):
+            a, b = getattr(ours[name], what), getattr(theirs[name], what)
+            if what == "columns" and len(a) == len(b):
+                # A user's type is what the target has for it: tests of dialects say what.
+                pairs = [(x, y) for x, y in zip(a, b, strict=True) if not _is_of_users(x, y)]
+                a, b = tuple(x for x, _ in pairs), tuple(y for _, y in pairs)
+            if a != b:
+                only = sorted(set(a) - set(b))[:3], sorted(set(b) - set(a))[:3]
+                out.append(f"{name}: {what} differ: source only {only[0]}, target only {only[1]}")
+    return out
+
+
+def _is_of_users(ours: str, theirs: str) -> bool:
+    """Say whether two columns of one name have types that only a database of theirs has."""
+    same = ours.rpartition(" ")[0].split(" ")[0] == theirs.split(" ", maxsplit=1)[0]
+    return same and (ours.endswith(" ~") or theirs.endswith(" ~"))

@@ -1,0 +1,154 @@
+"""Statements between rows: told by event triggers, applied as barriers, compared at each."""
+
+import pytest
+
+from producer.drivers import catalog, ddl_triggers
+from producer.drivers.postgres_dial import parse_dsn
+from tests.e2e.path import Path, ask
+from tests.e2e.tables import differences
+
+START = """
+CREATE TABLE account (id int PRIMARY KEY, owner text, balance numeric(12,2));
+INSERT INTO account SELECT g, 'owner ' || g, g * 10 FROM generate_series(1, 20) g;
+CREATE TABLE plain (a int, b text);
+ALTER TABLE plain REPLICA IDENTITY FULL;
+INSERT INTO plain VALUES (1, 'one'), (2, 'two');
+CREATE TABLE part (id int, day date, v text, PRIMARY KEY (id)) PARTITION BY RANGE (id);
+CREATE TABLE part_1 PARTITION OF part FOR VALUES FROM (0) TO (100);
+CREATE TABLE part_2 PARTITION OF part FOR VALUES FROM (100) TO (200);
+INSERT INTO part SELECT g, date '2024-01-01' + g, 'v' FROM generate_series(1, 199, 7) g;
+"""
+# Each is one transaction; the target is compared when it is applied.
+STEPS = (
+    """ALTER TABLE account ADD COLUMN note text DEFAULT 'it''s', ADD COLUMN n int""",
+    """UPDATE account SET n = id WHERE id % 2 = 0""",
+    """
+    ALTER TABLE account RENAME COLUMN owner TO holder;
+    UPDATE account SET holder = 'x' WHERE id=3
+    """,
+    """
+    ALTER TABLE account DROP COLUMN n;
+    ALTER TABLE account ADD COLUMN n text;
+    INSERT INTO account VALUES (100, 'new', 5, 'a', 'b')
+    """,
+    """ALTER TABLE account ALTER balance TYPE text; INSERT INTO account VALUES (101, 'c', 'd')""",
+    """
+    ALTER TABLE account ALTER id TYPE bigint;
+    UPDATE account SET id = id + 5000000000 WHERE id = 7
+    """,
+    """
+    ALTER TABLE account RENAME TO konto;
+    UPDATE konto SET note = 'k' WHERE id < 5;
+    CREATE TABLE account (id int PRIMARY KEY);
+    INSERT INTO account VALUES (1)
+    """,
+    """
+    ALTER TABLE konto DROP CONSTRAINT account_pkey;
+    ALTER TABLE konto ADD PRIMARY KEY (id, holder)
+    """,
+    """CREATE UNIQUE INDEX one_note ON account (id)""",
+    """DROP INDEX one_note""",
+    """
+    CREATE SCHEMA shop;
+    CREATE TABLE shop.item (id serial PRIMARY KEY, name varchar(10) UNIQUE);
+    INSERT INTO shop.item (name) VALUES ('a'), ('b')
+    """,
+    """ALTER TABLE shop.item ALTER name TYPE varchar(20)""",
+    """ALTER TABLE shop.item SET SCHEMA public; INSERT INTO item (name) VALUES ('c')""",
+    """ALTER SCHEMA shop RENAME TO store""",
+    """CREATE TABLE copied AS SELECT * FROM konto""",
+    """SELECT id, holder INTO copied_2 FROM konto WHERE id < 4""",
+    """ALTER TABLE copied ADD PRIMARY KEY (id); UPDATE copied SET note = 'copied' WHERE id = 2""",
+    """CREATE TABLE IF NOT EXISTS copied (x int); CREATE TEMP TABLE nothing (a int)""",
+    """DROP TABLE copied_2""",
+    """
+    CREATE TABLE part_3 PARTITION OF part FOR VALUES FROM (200) TO (300);
+    INSERT INTO part VALUES (200, '2024-02-02', 'w')
+    """,
+    """ALTER TABLE part DETACH PARTITION part_1; INSERT INTO part_1 VALUES (-1, NULL, 'alone')""",
+    """
+    DELETE FROM part_1 WHERE id = -1;
+    ALTER TABLE part ATTACH PARTITION part_1 FOR VALUES FROM (0) TO (100)
+    """,
+    """DROP TABLE part_2""",
+    """ALTER TABLE part ADD COLUMN extra int DEFAULT 5; UPDATE part SET extra = 6 WHERE id = 8""",
+    """
+    DO $$ BEGIN CREATE TABLE made (a int PRIMARY KEY);
+    INSERT INTO made VALUES (1);
+    ALTER TABLE made ADD COLUMN b int DEFAULT 3;
+    INSERT INTO made VALUES (2, 4);
+    DO 'BEGIN ALTER TABLE made RENAME b TO c;
+    END';
+    UPDATE made SET c = 9;
+    END $$
+    """,
+    """CREATE FUNCTION f() RETURNS void LANGUAGE sql AS 'ALTER TABLE made ADD COLUMN d text'""",
+    """SELECT f(); INSERT INTO made VALUES (3, 5, 'd')""",
+    """
+    CREATE TYPE mood AS ENUM ('sad');
+    CREATE DOMAIN positive AS int CHECK (VALUE > 0);
+    CREATE TABLE felt (id positive PRIMARY KEY, m mood);
+    INSERT INTO felt VALUES (1, 'sad')
+    """,
+    """ALTER TYPE mood ADD VALUE 'ok'""",
+    """INSERT INTO felt VALUES (2, 'ok'); ALTER TYPE mood RENAME VALUE 'sad' TO 'low'""",
+    """TRUNCATE plain; INSERT INTO plain VALUES (5, 'five')""",
+    """ALTER TABLE plain ADD COLUMN c timestamptz; ALTER TABLE plain ADD PRIMARY KEY (a)""",
+    """
+    SET LOCAL TimeZone = 'Asia/Shanghai';
+    UPDATE plain SET c = '2024-05-05 12:00';
+    ALTER TABLE plain ALTER c TYPE timestamp;
+    ALTER TABLE plain ALTER c TYPE text USING c::text
+    """,
+    """
+    CREATE TABLE parent (id int PRIMARY KEY, v int);
+    CREATE TABLE child (w int) INHERITS (parent);
+    ALTER TABLE parent ADD COLUMN x int DEFAULT 1;
+    INSERT INTO child VALUES (1, 2, 3, 4)
+    """,
+    """
+    COMMENT ON TABLE konto IS 'hello';
+    CREATE VIEW seen AS SELECT id FROM konto;
+    CREATE INDEX ON konto (note);
+    ANALYZE konto
+    """,
+    """ALTER TABLE konto REPLICA IDENTITY FULL; UPDATE konto SET holder = 'full' WHERE id = 3""",
+    """
+    ALTER TABLE konto ALTER note SET NOT NULL;
+    ALTER TABLE konto ALTER note SET DEFAULT 'z';
+    INSERT INTO konto (id, holder) VALUES (300, 'defaulted')
+    """,
+    """DROP SCHEMA store CASCADE; DROP TABLE made, felt""",
+)
+
+
+def install(url: str, prefix: str, include=("*.*",), exclude=()) -> None:
+    connection = catalog.connect(parse_dsn(url))
+    try:
+        ddl_triggers.install(connection, prefix, include, exclude)
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def path(addresses, topic_prefix, new_database):
+    source, target = new_database(), new_database()
+    ask(source, START)
+    with Path(addresses, topic_prefix, source, target) as path:
+        path.start()
+        path.catch_up()
+        install(source, topic_prefix)
+        yield path
+
+
+def compared(path: Path) -> None:
+    ledger = path.catch_up()
+    assert differences(path.source, path.target, set(ledger.inexact)) == []
+
+
+def test_each_statement_is_a_barrier_at_which_the_target_is_equal(path) -> None:
+    for step in STEPS:
+        ask(path.source, step)
+        ledger = path.catch_up()
+        assert dict(ledger.inexact) == {}, step
+        assert differences(path.source, path.target) == [], step
