@@ -193,16 +193,16 @@ OPENGAUSS: dict[str, tuple[Any, str]] = {
             'CREATE  TABLE  public.dd1 (id pg_catalog.int4   , a pg_catalog."varchar"(20) COLLATE'
             " pg_catalog.\"default\" DEFAULT 'x''y'::character varying NOT NULL , b"
             ' pg_catalog."numeric"(10,2)   , c TIMESTAMP(3) without time zone   , d'
-            " pg_catalog.int4[]   , CONSTRAINT dd1_b_key UNIQUE (b), CONSTRAINT dd1_pkey PRIMARY KEY"
-            " (id), CONSTRAINT dd1_id_check CHECK ((id OPERATOR(pg_catalog.>) 0)))  WITH (orientation"
-            " = 'row', compression = 'no')"
+            " pg_catalog.int4[]   , CONSTRAINT dd1_b_key UNIQUE (b), CONSTRAINT dd1_pkey"
+            " PRIMARY KEY (id), CONSTRAINT dd1_id_check CHECK ((id OPERATOR(pg_catalog.>) 0)))"
+            "  WITH (orientation = 'row', compression = 'no')"
         ),
     ),
     "create partitioned table": (
         og_table("dd2", [og_column("a", og_type("int4"))], partition_by=PARTITION_BY),
         (
-            "CREATE  TABLE  public.dd2 (a pg_catalog.int4   )  WITH (orientation = 'row', compression"
-            f" = 'no') {PARTITION_BY}"
+            "CREATE  TABLE  public.dd2 (a pg_catalog.int4   )  WITH (orientation = 'row',"
+            f" compression = 'no') {PARTITION_BY}"
         ),
     ),
     "drop column": (

@@ -1,0 +1,178 @@
+r"""SQL text cut into words, and a place among them.
+
+For the server's own canonical text, which has few ways to say a thing.  A quote
+that nothing closes takes the rest of the text (openGauss prints a default that
+holds one unescaped): the words before it are still good.
+
+>>> [word.text for word in cut('CREATE "T"(a int); -- so')]
+['CREATE', '"T"', '(', 'a', 'int', ')', ';']
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+_WORD: Final = re.compile(
+    r"""\s+ | --[^\n]* | /\*.*?\*/
+    | (?P<string> [eE]'(?:[^'\\]|''|\\.)*' | [nNxXbB]?'(?:[^']|'')*'
+        | \$(?P<mark>\w*)\$.*?\$(?P=mark)\$ )
+    | (?P<quoted> "(?:[^"]|"")*" | `(?:[^`]|``)*` )
+    | (?P<name> [^\W\d][\w$]* )
+    | (?P<number> \d+(?:\.\d*)?(?:[eE][+-]?\d+)? | \.\d+ )
+    | (?P<broken> ['"`].* )
+    | (?P<sign> :: | := | [-+*/<>=~!@\#%^&|?]+ | . )""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+class Word(NamedTuple):
+    """A word and where it stands."""
+
+    kind: str
+    text: str
+    start: int
+    end: int
+
+    @property
+    def upper(self) -> str:
+        """A keyword in capitals; what is quoted is none."""
+        return self.text.upper() if self.kind in {"name", "sign"} else ""
+
+    @property
+    def identifier(self) -> str | None:
+        """The name that it means, or None."""
+        if self.kind == "name":
+            return self.text.lower() if self.text.isascii() else self.text
+        if self.kind == "quoted" and len(self.text) > 2:
+            quote = self.text[0]
+            return self.text[1:-1].replace(quote * 2, quote)
+        return None
+
+
+def cut(text: str) -> list[Word]:
+    """Cut a text into words, without blanks and comments."""
+    return [
+        Word(kind, match[0], match.start(), match.end())
+        for match in _WORD.finditer(text)
+        if (kind := _kind(match)) is not None
+    ]
+
+
+def _kind(match: re.Match[str]) -> str | None:
+    kinds = ("string", "quoted", "name", "number", "broken", "sign")
+    return next((kind for kind in kinds if match[kind] is not None), None)
+
+
+_OPEN, _CLOSE = frozenset("(["), frozenset(")]")
+_END: Final = Word("end", "", -1, -1)
+
+
+class Words:
+    """A place among words; `take…` moves on only if what it looks for is there."""
+
+    def __init__(self, text: str, words: list[Word] | None = None) -> None:
+        self.text = text
+        self._words = cut(text) if words is None else words
+        self._at = 0
+
+    def __bool__(self) -> bool:
+        return self._at < len(self._words)
+
+    def look(self, ahead: int = 0) -> Word:
+        """The word here, or one further on."""
+        at = self._at + ahead
+        return self._words[at] if at < len(self._words) else _END
+
+    def step(self) -> Word:
+        """Take the word here."""
+        word = self.look()
+        self._at += word is not _END
+        return word
+
+    def is_next(self, *keywords: str) -> bool:
+        """Say whether these keywords stand here."""
+        return all(self.look(n).upper == keyword for n, keyword in enumerate(keywords))
+
+    def take(self, *keywords: str) -> bool:
+        """Take these keywords, if all stand here."""
+        if not self.is_next(*keywords):
+            return False
+        self._at += len(keywords)
+        return True
+
+    def take_any(self, *keywords: str) -> str:
+        """Take one of these keywords; "" if none stands here."""
+        found = self.look().upper
+        if not found or found not in keywords:
+            return ""
+        self._at += 1
+        return found
+
+    def identifier(self) -> str | None:
+        """Take a name."""
+        found = self.look().identifier
+        self._at += found is not None
+        return found
+
+    def dotted(self) -> tuple[str, ...]:
+        """Take `a.b.c`; () if no name stands here."""
+        found: list[str] = []
+        while (part := self.identifier()) is not None:
+            found.append(part)
+            if not (self.look().text == "." and self.look(1).identifier is not None):
+                break
+            self.step()
+        return tuple(found)
+
+    def brackets(self) -> Words | None:
+        """Take what stands in round brackets."""
+        if self.look().text != "(":
+            return None
+        start, depth = self._at, 0
+        for at in range(start, len(self._words)):
+            depth += self._bracket(at)
+            if not depth:
+                self._at = at + 1
+                return Words(self.text, self._words[start + 1 : at])
+        self._at = len(self._words)
+        return Words(self.text, self._words[start + 1 :])
+
+    def until(self, *keywords: str) -> Words:
+        """Take all up to one of these keywords outside of brackets, or the end."""
+        start, depth = self._at, 0
+        while self:
+            is_type = self._at > start and self._words[self._at - 1].text == "::"
+            if not depth and not is_type and self.look().upper in keywords and self._at > start:
+                break
+            depth += self._bracket(self._at)
+            self._at += 1
+        return Words(self.text, self._words[start : self._at])
+
+    def parts(self) -> Iterator[Words]:
+        """Cut the rest at commas outside of brackets, taking it."""
+        start, depth = self._at, 0
+        for at in range(start, len(self._words)):
+            depth += self._bracket(at)
+            if not depth and self._words[at].text == ",":
+                yield Words(self.text, self._words[start:at])
+                start = at + 1
+        if start < len(self._words):
+            yield Words(self.text, self._words[start:])
+        self._at = len(self._words)
+
+    @property
+    def left(self) -> str:
+        """The text from here on."""
+        return self.text[self.look().start : self._words[-1].end] if self else ""
+
+    def rest(self) -> str:
+        """The text from here on, taking it."""
+        found = self.left
+        self._at = len(self._words)
+        return found
+
+    def _bracket(self, at: int) -> int:
+        text = self._words[at].text
+        return (text in _OPEN) - (text in _CLOSE)
