@@ -144,4 +144,4 @@ def drop_database(url: str, name: str) -> None:
         "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s",
         name,
     )
-    execute(url, sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+    execute(url, sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))

@@ -184,7 +184,8 @@ class Delivery:
             **QUIET,
             "linger.ms": 0,
             "compression.type": "lz4",
-            "queue.buffering.max.kbytes": 64 * 1024,
+            # A row that is larger than the queue would wait for room in it forever.
+            "queue.buffering.max.kbytes": max(64 << 20, 2 * max_row_bytes) >> 10,
             "queue.buffering.max.messages": 200_000,
             **client,
             "acks": "all",

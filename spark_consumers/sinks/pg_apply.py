@@ -296,7 +296,8 @@ def _apply_single(cursor: Any, plan: Plan, single: Single, *, is_exact: bool) ->
         column = plan.table.columns[name]
         quoted = sql.SQL(part(quote(name)))
         if cell is None:
-            tests.append(sql.SQL("{} IS NULL").format(quoted))
+            # A row of NULLs `IS NULL` as well, and is a value.
+            tests.append(sql.SQL("{} IS NOT DISTINCT FROM NULL").format(quoted))
             continue
         # Equal is not the same: 1.0 and 1.00, 0 and -0, a day and 24 hours. An index wants `=`.
         kind = sql.SQL(part(column.type_name))

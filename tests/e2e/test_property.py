@@ -20,6 +20,7 @@ import pytest
 from gauss_cdc.services import Addresses
 from tests.e2e.path import Path, ask
 from tests.e2e.random_tables import MADE, Case, Table, make
+from tests.services_fixtures import drop_database
 
 SECONDS = float(os.environ.get("GAUSS_CDC_PROPERTY_SECONDS", "40"))
 FIRST = int(os.environ.get("GAUSS_CDC_PROPERTY_FROM", "0"))
@@ -55,7 +56,10 @@ def run_transactions(url: str, transactions: Sequence[Sequence[str]]) -> int:
 
 def cells(url: str, table: Table, columns: Sequence[str]) -> list[tuple[str | None, ...]]:
     """Every row as the texts that the types' own output functions write, sorted."""
-    texts = ", ".join(f"CASE WHEN {c} IS NOT NULL THEN format('%s', {c}) END" for c in columns)
+    # A composite of NULLs is a value, though it `IS NULL`.
+    texts = ", ".join(
+        f"CASE WHEN {c} IS DISTINCT FROM NULL THEN format('%s', {c}) END" for c in columns
+    )
     connection = psycopg2.connect(url)
     try:
         with connection.cursor() as cursor:
@@ -126,6 +130,9 @@ class Trial:
             frame = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{frame.name}, {frame.filename.rpartition('/')[2]}:{frame.lineno}"
             return f"{type(error).__name__}: {error} ({place})"[:600]
+        finally:
+            for url in (source, target):  # slots are few
+                drop_database(self._addresses.postgres_url(), url.rpartition("/")[2])
         return None
 
     def like(self, found: str) -> Callable[[Case], bool]:

@@ -649,6 +649,17 @@ def test_a_keyless_row_of_a_type_without_equality(
     assert rows == [(new, 3)]
 
 
+def test_a_composite_of_nulls_is_not_null(target: Target) -> None:
+    target.run("CREATE TYPE pair AS (a int, b int)")
+    pair = Column("p", 90005, -1, "public.pair", user_type=UserType("c", "pair"))
+    keyless = replace(table("keyless", "id integer", key=""), columns=(pair,))
+    load(target, keyless, ["(,)"], [None], ["(,)"])
+
+    target.apply(Row(keyless, "d", [None]), Row(keyless, "u", ["(,)"], ["(1,)"]))
+
+    assert target.query("SELECT format('%s', p) FROM keyless ORDER BY 1") == [("(,)",), ("(1,)",)]
+
+
 # -- crashes, rivals, unknown outcomes
 
 
