@@ -41,6 +41,7 @@ from producer.sources.base import Wire
 from producer.wire.gauss_server import Server
 from producer.wire.replication import WalMessage
 from schemas.control import Identity
+from schemas.encodings import of_cells
 from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
 from schemas.types.names import oid_of
@@ -64,7 +65,7 @@ class GaussSource:
         self._options, self._on_tables = options, on_tables
         self.asking, self.server = asking, server
         self.decided: Effective = effective(
-            options.plugin_options, options.terms, encoding=server.encoding
+            options.plugin_options, options.terms, encoding=server.codec
         )
         self.tables: list[TableId] = []  # of the load, once the slot was made
         # No publication stands between a table and its rows; but a slot without a snapshot
@@ -100,7 +101,7 @@ class GaussSource:
     @property
     def encoding(self) -> str:
         """The database's: a stream is never converted."""
-        return self.server.codec
+        return of_cells(self.server.codec)
 
     @property
     def tells_changes(self) -> bool:
