@@ -372,7 +372,7 @@ TIME_MILLIS: Final = shape(
     lambda v: _time_text(v * 1000),
     _spark_time("(CAST({c} AS BIGINT) * 1000)"),
 )
-INTERVAL: Final = shape("io.debezium.time.Interval", _postgres_interval, "{c}")
+INTERVAL: Final = shape("io.debezium.time.Interval", _postgres_interval, None)
 CONNECT_DATE: Final = shape("org.apache.kafka.connect.data.Date", _date_text, "CAST({c} AS STRING)")
 CONNECT_TIME: Final = shape(
     "org.apache.kafka.connect.data.Time",

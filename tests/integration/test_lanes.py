@@ -8,13 +8,17 @@ import psycopg2
 import psycopg2.extensions
 import pytest
 
+from producer.core.encode import TransactionConstants, compile_encoder
 from schemas.control import Commits, Phase
+from schemas.envelope import envelope_schema
 from schemas.tables import Column, TableId, TableSchema
 from spark_consumers.errors import Incomplete, RowMissing
 from spark_consumers.job import Applier, Options
-from spark_consumers.lanes import Lanes, SparkBulk
+from spark_consumers.lanes import Lanes, SparkBulk, _Job, copy_rows
 from spark_consumers.model import Segment
 from spark_consumers.read import CutReader, RangeReader
+from spark_consumers.sinks.pg_bulk import Shape, create_stage
+from spark_consumers.sinks.pg_encoding import no_text
 from spark_consumers.sinks.postgres import PostgresSink
 from spark_consumers.stream import spark_confs, start_query
 from tests.integration.kafka_feed import KafkaFeed
@@ -241,3 +245,38 @@ def test_the_stream_wakes_the_loop(
 
 def test_confs_are_texts() -> None:
     assert all(isinstance(v, str) for v in spark_confs().values())
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "UTF8"])
+def test_bytes_that_are_no_text_go_into_a_database_without_an_encoding(
+    new_database: Callable[..., str], encoding: str
+) -> None:
+    url = new_database(encoding)
+    encoder = compile_encoder(A, prefix="p", schema_id=7, database="d")
+    tx = TransactionConstants(700, 99, 1, 1, 0, 0, 1)
+    raw = b"a\xff\t\\"
+    value = encoder.encode("u", "O", [b"1", b"old"], [b"1", raw], tx, 1, 0)
+    connection = psycopg2.connect(url)
+    with connection, connection.cursor() as cursor:
+        cursor.execute("CREATE SCHEMA gauss_cdc")
+        create_stage(cursor, "stage", Shape(A.id, ("id", "v")))
+    connection.close()
+    job = _Job(
+        psycopg2.extensions.parse_dsn(url), ["stage"], {("t", 7): 0},
+        {7: envelope_schema("p", A)}, {("t", 0): [(0, 9)]},
+    )  # fmt: skip
+
+    (copied,) = copy_rows(job, [("t", 0, 5, value)])
+
+    connection = psycopg2.connect(url)
+    with connection, connection.cursor() as cursor:
+        cursor.execute("SELECT encode(convert_to(c1, 'SQL_ASCII'), 'hex') FROM gauss_cdc.stage")
+        found = cursor.fetchall()
+    connection.close()
+    if encoding == "SQL_ASCII":
+        assert (copied.no_text, found) == (None, [(raw.hex(),)])
+    else:
+        assert copied.no_text is not None
+        assert found == []
+        place, line = copied.no_text
+        assert (place, no_text(A.id, ("id", "v") * 2, line).where["column"]) == (0, "v")
