@@ -19,6 +19,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  it is a 
 from producer.drivers import patterns
 from producer.drivers.catalog import OWN_SCHEMA, asking, publication, server_info
 from producer.errors import NotPermitted, SourceError, Unsupported
+from schemas.tables import TableId
 
 VERSION: Final = 1
 TRIGGERS: Final = ("gauss_cdc_ddl_drop", "gauss_cdc_ddl_end", "gauss_cdc_ddl_rewrite")
@@ -73,36 +74,44 @@ def install(
 
     Raises NotPermitted, Unsupported (before 14), SourceError (no such publication).
     """
-    _may(connection)
-    with _transaction(connection):
+    check_rights(connection)
+    with _transaction(connection), asking(connection) as cursor:
         _remove(connection)
-        if publication(connection, name) is None:
-            raise SourceError(
-                "the publication does not exist",
-                publication=name,
-                hint="`gauss-cdc check --fix` makes it, or the first `run`",
-            )
-        with asking(connection) as cursor:
-            cursor.execute(script(connection.server_version))
-            rows = [(False, patterns.parse(text)) for text in include]
-            rows += [(True, patterns.parse(text)) for text in exclude]
-            for is_exclude, pattern in rows:
-                cursor.execute(
-                    "INSERT INTO gauss_cdc.ddl_tables VALUES (%s, %s, %s)",
-                    [is_exclude, pattern.schema, pattern.name],
-                )
-            schemas = _publish_schemas(connection, cursor, name, [p for out, p in rows if not out])
-            cursor.execute(
-                "INSERT INTO gauss_cdc.ddl_publication VALUES (%s, %s, %s)",
-                [name, schemas, VERSION],
-            )
-            cursor.execute(
-                "SELECT count(gauss_cdc.ddl_repartition(c.oid)) FROM pg_class c"
-                " WHERE c.relkind = 'p' AND NOT c.relispartition AND c.relpersistence = 'p'"
-            )
-            # From this place on every shape is told; this is what they are now.
-            cursor.execute(_BASELINE)
+        make(connection, cursor, name, include, exclude)
+        # From this place on every shape is told; this is what they are now.
+        cursor.execute(_BASELINE)
     return state(connection)
+
+
+def make(
+    connection: Connection, cursor: Any, name: str, include: Sequence[str], exclude: Sequence[str]
+) -> None:
+    """Make everything, in the caller's transaction; raise SourceError without a publication."""
+    if publication(connection, name) is None:
+        raise SourceError(
+            "the publication does not exist",
+            publication=name,
+            hint="`gauss-cdc check --fix` makes it, or the first `run`",
+        )
+    cursor.execute(script(connection.server_version))
+    rows = [(False, patterns.parse(text)) for text in include]
+    rows += [(True, patterns.parse(text)) for text in exclude]
+    for is_exclude, pattern in rows:
+        cursor.execute(
+            "INSERT INTO gauss_cdc.ddl_tables VALUES (%s, %s, %s)",
+            [is_exclude, pattern.schema, pattern.name],
+        )
+    had = _tables(connection, name)
+    schemas = _publish_schemas(connection, cursor, name, [p for out, p in rows if not out])
+    others = [str(table) for table in sorted(_tables(connection, name) - had)]
+    cursor.execute(
+        "INSERT INTO gauss_cdc.ddl_publication VALUES (%s, %s, %s, %s)",
+        [name, schemas, VERSION, others],
+    )
+    cursor.execute(
+        "SELECT count(gauss_cdc.ddl_repartition(c.oid)) FROM pg_class c"
+        " WHERE c.relkind = 'p' AND NOT c.relispartition AND c.relpersistence = 'p'"
+    )
 
 
 def uninstall(connection: Connection) -> bool:
@@ -110,7 +119,7 @@ def uninstall(connection: Connection) -> bool:
     was = state(connection)
     if not was.version:
         return False
-    _may(connection)
+    check_rights(connection)
     with _transaction(connection):
         with asking(connection) as cursor:
             cursor.execute(
@@ -139,7 +148,8 @@ def script(version: int) -> str:
     return text.replace("/*15*/ ", "")
 
 
-def _may(connection: Connection) -> None:
+def check_rights(connection: Connection) -> None:
+    """Raise NotPermitted or Unsupported where triggers cannot be made."""
     info = server_info(connection)
     if info.version < _MESSAGES:
         raise Unsupported(
@@ -172,7 +182,8 @@ def _publish_schemas(
         " AND NOT EXISTS (SELECT FROM gauss_cdc.ddl_tables t WHERE t.is_exclude"
         "                 AND coalesce(t.table_schema, n.nspname) = n.nspname)"
         " AND NOT EXISTS (SELECT FROM pg_publication_namespace s JOIN pg_publication p"
-        "                   ON p.oid = s.pnpubid WHERE s.pnnspid = n.oid AND p.pubname = %s)",
+        "                   ON p.oid = s.pnpubid WHERE s.pnnspid = n.oid AND p.pubname = %s)"
+        " ORDER BY nspname",
         [name],
     )
     schemas = [
@@ -189,8 +200,13 @@ def _publish_schemas(
     return schemas
 
 
+def _tables(connection: Connection, name: str) -> set[TableId]:
+    found = publication(connection, name)
+    return set(found.tables) if found is not None else set()
+
+
 def _remove(connection: Connection) -> None:
-    """Drop all of ours; tables that came by a whole schema stay published by name."""
+    """Drop all of ours; tables that were made since, in a whole schema, stay published by name."""
     was = state(connection)
     if not was.version:
         return
@@ -202,22 +218,23 @@ def _remove(connection: Connection) -> None:
         cursor.execute("SELECT nspname FROM pg_namespace")
         there = {schema for (schema,) in cursor.fetchall()}
         schemas = [schema for schema in was.schemas if schema in there]
-        found = publication(connection, was.publication) if schemas else None
-        if found is not None:
-            before = set(found.tables)
+        if schemas and publication(connection, was.publication) is not None:
+            cursor.execute("SELECT others FROM gauss_cdc.ddl_publication")
+            others = set(cursor.fetchone()[0])
+            before = _tables(connection, was.publication)
             for schema in schemas:
                 cursor.execute(
                     sql.SQL("ALTER PUBLICATION {} DROP TABLES IN SCHEMA {}").format(
                         sql.Identifier(was.publication), sql.Identifier(schema)
                     )
                 )
-            after = publication(connection, was.publication)
-            for table in sorted(before - set(after.tables if after else ())):
-                cursor.execute(
-                    sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(
-                        sql.Identifier(was.publication), sql.Identifier(*table)
+            for table in sorted(before - _tables(connection, was.publication)):
+                if str(table) not in others:
+                    cursor.execute(
+                        sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(
+                            sql.Identifier(was.publication), sql.Identifier(*table)
+                        )
                     )
-                )
         cursor.execute("DROP SCHEMA IF EXISTS gauss_cdc CASCADE")
 
 

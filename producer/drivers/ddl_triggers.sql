@@ -10,9 +10,10 @@ COMMENT ON SCHEMA gauss_cdc IS 'gauss-cdc: schema changes for change data captur
 CREATE TABLE gauss_cdc.ddl_tables (
     is_exclude boolean NOT NULL, table_schema text, table_name text);
 
--- The publication that such tables join, and the schemas that `ddl install` added to it.
+-- The publication that such tables join, the schemas that `ddl install` added to it, and the
+-- tables of these that it did not have before.
 CREATE TABLE gauss_cdc.ddl_publication (
-    name text NOT NULL, schemas text[] NOT NULL, version int NOT NULL);
+    name text NOT NULL, schemas text[] NOT NULL, version int NOT NULL, others text[] NOT NULL);
 
 -- Partitions as of the last statement that changed one: at ATTACH, DETACH and DROP the catalog
 -- does not say any more what was there before.
@@ -135,12 +136,13 @@ CREATE FUNCTION gauss_cdc.ddl_emit(told jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     given text := current_query();
+    whole text;
 BEGIN
     -- What holds a password stays here.
     IF given ~* '\mpassword\s*(=|''|\$|e'')' THEN
         given := NULL;
     END IF;
-    PERFORM pg_logical_emit_message(true, 'gauss-cdc.ddl', convert_to((told || jsonb_build_object(
+    whole := (told || jsonb_build_object(
         'sql', left(given, 100000),
         'user', session_user,
         'settings', jsonb_build_object(
@@ -149,7 +151,12 @@ BEGIN
             'bytea_output', current_setting('bytea_output'),
             'extra_float_digits', current_setting('extra_float_digits'),
             'lc_monetary', current_setting('lc_monetary'))
-        ))::text, 'UTF8'));
+        ))::text;
+    PERFORM pg_logical_emit_message(true, 'gauss-cdc.ddl', convert_to(whole, 'UTF8'));
+    IF current_setting('gauss_cdc.plan', true) = 'on' THEN  -- `ddl plan` reads it, and rolls back
+        PERFORM set_config('gauss_cdc.told',
+            coalesce(current_setting('gauss_cdc.told', true), '') || whole || E'\n', true);
+    END IF;
 END $$;
 
 -- The text that makes an object anew, for kinds that are no tables; NULL: not known.

@@ -1,0 +1,267 @@
+"""The event triggers on a real server: what they leave behind, and what they refuse."""
+
+import os
+import subprocess
+
+import psycopg2
+import pytest
+
+from producer.core.follow import Follower
+from producer.core.told import PREFIX, read
+from producer.drivers import catalog, ddl_triggers
+from producer.drivers.postgres_dial import parse_dsn
+from producer.errors import NotPermitted, SourceError
+from producer.sources.postgres import stream_shapes
+from schemas.tables import TableId
+from tests.services_fixtures import execute
+
+
+@pytest.fixture
+def source(postgres_url):
+    connection = catalog.connect(parse_dsn(postgres_url))
+    with connection.cursor() as cursor:
+        cursor.execute("SET search_path TO public")
+        cursor.execute(
+            "CREATE SCHEMA other; CREATE TABLE item (id int PRIMARY KEY, name text);"
+            "CREATE TABLE part (id int) PARTITION BY LIST (id);"
+            "CREATE TABLE part_1 PARTITION OF part FOR VALUES IN (1);"
+            "CREATE PUBLICATION ours FOR TABLE item WITH (publish_via_partition_root = true)"
+        )
+    yield connection
+    connection.close()
+
+
+def dump(url: str) -> str:
+    """The whole database's schema, as pg_dump writes it."""
+    command = ["pg_dump", "--schema-only", "--dbname", url]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ)
+    # Newer ones begin and end with a key that is random.
+    return "\n".join(line for line in done.stdout.splitlines() if "restrict" not in line)
+
+
+def test_uninstall_leaves_nothing_behind(source, postgres_url) -> None:
+    before = dump(postgres_url)
+
+    made = ddl_triggers.install(source, "ours", ["*.*"], [])
+    again = ddl_triggers.install(source, "ours", ["*.*"], ["other.secret"])
+    between = dump(postgres_url)
+    assert ddl_triggers.uninstall(source)
+
+    assert (made.enabled, made.schemas) == (True, ("other", "public"))
+    assert (again.schemas, again.exclude) == (("public",), ("other.secret",))
+    assert "gauss_cdc" in between
+    assert dump(postgres_url) == before
+    assert not ddl_triggers.uninstall(source)
+
+
+def test_a_table_that_was_made_meanwhile_stays_captured(source) -> None:
+    ddl_triggers.install(source, "ours", ["public.*"], [])
+    with source.cursor() as cursor:
+        cursor.execute("CREATE TABLE public.since (id int PRIMARY KEY)")
+    ddl_triggers.uninstall(source)
+
+    found = catalog.publication(source, "ours")
+    assert found.tables == (TableId("public", "item"), TableId("public", "since"))
+
+
+def test_only_a_superuser_may_install(source, postgres_url) -> None:
+    execute(postgres_url, "CREATE ROLE plain_one LOGIN")
+    try:
+        plain = catalog.connect(parse_dsn(postgres_url.replace("postgres@", "plain_one@")))
+        try:
+            with pytest.raises(NotPermitted, match="superusers"):
+                ddl_triggers.install(plain, "ours", ["*.*"], [])
+            assert ddl_triggers.state(plain).version == 0
+        finally:
+            plain.close()
+    finally:
+        execute(postgres_url, "DROP ROLE plain_one")
+
+
+def test_a_publication_must_be_there(source) -> None:
+    with pytest.raises(SourceError, match="publication"):
+        ddl_triggers.install(source, "nobody's", ["*.*"], [])
+    assert ddl_triggers.state(source).version == 0
+
+
+def test_people_without_rights_of_ours_make_tables_all_the_same(source, postgres_url) -> None:
+    execute(postgres_url, "CREATE ROLE maker LOGIN; GRANT CREATE ON SCHEMA public TO maker")
+    try:
+        ddl_triggers.install(source, "ours", ["public.*"], [])
+        maker = psycopg2.connect(postgres_url.replace("postgres@", "maker@"))
+        with maker, maker.cursor() as cursor:
+            cursor.execute("CREATE TABLE of_maker (id int PRIMARY KEY)")
+        maker.close()
+        assert TableId("public", "of_maker") in catalog.publication(source, "ours").tables
+    finally:
+        execute(postgres_url, "DROP OWNED BY maker CASCADE; DROP ROLE maker")
+
+
+SHAPES = """
+CREATE TABLE wide (
+    id bigint GENERATED ALWAYS AS IDENTITY, s serial, "odd "" name" varchar(7) NOT NULL,
+    n numeric(10,3) DEFAULT 1.5, a int[] DEFAULT '{1,2}', m mood, p positive, j jsonb,
+    t timestamptz DEFAULT now(), g int GENERATED ALWAYS AS (s * 2) STORED, b box,
+    PRIMARY KEY (id, s), UNIQUE (n), UNIQUE (a, j));
+ALTER TABLE wide ADD COLUMN added text DEFAULT 'it''s, "quoted"';
+ALTER TABLE wide ADD COLUMN boxed box DEFAULT '(1,1),(0,0)';
+ALTER TABLE wide ADD COLUMN list text[] DEFAULT '{a,"b c"}';
+"""
+
+
+@pytest.mark.parametrize("identity", ["DEFAULT", "FULL", "NOTHING", "USING INDEX wide_name"])
+def test_a_trigger_tells_the_shape_that_the_catalog_shows(source, identity) -> None:
+    """Two ways to one table: the function inside the server, and our own reading of it."""
+    with source.cursor() as cursor:
+        cursor.execute("CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE DOMAIN positive AS int")
+        ddl_triggers.install(source, "ours", ["*.*"], [])
+        cursor.execute("SET gauss_cdc.plan = 'on'")
+        cursor.execute(SHAPES)
+        cursor.execute('CREATE UNIQUE INDEX wide_name ON wide ("odd "" name")')
+        cursor.execute("BEGIN")
+        cursor.execute(f"ALTER TABLE wide REPLICA IDENTITY {identity}")
+        cursor.execute("SELECT current_setting('gauss_cdc.told')")
+        told = read(cursor.fetchone()[0].encode())
+        cursor.execute("COMMIT; SET search_path TO pg_catalog")  # as sessions of ours have it
+    (read_table,) = stream_shapes(catalog.table_schemas(source, [TableId("public", "wide")]))
+    (shape,) = told.tables
+
+    assert list(shape.table.columns) == list(read_table.columns)
+    assert shape.table == read_table
+    assert shape.table.oid == read_table.oid
+    assert [c.number for c in shape.table.columns] == [c.number for c in read_table.columns]
+
+
+def messages(source, slot: str) -> list:
+    with source.cursor() as cursor:
+        cursor.execute(
+            "SELECT substr(data, strpos(data, 'content:') + 8)"
+            " FROM pg_logical_slot_get_changes(%s, NULL, NULL)"
+            " WHERE data LIKE %s",
+            [slot, f"message: transactional: 1 prefix: {PREFIX},%"],
+        )
+        return [read(text.encode()) for (text,) in cursor.fetchall()]
+
+
+@pytest.fixture
+def slot(source, topic_prefix):
+    with source.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_create_logical_replication_slot(%s, 'test_decoding')", [topic_prefix]
+        )
+        yield topic_prefix
+        cursor.execute("SELECT pg_drop_replication_slot(%s)", [topic_prefix])
+
+
+def test_what_is_rolled_back_is_never_told(source, slot) -> None:
+    ddl_triggers.install(source, "ours", ["*.*"], [])
+    messages(source, slot)
+    with source.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute("ALTER TABLE item ADD COLUMN kept int")
+        cursor.execute("SAVEPOINT a")
+        cursor.execute("ALTER TABLE item ADD COLUMN gone int, ALTER id TYPE bigint")
+        cursor.execute("ROLLBACK TO a")
+        cursor.execute("ALTER TABLE item ADD COLUMN kept_too int")
+        cursor.execute("COMMIT")
+        cursor.execute("BEGIN")
+        cursor.execute("DROP TABLE item")
+        cursor.execute("ROLLBACK")
+
+    told = messages(source, slot)
+
+    names = [[c.name for c in one.tables[0].table.columns] for one in told]
+    assert names == [["id", "name", "kept"], ["id", "name", "kept", "kept_too"]]
+    assert [one.rewritten for one in told] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE IF NOT EXISTS item (x int)",
+        "CREATE TEMP TABLE gone (a int); ALTER TABLE gone ADD b int; DROP TABLE gone",
+        "GRANT SELECT ON item TO PUBLIC",
+        "INSERT INTO item VALUES (1, 'x')",
+        "DROP TABLE IF EXISTS nothing",
+        "ANALYZE item",
+    ],
+)
+def test_what_changes_no_object_is_not_told(source, slot, statement) -> None:
+    ddl_triggers.install(source, "ours", ["*.*"], [])
+    messages(source, slot)
+    with source.cursor() as cursor:
+        cursor.execute(statement)
+
+    assert messages(source, slot) == []
+
+
+def test_a_statement_inside_others_is_told_once_each(source, slot) -> None:
+    ddl_triggers.install(source, "ours", ["*.*"], [])
+    messages(source, slot)
+    with source.cursor() as cursor:
+        cursor.execute(
+            "CREATE FUNCTION inner_one() RETURNS void LANGUAGE plpgsql AS"
+            " 'BEGIN ALTER TABLE item ADD COLUMN a int; EXECUTE ''DROP TABLE part''; END'"
+        )
+        cursor.execute(
+            "DO $$ BEGIN PERFORM inner_one(); DO 'BEGIN ALTER TABLE item DROP a; END'; END $$"
+        )
+
+    told = messages(source, slot)
+
+    assert [(one.event, one.tag) for one in told] == [
+        ("end", "CREATE FUNCTION"),
+        ("end", "ALTER TABLE"),
+        ("drop", "DROP TABLE"),
+        ("end", "ALTER TABLE"),
+    ]
+
+
+def test_passwords_do_not_travel(source, slot) -> None:
+    ddl_triggers.install(source, "ours", ["*.*"], [])
+    messages(source, slot)
+    with source.cursor() as cursor:
+        cursor.execute("CREATE FOREIGN DATA WRAPPER w; CREATE SERVER s FOREIGN DATA WRAPPER w")
+        cursor.execute("CREATE USER MAPPING FOR CURRENT_USER SERVER s OPTIONS (password 'hush')")
+
+    assert all("hush" not in (one.sql or "") for one in messages(source, slot))
+
+
+def test_hundreds_of_statements_lead_where_the_catalog_is(source, slot) -> None:
+    """The follower's tables after each statement are those that the server shows."""
+    ddl_triggers.install(source, "ours", ["*.*"], [])
+    wanted = catalog.expand(source, ["*.*"])
+    known = {t.id: t for t in stream_shapes(catalog.table_schemas(source, wanted))}
+    follower = Follower(known, lambda _: True, "ours", lambda *_: pytest.fail("inferred"))
+    messages(source, slot)
+    statements = [
+        "ALTER TABLE item ADD COLUMN c{n} int DEFAULT {n}",
+        "ALTER TABLE item RENAME c{n} TO d{n}",
+        "ALTER TABLE item RENAME TO item_{n}",
+        "ALTER TABLE item_{n} SET SCHEMA other",
+        "ALTER TABLE other.item_{n} ADD CONSTRAINT u{n} UNIQUE (name, d{n})",
+        "ALTER TABLE other.item_{n} ALTER d{n} TYPE bigint, ALTER name SET NOT NULL",
+        "ALTER TABLE other.item_{n} DROP CONSTRAINT u{n}, DROP COLUMN d{n}, ADD COLUMN d{n} text",
+        "ALTER SCHEMA other RENAME TO moved",
+        "ALTER TABLE moved.item_{n} SET SCHEMA public",
+        "ALTER SCHEMA moved RENAME TO other",
+        "ALTER TABLE item_{n} RENAME TO item",
+        "CREATE TABLE fresh_{n} (LIKE item INCLUDING ALL)",
+        "ALTER TABLE fresh_{n} DROP CONSTRAINT fresh_{n}_pkey, ADD PRIMARY KEY (name)",
+        "CREATE TABLE part_{n}x PARTITION OF part FOR VALUES IN ({n}00)",
+        "ALTER TABLE part DETACH PARTITION part_{n}x",
+        "ALTER TABLE part ADD COLUMN p{n} date",
+        "ALTER TABLE part_{n}x ADD COLUMN p{n} date",
+        "ALTER TABLE part ATTACH PARTITION part_{n}x FOR VALUES IN ({n}00)",
+        "DROP TABLE fresh_{n}",
+        "ALTER TABLE item ALTER name DROP NOT NULL",
+    ]
+    with source.cursor() as cursor:
+        for n in range(2, 8):
+            for statement in statements:
+                cursor.execute(statement.format(n=n))
+                for told in messages(source, slot):
+                    follower.follow(told)
+                there = catalog.expand(source, ["*.*"])
+                shown = {t.id: t for t in stream_shapes(catalog.table_schemas(source, there))}
+                assert follower.known == shown, statement
