@@ -46,7 +46,7 @@ OF_USERS = {
 _KEYS = {
     "integer", "bigint", "smallint", "text", "character varying(20)", "uuid", "numeric",
     "numeric(12,2)", "date", "timestamp with time zone", "timestamp without time zone", "bytea",
-    "boolean", "character(5)", "inet", "real", "interval", "mood", "price", "bit(9)", "oid",
+    "boolean", "character(5)", "inet", "real", "interval", "mood", "price", "bit(11)", "oid",
     "time with time zone", "integer[]", "citext",
 }  # fmt: skip
 NAMES = ("id", "v", "Mixed Case", "金额", 'quo"te', "per%cent", "dot.ted", "select", "_u0041", "$1")
