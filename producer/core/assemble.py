@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import binascii
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import assert_never
 
@@ -33,6 +33,7 @@ from producer.decoders.messages import (
     Cell,
     Cells,
     Commit,
+    Ddl,
     Delete,
     Insert,
     Logical,
@@ -95,6 +96,26 @@ def partition_of(key: bytes, partitions: int) -> int:
 
 class _Waits(Exception):
     """A row of a table that a message of its transaction has still to tell about."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """Who told a change, and in which words."""
+
+    origin: ChangeOrigin
+    sql: str | None = None
+    jddl: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def by_triggers(cls, told: Told) -> _Said:
+        return cls(ChangeOrigin.TRIGGER, told.sql, settings=told.settings)
+
+    @classmethod
+    def deparsed(cls, ddl: Ddl) -> _Said:
+        if ddl.form == "TDDL":
+            return cls(ChangeOrigin.DEPARSED, ddl.content)
+        return cls(ChangeOrigin.DEPARSED, ddl.sql, ddl.content)
 
 
 class Assembler:
@@ -171,6 +192,8 @@ class Assembler:
                     self._truncate(relations, lsn, out)
                 case Logical(prefix=triggers.PREFIX, transactional=True):
                     self._tell(message, lsn, out)
+                case Ddl():
+                    self._state(message, lsn, out)
                 case TypeName() | Origin() | Logical():
                     pass  # names come from the catalog; logical messages are opt-in
                 case Lost():
@@ -455,14 +478,28 @@ class Assembler:
         if self._begin is None:
             raise DecodeError("a schema change outside a transaction", lsn=Lsn(lsn))
         told = triggers.read(message.content)
+        self._change(self._relations.tell(told), _Said.by_triggers(told), lsn, out)
+
+    def _state(self, ddl: Ddl, lsn: int, out: list[Happened]) -> None:
+        """A deparsed statement stands here: shapes change before the rows after it."""
+        if self._skipping:
+            return
+        if self._begin is None:
+            raise DecodeError("DDL outside a transaction", lsn=Lsn(lsn))
+        self._change(self._relations.state(ddl), _Said.deparsed(ddl), lsn, out)
+
+    def _change(
+        self, changes: list[ShapeChange], said: _Said, lsn: int, out: list[Happened]
+    ) -> None:
+        """One statement, as many records as it changed tables."""
         statement: int | None = None
-        for change in self._relations.tell(told):
+        for change in changes:
             self._hand_over(out)
             binding = self._publish(change.after, out) if change.after is not None else None
             if self._tx is None:
                 self._first_row()
             statement = self._ordinal if statement is None else statement
-            self._schema_change(change, binding, lsn, out, told, statement)
+            self._schema_change(change, binding, lsn, out, said, statement)
             if change.after is not None:  # rows are written anew, whether described again or not
                 stale = change.after.id
                 self._bindings = {
@@ -495,9 +532,10 @@ class Assembler:
         binding: Binding | None,
         lsn: int,
         out: list[Happened],
-        told: Told | None = None,
+        said: _Said | None = None,
         statement: int | None = None,
     ) -> None:
+        said = said or _Said(ChangeOrigin.INFERRED)
         begin = self._begin
         assert begin is not None
         if self._tx is None:
@@ -509,20 +547,21 @@ class Assembler:
             xid=begin.xid,
             csn=_csn(begin),
             lsn=lsn,
-            origin=ChangeOrigin.INFERRED if told is None else ChangeOrigin.TRIGGER,
+            origin=said.origin,
             tag=change.tag,
             before=change.before,
             after=change.after,
             topic=binding.topic if binding is not None else None,
-            sql=told.sql if told is not None else None,
+            sql=said.sql,
             canonical=change.canonical,
+            jddl=said.jddl,
             lossy=change.lossy,
             kind=change.kind,
             identity=change.identity,
             statement=statement,
             renamed=change.renamed,
             values=change.values,
-            settings=told.settings if told is not None else {},
+            settings=said.settings,
             moved=change.moved,
         )
         self._ddl.append(self._ordinal)

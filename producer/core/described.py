@@ -16,9 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from producer.core import jddl
+from producer.core.deparsed import Deparsed
 from producer.decoders.messages import (
     Cells,
     Change,
+    Ddl,
     Delete,
     Emptied,
     Insert,
@@ -84,7 +87,9 @@ class Described:
         lost, instead of raising Unsupported.  `names_run_together`: decode-style t, which
         writes a blank between schema and table and quotes neither.
         """
-        self._known = {table.id: table for table in known}
+        self._known = {table.id: table for table in known}  # by the start and by statements
+        self._read: dict[TableId, TableSchema] = {}  # by the catalog, since the last statement
+        self._deparsed = Deparsed(self._known, lambda _: True, read_catalog)
         self._read_catalog, self._oid_of = read_catalog, oid_of
         self._skip_unidentified = skip_unidentified
         self._names_run_together = names_run_together
@@ -92,12 +97,32 @@ class Described:
         self._tables: dict[tuple[str, str], _Table] = {}
         self._next = 1
 
-    def forget_readings(self) -> None:
-        """A DDL passed: what readings said may be another table's truth by now."""
-        self._known.clear()
+    def ddl(self, told: Ddl) -> Iterator[Message]:
+        """Take a statement: shapes are those after it; hand it on, a TRUNCATE by relations.
+
+        Raises DdlMalformed.
+        """
+        statement = jddl.read(told)
+        if statement is None:
+            return
+        # What was read of the catalog may be another table's truth by now.
+        self._read.clear()
         self._meant.clear()
-        for table in self._tables.values():
-            table.plans.clear()
+        if statement.tag == "TRUNCATE TABLE":
+            named = tuple((name.schema or "public", name.name) for name in statement.names)
+            yield from self.emptied(Emptied(named))
+            return
+        for change in self._deparsed.changes(statement):
+            for table in (change.before, change.after):
+                if table is not None:
+                    self._tables.pop((table.id.schema, table.id.name), None)
+            if change.after is not None and not all(c.type_oid for c in change.after.columns):
+                self._known.pop(change.after.id, None)  # not known well enough to name types by
+        if statement.unread:
+            self._known.clear()
+        for seen in self._tables.values():
+            seen.plans.clear()
+        yield told
 
     def row(self, change: Change) -> Iterator[Message]:
         """Describe the row's relation where it is new, then give the row."""
@@ -180,7 +205,7 @@ class Described:
         oids = self._oids(shape, reading, known)
         if known is not None and (known.names, known.oids) == (names, oids):
             return known
-        source = reading or self._known.get(table_id)
+        source = reading or self._known.get(table_id) or self._read.get(table_id)
         has = set(names)
         identity = source.identity_columns if source else ()
         table = _Table(
@@ -221,13 +246,13 @@ class Described:
 
     def _reading(self, table: TableId, names: tuple[str, ...]) -> TableSchema | None:
         """Return what is known of a table that has all of `names`: as of the start, or of now."""
-        known = self._known.get(table)
-        if known is not None and set(names) <= set(known.names()):
-            return known
+        for known in (self._known.get(table), self._read.get(table)):
+            if known is not None and set(names) <= set(known.names()):
+                return known
         read = self._read_catalog(table)
         if read is None or not set(names) <= set(read.names()):
             return None
-        self._known[table] = read
+        self._read[table] = read
         return read
 
     def _oids(

@@ -16,11 +16,13 @@ CSN-ordered slot resumes by CSN: it stands in both places the same way.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
+from producer.core import ddl_pairs, jddl
 from producer.core.described import Described
+from producer.core.mixed import Mixed
 from producer.core.system_schemas import is_system_schema
 from producer.decoders import Naming
 from producer.decoders.messages import (
@@ -33,9 +35,10 @@ from producer.decoders.messages import (
     Ended,
     Heartbeat,
     Message,
+    Told,
     Undecoded,
 )
-from producer.errors import DecodeError, SourceSwitched
+from producer.errors import DdlMalformed, DecodeError, SourceSwitched
 from producer.wire.replication import WalMessage
 from schemas.positions import Lsn
 
@@ -79,12 +82,15 @@ class Held:
         by_csn: bool = False,
         resume: int = 0,
         newest_csn: int = 0,
+        loses_rows_behind_ddl: bool = False,
         is_system: Callable[[str], bool] = is_system_schema,
     ) -> None:
         self._decoder, self._tables = decoder, tables
         self._make_spill, self._hold_bytes, self._by_csn = spill, hold_bytes, by_csn
         self._is_system = is_system
         self._resume, self._newest_csn = resume, newest_csn
+        self._mixed = Mixed() if loses_rows_behind_ddl else None
+        self._first: tuple[int, Ddl] | None = None  # a statement that may have a second message
         self._begun: Begun | None = None
         self._began_at = 0
         self._records: list[tuple[int, bytes]] = []
@@ -153,6 +159,11 @@ class Held:
             yield int(begin.commit_lsn), begin
             for position, record in records:
                 yield from self._decoded(position, record)
+            if self._first is not None:
+                yield from self._let_go(None)
+            if self._mixed is not None:
+                for lost in self._mixed.end():
+                    yield int(commit.end_lsn), lost
             yield int(commit.end_lsn), commit
         finally:
             if spill is not None:
@@ -198,6 +209,8 @@ class Held:
         except DecodeError as error:
             yield position, Undecoded(record, str(error))
             return
+        if self._first is not None and (yield from self._let_go(told)):
+            return
         match told:
             case Change(schema=schema):
                 if self._is_system(schema):
@@ -205,13 +218,39 @@ class Held:
                     return
                 for message in self._tables.row(told):
                     yield position, message
+                if self._mixed is not None:
+                    self._mixed.row(told.schema, told.table)
             case Emptied():
                 for message in self._tables.emptied(told):
                     yield position, message
             case Ddl():
-                self._tables.forget_readings()
+                yield from self._stated(position, told)
             case _:
                 yield position, Undecoded(record, f"{type(told).__name__} inside a transaction")
+
+    # ------------------------------------------------------------ DDL
+    def _stated(
+        self, position: int, told: Ddl, *, waits: bool = True
+    ) -> Iterator[tuple[int, Message]]:
+        """Take a statement; one that may have a second message waits for what follows."""
+        try:
+            if waits and ddl_pairs.waits(told):
+                self._first = position, told
+                return
+            for message in self._tables.ddl(told):
+                yield position, message
+            if self._mixed is not None and (statement := jddl.read(told)) is not None:
+                self._mixed.statement(statement)
+        except DdlMalformed as error:
+            yield position, Undecoded(told.content.encode(), str(error))
+
+    def _let_go(self, told: Told | None) -> Generator[tuple[int, Message], None, bool]:
+        """Let go of a statement that waits; say whether what follows belongs to it."""
+        assert self._first is not None
+        (position, first), self._first = self._first, None
+        one = ddl_pairs.joined(first, told) if isinstance(told, Ddl) else None
+        yield from self._stated(position, first if one is None else one, waits=False)
+        return one is not None
 
 
 def instant(text: str) -> int:

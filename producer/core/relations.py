@@ -12,10 +12,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from producer.core.deparsed import Deparsed
 from producer.core.follow import Follower
 from producer.core.shape_change import ShapeChange
 from producer.core.told import Told
-from producer.decoders.messages import Relation, RelationColumn
+from producer.decoders.messages import Ddl, Relation, RelationColumn
 from producer.errors import DecodeError, Unsupported
 from schemas.control import Hole
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
@@ -48,6 +49,8 @@ class Relations:
         self._described: dict[int, Relation] = {}
         self._is_told = is_told
         self._follower = Follower(self._known, wanted, publication, _difference)
+        self._deparsed = Deparsed(self._known, wanted, read_catalog)
+        self._stated: set[TableId] = set()  # tables whose shape is a statement's
 
     def describe(self, relation: Relation) -> None:
         """Take a relation message: in force from here on."""
@@ -78,6 +81,19 @@ class Relations:
         self._is_told = True
         return self._follower.follow(told)
 
+    def state(self, ddl: Ddl) -> list[ShapeChange]:
+        """Take a statement that the stream tells: in force from here on; return what changed.
+
+        Raises DdlMalformed.
+        """
+        changes = self._deparsed.follow(ddl)
+        for change in changes:
+            if change.before is not None:
+                self._stated.discard(change.before.id)
+            if change.after is not None:
+                self._stated.add(change.after.id)
+        return changes
+
     def awaits(self, relation: Relation) -> bool:
         """Say whether a message about this new table must still come in this transaction.
 
@@ -89,7 +105,8 @@ class Relations:
         """Return the table's shape, and the change if it is not the one known until now."""
         table_id = TableId(relation.schema, relation.table)
         known = self._known.get(table_id)
-        if self._is_told and known is not None and _agrees(relation, known):
+        is_told = self._is_told or table_id in self._stated
+        if is_told and known is not None and _agrees(relation, known):
             return known, None  # as of this very place, which a reading of now is not
         table = self._named(merge(relation, self._read_catalog(table_id), known))
         self._known[table_id] = table
@@ -160,10 +177,11 @@ def merge(
 
 
 def _agrees(relation: Relation, known: TableSchema) -> bool:
-    said = [(c.name, c.type_oid, c.type_mod) for c in relation.columns]
-    return (
-        said == [(c.name, c.type_oid, c.type_mod) for c in known.columns]
-        and relation.replica_identity is known.replica_identity
+    if relation.replica_identity is not known.replica_identity:
+        return False
+    return len(relation.columns) == len(known.columns) and all(
+        said.name == column.name and _is_confirmed(said, column)
+        for said, column in zip(relation.columns, known.columns, strict=True)
     )
 
 

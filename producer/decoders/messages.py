@@ -145,6 +145,23 @@ class Undecoded:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class Ddl:
+    """A DDL statement as the plugin prints it; `form` says how `content` is to be read.
+
+    "TDDL": SQL text.  "JDDL": a JSON document.  "deparse": openGauss' JSON, or a
+    literal for the two "start" types, with `command` its cmdtype, `sql` what follows
+    "decode to", `owner` its owner.
+    """
+
+    form: str
+    content: str
+    sql: str | None = None
+    command: str | None = None
+    relation: int | None = None
+    owner: str | None = None
+
+
 Message: TypeAlias = (
     Begin
     | Commit
@@ -157,6 +174,7 @@ Message: TypeAlias = (
     | Logical
     | Origin
     | Lost
+    | Ddl
     | Undecoded
 )
 
@@ -226,23 +244,6 @@ class Emptied:
     tables: tuple[tuple[str, str], ...]
     cascade: bool = False
     restart_identity: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Ddl:
-    """A DDL statement as the plugin prints it; `form` says how `content` is to be read.
-
-    "TDDL": SQL text.  "JDDL": a JSON document.  "deparse": openGauss' JSON, or a
-    literal for the two "start" types, with `command` its cmdtype, `sql` what follows
-    "decode to", `owner` its owner.
-    """
-
-    form: str
-    content: str
-    sql: str | None = None
-    command: str | None = None
-    relation: int | None = None
-    owner: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
