@@ -42,7 +42,7 @@ def joined(first: Ddl, second: Ddl) -> Ddl | None:
             _set_default(command, each)
     return Ddl(
         first.form,
-        json.dumps(document, ensure_ascii=False, default=str),
+        json.dumps(document, ensure_ascii=False, default=float),
         expand(document),
         first.command,
         first.relation,
