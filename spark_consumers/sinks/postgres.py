@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import psycopg2
 
-from schemas.control import Phase, SchemaChange, TableLoad
+from schemas.control import Origin, Phase, SchemaChange, TableLoad
 from schemas.tables import TableId
 from spark_consumers.cuts import EXACT, LOADING
 from spark_consumers.dialects import DIALECTS, EXTRAS
@@ -280,7 +280,7 @@ class PostgresSink:
             place = (change.seq, change.ordinal)
             self._apply_between(cursor, staged, after, place, inexact)
             table = change.after or change.before
-            is_exact = not change.lossy and (table is None or not _marks(change) & set(inexact))
+            is_exact = not _fences(change) and (table is None or not _marks(change) & set(inexact))
             self._tables.alter(cursor, self._catalog, change, is_exact=is_exact)
             after = place
             upto = replace(upto, inexact=followed(upto.inexact, change))
@@ -332,6 +332,14 @@ def _marks(change: SchemaChange) -> set[str]:
     return {str(table.id) for table in (change.before, change.after) if table is not None}
 
 
+def _fences(change: SchemaChange) -> str | None:
+    """Why rows of the table are not exact any more.
+
+    A deparsed statement says in `lossy` also what no copy has; rows that it lost are holes.
+    """
+    return None if change.origin is Origin.DEPARSED else change.lossy
+
+
 def followed(inexact: Mapping[str, str], change: SchemaChange) -> dict[str, str]:
     """Tables that are not exact, after a schema change: a mark moves and goes with its table."""
     out = dict(inexact)
@@ -340,8 +348,8 @@ def followed(inexact: Mapping[str, str], change: SchemaChange) -> dict[str, str]
         mark = out.pop(str(before.id), None)
         if after is not None and mark is not None:
             out[str(after.id)] = mark
-    if change.lossy and (table := after or before) is not None:
-        out[str(table.id)] = change.lossy
+    if (lossy := _fences(change)) and (table := after or before) is not None:
+        out[str(table.id)] = lossy
     return out
 
 
