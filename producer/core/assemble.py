@@ -500,13 +500,13 @@ class Assembler:
                 self._first_row()
             statement = self._ordinal if statement is None else statement
             self._schema_change(change, binding, lsn, out, said, statement)
-            if change.after is not None:  # rows are written anew, whether described again or not
-                stale = change.after.id
-                self._bindings = {
-                    relation: bound
-                    for relation, bound in self._bindings.items()
-                    if bound is not None and bound.table.id != stale
-                }
+            # Rows are written anew from here on, whether their table is described again or not.
+            stale = {table.id for table in (change.before, change.after) if table is not None}
+            self._bindings = {
+                relation: bound
+                for relation, bound in self._bindings.items()
+                if bound is not None and bound.table.id not in stale
+            }
 
     def _hold(self, lsn: int, message: Message, out: list[Happened]) -> None:
         """Keep what comes until the new table is told about; then take it all, in order."""

@@ -49,6 +49,8 @@ class Follower:
         else:
             out = [*self._detached(told), *self._attached(told), *self._altered(told)]
             out += self._others(told, out)
+            # A column's default may speak of the sequence that comes with its table.
+            out.sort(key=lambda c: (c.kind, c.tag) != ("sequence", "CREATE SEQUENCE"))
         return [replace(c, canonical=c.canonical or canonical(c)) for c in out]
 
     def at(self, oid: int) -> TableSchema | None:
@@ -191,7 +193,8 @@ class Follower:
                 return replace(self.infer(before, after), tag=told.tag)
             is_same = before.oid == after.oid and _defaults(before) == _defaults(after)
             return None if is_same else ShapeChange(before, after, told.tag)
-        if before == after and before.oid == after.oid and _defaults(before) == _defaults(after):
+        is_same = before == after and before.oid == after.oid
+        if is_same and _defaults(before) == _defaults(after) and not told.rewritten & BY_TYPE:
             return None
         old = {c.number: c for c in before.columns}
         stayed = {c.name for c in after.columns if c.number in old}

@@ -79,7 +79,15 @@ class Relations:
             self._is_told = False
             return []
         self._is_told = True
-        return self._follower.follow(told)
+        changes = self._follower.follow(told)
+        for change in changes:
+            # A partitioned table that gets another name is not described again: its partitions
+            # are, when something happens to them.  The stream's relation ids are oids.
+            after = change.after
+            if after is not None and (known := self._described.get(after.oid)) is not None:
+                named = replace(known, schema=after.id.schema, table=after.id.name)
+                self._described[after.oid] = named
+        return changes
 
     def state(self, ddl: Ddl) -> list[ShapeChange]:
         """Take a statement that the stream tells: in force from here on; return what changed.

@@ -45,6 +45,8 @@ _CAST_SETTINGS: Final = (
 _AS_BEFORE: Final = "SELECT " + ", ".join(
     f"set_config('{name}', current_setting('gauss_cdc.{name}'), true)" for name in _CAST_SETTINGS
 )
+# Types whose texts no setting changes: int2, int4, int8, numeric, bool, text, varchar, char, uuid.
+_PRINTED_ALIKE: Final = {21, 23, 20, 1700, 16, 25, 1043, 1042, 2950}
 _OTHERS: Final = (
     *("index", "view", "materialized view", "function", "procedure", "sequence", "schema"),
     *("trigger", "type", "table", "table column", "domain", "aggregate"),
@@ -153,7 +155,13 @@ def _alter(before: TableSchema, after: TableSchema, change: SchemaChange) -> Ite
     for name in old:
         if name not in new or name in again:
             yield f"ALTER TABLE {table} DROP COLUMN IF EXISTS {quote(name)}"
-    if is_told and any(_type_of(old[n]) != _type_of(new[n]) for n in new if n in old):
+    depends = is_told and any(
+        _type_of(old[n]) != _type_of(new[n])
+        and not {old[n].type_oid, new[n].type_oid} <= _PRINTED_ALIKE
+        for n in new
+        if n in old
+    )
+    if depends:
         yield from _as_at_the_source(change)
     for name, column in new.items():
         if name not in old or name in again:
@@ -162,7 +170,7 @@ def _alter(before: TableSchema, after: TableSchema, change: SchemaChange) -> Ite
             yield from _convert(after, old[name], column, change.values.get(name, ""))
         else:
             yield from _change(after, old[name], column, sql)
-    if is_told and any(_type_of(old[n]) != _type_of(new[n]) for n in new if n in old):
+    if depends:
         yield _AS_BEFORE
     if after.key and rekeyed:
         if set(after.key) & again:
