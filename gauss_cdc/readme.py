@@ -18,6 +18,7 @@ from gauss_cdc.cli import cli
 from gauss_cdc.emulator.formats.support import support_rows
 from gauss_cdc.metrics import METRICS
 from producer import errors as producer_errors
+from producer.core.holes import CASES, Way
 from producer.gauss_options import OPTIONS, Mode, Option, Product, Treatment, Use
 from schemas.tables import Column, UserType
 from schemas.types import BY_OID, AvroType, SqlType, TypeOptions, extensions, type_of
@@ -145,6 +146,25 @@ def _seen(option: Option) -> str:
     return "" if known else "*(manual only)*"
 
 
+def losses() -> str:
+    """What a stream of openGauss or GaussDB does not carry."""
+    ways = {
+        "GaussDB, DDL decoded": Way(Product.GAUSSDB, tells_ddl=True),
+        "GaussDB": Way(Product.GAUSSDB),
+        "openGauss, DDL published": Way(Product.OPENGAUSS, tells_ddl=True),
+        "openGauss": Way(Product.OPENGAUSS),
+        "openGauss, parallel": Way(Product.OPENGAUSS, parallel=True, style="b"),
+    }
+
+    def rows() -> Iterator[tuple[object, ...]]:
+        for case in CASES:
+            kinds = [case.kind(way) for way in ways.values()]
+            if any(kinds):  # the others are matters of options, told there
+                yield case.what, *((kind or "") for kind in kinds), case.by, case.source
+
+    return _table(("what", *ways, "evidence", "source"), rows())
+
+
 def types() -> str:
     """Every type and how it travels."""
 
@@ -227,6 +247,7 @@ TABLES: Final[dict[str, Callable[[], str]]] = {
     "commands": commands,
     "settings": settings,
     "options": options,
+    "losses": losses,
     "support": support,
     "metrics": metrics,
     "types": types,

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Final, Self
 
+from producer.core import holes
 from producer.core.described import Described
 from producer.core.held import Held
 from producer.core.takeover import MadeSlot, Slot
@@ -138,6 +139,8 @@ class GaussSource:
             note(str(advice))
         if sentence := why_not_full(self._options.plugin_options):
             note(sentence)
+        if unseen := holes.invisible(holes.way_of(self.decided)):
+            note(f"not in this stream, and only a comparison can tell: {'; '.join(unseen)}")
         return self._expanded()
 
     def decides(self) -> Mapping[str, object]:
@@ -331,6 +334,7 @@ class GaussSource:
             skip_unidentified=options.without_identity == "skip-and-record",
             names_run_together=form.style == "t",
         )
+        way = holes.way_of(self.decided)
         self._held = Held(
             NAMING[form.plugin, form.style](form),
             tables,
@@ -339,6 +343,7 @@ class GaussSource:
             by_csn=self.decided.ordered_by == "csn",
             resume=resume,
             newest_csn=csn,
+            loses_rows_behind_ddl=way.is_gaussdb and way.tells_ddl,
         )
 
     def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
