@@ -101,6 +101,10 @@ class Kafka(Section):
     """Rows and cut in one Kafka transaction. `false`: plain readers may see rows twice after a
     crash; readers of cuts never."""
 
+    messages: bool = False
+    """Logical messages of PostgreSQL 14 and newer (pg_logical_emit_message), as Debezium's `m`
+    records in `<prefix>.message`. No cut names them."""
+
     key: Literal["table", "primary-key"] = "table"
     """Record key: `schema.table`, or the primary key as Avro for consumers that upsert by key."""
 

@@ -87,6 +87,7 @@ def producer_options(config: Config, *, accept_gap: bool = False, load: bool = T
         types=TypeOptions(**config.types.model_dump()),
         incompatible=config.ddl.incompatible,
         exactly_once=kafka.exactly_once,
+        messages=kafka.messages,
         key=kafka.key,
         partition_by=kafka.partition_by,
         max_row_bytes=kafka.max_row_bytes,

@@ -45,6 +45,7 @@ class Options:
     proof: Callable[[Server, Effective], str] = lambda _server, _decided: ""  # seen on a server?
     types: TypeOptions = field(default_factory=TypeOptions)
     exactly_once: bool = True
+    messages: bool = False  # logical messages, too
     key: Literal["table", "primary-key"] = "table"
     partition_by: Literal["table", "primary-key"] = "table"
     max_row_bytes: int = 8 << 20

@@ -253,6 +253,7 @@ class _Loop:
         self._source = source
         self._delivery, self._admin, self._log = delivery, admin, log
         self._changed = changed
+        standing = replace(standing, beside=options.topics.message)
         self._engine = Engine(standing, options.limits)
         include = [patterns.parse(text) for text in options.include]
         exclude = [patterns.parse(text) for text in options.exclude]
@@ -280,6 +281,7 @@ class _Loop:
             ddl_topic=options.topics.ddl,
             max_row_bytes=options.max_row_bytes,
             known=taken.known,
+            messages=publisher.messages(),
             quarantines=options.incompatible == "quarantine",
         )
         self._pending: Iterator[tuple[int, Message]] | None = None

@@ -12,13 +12,20 @@ from collections.abc import Callable, Mapping
 
 from producer.core.assemble import Binding, partition_of, table_key
 from producer.core.encode import compile_encoder, compile_key_encoder, compile_key_texts
+from producer.core.messages import MessageWriter
 from producer.decoders.messages import Cell, Cells
 from producer.drivers.registry import Registry
 from producer.drivers.topics import TopicAdmin
 from producer.errors import Unsupported
 from producer.options import Options
 from schemas.control import SchemaChange, Topic, change_to_avro
-from schemas.envelope import EnvelopeOptions, envelope_schema, key_schema
+from schemas.envelope import (
+    EnvelopeOptions,
+    envelope_schema,
+    key_schema,
+    message_key_schema,
+    message_schema,
+)
 from schemas.load import CUT, SCHEMA_CHANGE
 from schemas.tables import TableId, TableSchema
 from schemas.topics import key_subject, value_subject
@@ -60,7 +67,8 @@ class Publisher:
     def prepare(self) -> None:
         """Make or check the control topics, and register our own schemas."""
         topics = self._options.topics
-        self._admin.ensure((), cuts=topics.cuts, ddl=topics.ddl)
+        beside = [topics.message] if self._options.messages else []
+        self._admin.ensure(beside, cuts=topics.cuts, ddl=topics.ddl)
         self._registry.own(CUT, value_subject(topics.cuts))
         self._registry.own(SCHEMA_CHANGE, value_subject(topics.ddl))
         self.look()
@@ -136,6 +144,21 @@ class Publisher:
             partition_of=partition_by,
             partition=partition_of(key, partitions),
             tombstones=options.key == "primary-key",
+        )
+
+    def messages(self) -> MessageWriter | None:
+        """Bind the topic of logical messages, where they are asked for."""
+        options = self._options
+        if not options.messages:
+            return None
+        topic = options.topics.message
+        return MessageWriter(
+            topic,
+            key_id=self._register(key_subject(topic), message_key_schema()),
+            value_id=self._register(value_subject(topic), message_schema()),
+            prefix=options.prefix,
+            database=options.source.dbname,
+            options=EnvelopeOptions(),
         )
 
     def _register(self, subject: str, schema: Mapping[str, object]) -> int:

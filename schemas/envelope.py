@@ -32,6 +32,7 @@ from schemas.types import AvroType, TypeOptions, type_of
 UNAVAILABLE: Final = "__debezium_unavailable_value"
 SOURCE_NAME: Final = "__debezium.source.column.name"
 
+_CONNECTOR: Final = "io.debezium.connector.postgresql"
 _UNIT: Final = re.compile(r"_u[0-9a-f]{4}")
 _SNAPSHOTS: Final = (
     "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
@@ -104,6 +105,44 @@ def envelope_schema(
         ],
         "connect.version": 2,
         "connect.name": f"{space}.Envelope",
+    }
+
+
+def message_key_schema() -> dict[str, Any]:
+    """Return the schema of the keys of `<prefix>.message`: the message's prefix."""
+    return {
+        "type": "record",
+        "name": "MessageKey",
+        "namespace": _CONNECTOR,
+        "fields": [_optional("prefix", "string")],
+        "connect.version": 1,
+        "connect.name": f"{_CONNECTOR}.MessageKey",
+    }
+
+
+def message_schema() -> dict[str, Any]:
+    """Return the schema of logical messages, op `m`."""
+    content = {
+        "type": "record",
+        "name": "Message",
+        "fields": [_optional("prefix", "string"), _optional("content", "bytes")],
+        "connect.version": 1,
+        "connect.name": f"{_CONNECTOR}.Message",
+    }
+    source = {key: value for key, value in _source().items() if key != "namespace"}
+    return {
+        "type": "record",
+        "name": "MessageValue",
+        "namespace": _CONNECTOR,
+        "fields": [
+            {"name": "op", "type": "string"},
+            _optional("ts_ms", "long"),
+            {"name": "source", "type": source},
+            {"name": "transaction", "type": ["null", _transaction()], "default": None},
+            {"name": "message", "type": content},
+        ],
+        "connect.version": 1,
+        "connect.name": f"{_CONNECTOR}.MessageValue",
     }
 
 
@@ -195,7 +234,7 @@ def _source() -> dict[str, Any]:
     return {
         "type": "record",
         "name": "Source",
-        "namespace": "io.debezium.connector.postgresql",
+        "namespace": _CONNECTOR,
         "fields": [
             {"name": "version", "type": "string"},
             {"name": "connector", "type": "string"},
@@ -221,7 +260,7 @@ def _source() -> dict[str, Any]:
             _optional("before_columns", names),
         ],
         "connect.version": 1,
-        "connect.name": "io.debezium.connector.postgresql.Source",
+        "connect.name": f"{_CONNECTOR}.Source",
     }
 
 

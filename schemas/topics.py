@@ -82,6 +82,11 @@ class Topics:
         return f"{self.prefix}.transaction"
 
     @property
+    def message(self) -> str:
+        """Logical messages of the source as Debezium's `m` records, opt-in."""
+        return f"{self.prefix}.message"
+
+    @property
     def quarantine(self) -> str:
         """What could not be decoded, with its bytes and position."""
         return f"{self.prefix}.quarantine"

@@ -343,7 +343,7 @@ def _tables(source: str, cut: State) -> Iterator[str]:
         yield from cut.loads
         return
     names = Topics(source)
-    control = {names.cuts, names.ddl, names.transaction, names.quarantine}
+    control = {names.cuts, names.ddl, names.transaction, names.message, names.quarantine}
     for topic in cut.topics:
         if topic not in control:
             table = names.table_of(topic)

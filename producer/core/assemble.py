@@ -25,6 +25,7 @@ from producer.core.events import (
     SchemaUsed,
     TransactionEnded,
 )
+from producer.core.messages import MessageWriter
 from producer.core.relations import Relations
 from producer.core.shape_change import ShapeChange
 from producer.core.told import Told
@@ -132,10 +133,13 @@ class Assembler:
         ddl_topic: str,
         max_row_bytes: int,
         known: Mapping[int, int] | None = None,
-        messages: bool = False,
+        messages: MessageWriter | None = None,
         quarantines: bool = False,
     ) -> None:
-        """`quarantines`: a table whose schema the registry refuses is left out, with a hole."""
+        """`messages` writes logical messages, which are left out without it.
+
+        `quarantines`: a table whose schema the registry refuses is left out, with a hole.
+        """
         self._relations = relations
         self._world = world
         self._epoch, self._seq, self._resume = epoch, seq, resume
@@ -194,6 +198,8 @@ class Assembler:
                     self._tell(message, lsn, out)
                 case Ddl():
                     self._state(message, lsn, out)
+                case Logical() if self._messages is not None:
+                    self._say(self._messages, message, out)
                 case TypeName() | Origin() | Logical():
                     pass  # names come from the catalog; logical messages are opt-in
                 case Lost():
@@ -255,7 +261,7 @@ class Assembler:
         if self._skipping:
             self._skipping = False
             return
-        if not self._ordinal and not self._holes:
+        if self._tx is None:
             out.append(PositionReached(int(commit.end_lsn)))
             return
         self._hand_over(out)
@@ -273,6 +279,37 @@ class Assembler:
                 holes=tuple(self._holes),
             )
         )
+
+    def _say(self, writer: MessageWriter, message: Logical, out: list[Happened]) -> None:
+        """Write a message; one outside of a transaction is numbered as one of its own."""
+        if message.prefix == triggers.PREFIX:
+            return
+        lsn = int(message.lsn)
+        if not message.transactional:
+            if self._begin is not None:
+                raise DecodeError("a message of no transaction inside one", lsn=Lsn(lsn))
+            self._open(Begin(message.lsn, self._world.now_us() - POSTGRES_EPOCH_US, 0))
+        if not self._skipping:
+            if self._begin is None:
+                raise DecodeError("a message outside its transaction", lsn=Lsn(lsn))
+            if self._tx is None:
+                self._first_row()
+            assert self._tx is not None
+            key, value = writer.write(message, self._tx, lsn, in_transaction=message.transactional)
+            if len(value) > self._max_row_bytes:
+                raise RowTooLarge(
+                    "a logical message is larger than kafka.max-row-bytes",
+                    bytes=len(value),
+                    limit=self._max_row_bytes,
+                    hint="raise kafka.max-row-bytes, or set kafka.messages = false",
+                )
+            headers = [*self._constant, ("lsn", repr(Lsn(lsn)).encode())]
+            self._batch.append((writer.topic, 0, key, value, headers))
+            self._size += len(key) + len(value)
+        if not message.transactional:
+            assert self._begin is not None
+            # The record's own end is not told; whatever begins behind its start comes later.
+            self._close(Commit(message.lsn, Lsn(lsn + 1), self._begin.committed_at), out)
 
     def _lose(self, lost: Lost) -> None:
         """Note a hole of the open transaction, once; it gets a number for that alone."""

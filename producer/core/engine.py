@@ -90,6 +90,7 @@ class Standing:
     topics: Mapping[str, Topic]
     loads: Mapping[str, str]
     ddl_topic: str
+    beside: str = ""  # the topic of records that no cut names: logical messages
 
 
 class Runs:
@@ -379,6 +380,9 @@ class Engine:
             counts: dict[int, int] = {}
             offsets: list[int] = []
             for place, count in whole.counts.items():
+                if place[0] == self._standing.beside:
+                    self._runs[place].take(count)
+                    continue
                 for start, end in self._runs[place].take(count):
                     if place in last and ends[place] == start:
                         ranges[last[place]][3] = end

@@ -10,9 +10,16 @@ from typing import Any
 
 import pytest
 
-from schemas.envelope import EnvelopeOptions, field_name, key_schema
+from schemas.envelope import (
+    EnvelopeOptions,
+    field_name,
+    key_schema,
+    message_key_schema,
+    message_schema,
+)
 from schemas.types import TypeOptions
 from tests.contract.recorded import Ours, Theirs, tables
+from tests.contract.topics import TopicSet
 
 THEIRS = Theirs("default")
 OURS = Ours("recdefault", EnvelopeOptions(types=TypeOptions(unknown_types="text")))
@@ -232,6 +239,31 @@ def test_the_source_block_says_what_debeziums_says(name: str) -> None:
             committed, lsn = our["source"]["sequence"].strip('[]"').split('","')
             assert int(lsn) == our["source"]["lsn"] == their["source"]["lsn"]
             assert int(committed) >= int(lsn)
+
+
+# ---- logical messages
+
+
+def test_logical_messages_are_debeziums() -> None:
+    theirs = THEIRS.schema("recdefault.message-value")
+    ours = message_schema()
+    assert message_key_schema() == THEIRS.schema("recdefault.message-key")
+    assert _head(ours) == _head(theirs)
+    for their_field, our_field in zip(theirs["fields"], ours["fields"], strict=True):
+        if their_field["name"] != "source":
+            assert our_field == their_field
+    their_source, our_source = (_fields(schema)["source"]["type"] for schema in (theirs, ours))
+    assert our_source["fields"][: len(their_source["fields"])] == their_source["fields"]
+    assert _head(our_source) == _head(their_source)
+
+    kept = list(TopicSet("table", ()).messages())
+    recorded = list(THEIRS.records("message"))
+    assert [key for key, _ in kept] == [key for key, _, _ in recorded]
+    for (_, our), (_, their, _) in zip(kept, recorded, strict=True):
+        assert our["message"] == their["message"]
+        assert (our["op"], our["transaction"]) == (their["op"], their["transaction"])
+        names = ("schema", "table", "txId", "lsn", "snapshot", "connector")
+        assert {n: our["source"][n] for n in names} == {n: their["source"][n] for n in names}
 
 
 def _changes(name: str, theirs: Theirs = THEIRS) -> list[Any]:

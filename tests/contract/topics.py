@@ -12,9 +12,16 @@ import fastavro
 from producer.core.assemble import Assembler, Binding, World, table_key
 from producer.core.encode import TransactionConstants, compile_encoder, compile_key_encoder
 from producer.core.events import Record, RowsAssembled
+from producer.core.messages import MessageWriter
 from producer.core.relations import Relations
 from producer.decoders.pgoutput import decode
-from schemas.envelope import envelope_schema, key_schema
+from schemas.envelope import (
+    EnvelopeOptions,
+    envelope_schema,
+    key_schema,
+    message_key_schema,
+    message_schema,
+)
 from schemas.tables import TableSchema
 from schemas.topics import Topics, key_subject, value_subject
 from tests.contract.recorded import physical, read, tables
@@ -55,6 +62,14 @@ class TopicSet:
             resume=0,
             ddl_topic=f"{PREFIX}.ddl",
             max_row_bytes=1 << 20,
+            messages=MessageWriter(
+                Topics(PREFIX).message,
+                key_id=self._register("messages-key", message_key_schema()),
+                value_id=self._register("messages-value", message_schema()),
+                prefix=PREFIX,
+                database="postgres",
+                options=EnvelopeOptions(),
+            ),
         )
         messages = (
             (lsn, decode(bytes.fromhex(payload))) for lsn, payload in read("source")["messages"]
@@ -69,6 +84,12 @@ class TopicSet:
         for topic, _, key, value, headers in self.records:
             if topic == name:
                 yield Kept(self._key(key), self._read(value), dict(headers))
+
+    def messages(self) -> Iterator[tuple[Any, Any]]:
+        """Keys and values of the logical messages."""
+        for topic, _, key, value, _ in self.records:
+            if topic == Topics(PREFIX).message:
+                yield self._read(key), self._read(value)
 
     def resolved(self, table: str, reader: dict[str, Any]) -> Iterator[Any]:
         """Values of one table by a schema of the reader's own, as Avro resolves it."""

@@ -89,6 +89,7 @@ CREATE UNLOGGED TABLE forgotten (id int PRIMARY KEY);
 CREATE TABLE merged (id int PRIMARY KEY, n int);
 CREATE TABLE partly (id int PRIMARY KEY);
 CREATE TABLE prepared (id int PRIMARY KEY);
+CREATE TABLE said (id int PRIMARY KEY);
 CREATE TABLE empty (id int PRIMARY KEY, v text);
 
 CREATE SCHEMA "Other Schema";
@@ -218,6 +219,14 @@ CHANGES = (
     f"""INSERT INTO "{LONG}" VALUES (1, 'l'); UPDATE "{LONG}" SET "{LONG}" = 'm'""",
     f"""INSERT INTO "{CHINESE}" VALUES (1, 'l'); UPDATE "{CHINESE}" SET "{CHINESE}" = '长'""",
     f"INSERT INTO wide SELECT {', '.join(['2'] * WIDE)}; UPDATE wide SET c{WIDE - 1} = 9",
+    (
+        "BEGIN; SELECT pg_logical_emit_message(true, 'with rows', 'one');"
+        " INSERT INTO said VALUES (1); COMMIT"
+    ),
+    "SELECT pg_logical_emit_message(true, 'alone', '\\x00ff'::bytea)",
+    "SELECT pg_logical_emit_message(false, 'no transaction', '')",
+    "INSERT INTO said VALUES (2)",
+    "BEGIN; SELECT pg_logical_emit_message(true, 'rolled back', ''); ROLLBACK",
     "CREATE TABLE late (id int PRIMARY KEY, v text); INSERT INTO late VALUES (1, 'l')",
     "CREATE TABLE later AS SELECT 1 AS id; INSERT INTO later VALUES (2)",
 )
@@ -268,7 +277,8 @@ def ran(addresses: Addresses) -> Iterator[Ran]:
     try:
         ask(source, SETUP)
         ask(target, AT_TARGET)
-        with Path(addresses, name, source, target, publication="everything") as path:
+        settings = {"publication": "everything", "messages": True}
+        with Path(addresses, name, source, target, **settings) as path:
             path.start()
             path.catch_up()
             for change in CHANGES:
@@ -390,6 +400,22 @@ def test_copy_multi_row_insert_upsert_and_merge(ran: Ran) -> None:
 def test_what_was_rolled_back_is_nowhere(ran: Ran) -> None:
     ran.same("partly")
     assert [r["after"]["id"] for r in ran.records("public.partly")] == [1, 3, 4]
+
+
+def test_logical_messages_are_records_beside_the_cuts_and_come_once(ran: Ran) -> None:
+    ran.path.stop()
+    ran.path.start()  # the source sends again what it was not told of
+    ran.path.catch_up()
+
+    said = ran.records("message")
+    assert [r["message"] for r in said] == [
+        {"prefix": "with rows", "content": b"one"},
+        {"prefix": "alone", "content": b"\x00\xff"},
+        {"prefix": "no transaction", "content": b""},
+    ]
+    assert [r["op"] for r in said] == ["m"] * 3
+    assert [r["source"]["txId"] is None for r in said] == [False, False, True]
+    ran.same("said")
 
 
 def test_prepared_transactions_arrive_when_they_are_committed(ran: Ran) -> None:

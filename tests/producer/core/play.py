@@ -19,6 +19,7 @@ from producer.core.events import (
 from schemas.control import Cut, Head, Hole, Identity, Topic
 
 ACCOUNT, AUDIT, DDL = "bank.public.account", "bank.public.audit", "bank.ddl"
+MESSAGES = "bank.message"
 TOPICS = {name: Topic(f"id of {name}", 2) for name in (ACCOUNT, AUDIT, DDL)}
 IDENTITY = Identity("7000", 1, "bank", "gauss_cdc", "pgoutput")
 START = Head(n=1, epoch=1, writer=1, instance="a", last_seq=0, resume=100, state_from=-1)
@@ -30,7 +31,8 @@ class Playbook:
 
     def __init__(self, limits: Limits | None = None, *, head: Head = START) -> None:
         self.engine = Engine(
-            Standing(head, 7, IDENTITY, "content", "cluster", TOPICS, {}, DDL), limits or Limits()
+            Standing(head, 7, IDENTITY, "content", "cluster", TOPICS, {}, DDL, MESSAGES),
+            limits or Limits(),
         )
         self.said: Sequence[Command] = ()
         self.now = QUIET

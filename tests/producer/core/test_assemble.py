@@ -17,6 +17,7 @@ from producer.core.events import (
     SchemaUsed,
     TransactionEnded,
 )
+from producer.core.messages import MessageWriter
 from producer.core.relations import Relations
 from producer.decoders.messages import (
     Begin,
@@ -37,7 +38,7 @@ from producer.decoders.messages import (
 )
 from producer.errors import DecodeError, HistoryDiffers, RowTooLarge
 from schemas.control import Hole, SchemaChange
-from schemas.envelope import envelope_schema
+from schemas.envelope import EnvelopeOptions, envelope_schema, message_schema
 from schemas.headers import position_of
 from schemas.positions import CommitKey, Lsn
 from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema
@@ -74,6 +75,7 @@ class Play:
     partitions: int = 1
     transactions: dict[int, int] = field(default_factory=dict)
     max_row_bytes: int = 1 << 20
+    messages: MessageWriter | None = None
     published: list[TableSchema] = field(default_factory=list)
     changes: list[SchemaChange] = field(default_factory=list)
 
@@ -93,6 +95,7 @@ class Play:
             ddl_topic=DDL,
             max_row_bytes=self.max_row_bytes,
             known=self.transactions,
+            messages=self.messages,
         )
         self.feed(described(*COLUMNS))
 
@@ -306,6 +309,58 @@ def test_names_origins_and_logical_messages_are_no_rows() -> None:
         TypeName(1, "public", "mood"), Origin(Lsn(1), "x"), Logical(True, Lsn(1), "p", b"c")
     )
     assert happened == [PositionReached(1008)]
+
+
+MESSAGES = MessageWriter("bank.message", 8, 9, "bank", "bank", EnvelopeOptions())
+
+
+def message(happened: list[Happened]) -> dict[str, Any]:
+    (record,) = (record for record in records(happened) if record[0] == "bank.message")
+    assert record[3] is not None
+    schema = fastavro.parse_schema(message_schema())
+    out = fastavro.schemaless_reader(io.BytesIO(record[3][5:]), schema, None)
+    assert isinstance(out, dict)
+    return out
+
+
+def test_messages_are_beside_the_rows_and_take_no_place_among_them() -> None:
+    happened = Play(messages=MESSAGES).transaction(
+        insert(1), Logical(True, Lsn(900), "p", b"c"), insert(2)
+    )
+
+    said = message(happened)
+    assert (said["op"], said["message"]) == ("m", {"prefix": "p", "content": b"c"})
+    assert (said["source"]["txId"], said["source"]["lsn"], said["source"]["seq"]) == (700, 900, 41)
+    rows = [r for r in records(happened) if r[0] == TOPIC]
+    assert [position_of(record[4]).ordinal for record in rows] == [0, 1]
+    assert happened[-1].rows == 2  # type: ignore[attr-defined]
+
+
+def test_a_transaction_of_messages_alone_is_numbered_without_rows() -> None:
+    *_, ended = Play(messages=MESSAGES).transaction(Logical(True, Lsn(1), "p", b""))
+
+    assert isinstance(ended, TransactionEnded)
+    assert (ended.seq, ended.rows) == (41, 0)
+
+
+def test_a_message_outside_of_transactions_is_one_of_its_own_and_comes_once() -> None:
+    play = Play(messages=MESSAGES)
+    happened = play.feed(Logical(False, Lsn(1000), "p", b"c"))
+
+    assert message(happened)["source"]["txId"] is None
+    ended = happened[-1]
+    assert isinstance(ended, TransactionEnded)
+    assert (ended.seq, ended.commit_start, ended.end_lsn) == (41, 1000, 1001)
+    assert play.feed(Logical(False, Lsn(RESUME - 1), "p", b"sent again")) == []
+    assert play.transaction(insert(1))[-1].seq == 42  # type: ignore[attr-defined]
+
+
+def test_our_own_messages_stay_inside_and_a_large_one_stops() -> None:
+    play = Play(messages=MESSAGES, max_row_bytes=300)
+    assert play.feed(Logical(False, Lsn(1000), "gauss-cdc.ddl", b"{}")) == []
+
+    with pytest.raises(RowTooLarge, match="logical message"):
+        play.transaction(Logical(True, Lsn(1), "p", b"secret" * 100))
 
 
 def test_a_row_above_the_limit_stops_with_its_place_and_without_its_content() -> None:

@@ -30,6 +30,7 @@ from tests.producer.core.play import (
     AUDIT,
     DDL,
     IDENTITY,
+    MESSAGES,
     START,
     TOPICS,
     Playbook,
@@ -72,6 +73,19 @@ def test_a_cut_says_everything_about_its_commits() -> None:
     assert cut.ranges == (Range(ACCOUNT, 0, 10, 13),)
     assert [e.counts for e in cut.commits] == [{0: 1}, {0: 2}]
     assert cut.schema_ids == {ACCOUNT: (42,)}
+
+
+def test_messages_are_awaited_and_named_by_no_cut() -> None:
+    play = Playbook()
+    play.feed(rows(1), rows(1, topic=MESSAGES), ended(1, 1), rows(1, topic=MESSAGES))
+    play.feed(ended(2, 0), InputDrained())
+
+    play.acknowledge((*A0, 10), (MESSAGES, 0, 7)).expect()
+    (cut,) = play.acknowledge((MESSAGES, 0, 8)).cuts
+
+    assert isinstance(cut, Commits)
+    assert cut.ranges == (Range(ACCOUNT, 0, 10, 11),)
+    assert [e.counts for e in cut.commits] == [{0: 1}, {}]
 
 
 @pytest.mark.parametrize(

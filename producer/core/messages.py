@@ -1,0 +1,75 @@
+"""Logical messages of the source (pg_logical_emit_message) as Debezium's `m` records.
+
+They stand in a topic of their own, in the Kafka transaction of their group, and in no
+range of a cut: a reader of commits neither needs nor sees them.  With exactly-once a
+plain reader gets each of them once.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import Any
+
+import fastavro
+
+from producer.core.encode import TransactionConstants
+from producer.decoders.messages import Logical
+from schemas.envelope import EnvelopeOptions, message_key_schema, message_schema
+
+_KEY = fastavro.parse_schema(message_key_schema())
+_VALUE = fastavro.parse_schema(message_schema())
+
+
+@dataclass(frozen=True, slots=True)
+class MessageWriter:
+    """Where messages go, and how they are written."""
+
+    topic: str
+    key_id: int
+    value_id: int
+    prefix: str
+    database: str
+    options: EnvelopeOptions
+
+    def write(
+        self, message: Logical, tx: TransactionConstants, lsn: int, *, in_transaction: bool
+    ) -> tuple[bytes, bytes]:
+        """Return key and value; a message outside of a transaction has no transaction id."""
+        committed = tx.committed_at_us
+        value = {
+            "op": "m",
+            "ts_ms": tx.now_us // 1000,
+            "source": {
+                "version": self.options.version,
+                "connector": self.options.connector,
+                "name": self.prefix,
+                "ts_ms": committed // 1000,
+                "snapshot": "false",
+                "db": self.database,
+                "sequence": f'["{tx.commit_lsn}","{lsn}"]',
+                "ts_us": committed,
+                "ts_ns": committed * 1000,
+                "schema": "",
+                "table": "",
+                "txId": tx.xid if in_transaction else None,
+                "lsn": lsn,
+                "xmin": None,
+                "csn": tx.csn,
+                "epoch": tx.epoch,
+                "seq": tx.seq,
+            },
+            "transaction": None,
+            "message": {"prefix": message.prefix, "content": message.content},
+        }
+        return (
+            _framed(self.key_id, _KEY, {"prefix": message.prefix}),
+            _framed(self.value_id, _VALUE, value),
+        )
+
+
+def _framed(schema_id: int, schema: Any, record: dict[str, Any]) -> bytes:
+    out = io.BytesIO()
+    out.write(b"\x00" + schema_id.to_bytes(4, "big"))
+    fastavro.schemaless_writer(out, schema, record)
+    return out.getvalue()
