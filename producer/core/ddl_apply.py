@@ -246,6 +246,8 @@ class _Making:
             self.unknown.append(f"column {name}: it changes, and it is not known")
             return
         old, made = self._columns[at], self._column(spec)
+        if (old.type_oid, old.type_mod) != (made.type_oid, made.type_mod):
+            self._values[spec.name] = "explicit"  # converts more than an assignment would
         # A compatibility keeps what MODIFY does not say; the others set it anew.
         keeps = spec.default is None and not spec.not_null
         self._columns[at] = replace(

@@ -9,7 +9,10 @@ from spark_consumers.dialects import opengauss, postgres
 from spark_consumers.dialects.base import Dialect
 
 # What goes beyond rows (NOT NULL, defaults, other objects), for targets of the source's family.
-EXTRAS: Final[Mapping[str, Dialect]] = {"postgres": postgres.extras}
+EXTRAS: Final[Mapping[str, Dialect]] = {
+    "postgres": postgres.extras,
+    "opengauss": opengauss.extras,
+}
 
 DIALECTS: Final[Mapping[str, Dialect]] = {
     "postgres": postgres.statements,

@@ -14,7 +14,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from schemas.control import SchemaChange
+from schemas.control import Origin, SchemaChange
 from schemas.tables import Column, TableSchema
 from spark_consumers.dialects import postgres
 from spark_consumers.dialects.base import literal
@@ -30,12 +30,35 @@ _LACKING: Final = re.compile(
     r"(?:pg_catalog\.)?(?:macaddr8|jsonpath|pg_lsn|pg_snapshot|xid8|\w+multirange)(\[\])?"
 )
 _TEXT, _TEXT_ARRAY = 25, 1009
+# GaussDB manual, "DDL in logical decoding", table 1; CREATE TABLE and its like are `statements`.
+_OBJECTS: Final = frozenset({
+    *("index", "view", "materialized view", "function", "procedure", "sequence", "schema"),
+    *("trigger", "package", "package body", "type", "table", "column"),
+})  # fmt: skip
 
 
 def statements(change: SchemaChange) -> list[str]:
     """Return what brings a copy from `change.before` to `change.after`, in order."""
     told = replace(change, before=_known(change.before), after=_known(change.after))
     return [_spelled(statement) for statement in postgres.statements(told)]
+
+
+def extras(change: SchemaChange) -> list[str]:
+    """Return what goes beyond rows: NOT NULL, defaults, other objects.
+
+    Only where a server of this family told the statement: its words are no PostgreSQL.
+    """
+    after = change.after
+    if change.origin is not Origin.DEPARSED:
+        return []
+    if after is not None:
+        return list(postgres.beyond(change, after))
+    is_object = change.before is None and change.kind in _OBJECTS
+    if not is_object or change.canonical is None:
+        return []
+    # Of tables only comments: one that is not captured is nobody's copy.
+    is_told = change.kind not in {"table", "column"} or change.tag == "COMMENT"
+    return [change.canonical] if is_told else []
 
 
 def _known(table: TableSchema | None) -> TableSchema | None:

@@ -69,21 +69,26 @@ def extras(change: SchemaChange) -> list[str]:
     A target may lack what they speak of; each may fail, and is told then.
     """
     after = change.after
+    if change.origin is Origin.DEPARSED:
+        return []  # words of another family
     if after is None:
         return list(_other(change)) if change.before is None else []
+    return [*beyond(change, after)]
+
+
+def beyond(change: SchemaChange, after: TableSchema) -> Iterator[str]:
+    """Give a table's defaults and NOT NULL, for a target that has the source's expressions."""
     was = {change.renamed.get(c.name, c.name): c for c in (change.before or after).columns}
-    out = []
     for column in after.columns:
         head = f"ALTER TABLE {_table(after.id)} ALTER COLUMN {quote(column.name)}"
         old = was.get(column.name) if change.before is not None else None
         if column.default is not None and (old is None or old.default != column.default):
-            out.append(f"{head} SET DEFAULT {column.default}")
+            yield f"{head} SET DEFAULT {column.default}"
         elif column.default is None and old is not None and old.default is not None:
-            out.append(f"{head} DROP DEFAULT")
+            yield f"{head} DROP DEFAULT"
         is_new = old is None or old.nullable
         if not column.nullable and is_new and column.name not in after.key:
-            out.append(f"{head} SET NOT NULL")
-    return out
+            yield f"{head} SET NOT NULL"
 
 
 def _other(change: SchemaChange) -> Iterator[str]:
@@ -182,8 +187,8 @@ def _alter(before: TableSchema, after: TableSchema, change: SchemaChange) -> Ite
 
 
 def _is_told(change: SchemaChange) -> bool:
-    """Say whether columns are known by number, so that `renamed` and `values` are all there is."""
-    return (
+    """Say whether `renamed` and `values` are all there is: by the statement, or by numbers."""
+    return change.origin is Origin.DEPARSED or (
         change.origin is Origin.TRIGGER
         and change.before is not None
         and all(c.number for c in change.before.columns)
