@@ -105,16 +105,22 @@ def test_check_says_what_would_go_wrong_later(place) -> None:
     path, file = place
     ask(
         path.source,
-        "CREATE TYPE mood AS ENUM ('ok'); CREATE TABLE fine (id int PRIMARY KEY);"
-        "CREATE TABLE keyless (v text); CREATE TABLE odd (id int PRIMARY KEY, m mood);"
+        "CREATE TYPE mood AS ENUM ('ok'); CREATE TYPE other;"
+        "CREATE FUNCTION other_in(cstring) RETURNS other AS 'textin' LANGUAGE internal STRICT;"
+        "CREATE FUNCTION other_out(other) RETURNS cstring AS 'textout' LANGUAGE internal STRICT;"
+        "CREATE TYPE other (INPUT = other_in, OUTPUT = other_out);"
+        "CREATE TABLE fine (id int PRIMARY KEY, m mood); CREATE TABLE keyless (v text);"
+        "CREATE TABLE odd (id int PRIMARY KEY, v other);"
         "CREATE UNLOGGED TABLE loose (id int PRIMARY KEY)",
     )
     ask(path.target, "CREATE TABLE fine (id int PRIMARY KEY); INSERT INTO fine VALUES (1)")
+    file.write_text(file.read_text() + '\n[types]\nunknown-types = "fail"\n')
 
     found = json.loads(command(file, "check", "--json").stdout)
 
     said = {(f["level"], f["subject"]): f["what"] for f in found}
-    assert "mood" in said["error", "table public.odd"]
+    assert "other" in said["error", "table public.odd"]
+    assert ("error", "table public.fine") not in said
     assert "no replica identity" in said["warning", "table public.keyless"]
     assert "unlogged" in said["warning", "table public.loose"]
     assert "does not exist" in said["warning", "publication"]
