@@ -6,7 +6,10 @@ what its generated code refuses.
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -21,6 +24,7 @@ from schemas.envelope import UNAVAILABLE, EnvelopeOptions, envelope_schema, fiel
 from schemas.tables import UNCHANGED, Column, TableSchema
 from schemas.types import NotRepresentable, SqlType, UnknownType, type_of
 from schemas.types.binary import ENCODED
+from schemas.types.extensions import HSTORE
 from schemas.types.text import AS_TEXT
 
 
@@ -238,17 +242,31 @@ def _placeholder(avro: Any, entry: SqlType, column: Column) -> Any:
     name = avro.get("connect.name", "") if isinstance(avro, dict) else ""
     if entry.shape is ENCODED:
         return entry.load("\\x" + UNAVAILABLE.encode().hex(), column)
+    if kind == "map":
+        return {UNAVAILABLE: UNAVAILABLE}
+    if entry.shape is HSTORE:
+        return json.dumps({UNAVAILABLE: UNAVAILABLE}, separators=(",", ":"))
     if kind == "string" and not name.startswith("io.debezium.time."):
         return UNAVAILABLE
     if kind == "bytes" and not name:
         return UNAVAILABLE.encode()
     if kind == "array" and isinstance(avro["items"], list):
-        items = avro["items"][1]
-        if items in ("int", "long"):
-            return list(UNAVAILABLE.encode())
-        if _placeholder(items, AS_TEXT, column) == UNAVAILABLE:
-            return [UNAVAILABLE]
+        return _unsent_items(avro["items"][1], column)
     return None
+
+
+def _unsent_items(items: Any, column: Column) -> list[Any] | None:
+    """Return the mark of an unsent array, by its elements: Debezium's, one by one."""
+    name = items.get("connect.name", "") if isinstance(items, dict) else ""
+    if items in ("int", "long") or name == "io.debezium.time.Date":
+        return list(UNAVAILABLE.encode())
+    if name == "io.debezium.data.Uuid":  # Java's UUID.nameUUIDFromBytes: a digest, version 3
+        digest = hashlib.md5(UNAVAILABLE.encode(), usedforsecurity=False).digest()
+        return [str(uuid.UUID(bytes=digest, version=3))]
+    if name == "io.debezium.data.Enum":
+        return None
+    held = _placeholder(items, AS_TEXT, column)
+    return None if held is None else [held]
 
 
 def identity(table: TableSchema) -> frozenset[str]:

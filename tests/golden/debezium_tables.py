@@ -168,6 +168,46 @@ FAR: Final = (
     ),
 )
 
+# Long values that an update leaves alone are not sent: what stands for them, by type.
+UNSENT: Final = (
+    ("smallints", "smallint[]", "(SELECT array_agg(g::smallint) FROM generate_series(1, 2000) g)"),
+    ("bigints", "bigint[]", "(SELECT array_agg(g::bigint) FROM generate_series(1, 2000) g)"),
+    ("doubles", "float8[]", "(SELECT array_agg(g / 3.0) FROM generate_series(1, 2000) g)"),
+    ("bools", "bool[]", "(SELECT array_agg(g % 2 = 0) FROM generate_series(1, 9000) g)"),
+    ("numerics", "numeric[]", "(SELECT array_agg(g / 3.0) FROM generate_series(1, 2000) g)"),
+    (
+        "dates",
+        "date[]",
+        "(SELECT array_agg(date '2000-01-01' + g) FROM generate_series(1, 2000) g)",
+    ),
+    (
+        "stamps",
+        "timestamp[]",
+        "(SELECT array_agg(timestamp '2000-01-01') FROM generate_series(1, 2000))",
+    ),
+    (
+        "zoned",
+        "timestamptz[]",
+        "(SELECT array_agg(timestamptz '2000-01-01') FROM generate_series(1, 2000))",
+    ),
+    ("uuids", "uuid[]", "(SELECT array_agg(gen_random_uuid()) FROM generate_series(1, 2000))"),
+    ("byteas", "bytea[]", "(SELECT array_agg('\\x00ff'::bytea) FROM generate_series(1, 2000))"),
+    ("jsons", "jsonb[]", "(SELECT array_agg('{}'::jsonb) FROM generate_series(1, 2000))"),
+    ("varchars", "varchar[]", "array[repeat('v', 9000)]"),
+    ("moods", "mood[]", "(SELECT array_agg('ok'::mood) FROM generate_series(1, 2000))"),
+    ("big_numeric", "numeric", "repeat('7', 9000)::numeric"),
+    ("big_bits", "varbit", "repeat('1', 40000)::varbit"),
+    ("tags", "hstore", "hstore('k', repeat('h', 9000))"),
+    ("tree", "ltree", "repeat('a', 250)::ltree"),
+    ("markup", "xml", "('<a>' || repeat('x', 9000) || '</a>')::xml"),
+    (
+        "words",
+        "tsvector",
+        "array_to_tsvector((SELECT array_agg('w' || g) FROM generate_series(1, 2000) g))",
+    ),
+    ("citext", "citext", "repeat('C', 9000)"),
+)
+
 # NOT NULL with a default, which Debezium puts into its schemas; and what defaults may look like.
 DEFAULTS: Final = (
     ("d_smallint", "smallint NOT NULL DEFAULT 3"),
@@ -232,7 +272,7 @@ _REQUIRED: Final = (
 
 TABLES: Final = (
     "every", "defaults", "pair", "toasted", "toasted_full", "keyless", "by_index",
-    "emptied", "emptied_too", "shapeless", "Order Lines", "far",
+    "emptied", "emptied_too", "shapeless", "Order Lines", "far", "unsent",
 )  # fmt: skip
 
 SETUP: Final = f"""
@@ -264,6 +304,8 @@ ALTER TABLE by_index REPLICA IDENTITY USING INDEX by_code;
 CREATE TABLE emptied (id int PRIMARY KEY);
 CREATE TABLE emptied_too (id int PRIMARY KEY);
 CREATE TABLE shapeless (id int PRIMARY KEY, both_of couple, many couple[]);
+CREATE TABLE unsent (id int PRIMARY KEY, n int, {", ".join(f"{c} {t}" for c, t, _ in UNSENT)});
+ALTER TABLE unsent {", ".join(f"ALTER {c} SET STORAGE EXTERNAL" for c, _, _ in UNSENT)};
 CREATE TABLE far (id int PRIMARY KEY, day date, day_2 date, clock time, stamp timestamp,
     stamp_3 timestamp(3), zoned timestamptz, big float8, small real);
 CREATE TABLE "Order Lines" ("Line Id" int PRIMARY KEY, "单价" numeric(10,2), "2nd" text,
@@ -295,6 +337,7 @@ BEFORE: Final = (
     "INSERT INTO toasted_full VALUES (1, 0, repeat('w', 3000))",
     "INSERT INTO emptied VALUES (1)",
     "INSERT INTO shapeless VALUES (1, (1, 'a'), array[(2, 'b')::couple])",
+    f"INSERT INTO unsent SELECT 1, 0, {', '.join(value for _, _, value in UNSENT)}",
     """INSERT INTO "Order Lines" VALUES (1, 2.50, 's', 'd', 'h', 'u')""",
 )
 
@@ -313,6 +356,7 @@ CHANGES: Final = (
     "UPDATE toasted SET n = 1",
     "UPDATE toasted SET id = 2",
     "UPDATE toasted_full SET n = 1",
+    "UPDATE unsent SET n = 1",
     "INSERT INTO keyless VALUES (1, 'a'), (1, 'a'), (2, NULL)",
     "UPDATE keyless SET v = 'b' WHERE n = 2",
     "DELETE FROM keyless WHERE n = 2",
