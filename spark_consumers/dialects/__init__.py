@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from spark_consumers.dialects import opengauss, postgres
+from spark_consumers.dialects import opengauss, postgres, spark
 from spark_consumers.dialects.base import Dialect
 
 # What goes beyond rows (NOT NULL, defaults, other objects), for targets of the source's family.
@@ -17,4 +17,5 @@ EXTRAS: Final[Mapping[str, Dialect]] = {
 DIALECTS: Final[Mapping[str, Dialect]] = {
     "postgres": postgres.statements,
     "opengauss": opengauss.statements,
+    "spark": spark.statements,
 }

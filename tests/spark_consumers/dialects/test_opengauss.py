@@ -1,10 +1,14 @@
 """Schema changes as openGauss' statements."""
 
+from dataclasses import replace
+from typing import Any
+
 import psycopg2
 import pytest
 
+from schemas.control import Origin, SchemaChange
 from schemas.tables import Column, TableId, TableSchema, Unique
-from spark_consumers.dialects import DIALECTS
+from spark_consumers.dialects import DIALECTS, EXTRAS
 from spark_consumers.dialects.opengauss import statements
 from tests.spark_consumers.feed import alter, create, table
 
@@ -67,3 +71,69 @@ def test_a_server_takes_them_once_and_again_whatever_the_names(postgres_url: str
     connection.close()
 
     assert found == [(ODD.id.name, "i'$gc$\""), (ODD.id.name, "t$gc_$_pkey")]
+
+
+def deparsed(before: TableSchema | None, after: TableSchema | None, **more: Any) -> SchemaChange:
+    return SchemaChange(1, 1, 0, 7, 7, 7, Origin.DEPARSED, "ALTER TABLE", before, after, **more)
+
+
+ID = Column("id", 23, -1, "integer", nullable=False)
+A = Column("a", 1043, 24, "character varying(20)")
+D = TableSchema(TableId("public", "t"), (ID, A), key=("id",))
+
+
+def test_a_deparsed_rename_is_one() -> None:
+    renamed = TableSchema(D.id, (ID, Column("z", 1043, 24, "character varying(20)")), key=("id",))
+
+    assert statements(deparsed(D, renamed, renamed={"a": "z"})) == [
+        'ALTER TABLE "public"."t" RENAME COLUMN "a" TO "z"'
+    ]
+
+
+def test_a_deparsed_drop_and_add_is_no_rename() -> None:
+    other = TableSchema(D.id, (ID, Column("z", 1043, 24, "character varying(20)")), key=("id",))
+
+    assert statements(deparsed(D, other)) == [
+        'ALTER TABLE "public"."t" DROP COLUMN IF EXISTS "a"',
+        'ALTER TABLE "public"."t" ADD COLUMN "z" character varying(20)',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("how", "using"), [("", ""), ("explicit", ' USING "a"::text'), ("lost", " USING NULL")]
+)
+def test_a_deparsed_type_is_converted_as_the_source_did(how: str, using: str) -> None:
+    other = TableSchema(D.id, (ID, Column("a", 25, -1, "text")), key=("id",))
+
+    assert f'ALTER TABLE "public"."t" ALTER COLUMN "a" TYPE text{using}' in statements(
+        deparsed(D, other, values={"a": how})
+    )
+
+
+def test_what_goes_beyond_rows_reaches_its_own_family_only() -> None:
+    default = Column("a", 25, -1, "text", nullable=False, has_default=True, default="'x'::text")
+    change = deparsed(D, TableSchema(D.id, (ID, default), key=("id",)))
+
+    assert EXTRAS["opengauss"](change) == [
+        'ALTER TABLE "public"."t" ALTER COLUMN "a" SET DEFAULT \'x\'::text',
+        'ALTER TABLE "public"."t" ALTER COLUMN "a" SET NOT NULL',
+    ]
+    assert EXTRAS["postgres"](change) == []
+    assert EXTRAS["opengauss"](replace(change, origin=Origin.TRIGGER)) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "tag", "is_told"),
+    [
+        ("package", "CREATE PACKAGE", True),
+        ("index", "REINDEX", True),
+        ("table", "COMMENT", True),
+        ("table", "DROP TABLE", False),
+        ("other", "DDL", False),
+    ],
+)
+def test_other_objects_are_made_by_their_own_statement(kind: str, tag: str, is_told: bool) -> None:
+    change = replace(deparsed(None, None, kind=kind, canonical="SAID"), tag=tag)
+
+    assert EXTRAS["opengauss"](change) == ["SAID"] * is_told
+    assert EXTRAS["postgres"](change) == []

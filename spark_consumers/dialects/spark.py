@@ -1,0 +1,263 @@
+"""Schema changes as Spark SQL says them, for tables that can be altered (Delta, Iceberg).
+
+Types come from the one table of types: what travels as a number, a date or
+bytes is one in Spark, too; what Spark has no type for is a STRING of the source's
+own text.  Keys and unique indexes have no words here: a sink merges by the key
+that the change names.
+
+Spark converts no values while a column's type changes and knows no expression of
+the source: a change whose values would have to be computed is refused.
+"""
+# ruff: noqa: S608  every name in a statement is quoted or our own
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from schemas.control import Moved, Origin, SchemaChange
+from schemas.tables import Column, TableId, TableSchema
+from schemas.types import AvroType, UnknownType, type_of
+from spark_consumers.errors import NotExpressible
+
+_PLAIN: Final = {
+    "int": "INT",
+    "long": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "boolean": "BOOLEAN",
+    "string": "STRING",
+    "bytes": "BINARY",
+}
+_NAMED: Final = {
+    "io.debezium.time.Date": "DATE",
+    "io.debezium.time.Timestamp": "TIMESTAMP_NTZ",
+    "io.debezium.time.MicroTimestamp": "TIMESTAMP_NTZ",
+    "io.debezium.time.ZonedTimestamp": "TIMESTAMP",
+}
+_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+_MAX_PRECISION: Final = 38
+
+_INT2, _INT4, _INT8, _FLOAT4, _FLOAT8 = 21, 23, 20, 700, 701
+_TEXT, _VARCHAR, _BPCHAR, _NUMERIC = 25, 1043, 1042, 1700
+_TIMES: Final = frozenset({1083, 1114, 1184, 1266})
+# Types whose values are the same under the other one.
+_WIDER: Final = {
+    _INT2: {_INT4, _INT8},
+    _INT4: {_INT8},
+    _FLOAT4: {_FLOAT8},
+    _VARCHAR: {_TEXT},
+    _TEXT: {_VARCHAR},
+}
+_TEXTS: Final = frozenset({_TEXT, _VARCHAR, _BPCHAR, 19, 3969, 90})
+_HEX: Final = re.compile(r"(?:\\x)?((?:[0-9A-Fa-f]{2})*)")
+
+
+def statements(change: SchemaChange) -> list[str]:
+    """Return what brings a copy from `change.before` to `change.after`, in order.
+
+    Raises NotExpressible before anything is returned.
+    """
+    before, after = change.before, change.after
+    if after is None:
+        return [] if before is None else [f"DROP TABLE IF EXISTS {_table(before.id)}"]
+    _check_names(after)
+    if before is None or change.origin is Origin.SNAPSHOT:
+        return [*_create(after), *_move(after, change.moved)]
+    return [*_alter(before, after, change), *_move(after, change.moved)]
+
+
+def quote(name: str) -> str:
+    """Quote an identifier as Spark does.
+
+    >>> quote("a`b")
+    '`a``b`'
+    """
+    if "\0" in name:
+        raise ValueError("an identifier cannot hold a zero byte")
+    return "`" + name.replace("`", "``") + "`"
+
+
+def literal(text: str) -> str:
+    r"""Quote a string constant; a backslash escapes in Spark.
+
+    >>> print(literal("it's a \\"))
+    'it\'s a \\'
+    """
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def type_name(table: TableSchema, column: Column) -> str:
+    """Return Spark's type of a column; raise NotExpressible for a type that nobody knows.
+
+    >>> type_name(TableSchema(TableId("s", "t"), ()), Column("c", 1700, 655366))
+    'DECIMAL(10,2)'
+    """
+    try:
+        return _of_avro(type_of(column).avro(column))
+    except UnknownType:
+        raise NotExpressible(
+            "the type of a column is not in the table of types",
+            table=table.id,
+            column=column.name,
+            type=column.type_name,
+        ) from None
+
+
+def _of_avro(avro: AvroType) -> str:
+    if isinstance(avro, str):
+        return _PLAIN[avro]
+    kind, name = avro["type"], avro.get("connect.name", "")
+    if kind == "array":
+        items = avro["items"]
+        item = next(i for i in items if i != "null") if isinstance(items, list) else items
+        return f"ARRAY<{_of_avro(item)}>"
+    if name == _DECIMAL:
+        fits = avro["precision"] <= _MAX_PRECISION and 0 <= avro["scale"] <= avro["precision"]
+        return f"DECIMAL({avro['precision']},{avro['scale']})" if fits else "STRING"
+    if name:
+        return _NAMED.get(name, "STRING")
+    if avro.get("connect.type") == "int16":
+        return "SMALLINT"
+    is_bit = kind == "boolean"  # bit(1): its text is 0 or 1
+    return "STRING" if is_bit or kind not in _PLAIN else _PLAIN[kind]
+
+
+def _create(table: TableSchema) -> Iterator[str]:
+    columns = ", ".join(
+        f"{quote(c.name)} {type_name(table, c)}" + " NOT NULL" * (c.name in table.key)
+        for c in table.columns
+    )
+    yield f"CREATE SCHEMA IF NOT EXISTS {quote(table.id.schema)}"
+    yield f"CREATE TABLE IF NOT EXISTS {_table(table.id)} ({columns})"
+
+
+def _alter(before: TableSchema, after: TableSchema, change: SchemaChange) -> Iterator[str]:
+    if before.id.schema != after.id.schema:
+        yield f"CREATE SCHEMA IF NOT EXISTS {quote(after.id.schema)}"
+    if before.id != after.id:
+        yield f"ALTER TABLE {_table(before.id)} RENAME TO {_table(after.id)}"
+    head = f"ALTER TABLE {_table(after.id)}"
+    again = {name for name, how in change.values.items() if how == "new"}
+    old = {change.renamed.get(c.name, c.name): c for c in before.columns}
+    gone = [name for name in old if name not in after.names() or name in again]
+    come = [c for c in after.columns if c.name not in old or c.name in again]
+    if change.origin is Origin.INFERRED and gone and come:
+        raise NotExpressible(
+            "a column was renamed, or one dropped and another added: nobody told which",
+            table=after.id,
+            gone=",".join(gone),
+            come=",".join(c.name for c in come),
+        )
+    for was, name in change.renamed.items():
+        yield f"{head} RENAME COLUMN {quote(was)} TO {quote(name)}"
+    for name in gone:
+        yield f"{head} DROP COLUMN {quote(name)}"
+    for column in after.columns:
+        if column in come:
+            yield from _add(after, column, change)
+        else:
+            yield from _change(after, old[column.name], column, change)
+
+
+def _add(table: TableSchema, column: Column, change: SchemaChange) -> Iterator[str]:
+    spark = type_name(table, column)
+    yield f"ALTER TABLE {_table(table.id)} ADD COLUMNS ({quote(column.name)} {spark})"
+    if column.missing is not None:  # rows that were there before have this value
+        value = _value(table, column, spark, change)
+        yield f"UPDATE {_table(table.id)} SET {quote(column.name)} = {value}"
+
+
+def _value(table: TableSchema, column: Column, spark: str, change: SchemaChange) -> str:
+    """Write the value of older rows, as the source would print it."""
+    text = column.missing or ""
+    if column.type_oid == _BPCHAR and column.type_mod > 4:
+        text = text.ljust(column.type_mod - 4)
+    if spark == "STRING":
+        # A statement's constant is not yet what the type's output function makes of it.
+        if column.type_oid in _TEXTS or change.origin is not Origin.DEPARSED:
+            return literal(text)
+    elif spark == "BINARY":
+        if (digits := _HEX.fullmatch(text)) is not None:
+            return f"X'{digits[1]}'"
+    elif not spark.startswith("ARRAY"):
+        return f"CAST({literal(text)} AS {spark})"
+    raise NotExpressible(
+        "the value of an added column in older rows has no safe form in Spark",
+        table=table.id,
+        column=column.name,
+        type=column.type_name,
+    )
+
+
+def _change(table: TableSchema, old: Column, new: Column, change: SchemaChange) -> Iterator[str]:
+    head = f"ALTER TABLE {_table(table.id)} ALTER COLUMN {quote(new.name)}"
+    if (old.type_oid, old.type_mod) != (new.type_oid, new.type_mod):
+        was, now = type_name(table, old), type_name(table, new)
+        is_plain = not change.values.get(new.name)
+        if not is_plain or not _keeps_values(old, new):
+            raise NotExpressible(
+                "a column's type changed, and its values with it",
+                table=table.id,
+                column=new.name,
+                type=new.type_name,
+                hint="load the table again",
+            )
+        if was != now:
+            yield f"{head} TYPE {now}"
+    if new.name not in table.key and not old.nullable and new.nullable:
+        yield f"{head} DROP NOT NULL"
+
+
+def _keeps_values(old: Column, new: Column) -> bool:
+    """Say whether every value reads the same after, and Spark's own type allows it."""
+    if old.type_oid != new.type_oid:
+        is_wider = new.type_oid in _WIDER.get(old.type_oid, ())
+        return is_wider and (new.type_oid != _VARCHAR or new.type_mod == -1)
+    if old.type_oid == _NUMERIC:
+        if min(old.type_mod, new.type_mod) < 4:
+            return False
+        (precision, scale), (wider, same) = _digits(old), _digits(new)
+        return scale == same and precision <= wider <= _MAX_PRECISION
+    if old.type_oid in {_VARCHAR, *_TIMES}:
+        return new.type_mod == -1 or -1 < old.type_mod <= new.type_mod
+    return False
+
+
+def _digits(column: Column) -> tuple[int, int]:
+    packed = column.type_mod - 4
+    return packed >> 16, packed & 0x7FF
+
+
+def _move(after: TableSchema, moved: Moved | None) -> Iterator[str]:
+    """Rows that the source moved between tables; its conditions are SQL of its own."""
+    if moved is None:
+        return
+    if moved.where is not None:
+        raise NotExpressible(
+            "rows moved or went by a condition of the source",
+            table=after.id,
+            hint="load the table again",
+        )
+    if moved.op == "move":
+        names = ", ".join(map(quote, after.names()))
+        yield f"INSERT INTO {_table(after.id)} ({names}) SELECT {names} FROM {_table(moved.table)}"
+    yield f"DELETE FROM {_table(moved.table)}"
+
+
+def _check_names(table: TableSchema) -> None:
+    """Spark tells columns apart without their case."""
+    seen: dict[str, str] = {}
+    for name in table.names():
+        other = seen.setdefault(name.casefold(), name)
+        if other != name:
+            raise NotExpressible(
+                "two columns differ by case only, which Spark does not see",
+                table=table.id,
+                columns=f"{other},{name}",
+            )
+
+
+def _table(table: TableId) -> str:
+    return f"{quote(table.schema)}.{quote(table.name)}"
