@@ -2,7 +2,8 @@
 
 F ends the message, and so does a length of 0.  Letters: B, C, I, U, D, and GaussDB's
 heartbeat h.  Parts of B and C are known by their letter and taken in any order, as
-the products differ: X xid (openGauss 6), T time, N user (GaussDB), O origin.
+the products differ: X xid (openGauss 6), T time, N user (GaussDB), O origin.  GaussDB's DDL
+has a letter that no document tells; it is known by what it holds.
 Source: GaussDB manual, "Logical Decoding Options"; openGauss, checked byte by byte.
 """
 
@@ -12,11 +13,13 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
+from producer.decoders.ddl import gauss_ddl, is_gauss_ddl
 from producer.decoders.formats import Format
 from producer.decoders.messages import (
     Begun,
     Cells,
     Change,
+    Ddl,
     Ended,
     NamedRow,
     RowShape,
@@ -35,8 +38,10 @@ _BEGIN: Final = struct.Struct(">QQ").unpack_from
 _B, _C, _I, _U, _D, _H, _N, _O, _F = b"BCIUDhNOF"
 _ENDINGS: Final = b"PF"
 _LETTER: Final = 8  # where the letter stands, behind the LSN
+_DDL_AT: Final = _LETTER + 5  # where a text begins, behind its length
 _NULL: Final = 0xFFFF_FFFF
 _FIXED: Final = {"X": 8, "O": 4}  # parts of B and C without a length of their own
+_KNOWN: Final = frozenset(b"BCIUDhPF")
 _OPS: Final = {_I: "c", _U: "u", _D: "d"}
 
 
@@ -44,6 +49,7 @@ class Binary:
     """Decoder of style b, sent one by one or in batches: the framing is the same."""
 
     def __init__(self, written: Format) -> None:
+        self._encoding = written.encoding
         self._text = reader(written.encoding)
         self._tables = Remembered(self._table)
         self._shapes = Remembered(self._shape)
@@ -106,6 +112,8 @@ class Binary:
                 return Ended(_xid(parts), None, stamp(parts.get("T")), end_lsn=Lsn(end_lsn))
             if letter == _H:
                 return heartbeat(record[_LETTER:])
+            if letter not in _KNOWN and is_gauss_ddl(record[_DDL_AT:]):
+                return self._ddl(record)
         except (IndexError, struct.error):
             raise DecodeError(
                 "record ends early", position=Lsn(position), size=len(record)
@@ -120,6 +128,17 @@ class Binary:
             position=Lsn(position),
             size=len(record),
         )
+
+    def _ddl(self, record: bytes) -> Ddl:
+        """Read DDL, which tells by its content what it is.
+
+        The manual says that it comes in style b, too, and neither its letter nor its layout:
+        framed like any text of this style, a length before it, is an assumption (unproven).
+        """
+        (size,) = _U32(record, _DDL_AT - 4)
+        if _DDL_AT + size != len(record):
+            raise DecodeError("a DDL record of another length than it says", size=len(record))
+        return gauss_ddl(record[_DDL_AT:], self._encoding)
 
     def _begin(self, record: bytes) -> Begun:
         csn, first_lsn = _BEGIN(record, 9)

@@ -201,7 +201,7 @@ def test_a_document_that_is_none_stops_the_stream() -> None:
         Through(JDDL).feed(done(ddl(content='{"fmt": "%{a}s"}')))
 
 
-@pytest.mark.parametrize("style", "jt")
+@pytest.mark.parametrize("style", "bjt")
 @pytest.mark.parametrize("batch", [False, True])
 def test_parallel_styles_tell_the_same(style: str, batch: bool) -> None:
     mode = Mode(

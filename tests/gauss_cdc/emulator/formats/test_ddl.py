@@ -143,7 +143,7 @@ def test_what_the_manual_tells_of_ddl_is_what_the_producer_reads(
     )
 
 
-def test_ddl_in_style_b_has_a_letter_that_nobody_knows() -> None:
+def test_ddl_in_style_b_is_known_by_what_it_holds() -> None:
     mode = replace(TOLD, parallel_decode_num=2, decode_style="b")
     decoder = naming(mode, "utf-8")
 
@@ -151,5 +151,14 @@ def test_ddl_in_style_b_has_a_letter_that_nobody_knows() -> None:
 
     assert payload.endswith(b'{"TDDL":"DROP x"}F')
     [(position, record)] = decoder.split(0, payload)
-    with pytest.raises(DecodeError, match="letter=L"):
-        decoder.decode(position, record)
+    assert decoder.decode(position, record) == messages_of_decoders.Ddl("TDDL", "DROP x")
+
+
+@pytest.mark.parametrize(
+    "body", [b'\0\0\0\x05{"TDDL":"x"}', b'\0\0\0\x0c["TDDL","x"]', b"", b'{"TDDL":"x"}']
+)
+def test_another_layout_of_ddl_in_style_b_stops_the_stream(body: bytes) -> None:
+    decoder = naming(replace(TOLD, parallel_decode_num=2, decode_style="b"), "utf-8")
+
+    with pytest.raises(DecodeError):
+        decoder.decode(7, bytes(8) + b"L" + body)
