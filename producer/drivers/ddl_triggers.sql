@@ -20,6 +20,20 @@ CREATE TABLE gauss_cdc.ddl_publication (
 CREATE TABLE gauss_cdc.ddl_partitions (
     oid oid PRIMARY KEY, root oid NOT NULL, parent oid NOT NULL, bound text);
 
+-- Is a table of this publication's own, or of one of its schemas?
+CREATE FUNCTION gauss_cdc.ddl_is_published(which oid, publication text) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid
+                   WHERE r.prrelid = which AND p.pubname = publication)
+    /*15*/ OR EXISTS (SELECT FROM pg_class c
+    /*15*/            JOIN pg_publication_namespace s ON s.pnnspid = c.relnamespace
+    /*15*/            JOIN pg_publication p ON p.oid = s.pnpubid
+    /*15*/            WHERE c.oid = which AND p.pubname = publication)
+    ;
+END $$;
+
 CREATE FUNCTION gauss_cdc.ddl_matches(schema text, name text) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 SELECT coalesce(bool_or(NOT is_exclude), false) AND NOT coalesce(bool_or(is_exclude), false)
@@ -29,7 +43,36 @@ $$;
 
 -- A table as it stands now. Arrays, not objects, where there is one per column.
 CREATE FUNCTION gauss_cdc.ddl_shape(which oid) RETURNS jsonb
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    made jsonb := '[]';
+BEGIN
+    IF EXISTS (SELECT FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+               WHERE a.attrelid = which AND a.attnum > 0 AND NOT a.attisdropped
+                 AND (t.oid >= 16384 OR t.typtype <> 'b')) THEN
+        made := (
+        WITH RECURSIVE of_use (oid) AS (
+            SELECT a.atttypid FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+            WHERE a.attrelid = which AND a.attnum > 0 AND NOT a.attisdropped
+              AND (t.oid >= 16384 OR t.typtype <> 'b')
+            UNION
+            SELECT CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.typelem END
+            FROM of_use u JOIN pg_type t ON t.oid = u.oid
+            WHERE t.typtype = 'd' OR EXISTS (SELECT FROM pg_type e WHERE e.typarray = t.oid)
+        )
+        SELECT coalesce(jsonb_agg(jsonb_build_array(
+            t.oid::bigint, CASE WHEN e.oid IS NULL THEN t.typtype ELSE 'a' END, t.typname,
+            CASE WHEN t.typtype = 'd' THEN format_type(t.typbasetype, t.typtypmod)
+                 WHEN e.oid IS NOT NULL THEN format_type(e.oid, NULL) ELSE '' END,
+            CASE WHEN t.typtype = 'd' THEN t.typbasetype::bigint
+                 ELSE coalesce(e.oid::bigint, 0) END,
+            CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE -1 END, t.typdelim,
+            ARRAY(SELECT l.enumlabel FROM pg_enum l WHERE l.enumtypid = t.oid
+                  ORDER BY l.enumsortorder)) ORDER BY t.oid), '[]')
+        FROM of_use u JOIN pg_type t ON t.oid = u.oid LEFT JOIN pg_type e ON e.typarray = t.oid);
+    END IF;
+    RETURN (
 SELECT jsonb_build_object(
     'oid', c.oid::bigint, 'schema', n.nspname, 'name', c.relname, 'kind', c.relkind,
     'persistence', c.relpersistence, 'is_partition', c.relispartition,
@@ -77,29 +120,10 @@ SELECT jsonb_build_object(
             i.indisreplident) ORDER BY x.relname), '[]')
         FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
         WHERE i.indrelid = c.oid AND i.indexprs IS NULL AND (i.indisunique OR i.indisreplident)),
-    'types', (
-        WITH RECURSIVE of_use (oid) AS (
-            SELECT a.atttypid FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-            WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-              AND (t.oid >= 16384 OR t.typtype <> 'b')
-            UNION
-            SELECT CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.typelem END
-            FROM of_use u JOIN pg_type t ON t.oid = u.oid
-            WHERE t.typtype = 'd' OR EXISTS (SELECT FROM pg_type e WHERE e.typarray = t.oid)
-        )
-        SELECT coalesce(jsonb_agg(jsonb_build_array(
-            t.oid::bigint, CASE WHEN e.oid IS NULL THEN t.typtype ELSE 'a' END, t.typname,
-            CASE WHEN t.typtype = 'd' THEN format_type(t.typbasetype, t.typtypmod)
-                 WHEN e.oid IS NOT NULL THEN format_type(e.oid, NULL) ELSE '' END,
-            CASE WHEN t.typtype = 'd' THEN t.typbasetype::bigint
-                 ELSE coalesce(e.oid::bigint, 0) END,
-            CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE -1 END, t.typdelim,
-            ARRAY(SELECT l.enumlabel FROM pg_enum l WHERE l.enumtypid = t.oid
-                  ORDER BY l.enumsortorder)) ORDER BY t.oid), '[]')
-        FROM of_use u JOIN pg_type t ON t.oid = u.oid LEFT JOIN pg_type e ON e.typarray = t.oid)
+    'types', made
 )
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1
-$$;
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = which);
+END $$;
 
 -- Partitions of one root, written down anew; returns who came and who went since.
 CREATE FUNCTION gauss_cdc.ddl_repartition(top oid) RETURNS jsonb
@@ -204,7 +228,8 @@ EXCEPTION WHEN others THEN
 END $$;
 
 CREATE FUNCTION gauss_cdc.ddl_on_rewrite() RETURNS event_trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     PERFORM set_config('gauss_cdc.rewritten', concat_ws(',',
         nullif(current_setting('gauss_cdc.rewritten', true), ''),
@@ -213,7 +238,8 @@ BEGIN
 END $$;
 
 CREATE FUNCTION gauss_cdc.ddl_on_drop() RETURNS event_trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     gone jsonb;
     altered oid[];
@@ -247,7 +273,8 @@ BEGIN
 END $$;
 
 CREATE FUNCTION gauss_cdc.ddl_on_end() RETURNS event_trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     c record;
     commands jsonb := '[]';
@@ -283,7 +310,9 @@ BEGIN
             END;
         CONTINUE WHEN this IS NOT NULL
             AND (SELECT relpersistence = 't' FROM pg_class WHERE oid = this);
-        touched := touched || this;
+        IF TG_TAG <> 'COMMENT' THEN
+            touched := touched || this;
+        END IF;
         IF c.classid = 'pg_type'::regclass THEN
             types := types || c.objid;
         ELSIF c.classid = 'pg_namespace'::regclass AND TG_TAG <> 'COMMENT' THEN
@@ -354,7 +383,7 @@ BEGIN
               AND (NOT x.relispartition OR NOT via_root) AND (x.relkind = 'r' OR via_root)
               AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'gauss_cdc')
               AND gauss_cdc.ddl_matches(n.nspname, x.relname)
-              AND NOT (gauss_cdc.ddl_shape(x.oid) -> 'publications') ? publication.name
+              AND NOT gauss_cdc.ddl_is_published(x.oid, publication.name)
         LOOP
             EXECUTE format('ALTER PUBLICATION %I ADD TABLE %I.%I',
                            publication.name, c.nspname, c.relname);

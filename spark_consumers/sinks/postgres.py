@@ -344,6 +344,10 @@ def followed(inexact: Mapping[str, str], change: SchemaChange) -> dict[str, str]
     """Tables that are not exact, after a schema change: a mark moves and goes with its table."""
     out = dict(inexact)
     before, after = change.before, change.after
+    if change.moved is not None and change.moved.op == "move" and after is not None:
+        mark = out.get(str(change.moved.table))  # rows take along what is not known of them
+        if mark is not None:
+            out.setdefault(str(after.id), mark)
     if before is not None and (after is None or after.id != before.id):
         mark = out.pop(str(before.id), None)
         if after is not None and mark is not None:

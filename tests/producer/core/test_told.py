@@ -1,0 +1,274 @@
+"""Messages of the event triggers, at their place among rows."""
+
+import json
+from typing import Any
+
+import pytest
+
+from producer.core import told
+from producer.decoders.messages import Insert, Logical
+from producer.errors import DecodeError, SchemaRefused
+from schemas.control import Hole, Origin
+from schemas.positions import CommitKey, Lsn
+from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema
+from tests.producer.core.test_assemble import (
+    ACCOUNT,
+    ACCOUNTS,
+    COLUMNS,
+    ID,
+    OTHERS,
+    Play,
+    begin,
+    commit,
+    described,
+    insert,
+    kinds,
+    positions,
+)
+
+PUBLICATION = "ours"
+
+
+def shape(table: TableSchema, **more: Any) -> dict[str, Any]:
+    """What gauss_cdc.ddl_shape() says of a table."""
+    columns = [
+        [c.name, c.type_oid, c.type_mod, c.type_name, c.nullable, "", "", c.missing,
+         c.has_default, c.number or at, None, None]
+        for at, c in enumerate(table.columns, 1)
+    ]  # fmt: skip
+    return {
+        "oid": table.oid or ACCOUNTS,
+        "schema": table.id.schema,
+        "name": table.id.name,
+        "persistence": "p",
+        "is_partition": False,
+        "identity": table.replica_identity.value,
+        "publications": [PUBLICATION],
+        "columns": columns,
+        "indexes": [["account_pkey", list(table.key), True, True, False]] if table.key else [],
+        "types": [],
+        **more,
+    }
+
+
+def ended(tag: str, *shapes: dict[str, Any], sql: str | None = None, **more: Any) -> Logical:
+    raw = {"version": 1, "event": "end", "tag": tag, "sql": sql, "tables": shapes, **more}
+    return Logical(True, Lsn(1), told.PREFIX, json.dumps(raw).encode())
+
+
+def altered(*columns: Column, **more: Any) -> TableSchema:
+    return TableSchema(ID, (*COLUMNS, *columns), ("id",), (), ReplicaIdentity.DEFAULT, ("id",))
+
+
+NOTE = Column("note", 25, -1, "text", missing="it's")
+
+
+class Told(Play):
+    """A play whose source has the triggers."""
+
+    def __init__(self, **more: Any) -> None:
+        known = {ID: told.shape(shape(ACCOUNT)).table}
+        super().__init__(known=more.pop("known", known), **more)
+        self.relations._is_told = True
+        self.relations._follower.publication = PUBLICATION
+
+
+def test_a_told_change_stands_before_the_rows_of_the_new_shape_and_is_not_inferred_again() -> None:
+    play = Told(catalog=None)
+    new = altered(NOTE)
+
+    happened = play.transaction(
+        insert(1),
+        ended("ALTER TABLE", shape(new), sql="alter table account add note text"),
+        described(*new.columns),
+        Insert(ACCOUNTS, [b"2", b"Bob", b"x"]),
+    )
+
+    assert positions(happened) == [CommitKey(2, 41, n) for n in range(3)]
+    (change,) = play.changes
+    assert (change.ordinal, change.origin, change.tag) == (1, Origin.TRIGGER, "ALTER TABLE")
+    assert (change.before.names(), change.after.names()) == (
+        ("id", "owner"),
+        ("id", "owner", "note"),
+    )
+    assert change.sql == "alter table account add note text"
+    assert change.canonical == 'ALTER TABLE "public"."account" ADD COLUMN "note" text'
+    assert happened[-1].ddl_ordinals == (1,)
+    assert play.published[-1].names() == ("id", "owner", "note")
+
+
+def test_a_schema_is_registered_when_its_change_is_told_without_a_row() -> None:
+    play = Told()
+
+    happened = play.transaction(ended("ALTER TABLE", shape(altered(NOTE))))
+
+    assert [t.names() for t in play.published] == [("id", "owner", "note")]
+    assert happened[-1].rows == 1
+
+
+def test_a_rename_is_known_by_number() -> None:
+    play = Told()
+    renamed = TableSchema(ID, (COLUMNS[0], Column("holder", 25, -1, "text")), ("id",))
+
+    play.transaction(ended("ALTER TABLE", shape(renamed)))
+
+    assert play.changes[0].renamed == {"owner": "holder"}
+    assert play.changes[0].values == {}
+
+
+def test_a_column_dropped_and_made_again_is_a_new_one() -> None:
+    play = Told()
+    again = TableSchema(ID, (COLUMNS[0], Column("owner", 25, -1, "text", number=3)), ("id",))
+
+    play.transaction(ended("ALTER TABLE", shape(again)))
+
+    assert (play.changes[0].renamed, play.changes[0].values) == ({}, {"owner": "new"})
+
+
+@pytest.mark.parametrize(
+    ("sql", "values", "is_lost"),
+    [
+        ("ALTER TABLE account ALTER owner TYPE integer", {}, False),
+        ("ALTER TABLE account ALTER owner TYPE int USING owner::int", {"owner": "explicit"}, False),
+        ("ALTER TABLE account ALTER owner TYPE int USING length(owner)", {"owner": "lost"}, True),
+        ("SELECT alter_it()", {"owner": "lost"}, True),
+        ("BEGIN; ALTER TABLE public.account ALTER owner TYPE integer; COMMIT", {}, False),
+    ],
+)
+def test_values_that_the_source_computed_are_a_hole_that_is_seen(sql, values, is_lost) -> None:
+    play = Told()
+    number = TableSchema(ID, (COLUMNS[0], Column("owner", 23, -1, "integer")), ("id",))
+
+    happened = play.transaction(
+        ended("ALTER TABLE", shape(number), sql=sql, rewritten=[f"{ACCOUNTS}:4"])
+    )
+
+    assert play.changes[0].values == values
+    assert [(h.table, h.kind) for h in happened[-1].holes] == (
+        [("public.account", "seen")] if is_lost else []
+    )
+
+
+def test_a_volatile_default_is_a_hole_and_a_constant_is_not() -> None:
+    computed = Column("n", 701, -1, "double precision", has_default=True)
+    for column, rewritten, holes in ((computed, ["1:2"], 1), (NOTE, [], 0)):
+        play = Told()
+        happened = play.transaction(
+            ended("ALTER TABLE", shape(altered(column)), rewritten=rewritten)
+        )
+        assert len(happened[-1].holes) == holes
+
+
+# ---------------------------------------------------------------- rows that come first
+def test_rows_of_a_table_that_is_not_told_yet_wait_for_its_message() -> None:
+    play = Told(known={}, catalog=None)
+
+    happened = play.feed(begin(), described(*COLUMNS), insert(1), insert(2))
+    assert happened == []
+    command = ["CREATE TABLE AS", "table", "public", "public.account", ACCOUNTS, None]
+    happened = play.feed(
+        ended("CREATE TABLE AS", shape(ACCOUNT), commands=[command]), insert(3), commit()
+    )
+
+    assert [c.origin for c in play.changes] == [Origin.TRIGGER]
+    assert play.changes[0].ordinal == 0
+    assert positions(happened) == [CommitKey(2, 41, n) for n in range(4)]
+    assert happened[-1].holes == ()
+
+
+def test_rows_that_nobody_tells_about_go_on_at_the_commit_with_what_they_say() -> None:
+    play = Told(known={})
+
+    happened = play.transaction(insert(1), insert(2))
+
+    assert [c.origin for c in play.changes] == [Origin.INFERRED]
+    assert happened[-1].rows == 3
+
+
+def test_a_table_that_is_made_by_a_statement_has_no_older_rows() -> None:
+    play = Told(known={})
+    command = ["CREATE TABLE", "table", "public", "public.account", ACCOUNTS, None]
+    made = play.transaction(ended("CREATE TABLE", shape(ACCOUNT), commands=[command]))
+    play = Told(known={})
+    joined = play.transaction(ended("ALTER TABLE", shape(ACCOUNT), commands=[]))
+
+    assert made[-1].holes == ()
+    assert [h.kind for h in joined[-1].holes] == ["seen"]
+
+
+# ---------------------------------------------------------------- partitions, other objects
+def test_a_root_that_is_renamed_is_not_described_again_and_its_rows_follow() -> None:
+    play = Told(catalog=None)
+    play.relations._wanted = lambda _: True
+    play.relations._follower.wanted = lambda _: True
+    moved = TableSchema(TableId("other", "konto"), COLUMNS, ("id",))
+
+    play.transaction(insert(1), ended("ALTER TABLE", shape(moved)), insert(2))
+
+    assert play.published[-1].id == TableId("other", "konto")
+    assert [c.origin for c in play.changes] == [Origin.TRIGGER]
+
+
+def test_an_object_that_is_no_table_is_told_with_its_definition() -> None:
+    play = Told()
+    play.relations._wanted = lambda _: True
+    play.relations._follower.wanted = lambda _: True
+    command = ["CREATE VIEW", "view", "public", "public.v", 7, "CREATE OR REPLACE VIEW …"]
+
+    happened = play.transaction(ended("CREATE VIEW", commands=[command]))
+
+    (change,) = play.changes
+    assert (change.before, change.after, change.kind) == (None, None, "view")
+    assert (change.identity, change.canonical) == ("public.v", "CREATE OR REPLACE VIEW …")
+    assert happened[-1].ddl_ordinals == (0,)
+
+
+def test_another_tables_statement_is_not_ours() -> None:
+    play = Told()
+    other = TableSchema(TableId("private", "t"), COLUMNS, ("id",), oid=OTHERS)
+
+    happened = play.transaction(ended("ALTER TABLE", shape(other)))
+
+    assert (play.changes, len(happened)) == ([], 1)
+
+
+# ---------------------------------------------------------------- what goes wrong
+def test_a_transaction_that_was_delivered_is_not_told_again() -> None:
+    play = Told()
+
+    play.transaction(ended("ALTER TABLE", shape(altered(NOTE))), start=400)
+
+    assert play.changes == []
+    assert play.relations._known[ID].names() == ("id", "owner")
+
+
+def test_a_refused_schema_stops_or_leaves_the_table_out_with_a_hole() -> None:
+    def refuse(_: TableSchema) -> None:
+        raise SchemaRefused("the registry finds the new schema incompatible")
+
+    play = Told()
+    play.publish = refuse  # type: ignore[method-assign]
+    play.__post_init__()
+    play.relations._is_told = True
+    play.relations._follower.publication = PUBLICATION
+    with pytest.raises(SchemaRefused):
+        play.transaction(ended("ALTER TABLE", shape(altered(NOTE))))
+
+    play.__post_init__()
+    play.assembler._quarantines = True
+    happened = play.transaction(insert(1))
+    assert [(h.table, h.kind) for h in happened[-1].holes] == [("public.account", "seen")]
+    assert isinstance(happened[-1].holes[0], Hole)
+    assert happened[-1].rows == 0
+
+
+@pytest.mark.parametrize("content", [b"{}", b"\xff", b'{"version": 2, "event": "end"}', b"[]"])
+def test_a_message_that_is_not_ours_is_refused(content: bytes) -> None:
+    with pytest.raises(DecodeError):
+        told.read(content)
+
+
+def test_kinds_of_events_stay_in_order() -> None:
+    play = Told()
+    names = [k.__name__ for k in kinds(play.transaction(insert(1)))]
+    assert names == ["SchemaUsed", "RowsAssembled", "TransactionEnded"]
