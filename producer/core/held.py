@@ -96,20 +96,21 @@ class Held:
         self._records: list[tuple[int, bytes]] = []
         self._size = 0
         self._spill: Spill | None = None
+        self._undecoded: list[tuple[int, Undecoded]] = []  # of the open transaction
         self.heartbeat: Heartbeat | None = None  # the newest
         self.system_rows = 0  # rows of system schemas that were left out
 
     def feed(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
         """Take what came; give (position, message) of the transactions that ended.
 
-        A message that cannot be decoded is given as Undecoded, in its place.
+        A message that cannot be decoded is given as Undecoded, in its transaction.
         """
         split, is_row, hold = self._decoder.split, self._decoder.is_row, self._hold
         for start, _, payload in received:
             try:
                 records = split(start, payload)
             except DecodeError as error:
-                yield start, Undecoded(payload, str(error))
+                yield from self._put_aside(start, Undecoded(payload, str(error)))
                 continue
             for position, record in records:
                 if is_row(record) and self._begun is not None:
@@ -121,7 +122,7 @@ class Held:
         try:
             told = self._decoder.decode(position, record)
         except DecodeError as error:
-            yield position, Undecoded(record, str(error))
+            yield from self._put_aside(position, Undecoded(record, str(error)))
             return
         match told:
             case Heartbeat():
@@ -136,6 +137,13 @@ class Held:
                 what = type(told).__name__
                 why = f"{what} outside a transaction" if self._begun is None else f"{what} inside"
                 yield position, Undecoded(record, why)
+
+    def _put_aside(self, position: int, found: Undecoded) -> Iterator[tuple[int, Message]]:
+        """Tell it now, or at the head of its transaction: before any of its rows goes on."""
+        if self._begun is None:
+            yield position, found
+        else:
+            self._undecoded.append((position, found))
 
     def _hold(self, position: int, record: bytes) -> None:
         if self._spill is not None:
@@ -154,9 +162,11 @@ class Held:
         records: Sequence[tuple[int, bytes]] | Spill = self._spill or self._records
         spill = self._spill
         self._begun, self._records, self._size, self._spill = None, [], 0, None
+        undecoded, self._undecoded = self._undecoded, []
         try:
             begin, commit = self._framed(begun, ended)
             yield int(begin.commit_lsn), begin
+            yield from undecoded
             for position, record in records:
                 yield from self._decoded(position, record)
             if self._first is not None:
