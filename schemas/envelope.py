@@ -21,6 +21,7 @@ connect.parameters as `__debezium.source.column.name`.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -33,6 +34,7 @@ UNAVAILABLE: Final = "__debezium_unavailable_value"
 SOURCE_NAME: Final = "__debezium.source.column.name"
 
 _CONNECTOR: Final = "io.debezium.connector.postgresql"
+_PLAIN: Final = frozenset({"boolean", "int", "long", "float", "double", "string", "bytes"})
 _UNIT: Final = re.compile(r"_u[0-9a-f]{4}")
 _SNAPSHOTS: Final = (
     "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
@@ -185,9 +187,35 @@ def _fields(
             avro = _named(avro, column.name)
         if column.nullable and not key:
             fields.append(_optional(name, avro))
-        else:
+        elif key or column.missing is None:
             fields.append({"name": name, "type": avro})
+        else:
+            fields.append(_defaulted(name, avro, column, options))
     return fields
+
+
+def _defaulted(
+    name: str, avro: AvroType, column: Column, options: EnvelopeOptions
+) -> dict[str, Any]:
+    """Return a required field with the value of rows older than its column.
+
+    Without a default, older rows could not be read by this schema, and a registry that
+    checks it (BACKWARD) would refuse every ADD COLUMN … NOT NULL DEFAULT.
+    """
+    field = {"name": name, "type": avro}
+    kind = avro["type"] if isinstance(avro, dict) else avro
+    if kind not in _PLAIN or column.missing is None:
+        return field
+    try:
+        value = type_of(column, options.types).load(column.missing, column)
+    except (ValueError, LookupError):
+        return field
+    if isinstance(value, bytes):
+        value = value.decode("latin-1")  # Avro's JSON form of bytes
+    elif isinstance(value, float) and not math.isfinite(value):
+        return field
+    typed = avro if isinstance(avro, dict) else {"type": avro}
+    return {"name": name, "type": {**typed, "connect.default": value}, "default": value}
 
 
 def _once(avro: Any, defined: set[str]) -> Any:

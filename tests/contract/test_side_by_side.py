@@ -6,6 +6,7 @@ gone, fails.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -89,6 +90,26 @@ def test_the_envelope_is_debeziums_and_source_has_optional_fields_behind(name: s
     for their_field, our_field in zip(theirs["fields"], ours["fields"], strict=True):
         if their_field["name"] not in ("before", "source"):
             assert our_field == their_field
+
+
+KNOWN_DEFAULTS = {
+    "d_smallint": "3", "d_int": "42", "d_bigint": "-7", "d_real": "1.5", "d_double": "0.1",
+    "d_bool": "t", "d_numeric_10_2": "1.50", "d_varchar": "v", "d_json": "{}",
+    "d_uuid": "0190163d-8694-739b-aea5-966c26f8ad91", "d_bit_8": "10101010",
+    "d_date": "2024-02-29", "d_time": "12:34:56", "d_timestamp": "2024-02-29 12:34:56.5",
+    "d_timestamp_3": "2024-02-29 12:34:56.5", "d_timestamptz": "2024-02-29 12:34:56.5+00",
+}  # fmt: skip
+
+
+def test_a_default_that_older_rows_have_is_written_as_debezium_writes_its() -> None:
+    """Columns added with NOT NULL DEFAULT have one, of the value that older rows read."""
+    table = tables()["defaults"]
+    columns = tuple(replace(c, missing=KNOWN_DEFAULTS.get(c.name)) for c in table.columns)
+    ours = _fields(_row(OURS.schema(replace(table, columns=columns))))
+    theirs = _fields(_row(THEIRS.schema("recdefault.rec.defaults-value")))
+
+    for name in KNOWN_DEFAULTS:
+        assert ours[name] == theirs[name]
 
 
 KEYED = [name for name in NAMES if tables()[name].key and name != "by_index"]

@@ -6,6 +6,7 @@ with foreign keys or generated columns.
 """
 
 import io
+import urllib.request
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -281,6 +282,7 @@ def ran(addresses: Addresses) -> Iterator[Ran]:
         with Path(addresses, name, source, target, **settings) as path:
             path.start()
             path.catch_up()
+            _check_compatibility(addresses, f"{name}.public.altered-value")
             for change in CHANGES:
                 if change:
                     _run(source, change)
@@ -291,6 +293,18 @@ def ran(addresses: Addresses) -> Iterator[Ran]:
     finally:
         for side in ("source", "target"):
             drop_database(addresses.postgres_url(), f"{name}_{side}")
+
+
+def _check_compatibility(addresses: Addresses, subject: str) -> None:
+    """As Confluent's registry does by default: old rows must be readable by a new schema."""
+    request = urllib.request.Request(
+        f"{addresses.registry_url}/config/{subject}",
+        method="PUT",
+        data=b'{"compatibility": "BACKWARD"}',
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        assert answer.status == 200
 
 
 def _run(url: str, statements: str) -> None:

@@ -1,9 +1,12 @@
+import io
 import json
+from dataclasses import replace
 from typing import Any
 
 import avro.schema
 import fastavro
 import pytest
+from avro.io import BinaryDecoder, BinaryEncoder, DatumReader, DatumWriter
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -125,6 +128,61 @@ def test_a_column_survives_its_field_name(name: str) -> None:
     assert column_name(field) == name
     assert field.isascii()
     assert field.isidentifier()
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        (Column("c", 23, missing="7", nullable=False), 7),
+        (Column("c", 16, missing="t", nullable=False), True),
+        (Column("c", 25, missing="it's", nullable=False), "it's"),
+        (Column("c", 1082, missing="1970-01-02", nullable=False), 1),
+    ],
+)
+def test_rows_older_than_a_required_column_are_read_with_its_default(
+    column: Column, value: object
+) -> None:
+    """The default stands where Debezium was recorded to have it (tests/golden/debezium)."""
+    table = TableSchema(TableId("public", "t"), (Column("id", 23, nullable=False),), ("id",))
+    wider = replace(table, columns=(*table.columns, column))
+    old, new = (
+        avro.schema.parse(
+            json.dumps(_physical(envelope_schema("bank", one)["fields"][0]["type"][1]))
+        )
+        for one in (table, wider)
+    )
+    stream = io.BytesIO()
+    DatumWriter(old).write({"id": 1}, BinaryEncoder(stream))
+    stream.seek(0)
+
+    assert DatumReader(old, new).read(BinaryDecoder(stream)) == {"id": 1, "c": value}
+    field = envelope_schema("bank", wider)["fields"][0]["type"][1]["fields"][1]
+    assert field["type"]["connect.default"] == field["default"]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        Column("c", 23, nullable=False),  # no default is known
+        Column("c", 1700, missing="1.5", nullable=False),  # a record
+        Column("c", 1007, missing="{1}", nullable=False),  # an array
+        Column("c", 701, missing="NaN", nullable=False),  # not in JSON
+        Column("c", 1082, missing="infinity", nullable=False),  # not in the type
+    ],
+)
+def test_other_required_columns_have_no_default(column: Column) -> None:
+    table = TableSchema(TableId("public", "t"), (column,))
+
+    (field,) = envelope_schema("bank", table)["fields"][0]["type"][1]["fields"]
+
+    assert "default" not in field
+    assert "connect.default" not in field["type"]
+
+
+def _physical(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        return {k: _physical(v) for k, v in schema.items() if k != "logicalType"}
+    return [_physical(item) for item in schema] if isinstance(schema, list) else schema
 
 
 def test_an_unknown_type_has_no_schema() -> None:
