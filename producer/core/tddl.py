@@ -77,7 +77,7 @@ _COLUMN_ASIDE: Final = ("STATISTICS", "STORAGE", "COMPRESSION", "(")
 
 def statement(sql: str) -> Statement:
     """Read one statement; whatever cannot be read stands in `unread`."""
-    words = Words(sql, _without_end(cut(sql)))
+    words = Words(sql, _first_of(cut(sql)))
     read = _VERBS.get(words.look().upper)
     if read is None:
         return Statement("", "", (), sql, unread=(sql,))
@@ -85,9 +85,13 @@ def statement(sql: str) -> Statement:
     return read(words, sql)
 
 
-def _without_end(words: list[Word]) -> list[Word]:
-    while words and words[-1].text == ";":
-        words.pop()
+def _first_of(words: list[Word]) -> list[Word]:
+    """Up to the end of the first statement: a body behind it is not read anyway."""
+    depth = 0
+    for at, word in enumerate(words):
+        depth += (word.text == "(") - (word.text == ")")
+        if word.text == ";" and not depth:
+            return words[:at]
     return words
 
 
