@@ -6,6 +6,7 @@ Each round runs the same work twice, without and with triggers, in turns that ch
 what is printed is the median of the rounds' ratios.  Rows must cost the same (event triggers
 are not asked about rows); a schema change should cost less than 15 % more.
 """
+# ruff: noqa: INP001, T201  a command, not a package
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
 from producer.captured import make_publication
-from producer.drivers import catalog, patterns
+from producer.drivers import catalog, ddl_triggers, patterns
 from producer.drivers.registry import Registry
 from producer.drivers.topics import TopicAdmin
 from producer.errors import CdcError
@@ -61,6 +61,46 @@ def check_source(options: Options, connection: Connection, *, fix: bool) -> Iter
     for table in catalog.table_schemas(connection, tables):
         yield from check_table(table, options.types)
     yield from _not_logged(options, connection)
+    yield from _triggers(options, connection, info.version)
+
+
+def _triggers(options: Options, connection: Connection, version: int) -> Iterator[Finding]:
+    """How schema changes are learned, and what is lost that way."""
+    found = ddl_triggers.state(connection)
+    if found.enabled:
+        yield Finding(Level.OK, "schema changes", "told by event triggers")
+        wanted = (set(options.include), set(options.exclude))
+        if found.publication and found.publication != options.publication:
+            yield Finding(
+                Level.WARNING,
+                "schema changes",
+                f"new tables join publication {found.publication}, not {options.publication}",
+                "run `gauss-cdc ddl install` again",
+            )
+        elif found.publication and (set(found.include), set(found.exclude)) != wanted:
+            yield Finding(
+                Level.WARNING,
+                "schema changes",
+                "the triggers were installed for other [tables]",
+                "run `gauss-cdc ddl install` again",
+            )
+        return
+    if found.version:
+        yield Finding(
+            Level.WARNING,
+            "schema changes",
+            "some event triggers of ours are off or gone",
+            "run `gauss-cdc ddl install` again",
+        )
+        return
+    yield Finding(
+        Level.NOTE,
+        "schema changes",
+        "are inferred at the first row of a new shape: not told are new and dropped tables, "
+        "renames of tables, partitions attached, detached or dropped, values that ALTER TYPE … "
+        "USING or a volatile default computed, NOT NULL, defaults, unique indexes, other objects",
+        "a superuser may run `gauss-cdc ddl install`" if version >= _MESSAGES else "",
+    )
 
 
 def _server(info: catalog.ServerInfo) -> Iterator[Finding]:

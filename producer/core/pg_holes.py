@@ -1,0 +1,41 @@
+"""What a PostgreSQL source does not send, and whether anybody notices.
+
+*seen*: the table is known to lack rows or values; *suspected*: there is evidence;
+*invisible*: only a comparison can tell; "": the copy is exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One thing that is not in the stream: its class with event triggers, and without."""
+
+    case: str
+    told: str
+    inferred: str
+
+
+HOLES: Final = (
+    Row("ADD COLUMN with a constant or stable default", "", ""),
+    Row("ADD COLUMN with a volatile default: values of older rows", "seen", "suspected"),
+    Row("ALTER TYPE by assignment or a plain cast, in the statement's own text", "", "suspected"),
+    Row("ALTER TYPE … USING something computed", "seen", "suspected"),
+    Row("ALTER TYPE in a function that the client's text does not show", "seen", "suspected"),
+    Row("rename of a column", "", "stop, unless its number tells"),
+    Row("rename of a table, SET SCHEMA", "", "suspected"),
+    Row("CREATE TABLE AS, SELECT INTO into a schema that is published whole", "", "suspected"),
+    Row("CREATE TABLE AS into a published list of tables (before 15)", "seen", "suspected"),
+    Row("a table becomes captured later: its older rows", "seen", "suspected"),
+    Row("SET UNLOGGED, or a name outside of [tables]: later rows", "seen", "invisible"),
+    Row("DROP TABLE", "", "invisible"),
+    Row("DETACH or DROP of a partition by range or list", "", "invisible"),
+    Row("DETACH or DROP of a partition by hash, or by an expression", "seen", "invisible"),
+    Row("ATTACH of a table that was captured", "", "invisible"),
+    Row("ATTACH of a table that was not captured", "seen", "invisible"),
+    Row("TRUNCATE of a single partition of a root that is published", "invisible", "invisible"),
+    Row("DDL while event triggers are off (ALTER SYSTEM, single-user mode)", "as inferred", ""),
+)

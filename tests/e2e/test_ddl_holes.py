@@ -1,0 +1,134 @@
+"""What a PostgreSQL source with event triggers does not send: each has its class in the cut."""
+
+import pytest
+
+from producer.core.pg_holes import HOLES
+from spark_consumers import job
+from tests.e2e.path import Path, ask
+from tests.e2e.tables import differences
+from tests.e2e.test_ddl import install
+
+START = """
+CREATE TABLE t (id int PRIMARY KEY, v text);
+CREATE TABLE h (id int PRIMARY KEY) PARTITION BY HASH (id);
+CREATE TABLE h_0 PARTITION OF h FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+CREATE TABLE h_1 PARTITION OF h FOR VALUES WITH (MODULUS 2, REMAINDER 1);
+CREATE TABLE r (id int PRIMARY KEY) PARTITION BY RANGE (id);
+CREATE TABLE r_0 PARTITION OF r FOR VALUES FROM (0) TO (10);
+CREATE TABLE r_1 PARTITION OF r FOR VALUES FROM (10) TO (20);
+CREATE SCHEMA hidden; CREATE TABLE hidden.x (id int PRIMARY KEY); INSERT INTO hidden.x VALUES (25);
+CREATE TABLE hidden.y (id int PRIMARY KEY); INSERT INTO hidden.y VALUES (1);
+INSERT INTO t VALUES (1, 'one'), (2, 'two');
+INSERT INTO h SELECT generate_series(1, 20); INSERT INTO r SELECT generate_series(1, 19);
+CREATE FUNCTION f() RETURNS void LANGUAGE sql AS 'ALTER TABLE t ALTER v TYPE varchar(3)';
+"""
+SEEN = {
+    "ADD COLUMN with a volatile default: values of older rows": (
+        "public.t",
+        "ALTER TABLE t ADD COLUMN r float8 DEFAULT random()",
+    ),
+    "ALTER TYPE … USING something computed": (
+        "public.t",
+        "ALTER TABLE t ALTER v TYPE int USING length(v)",
+    ),
+    "ALTER TYPE in a function that the client's text does not show": ("public.t", "SELECT f()"),
+    "a table becomes captured later: its older rows": (
+        "public.y",
+        "ALTER TABLE hidden.y SET SCHEMA public",
+    ),
+    "SET UNLOGGED, or a name outside of [tables]: later rows": (
+        "public.t",
+        "ALTER TABLE t SET SCHEMA hidden; INSERT INTO hidden.t VALUES (3, 'x')",
+    ),
+    "DETACH or DROP of a partition by hash, or by an expression": ("public.h", "DROP TABLE h_0"),
+    "ATTACH of a table that was not captured": (
+        "public.r",
+        "ALTER TABLE r ATTACH PARTITION hidden.x FOR VALUES FROM (20) TO (30)",
+    ),
+}
+EXACT = {
+    "ADD COLUMN with a constant or stable default": (
+        "ALTER TABLE t ADD COLUMN a int DEFAULT 5, ADD COLUMN b timestamptz DEFAULT now()"
+    ),
+    "ALTER TYPE by assignment or a plain cast, in the statement's own text": (
+        "ALTER TABLE t ALTER v TYPE varchar(9) USING v::varchar(9), ALTER id TYPE bigint"
+    ),
+    "rename of a column": "ALTER TABLE t RENAME v TO w",
+    "rename of a table, SET SCHEMA": "ALTER TABLE t RENAME TO u",
+    "CREATE TABLE AS, SELECT INTO into a schema that is published whole": (
+        "CREATE TABLE c AS SELECT * FROM t"
+    ),
+    "DROP TABLE": "DROP TABLE t",
+    "DETACH or DROP of a partition by range or list": "DROP TABLE r_0; "
+    "ALTER TABLE r DETACH PARTITION r_1",
+    "ATTACH of a table that was captured": "CREATE TABLE n (id int PRIMARY KEY);"
+    "INSERT INTO n VALUES (22); ALTER TABLE r ATTACH PARTITION n FOR VALUES FROM (20) TO (30)",
+}
+
+
+class Watched(Path):
+    """A path that keeps the holes of the cuts it read."""
+
+    def watch(self) -> None:
+        self.holes: set[tuple[str, str]] = set()
+
+        def read(ledger):
+            for offset, cut in self.cuts(ledger):
+                for entry in getattr(cut, "commits", ()):
+                    self.holes |= {(hole.table, hole.kind) for hole in entry.holes}
+                yield offset, cut
+
+        self.applier = job.Applier(read, self.rows, self.sink)
+
+
+@pytest.fixture
+def path(addresses, topic_prefix, new_database):
+    source, target = new_database(), new_database()
+    ask(source, START)
+    include = ("public.*",)
+    with Watched(addresses, topic_prefix, source, target, include=include) as path:
+        path.watch()
+        path.start()
+        path.catch_up()
+        install(source, topic_prefix, include)
+        path.catch_up()
+        assert path.holes == set()
+        yield path
+
+
+def told(case: str) -> str:
+    return next(row.told for row in HOLES if row.case == case)
+
+
+@pytest.mark.parametrize("case", SEEN)
+def test_a_hole_is_in_the_cut_and_its_table_is_marked(path, case) -> None:
+    table, statement = SEEN[case]
+    ask(path.source, statement)
+    ledger = path.catch_up()
+
+    assert (table, told(case)) in path.holes
+    assert table in ledger.inexact
+    assert ledger.state == "LOADING"
+    differing = differences(path.source, path.target, set(ledger.inexact))
+    assert [text for text in differing if not text.startswith("hidden.")] == []
+
+
+@pytest.mark.parametrize("case", EXACT)
+def test_what_is_no_hole_leaves_an_equal_target(path, case) -> None:
+    ask(path.source, EXACT[case])
+    ledger = path.catch_up()
+
+    assert told(case) == ""
+    assert (dict(ledger.inexact), path.holes) == ({}, set())
+    differing = differences(path.source, path.target)
+    assert [text for text in differing if not text.startswith("hidden.")] == []
+
+
+def test_a_truncated_partition_is_invisible(path) -> None:
+    """PostgreSQL says nothing: whoever does this must load the table again."""
+    ask(path.source, "TRUNCATE r_0")
+    ledger = path.catch_up()
+
+    assert told("TRUNCATE of a single partition of a root that is published") == "invisible"
+    assert (dict(ledger.inexact), path.holes) == ({}, set())
+    assert any("public.r: rows differ" in d for d in differences(path.source, path.target))
