@@ -153,7 +153,7 @@ def test_a_slot_made_by_sql_is_advanced_and_dropped(front: Front, postgres_url: 
     assert slots == []
 
 
-# ---------------------------------------------------------------- losses that the seeds tell of
+# ---------------------------------------------------------------- losses that the manual tells of
 @pytest.mark.parametrize(
     ("style", "options", "kept"), [(JSON, {}, [1, 2]), (BINARY, PARALLEL, [1])]
 )
