@@ -1,6 +1,6 @@
 """Schemas that hold the server's own tables.
 
-The server decodes all but pg_catalog's and pg_toast's built-in tables (seed:
+The server decodes all but pg_catalog's and pg_toast's built-in tables (manual:
 "a consumer must filter the other system tables itself"): creating a function
 sends rows of dbe_pldeveloper.gs_source, taking a WDR snapshot rows of
 `snapshot`.  Such rows are never captured; the stream's filter counts them, the
