@@ -356,6 +356,21 @@ def _indexes(cursor: Any, oids: list[int], version: int) -> dict[int, list[Index
     return indexes
 
 
+def any_running(connection: Connection, xids: Sequence[int]) -> bool:
+    """Say whether one of these transactions has not ended for other sessions.
+
+    A commit is sent once it is in the log; the transaction lets go of the lock on its own
+    number only when everybody sees what it did, with a synchronous standby much later.
+    """
+    with asking(connection) as cursor:
+        cursor.execute(
+            "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'transactionid' AND granted"
+            " AND mode = 'ExclusiveLock' AND transactionid::text::bigint = ANY (%s))",
+            [list(xids)],
+        )
+        return bool(cursor.fetchone()[0])
+
+
 # ---- publications
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import binascii
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  it is a 
 from producer.captured import captured_tables, ensure_publication
 from producer.core.takeover import MadeSlot, Slot
 from producer.decoders import DECODERS
-from producer.decoders.messages import Cells, Message, Undecoded
+from producer.decoders.messages import Begin, Cells, Message, Undecoded
 from producer.drivers import catalog, ddl_triggers, snapshot
 from producer.drivers.postgres import ReplicationConnection
 from producer.errors import DecodeError, SlotMismatch, SlotMissing, SlotTaken, SourceError, Verdict
@@ -25,6 +26,9 @@ from schemas.positions import Lsn
 from schemas.tables import Column, TableId, TableSchema
 
 _LOCK_SPACE: Final = 0x6763_6463  # "gcdc": the first half of our advisory locks
+_BEGUN: Final = 4096  # transactions between two looks at the catalog that are waited for
+_VISIBLE_SECONDS: Final = 10.0
+_VISIBLE_PAUSE: Final = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,7 @@ class PostgresSource:
         self._last_status = time.monotonic()
         self._plugin_options = plugin_options(options, connection.server_version)
         self._decode = DECODERS[options.plugin]
+        self._begun = deque[int](maxlen=_BEGUN)  # xids received that may not be visible yet
 
     @classmethod
     def open(cls, options: Options, on_tables: Callable[[list[TableId]], None]) -> Self:
@@ -197,16 +202,34 @@ class PostgresSource:
                 message = decode(payload)
             except DecodeError as error:
                 message = Undecoded(payload, str(error))
+            if isinstance(message, Begin):
+                self._begun.append(message.xid)
             yield start, message
 
     def shape(self, table: TableId) -> TableSchema | None:
         """Read one table's shape as it is now; None if it is gone."""
+        self._await_visible()
         try:
             return stream_shapes(catalog.table_schemas(self.connection, [table]))[0]
         except SourceError as error:
             if error.verdict is Verdict.RETRY:
                 raise
             return None
+
+    def _await_visible(self) -> None:
+        """Let a reading of the catalog see what the stream has told: it may be quicker.
+
+        Without the wait a column added in a transaction just received is missing in the
+        reading, and with it what older rows have there. It ends, since a commit may wait
+        for a synchronous standby without end.
+        """
+        end = time.monotonic() + _VISIBLE_SECONDS
+        while self._begun and time.monotonic() < end:
+            if not catalog.any_running(self.connection, self._begun):
+                self._begun.clear()
+                return
+            self.keep_alive()
+            time.sleep(_VISIBLE_PAUSE)
 
     def type_name(self, type_oid: int, modifier: int) -> str:
         """Name a type as format_type() does."""
