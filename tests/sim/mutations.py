@@ -244,7 +244,7 @@ MUTATIONS: list[Mutation] = [
              edit(Engine, "_acknowledge", ("if offset < 0:", "if False:")),
              {"lost_offsets": 3, "mode": "plain"}),
     Mutation("hole-lost", "a hole stands in its commit's own entry [H4]",
-             edit(Assembler, "_schema_change", ("self._holes += change.holes", "pass")),
+             edit(Assembler, "_schema_change", ("self._holes += [", "_ = [")),
              {"lossy": True, "transactions": 14}),
     Mutation("drop-equal", "commit_start < resume is dropped, equal is not",
              edit(Assembler, "_open", ("begin.commit_lsn < self._resume",
