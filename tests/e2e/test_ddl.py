@@ -4,6 +4,8 @@ import pytest
 
 from producer.drivers import catalog, ddl_triggers
 from producer.drivers.postgres_dial import parse_dsn
+from spark_consumers import job
+from spark_consumers.sinks.postgres import PostgresSink
 from tests.e2e.path import Path, ask
 from tests.e2e.tables import differences
 
@@ -141,14 +143,87 @@ def path(addresses, topic_prefix, new_database):
         yield path
 
 
-def compared(path: Path) -> None:
-    ledger = path.catch_up()
-    assert differences(path.source, path.target, set(ledger.inexact)) == []
-
-
 def test_each_statement_is_a_barrier_at_which_the_target_is_equal(path) -> None:
     for step in STEPS:
         ask(path.source, step)
         ledger = path.catch_up()
         assert dict(ledger.inexact) == {}, step
         assert differences(path.source, path.target) == [], step
+
+
+def names(url: str, kind: str) -> list[str]:
+    question = "SELECT relname FROM pg_class WHERE relkind = %s AND relnamespace = %s::regnamespace"
+    return sorted(name for (name,) in ask(url, question, kind, "public"))
+
+
+def test_everything_is_applied_where_the_target_is_told_to(
+    addresses, topic_prefix, new_database
+) -> None:
+    source, target = new_database(), new_database()
+    ask(source, START)
+    with Path(addresses, topic_prefix, source, target) as path:
+        notes: list[str] = []
+        path.sink = PostgresSink(target, topic_prefix, ddl="all", on_note=notes.append)
+        path.applier = job.Applier(path.cuts, path.rows, path.sink)
+        path.start()
+        path.catch_up()
+        install(source, topic_prefix)
+        ask(
+            source,
+            "CREATE TYPE mood AS ENUM ('sad'); CREATE DOMAIN positive AS int CHECK (VALUE > 0);"
+            "CREATE TABLE felt (id serial PRIMARY KEY, m mood, p positive, at date DEFAULT now());"
+            "CREATE INDEX felt_at ON felt (at DESC) WHERE p > 3; COMMENT ON TABLE felt IS 'hello';"
+            "CREATE VIEW seen AS SELECT m FROM felt;"
+            "CREATE FUNCTION twice(x int) RETURNS int LANGUAGE sql AS 'SELECT x * 2';"
+            "ALTER TABLE felt ALTER m SET NOT NULL; CREATE SCHEMA empty_one",
+        )
+        ask(source, "ALTER TYPE mood ADD VALUE 'ok'")
+        ask(source, "INSERT INTO felt (m, p) VALUES ('ok', 5)")
+        ask(source, "ALTER TYPE mood RENAME VALUE 'ok' TO 'fine'; DROP SCHEMA empty_one")
+        # A target need not have all that a source has: it is told, and nothing stops.
+        ask(source, "CREATE EXTENSION IF NOT EXISTS plpgsql; CREATE TABLE parted (id int)")
+        ledger = path.catch_up()
+
+        assert (ledger.state, differences(source, target)) == ("EXACT", [])
+        for kind in "vS":
+            assert names(target, kind) == names(source, kind)
+        assert "felt_at" in names(target, "i")
+        assert ask(target, "SELECT twice(4), obj_description('felt'::regclass)") == [(8, "hello")]
+        assert ask(target, "SELECT m::text FROM felt") == [("fine",)]
+        told = ask(
+            target,
+            "SELECT attnotnull, format_type(atttypid, -1), pg_get_expr(adbin, adrelid)"
+            " FROM pg_attribute a LEFT JOIN pg_attrdef d ON (adrelid, adnum) = (attrelid, attnum)"
+            " WHERE attrelid = 'felt'::regclass AND attnum > 0 ORDER BY attnum",
+        )
+        assert told == [
+            (True, "integer", "nextval('felt_id_seq'::regclass)"),
+            (True, "mood", None),
+            (False, "positive", None),
+            (False, "date", "now()"),
+        ]
+
+
+def test_none_leaves_the_target_alone(path) -> None:
+    path.sink.close()
+    path.sink = PostgresSink(path.target, path.prefix, ddl="none")
+    path.applier = job.Applier(path.cuts, path.rows, path.sink)
+    ask(path.source, "ALTER TABLE account ADD COLUMN extra int; CREATE TABLE later (id int)")
+    path.catch_up()
+
+    columns = "SELECT attname FROM pg_attribute WHERE attrelid = 'account'::regclass AND attnum > 0"
+    assert ("extra",) not in ask(path.target, columns)
+    assert ask(path.target, "SELECT to_regclass('later') IS NULL") == [(True,)]
+
+
+def test_a_restarted_run_knows_what_was_told(path) -> None:
+    ask(path.source, "ALTER TABLE account RENAME owner TO holder; ALTER TABLE account ADD n int")
+    path.catch_up()
+    path.stop()
+    ask(path.source, "UPDATE account SET n = 1; ALTER TABLE account RENAME TO konto")
+    ask(path.source, "INSERT INTO konto (id) VALUES (77); ALTER TABLE konto RENAME holder TO h")
+    path.start()
+    ledger = path.catch_up()
+
+    assert dict(ledger.inexact) == {}
+    assert differences(path.source, path.target) == []

@@ -1,0 +1,148 @@
+"""Changes told by event triggers: columns by number, values as the source made them."""
+
+from dataclasses import replace
+
+import pytest
+
+from schemas.control import Moved, SchemaChange
+from schemas.tables import Column, TableId, TableSchema, UserType
+from spark_consumers.dialects import opengauss
+from spark_consumers.dialects.postgres import extras, statements
+from tests.spark_consumers.feed import alter
+
+ID = TableId("public", "t")
+KEY = Column("id", 23, -1, "integer", nullable=False, number=1)
+A = Column("a", 25, -1, "text", number=2)
+B = Column("b", 1114, -1, "timestamp without time zone", number=3)
+T = TableSchema(ID, (KEY, A, B), ("id",))
+HEAD = 'ALTER TABLE "public"."t" '
+
+
+def told(after: TableSchema | None, before: TableSchema | None = T, **more: object) -> SchemaChange:
+    return replace(alter(before, after, sql=None), **more)
+
+
+def test_a_rename_is_what_the_numbers_say() -> None:
+    after = replace(T, columns=(KEY, replace(A, name="b"), replace(B, name="a")))
+    one = replace(T, columns=(KEY, replace(A, name="z"), B))
+
+    assert statements(told(one, renamed={"a": "z"})) == [HEAD + 'RENAME COLUMN "a" TO "z"']
+    # Never two in one statement; without a rename these are other types under old names.
+    assert [s for s in statements(told(after)) if "RENAME" in s] == []
+
+
+def test_a_column_made_again_is_dropped_and_added() -> None:
+    after = replace(T, columns=(KEY, B, replace(A, number=4)))
+
+    assert statements(told(after, values={"a": "new"})) == [
+        HEAD + 'DROP COLUMN IF EXISTS "a"',
+        HEAD + 'ADD COLUMN "a" text',
+    ]
+
+
+def test_a_key_over_a_column_made_again_empties_the_table_first() -> None:
+    again = replace(KEY, number=4)
+    after = replace(T, columns=(A, B, again))
+
+    said = statements(told(after, values={"id": "new"}))
+
+    assert said[1:] == [
+        HEAD + 'DROP COLUMN IF EXISTS "id"',
+        HEAD + 'ADD COLUMN "id" integer',
+        'DELETE FROM "public"."t"',
+        HEAD + 'ADD PRIMARY KEY ("id")',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("how", "using"), [("", ""), ("explicit", ' USING "a"::integer'), ("lost", " USING NULL")]
+)
+def test_values_are_converted_as_the_source_did_or_not_at_all(how: str, using: str) -> None:
+    number = replace(A, type_oid=23, type_name="integer")
+    values = {"a": how} if how else {}
+
+    said = statements(told(replace(T, columns=(KEY, number, B)), values=values))
+
+    assert said == [HEAD + f'ALTER COLUMN "a" TYPE integer{using}']
+
+
+def test_a_computed_key_leaves_no_row() -> None:
+    number = replace(KEY, type_oid=20, type_name="bigint")
+
+    said = statements(told(replace(T, columns=(number, A, B)), values={"id": "lost"}))
+
+    assert said == ['DELETE FROM "public"."t"', HEAD + 'ALTER COLUMN "id" TYPE bigint USING NULL']
+
+
+def test_casts_run_under_the_settings_of_the_sources_session() -> None:
+    zoned = replace(B, type_oid=1184, type_name="timestamp with time zone")
+
+    said = statements(
+        told(replace(T, columns=(KEY, A, zoned)), settings={"TimeZone": "Asia/Shanghai"})
+    )
+
+    assert said[1:3] == [
+        "SET LOCAL TimeZone TO 'Asia/Shanghai'",
+        HEAD + 'ALTER COLUMN "b" TYPE timestamp with time zone',
+    ]
+    assert "set_config('TimeZone', current_setting('gauss_cdc.TimeZone'), true)" in said[3]
+
+
+def test_rows_of_partitions_move_by_their_bounds() -> None:
+    part = replace(T, id=TableId("public", "p"))
+    detached = told(part, None, moved=Moved("move", ID, "(id < 10)"))
+    attached = told(T, moved=Moved("move", part.id))
+    dropped = told(T, moved=Moved("delete", ID, "(id < 10)"))
+    names = '"id", "a", "b"'
+
+    assert statements(detached)[2:] == [
+        f'INSERT INTO "public"."p" ({names}) SELECT {names} FROM "public"."t" WHERE (id < 10)',
+        'DELETE FROM "public"."t" WHERE (id < 10)',
+    ]
+    assert statements(attached) == [
+        f'INSERT INTO "public"."t" ({names}) SELECT {names} FROM "public"."p"',
+        'DELETE FROM "public"."p"',
+    ]
+    assert statements(dropped) == ['DELETE FROM "public"."t" WHERE (id < 10)']
+
+
+def test_labels_of_an_enum() -> None:
+    def mood(*labels: str, type_name: str = "public.mood") -> TableSchema:
+        column = Column(
+            "m", 99999, -1, type_name, user_type=UserType("e", "mood", labels=labels), number=2
+        )
+        return replace(T, columns=(KEY, column))
+
+    added = told(mood("sad", "fine", "ok"), mood("sad", "ok"))
+    renamed = told(mood("low", "ok"), mood("sad", "ok"))
+    as_text = told(mood("low", "ok", type_name="text"), mood("sad", "ok", type_name="text"))
+
+    assert statements(added) == [
+        "ALTER TYPE public.mood ADD VALUE IF NOT EXISTS 'fine' AFTER 'sad'"
+    ]
+    assert "RENAME VALUE 'sad' TO 'low'" in statements(renamed)[0]
+    assert statements(as_text) == [
+        """UPDATE "public"."t" SET "m" = CASE "m" WHEN 'sad' THEN 'low' END WHERE "m" IN ('sad')"""
+    ]
+
+
+def test_what_goes_beyond_rows() -> None:
+    firm = replace(A, nullable=False, default="'x'::text")
+    view = replace(told(None, None), kind="view", canonical="CREATE VIEW v AS SELECT 1")
+
+    assert extras(told(replace(T, columns=(KEY, firm, B)))) == [
+        HEAD + "ALTER COLUMN \"a\" SET DEFAULT 'x'::text",
+        HEAD + 'ALTER COLUMN "a" SET NOT NULL',
+    ]
+    assert extras(told(T, replace(T, columns=(KEY, firm, B)))) == [
+        HEAD + 'ALTER COLUMN "a" DROP DEFAULT'
+    ]
+    assert extras(view) == ["CREATE VIEW v AS SELECT 1"]
+    assert extras(replace(view, kind="user mapping")) == []
+    assert statements(view) == []
+
+
+def test_opengauss_says_the_same() -> None:
+    one = told(replace(T, columns=(KEY, replace(A, name="z"), B)), renamed={"a": "z"})
+
+    assert opengauss.statements(one) == statements(one)
