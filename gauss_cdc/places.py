@@ -13,6 +13,7 @@ from gauss_cdc.config import Config
 from producer.drivers import catalog, gauss_readings, gauss_slots
 from producer.drivers.kafka import CutsReader
 from producer.drivers.registry import Registry
+from producer.errors import CdcError, Verdict
 from producer.gauss_options import why_not_full
 from schemas.accept import Walk, walk_tail
 from schemas.control import Cut, cut_from_avro
@@ -114,6 +115,7 @@ class Standing:
 
 
 _STILL_SECONDS = 30.0
+_AGAIN = 1.0  # seconds until a broker that did not answer is asked again
 
 
 class Places:
@@ -288,7 +290,14 @@ class Places:
         """Wait until the target holds everything committed before `lsn`; None if left."""
         goal: tuple[int, int] | None = None
         while True:
-            cuts = self.cuts()
+            try:
+                cuts = self.cuts()
+            except CdcError as error:
+                if error.verdict is not Verdict.RETRY:
+                    raise
+                if pause(_AGAIN):  # a broker that is coming back
+                    return None
+                continue
             if goal is None and cuts is not None and cuts.resume >= lsn:
                 goal = cuts.epoch, cuts.n  # n counts loads, too
             target = self.target()

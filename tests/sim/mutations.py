@@ -221,7 +221,7 @@ _FENCE = """    yield Step("fence")
 """
 _MAKE = """    yield Step("make slot")
     while (made := source.make_slot()) is None:
-        yield Step("make slot", "another connection streams from the slot")
+        yield Step("make slot", "the slot is in use, or waits for open transactions")
 """
 
 MUTATIONS: list[Mutation] = [
