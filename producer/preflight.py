@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
@@ -22,6 +23,9 @@ from schemas.types import TypeOptions, UnknownType, type_of
 _TYPES = TypeOptions()
 _OLDEST = 100_000
 _MESSAGES = 140_000
+
+
+_NAMED: Final = 5  # of many tables
 
 
 class Level(StrEnum):
@@ -258,6 +262,13 @@ def _not_logged(options: Options, connection: Connection) -> Iterator[Finding]:
                     "is unlogged: not captured",
                     "ALTER TABLE … SET LOGGED",
                 )
+        cursor.execute(
+            "SELECT DISTINCT relname::text FROM pg_class"
+            " WHERE relkind = 'r' AND relpersistence = 't' ORDER BY relname::text"
+        )
+        if temporary := [name for (name,) in cursor.fetchall()]:
+            some = ", ".join(temporary[:_NAMED]) + (", …" if len(temporary) > _NAMED else "")
+            yield Finding(Level.NOTE, "temporary tables", f"are never captured: {some}")
 
 
 def check_kafka(options: Options) -> Iterator[Finding]:

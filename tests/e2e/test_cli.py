@@ -3,8 +3,10 @@
 import json
 import signal
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path as File
 
+import psycopg2
 import pytest
 from click.testing import CliRunner, Result
 
@@ -116,13 +118,17 @@ def test_check_says_what_would_go_wrong_later(place) -> None:
     ask(path.target, "CREATE TABLE fine (id int PRIMARY KEY); INSERT INTO fine VALUES (1)")
     file.write_text(file.read_text() + '\n[types]\nunknown-types = "fail"\n')
 
-    found = json.loads(command(file, "check", "--json").stdout)
+    with closing(psycopg2.connect(path.source)) as session:
+        session.cursor().execute("CREATE TEMPORARY TABLE passing (id int)")
+        session.commit()
+        found = json.loads(command(file, "check", "--json").stdout)
 
     said = {(f["level"], f["subject"]): f["what"] for f in found}
     assert "other" in said["error", "table public.odd"]
     assert ("error", "table public.fine") not in said
     assert "no replica identity" in said["warning", "table public.keyless"]
     assert "unlogged" in said["warning", "table public.loose"]
+    assert "passing" in said["note", "temporary tables"]
     assert "does not exist" in said["warning", "publication"]
     assert "holds rows" in said["warning", "table public.fine"]
     assert ("ok", "server") in said
