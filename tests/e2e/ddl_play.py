@@ -1,5 +1,7 @@
 """Random statements between random rows: several sessions, savepoints, all from one seed."""
 
+# ruff: noqa: E501  a statement stands on one line
+
 import random
 from collections.abc import Iterator
 from contextlib import suppress

@@ -1,6 +1,6 @@
 """What two databases hold, as PostgreSQL itself tells it: columns, types, keys, rows."""
 
-from collections.abc import Set
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from tests.e2e.path import ask
@@ -42,7 +42,7 @@ class Table:
     rows: tuple[str, ...]
 
 
-def tables(url: str, leave_out: Set[str] = frozenset()) -> dict[str, Table]:
+def tables(url: str, leave_out: AbstractSet[str] = frozenset()) -> dict[str, Table]:
     """Every captured table of a database, by name."""
     out = {}
     for schema, name, oid, kind in ask(url, _TABLES):
@@ -64,7 +64,7 @@ def tables(url: str, leave_out: Set[str] = frozenset()) -> dict[str, Table]:
     return out
 
 
-def differences(source: str, target: str, inexact: Set[str] = frozenset()) -> list[str]:
+def differences(source: str, target: str, inexact: AbstractSet[str] = frozenset()) -> list[str]:
     """What differs, told by table; rows of `inexact` tables are not looked at."""
     ours, theirs = tables(source, inexact), tables(target, inexact)
     out = [f"{name}: only at the source" for name in sorted(ours.keys() - theirs.keys())]
