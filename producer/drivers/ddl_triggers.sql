@@ -6,6 +6,9 @@
 CREATE SCHEMA gauss_cdc;
 COMMENT ON SCHEMA gauss_cdc IS 'gauss-cdc: schema changes for change data capture';
 
+-- Functions without settings of their own run under those of the triggers: only pg_catalog is in
+-- the search path, plans are kept, and nothing is compiled, which took longer than running it.
+
 -- What is captured, for tables that are made later. NULL stands for every name.
 CREATE TABLE gauss_cdc.ddl_tables (
     is_exclude boolean NOT NULL, table_schema text, table_name text);
@@ -22,8 +25,7 @@ CREATE TABLE gauss_cdc.ddl_partitions (
 
 -- Is a table of this publication's own, or of one of its schemas?
 CREATE FUNCTION gauss_cdc.ddl_is_published(which oid, publication text) RETURNS boolean
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
-SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid
                    WHERE r.prrelid = which AND p.pubname = publication)
@@ -35,16 +37,17 @@ BEGIN
 END $$;
 
 CREATE FUNCTION gauss_cdc.ddl_matches(schema text, name text) RETURNS boolean
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-SELECT coalesce(bool_or(NOT is_exclude), false) AND NOT coalesce(bool_or(is_exclude), false)
-FROM gauss_cdc.ddl_tables
-WHERE coalesce(table_schema, $1) = $1 AND coalesce(table_name, $2) = $2
-$$;
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT coalesce(bool_or(NOT is_exclude), false)
+                   AND NOT coalesce(bool_or(is_exclude), false)
+            FROM gauss_cdc.ddl_tables
+            WHERE coalesce(table_schema, $1) = $1 AND coalesce(table_name, $2) = $2);
+END $$;
 
 -- A table as it stands now. Arrays, not objects, where there is one per column.
 CREATE FUNCTION gauss_cdc.ddl_shape(which oid) RETURNS jsonb
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
-SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql STABLE AS $$
 DECLARE
     made jsonb := '[]';
 BEGIN
@@ -79,9 +82,9 @@ SELECT jsonb_build_object(
     'identity', c.relreplident,
     'publications', ARRAY(
         SELECT p.pubname FROM pg_publication p WHERE p.puballtables
-        UNION SELECT p.pubname FROM pg_publication p
+        UNION ALL SELECT p.pubname FROM pg_publication p
               JOIN pg_publication_rel r ON r.prpubid = p.oid WHERE r.prrelid = c.oid
-        /*15*/ UNION SELECT p.pubname FROM pg_publication p
+        /*15*/ UNION ALL SELECT p.pubname FROM pg_publication p
         /*15*/ JOIN pg_publication_namespace s ON s.pnpubid = p.oid WHERE s.pnnspid = n.oid
     ),
     'columns', (
@@ -127,7 +130,7 @@ END $$;
 
 -- Partitions of one root, written down anew; returns who came and who went since.
 CREATE FUNCTION gauss_cdc.ddl_repartition(top oid) RETURNS jsonb
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     told jsonb;
 BEGIN
@@ -157,7 +160,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION gauss_cdc.ddl_emit(told jsonb) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql AS $$
 DECLARE
     given text := current_query();
     whole text;
@@ -185,7 +188,7 @@ END $$;
 
 -- The text that makes an object anew, for kinds that are no tables; NULL: not known.
 CREATE FUNCTION gauss_cdc.ddl_definition(class oid, object oid, kind text) RETURNS text
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE AS $$
 BEGIN
     CASE kind
     WHEN 'index' THEN RETURN pg_get_indexdef(object);
@@ -382,9 +385,9 @@ BEGIN
             WHERE x.oid = ANY (touched) AND x.relpersistence = 'p'
               AND (NOT x.relispartition OR NOT via_root) AND (x.relkind = 'r' OR via_root)
               AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'gauss_cdc')
-              AND gauss_cdc.ddl_matches(n.nspname, x.relname)
-              AND NOT gauss_cdc.ddl_is_published(x.oid, publication.name)
         LOOP
+            CONTINUE WHEN gauss_cdc.ddl_is_published(c.oid, publication.name)
+                OR NOT gauss_cdc.ddl_matches(c.nspname, c.relname);
             EXECUTE format('ALTER PUBLICATION %I ADD TABLE %I.%I',
                            publication.name, c.nspname, c.relname);
             EXECUTE format('SELECT EXISTS (SELECT FROM %I.%I)', c.nspname, c.relname)
