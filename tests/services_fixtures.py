@@ -11,7 +11,7 @@ import psycopg2
 import pytest
 from psycopg2 import sql
 
-from gauss_cdc.services import Addresses, LocalServices, running, spark_confs, use_java
+from gauss_cdc.services import Addresses, LocalServices, postgres, running, spark_confs, use_java
 from gauss_cdc.services.kept import choice
 
 if TYPE_CHECKING:
@@ -53,6 +53,19 @@ def services(_services: tuple[LocalServices | None, Addresses]) -> LocalServices
 def addresses(_services: tuple[LocalServices | None, Addresses]) -> Addresses:
     """Where the services answer, whoever runs them."""
     return _services[1]
+
+
+@pytest.fixture(scope="session")
+def other_postgres() -> Iterator[str]:
+    """URL of a PostgreSQL that the services do not use: the fetched one, or the machine's."""
+    is_fetched = postgres.kind() == "embedded" and postgres.system() is not None
+    directory = open_directory()
+    services = LocalServices(directory, postgres_kind="system" if is_fetched else "embedded")
+    try:
+        yield services.start("postgres").postgres_url()
+    finally:
+        services.remove()
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -69,10 +69,17 @@ def connected(url: str) -> "Iterator[psycopg2.extensions.cursor]":
     connection.close()
 
 
-@pytest.fixture
-def cursor(addresses: Addresses) -> "Iterator[psycopg2.extensions.cursor]":
-    """Temporary tables only: a database of its own takes seconds per test."""
-    with connected(addresses.postgres_url()) as cur:
+@pytest.fixture(params=["services", "other"])
+def cursor(
+    request: pytest.FixtureRequest, addresses: Addresses
+) -> "Iterator[psycopg2.extensions.cursor]":
+    """Temporary tables only: a database of its own takes seconds per test.
+
+    Everything on two servers: the machine's, where there is one, and the fetched one.
+    """
+    is_ours = request.param == "services"
+    url = addresses.postgres_url() if is_ours else request.getfixturevalue("other_postgres")
+    with connected(url) as cur:
         yield cur
 
 
