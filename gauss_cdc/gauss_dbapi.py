@@ -4,7 +4,7 @@ psycopg2 cannot log in to openGauss or GaussDB, and the halves do not know each
 other: here, above both, the client of the one becomes the `connect` of the
 other (`spark_consumers.sinks.driver` tells the shape).  Only the simple protocol
 is spoken, so arguments are written into the statement, quoted as
-`producer.wire.sql` does.
+`producer.wire.sql_text` does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from psycopg2 import sql
 from producer.drivers.gauss import GaussConnection
 from producer.drivers.postgres_dial import ConnectionArguments
 from producer.errors import CdcError, ConnectionLost
-from producer.wire.sql import identifier, literal
+from producer.wire.sql_text import constant, identifier
 from spark_consumers.sinks.driver import Refused
 
 Value: TypeAlias = str | int | bool | list["Value"] | None
@@ -202,7 +202,7 @@ def quoted(value: object) -> str:
         case int():
             return str(value)
         case str():
-            return literal(value)
+            return constant(value)
         case list() | tuple():
             return f"ARRAY[{', '.join(map(quoted, value))}]" if value else "'{}'"
         case _:

@@ -4,6 +4,12 @@ A simple query has no parameters, and a session with openGauss is made of simple
 queries.  A backslash means something in a plain constant where
 standard_conforming_strings is off, which a server may have as its default; in
 `E''` it always does, so a constant that holds one is written that way.
+
+Not for replication commands, whose grammar is another one (`commands`).  A
+session must speak UTF-8, in which no byte of a character can be a quote.  In
+openGauss databases of B compatibility, double quotes mean names only while
+`ansi_quotes` is on, which it is unless somebody changed it (not checked on a
+server).
 """
 
 from __future__ import annotations
@@ -16,12 +22,14 @@ from schemas.tables import TableId
 __all__ = ["constant", "identifier", "one_of", "qualified"]
 
 
-def constant(value: str) -> str:
-    r"""Quote a string constant.
+def constant(value: str | None) -> str:
+    r"""Quote a string constant, or write NULL.
 
     >>> print(constant("it's"), constant("back\\slash"))
     'it''s' E'back\\slash'
     """
+    if value is None:
+        return "NULL"
     if "\0" in value:
         raise ValueError("a text cannot hold a zero byte")
     quoted = "'" + value.replace("'", "''") + "'"

@@ -10,6 +10,10 @@ from schemas.tables import TableId
     ("value", "quoted"),
     [
         ("", "''"),
+        (None, "NULL"),
+        ("a\\", r"E'a\\'"),
+        ("\\'; DROP TABLE t; --", r"E'\\''; DROP TABLE t; --'"),
+        ("你'", "'你'''"),
         ("it's", "'it''s'"),
         ("'; DROP TABLE t; --", "'''; DROP TABLE t; --'"),
         ("\\", "E'\\\\'"),
@@ -17,7 +21,7 @@ from schemas.tables import TableId
         ("中文", "'中文'"),
     ],
 )
-def test_constants(value: str, quoted: str) -> None:
+def test_constants(value: str | None, quoted: str) -> None:
     assert constant(value) == quoted
 
 
@@ -29,3 +33,4 @@ def test_a_zero_byte_is_refused() -> None:
 def test_lists_and_names() -> None:
     assert one_of([]) == "(NULL)"
     assert qualified(TableId("a.b", 'c"d')) == '"a.b"."c""d"'
+    assert qualified(TableId('a"b', "表 c")) == '"a""b"."表 c"'
