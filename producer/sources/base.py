@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import binascii
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Final, Protocol
 
 from producer.core import takeover
 from producer.core.takeover import MadeSlot
@@ -14,6 +15,22 @@ from producer.wire.replication import Received, WalMessage
 from schemas.control import Identity
 from schemas.positions import Lsn
 from schemas.tables import Column, TableId, TableSchema
+
+_LOCK_SPACE: Final = 0x6763_6463  # "gcdc": the first half of our advisory locks
+
+
+class Asks(Protocol):
+    """A session that answers SQL with rows of text."""
+
+    def query(self, sql: str) -> list[list[str | None]]:
+        """Run one statement; raises SourceError."""
+
+
+def try_lock(session: Asks, slot: str) -> bool:
+    """Take the advisory lock named after a slot, for the life of the session."""
+    number = binascii.crc32(slot.encode()) - (1 << 31)
+    rows = session.query(f"SELECT pg_try_advisory_lock({_LOCK_SPACE}, {number})")
+    return rows[0][0] == "t"
 
 
 class Wire(Protocol):

@@ -11,7 +11,6 @@ whole load: a replication session that is silent longer than wal_sender_timeout
 
 from __future__ import annotations
 
-import binascii
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -38,7 +37,7 @@ from producer.gauss_options import (
     why_not_full,
 )
 from producer.options import Options
-from producer.sources.base import Wire
+from producer.sources.base import Wire, try_lock
 from producer.wire.gauss_server import Server
 from producer.wire.replication import WalMessage
 from schemas.control import Identity
@@ -49,7 +48,6 @@ from schemas.types.names import oid_of
 
 _MAKE_WAIT: Final = 0.5  # seconds for a new slot before the caller looks around
 _RELEASE_SECONDS: Final = 3.0
-_LOCK_SPACE: Final = 0x6763_6463  # "gcdc": the first half of our advisory locks
 
 
 class GaussSource:
@@ -176,9 +174,7 @@ class GaussSource:
 
     def try_lock(self) -> bool:
         """Take the advisory lock of the slot, for the life of the session that asks."""
-        number = binascii.crc32(self._options.slot.encode()) - (1 << 31)
-        rows = self.asking.query(f"SELECT pg_try_advisory_lock({_LOCK_SPACE}, {number})")
-        return rows[0][0] == "t"
+        return try_lock(self.asking, self._options.slot)
 
     def slot(self) -> Slot | None:
         """Look at the slot; raise SlotOrphaned where its database is gone."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import binascii
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,12 +19,12 @@ from producer.drivers import catalog, ddl_triggers, snapshot
 from producer.drivers.postgres import ReplicationConnection
 from producer.errors import DecodeError, SlotMismatch, SlotMissing, SlotTaken, SourceError, Verdict
 from producer.options import Options
+from producer.sources.base import try_lock
 from producer.wire.replication import WalMessage
 from schemas.control import Identity
 from schemas.positions import Lsn
 from schemas.tables import Column, TableId, TableSchema
 
-_LOCK_SPACE: Final = 0x6763_6463  # "gcdc": the first half of our advisory locks
 _BEGUN: Final = 4096  # transactions between two looks at the catalog that are waited for
 _VISIBLE_SECONDS: Final = 10.0
 _VISIBLE_PAUSE: Final = 0.005
@@ -117,9 +116,7 @@ class PostgresSource:
 
     def try_lock(self) -> bool:
         """The lock lives in the session that makes the slot and streams: it dies with it."""
-        number = binascii.crc32(self._options.slot.encode()) - (1 << 31)
-        rows = self.wire.query(f"SELECT pg_try_advisory_lock({_LOCK_SPACE}, {number})")
-        return rows[0][0] == "t"
+        return try_lock(self.wire, self._options.slot)
 
     def slot(self) -> Slot | None:
         """Look at the slot."""
