@@ -9,17 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from gauss_cdc.emulator.facade import Facade
-from gauss_cdc.emulator.login import Account, Gate
-from gauss_cdc.emulator.model import PROFILES
-from gauss_cdc.emulator.product import Product
-from gauss_cdc.emulator.server import Emulator, Running
-from gauss_cdc.emulator.upstream import Address
+from gauss_cdc.emulator.login import Account
 from gauss_cdc.proof import proof
 from producer.drivers.postgres_dial import parse_dsn
+from tests.e2e.gauss_facade import PASSWORD, USER, facade
 from tests.e2e.path import PATIENCE, Path, ask, content, until
-
-USER, PASSWORD = "cdc", "Gauss@123"
 
 PARALLEL = {"parallel-decode-num": "3"}
 # Recordings go the whole way in every mode; here are live changes, and restarts.
@@ -47,15 +41,10 @@ WORK = (
 @pytest.fixture(params=["og7"])
 def gauss(request, addresses) -> Iterator[str]:
     """A DSN without database of a server whose data a real PostgreSQL keeps."""
-    upstream = Address.parse(addresses.postgres_url())
-    product = Product(PROFILES[request.param])
-
-    async def make() -> Emulator:
-        gate = Gate([Account(USER, PASSWORD, is_admin=True)])
-        return Emulator(product, Facade(upstream, product), gate)
-
-    with Running(make) as running:
-        yield f"postgresql://{USER}@127.0.0.1:{running.emulator.port}"
+    accounts = [Account(USER, PASSWORD, is_admin=True)]
+    url = addresses.postgres_url()
+    with facade(url, profile=request.param, accounts=accounts) as front:
+        yield f"postgresql://{USER}@127.0.0.1:{front.emulator.port}"
 
 
 GAUSSDB = {

@@ -1,9 +1,6 @@
 """Held transactions: what comes out is what was done, in pgoutput's words."""
 
-import gzip
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,9 +27,8 @@ from producer.drivers.spill import SpillFile
 from producer.errors import DecodeError, SourceSwitched, Unsupported
 from schemas.positions import Lsn
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema
+from tests.producer.decoders.ledgers import Capture, capture, document, documents
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "opengauss"
-CODECS = {"UTF8": "utf-8", "GBK": "gbk", "SQL_ASCII": "latin-1"}
 LETTERS = {
     "default": ReplicaIdentity.DEFAULT,
     "full": ReplicaIdentity.FULL,
@@ -40,13 +36,9 @@ LETTERS = {
 }
 
 
-def lines(name: str) -> list[Any]:
-    return [json.loads(line) for line in gzip.decompress((GOLDEN / name).read_bytes()).splitlines()]
-
-
 def tables(workload: str) -> list[TableSchema]:
     """Shapes as the server's catalog showed them after the workload."""
-    raw = json.loads(gzip.decompress((GOLDEN / f"tables_{workload}.json.gz").read_bytes()))
+    raw = document(f"tables_{workload}.json.gz")
     return [
         TableSchema(
             TableId(table["schema"], table["table"]),
@@ -63,39 +55,19 @@ def tables(workload: str) -> list[TableSchema]:
     ]
 
 
-def captured(name: str) -> tuple[dict[str, Any], list[tuple[int, int, bytes]]]:
-    """The header of a capture, and its XLogData."""
-    header, *events = lines(name)
-    messages = []
-    for event in events:
-        if event.get("sub") == "w":
-            body = bytes.fromhex(event["hex"])
-            start, end = (int.from_bytes(body[at : at + 8], "big") for at in (1, 9))
-            messages.append((start, end, body[25:]))
-    return header, messages
-
-
-def held_for(header: dict[str, Any], workload: str, **changes: Any) -> Held:
-    options = dict(header["options"])
-    parallel = int(options.get("parallel-decode-num", "1")) > 1
-    decoder = Format(
-        header["plugin"],
-        options.get("decode-style", "b")[0] if parallel else "",
-        options.get("sending-batch") == "1",
-        CODECS[header["database_encoding"]],
-    )
-    known = tables(workload)
-    names = {c.type_oid for t in known for c in t.columns}
-    assert names
+def held_for(read: Capture, **changes: Any) -> Held:
+    known = tables(read.workload)
     described = Described(
         known,
         read_catalog={table.id: table for table in known}.get,
         oid_of=lambda _: None,
         skip_unidentified=True,
     )
-    return Held(
-        NAMING[decoder.plugin, decoder.style](decoder), described, spill=SpillFile, **changes
-    )
+    return Held(read.decoder(), described, spill=SpillFile, **changes)
+
+
+def messages_of(read: Capture) -> list[tuple[int, int, bytes]]:
+    return [(start, start, payload) for start, payload in read.payloads]
 
 
 def told(messages: Iterator[tuple[int, Message]]) -> Iterator[dict[str, Any]]:
@@ -143,7 +115,7 @@ MODES += [f"par_{style}_batch{batch}" for style in "bjt" for batch in (0, 1)]
 
 @pytest.mark.parametrize("mode", MODES)
 def test_changes_of_a_recording_stand_in_the_order_of_their_commits(mode: str) -> None:
-    header, messages = captured(f"capture_txns_{mode}.jsonl.gz")
+    read = capture(f"capture_txns_{mode}")
     ledger = [
         [
             (c["op"], c["table"])
@@ -151,12 +123,12 @@ def test_changes_of_a_recording_stand_in_the_order_of_their_commits(mode: str) -
             if c["op"] in {"INSERT", "UPDATE", "DELETE"}
             and not (mode.startswith("par") and c.get("after_ddl_in_txn"))
         ]
-        for entry in lines("ledger_txns.jsonl.gz")
+        for entry in documents("ledger_txns.jsonl.gz")
         if entry["outcome"] == "committed"
     ]
     got = [
         [(c["op"], c["table"]) for c in transaction["changes"] if c["op"] != "TRUNCATE"]
-        for transaction in told(no_truncates(held_for(header, "txns").feed(messages)))
+        for transaction in told(no_truncates(held_for(read).feed(messages_of(read))))
     ]
 
     assert [changes for changes in got if changes] == [changes for changes in ledger if changes]
@@ -168,17 +140,17 @@ def no_truncates(messages: Iterator[tuple[int, Message]]) -> Iterator[tuple[int,
 
 @pytest.mark.parametrize("mode", ["ser_mppdb", "par_b_batch1", "par_j_batch0", "par_t_batch1"])
 def test_old_rows_hold_the_columns_of_the_replica_identity(mode: str) -> None:
-    header, messages = captured(f"capture_identity_{mode}.jsonl.gz")
+    read = capture(f"capture_identity_{mode}")
     wanted = [
         (c["op"], c["table"], {k: v and v.encode() for k, v in c["before_key"].items()})
-        for entry in lines("ledger_identity.jsonl.gz")
+        for entry in documents("ledger_identity.jsonl.gz")
         if entry["outcome"] == "committed"
         for c in entry["changes"]
         if c["op"] == "DELETE" and c["before_key"] and not c.get("order") and not c.get("via")
     ]
     got = [
         (c["op"], c["table"], c["before"])
-        for transaction in told(held_for(header, "identity").feed(messages))
+        for transaction in told(held_for(read).feed(messages_of(read)))
         for c in transaction["changes"]
         if c["op"] == "DELETE" and "before" in c
     ]
@@ -189,17 +161,17 @@ def test_old_rows_hold_the_columns_of_the_replica_identity(mode: str) -> None:
 
 
 def test_rows_beyond_the_limit_go_through_a_file_and_come_back_the_same() -> None:
-    header, messages = captured("capture_bulk_par_b_batch1.jsonl.gz")
+    read = capture("capture_bulk_par_b_batch1")
 
-    small = list(told(held_for(header, "bulk", hold_bytes=10_000).feed(messages)))
+    small = list(told(held_for(read, hold_bytes=10_000).feed(messages_of(read))))
 
-    assert small == list(told(held_for(header, "bulk").feed(messages)))
+    assert small == list(told(held_for(read).feed(messages_of(read))))
     assert max(len(transaction["changes"]) for transaction in small) > 1000
 
 
 def test_a_commit_that_tells_its_end_begins_one_byte_before() -> None:
-    header, messages = captured("capture_txns_par_b_batch0.jsonl.gz")
-    out = [m for _, m in held_for(header, "txns").feed(messages) if isinstance(m, Begin | Commit)]
+    read = capture("capture_txns_par_b_batch0")
+    out = [m for _, m in held_for(read).feed(messages_of(read)) if isinstance(m, Begin | Commit)]
 
     begins = [m.commit_lsn for m in out if isinstance(m, Begin)]
     ends = [m.end_lsn for m in out if isinstance(m, Commit)]
@@ -209,41 +181,41 @@ def test_a_commit_that_tells_its_end_begins_one_byte_before() -> None:
 
 
 def test_a_commit_that_tells_its_start_ends_one_byte_after() -> None:
-    header, messages = captured("capture_txns_par_t_batch0.jsonl.gz")
-    starts = [start for start, _, payload in messages if payload.startswith(b"commit")]
+    read = capture("capture_txns_par_t_batch0")
+    starts = [start for start, payload in read.payloads if payload.startswith(b"commit")]
 
-    out = [m for _, m in held_for(header, "txns").feed(messages) if isinstance(m, Commit)]
+    out = [m for _, m in held_for(read).feed(messages_of(read)) if isinstance(m, Commit)]
 
     assert [(m.commit_lsn, m.end_lsn) for m in out] == [(s, s + 1) for s in starts]
 
 
 def test_a_slot_ordered_by_csn_resumes_by_csn() -> None:
-    header, messages = captured("capture_txns_par_b_batch0.jsonl.gz")
+    read = capture("capture_txns_par_b_batch0")
 
-    out = [m for _, m in held_for(header, "txns", by_csn=True).feed(messages)]
+    out = [m for _, m in held_for(read, by_csn=True).feed(messages_of(read))]
 
     ends = [m.end_lsn for m in out if isinstance(m, Commit)]
     assert ends == [m.csn for m in out if isinstance(m, Begin)]
 
 
 def test_csns_that_went_back_stop_and_neighbours_that_changed_places_do_not() -> None:
-    header, messages = captured("capture_txns_par_b_batch0.jsonl.gz")
-    first = next(m.csn for _, m in held_for(header, "txns").feed(messages) if isinstance(m, Begin))
+    read = capture("capture_txns_par_b_batch0")
+    first = next(m.csn for _, m in held_for(read).feed(messages_of(read)) if isinstance(m, Begin))
     assert first is not None
 
-    list(held_for(header, "txns", newest_csn=first + 1000).feed(messages))
+    list(held_for(read, newest_csn=first + 1000).feed(messages_of(read)))
     with pytest.raises(SourceSwitched, match="accept-gap"):
-        list(held_for(header, "txns", newest_csn=first + 100_000).feed(messages))
+        list(held_for(read, newest_csn=first + 100_000).feed(messages_of(read)))
     # what was delivered before comes again after a restart, with its old CSN
-    again = held_for(header, "txns", newest_csn=first + 100_000, resume=1 << 60)
-    list(again.feed(messages))
+    again = held_for(read, newest_csn=first + 100_000, resume=1 << 60)
+    list(again.feed(messages_of(read)))
 
 
 def test_rows_of_system_schemas_are_counted_and_left_out() -> None:
-    header, messages = captured("capture_txns_ser_mppdb.jsonl.gz")
-    held = held_for(header, "txns", is_system=lambda schema: schema == "tx")
+    read = capture("capture_txns_ser_mppdb")
+    held = held_for(read, is_system=lambda schema: schema == "tx")
 
-    assert not any(isinstance(m, Insert | Update | Delete) for _, m in held.feed(messages))
+    assert not any(isinstance(m, Insert | Update | Delete) for _, m in held.feed(messages_of(read)))
     assert held.system_rows > 10
 
 
