@@ -24,6 +24,7 @@ test: lint
 	$(BIN)/pytest $(ARGS)
 
 check: lint
+	$(BIN)/pytest -q --collect-only tests > /dev/null  # a test that cannot be imported fails CI whole
 	$(BIN)/pytest -q $(UNIT)
 
 lint: $(STAMP)

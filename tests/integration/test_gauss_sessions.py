@@ -18,10 +18,11 @@ from producer.errors import (
     RoleDiffers,
     SourceError,
 )
-from producer.wire import protocol, sql
+from producer.wire import protocol, sql_text
 from producer.wire.commands import SESSION_SETTINGS
 from producer.wire.gauss_server import Product
 from schemas.positions import Lsn
+from schemas.tables import TableId
 from tests.services_fixtures import drop_database, execute
 
 SETTINGS = {**SESSION_SETTINGS, "search_path": "public"}
@@ -222,13 +223,14 @@ def test_literals_read_back_as_they_were_whatever_the_setting(
     session.query("SET escape_string_warning = off")
     session.query(f"SET standard_conforming_strings = {conforming}")
 
-    written = ", ".join(sql.literal(value) for value in [*VALUES, None])
+    written = ", ".join(sql_text.constant(value) for value in [*VALUES, None])
     assert session.query(f"SELECT {written}") == [[*VALUES, None]]
 
 
 def test_identifiers_name_what_they_say(session: GaussConnection) -> None:
     name = 'od"d ; 表\\'
-    session.query(f"CREATE TABLE {sql.qualified('public', name)} ({sql.identifier(name)} int)")
+    table = sql_text.qualified(TableId("public", name))
+    session.query(f"CREATE TABLE {table} ({sql_text.identifier(name)} int)")
 
     assert session.query("SELECT relname FROM pg_class WHERE relname LIKE 'od%'") == [[name]]
 
