@@ -24,7 +24,8 @@ test: lint
 	$(BIN)/pytest $(ARGS)
 
 check: lint
-	$(BIN)/pytest -q --collect-only tests > /dev/null  # a test that cannot be imported fails CI whole
+	@echo "importing every test: one that cannot be stops CI"
+	@seen=$$($(BIN)/pytest -q --collect-only tests 2>&1) || { echo "$$seen" | tail -n 40; exit 1; }
 	$(BIN)/pytest -q $(UNIT)
 
 lint: $(STAMP)
