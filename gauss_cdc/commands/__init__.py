@@ -1,0 +1,1 @@
+"""One module per family of commands; `gauss_cdc.cli` lists them."""

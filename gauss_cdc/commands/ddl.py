@@ -1,0 +1,100 @@
+"""`ddl`: event triggers at a PostgreSQL source, and what a statement would do."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gauss_cdc import wiring
+from gauss_cdc.commands.base import Command, configured
+from gauss_cdc.config import SOURCE_PASSWORD, load
+from gauss_cdc.watch import console
+from producer.drivers import catalog, ddl_triggers
+from producer.drivers.postgres_dial import parse_dsn
+from producer.drivers.registry import Registry
+from producer.options import Options
+
+
+@click.group("ddl")
+def ddl_group() -> None:
+    """Schema changes of a PostgreSQL source: event triggers, and what a statement would do."""
+
+
+_dsn = click.option("--dsn", help="Of a superuser at the source; default: [source] dsn.")
+
+
+@ddl_group.command(
+    "install", cls=Command, example="gauss-cdc ddl install --dsn postgresql://postgres@db/bank"
+)
+@configured
+@_dsn
+def ddl_install(config_path: Path, dsn: str | None) -> None:
+    """Make the event triggers at the source, in schema gauss_cdc; needs a superuser, once."""
+    options = wiring.producer_options(load(config_path))
+    with closing(_source(options, dsn)) as connection:
+        made = ddl_triggers.install(
+            connection, options.publication, options.include, options.exclude
+        )
+    console.print("event triggers tell every schema change from here on")
+    if made.schemas:
+        console.print(f"whole schemas in {made.publication}: {', '.join(made.schemas)}")
+
+
+@ddl_group.command("uninstall", cls=Command, example="gauss-cdc ddl uninstall")
+@configured
+@_dsn
+def ddl_uninstall(config_path: Path, dsn: str | None) -> None:
+    """Drop the event triggers and all that came with them; schema changes are inferred then."""
+    with closing(_source(wiring.producer_options(load(config_path)), dsn)) as connection:
+        was_there = ddl_triggers.uninstall(connection)
+    console.print("event triggers dropped" if was_there else "there were none")
+
+
+@ddl_group.command("show", cls=Command, example="gauss-cdc ddl show")
+@configured
+@_dsn
+def ddl_show(config_path: Path, dsn: str | None) -> None:
+    """Print what of ours stands at the source, as JSON."""
+    with closing(_source(wiring.producer_options(load(config_path)), dsn)) as connection:
+        click.echo(json.dumps(asdict(ddl_triggers.state(connection))))
+
+
+@ddl_group.command(
+    "plan", cls=Command, example="gauss-cdc ddl plan 'ALTER TABLE account ADD COLUMN note text'"
+)
+@configured
+@_dsn
+@click.argument("statement")
+def ddl_plan(config_path: Path, dsn: str | None, statement: str) -> None:
+    """Say what registry and target would do with a statement. Runs it and rolls it back.
+
+    It takes its locks meanwhile, for 30 seconds at most. Exit code 1 if somebody would refuse.
+    """
+    from gauss_cdc import ddl_plan as planning  # noqa: PLC0415  only here
+
+    config = load(config_path)
+    options = wiring.producer_options(config)
+    target = config.target.kind if config.target is not None else "postgres"
+    registry = Registry(options.registry_url, options.registry_options)
+    with closing(_source(options, dsn)) as connection, closing(registry):
+        planned = planning.plan(options, connection, registry, statement, target=target)
+    for line in planning.lines(planned, options.incompatible):
+        click.echo(line)
+    if any(one.is_refused for one in planned):
+        sys.exit(1)
+
+
+def _source(options: Options, dsn: str | None) -> Any:
+    """An ordinary session at a PostgreSQL source."""
+    if options.kind != "postgres":
+        raise click.UsageError("event triggers are PostgreSQL's; openGauss and GaussDB decode DDL")
+    if dsn is None:
+        return catalog.connect(options.source)
+    return catalog.connect(parse_dsn(dsn, os.environ.get(SOURCE_PASSWORD)))

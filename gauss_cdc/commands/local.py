@@ -1,0 +1,217 @@
+"""`demo`, `emulator`, `services`, `config`: what needs no server of yours."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from gauss_cdc import services
+from gauss_cdc.commands.base import EXISTING_FILE, Command, configured, fail
+from gauss_cdc.config import duration, load
+from gauss_cdc.watch import console
+
+
+@click.command(cls=Command, example="gauss-cdc demo --kills 8")
+@click.option("--seconds", type=float, help="Load after the first load; default 40, or 6 a kill.")
+@click.option("--kills", type=click.IntRange(0), default=5, show_default=True, help="Kills.")
+@click.option("--seed", type=int, default=1, show_default=True, help="What happens, and when.")
+@click.option("--workload", type=click.Choice(["bank", "tpcb"]), default="bank", show_default=True)
+@click.option("--workers", type=click.IntRange(1), default=6, show_default=True, help="Sessions.")
+@click.option("--rate", type=float, default=300, show_default=True, help="Transactions a second.")
+@click.option("--at-least-once", is_flag=True, help="Play with exactly-once = false.")
+@click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep all in DIR.")
+@click.option(
+    "--source",
+    type=click.Choice(["postgres", "opengauss", "gaussdb"]),
+    default="postgres",
+    show_default=True,
+    help="What the source looks like; all but postgres by `gauss-cdc emulator`.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The figures as JSON, to stdout.")
+def demo(
+    *,
+    seconds: float | None,
+    kills: int,
+    seed: int,
+    workload: str,
+    workers: int,
+    rate: float,
+    at_least_once: bool,
+    keep: Path | None,
+    source: Literal["postgres", "opengauss", "gaussdb"],
+    as_json: bool,
+) -> None:
+    """Everything on this machine: load, kills, and the proof that nothing differs.
+
+    Exit code 1 where anything differs.
+    """
+    from gauss_cdc import demo as stage  # noqa: PLC0415  only here
+
+    plan = stage.Plan(
+        workload,
+        seconds if seconds is not None else max(40.0, 6.0 * kills),
+        kills,
+        seed,
+        workers,
+        rate,
+        kills_in_load=kills >= 10,  # chaos
+        exactly_once=not at_least_once,
+        keep=keep,
+        source=source,
+    )
+    try:
+        report = stage.demo(plan, console)
+    except stage.PlayFailed as exc:
+        fail(str(exc), 1)
+    if as_json:
+        click.echo(json.dumps(report.as_json(), indent=2))
+    if not report.is_equal:
+        fail("the target is not equal to the source", 1)
+
+
+@click.command(cls=Command, example="gauss-cdc emulator --facade postgresql://postgres@host/bank")
+@click.option("--replay", type=EXISTING_FILE, help="Serve a recorded stream.")
+@click.option("--facade", help="DSN of a PostgreSQL that shall look like openGauss or GaussDB.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Default: a free one.")
+@click.option("--ha-port", type=click.IntRange(0, 65535), default=0, help="Default: the next.")
+@click.option("--user", default="cdc_user", show_default=True, help="Who may log in.")
+@click.option(
+    "--password",
+    envvar="GAUSS_CDC_EMULATOR_PASSWORD",
+    required=True,
+    help="Of that user; better in $GAUSS_CDC_EMULATOR_PASSWORD.",
+)
+@click.option(
+    "--stored",
+    type=click.Choice(["sha256", "combined", "md5", "sm3"]),
+    default="sha256",
+    show_default=True,
+    help="How the server keeps the password.",
+)
+@click.option(
+    "--login",
+    type=click.Choice(["sha256", "md5", "sm3", "password"]),
+    default="sha256",
+    show_default=True,
+    help="The method of its line in pg_hba.conf.",
+)
+@click.option(
+    "--product",
+    type=click.Choice(["og3", "og5", "og6", "og7", "gaussdb"]),
+    help="Default: openGauss 7, or what was recorded.",
+)
+@click.option("--paced", is_flag=True, help="Replay at the pace of the recording.")
+@click.option("--catalog", help="With --replay: DSN of a scratch database that answers SQL.")
+@click.option("--tables", type=EXISTING_FILE, help="With --catalog: the recording's tables_*.json.")
+@click.option("--certificate", type=EXISTING_FILE, help="Offer TLS with this certificate …")
+@click.option("--key", type=EXISTING_FILE, help="… and this key.")
+@click.option("--no-thread-pool", is_flag=True, help="Replication at the main port, too.")
+@click.option("--sender-timeout", default="30s", show_default=True, help="0s: never.")
+@click.option("--busy", default="0s", help="How long a slot stays active when its client vanished.")
+@click.option(
+    "--background",
+    default="1s",
+    show_default=True,
+    help="With --facade: something empty commits this often while a stream runs; 0s: never.",
+)
+def emulator(
+    *,
+    login: str,
+    stored: str,
+    no_thread_pool: bool,
+    sender_timeout: str,
+    busy: str,
+    background: str,
+    replay: Path | None,
+    facade: str | None,
+    product: str | None,
+    **given: Any,
+) -> None:
+    """A server that speaks GaussDB's protocol: a recording, or a PostgreSQL in disguise."""
+    from gauss_cdc.emulator import program  # noqa: PLC0415  only here
+    from gauss_cdc.emulator.frames import Refused  # noqa: PLC0415
+    from gauss_cdc.emulator.login import Line, Stored  # noqa: PLC0415
+    from gauss_cdc.emulator.server import Emulator  # noqa: PLC0415
+
+    if (replay is None) == (facade is None):
+        raise click.UsageError("say either --replay or --facade")
+
+    def tell(started: Emulator) -> None:
+        console.print(f"{started.product.version}")
+        console.print(f"ordinary sessions at port {started.port}, HA port {started.ha_port}")
+        click.echo(str(started.port))
+
+    wanted = program.Wanted(
+        replay=replay,
+        facade=facade,
+        line=Line(login),
+        stored=Stored(stored),
+        product=product or "",
+        has_thread_pool=not no_thread_pool,
+        sender_timeout_ms=round(duration(sender_timeout).total_seconds() * 1000),
+        busy_seconds=duration(busy).total_seconds(),
+        background_seconds=duration(background).total_seconds(),
+        **given,
+    )
+    try:
+        program.run(wanted, tell)
+    except (Refused, OSError) as exc:
+        fail(f"the emulator cannot start: {exc}", 1)
+
+
+@click.group("services")
+def services_group() -> None:
+    """Local PostgreSQL, Kafka and registry for a first try; never for production."""
+
+
+_dir = click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    default="services",
+    show_default=True,
+    help="Folder that keeps their data.",
+)
+
+
+@services_group.command("up", cls=Command, example="gauss-cdc services up --dir try")
+@_dir
+def services_up(directory: Path) -> None:
+    """Start them and leave them running; writes DIR/gauss-cdc.toml."""
+    addresses = services.up(directory, console=console)
+    console.print(f"PostgreSQL  {addresses.postgres_url('source')} and …/target")
+    console.print(f"Kafka       {addresses.kafka_bootstrap}")
+    console.print(f"registry    {addresses.registry_url}")
+    click.echo(str(directory / "gauss-cdc.toml"))
+
+
+@services_group.command("down", cls=Command, example="gauss-cdc services down --dir try")
+@_dir
+def services_down(directory: Path) -> None:
+    """Stop them; their data stays."""
+    console.print(f"stopped: {', '.join(services.down(directory)) or 'nothing was running'}")
+
+
+@services_group.command("env", cls=Command, example='eval "$(gauss-cdc services env --dir try)"')
+@_dir
+def services_env(directory: Path) -> None:
+    """Print their addresses as shell variables."""
+    for name, value in services.env(directory).items():
+        click.echo(f"export {name}={shlex.quote(value)}")
+
+
+@click.group("config")
+def config_group() -> None:
+    """The configuration file."""
+
+
+@config_group.command("show", cls=Command, example="gauss-cdc config show --config bank.toml")
+@configured
+def config_show(config_path: Path) -> None:
+    """Check the file and print every setting with its value; secrets as stars."""
+    click.echo(load(config_path).model_dump_json(indent=2, by_alias=True))

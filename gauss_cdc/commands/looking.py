@@ -1,0 +1,120 @@
+"""`check`, `status`, `wait`, `cuts`, `tail`: look, and change nothing but what --fix says."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from gauss_cdc.check import check_all
+from gauss_cdc.commands.base import INTERRUPTED, Command, configured, fail
+from gauss_cdc.config import duration, load
+from gauss_cdc.look import cut_line, findings_table, standing_table, tail_lines
+from gauss_cdc.metrics import serve
+from gauss_cdc.places import Places
+from gauss_cdc.watch import StopSignal, console
+from producer.preflight import Level
+from schemas.positions import Lsn
+
+
+@click.command(cls=Command, example="gauss-cdc check --config bank.toml --fix")
+@configured
+@click.option("--fix", is_flag=True, help="Do what may be done safely: make the publication.")
+@click.option("--json", "as_json", is_flag=True, help="Findings as JSON on stdout.")
+def check(config_path: Path, *, fix: bool, as_json: bool) -> None:
+    """Say now what would go wrong later. Exit code 1 if anything is an error."""
+    config = load(config_path)
+    findings = list(check_all(config, fix=fix))
+    if as_json:
+        click.echo(json.dumps([asdict(finding) for finding in findings]))
+    else:
+        console.print(findings_table(findings))
+    if any(finding.level is Level.ERROR for finding in findings):
+        sys.exit(1)
+
+
+@click.command(cls=Command, example="gauss-cdc status --json")
+@configured
+@click.option("--json", "as_json", is_flag=True, help="Everything as JSON on stdout.")
+@click.option("--serve", "port", type=click.IntRange(0, 65535), help="Serve /metrics on this port.")
+@click.option("--bind", default="127.0.0.1", show_default=True, help="Address for --serve.")
+def status(config_path: Path, *, as_json: bool, port: int | None, bind: str) -> None:
+    """Where source, cuts and target stand: lag in commits, bytes and seconds."""
+    config = load(config_path)
+    if port is not None:
+        stop = StopSignal()
+        console.print(f"metrics on http://{bind}:{serve(config, bind, port)}/metrics")
+        while not stop.asked(1):
+            pass
+        return
+    with Places(config) as places:
+        standing = places.standing()
+    if as_json:
+        click.echo(json.dumps(standing.as_json()))
+    else:
+        console.print(standing_table(standing))
+
+
+@click.command(cls=Command, example="gauss-cdc wait --timeout 60s")
+@configured
+@click.option("--lsn", help="Position at the source; default: where its log ends now.")
+@click.option("--timeout", help="Give up after this long, with exit code 4.")
+def wait(config_path: Path, *, lsn: str | None, timeout: str | None) -> None:
+    """Wait until the target holds every commit before a position; prints where it stands."""
+    stop = StopSignal()
+    until = time.monotonic() + duration(timeout).total_seconds() if timeout else None
+
+    def pause(seconds: float) -> bool:
+        if until is not None and time.monotonic() > until:
+            return True
+        return stop.asked(seconds)
+
+    with Places(load(config_path)) as places:
+        goal = int(Lsn.parse(lsn)) if lsn else places.wal_end()
+        standing = places.wait(goal, pause, lambda _: None)
+    if standing is None:
+        fail(f"the target does not hold {Lsn(goal)} yet", INTERRUPTED if stop.asked() else 4)
+    assert standing.target is not None
+    for table, why in standing.target.inexact.items():
+        console.print(f"{table} is not exact: {why}", style="yellow")
+    click.echo(f"{standing.target.epoch}/{standing.target.seq}")
+
+
+@click.command(cls=Command, example="gauss-cdc cuts --last 5")
+@configured
+@click.option("--last", type=click.IntRange(1), default=20, show_default=True, help="How many.")
+@click.option("--follow", "-f", is_flag=True, help="Go on as they come.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def cuts(config_path: Path, *, last: int, follow: bool, as_json: bool) -> None:
+    """Look into the cuts: which commits are durable, and where their rows stand."""
+    stop = StopSignal()
+    with Places(load(config_path)) as places:
+        start, _ = places.reader().bounds()
+        end = places.reader().lso()
+        low = max(start, end - 2 * last - 64)
+        for offset, cut in places.read_cuts(low, end)[-last:]:
+            click.echo(cut_line(offset, cut, as_json=as_json))
+        if follow:
+            for offset, cut in places.follow(end, stop.asked):
+                click.echo(cut_line(offset, cut, as_json=as_json))
+
+
+@click.command(cls=Command, example="gauss-cdc tail public.account --last 10")
+@configured
+@click.argument("tables", nargs=-1)
+@click.option("--last", type=click.IntRange(1), default=20, show_default=True, help="How many.")
+@click.option("--follow", "-f", is_flag=True, help="Go on as they come.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+def tail(
+    config_path: Path, tables: tuple[str, ...], *, last: int, follow: bool, as_json: bool
+) -> None:
+    """Look at row changes as a person would; default: all tables."""
+    stop = StopSignal()
+    for line in tail_lines(
+        load(config_path), tables, last=last, follow=follow, as_json=as_json, stop=stop.asked
+    ):
+        click.echo(line)

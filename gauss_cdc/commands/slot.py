@@ -1,0 +1,101 @@
+"""`slot`: the replication slot, made, looked at, moved and dropped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from gauss_cdc import wiring
+from gauss_cdc.commands.base import Command, configured, fail
+from gauss_cdc.config import load
+from gauss_cdc.look import slot_fields
+from gauss_cdc.places import Places, Standing
+from gauss_cdc.watch import StepName, StopSignal, console
+from producer.drivers import gauss_slots
+from producer.errors import SlotMissing, Unsupported
+from producer.pipeline import create_slot
+from producer.start import Watch
+from schemas.positions import Lsn
+
+
+@click.group("slot")
+def slot_group() -> None:
+    """The replication slot."""
+
+
+@slot_group.command("show", cls=Command, example="gauss-cdc slot show")
+@configured
+def slot_show(config_path: Path) -> None:
+    """Print the slot as JSON; exit code 13 if there is none."""
+    with Places(load(config_path)) as places:
+        found = Standing(places.source(), None, None).as_json()["source"]
+    if found is None:
+        fail("the slot does not exist", SlotMissing.exit_code)
+    click.echo(json.dumps(found))
+
+
+@slot_group.command("create", cls=Command, example="gauss-cdc slot create")
+@configured
+def slot_create(config_path: Path) -> None:
+    """Make the slot and open the prefix without a first load: rows older than now stay behind."""
+    stop, step = StopSignal(), StepName()
+    options = wiring.producer_options(load(config_path), load=False)
+    create_slot(options, Watch(step.set, lambda *_: None, console.print, stop.asked))
+    console.print("rows that existed before this moment are not copied")
+
+
+@slot_group.command("list", cls=Command, example="gauss-cdc slot list")
+@configured
+def slot_list(config_path: Path) -> None:
+    """Print every slot of the source's server, one JSON object a line."""
+    with Places(load(config_path)) as places:
+        for slot in gauss_slots.slots(places.source_session()):
+            click.echo(json.dumps(slot_fields(slot)))
+
+
+@slot_group.command("advance", cls=Command, example="gauss-cdc slot advance")
+@configured
+@click.option("--lsn", help="Position; default: that of the newest cut, which loses nothing.")
+@click.option("--yes", is_flag=True, help="Yes, beyond the newest cut: changes will be lost to us.")
+def slot_advance(config_path: Path, *, lsn: str | None, yes: bool) -> None:
+    """Let the server drop log that is in Kafka already, while `run` stands still; repeatable."""
+    config = load(config_path)
+    with Places(config) as places:
+        cuts = places.cuts()
+        safe = cuts.resume if cuts is not None else 0
+        goal = int(Lsn.parse(lsn)) if lsn else safe
+        if goal > safe and not yes:
+            raise click.UsageError(
+                f"the newest cut is at {Lsn(safe)}: what is behind it would be lost; say --yes"
+            )
+        session = places.source_session()
+        slot = gauss_slots.check_usable(
+            gauss_slots.find(session, config.source.slot),
+            name=config.source.slot,
+            plugin=config.source.output_plugin,
+            database=wiring.source_arguments(config).dbname,
+        )
+        if slot.ordered_by == "csn":
+            raise Unsupported(
+                "a slot in the order of CSNs is moved by its reader only", slot=slot.name
+            )
+        if slot.confirmed is not None and slot.confirmed >= goal:
+            reached = slot.confirmed
+        else:
+            reached = gauss_slots.advance(session, config.source.slot, Lsn(goal))
+    click.echo(str(reached))
+
+
+@slot_group.command("drop", cls=Command, example="gauss-cdc slot drop --yes")
+@configured
+@click.option("--yes", is_flag=True, help="Yes, changes since its position will be lost to us.")
+def slot_drop(config_path: Path, *, yes: bool) -> None:
+    """Drop the slot; the next run needs --accept-gap and loads again."""
+    if not yes:
+        raise click.UsageError("this loses the slot's position; say --yes")
+    config = load(config_path)
+    with Places(config) as places:
+        gauss_slots.drop(places.source_session(), config.source.slot)
+    console.print(f"slot {config.source.slot} dropped")
