@@ -68,7 +68,7 @@ class Binding:
     schema_id: int
     partitions: int
     encoder: RowEncoder
-    key: bytes  # of every row, unless key_of says otherwise
+    key: bytes | None  # of every row, unless key_of says otherwise
     key_of: Callable[[Cells], bytes] | None  # Avro key of a row, with key = "primary-key"
     partition_of: Callable[[Cells], int] | None  # None: all rows into `partition`
     partition: int
@@ -476,6 +476,10 @@ class Assembler:
     ) -> Binding | None:
         """Find out what a relation is now; a new shape goes out as DDL before the row."""
         relation = self._relations.look_up(relation_id)
+        for moved in self._relations.renamed(relation):
+            self._hand_over(out)
+            self._schema_change(moved, None, lsn, out)  # its topic is made with its first row
+            self._forget_bindings(moved)
         if not self._relations.is_wanted(relation):
             self._bindings[relation_id] = None
             return None
@@ -537,13 +541,16 @@ class Assembler:
                 self._first_row()
             statement = self._ordinal if statement is None else statement
             self._schema_change(change, binding, lsn, out, said, statement)
-            # Rows are written anew from here on, whether their table is described again or not.
-            stale = {table.id for table in (change.before, change.after) if table is not None}
-            self._bindings = {
-                relation: bound
-                for relation, bound in self._bindings.items()
-                if bound is not None and bound.table.id not in stale
-            }
+            self._forget_bindings(change)
+
+    def _forget_bindings(self, change: ShapeChange) -> None:
+        """Write rows anew from here on, whether their table is described again or not."""
+        stale = {table.id for table in (change.before, change.after) if table is not None}
+        self._bindings = {
+            relation: bound
+            for relation, bound in self._bindings.items()
+            if bound is not None and bound.table.id not in stale
+        }
 
     def _hold(self, lsn: int, message: Message, out: list[Happened]) -> None:
         """Keep what comes until the new table is told about; then take it all, in order."""

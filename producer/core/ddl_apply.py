@@ -295,6 +295,10 @@ class _Making:
         columns = constraint.columns
         if constraint.kind not in {"primary key", "unique"}:
             return
+        taken = next((u for u in self._unique if u.name == constraint.index), None)
+        if taken is not None:  # the index gets the constraint's name
+            columns = taken.columns
+            self._unique.remove(taken)
         if columns is None or not set(columns) <= names:
             self.unknown.append(f"columns of a constraint: {constraint.text}")
         elif constraint.kind == "primary key":

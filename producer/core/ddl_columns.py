@@ -145,7 +145,7 @@ def column(words: Words) -> tuple[ColumnSpec | None, list[Constraint]]:
             place = ""
         elif words.take("AFTER"):
             place = words.identifier()
-        elif words.take("COMMENT") or words.take("CHARSET"):
+        elif words.take_any("COMMENT", "CHARSET", "STORAGE", "COMPRESSION"):
             words.step()
         elif words.take("CHARACTER", "SET"):
             words.take("=")
@@ -185,13 +185,16 @@ def constraint(words: Words) -> Constraint | None:
     if not kind:
         return None
     if words.take("USING", "INDEX"):
+        index = words.identifier()
         words.rest()
-        return Constraint(kind, name, None, text)
+        return Constraint(kind, name, None, text, index)
     if words.take("USING"):
         words.identifier()
     if kind == "unique" and words.look().identifier is not None:  # B compatibility: its index
+        words.take_any("KEY", "INDEX")
         name = name or words.identifier()
-        words.identifier()
+        if words.take("USING"):
+            words.identifier()
     inside = words.brackets()
     columns = plain_columns(inside) if inside is not None and kind != "check" else None
     words.rest()

@@ -59,6 +59,7 @@ class Constraint:
     name: str | None
     columns: tuple[str, ...] | None
     text: str
+    index: str | None = None  # that it takes over: USING INDEX
 
 
 class Partition(NamedTuple):

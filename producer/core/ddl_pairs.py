@@ -3,12 +3,15 @@
 A DROP sends a message when it begins and one when it has ended: `jddl.read`
 passes over the first.  ADD COLUMN with a default is followed by an ALTER COLUMN
 … SET DEFAULT that nobody typed; only the second has the default as SQL, the
-first holds its text unescaped (`'it's'`; checked on a live 7.0.0-RC2).
+first holds its text unescaped (`'it's'`; checked on a live 7.0.0-RC2).  Where it
+adds several columns with defaults, one such message follows for each, which names
+those before it once more (openGauss' public sources).
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, replace
 from typing import Any
 
 from producer.core import jddl
@@ -18,13 +21,28 @@ from producer.decoders.messages import Ddl
 from producer.errors import DdlMalformed
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A statement that a message may still belong to."""
+
+    position: int
+    ddl: Ddl
+    settled: frozenset[str] = frozenset()  # columns whose message came
+
+    @property
+    def is_whole(self) -> bool:
+        """Say whether all that belongs to it came."""
+        return _defaults(jddl.read(self.ddl)) <= self.settled
+
+
 def waits(ddl: Ddl) -> bool:
     """Say whether a message that belongs to this one may follow."""
     return ddl.form == "deparse" and bool(_defaults(jddl.read(ddl)))
 
 
-def joined(first: Ddl, second: Ddl) -> Ddl | None:
+def joined(waiting: Waiting, second: Ddl) -> Waiting | None:
     """Return both as the one statement they were; None if they are two."""
+    first = waiting.ddl
     one = jddl.read(first)
     try:
         two = jddl.read(second)
@@ -34,20 +52,17 @@ def joined(first: Ddl, second: Ddl) -> Ddl | None:
         return None
     added = _defaults(one)
     sets = [a for a in two.actions if isinstance(a, SetDefault) and a.default is not None]
-    if not sets or len(sets) != len(two.actions) or not {a.name for a in sets} <= added:
+    told = {a.name for a in sets}
+    # A default that was settled and is set again was set by somebody.
+    if len(sets) != len(two.actions) or not told <= added or told <= waiting.settled:
         return None
     document: Any = parse(first.content)
     for each in sets:
         for command in document.get("subcmds", ()):
             _set_default(command, each)
-    return Ddl(
-        first.form,
-        json.dumps(document, ensure_ascii=False, default=float),
-        expand(document),
-        first.command,
-        first.relation,
-        first.owner,
-    )
+    content = json.dumps(document, ensure_ascii=False, default=float)
+    ddl = replace(first, content=content, sql=expand(document))
+    return Waiting(waiting.position, ddl, waiting.settled | told)
 
 
 def _defaults(statement: Statement | None) -> set[str]:

@@ -58,6 +58,8 @@ class Deparsed:
                 yield from self._created(statement)
             case "ALTER TABLE", "table":
                 yield from self._altered(statement)
+            case ("UPDATE", _) | ("", _):
+                yield from self._done_to(statement)
             case "DROP TABLE", _:
                 for name in statement.names:
                     yield from self._dropped(statement, name)
@@ -120,6 +122,18 @@ class Deparsed:
                 renamed=made.renamed, values=made.values,
             )  # fmt: skip
             yield from self._exchanged(statement)
+
+    def _done_to(self, statement: Statement) -> Iterator[ShapeChange]:
+        """Values that the source computed (openGauss), or a statement that we do not know."""
+        before = self._find(statement.names[0]) if statement.names else None
+        if before is None:
+            yield from self._other(statement)
+            return
+        kind, why = "suspected", "a statement that we do not understand concerns it"
+        if statement.tag == "UPDATE":
+            kind, why = "seen", "the source computed values of a new column for older rows"
+        hole = Hole(str(before.id), kind, why)
+        yield ShapeChange(before, before, statement.tag or "DDL", (hole,), why)
 
     def _came_in(self, statement: Statement, table: TableId) -> Iterator[ShapeChange]:
         """A table got a name that is captured; its older rows were not."""

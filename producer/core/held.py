@@ -90,7 +90,7 @@ class Held:
         self._is_system = is_system
         self._resume, self._newest_csn = resume, newest_csn
         self._mixed = Mixed() if loses_rows_behind_ddl else None
-        self._first: tuple[int, Ddl] | None = None  # a statement that may have a second message
+        self._first: ddl_pairs.Waiting | None = None  # a statement that may have more messages
         self._begun: Begun | None = None
         self._began_at = 0
         self._records: list[tuple[int, bytes]] = []
@@ -245,7 +245,7 @@ class Held:
         """Take a statement; one that may have a second message waits for what follows."""
         try:
             if waits and ddl_pairs.waits(told):
-                self._first = position, told
+                self._first = ddl_pairs.Waiting(position, told)
                 return
             for message in self._tables.ddl(told):
                 yield position, message
@@ -257,9 +257,13 @@ class Held:
     def _let_go(self, told: Told | None) -> Generator[tuple[int, Message], None, bool]:
         """Let go of a statement that waits; say whether what follows belongs to it."""
         assert self._first is not None
-        (position, first), self._first = self._first, None
+        first, self._first = self._first, None
         one = ddl_pairs.joined(first, told) if isinstance(told, Ddl) else None
-        yield from self._stated(position, first if one is None else one, waits=False)
+        if one is not None and not one.is_whole:
+            self._first = one
+            return True
+        told_last = one or first
+        yield from self._stated(told_last.position, told_last.ddl, waits=False)
         return one is not None
 
 

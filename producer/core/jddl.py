@@ -26,13 +26,14 @@ from producer.core.ddl_model import (
     DropColumn,
     DropConstraint,
     Name,
+    OnPartition,
     RenameColumn,
     SetDefault,
     SetNotNull,
     Statement,
     Unread,
 )
-from producer.core.sql_words import Words
+from producer.core.sql_words import Words, cut
 from producer.decoders.messages import Ddl
 from producer.decoders.quoting import quote_identifier
 
@@ -59,7 +60,7 @@ def statement(document: Object, sql: str | None = None) -> Statement:
     if sql is not None:
         told = replace(told, sql=sql)
     name = _identity(document)
-    if name is not None and len(told.names) == 1 and told.kind != "column":
+    if name is not None and told.kind != "column" and (len(told.names) == 1 or told.unread):
         told = replace(told, names=(name,))
     if told.tag == "CREATE TABLE":
         return _table(document, told)
@@ -166,9 +167,17 @@ def _clause(of: Object, key: str) -> str | None:
     if isinstance(said, dict):
         if not is_present(said):
             return None
-        inner = said.get(key)
-        return inner if isinstance(inner, str) else fragment(said).removeprefix("DEFAULT ")
-    return said.removeprefix("DEFAULT ") or None if isinstance(said, str) else None
+        return fragment(said).removeprefix("DEFAULT ").strip() or None
+    if not isinstance(said, str):
+        return None
+    if f"%{{{key}}}L" in _fmt(of):
+        return expand({"fmt": "%{said}L", "said": said})
+    return said.removeprefix("DEFAULT ") or None
+
+
+def _fmt(of: Object) -> str:
+    said = of.get("fmt")
+    return said if isinstance(said, str) else ""
 
 
 # ---- ALTER TABLE
@@ -184,7 +193,9 @@ def _altered(subcmds: list[Any], told: Statement) -> Statement:
 
 
 def _actions(command: Any, table: Name) -> Iterator[Action]:
-    by_keys = _BY_TYPE.get(command.get("type", "")) if isinstance(command, dict) else None
+    by_keys = None
+    if isinstance(command, dict) and isinstance(told := command.get("type"), str):
+        by_keys = _on_partition if told.endswith("partition") else _BY_TYPE.get(told)
     found = by_keys(command) if by_keys is not None else None
     if found is not None:
         yield from found
@@ -260,13 +271,26 @@ def _drop_constraint(command: Object) -> list[Action] | None:
     return [DropConstraint(name)] if isinstance(name, str) else None
 
 
+def _on_partition(command: Object) -> list[Action] | None:
+    """What is done to partitions; openGauss prints most of their names without quotes."""
+    text = fragment(command)
+    named = command.get("name_list", [command.get("name", command.get("partition"))])
+    names = tuple(name for name in named if isinstance(name, str))
+    if not names and not any(word.upper == "FOR" for word in cut(text)):
+        return None
+    return [OnPartition(str(command["type"]).split()[0], names, text)]
+
+
 _BY_TYPE: Final[dict[str, Callable[[Object], list[Action] | None]]] = {
     "add column": _add_column,
     "drop column": _drop_column,
     "alter column type": _alter_type,
     "column default": _default,
+    "set default": _default,
+    "drop default": _default,
     "set not null": _not_null(True),  # noqa: FBT003
     "drop not null": _not_null(False),  # noqa: FBT003
     "add constraint": _add_constraint,
     "drop constraint": _drop_constraint,
+    "drop primary key": lambda _: [DropConstraint(None)],
 }

@@ -23,8 +23,9 @@ from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
 
 ReadCatalog = Callable[[TableId], TableSchema | None]
 NameType = Callable[[int, int], str]
+NameTable = Callable[[int], TableId | None]
 
-__all__ = ["NameType", "ReadCatalog", "Relations", "ShapeChange", "merge"]
+__all__ = ["NameTable", "NameType", "ReadCatalog", "Relations", "ShapeChange", "merge"]
 
 
 class Relations:
@@ -36,15 +37,22 @@ class Relations:
         *,
         read_catalog: ReadCatalog,
         name_type: NameType = lambda _oid, _mod: "",
+        name_table: NameTable | None = None,
         wanted: Callable[[TableId], bool],
         new_tables_are_complete: bool,
         is_told: bool = False,
         publication: str = "",
     ) -> None:
-        """`is_told`: event triggers tell each statement, with the shapes of tables after it."""
+        """`is_told`: event triggers tell each statement, with the shapes of tables after it.
+
+        `name_table` says what the table of an oid is called by now; None, where the stream's
+        relation ids are no oids.
+        """
         self._known = dict(known)
         self._read_catalog, self._name_type = read_catalog, name_type
+        self._name_table = name_table
         self._wanted = wanted
+        self._given_up: set[int] = set()  # oids of tables that were dropped here, unsure
         self._new_tables_are_complete = new_tables_are_complete
         self._described: dict[int, Relation] = {}
         self._is_told = is_told
@@ -109,6 +117,52 @@ class Relations:
         """
         return self._is_told and TableId(relation.schema, relation.table) not in self._known
 
+    def renamed(self, relation: Relation) -> list[ShapeChange]:
+        """Return what happened to tables by name, where nobody told: renames and drops.
+
+        An oid is never another table's, as long as the table lives.  So a name with another
+        oid was given up by the table that had it, and an oid with another name is a rename.
+        """
+        if self._name_table is None or self._is_told:
+            return []
+        table_id = TableId(relation.schema, relation.table)
+        mine = self._follower.at(relation.relation)
+        if mine is not None and mine.id == table_id:
+            return []
+        if not self._wanted(table_id):
+            if mine is None:
+                return []
+            del self._known[mine.id]
+            why = f"is not captured any more: it is {table_id} now"
+            return [ShapeChange(mine, mine, "ALTER TABLE", (Hole(str(mine.id), "seen", why),), why)]
+        changes: list[ShapeChange] = []
+        aside: tuple[TableSchema, TableId] | None = None
+        other = self._known.get(table_id)
+        if other is not None and other.oid:
+            now = self._name_table(other.oid)
+            if now is None or not self._wanted(now):
+                # Rows of it may still come, if it had yet another name before it went.
+                self._given_up.add(other.oid)
+                del self._known[table_id]
+                changes.append(ShapeChange(other, None, "DROP TABLE"))
+            elif now in self._known:  # names that swap, or it gets its own back later
+                passing = TableId(now.schema, f"gauss_cdc_{other.oid}")
+                changes.append(self._rename(other, passing))
+                aside = self._known[passing], now
+            else:
+                changes.append(self._rename(other, now))
+        if mine is not None:
+            changes.append(self._rename(mine, table_id))
+        if aside is not None and aside[1] not in self._known:
+            changes.append(self._rename(*aside))
+        return changes
+
+    def _rename(self, table: TableSchema, to: TableId) -> ShapeChange:
+        after = replace(table, id=to)
+        del self._known[table.id]
+        self._known[to] = after
+        return ShapeChange(table, after, "ALTER TABLE")
+
     def resolve(self, relation: Relation) -> tuple[TableSchema, ShapeChange | None]:
         """Return the table's shape, and the change if it is not the one known until now."""
         table_id = TableId(relation.schema, relation.table)
@@ -117,11 +171,17 @@ class Relations:
         if is_told and known is not None and _agrees(relation, known):
             return known, None  # as of this very place, which a reading of now is not
         table = self._named(merge(relation, self._read_catalog(table_id), known))
+        if self._name_table is not None:
+            table = replace(table, oid=relation.relation)
         self._known[table_id] = table
         if known is None:
             holes: tuple[Hole, ...] = ()
+            why = ""
             if not self._new_tables_are_complete:
                 why = "the table joined the publication later: its older rows were not copied"
+            elif relation.relation in self._given_up:
+                why = "the table had another name; its older rows were dropped with that"
+            if why:
                 holes = (Hole(str(table_id), "suspected", why),)
             return table, ShapeChange(None, table, "CREATE TABLE", holes)
         if _shape(known) == _shape(table):

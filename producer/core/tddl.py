@@ -71,6 +71,7 @@ _ASIDE: Final = (
     *("OWNER", "RESET", "CLUSTER", "INHERIT", "NO", "OF", "ENABLE", "DISABLE", "COMPRESS"),
     *("NOCOMPRESS", "COMMENT", "ENGINE", "ILM", "VALIDATE", "AUTO_INCREMENT", "GSIWAITALL"),
     *("CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "FORCE", "DISTRIBUTE", "DELETE", "UPDATE"),
+    "NOT",  # NOT OF
 )
 _COLUMN_ASIDE: Final = ("STATISTICS", "STORAGE", "COMPRESSION", "(")
 
@@ -95,8 +96,29 @@ def _first_of(words: list[Word]) -> list[Word]:
     return words
 
 
+# Objects whose name has no schema of its own: that of their table.
+_OF_TABLE: Final = frozenset({"TRIGGER", "RULE", "POLICY", "CONSTRAINT"})
+_WITH_ARGUMENTS: Final = frozenset({"FUNCTION", "PROCEDURE", "AGGREGATE"})
+
+
 def _object(words: Words) -> str:
+    words.take("LARGE")
     return next((name for name in _OBJECTS if words.take(*name.split())), "")
+
+
+def _within(words: Words, name: Name) -> Name:
+    """The name of a trigger and the like, with the schema of the table it is on."""
+    while words and not words.is_next("ON"):
+        words.step()
+    words.take("ON")
+    words.take("DOMAIN")
+    table = words.dotted()
+    return Name(table[-2], name.name) if len(table) > 1 else name
+
+
+def _skip_arguments(words: Words, kind: str) -> None:
+    if kind in _WITH_ARGUMENTS:
+        words.brackets()
 
 
 def _name(parts: tuple[str, ...]) -> Name:
@@ -119,6 +141,7 @@ def _create(words: Words, sql: str) -> Statement:
         if word == "DEFINER":
             words.take("=")
             words.step()
+            words.take("SQL", "SECURITY") and words.step()
     kind = _object(words)
     if not kind:
         return _unknown("CREATE", sql)
@@ -126,12 +149,16 @@ def _create(words: Words, sql: str) -> Statement:
     if kind == "INDEX":
         return _create_index(words, sql, is_unique="UNIQUE" in flags)
     conditional = words.take("IF", "NOT", "EXISTS")
-    names = words.dotted()
+    if kind == "SCHEMA" and words.look().text == '""':
+        words.step()  # openGauss, for one that is named after its owner
+    names = () if kind == "SCHEMA" and words.is_next("AUTHORIZATION") else words.dotted()
     if kind == "SCHEMA" and words.take("AUTHORIZATION") and not names:
         names = words.dotted()
     if not names:
         return _unknown(f"CREATE {kind}", sql)
     lower, name = kind.lower(), _name(names)
+    if kind in _OF_TABLE and len(names) == 1:
+        name = _within(words, name)
     if kind != "TABLE":
         return Statement(
             f"CREATE {kind}", lower, (name,), sql, conditional=conditional, persistence=persistence
@@ -237,7 +264,10 @@ def _alter(words: Words, sql: str) -> Statement:
     if not names:
         return _unknown(f"ALTER {kind}", sql)
     words.take("*")
+    _skip_arguments(words, kind)
     name = _name(names)
+    if kind in _OF_TABLE and len(names) == 1:
+        name = _within(words, name)
     actions: list[Action] = []
     if kind in {"TABLE", "FOREIGN TABLE"}:
         actions += table_actions(words, name)
@@ -310,6 +340,8 @@ def _add(words: Words, table: Name, text: str) -> list[Action] | None:
         found = constraint(words)
         return None if found is None else [AddConstraint(found)]
     if words.look().upper in {"INDEX", "KEY", "FULLTEXT"}:
+        return [Aside(text)]
+    if words.is_next("STATISTICS") and words.look(1).text == "(":
         return [Aside(text)]
     words.take("COLUMN")
     if_not_exists = words.take("IF", "NOT", "EXISTS")
@@ -470,7 +502,9 @@ def _drop_object(words: Words, sql: str) -> Statement:
     for part in words.parts():
         parts = part.dotted()
         if parts:
-            names.append(_name(parts))
+            name = _name(parts)
+            is_within = kind in _OF_TABLE and len(parts) == 1
+            names.append(_within(part, name) if is_within else name)
         part.brackets()  # arguments of a function
         cascade = cascade or part.take("CASCADE")
     if not names:
@@ -493,7 +527,10 @@ def _comment(words: Words, sql: str) -> Statement:
         return _unknown("COMMENT", sql)
     if kind == "COLUMN" and len(parts) > 1:
         return Statement("COMMENT", "column", (_name(parts[:-1]),), sql, column=parts[-1])
-    return Statement("COMMENT", kind.lower(), (_name(parts),), sql)
+    name = _name(parts)
+    if kind in _OF_TABLE and len(parts) == 1:
+        name = _within(words, name)
+    return Statement("COMMENT", kind.lower(), (name,), sql)
 
 
 def _reindex(words: Words, sql: str) -> Statement:
@@ -527,6 +564,13 @@ def _truncate(words: Words, sql: str) -> Statement:
     return Statement("TRUNCATE TABLE", "table", names, sql)
 
 
+def _update(words: Words, sql: str) -> Statement:
+    """OpenGauss: how a new column's older rows got values that no default tells."""
+    words.take("ONLY")
+    parts = words.dotted()
+    return Statement("UPDATE", "table", (_name(parts),), sql) if parts else _unknown("UPDATE", sql)
+
+
 def _by_first_word(tag: str) -> Callable[[Words, str], Statement]:
     """GRANT, REVOKE and what else has no object that we follow."""
 
@@ -545,6 +589,7 @@ _VERBS: Final[dict[str, Callable[[Words, str], Statement]]] = {
     "REINDEX": _reindex,
     "RENAME": _rename_tables,
     "TRUNCATE": _truncate,
+    "UPDATE": _update,
     "GRANT": _by_first_word("GRANT"),
     "REVOKE": _by_first_word("REVOKE"),
     "REFRESH": _by_first_word("REFRESH MATERIALIZED VIEW"),

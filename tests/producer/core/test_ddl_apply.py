@@ -164,6 +164,14 @@ def test_constraints_change_key_and_indexes() -> None:
     assert [c.nullable for c in again.columns] == [False, False, False]
 
 
+def test_a_constraint_that_takes_over_an_index_has_its_columns() -> None:
+    key = after("ADD CONSTRAINT k PRIMARY KEY USING INDEX t_b_key", replace(T, key=()))
+    unique = after("ADD CONSTRAINT u UNIQUE USING INDEX t_b_key NOT DEFERRABLE")
+
+    assert (key.after.key, key.after.unique, key.unknown) == (("b",), (), ())
+    assert (unique.after.unique, unique.unknown) == ((Unique("u", ("b",)),), ())
+
+
 def test_identity_decides_what_old_rows_carry() -> None:
     full = after("REPLICA IDENTITY FULL").after
     index = after("REPLICA IDENTITY USING INDEX t_b_key").after

@@ -307,6 +307,82 @@ def test_the_second_message_of_a_default_corrects_the_first() -> None:
     assert told.holes == []
 
 
+def set_defaults(**texts: str) -> Ddl:
+    """As openGauss' sources print it: the columns before are named once more."""
+    commands = [
+        {"fmt": "ALTER COLUMN %{name}I SET DEFAULT %{default}s", "name": name, "default": said}
+        for name, said in texts.items()
+    ]
+    return og(og_alter(*commands, identity={"objname": "t", "schemaname": "public"}))
+
+
+def added_two() -> Ddl:
+    columns = [
+        og_add_column(og_column(name, og_type("text"), default=default(said)))
+        for name, said in (("e", "'it's'"), ("f", "'he's'"))
+    ]
+    return og(og_alter(*columns, identity={"objname": "t", "schemaname": "public"}))
+
+
+def test_each_of_several_defaults_is_corrected() -> None:
+    told = stream().feed(
+        done(added_two(), set_defaults(e="'it''s'"), set_defaults(e="'it''s'", f="'he''s'"))
+    )
+
+    [change] = told.changes
+    assert change.after is not None
+    assert [column.missing for column in change.after.columns[2:]] == ["it's", "he's"]
+    assert told.holes == []
+
+
+def test_a_default_that_somebody_sets_behind_is_for_rows_to_come() -> None:
+    told = stream().feed(
+        done(added("'it's'"), set_default("'it''s'::text"), set_default("'new'::text"))
+    )
+
+    first, second = told.changes
+    assert first.after is not None
+    assert second.after is not None
+    assert [c.after.columns[2].missing for c in told.changes if c.after] == ["it's", "it's"]
+    assert second.after.columns[2].default == "'new'::text"
+
+
+def test_values_that_a_statement_computed_are_a_hole_that_is_seen() -> None:
+    """OpenGauss has the copy run an UPDATE where a new column's default is computed once."""
+    update = {
+        "fmt": "UPDATE %{identity}D SET %{name}I = %{default}s WHERE %{name}I IS NULL",
+        "identity": {"objname": "t", "schemaname": "public"},
+        "name": "e",
+        "default": "now()",
+    }
+    told = stream().feed(done(og(update, command="Alter Table")))
+
+    [change] = told.changes
+    assert (change.tag, change.before, change.after) == ("UPDATE", T, T)
+    assert [(hole.table, hole.kind) for hole in told.holes] == [("public.t", "seen")]
+
+
+def test_a_statement_that_nobody_knows_makes_its_table_suspect() -> None:
+    block = {
+        "fmt": "DECLARE\nn pg_catalog.int4;\nBEGIN\nUPDATE %{identity}D SET a = n;\nEND;\n",
+        "identity": {"objname": "t", "schemaname": "public"},
+    }
+    told = stream().feed(done(og(block, command="Alter Table"), row(1)))
+
+    assert told.changes[0].lossy == "a statement that we do not understand concerns it"
+    assert [(hole.table, hole.kind) for hole in told.holes] == [("public.t", "suspected")]
+    assert told.rows == 1
+
+
+@pytest.mark.parametrize(("schema", "count"), [("public", 1), ("not_mine", 0)])
+def test_a_trigger_is_told_with_its_table(schema: str, count: int) -> None:
+    told = Through().feed(
+        done(ddl(f"CREATE TRIGGER not_now BEFORE INSERT ON {schema}.t FOR EACH ROW"))
+    )
+
+    assert [c.identity for c in told.changes] == [f"{schema}.not_now"] * count
+
+
 def test_a_default_without_its_second_message_is_not_believed() -> None:
     told = stream().feed(done(added("'it's'")))
 

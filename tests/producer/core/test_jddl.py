@@ -99,7 +99,17 @@ TABLE_1 = {
     ),
     "ALTER TRIGGER g ON public.t RENAME TO h": ("ALTER TRIGGER", "trigger"),
     "DROP TRIGGER g ON public.t": ("DROP TRIGGER", "trigger"),
+    "CREATE DEFINER =u TRIGGER IF NOT EXISTS g AFTER UPDATE OF a, b ON public.t FOR EACH ROW": (
+        "CREATE TRIGGER",
+        "trigger",
+    ),
     "CREATE LARGE SEQUENCE public.s START 5": ("CREATE SEQUENCE", "sequence"),
+    "ALTER LARGE SEQUENCE public.s MAXVALUE 9": ("ALTER SEQUENCE", "sequence"),
+    "DROP LARGE SEQUENCE public.s": ("DROP SEQUENCE", "sequence"),
+    'CREATE OR REPLACE DEFINER = "u" SQL SECURITY INVOKER VIEW public.v AS SELECT 1': (
+        "CREATE VIEW",
+        "view",
+    ),
     "ALTER SEQUENCE public.s MAXVALUE 9": ("ALTER SEQUENCE", "sequence"),
     "DROP SEQUENCE public.s": ("DROP SEQUENCE", "sequence"),
     "CREATE OR REPLACE VIEW public.v AS SELECT 1": ("CREATE VIEW", "view"),
@@ -140,6 +150,47 @@ def test_every_kind_of_statement_is_known(sql: str, said: tuple[str, str]) -> No
     assert told.unread == ()
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "CREATE TRIGGER g BEFORE INSERT OR UPDATE OF a, b ON public.t FOR EACH ROW",
+        "ALTER TRIGGER g ON public.t RENAME TO h",
+        "DROP TRIGGER IF EXISTS g ON public.t CASCADE",
+        "COMMENT ON TRIGGER g ON public.t IS NULL",
+        "COMMENT ON CONSTRAINT g ON public.t IS 'x'",
+    ],
+)
+def test_what_belongs_to_a_table_has_its_schema(sql: str) -> None:
+    assert tddl.statement(sql).names == (Name("public", "g"),)
+
+
+@pytest.mark.parametrize(
+    ("sql", "name"),
+    [
+        ("CREATE SCHEMA AUTHORIZATION u", "u"),
+        ('CREATE SCHEMA  "" AUTHORIZATION u ', "u"),
+        ('CREATE SCHEMA "authorization"', "authorization"),
+    ],
+)
+def test_a_schema_may_be_named_after_its_owner(sql: str, name: str) -> None:
+    assert tddl.statement(sql).names == (Name(None, name),)
+
+
+@pytest.mark.parametrize("kind", ["FUNCTION", "PROCEDURE"])
+def test_a_function_is_renamed_behind_its_arguments(kind: str) -> None:
+    told = tddl.statement(f"ALTER {kind} public.f(pg_catalog.int4, pg_catalog.text) RENAME TO g")
+
+    assert told.actions == (Rename(Name("public", "f"), Name("public", "g")),)
+
+
+def test_the_key_of_b_compatibility_has_a_name() -> None:
+    [found] = tddl.statement(
+        "CREATE TABLE public.t (a int, UNIQUE KEY u USING btree (a))"
+    ).constraints
+
+    assert (found.name, found.columns) == ("u", ("a",))
+
+
 T = Name("public", "t")
 
 ACTIONS = {
@@ -176,6 +227,8 @@ ACTIONS = {
         "merge", ("p1", "p2"), "MERGE PARTITIONS p1, p2 INTO PARTITION p8"
     ),
     "RENAME PARTITION p1 TO p2": OnPartition("rename", ("p1",), "RENAME PARTITION p1 TO p2"),
+    "ADD STATISTICS ((a, b))": Aside("ADD STATISTICS ((a, b))"),
+    "NOT OF": Aside("NOT OF"),
     "FROBNICATE a": Unread("FROBNICATE a"),
 }
 
@@ -201,6 +254,76 @@ def test_actions_stand_side_by_side() -> None:
     assert isinstance(change, ChangeColumn)
     assert (change.name, change.column.name) == ("e", "f")
     assert [p.names for p in partitions if isinstance(p, OnPartition)] == [("p1",), ("p2",)]
+
+
+# openGauss' public sources, deparsing of ALTER TABLE: the types of subcommands, and their keys.
+SUBCOMMANDS: dict[str, tuple[dict[str, Any], Any]] = {
+    "set default": (
+        {"fmt": "ALTER COLUMN %{column}I SET DEFAULT %{definition}s", "definition": "now()"},
+        SetDefault("a B", "now()"),
+    ),
+    "drop default": ({"fmt": "ALTER COLUMN %{column}I DROP DEFAULT"}, SetDefault("a B", None)),
+    "drop primary key": ({"fmt": "DROP PRIMARY KEY"}, DropConstraint(None)),
+    "truncate partition": (
+        {"fmt": "TRUNCATE PARTITION %{partition}s", "partition": "P 1"},
+        OnPartition("truncate", ("P 1",), "TRUNCATE PARTITION P 1"),
+    ),
+    "truncate subpartition": (
+        {"fmt": "TRUNCATE SUBPARTITION FOR (%{v:, }s) %{gpi}s", "v": ["5"], "gpi": ""},
+        OnPartition("truncate", (), "TRUNCATE SUBPARTITION FOR (5) "),
+    ),
+    "merge partition": (
+        {
+            "fmt": "MERGE PARTITIONS %{name_list:, }s INTO PARTITION %{partition}s",
+            "name_list": ["A", "b, c"],
+            "partition": "D",
+        },
+        OnPartition("merge", ("A", "b, c"), "MERGE PARTITIONS A, b, c INTO PARTITION D"),
+    ),
+    "exchange partition": (
+        {
+            "fmt": "EXCHANGE %{issub}s (%{partition}I) WITH TABLE %{other}D WITHOUT VALIDATION",
+            "issub": "PARTITION",
+            "partition": "P1",
+            "other": {"schemaname": "public", "objname": "u"},
+        },
+        OnPartition(
+            "exchange",
+            ("P1",),
+            'EXCHANGE PARTITION ("P1") WITH TABLE public.u WITHOUT VALIDATION',
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "said"), SUBCOMMANDS.items(), ids=SUBCOMMANDS)
+def test_a_subcommand_is_read_by_its_keys(kind: str, said: tuple[dict[str, Any], Any]) -> None:
+    command, action = said
+
+    told = jddl.statement(og_alter({"type": kind, "column": "a B"} | command))
+
+    assert told.actions == (action,)
+
+
+@pytest.mark.parametrize("kind", [None, 5, [], {}, ["add column"]])
+def test_a_type_of_another_type_is_no_type(kind: Any) -> None:
+    command = {"fmt": "DROP COLUMN %{column}I", "type": kind, "column": "a"}
+
+    assert jddl.statement(og_alter(command)).actions == (DropColumn("a"),)
+
+
+def test_a_default_told_as_a_literal_is_sql() -> None:
+    default = {"fmt": "DEFAULT %{default}L", "default": "it's"}
+    flat = {
+        "fmt": "%{name}I %{coltype}T DEFAULT %{default}L",
+        "name": "b",
+        "coltype": og_type("text"),
+        "default": "x",
+    }
+
+    told = jddl.statement(og_table("t", [og_column("a", og_type("text"), default=default), flat]))
+
+    assert [column.default for column in told.columns] == ["$$it's$$", "'x'"]
 
 
 def test_partitions_are_kept() -> None:

@@ -257,3 +257,96 @@ def test_widening_allows_null_in_one_column_and_is_no_change() -> None:
 
     assert [c.nullable for c in wider.columns] == [False, True]
     assert known.resolve(said(KEY, OWNER))[1] is None
+
+
+# ---------------------------------------------------------------- names and oids
+OID, OTHER_OID = 16385, 16399
+OTHER = TableId("public", "other")
+
+
+def by_oid(
+    *known: TableSchema, names: dict[int, TableId] | None = None, is_told: bool = False
+) -> Relations:
+    """Tables known by oid; `names` is what the catalog calls tables by now."""
+    return Relations(
+        {table.id: table for table in known},
+        read_catalog=lambda _: None,
+        name_table=(names or {}).get,
+        wanted=lambda wanted: wanted.schema == "public",
+        new_tables_are_complete=True,
+        is_told=is_told,
+    )
+
+
+def seen(oid: int, name: TableId = ID) -> Relation:
+    return replace(said(KEY, OWNER), relation=oid, schema=name.schema, table=name.name)
+
+
+def moves(changes: list[ShapeChange]) -> list[tuple[str | None, str | None]]:
+    return [
+        (c.before and str(c.before.id), c.after and str(c.after.id))  # type: ignore[misc]
+        for c in changes
+    ]
+
+
+def test_a_name_with_another_oid_is_another_table() -> None:
+    known = by_oid(replace(ACCOUNT, oid=OID))
+
+    assert moves(known.renamed(seen(OTHER_OID))) == [("public.account", None)]
+    table, change = known.resolve(seen(OTHER_OID))
+
+    assert (table.oid, change and change.before, change and change.holes) == (OTHER_OID, None, ())
+    assert known.renamed(seen(OTHER_OID)) == []
+
+
+def test_an_oid_with_another_name_is_a_rename() -> None:
+    known = by_oid(replace(ACCOUNT, oid=OID))
+
+    assert moves(known.renamed(seen(OID, OTHER))) == [("public.account", "public.other")]
+    assert known.resolve(seen(OID, OTHER))[1] is None
+
+
+def test_a_table_that_gave_up_its_name_keeps_its_rows_under_the_new_one() -> None:
+    known = by_oid(replace(ACCOUNT, oid=OID), names={OID: OTHER})
+
+    assert moves(known.renamed(seen(OTHER_OID))) == [("public.account", "public.other")]
+    assert known.renamed(seen(OID, OTHER)) == []
+
+
+def test_two_tables_swap_their_names() -> None:
+    other = replace(ACCOUNT, id=OTHER, oid=OTHER_OID)
+    known = by_oid(replace(ACCOUNT, oid=OID), other, names={OID: OTHER, OTHER_OID: ID})
+
+    assert moves(known.renamed(seen(OTHER_OID))) == [
+        ("public.account", "public.gauss_cdc_16385"),
+        ("public.other", "public.account"),
+        ("public.gauss_cdc_16385", "public.other"),
+    ]
+    assert known.renamed(seen(OID, OTHER)) == []
+
+
+def test_a_table_that_was_given_up_too_early_has_a_hole() -> None:
+    known = by_oid(replace(ACCOUNT, oid=OID))
+    known.renamed(seen(OTHER_OID))
+    known.resolve(seen(OTHER_OID))
+
+    assert known.renamed(seen(OID, OTHER)) == []
+    _, change = known.resolve(seen(OID, OTHER))
+
+    assert change is not None
+    assert [hole.table for hole in change.holes] == ["public.other"]
+
+
+def test_a_table_renamed_out_of_what_is_captured_has_a_hole() -> None:
+    known = by_oid(replace(ACCOUNT, oid=OID))
+
+    [change] = known.renamed(seen(OID, TableId("private", "account")))
+
+    assert [hole.kind for hole in change.holes] == ["seen"]
+    assert known.renamed(seen(OID, TableId("private", "account"))) == []
+
+
+def test_names_are_not_compared_where_triggers_tell_or_oids_are_not_known() -> None:
+    assert by_oid(replace(ACCOUNT, oid=OID), is_told=True).renamed(seen(OTHER_OID)) == []
+    assert by_oid(ACCOUNT).renamed(seen(OTHER_OID)) == []
+    assert relations(replace(ACCOUNT, oid=OID), None).renamed(seen(OTHER_OID)) == []
