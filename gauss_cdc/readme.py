@@ -134,6 +134,7 @@ def _defaults(option: Option) -> str:
 
 def _who(option: Option) -> str:
     where = "; data nodes only" if option.dn_only else ""
+    where = "; no effect at a coordinator" if option.dn_effect else where
     why = f": {option.why}" if option.why else ""
     removes = "; removes changes" if option.removes else ""
     decides = option.treatment if option.treatment is not Treatment.REFUSED else "we refuse it"

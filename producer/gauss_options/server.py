@@ -134,10 +134,24 @@ def _role(decided: Effective, facts: ServerFacts) -> Judged:
 
 
 def _node(decided: Effective, facts: ServerFacts) -> Judged:
-    if facts.node == "CN":
-        for name, value in decided.options:
-            if BY_NAME[name].dn_only and value != "false":
-                yield _refused(decided, name, "a coordinator does not take it, only data nodes do")
+    if facts.node != "CN":
+        return
+    for name, value in decided.options:
+        option = BY_NAME[name]
+        if option.dn_only and value != "false":
+            yield _refused(decided, name, "a coordinator does not take it, only data nodes do")
+        elif option.dn_effect:
+            yield Advice(name, value, "has no effect at a coordinator")
+
+
+def _slice(_: Effective, facts: ServerFacts) -> Judged:
+    """The manual, slice-id: at its default a data node stops at a replicated table."""
+    if facts.node == "DN":
+        reason = (
+            "a data node that is read in the order of CSNs stops at the first change of a "
+            "replicated table (slice-id is not set); read a coordinator instead"
+        )
+        yield Advice("output-order", "1", reason)
 
 
 def _receivers(decided: Effective, facts: ServerFacts) -> Judged:
@@ -231,8 +245,16 @@ _RULES: Final = (
     ),
     _Rule(
         "options of data nodes are not for a coordinator",
-        lambda d: any(BY_NAME[name].dn_only and value != "false" for name, value in d.options),
+        lambda d: any(
+            (BY_NAME[name].dn_only and value != "false") or BY_NAME[name].dn_effect
+            for name, value in d.options
+        ),
         _node,
+    ),
+    _Rule(
+        "a data node read in the order of CSNs needs slice-id for replicated tables",
+        lambda d: d.ordered_by == "csn" and _streams(d) and d.get("slice-id") is None,
+        _slice,
     ),
     _Rule(
         "logical-receiver-num is cut to the number of shards",

@@ -92,6 +92,7 @@ class Option:
     opengauss_since: str = ""  # where not all versions have it
     group: Group = Group.GENERAL
     dn_only: bool = False  # refused by a coordinator (CN)
+    dn_effect: bool = False  # taken by a coordinator, without any effect
     share: int = 0  # GaussDB, parallel: up to so many percent of max_process_memory instead
     also: str = ""  # what a value must be besides
     treatment: Treatment = Treatment.YOURS
@@ -424,7 +425,7 @@ OPTIONS: Final = (
         default="4096",
         gaussdb=(I, T, I),
         opengauss=_NOWHERE,
-        dn_only=True,
+        dn_effect=True,
         meaning="Buffer of one decoded change; not below 1024.",
     ),
     Option(
@@ -435,7 +436,7 @@ OPTIONS: Final = (
         default="4096",
         gaussdb=(I, T, I),
         opengauss=_NOWHERE,
-        dn_only=True,
+        dn_effect=True,
         meaning="Decoded changes whose memory is used again.",
     ),
     # -------------------------------------------------------- distributed decoding

@@ -113,8 +113,6 @@ def test_a_standby_must_be_one() -> None:
     "options",
     [
         {"exclude-userids": "10"},
-        {"parallel-decode-num": "2", "change-log-max-len": "4096"},
-        {"parallel-decode-num": "2", "max-decode-to-sender-cache-num": "4096"},
         {"output-order": "1", "slice-id": "0"},
         {"output-order": "1", "start-position": "1/2"},
     ],
@@ -123,7 +121,29 @@ def test_a_coordinator_does_not_take_options_of_data_nodes(options: dict[str, st
     found = decided(options)
 
     assert "only data nodes do" in refused(found, ServerFacts(node="CN"))
+    check_server_rules(found, ServerFacts(node="DN"))  # not refused
+
+
+@pytest.mark.parametrize("name", ["change-log-max-len", "max-decode-to-sender-cache-num"])
+def test_what_a_coordinator_only_ignores_is_said_not_refused(name: str) -> None:
+    """The manual's options, lines 118, 124: effective only in parallel decoding of a data node."""
+    found = decided({"parallel-decode-num": "2", name: "4096"})
+
+    (advice,) = check_server_rules(found, ServerFacts(node="CN"))
+    assert str(advice) == f'{name} = "4096": has no effect at a coordinator'
     assert check_server_rules(found, ServerFacts(node="DN")) == ()
+
+
+def test_a_data_node_in_the_order_of_csns_stops_at_replicated_tables() -> None:
+    """The manual's options, lines 223 and 225: without slice-id such a table is an error."""
+    found = decided({"output-order": "1"})
+
+    (advice,) = check_server_rules(found, ServerFacts(node="DN"))
+    assert "stops at the first change of a replicated table" in str(advice)
+    assert check_server_rules(found, ServerFacts(node="CN")) == ()
+    assert check_server_rules(found, ServerFacts()) == ()  # centralized: no such tables
+    with_slice = decided({"output-order": "1", "slice-id": "0"})
+    assert check_server_rules(with_slice, ServerFacts(node="DN")) == ()
 
 
 def test_a_coordinator_has_no_standby() -> None:
