@@ -263,6 +263,7 @@ class _Loop:
             known,
             read_catalog=source.shape,
             name_type=source.type_name,
+            name_table=source.table_name if source.ids_are_oids else None,
             wanted=lambda table: (
                 table.schema != OWN_SCHEMA
                 and any(p.matches(table) for p in include)

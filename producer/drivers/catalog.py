@@ -30,6 +30,7 @@ from schemas.types import BY_OID
 
 # Schemas that are never captured; our own would capture itself.
 OWN_SCHEMA: Final = "gauss_cdc"
+FIRST_OF_USERS: Final = 16384  # oid; what has a lower one is the server's own
 _SYSTEM: Final = r"^(pg_catalog|information_schema|pg_toast.*|pg_temp.*|gauss_cdc)$"
 
 
@@ -242,10 +243,30 @@ def table_schemas(connection: Connection, tables: Sequence[TableId]) -> list[Tab
     ]
 
 
-def type_name(connection: Connection, oid: int, modifier: int) -> str:
-    """The SQL text of a type, as in a column's definition; empty where it is gone."""
+def table_name(connection: Connection, oid: int) -> TableId | None:
+    """What the table of an oid is called; None if there is none, or none that is in the log."""
     with asking(connection) as cursor:
-        cursor.execute("SELECT format_type(oid, %s) FROM pg_type WHERE oid = %s", [modifier, oid])
+        cursor.execute(
+            "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n"
+            " ON n.oid = c.relnamespace WHERE c.oid = %s AND c.relkind IN ('r', 'p')"
+            " AND c.relpersistence = 'p'",
+            [oid],
+        )
+        row = cursor.fetchone()
+    return TableId(*row) if row is not None else None
+
+
+def type_name(connection: Connection, oid: int, modifier: int) -> str:
+    """The SQL text of a built-in type, as in a column's definition; empty for any other.
+
+    A target does not have the types of users: without knowing what they are made of, which
+    only the column's own reading says, their name is of no use.
+    """
+    with asking(connection) as cursor:
+        cursor.execute(
+            "SELECT format_type(oid, %s) FROM pg_type WHERE oid = %s AND oid < %s",
+            [modifier, oid, FIRST_OF_USERS],
+        )
         row = cursor.fetchone()
     return str(row[0]) if row is not None else ""
 
@@ -282,6 +303,8 @@ def _columns(cursor: Any, oids: list[int], version: int) -> dict[int, list[Colum
     for oid, *shape, number in rows:
         _check_name(shape[0])
         column = replace(Column(*shape), user_type=made.get(shape[1]), number=number)
+        if column.user_type is None and column.type_oid >= FIRST_OF_USERS:
+            column = replace(column, type_name="")  # it was dropped between the two questions
         if column.missing is not None and not is_text(column.missing):
             column = replace(column, missing=None)  # then the older rows' value is not known
         columns.setdefault(oid, []).append(column)

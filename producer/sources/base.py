@@ -86,6 +86,10 @@ class Source(takeover.Source, Protocol):
         """Say whether a table that appears has no rows older than its first change."""
 
     @property
+    def ids_are_oids(self) -> bool:
+        """Say whether the stream's relation ids are the tables' oids."""
+
+    @property
     def tells_changes(self) -> bool:
         """Say whether every schema change comes as a message of our triggers."""
 
@@ -115,6 +119,9 @@ class Source(takeover.Source, Protocol):
 
     def type_name(self, type_oid: int, modifier: int) -> str:
         """Name a type as format_type() does."""
+
+    def table_name(self, oid: int) -> TableId | None:
+        """Say what the table of an oid is called now; None if it is gone."""
 
     def keep_alive(self, *, force: bool = False) -> None:
         """Tell the server that we live, confirming nothing."""

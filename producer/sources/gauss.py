@@ -53,6 +53,8 @@ _RELEASE_SECONDS: Final = 3.0
 class GaussSource:
     """A source of kind "opengauss" or "gaussdb"."""
 
+    ids_are_oids = False  # decoders number the tables that they see
+
     def __init__(
         self,
         options: Options,
@@ -355,6 +357,10 @@ class GaussSource:
     def type_name(self, type_oid: int, modifier: int) -> str:
         """Name a type as format_type() does."""
         return gauss_catalog.type_name(self.asking, type_oid, modifier)
+
+    def table_name(self, oid: int) -> TableId | None:  # noqa: ARG002  the protocol's
+        """Never asked: relation ids are the decoders' own numbers."""
+        return None
 
     def keep_alive(self, *, force: bool = False) -> None:
         """Tell the walsender that we live, confirming nothing."""

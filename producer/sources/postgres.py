@@ -56,6 +56,7 @@ class PostgresSource:
 
     encoding = "utf-8"  # the sessions' client_encoding
     keepalives_move = True
+    ids_are_oids = True
 
     def __init__(
         self,
@@ -231,6 +232,11 @@ class PostgresSource:
     def type_name(self, type_oid: int, modifier: int) -> str:
         """Name a type as format_type() does."""
         return catalog.type_name(self.connection, type_oid, modifier)
+
+    def table_name(self, oid: int) -> TableId | None:
+        """Say what the table of an oid is called now; None if it is gone."""
+        self._await_visible()
+        return catalog.table_name(self.connection, oid)
 
     def keep_alive(self, *, force: bool = False) -> None:
         """Tell the walsender that we live, confirming nothing: wal_sender_timeout is 60 s."""

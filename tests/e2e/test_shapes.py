@@ -92,6 +92,14 @@ CREATE TABLE partly (id int PRIMARY KEY);
 CREATE TABLE prepared (id int PRIMARY KEY);
 CREATE TABLE said (id int PRIMARY KEY);
 CREATE TABLE empty (id int PRIMARY KEY, v text);
+CREATE TABLE made_again (id int PRIMARY KEY, v text);
+CREATE TABLE made_otherwise (id int PRIMARY KEY, v text);
+CREATE TABLE left_name (id int PRIMARY KEY, v text);
+CREATE TABLE swap_a (id int PRIMARY KEY, v text);
+CREATE TABLE swap_b (id int PRIMARY KEY, v text);
+INSERT INTO made_again VALUES (1, 'old'); INSERT INTO made_otherwise VALUES (1, 'old');
+INSERT INTO left_name VALUES (1, 'old'); INSERT INTO swap_a VALUES (1, 'a');
+INSERT INTO swap_b VALUES (1, 'b');
 
 CREATE SCHEMA "Other Schema";
 CREATE SCHEMA "数据";
@@ -230,6 +238,20 @@ CHANGES = (
     "BEGIN; SELECT pg_logical_emit_message(true, 'rolled back', ''); ROLLBACK",
     "CREATE TABLE late (id int PRIMARY KEY, v text); INSERT INTO late VALUES (1, 'l')",
     "CREATE TABLE later AS SELECT 1 AS id; INSERT INTO later VALUES (2)",
+    (
+        "DROP TABLE made_again, made_otherwise; CREATE TABLE made_again (id int PRIMARY KEY,"
+        " v text); CREATE TABLE made_otherwise (v bytea); INSERT INTO made_again VALUES (2, 'new');"
+        " INSERT INTO made_otherwise VALUES ('new')"
+    ),
+    "ALTER TABLE left_name RENAME TO new_name; INSERT INTO new_name VALUES (2, 'new')",
+    (
+        "ALTER TABLE swap_a RENAME TO swap_c; ALTER TABLE swap_b RENAME TO swap_a;"
+        " ALTER TABLE swap_c RENAME TO swap_b; INSERT INTO swap_a VALUES (2, 'b')"
+    ),
+    (
+        "CREATE TYPE passing_mood AS ENUM ('so'); CREATE TABLE passing_by (v passing_mood);"
+        " INSERT INTO passing_by VALUES ('so'); DROP TABLE passing_by"
+    ),
 )
 
 
@@ -447,6 +469,12 @@ def test_as_many_columns_as_a_table_can_have(ran: Ran) -> None:
 
 def test_empty_tables_and_tables_made_while_we_run(ran: Ran) -> None:
     ran.same("empty", "late", "later")
+
+
+def test_tables_made_again_and_renamed_without_being_told(ran: Ran) -> None:
+    ran.same("made_again", "made_otherwise", "new_name", "swap_a", "swap_b")
+    for table in ("left_name", "swap_c"):
+        assert ask(ran.path.target, "SELECT to_regclass(%s)", table) == [(None,)]
 
 
 def test_partitions_by_leaf_tables_that_join_later_and_a_rename(

@@ -147,6 +147,34 @@ def test_a_type_has_a_name_without_a_column(db: Any) -> None:
     assert catalog.type_name(db, 4_000_000_000, -1) == ""
 
 
+def test_a_type_of_users_has_no_name_without_a_column_that_says_what_it_is(db: Any) -> None:
+    run(db, "CREATE TYPE public.mood AS ENUM ('so')")
+    with db.cursor() as cursor:
+        cursor.execute("SELECT 'public.mood'::regtype::oid::bigint")
+        [(oid,)] = cursor.fetchall()
+
+    assert catalog.type_name(db, oid, -1) == ""
+
+
+def test_the_table_of_an_oid_has_the_name_of_now(db: Any) -> None:
+    run(
+        db,
+        "CREATE TABLE public.t (id int)",
+        "CREATE UNLOGGED TABLE public.u (id int)",
+    )
+    oid = shape(db, "t").oid
+    with db.cursor() as cursor:
+        cursor.execute("SELECT 'public.u'::regclass::oid::bigint")
+        [(unlogged,)] = cursor.fetchall()
+    run(db, "ALTER TABLE public.t RENAME TO v")
+
+    assert catalog.table_name(db, oid) == TableId("public", "v")
+    assert catalog.table_name(db, unlogged) is None
+
+    run(db, "DROP TABLE public.v")
+    assert catalog.table_name(db, oid) is None
+
+
 def test_keys_stand_in_key_order_and_only_plain_whole_indexes_count(db: Any) -> None:
     run(
         db,
