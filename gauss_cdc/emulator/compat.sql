@@ -75,7 +75,7 @@ BEGIN
         ELSE format('c.%I', attname) END, ', ' ORDER BY attnum) INTO columns
     FROM pg_catalog.pg_attribute
     WHERE attrelid = 'pg_catalog.pg_class'::regclass AND attnum > 0 AND NOT attisdropped;
-    EXECUTE 'CREATE OR REPLACE VIEW gauss_compat.pg_class AS SELECT c.tableoid, ' || columns
+    EXECUTE 'CREATE OR REPLACE VIEW gauss_compat.pg_class AS SELECT c.tableoid, c.xmin, ' || columns
         || ' FROM pg_catalog.pg_class c LEFT JOIN gauss_compat.declared d ON d.relid = c.oid';
     SELECT string_agg(CASE WHEN attname = 'indisreplident'
         THEN 'coalesce(d.identity = ''i'' AND d.index = i.indexrelid, i.indisreplident)'

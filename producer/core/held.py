@@ -22,7 +22,7 @@ from typing import Final, Protocol
 
 from producer.core import ddl_pairs, jddl
 from producer.core.described import Described
-from producer.core.mixed import Mixed
+from producer.core.mixed import Mixed, Wrote
 from producer.core.system_schemas import is_system_schema
 from producer.decoders import Naming
 from producer.decoders.messages import (
@@ -41,6 +41,7 @@ from producer.decoders.messages import (
 from producer.errors import DdlMalformed, DecodeError, SourceSwitched
 from producer.wire.replication import WalMessage
 from schemas.positions import Lsn
+from schemas.tables import TableId
 
 HOLD_BYTES: Final = 64 << 20
 _ROW_COST: Final = 60  # bytes of memory for a held record beside its own
@@ -69,6 +70,10 @@ class Spill(Protocol):
         """Forget them, the file too."""
 
 
+def _nobody_knows(_table: TableId, _xid: int) -> bool | None:
+    return None
+
+
 class Held:
     """One stream's open transaction."""
 
@@ -83,6 +88,7 @@ class Held:
         resume: int = 0,
         newest_csn: int = 0,
         loses_rows_behind_ddl: bool = False,
+        wrote: Wrote = _nobody_knows,
         is_system: Callable[[str], bool] = is_system_schema,
     ) -> None:
         self._decoder, self._tables = decoder, tables
@@ -90,6 +96,7 @@ class Held:
         self._is_system = is_system
         self._resume, self._newest_csn = resume, newest_csn
         self._mixed = Mixed() if loses_rows_behind_ddl else None
+        self._wrote = wrote
         self._first: ddl_pairs.Waiting | None = None  # a statement that may have more messages
         self._begun: Begun | None = None
         self._began_at = 0
@@ -172,7 +179,9 @@ class Held:
             if self._first is not None:
                 yield from self._let_go(None)
             if self._mixed is not None:
-                for lost in self._mixed.end():
+                was_delivered = int(begin.commit_lsn) < self._resume
+                wrote = _nobody_knows if was_delivered else self._wrote
+                for lost in self._mixed.end(begin.xid, wrote):
                     yield int(commit.end_lsn), lost
             yield int(commit.end_lsn), commit
         finally:

@@ -151,8 +151,24 @@ CASES: Final = (
     Case(
         "ctas",
         "rows of CREATE TABLE AS and SELECT INTO",
+        _behind(SEEN),
+        "the source, asked at the CREATE TABLE: its table holds rows of that transaction",
+        f"{_DDL} (CREATE TABLE AS)",
+    ),
+    Case(
+        "ctas-late",
+        "the same, where the source cannot say: the table was written to, altered, dropped or"
+        " locked by then, or is partitioned",
         _behind(SUSPECTED),
         "a CREATE TABLE, which looks the same without AS; its table",
+        f"{_DDL} (CREATE TABLE AS)",
+    ),
+    Case(
+        "ctas-gone",
+        "the same, where all rows were deleted and vacuumed away before the source was asked;"
+        " behind those deletes the copy is equal again",
+        _behind(INVISIBLE),
+        "none; do not let the slot fall behind",
         f"{_DDL} (CREATE TABLE AS)",
     ),
     Case(

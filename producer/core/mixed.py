@@ -4,20 +4,27 @@ GaussDB sends no row behind a DDL or DCL statement of the same transaction, but
 statements it does send.  One statement alone is what an ordinary, committed-at-
 once DDL looks like and raises no suspicion; a statement beside rows, or beside
 another statement, shows that somebody worked in a transaction.  CREATE TABLE
-looks the same whether it was AS SELECT or not, so it is suspected by itself.
+looks the same whether it was AS SELECT or not: the source is asked what the new
+table holds, and where it cannot say, the table is suspected.
 
 The tables that the transaction names are the likely ones, not the only possible.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 from producer.core.ddl_model import Statement
 from producer.decoders.messages import Lost
+from schemas.tables import TableId
+
+# Whether a transaction wrote rows into the table that it made; None: nobody knows.
+Wrote: TypeAlias = Callable[[TableId, int], bool | None]
 
 BEHIND = "rows behind a DDL statement of their transaction are not sent"
 FILLED = "CREATE TABLE AS and SELECT INTO look like CREATE TABLE: their rows are not sent"
+FOUND = "it holds rows of the transaction that made it, and they are not sent (CREATE TABLE AS)"
 
 
 class Mixed:
@@ -29,7 +36,7 @@ class Mixed:
     def _clear(self) -> None:
         self._rows: set[tuple[str, str]] = set()
         self._touched: dict[tuple[str, str], None] = {}  # by statements, in order
-        self._made: dict[tuple[str, str], None] = {}
+        self._made: dict[tuple[str, str], bool] = {}  # -> is it partitioned
         self._statements = 0
 
     def row(self, schema: str, table: str) -> None:
@@ -50,13 +57,19 @@ class Mixed:
                 continue
             self._touched[table] = None
             if told.tag == "CREATE TABLE" and told.persistence == "p":
-                self._made[table] = None
+                self._made[table] = told.partitioning is not None
 
-    def end(self) -> Iterator[Lost]:
-        """Say what is suspected of the transaction that ends here."""
+    def end(self, xid: int, wrote: Wrote) -> Iterator[Lost]:
+        """Say what is known or suspected of the transaction that ends here."""
         is_mixed = self._statements > 1 or (self._statements and self._rows)
-        tables = sorted({*self._rows, *self._touched}) if is_mixed else sorted(self._made)
-        for schema, table in tables:
-            why = FILLED if not is_mixed else BEHIND
-            yield Lost(schema, table, "suspected", why)
+        if is_mixed:
+            for schema, table in sorted({*self._rows, *self._touched}):
+                yield Lost(schema, table, "suspected", BEHIND)
+        else:
+            for (schema, table), is_divided in sorted(self._made.items()):
+                found = wrote(TableId(schema, table), xid)
+                if found:
+                    yield Lost(schema, table, "seen", FOUND)
+                elif found is None or is_divided:  # its rows would be stored elsewhere
+                    yield Lost(schema, table, "suspected", FILLED)
         self._clear()

@@ -59,6 +59,13 @@ def parse(text: str) -> Pattern:
     return Pattern(_read(match[1]), _read(match[2]))
 
 
+def selects(include: Iterable[str], exclude: Iterable[str], table: TableId) -> bool:
+    """Say whether a table is included and not excluded."""
+    return any(parse(text).matches(table) for text in include) and not any(
+        parse(text).matches(table) for text in exclude
+    )
+
+
 def choose(
     tables: Collection[TableId], include: Iterable[str], exclude: Iterable[str] = ()
 ) -> list[TableId]:

@@ -22,7 +22,14 @@ from producer.core.held import Held
 from producer.core.takeover import MadeSlot, Slot
 from producer.decoders import NAMING
 from producer.decoders.messages import Message
-from producer.drivers import gauss_catalog, gauss_readings, gauss_slots, gauss_snapshot
+from producer.drivers import (
+    gauss_catalog,
+    gauss_evidence,
+    gauss_readings,
+    gauss_slots,
+    gauss_snapshot,
+    patterns,
+)
 from producer.drivers.gauss import GaussConnection
 from producer.drivers.gauss_functions import FunctionStream, Way
 from producer.drivers.gauss_snapshot import GaussReading
@@ -342,6 +349,7 @@ class GaussSource:
             resume=resume,
             newest_csn=csn,
             loses_rows_behind_ddl=way.is_gaussdb and way.tells_ddl,
+            wrote=self._wrote,
         )
 
     def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
@@ -353,6 +361,12 @@ class GaussSource:
         """Read one table's shape as it is now; None if it is gone."""
         found = gauss_catalog.table_schema_or_none(self.asking, table)
         return None if found is None else gauss_snapshot.without_virtual(found)
+
+    def _wrote(self, table: TableId, xid: int) -> bool | None:
+        """Ask whether a transaction wrote rows into a captured table that it made."""
+        if not patterns.selects(self._options.include, self._options.exclude, table):
+            return None
+        return gauss_evidence.wrote(self.asking, table, xid)
 
     def type_name(self, type_oid: int, modifier: int) -> str:
         """Name a type as format_type() does."""

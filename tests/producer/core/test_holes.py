@@ -14,7 +14,7 @@ from schemas.control import Hole, Origin
 from schemas.positions import Lsn
 from schemas.tables import Column, ReplicaIdentity, TableId
 from tests.gauss_cdc.emulator.formats.made import number, text
-from tests.gauss_cdc.emulator.through import ID, T, Through, done, row
+from tests.gauss_cdc.emulator.through import ID, TDDL, T, Through, done, row
 
 PARALLEL = Mode(parallel_decode_num=4, decode_style="t", include_timestamp=True)
 GAUSSDB, OPENGAUSS = Product.GAUSSDB, Product.OPENGAUSS
@@ -66,6 +66,17 @@ class Deed:
     is_whole: Callable[[Through], bool]
     known: tuple[object, ...] = (T,)
     catalog: tuple[object, ...] = ()
+    wrote: bool | None = None  # what the source says of a new table
+
+
+def made_with_a_row(*, wrote: bool | None) -> Deed:
+    """CREATE TABLE AS, and what the source says when it is asked."""
+    return Deed(
+        (done(said(MADE), row(1, table="c")),),
+        lambda told: told.rows == 1,
+        catalog=(C,),
+        wrote=wrote,
+    )
 
 
 OWNED = said("ALTER TABLE  public.t OWNER TO o")
@@ -75,9 +86,9 @@ DEEDS: dict[str, Callable[[Way], Deed]] = {
     "mixed": lambda _: Deed((done(row(1), OWNED, row(2)),), lambda told: told.rows == 2),
     "behind-one": lambda _: Deed((done(OWNED, row(1)),), lambda told: told.rows == 1),
     "behind-untold": lambda _: Deed((done(UNTOLD, row(1)),), lambda told: told.rows == 1),
-    "ctas": lambda _: Deed(
-        (done(said(MADE), row(1, table="c")),), lambda told: told.rows == 1, catalog=(C,)
-    ),
+    "ctas": lambda _: made_with_a_row(wrote=True),
+    "ctas-late": lambda _: made_with_a_row(wrote=None),
+    "ctas-gone": lambda _: made_with_a_row(wrote=False),
     "truncate": lambda _: Deed((done(Truncate(Lsn(0x110), (ID,))),), lambda told: told.rows == 1),
     "partition": lambda _: Deed(
         (done(said("ALTER TABLE  public.t TRUNCATE PARTITION p1")),), NEVER
@@ -131,7 +142,13 @@ OUTSIDE = {
 
 def stream(way: Way, mode: Mode, deed: Deed) -> Through:
     product = "gaussdb" if way.is_gaussdb else "og7"
-    told = Through(mode, product, known=deed.known, catalog=deed.catalog)  # type: ignore[arg-type]
+    told = Through(
+        mode,
+        product,
+        known=deed.known,  # type: ignore[arg-type]
+        catalog=deed.catalog,  # type: ignore[arg-type]
+        wrote=lambda _table, _xid: deed.wrote,
+    )
     return told.feed(*(_logged(way, each) for each in deed.transactions))
 
 
@@ -212,6 +229,34 @@ def test_a_mixed_transaction_of_the_manual(
     assert (len(deparsed), told.rows) == (statements, rows)
 
 
+def test_the_source_is_asked_about_a_table_made_by_itself_and_about_no_other() -> None:
+    asked: list[tuple[TableId, int]] = []
+
+    def wrote(table: TableId, xid: int) -> bool:
+        asked.append((table, xid))
+        return False
+
+    told = Through(TDDL, known=(T,), wrote=wrote).feed(
+        done(said(MADE)),
+        done(row(1), made("d"), at=0x200),  # somebody worked in a transaction
+        done(said("CREATE UNLOGGED TABLE public.u (id pg_catalog.int4)"), at=0x300),
+        done(said("CREATE TABLE public.e (a int)"), said("DROP TABLE public.e"), at=0x400),
+    )
+
+    assert asked == [(TableId("public", "c"), 0x100 + 700)]
+    assert {(hole.table, hole.kind) for hole in told.holes} == {
+        ("public.t", "suspected"),
+        ("public.d", "suspected"),
+    }
+
+
+def test_a_partitioned_table_is_suspected_although_it_stores_nothing_itself() -> None:
+    sql = f"{MADE} PARTITION BY RANGE (id) (PARTITION p VALUES LESS THAN (5))"
+    told = Through(TDDL, known=(T,), wrote=lambda _table, _xid: False).feed(done(said(sql)))
+
+    assert [(hole.table, hole.kind) for hole in told.holes] == [("public.c", "suspected")]
+
+
 def test_a_statement_by_itself_raises_no_suspicion() -> None:
     decided, mode = WAYS["GaussDB, serial, DDL"]
 
@@ -251,7 +296,7 @@ def test_an_exchange_concerns_both_tables() -> None:
 SAME = {
     Done.ROW_BEHIND_DDL: "behind-untold",
     Done.TRUNCATE: "truncate",
-    Done.CTAS: "ctas",
+    Done.CTAS: "ctas-late",
     Done.UNDECODED: "undecoded",
     Done.OLD_ROW: "old-row",
     Done.SEQUENCE: "sequence",
@@ -279,7 +324,7 @@ def test_a_run_says_what_nobody_can_see() -> None:
 
     assert "TRUNCATE" in found
     assert "rows of tables outside white-table-list" in found
-    assert "rows of CREATE TABLE AS and SELECT INTO" not in found  # suspected
+    assert "rows of CREATE TABLE AS and SELECT INTO" not in found  # seen
     assert not any(word.startswith("DDL that shows") for word in found)
 
 

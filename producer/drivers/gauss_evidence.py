@@ -1,0 +1,72 @@
+"""Whether a new table has rows that its own transaction wrote, asked of the source.
+
+GaussDB tells a CREATE TABLE and none of the rows behind it in its transaction, so
+CREATE TABLE AS looks like CREATE TABLE.  The table itself knows: its rows carry the
+number of the transaction that wrote them, and where nothing was ever stored there
+was no row to lose.  The answer is for now, and the stream may be far behind, so
+"nothing was stored" counts only for the very table that the transaction made, as
+it left it: ALTER and TRUNCATE write its row in pg_class anew.  Between the two
+answers nothing is known.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from producer.drivers.gauss_catalog import Asks
+from producer.errors import ConnectionLost, SourceError
+from producer.wire.sql_text import constant, qualified
+from schemas.tables import TableId
+
+_ROWS: Final = 1000  # of its beginning, where the first rows stand
+_LIMIT_MS: Final = 2000  # for one question: a lock may be in the way
+_VISIBLE_SECONDS: Final = 2.0
+_PAUSE: Final = 0.01
+
+
+def wrote(session: Asks, table: TableId, xid: int) -> bool | None:
+    """Say whether transaction `xid`, which made `table`, wrote rows into it; None: not known.
+
+    Raises ConnectionLost; a question that is refused or takes too long is not known.
+    """
+    if not xid:
+        return None  # sql_decoding tells none
+    try:
+        session.query(f"SET statement_timeout = {_LIMIT_MS}")
+        try:
+            return _asked(session, table, xid)
+        finally:
+            session.query("SET statement_timeout = 0")
+    except ConnectionLost:
+        raise
+    except SourceError:
+        return None
+
+
+def _asked(session: Asks, table: TableId, xid: int) -> bool | None:
+    _await_visible(session, xid)
+    rows = session.query(
+        "SELECT c.xmin::text, pg_catalog.pg_relation_size(c.oid)"  # noqa: S608  quoted
+        " FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+        f" WHERE n.nspname = {constant(table.schema)} AND c.relname = {constant(table.name)}"
+    )
+    if not rows:
+        return None  # dropped, or under another name
+    if rows[0] == [str(xid), "0"]:
+        return False
+    found = session.query(
+        f"SELECT 1 FROM (SELECT xmin AS writer FROM {qualified(table)} LIMIT {_ROWS}) r"  # noqa: S608  quoted
+        f" WHERE r.writer::text = '{xid:d}' LIMIT 1"
+    )
+    return True if found else None
+
+
+def _await_visible(session: Asks, xid: int) -> None:
+    """A commit is sent once it is in the log, and seen by others only after that."""
+    end = time.monotonic() + _VISIBLE_SECONDS
+    while time.monotonic() < end and session.query(
+        "SELECT 1 FROM pg_catalog.pg_locks WHERE locktype = 'transactionid' AND granted"  # noqa: S608  a number
+        f" AND mode = 'ExclusiveLock' AND transactionid::text = '{xid:d}'"
+    ):
+        time.sleep(_PAUSE)
