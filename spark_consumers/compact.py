@@ -19,6 +19,7 @@ order: `Single` names the old row by what was sent of it, and stands for one row
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -176,6 +177,35 @@ def one_by_one(
                 raise ValueError(f"unknown op {op!r} at {change.seq}/{change.ordinal}")
     out.singles = singles
     return out
+
+
+def netted(singles: Sequence[Single]) -> list[Single]:
+    """Leave of whole rows only those that go and those that come, the ones that go first.
+
+    In order, rows of a unique constraint that is checked late meet each other half-way.
+    Where a row is not known whole, they stay as they are.
+
+    >>> [(s.old, s.new) for s in netted([Single(["1"], ["2"]), Single(["2"], ["3"])])]
+    [(['1'], None), (None, ['3'])]
+    """
+    gone: Counter[Key] = Counter()
+    come: Counter[Key] = Counter()
+    for single in singles:
+        for cells in (single.old, single.new):
+            if cells is not None and UNCHANGED in cells:
+                return list(singles)
+        if single.old is not None:
+            old = tuple(single.old)
+            if come[old]:
+                come[old] -= 1
+            else:
+                gone[old] += 1
+        if single.new is not None:
+            come[tuple(single.new)] += 1
+    return [
+        *(Single(list(row), None) for row in gone.elements()),
+        *(Single(None, list(row)) for row in come.elements()),
+    ]
 
 
 def _sent(change: Change) -> list[Cell]:

@@ -26,7 +26,14 @@ from typing import Any, Final
 from psycopg2 import sql
 
 from schemas.tables import UNCHANGED, TableId
-from spark_consumers.compact import Collapsed, Single, by_columns, collapse, one_by_one
+from spark_consumers.compact import (
+    Collapsed,
+    Single,
+    by_columns,
+    collapse,
+    netted,
+    one_by_one,
+)
 from spark_consumers.dialects.base import quote
 from spark_consumers.errors import MissingTable, NotExpressible, RowMissing
 from spark_consumers.model import Cell, Change
@@ -269,7 +276,10 @@ def _apply_singles(cursor: Any, work: Work, *, is_exact: bool) -> None:
     """Row by row; runs of new rows by COPY."""
     plan = work.plan
     fresh: list[str] = []
-    for single in (work.todo and work.todo.singles) or ():
+    singles = (work.todo and work.todo.singles) or []
+    if plan.table.uniques and plan.form == "replace" and is_exact:
+        singles = netted(singles)
+    for single in singles:
         if single.old is None:
             fresh.append(_line(single.new or [], plan))
             continue

@@ -81,16 +81,18 @@ def make_plan(
     typed = [f"o{at} {table.columns[n].type_name}" for at, n in enumerate(key)]
     typed += [f"{cell[n]} {table.columns[n].type_name}" for n in names]
     always = any(table.columns[n].is_always for n in names)
-    insert = (
-        f"INSERT INTO {name} ({into}){' OVERRIDING SYSTEM VALUE' if always else ''} "
+    rows = (
+        f"({into}){' OVERRIDING SYSTEM VALUE' if always else ''} "
         f"SELECT {', '.join(cell.values())} FROM {temp} s WHERE s.op = 'u'"
     )
+    insert = f"INSERT INTO {name} {rows}"
     rest = [n for n in names if n not in key]
     if product.has_on_conflict:
         update = ", ".join(f"{quoted[n]} = excluded.{quoted[n]}" for n in rest)
-        upsert = f"{insert} ON CONFLICT ({', '.join(quoted[n] for n in key)}) DO " + (
-            f"UPDATE SET {update}" if update else "NOTHING"
-        )
+        # Under an alias, since the table may be called "excluded" itself.
+        conflict = f"ON CONFLICT ({', '.join(quoted[n] for n in key)}) DO"
+        how = f"UPDATE SET {update}" if update else "NOTHING"
+        upsert = f"INSERT INTO {name} AS t {rows} {conflict} {how}"
     else:  # nobody else writes: the ledger's row is locked
         upsert = f"{insert} AND NOT EXISTS (SELECT 1 FROM {name} t WHERE {same_key})"
         if rest:

@@ -135,6 +135,30 @@ def rows(target: Target, name: str) -> list[tuple]:
 # -- what a row can go through
 
 
+def test_a_table_may_be_called_as_sql_calls_the_row_that_was_refused(target: Target) -> None:
+    excluded = table("excluded", "id integer, excluded text")
+    load(target, excluded, ["1", "a"])
+
+    target.apply(update(excluded, "1", "b"), insert(excluded, "2", "c"))
+
+    assert rows(target, "excluded") == [(1, "b"), (2, "c")]
+
+
+def test_unique_values_of_a_table_without_a_key_pass_each_other(target: Target) -> None:
+    shift = table("shift", "n integer, v text", key="", unique="n")
+    load(target, shift, ["1", "a"], ["2", "b"], ["3", "c"])
+
+    # The source's constraint was DEFERRABLE: checked when all rows had moved.
+    target.apply(
+        *(Row(shift, "u", [str(n), v], [str(n + 1), v]) for n, v in ((1, "a"), (2, "b"), (3, "c"))),
+        Row(shift, "u", ["2", "a"], ["9", "a"]),
+        insert(shift, "2", "new"),
+        Row(shift, "d", ["9", "a"]),
+    )
+
+    assert rows(target, "shift") == [(2, "new"), (3, "b"), (4, "c")]
+
+
 def test_keys_change_and_swap_and_keep_what_was_not_sent(target: Target) -> None:
     load(target, ACCOUNT, ["1", "one", "long 1"], ["2", "two", "long 2"], ["3", "x", "long 3"])
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.tables import UNCHANGED
-from spark_consumers.compact import Collapsed, Single, by_columns, collapse
+from spark_consumers.compact import Collapsed, Single, by_columns, collapse, netted
 from spark_consumers.model import Cell, Change
 
 COLUMNS = ("id", "a", "b")
@@ -206,3 +206,38 @@ def test_any_history_ends_as_if_applied_row_by_row(there: set[str], actions: lis
                 changes.append(change("t"))
 
     assert apply_collapsed(before, collapsed(*changes)) == rows
+
+
+ROW = st.sampled_from([["1", "a"], ["1", None], ["2", "a"], [None, None]])
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.none() | ROW)), st.lists(ROW))
+def test_what_goes_and_comes_of_whole_rows_is_what_row_by_row_leaves(
+    steps: list[tuple[int, list[Cell] | None]], before: list[list[Cell]]
+) -> None:
+    there = [*before]
+    singles = []
+    for place, new in steps:
+        old = there.pop(place) if place < len(there) else None
+        if new is not None:
+            there.append(new)
+        if old is not None or new is not None:
+            singles.append(Single(old, new))
+
+    left = [*before]
+    is_coming = False
+    for single in netted(singles):
+        if single.old is not None:
+            assert not is_coming, "rows go first"
+            left.remove(single.old)
+        else:
+            is_coming = True
+            left.append(single.new or [])
+
+    assert sorted(map(repr, left)) == sorted(map(repr, there))
+
+
+def test_rows_that_are_not_known_whole_stay_in_order() -> None:
+    singles = [Single(old("1"), ["1", "x", "y"]), Single(["2", "x", "y"], None)]
+
+    assert netted(singles) == singles
