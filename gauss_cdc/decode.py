@@ -17,7 +17,7 @@ from gauss_cdc.recordings import Began, Closed, Sent, read
 from gauss_cdc.statements import statements
 from producer.core.transactions import Columns, Fold, Known, RowChange, Transaction, fold
 from producer.decoders.messages import Cell, Ddl, Emptied, Logical
-from producer.errors import DecodeError
+from producer.errors import DecodeError, Unsupported
 from schemas.tables import Missing
 
 
@@ -35,8 +35,13 @@ class _Stream:
     encoding: str
 
 
-def transactions(path: Path, known: Known) -> Iterator[Decoded]:
-    """Give the transactions of a file in the order of their ends, empty ones too."""
+def transactions(
+    path: Path, known: Known, errors: Callable[[int, str], None] | None = None
+) -> Iterator[Decoded]:
+    """Give the transactions of a file in the order of their ends, empty ones too.
+
+    `errors` is told of each error of the server that ended a stream: line and text.
+    """
     streams: dict[int, _Stream] = {}
     seen: set[tuple[object, ...]] = set()
     line = 1
@@ -46,9 +51,13 @@ def transactions(path: Path, known: Known) -> Iterator[Decoded]:
             case Began():
                 # pgoutput's session asks for UTF-8; the others send the database's bytes.
                 encoding = "utf-8" if event.written.plugin == "pgoutput" else event.written.encoding
-                streams[event.stream] = _Stream(fold(event.written, known), encoding)
+                try:
+                    streams[event.stream] = _Stream(fold(event.written, known), encoding)
+                except Unsupported as error:  # damaged or not: of this file no more can be told
+                    raise DecodeError(str(error), file=path, line=line) from None
             case Closed():
-                streams.pop(event.stream, None)
+                if streams.pop(event.stream, None) is not None and event.error and errors:
+                    errors(line, event.error)
             case Sent():
                 stream = streams.get(event.stream)
                 if stream is None:
@@ -144,6 +153,7 @@ class Printed:
 
     without_rows: int = 0
     ambiguous: set[str] = field(default_factory=set)  # names of decode-style t
+    errors: list[tuple[int, str]] = field(default_factory=list)  # of the server: line and text
 
 
 def print_all(
@@ -162,7 +172,7 @@ def print_all(
     printed = Printed()
     if sql:
         write("SET client_encoding = 'UTF8';")
-    for decoded in transactions(path, known):
+    for decoded in transactions(path, known, lambda *told: printed.errors.append(told)):
         txn = decoded.transaction
         for change in txn.changes:
             if isinstance(change, RowChange) and not change.is_sure:

@@ -36,6 +36,9 @@ _OWN_STYLE: Final = {
     "parallel_text_decoding": "t",
 }
 _WRAP: Final = 25  # bytes of XLogData before its payload
+_KEEPALIVE, _PG_KEEPALIVE = 33, 18  # bytes of GaussDB's and of PostgreSQL's
+_LONGEST: Final = (2 << 30) + (1 << 16)  # of a line: a message has less than 1 GiB, in hex
+_LONGEST_HEADER: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class Closed:
 
     stream: int
     line: int
+    error: str = ""  # what the server said, if it was an error
 
 
 Event: TypeAlias = Began | Sent | Closed
@@ -87,14 +91,19 @@ def numbered(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     with _opened(path) as file:
         while True:
             number += 1
+            longest = _LONGEST if number > 1 else _LONGEST_HEADER
             try:
-                line = file.readline()
+                line = file.readline(longest + 1)
             except (EOFError, zlib.error, gzip.BadGzipFile):
                 raise DecodeError(
                     "the compressed file is damaged or cut short", file=path, line=number
                 ) from None
             if not line:
                 return
+            if len(line) > longest:
+                raise DecodeError(
+                    "the line is longer than any message", file=path, line=number, size=len(line)
+                )
             try:
                 parsed = json.loads(line)
             except (ValueError, RecursionError):
@@ -126,23 +135,32 @@ def _with(
 def _capture(
     path: Path, header: dict[str, Any], lines: Iterator[tuple[int, dict[str, Any]]]
 ) -> Iterator[Event]:
-    options = _given(header, path)
-    yield Began(0, 1, written(_word(header, "plugin", path), options, _encoding(header)))
+    how = written(_word(header, "plugin", path), _given(header, path), _encoding(header))
+    stream, starts = 0, 0
+    yield Began(stream, 1, how)
     counter: int | None = None
     for number, line in lines:
         counter = _counted(path, number, line, counter)
         match line.get("type"):
             case "d":
                 body = _bytes(path, number, line)
-                if body[:1] == b"w":
-                    yield _sent(path, 0, number, body)
-                elif body[:1] != b"k":
+                if line.get("sub", found := body[:1].decode("latin-1")) != found:
                     raise DecodeError(
-                        "CopyData that is neither data nor keepalive", file=path, line=number
+                        "the line says other than its bytes", file=path, line=number, byte=found
                     )
-            case "E" | "EOF" | "c" | "C":
-                yield Closed(0, number)
-            case "W" | "N" | "S" | "Z" | "k":
+                if (sent := _copied(path, stream, number, body, how)) is not None:
+                    yield sent
+            case "E":
+                yield Closed(stream, number, _said(_bytes(path, number, line)))
+            case "EOF" | "c" | "C":
+                yield Closed(stream, number)
+            case "W":
+                if starts:  # the reader came back
+                    yield Closed(stream, number)
+                    stream += 1
+                    yield Began(stream, number, how)
+                starts += 1
+            case "N" | "S" | "Z" | "k":
                 pass
             case _:
                 raise DecodeError("a line of no known type", file=path, line=number)
@@ -199,13 +217,14 @@ def _transcript(
             open_streams.add(conn)
             if (found := asked[conn]) is not None:
                 yield Began(conn, number, found)
-        elif tag == b"d" and conn in open_streams and body[:1] == b"w":
-            if asked[conn] is None:
+        elif tag == b"d" and conn in open_streams:
+            if (how := asked[conn]) is None:
                 raise DecodeError("data of a slot whose plugin is not told", file=path, line=number)
-            yield _sent(path, conn, number, body)
+            if (sent := _copied(path, conn, number, body, how)) is not None:
+                yield sent
         elif tag == b"E" and conn in open_streams:
             open_streams.discard(conn)
-            yield Closed(conn, number)
+            yield Closed(conn, number, _said(body))
 
 
 # ---- headers
@@ -267,7 +286,33 @@ def _bytes(path: Path, number: int, line: dict[str, Any]) -> bytes:
         raise DecodeError("the line has no bytes in hex", file=path, line=number) from None
 
 
-def _sent(path: Path, stream: int, number: int, body: bytes) -> Sent:
-    if len(body) < _WRAP:
-        raise DecodeError("data without its header", file=path, line=number, size=len(body))
-    return Sent(stream, number, int.from_bytes(body[1:9], "big"), body[_WRAP:])
+def _copied(path: Path, stream: int, number: int, body: bytes, how: Format) -> Sent | None:
+    """Read CopyData: data, or (None) a keepalive.  What is too short is refused."""
+    match body[:1]:
+        case b"w":
+            if len(body) < _WRAP:
+                raise DecodeError("data without its header", file=path, line=number, size=len(body))
+            return Sent(stream, number, int.from_bytes(body[1:9], "big"), body[_WRAP:])
+        case b"k":
+            if len(body) not in _keepalives(how.plugin):
+                raise DecodeError(
+                    "a keepalive of another length", file=path, line=number, size=len(body)
+                )
+            return None
+        case _:
+            raise DecodeError("CopyData that is neither data nor keepalive", file=path, line=number)
+
+
+def _keepalives(plugin: str) -> tuple[int, ...]:
+    """Say how long keepalives are where a plugin is found."""
+    return {
+        "pgoutput": (_PG_KEEPALIVE,),
+        "test_decoding": (_KEEPALIVE, _PG_KEEPALIVE),  # openGauss' or PostgreSQL's
+    }.get(plugin, (_KEEPALIVE,))
+
+
+def _said(body: bytes) -> str:
+    """Read an error's severity, code and text."""
+    parts = {part[:1]: part[1:] for part in body.split(b"\0") if part}
+    words = [parts.get(name, b"").decode("utf-8", "replace") for name in (b"S", b"C", b"M")]
+    return " ".join(word for word in words if word)[:300] or "an error"

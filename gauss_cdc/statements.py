@@ -9,16 +9,26 @@ is printed as a comment: an UPDATE or DELETE without its row, DDL of another pro
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from typing import Final, assert_never
 
 from producer.core.transactions import Columns, Known, RowChange, Transaction
 from producer.decoders.messages import Cell, Ddl, Emptied, Logical
 from schemas.tables import UNCHANGED, Missing, TableId
 
-# Types that have no equality, or (geometry) one that compares sizes.
-_BY_TEXT: Final = frozenset(
-    {"json", "xml", "point", "lseg", "path", "box", "polygon", "line", "circle"}
-)
+# Types that have no equality, or (geometry) one that compares sizes: OIDs of each and its array.
+_BY_TEXT: Final = {
+    "json": (114, 199),
+    "xml": (142, 143),
+    "point": (600, 1017),
+    "lseg": (601, 1018),
+    "path": (602, 1019),
+    "box": (603, 1020),
+    "polygon": (604, 1027),
+    "line": (628, 629),
+    "circle": (718, 719),
+}
+_OIDS_BY_TEXT: Final = frozenset(oid for oids in _BY_TEXT.values() for oid in oids)
 
 
 def statements(transaction: Transaction, known: Known, encoding: str) -> Iterator[str]:
@@ -43,14 +53,13 @@ def statements(transaction: Transaction, known: Known, encoding: str) -> Iterato
 
 def _row(change: RowChange, known: Known, encoding: str) -> str:
     table = _table(change.table)
-    types = _types(change.table, known)
     if change.op == "INSERT":
-        if change.after is None:
+        if not change.after:
             return _comment(f"INSERT, {table}: its values were not sent")
         names = "" if _is_unnamed(change.after) else f" ({_names(change.after)})"
         values = ", ".join(_literal(cell, encoding) for _, cell in change.after)
         return f"INSERT INTO {table}{names} VALUES ({values});"  # noqa: S608  printed, not run
-    where = _where(change, types, encoding)
+    where = _where(change, known, encoding)
     if where is None:
         return _comment(f"{change.op}, {table}: the stream does not say of which row")
     if change.op == "DELETE":
@@ -65,40 +74,52 @@ def _row(change: RowChange, known: Known, encoding: str) -> str:
     return f"UPDATE {table} SET {values} WHERE {where};"  # noqa: S608
 
 
-def _where(change: RowChange, types: dict[str, str], encoding: str) -> str | None:
+def _where(change: RowChange, known: Known, encoding: str) -> str | None:
     """Name the row; None if it cannot be named."""
     row = change.before
     if row is None:
         # PostgreSQL sends no old row where the key did not change.
         row = change.after if change.key else None
-    if row is None:
+    if not row:
         return None
+    by_text = _by_text(change, known)
     told = dict(row)
     if change.key and all(name in told for name in change.key):
         key = tuple((name, told[name]) for name in change.key)
-        return _equal(key, types, encoding)
-    if change.before is None:
+        return _equal(key, by_text, encoding)
+    if not change.before:
         return None
     # Of several equal rows one was meant, and it does not matter which.
-    rows = f"{_table(change.table)} WHERE {_equal(change.before, types, encoding)}"
+    rows = f"{_table(change.table)} WHERE {_equal(change.before, by_text, encoding)}"
     return f"(tableoid, ctid) = (SELECT tableoid, ctid FROM {rows} LIMIT 1)"  # noqa: S608
 
 
-def _equal(columns: Columns, types: dict[str, str], encoding: str) -> str:
+def _equal(columns: Columns, by_text: AbstractSet[str], encoding: str) -> str:
     tests = []
     for name, cell in columns:
         column = _quoted(name)
         if cell is None:
             tests.append(f"{column} IS NULL")
         elif cell is not UNCHANGED:
-            by_text = "::text" if types.get(name) in _BY_TEXT else ""
-            tests.append(f"{column}{by_text} = {_literal(cell, encoding)}")
+            cast = "::text" if name in by_text else ""
+            tests.append(f"{column}{cast} = {_literal(cell, encoding)}")
     return " AND ".join(tests) or "true"
 
 
-def _types(table: TableId, known: Known) -> dict[str, str]:
-    found = known.get(table)
-    return {} if found is None else dict(zip(found.names, found.types, strict=True))
+def _by_text(change: RowChange, known: Known) -> AbstractSet[str]:
+    """Name the columns to be compared as text: by the stream's types, or by the file's."""
+    found: set[str] = set()
+    if (table := known.get(change.table)) is not None:
+        found.update(n for n, kind in zip(table.names, table.types, strict=True) if _odd(kind))
+    if (shape := change.old_types) is not None:
+        for name, oid, kind in zip(shape.names, shape.oids, shape.types, strict=True):
+            if oid in _OIDS_BY_TEXT or _odd(kind):
+                found.add(name)
+    return found
+
+
+def _odd(kind: str) -> bool:
+    return kind.removesuffix("[]") in _BY_TEXT
 
 
 def _is_unnamed(columns: Columns) -> bool:

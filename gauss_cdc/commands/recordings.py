@@ -47,6 +47,10 @@ def decode_file(file: Path, *, tables_path: Path | None, sql: bool, everything: 
         return
     if printed.without_rows:
         console.print(f"{printed.without_rows} transactions without row changes left out (--all)")
+    for line, said in printed.errors:
+        console.print(
+            f"line {line}: the server ended the stream: {said}", style="yellow", markup=False
+        )
     for name in sorted(printed.ambiguous):
         console.print(
             f"table name {name!r}: decode-style t does not tell where the schema ends; "

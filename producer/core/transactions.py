@@ -34,6 +34,7 @@ from producer.decoders.messages import (
     Logical,
     NamedRow,
     Relation,
+    RowShape,
     Truncate,
     Update,
 )
@@ -59,6 +60,11 @@ class KnownTable:
     key: tuple[str, ...] = ()  # of the primary key
     identity: tuple[str, ...] = ()  # what old rows carry
 
+    @property
+    def unique(self) -> tuple[str, ...]:
+        """Columns that name one row; an identity of all columns (FULL) does not."""
+        return self.key or (self.identity if set(self.identity) != set(self.names) else ())
+
 
 Known: TypeAlias = Mapping[TableId, KnownTable]
 
@@ -73,6 +79,7 @@ class RowChange:
     before: Columns | None
     key: tuple[str, ...] = ()
     is_sure: bool = True  # False: another schema and table are written the same way
+    old_types: RowShape | None = None  # types of old columns, as far as the stream tells them
 
 
 _Item: TypeAlias = RowChange | Emptied | Ddl | Logical
@@ -140,7 +147,7 @@ class Named:
                     self.is_open, self._begun, self._changes = True, told, []
                 case Ended() if self.is_open:
                     self.is_open = False
-                    yield self._ended(self._begun, told)
+                    yield self._ended(self._begun, told, position)
                 case Change() if self.is_open:
                     self._changes.append(self._change(told))
                 case Emptied() | Ddl() if self.is_open:
@@ -155,7 +162,13 @@ class Named:
                     where = "within" if self.is_open else "outside of"
                     raise DecodeError(f"{what} {where} a transaction", position=Lsn(position))
 
-    def _ended(self, begun: Begun, ended: Ended) -> Transaction:
+    def _ended(self, begun: Begun, ended: Ended, position: int) -> Transaction:
+        # A BEGIN with xid has a COMMIT with it; the CSN may stand at one of the ends alone.
+        is_other = begun.xid is not None and begun.xid != ended.xid
+        if is_other or not (begun.csn is None or ended.csn in (None, begun.csn)):
+            raise DecodeError(
+                "a COMMIT of another transaction than its BEGIN", position=Lsn(position)
+            )
         return Transaction(
             xid=begun.xid if ended.xid is None else ended.xid,
             csn=begun.csn if ended.csn is None else ended.csn,
@@ -179,8 +192,9 @@ class Named:
             table,
             None if change.new is None else _columns(change.new, known),
             None if change.old is None else _columns(change.old, known),
-            known.key or known.identity if known is not None else (),
+            known.unique if known is not None else (),
             is_sure,
+            None if change.old is None else change.old.shape,
         )
 
     def _meant(self, change: Change) -> tuple[TableId, bool]:
@@ -233,6 +247,7 @@ class Described:
     """Fold of pgoutput, which describes its relations."""
 
     _relations: dict[int, Relation] = field(default_factory=dict)
+    _types: dict[int, RowShape] = field(default_factory=dict)
     _begin: Begin | None = None
     _changes: list[_Item] = field(default_factory=list)
 
@@ -258,6 +273,12 @@ class Described:
                 )
             case Relation():
                 self._relations[message.relation] = message
+                columns = message.columns
+                self._types[message.relation] = RowShape(
+                    tuple(column.name for column in columns),
+                    tuple(column.type_oid for column in columns),
+                    ("",) * len(columns),
+                )
             case Insert() | Update() | Delete() if self._begin is not None:
                 self._changes.append(self._row(message))
             case Truncate() if self._begin is not None:
@@ -288,19 +309,19 @@ class Described:
             key = ()  # all columns, which is no key
         if isinstance(message, Insert):
             return RowChange("INSERT", table, _all(relation, message.new), None, key)
-        before = None
+        before, types = None, self._types[message.relation]
         if message.old is not None:
             before = _all(relation, message.old)
             if message.old_kind == "K":  # the other cells are not NULL but not there
                 before = tuple(pair for pair in before if pair[0] in key)
         if isinstance(message, Delete):
-            return RowChange("DELETE", table, None, before, key)
+            return RowChange("DELETE", table, None, before, key, old_types=types)
         after = _all(relation, message.new)
         if message.old_kind == "O" and before is not None:
             # A value that did not change is not sent again, but the old row has it.
             old = dict(before)
             after = tuple((name, old[name] if c is UNCHANGED else c) for name, c in after)
-        return RowChange("UPDATE", table, after, before, key)
+        return RowChange("UPDATE", table, after, before, key, old_types=types)
 
     def _relation(self, number: int) -> Relation:
         try:

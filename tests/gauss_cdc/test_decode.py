@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.producer.decoders.ledgers import (
     same_float,
 )
 
+KEEPALIVE = b'"sub": "k", "hex": "' + b"6b" + b"00" * 31 + b'"'  # a byte too short
 PGOUTPUT = GOLDEN.parent / "pgoutput"
 
 
@@ -290,6 +292,8 @@ def test_a_compressed_file_cut_short_gives_what_was_before(tmp_path: Path) -> No
         (lambda line: b"", "missing"),
         (lambda line: line.replace(b'"}', b'00"}', 1), "ends"),
         (lambda line: line.replace(b'"type": "d"', b'"type": "q"', 1), "no known type"),
+        (lambda line: line.replace(b'"hex": "77', b'"hex": "6b', 1), "says other than its bytes"),
+        (lambda line: re.sub(b'"sub": "w", "hex": ".*"', KEEPALIVE, line), "another length"),
     ],
 )
 def test_damage_in_a_line_is_told_with_its_number(damage, what: str, tmp_path: Path) -> None:
@@ -325,6 +329,54 @@ def test_damage_within_a_batch_leaves_the_transactions_before_it(
     assert 3 < len(found) < len(whole)
     assert found == whole[: len(found)]
     assert error.where["line"] == 2
+
+
+@pytest.mark.parametrize(
+    ("begin", "commit"),
+    [
+        ("BEGIN 15", "COMMIT 16 (at 2026-01-01 00:00:00+00) CSN 7"),
+        ("BEGIN 15", "COMMIT 1 (at 2026-01-01 00:00:00+00) CSN 7"),
+        ("BEGIN 15", "COMMIT"),
+    ],
+)
+def test_a_commit_of_another_transaction_is_damage(begin: str, commit: str, tmp_path: Path) -> None:
+    header = {"kind": "header", "plugin": "test_decoding", "mode": "serial", "options": []}
+    row = "table public.t: INSERT: id[integer]:1"
+
+    found, error = damaged(written(tmp_path, header, serial(begin, row, commit)))
+
+    assert (found, error.where["line"]) == ([], 4)
+
+
+def serial(*texts: str) -> list[bytes]:
+    return [b"w" + n.to_bytes(8, "big") * 3 + t.encode() for n, t in enumerate(texts, 1)]
+
+
+def test_a_reader_that_came_back_reads_the_same_transactions_once(tmp_path: Path) -> None:
+    header, *lines_ = documents("capture_txns_ser_mppdb.jsonl.gz")
+    whole = decode(golden("capture_txns_ser_mppdb"))
+    half = len(lines_) // 2
+    error = {"type": "E", "hex": b"SFATAL\0C57P01\0Mgone\0\0".hex()}
+    again = [header, *lines_[:half], error, {"type": "EOF", "hex": ""}, *lines_]
+    numbered = [again[0], *({**line, "n": n} for n, line in enumerate(again[1:], 1))]
+    raw = "".join(json.dumps(line) + "\n" for line in numbered).encode()
+
+    file = cut(tmp_path, raw)
+    result = CliRunner().invoke(cli, ["decode", str(file)], standalone_mode=False)
+
+    assert result.exception is None
+    assert [json.loads(line) for line in result.stdout.splitlines()] == whole
+    assert f"line {half + 2}: the server ended the stream: FATAL 57P01 gone" in result.stderr
+
+
+@pytest.mark.parametrize("plugin", ["wal2json", "mppdb_decodinh"])
+def test_a_plugin_that_nobody_can_read_is_told_with_its_line(plugin: str, tmp_path: Path) -> None:
+    header = {"kind": "header", "plugin": plugin, "mode": "serial", "options": []}
+
+    found, error = damaged(written(tmp_path, header, serial("BEGIN 1")))
+
+    assert (found, error.where["line"]) == ([], 1)
+    assert plugin in str(error)
 
 
 def test_a_file_that_ends_within_a_transaction_is_damaged(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ import pytest
 
 from gauss_cdc.statements import statements
 from producer.core.transactions import KnownTable, RowChange, Transaction
-from producer.decoders.messages import Ddl, Emptied
+from producer.decoders.messages import Ddl, Emptied, RowShape
 from schemas.tables import UNCHANGED, TableId
 
 T = TableId('a"b', "t")
@@ -40,6 +40,9 @@ def test_what_cannot_be_executed_is_a_comment() -> None:
         RowChange("DELETE", T, None, None),
         RowChange("UPDATE", T, (("id", b"1"),), None),
         RowChange("INSERT", T, None, None),
+        RowChange("INSERT", T, (), None),
+        RowChange("DELETE", T, None, ()),
+        RowChange("UPDATE", T, (("id", b"1"),), ()),
         Ddl("TDDL", "CREATE TABLE x\n(a int)"),
     ):
         assert all(line.startswith("-- ") for line in "\n".join(printed(change)).splitlines())
@@ -64,6 +67,17 @@ def test_types_without_equality_are_compared_as_text(kind: str, cast: str) -> No
     (statement,) = printed(RowChange("DELETE", T, None, (("j", b"1"),)), known=known)
 
     assert f"""WHERE "j"{cast} = '1' LIMIT""" in statement
+
+
+@pytest.mark.parametrize(
+    ("oid", "kind"), [(114, ""), (0, "json"), (0, "json[]"), (1017, ""), (0, "box")]
+)
+def test_types_told_by_the_stream_are_enough_for_that(oid: int, kind: str) -> None:
+    types = RowShape(("j",), (oid,), (kind,))
+
+    (statement,) = printed(RowChange("DELETE", T, None, (("j", b"1"),), old_types=types))
+
+    assert """WHERE "j"::text = '1' LIMIT""" in statement
 
 
 def test_bytes_of_no_encoding_are_escaped() -> None:

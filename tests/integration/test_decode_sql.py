@@ -1,7 +1,9 @@
 """`decode --sql`: what it prints, executed by a PostgreSQL, leads to the recorded final state."""
 
+import json
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,6 +101,52 @@ def test_statements_lead_to_the_final_state(
                 assert sorted(got, key=repr) == sorted(want, key=repr), where
     finally:
         connection.close()
+
+
+# Of two equal rows one goes; the tables file calls all columns the identity, which is no key.
+EQUAL_ROWS = """
+BEGIN 7
+table s.t: INSERT: n[integer]:1 j[json]:'{"a": "it''s"}' p[point[]]:'{"(1,2)"}'
+table s.t: INSERT: n[integer]:1 j[json]:'{"a": "it''s"}' p[point[]]:'{"(1,2)"}'
+table s.t: INSERT: n[integer]:1 j[json]:'{"a": "it''s"}' p[point[]]:'{"(1,2)"}'
+table s.t: DELETE: n[integer]:1 j[json]:'{"a": "it''s"}' p[point[]]:'{"(1,2)"}'
+table s.t: UPDATE: old-key: n[integer]:1 j[json]:'{"a": "it''s"}' p[point[]]:'{"(1,2)"}'\
+ new-tuple: n[integer]:2 j[json]:null p[point[]]:null
+COMMIT 7 CSN 9
+""".replace("\\\n", "").strip()
+
+
+@pytest.mark.parametrize("with_tables", [True, False])
+def test_one_of_equal_rows_is_changed(
+    server: PrivateServer, with_tables: bool, tmp_path: Path
+) -> None:
+    header = {"kind": "header", "plugin": "test_decoding", "mode": "serial", "options": []}
+    frames = [b"w" + bytes(24) + line.encode() for line in EQUAL_ROWS.splitlines()]
+    lines = [header, *({"type": "d", "sub": "w", "hex": frame.hex()} for frame in frames)]
+    (tmp_path / "stream.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    columns = [("n", "integer"), ("j", "json"), ("p", "point[]")]
+    table = {
+        "schema": "s",
+        "table": "t",
+        "primary_key": [],
+        "identity_columns": ["n", "j", "p"],
+        "columns": [{"name": name, "type": kind} for name, kind in columns],
+    }
+    (tmp_path / "tables.json").write_text(json.dumps({"tables": [table]}))
+    words = ["decode", str(tmp_path / "stream.jsonl"), "--sql"]
+    words += ["--tables", str(tmp_path / "tables.json")] if with_tables else []
+    server.execute("CREATE SCHEMA s", "CREATE TABLE s.t (n integer, j json, p point[])")
+
+    try:
+        server.execute(CliRunner().invoke(cli, words, standalone_mode=False).stdout)
+
+        connection = server.admin()
+        with connection, connection.cursor() as cursor:
+            cursor.execute("SELECT n, j::text FROM s.t ORDER BY n")
+            assert cursor.fetchall() == [(1, '{"a": "it\'s"}'), (2, None)]
+        connection.close()
+    finally:
+        server.execute("DROP SCHEMA s CASCADE")
 
 
 def as_sent(value: str | None, _: object) -> str | None:
