@@ -49,6 +49,12 @@ class ConnectionLost(SourceError):
     verdict = Verdict.RETRY
 
 
+class TableChanging(SourceError):
+    """DDL met the first load of its table: the load starts over."""
+
+    verdict = Verdict.RETRY
+
+
 class LoginRefused(SourceError):
     """Wrong password, unknown user, or a method we do not speak."""
 

@@ -11,15 +11,24 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from psycopg2 import sql
+from psycopg2 import errors, sql
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
 from producer.decoders.messages import Cells
 from producer.drivers import catalog
 from producer.drivers.postgres_dial import ConnectionArguments
-from producer.errors import DecodeError
+from producer.errors import DecodeError, TableChanging
 from schemas.tables import Column, TableId
 
+_LOCK_SECONDS = 5
+# A table and all below it, with the file that holds its rows: TRUNCATE and rewrites make another.
+_FILES = """
+WITH RECURSIVE below (oid) AS (
+    SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    JOIN unnest(%s::text[], %s::text[]) AS w(s, t) ON n.nspname = w.s AND c.relname = w.t
+    UNION SELECT i.inhrelid FROM below b JOIN pg_inherits i ON i.inhparent = b.oid)
+SELECT c.oid, c.relfilenode FROM below b JOIN pg_class c ON c.oid = b.oid ORDER BY 1
+"""
 _ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
 _ESCAPED = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 
@@ -38,6 +47,43 @@ def imported(arguments: ConnectionArguments, snapshot: str) -> Iterator[Connecti
         yield connection
     finally:
         connection.close()
+
+
+def hold(reading: Connection, now: Connection, tables: Sequence[TableId]) -> None:
+    """Keep tables as the snapshot of `reading` has them, until it is closed.
+
+    A snapshot does not protect from DDL: COPY would read a table that was emptied or rewritten
+    since as if it had no rows, without an error, and one of another shape with one. So DDL and
+    TRUNCATE wait from here on, as they do for pg_dump; rows may change. Raises TableChanging
+    where something came before.
+    """
+    if not tables:
+        return
+    names = sql.SQL(", ").join(sql.Identifier(*table) for table in tables)
+    with catalog.asking(reading) as cursor:
+        cursor.execute("SET LOCAL lock_timeout = %s", [f"{_LOCK_SECONDS}s"])
+        try:
+            cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(names))
+        except (errors.LockNotAvailable, errors.UndefinedTable, errors.WrongObjectType) as error:
+            raise TableChanging(
+                "a table that is to be loaded is being altered, renamed or dropped",
+                hint="the load starts over by itself when that is done",
+            ) from error
+        cursor.execute("SET LOCAL lock_timeout = 0")
+    shapes = catalog.table_schemas
+    if _files(reading, tables) != _files(now, tables) or (
+        shapes(reading, tables) != shapes(now, tables)
+    ):
+        raise TableChanging(
+            "a table was altered or emptied while its load began", hint="the load starts over"
+        )
+
+
+def _files(connection: Connection, tables: Sequence[TableId]) -> list[tuple[int, int]]:
+    with catalog.asking(connection) as cursor:
+        cursor.execute(_FILES, [[t.schema for t in tables], [t.name for t in tables]])
+        found: list[tuple[int, int]] = cursor.fetchall()
+    return found
 
 
 def estimated_rows(connection: Connection, table: TableId) -> int:

@@ -176,6 +176,7 @@ class PostgresSource:
     def reading(self, made: MadeSlot) -> Iterator[_Reading]:
         """Open a session under the slot's exported snapshot."""
         with snapshot.imported(self._options.source, made.snapshot) as connection:
+            snapshot.hold(connection, self.connection, self.tables)
             yield _Reading(connection)
 
     # ---- the stream

@@ -4,15 +4,20 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
+import psycopg2
 import pytest
 
 from gauss_cdc.services.process import poll
-from producer.decoders.messages import Insert
+from producer.core.takeover import MadeSlot
+from producer.decoders.messages import Cells, Insert
 from producer.drivers import catalog
+from producer.drivers.postgres_dial import parse_dsn
+from producer.errors import TableChanging, Verdict
 from producer.options import Options
 from producer.sources.postgres import PostgresSource
 from schemas.tables import TableId
 from tests.integration.private_postgres import PrivateServer, private_server
+from tests.services_fixtures import execute
 
 TABLE = TableId("public", "t")
 
@@ -73,3 +78,59 @@ def test_a_reading_waits_until_what_was_received_is_visible(server: PrivateServe
     assert shape is not None
     assert shape.names() == ("id", "c")
     assert shape.columns[1].missing == "7"
+
+
+@pytest.fixture
+def loading(postgres_url: str, topic_prefix: str) -> Iterator[tuple[PostgresSource, MadeSlot]]:
+    """A source whose slot was made: its load is about to begin."""
+    execute(
+        postgres_url,
+        "CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE p (id int) PARTITION BY LIST (id);"
+        "CREATE TABLE p1 PARTITION OF p FOR VALUES IN (1); INSERT INTO t VALUES (1)",
+    )
+    arguments = parse_dsn(postgres_url)
+    options = Options(arguments, topic_prefix, "pub", "p", {}, "", include=("public.*",))
+    source = PostgresSource.open(options, lambda _: None)
+    source.prepare(lambda _: None)
+    made = source.make_slot()
+    assert made is not None
+    source.captured(made)
+    yield source, made
+    source.close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE t RENAME TO other",
+        "ALTER TABLE t ALTER id TYPE bigint",  # rewritten: an older snapshot sees no row of it
+        "ALTER TABLE t ADD COLUMN c int",
+        "ALTER TABLE t RENAME id TO other",
+        "TRUNCATE t",
+        "TRUNCATE p1",
+        "DROP TABLE t",
+    ],
+)
+def test_a_load_starts_over_where_ddl_came_before_it(postgres_url, loading, statement) -> None:
+    """The slot exists, and its snapshot; COPY would read what is there now."""
+    source, made = loading
+    execute(postgres_url, statement)
+
+    with pytest.raises(TableChanging) as raised, source.reading(made):
+        pass
+
+    assert raised.value.verdict is Verdict.RETRY
+
+
+def test_ddl_waits_while_tables_are_loaded(postgres_url, loading) -> None:
+    source, made = loading
+    rows: list[Cells] = []
+
+    with source.reading(made) as reading:
+        with pytest.raises(psycopg2.errors.LockNotAvailable):
+            execute(postgres_url, "SET lock_timeout = 1; TRUNCATE t")
+        execute(postgres_url, "INSERT INTO t VALUES (2)")
+        (shape,) = reading.shapes([TABLE])
+        reading.copy_rows(TABLE, shape.columns, rows.extend)
+
+    assert rows == [[b"1"]]
