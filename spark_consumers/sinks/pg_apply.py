@@ -316,7 +316,7 @@ def _apply_single(cursor: Any, plan: Plan, single: Single, *, is_exact: bool) ->
             values.append(cell)
         tests.append(sql.SQL("{}::text = %s::{}::text").format(quoted, kind))
         values.append(cell)
-    if not tests:
+    if not tests and known:
         raise NotExpressible(
             "an old row of a table without a key carries no values",
             table=plan.table.id,
@@ -324,7 +324,7 @@ def _apply_single(cursor: Any, plan: Plan, single: Single, *, is_exact: bool) ->
         )
     table = sql.SQL(part(plan.name))
     one = sql.SQL("(tableoid, ctid) IN (SELECT tableoid, ctid FROM {} WHERE {} LIMIT 1)").format(
-        table, sql.SQL(" AND ").join(tests)
+        table, sql.SQL(" AND ").join(tests or [sql.SQL("true")])
     )
     if single.new is None:
         cursor.execute(sql.SQL("DELETE FROM {} WHERE {}").format(table, one), values)

@@ -64,8 +64,9 @@ SELECT c.oid, n.nspname, c.relname, a.attname,
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 JOIN unnest(%s::text[], %s::text[]) AS wanted(s, t) ON n.nspname = s AND c.relname = t
-JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-CROSS JOIN LATERAL (
+LEFT JOIN pg_catalog.pg_attribute a
+  ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+LEFT JOIN LATERAL (
     WITH RECURSIVE made_of (oid, modifier, kind, depth) AS (
         SELECT t.oid, a.atttypmod, t.typtype, 0 FROM pg_catalog.pg_type t WHERE t.oid = a.atttypid
         UNION ALL
@@ -74,9 +75,9 @@ CROSS JOIN LATERAL (
         JOIN pg_catalog.pg_type b ON b.oid = d.typbasetype WHERE m.kind = 'd'
     )
     SELECT oid, modifier FROM made_of ORDER BY depth DESC LIMIT 1
-) AS base
-JOIN pg_catalog.pg_type ty ON ty.oid = base.oid
-JOIN pg_catalog.pg_type el ON el.oid = CASE WHEN ty.typcategory = 'A' THEN ty.typelem
+) AS base ON true
+LEFT JOIN pg_catalog.pg_type ty ON ty.oid = base.oid
+LEFT JOIN pg_catalog.pg_type el ON el.oid = CASE WHEN ty.typcategory = 'A' THEN ty.typelem
                                             ELSE ty.oid END
 WHERE c.relkind IN ('r', 'p')
 ORDER BY c.oid, a.attnum
@@ -109,7 +110,9 @@ def read_tables(
     columns: dict[int, dict[str, TargetColumn]] = {}
     for oid, schema, table, name, *rest in cursor.fetchall():
         names[oid] = TableId(schema, table)
-        columns.setdefault(oid, {})[name] = TargetColumn(name, *rest)
+        there = columns.setdefault(oid, {})
+        if name is not None:  # a table may have no column at all
+            there[name] = TargetColumn(name, *rest)
     oids = list(names)
     cursor.execute(_INDEXES, (oids,))
     indexes: dict[int, list[tuple[Any, ...]]] = {}

@@ -111,7 +111,7 @@ def make_plan(
         create=f'CREATE TEMP TABLE {stage} (op "char", unsent int2[], {", ".join(typed)}) '
         "ON COMMIT DELETE ROWS",
         copy=f"COPY {temp} FROM STDIN",
-        copy_in=f"COPY {name} ({into}) FROM STDIN",
+        copy_in=f"COPY {name} {f'({into}) ' if into else ''}FROM STDIN",
         fill=tuple(
             f"{cell[n]} = CASE WHEN {at} = ANY(s.unsent) THEN t.{quoted[n]} ELSE s.{cell[n]} END"
             for at, n in enumerate(names)

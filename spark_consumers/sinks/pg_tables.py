@@ -75,6 +75,8 @@ class Tables:
         if self._apply == "none":
             return
         before, after = change.before, change.after
+        if after is not None and (before is None or before.id != after.id):
+            self._make_room(cursor, catalog, after.id)
         if before is not None and after is not None and before.id != after.id:
             cursor.execute(
                 "UPDATE gauss_cdc.tables SET table_schema = %s, table_name = %s "
@@ -92,6 +94,25 @@ class Tables:
             )
         self.create(cursor, catalog, change, is_exact=is_exact)
         self._go_beyond(cursor, change)
+
+    def _make_room(self, cursor: Any, catalog: Catalog, name: TableId) -> None:
+        """Give up a table of ours whose name another one takes at the source.
+
+        It left the stream before: it was made UNLOGGED there, or dropped while nobody told.
+        """
+        cursor.execute(
+            "DELETE FROM gauss_cdc.tables WHERE source = %s AND table_schema = %s "
+            "AND table_name = %s RETURNING made",
+            (self._source, *name),
+        )
+        gone = cursor.fetchone()
+        if gone is None or not self._is_there(cursor, catalog, name):
+            return
+        table = f"{quote(name.schema)}.{quote(name.name)}"
+        # What somebody else made keeps its shape.
+        cursor.execute(f"DROP TABLE {table}" if gone[0] else f"DELETE FROM {table}")
+        catalog.forget(cursor)
+        self._on_note(f"{name}: the rows of an older table of this name are dropped")
 
     def _go_beyond(self, cursor: Any, change: SchemaChange) -> None:
         """NOT NULL, defaults, other objects: what the target lacks the means for is told."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +24,7 @@ import psycopg2
 
 from schemas.control import Origin, Phase, SchemaChange, TableLoad
 from schemas.tables import TableId
-from spark_consumers.cuts import EXACT, LOADING
+from spark_consumers.cuts import EXACT, LOADING, entries
 from spark_consumers.dialects import DIALECTS, EXTRAS
 from spark_consumers.errors import (
     Fenced,
@@ -274,6 +274,7 @@ class PostgresSink:
         if not self._catalog.is_replica:
             cursor.execute("SET CONSTRAINTS ALL DEFERRED")
         inexact = {**segment.after.inexact, **upto.inexact}
+        holed = {hole.table for entry in entries(segment) for hole in entry.holes}
         ddl = staged.ddl if isinstance(staged, StagedBulk) else staged.rows.ddl
         after = FIRST
         for change in sorted(ddl, key=lambda d: (d.seq, d.ordinal)):
@@ -283,8 +284,8 @@ class PostgresSink:
             is_exact = not _fences(change) and (table is None or not _marks(change) & set(inexact))
             self._tables.alter(cursor, self._catalog, change, is_exact=is_exact)
             after = place
-            upto = replace(upto, inexact=followed(upto.inexact, change))
-            inexact = followed(inexact, change)
+            upto = replace(upto, inexact=followed(upto.inexact, change, holed))
+            inexact = followed(inexact, change, holed)
         if upto.inexact != segment.upto.inexact:
             upto = replace(upto, state=EXACT if not upto.inexact else LOADING)
         self._apply_between(cursor, staged, after, LAST, inexact)
@@ -340,10 +341,18 @@ def _fences(change: SchemaChange) -> str | None:
     return None if change.origin is Origin.DEPARSED else change.lossy
 
 
-def followed(inexact: Mapping[str, str], change: SchemaChange) -> dict[str, str]:
-    """Tables that are not exact, after a schema change: a mark moves and goes with its table."""
+def followed(
+    inexact: Mapping[str, str], change: SchemaChange, holed: Collection[str] = ()
+) -> dict[str, str]:
+    """Tables that are not exact, after a schema change: a mark moves and goes with its table.
+
+    `holed` are those that this very step marks.
+    """
     out = dict(inexact)
     before, after = change.before, change.after
+    name = str(after.id) if after is not None else ""
+    if name and name not in holed and (before is None or str(before.id) != name):
+        out.pop(name, None)  # of an older table that had this name
     if change.moved is not None and change.moved.op == "move" and after is not None:
         mark = out.get(str(change.moved.table))  # rows take along what is not known of them
         if mark is not None:

@@ -878,3 +878,33 @@ class Proxy:
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
             one.close()
+
+
+def test_a_name_is_taken_over_from_a_table_that_left_the_stream(target: Target) -> None:
+    """It was made UNLOGGED and dropped: nobody told of its end."""
+    other = table("fresh", "id integer, flag boolean")
+    target.apply(alter(None, ACCOUNT), insert(ACCOUNT, "1", "a", "x"))
+    target.apply(alter(None, other), insert(other, "7", "t"))
+    target.feed.commits([replace(alter(ACCOUNT, ACCOUNT), lossy="is not in the log any more")])
+    assert target.drain().inexact == {"public.account": "is not in the log any more"}
+
+    renamed = replace(other, id=ACCOUNT.id)
+    ledger = target.apply(alter(other, renamed), insert(renamed, "8", "f"))
+    assert target.query("SELECT * FROM account ORDER BY id") == [(7, True), (8, False)]
+    assert (ledger.state, ledger.inexact) == ("EXACT", {})
+
+    ledger = target.apply(alter(None, ACCOUNT), insert(ACCOUNT, "2", "b", "y"))
+    assert target.query("SELECT * FROM account") == [(2, "b", "y")]
+    assert ledger.state == "EXACT"
+
+
+@only_postgresql
+def test_a_table_may_have_no_columns_for_a_while(target: Target) -> None:
+    bare = TableSchema(ACCOUNT.id, ())
+    target.apply(alter(None, ACCOUNT), insert(ACCOUNT, "1", "a", "x"))
+
+    target.apply(alter(ACCOUNT, bare), insert(bare))
+    assert target.query("SELECT count(*) FROM account") == [(2,)]
+    target.apply(delete(bare), delete(bare), alter(bare, ACCOUNT), insert(ACCOUNT, "2", "b", "y"))
+
+    assert target.query("SELECT * FROM account") == [(2, "b", "y")]
