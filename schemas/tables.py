@@ -54,7 +54,9 @@ class UserType:
     type_oid: int = 0  # the same by oid; 0 = made of nothing
     type_mod: int = -1  # typtypmod of a domain
     delimiter: str = ","  # between elements of an array
-    labels: tuple[str, ...] = ()  # of an enum, in order
+    # Of an enum, in order; of a composite its attributes, as `number:type oid:modifier`, followed
+    # by those of the composites in it.
+    labels: tuple[str, ...] = ()
     of: UserType | None = None  # where `type_oid` is such a type again
 
 

@@ -65,9 +65,23 @@ def user_types(said: Mapping[int, TypeRow], wanted: Iterable[int]) -> dict[int, 
     def described(oid: int) -> UserType | None:
         if oid in BY_OID or oid not in said:
             return None
-        kind, name, made_of, inner, modifier, delimiter, labels = said[oid]
+        kind, name, made_of, inner, modifier, delimiter, own = said[oid]
+        labels = list(own)
+        for attribute in own if kind == "c" else ():
+            labels += _attributes(described(int(attribute.split(":")[1])))
         return UserType(
             kind, name, made_of, inner, modifier, delimiter, tuple(labels), described(inner)
         )
 
     return {oid: found for oid in wanted if (found := described(oid)) is not None}
+
+
+def attributes(column: Column) -> tuple[str, ...]:
+    """Return what the composites in a column's values are made of; () = none, or not known."""
+    return _attributes(column.user_type)
+
+
+def _attributes(said: UserType | None) -> tuple[str, ...]:
+    if said is None:
+        return ()
+    return said.labels if said.kind == "c" else _attributes(said.of)

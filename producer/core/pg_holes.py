@@ -25,6 +25,7 @@ HOLES: Final = (
     Row("ALTER TYPE by assignment or a plain cast, in the statement's own text", "", "suspected"),
     Row("ALTER TYPE … USING something computed", "seen", "suspected"),
     Row("ALTER TYPE in a function that the client's text does not show", "seen", "suspected"),
+    Row("ALTER TYPE of a composite type: its attributes in older rows", "seen", "invisible"),
     Row("rename of a column", "", "stop, unless its number tells"),
     Row("rename of a table, SET SCHEMA", "", "suspected"),
     Row("CREATE TABLE AS, SELECT INTO into a schema that is published whole", "", "suspected"),

@@ -330,17 +330,25 @@ def _user_types(cursor: Any, oids: Iterable[int]) -> dict[int, UserType]:
         WITH RECURSIVE of_use (oid) AS (
             SELECT unnest(%s::oid[])
             UNION
-            SELECT CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.typelem END
+            SELECT coalesce(a.atttypid,
+                            CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.typelem END)
             FROM of_use u JOIN pg_type t ON t.oid = u.oid
-            WHERE t.typtype = 'd' OR EXISTS (SELECT FROM pg_type e WHERE e.typarray = t.oid)
+            LEFT JOIN pg_attribute a ON a.attrelid = t.typrelid AND t.typtype = 'c'
+                AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid >= 16384
+            WHERE t.typtype = 'd' OR a.atttypid IS NOT NULL
+               OR EXISTS (SELECT FROM pg_type e WHERE e.typarray = t.oid)
         )
         SELECT t.oid, CASE WHEN e.oid IS NULL THEN t.typtype::text ELSE 'a' END, t.typname,
                CASE WHEN t.typtype = 'd' THEN format_type(t.typbasetype, t.typtypmod)
                     WHEN e.oid IS NOT NULL THEN format_type(e.oid, NULL) ELSE '' END,
                CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE coalesce(e.oid, 0::oid) END,
                CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE -1 END, t.typdelim::text,
-               ARRAY(SELECT l.enumlabel::text FROM pg_enum l WHERE l.enumtypid = t.oid
-                     ORDER BY l.enumsortorder)
+               CASE WHEN t.typtype = 'c' THEN
+                   ARRAY(SELECT concat_ws(':', a.attnum, a.atttypid, a.atttypmod)
+                         FROM pg_attribute a WHERE a.attrelid = t.typrelid AND a.attnum > 0
+                         AND NOT a.attisdropped ORDER BY a.attnum)
+               ELSE ARRAY(SELECT l.enumlabel::text FROM pg_enum l WHERE l.enumtypid = t.oid
+                          ORDER BY l.enumsortorder) END
         FROM of_use u JOIN pg_type t ON t.oid = u.oid LEFT JOIN pg_type e ON e.typarray = t.oid
         """,
         [unknown],

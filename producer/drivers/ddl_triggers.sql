@@ -60,9 +60,13 @@ BEGIN
             WHERE a.attrelid = which AND a.attnum > 0 AND NOT a.attisdropped
               AND (t.oid >= 16384 OR t.typtype <> 'b')
             UNION
-            SELECT CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.typelem END
+            SELECT coalesce(a.atttypid,
+                            CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.typelem END)
             FROM of_use u JOIN pg_type t ON t.oid = u.oid
-            WHERE t.typtype = 'd' OR EXISTS (SELECT FROM pg_type e WHERE e.typarray = t.oid)
+            LEFT JOIN pg_attribute a ON a.attrelid = t.typrelid AND t.typtype = 'c'
+                AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid >= 16384
+            WHERE t.typtype = 'd' OR a.atttypid IS NOT NULL
+               OR EXISTS (SELECT FROM pg_type e WHERE e.typarray = t.oid)
         )
         SELECT coalesce(jsonb_agg(jsonb_build_array(
             t.oid::bigint, CASE WHEN e.oid IS NULL THEN t.typtype ELSE 'a' END, t.typname,
@@ -71,8 +75,12 @@ BEGIN
             CASE WHEN t.typtype = 'd' THEN t.typbasetype::bigint
                  ELSE coalesce(e.oid::bigint, 0) END,
             CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE -1 END, t.typdelim,
-            ARRAY(SELECT l.enumlabel FROM pg_enum l WHERE l.enumtypid = t.oid
-                  ORDER BY l.enumsortorder)) ORDER BY t.oid), '[]')
+            CASE WHEN t.typtype = 'c' THEN
+                ARRAY(SELECT concat_ws(':', a.attnum, a.atttypid, a.atttypmod) FROM pg_attribute a
+                      WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+                      ORDER BY a.attnum)
+            ELSE ARRAY(SELECT l.enumlabel FROM pg_enum l WHERE l.enumtypid = t.oid
+                       ORDER BY l.enumsortorder) END) ORDER BY t.oid), '[]')
         FROM of_use u JOIN pg_type t ON t.oid = u.oid LEFT JOIN pg_type e ON e.typarray = t.oid);
     END IF;
     RETURN (
@@ -234,6 +242,10 @@ CREATE FUNCTION gauss_cdc.ddl_on_rewrite() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
+    IF (SELECT relpersistence = 't' FROM pg_class
+        WHERE oid = pg_event_trigger_table_rewrite_oid()) THEN
+        RETURN;  -- nobody tells of it, and the next statement must not be taken for it
+    END IF;
     PERFORM set_config('gauss_cdc.rewritten', concat_ws(',',
         nullif(current_setting('gauss_cdc.rewritten', true), ''),
         pg_event_trigger_table_rewrite_oid() || ':' || pg_event_trigger_table_rewrite_reason()),
@@ -318,6 +330,8 @@ BEGIN
         END IF;
         IF c.classid = 'pg_type'::regclass THEN
             types := types || c.objid;
+        ELSIF c.object_type = 'composite type' THEN  -- its attributes
+            types := types || (SELECT reltype FROM pg_class WHERE oid = c.objid);
         ELSIF c.classid = 'pg_namespace'::regclass AND TG_TAG <> 'COMMENT' THEN
             schemas := schemas || c.objid;
         END IF;
@@ -336,12 +350,15 @@ BEGIN
     IF commands = '[]' AND touched = '{}' THEN
         RETURN;
     END IF;
-    IF cardinality(types) > 0 THEN  -- tables of these types, of domains and arrays of them, too
+    IF cardinality(types) > 0 THEN  -- tables of these types, and of types made of them
         touched := touched || ARRAY(
             WITH RECURSIVE made (oid) AS (
                 SELECT unnest(types)
-                UNION SELECT t.oid FROM made m JOIN pg_type t
-                  ON t.typbasetype = m.oid OR t.typelem = m.oid)
+                UNION SELECT x.oid FROM made m CROSS JOIN LATERAL (
+                    SELECT t.oid FROM pg_type t WHERE t.typbasetype = m.oid OR t.typelem = m.oid
+                    UNION ALL SELECT r.reltype FROM pg_attribute a
+                    JOIN pg_class r ON r.oid = a.attrelid AND r.relkind = 'c'
+                    WHERE a.atttypid = m.oid AND NOT a.attisdropped) AS x)
             SELECT DISTINCT a.attrelid FROM made m JOIN pg_attribute a ON a.atttypid = m.oid
             WHERE a.attnum > 0 AND NOT a.attisdropped);
     END IF;

@@ -195,6 +195,50 @@ def test_what_changes_no_object_is_not_told(source, slot, statement) -> None:
     assert messages(source, slot) == []
 
 
+def follow(source, slot: str, statements: str) -> list:
+    """What changed by these statements, with triggers that knew the tables before."""
+    ddl_triggers.install(source, "ours", ["*.*"], [])
+    wanted = catalog.expand(source, ["*.*"])
+    known = {t.id: t for t in stream_shapes(catalog.table_schemas(source, wanted))}
+    follower = Follower(known, lambda _: True, "ours", lambda *_: pytest.fail("inferred"))
+    messages(source, slot)
+    with source.cursor() as cursor:
+        cursor.execute(statements)
+    return [change for told in messages(source, slot) for change in follower.follow(told)]
+
+
+@pytest.mark.parametrize("column", ["pair", "pair[]", "outer_one", "of_pair"])
+def test_attributes_of_a_composite_are_values_of_older_rows(source, slot, column) -> None:
+    """`(1,x)` reads `(1)` from then on, in rows that nobody wrote."""
+    with source.cursor() as cursor:
+        cursor.execute(
+            "CREATE TYPE pair AS (x int, y text); CREATE TYPE outer_one AS (a int, p pair);"
+            f"CREATE DOMAIN of_pair AS pair; ALTER TABLE item ADD COLUMN c {column}"
+        )
+
+    changes = follow(
+        source,
+        slot,
+        "ALTER TYPE pair RENAME ATTRIBUTE x TO z; ALTER TYPE pair DROP ATTRIBUTE y",
+    )
+
+    of_item = [c for c in changes if c.after is not None]
+    assert [(c.after.id.name, c.holes[0].kind) for c in of_item] == [("item", "seen")]
+    assert of_item[0].lossy.endswith(": c")
+
+
+def test_a_temporary_table_that_is_rewritten_says_nothing_of_the_next_one(source, slot) -> None:
+    changes = follow(
+        source,
+        slot,
+        "CREATE TEMP TABLE passing (a int); "
+        "BEGIN; ALTER TABLE passing ALTER a TYPE text, ADD b float DEFAULT random();"
+        "ALTER TABLE item ADD c timestamptz DEFAULT now(); COMMIT",
+    )
+
+    assert [c.lossy for c in changes] == [None]
+
+
 def test_a_statement_inside_others_is_told_once_each(source, slot) -> None:
     ddl_triggers.install(source, "ours", ["*.*"], [])
     messages(source, slot)
