@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from gauss_cdc import target, wiring
 from gauss_cdc.config import Config
 from gauss_cdc.services import jars, java
-from gauss_cdc.watch import StepName, StopSignal, console
+from gauss_cdc.watch import StepName, StopSignal, console, say
 from spark_consumers.errors import ApplyError, Verdict
 from spark_consumers.job import Applier, Options, Progress
 from spark_consumers.lanes import Lanes
@@ -117,7 +117,7 @@ def apply(
         return isinstance(error, ApplyError) and error.verdict is Verdict.RETRY and not stop.asked()
 
     def note(state: tenacity.RetryCallState) -> None:
-        console.print(f"coming back after: {state.outcome and state.outcome.exception()}")
+        say(f"coming back after: {state.outcome and state.outcome.exception()}")
 
     with ExitStack() as stack:
         step.set("start: connect to the target")
@@ -125,10 +125,10 @@ def apply(
             target.connector(config),
             prefix,
             replace=replace,
-            on_wait=console.print,
+            on_wait=say,
             on_step=step.set,
             ddl=config.ddl.apply,
-            on_note=console.print,
+            on_note=say,
         )
         stack.callback(sink.close)
         schema_of = registry_at(config.registry.url, config.registry.client())

@@ -43,9 +43,9 @@ def findings_table(findings: Sequence[Finding]) -> Table:
     for finding in sorted(findings, key=lambda f: order.index(f.level)):
         table.add_row(
             f"[{_STYLES[finding.level]}]{finding.level}[/]",
-            finding.subject,
-            finding.what,
-            finding.hint,
+            escape(finding.subject),
+            escape(finding.what),
+            escape(finding.hint),
         )
     return table
 
@@ -74,7 +74,7 @@ def standing_table(standing: Standing) -> Table:
         if target.committed_at:
             table.add_row("", f"which the source made at {at:%Y-%m-%d %H:%M:%S} UTC")
         for name, why in target.inexact.items():
-            table.add_row("", f"[yellow]{name} is not exact: {why}[/]")
+            table.add_row("", f"[yellow]{escape(f'{name} is not exact: {why}')}[/]")
     for note in standing.notes:
         table.add_row("", f"[yellow]{escape(note)}[/]")
     table.add_row(

@@ -16,6 +16,12 @@ from rich.logging import RichHandler
 
 console: Final = Console(stderr=True)  # for people; programs read stdout
 
+
+def say(line: str) -> None:
+    """Print a line that holds names of others' making: `[ddl]` is no markup, nor a table's name."""
+    console.print(line, markup=False)
+
+
 STEP_FILE: Final = "GAUSS_CDC_STEP_FILE"
 
 

@@ -15,7 +15,7 @@ import click
 from gauss_cdc import wiring
 from gauss_cdc.commands.base import Command, configured
 from gauss_cdc.config import SOURCE_PASSWORD, load
-from gauss_cdc.watch import console
+from gauss_cdc.watch import console, say
 from producer.drivers import catalog, ddl_triggers
 from producer.drivers.postgres_dial import parse_dsn
 from producer.drivers.registry import Registry
@@ -44,7 +44,7 @@ def ddl_install(config_path: Path, dsn: str | None) -> None:
         )
     console.print("event triggers tell every schema change from here on")
     if made.schemas:
-        console.print(f"whole schemas in {made.publication}: {', '.join(made.schemas)}")
+        say(f"whole schemas in {made.publication}: {', '.join(made.schemas)}")
 
 
 @ddl_group.command("uninstall", cls=Command, example="gauss-cdc ddl uninstall")

@@ -80,7 +80,7 @@ def wait(config_path: Path, *, lsn: str | None, timeout: str | None) -> None:
         fail(f"the target does not hold {Lsn(goal)} yet", INTERRUPTED if stop.asked() else 4)
     assert standing.target is not None
     for table, why in standing.target.inexact.items():
-        console.print(f"{table} is not exact: {why}", style="yellow")
+        console.print(f"{table} is not exact: {why}", style="yellow", markup=False)
     click.echo(f"{standing.target.epoch}/{standing.target.seq}")
 
 

@@ -12,7 +12,7 @@ from gauss_cdc.commands.base import Command, configured, fail
 from gauss_cdc.config import load
 from gauss_cdc.look import slot_fields
 from gauss_cdc.places import Places, Standing
-from gauss_cdc.watch import StepName, StopSignal, console
+from gauss_cdc.watch import StepName, StopSignal, console, say
 from producer.drivers import gauss_slots
 from producer.errors import SlotMissing, Unsupported
 from producer.pipeline import create_slot
@@ -42,7 +42,7 @@ def slot_create(config_path: Path) -> None:
     """Make the slot and open the prefix without a first load: rows older than now stay behind."""
     stop, step = StopSignal(), StepName()
     options = wiring.producer_options(load(config_path), load=False)
-    create_slot(options, Watch(step.set, lambda *_: None, console.print, stop.asked))
+    create_slot(options, Watch(step.set, lambda *_: None, say, stop.asked))
     console.print("rows that existed before this moment are not copied")
 
 

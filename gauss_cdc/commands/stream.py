@@ -13,7 +13,7 @@ from gauss_cdc import wiring
 from gauss_cdc.commands.base import Command, configured
 from gauss_cdc.config import load
 from gauss_cdc.pack import pack
-from gauss_cdc.watch import StepName, StopSignal, console
+from gauss_cdc.watch import StepName, StopSignal, console, say
 from producer.pipeline import run as run_producer
 from producer.start import Watch
 from schemas.tables import TableId
@@ -36,7 +36,7 @@ def run(config_path: Path, *, accept_gap: bool) -> None:
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
     with _LoadBars() as bars:
-        watch = Watch(step.set, bars.show, console.print, stop.asked)
+        watch = Watch(step.set, bars.show, say, stop.asked)
         run_producer(options, watch)
 
 
