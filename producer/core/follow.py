@@ -33,6 +33,15 @@ _BOUND: Final = re.compile(
     re.VERBOSE,
 )
 
+_BOOL: Final = 16
+_PLAIN: Final = {21, 23, 20, _BOOL, 25, 1043, 2950}  # int2, int4, int8, bool, text, varchar, uuid
+# A constant as pg_get_expr() prints it; a backslash may have been doubled.
+_CONSTANT: Final = re.compile(
+    r"""(?:'(?P<text>(?:[^'\\]|'')*)'|(?P<number>\d+)|\((?P<negative>-\d+)\)|(?P<word>true|false))
+        (?:::[a-z ]+(?:\(\d+\))?)?""",
+    re.VERBOSE,
+)
+
 
 @dataclass(slots=True)
 class Follower:
@@ -178,7 +187,7 @@ class Follower:
             if before.id != after.id:
                 del self.known[before.id]
             self.known[after.id] = after
-            change = self.compare(before, after, told)
+            change = self.compare(before, after, told, is_empty=shape.is_empty)
             if change is not None:
                 yield change
 
@@ -187,7 +196,9 @@ class Follower:
         before = self.known.get(after.id)
         return before if before is not None and not before.oid else None
 
-    def compare(self, before: TableSchema, after: TableSchema, told: Told) -> ShapeChange | None:
+    def compare(
+        self, before: TableSchema, after: TableSchema, told: Told, *, is_empty: bool = False
+    ) -> ShapeChange | None:
         """Name what changed; None where nothing did that anybody could follow."""
         if told.event == "install" or not all(c.number for c in before.columns):
             if _shape(before) != _shape(after):
@@ -204,12 +215,15 @@ class Follower:
         renamed: dict[str, str] = {}
         values: dict[str, str] = {}
         lost: list[str] = []
+        constants: dict[str, str | None] = {}
         for column in after.columns:
             was = old.get(column.number)
             how: str | None = ""
             if was is None:
                 if _is_unknown_default(column, told.rewritten):
-                    lost.append(column.name)
+                    constants[column.name] = _constant(column)
+                    if constants[column.name] is None:
+                        lost.append(column.name)
                 if column.name in made_again:
                     values[column.name] = "new"
                 continue
@@ -224,11 +238,15 @@ class Follower:
             if how != "" and not has_type:
                 values[column.name] = how or "lost"
         lossy = None
-        if lost:
+        if is_empty:
+            pass
+        elif lost:
             lossy = f"the source computed values of older rows and sent none: {', '.join(lost)}"
         elif is_converted and not conversions(told.sql or ""):
             lossy = "the source may have computed values of older rows, and sent none"
         holes, lossy = _hole(after.id, lossy) if lossy else ((), None)
+        columns = tuple(replace(c, missing=constants.get(c.name, c.missing)) for c in after.columns)
+        after = replace(after, columns=columns)
         return ShapeChange(before, after, told.tag, holes, lossy, renamed=renamed, values=values)
 
     # ------------------------------------------------------------ the rest
@@ -287,6 +305,23 @@ def _is_unknown_default(column: Column, rewritten: int) -> bool:
         return False
     of_domain = column.user_type is not None and column.user_type.kind == "d"
     return column.has_default or bool(column.identity) or of_domain
+
+
+def _constant(column: Column) -> str | None:
+    """Return what an added column's default is in older rows, if it is a plain constant.
+
+    Where the same statement rewrites the table, the catalog does not keep it. Only types that
+    read the same under all settings.
+    """
+    if column.type_oid not in _PLAIN or column.identity or column.default is None:
+        return None
+    found = _CONSTANT.fullmatch(column.default)
+    if found is None:
+        return None
+    if found["word"]:
+        return found["word"][0] if column.type_oid == _BOOL else None
+    text = found["text"]
+    return text.replace("''", "'") if text is not None else found["number"] or found["negative"]
 
 
 def _shape(table: TableSchema) -> tuple[object, ...]:

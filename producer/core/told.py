@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from producer.core.catalog_rows import Index, table_schema, user_types
+from producer.core.catalog_rows import Index, as_sent, table_schema, user_types
 from producer.errors import DecodeError
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema
 
@@ -33,6 +33,7 @@ class Shape:
     persistence: str  # pg_class.relpersistence: "p" stands in the log, "u" does not
     is_partition: bool
     publications: frozenset[str]
+    is_empty: bool = False  # known to have no rows: none has a value that nobody sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +138,11 @@ def shape(raw: Mapping[str, Any]) -> Shape:
         TableId(raw["schema"], raw["name"]), ReplicaIdentity(raw["identity"]), columns, indexes
     )
     return Shape(
-        replace(
-            table,
-            columns=tuple(c for c in columns if not c.generated),
-            oid=raw["oid"],
-        ),
+        replace(as_sent(table), oid=raw["oid"]),
         raw["persistence"],
         raw["is_partition"],
         frozenset(raw["publications"]),
+        is_empty=bool(raw.get("empty")),
     )
 
 

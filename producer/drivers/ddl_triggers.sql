@@ -126,7 +126,7 @@ SELECT jsonb_build_object(
             ARRAY(SELECT a.attname FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, place)
                   JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
                   WHERE k.place <= i.indnkeyatts ORDER BY k.place),
-            i.indisprimary,
+            i.indisprimary AND i.indimmediate,
             i.indisunique AND i.indisvalid AND i.indisready AND i.indpred IS NULL,
             i.indisreplident) ORDER BY x.relname), '[]')
         FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
@@ -134,6 +134,15 @@ SELECT jsonb_build_object(
     'types', made
 )
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = which);
+END $$;
+
+-- Has a table, with all its partitions, no rows? By the size of its files, which no snapshot hides;
+-- what was rewritten by this statement has none of older rows. NULL: it is gone.
+CREATE FUNCTION gauss_cdc.ddl_is_empty(which oid) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT sum(pg_relation_size(x.oid)) = 0 FROM pg_class x
+            WHERE x.oid = which OR x.oid IN (SELECT relid FROM pg_partition_tree(which)));
 END $$;
 
 -- Partitions of one root, written down anew; returns who came and who went since.
@@ -156,13 +165,16 @@ BEGIN
         'attached', (SELECT coalesce(jsonb_agg(jsonb_build_array(oid::bigint, top::bigint)), '[]')
                      FROM come c WHERE NOT EXISTS (SELECT FROM come o WHERE o.oid = c.parent)),
         'detached', (SELECT coalesce(jsonb_agg(jsonb_build_array(
-                                oid::bigint, top::bigint, bound)), '[]')
+                                oid::bigint, top::bigint,
+                                CASE WHEN gauss_cdc.ddl_is_empty(oid) THEN 'false' ELSE bound END
+                            )), '[]')
                      FROM gone g WHERE NOT EXISTS (SELECT FROM gone o WHERE o.oid = g.parent)))
     INTO told;
     DELETE FROM gauss_cdc.ddl_partitions WHERE root = top
         OR oid IN (SELECT relid FROM pg_partition_tree(top));
     INSERT INTO gauss_cdc.ddl_partitions
-    SELECT relid, top, parentrelid, pg_get_partition_constraintdef(relid)
+    -- A default partition that is alone has no bounds: every row is its.
+    SELECT relid, top, parentrelid, coalesce(pg_get_partition_constraintdef(relid), 'true')
     FROM pg_partition_tree(top) WHERE relid <> top;
     RETURN told;
 END $$;
@@ -432,7 +444,12 @@ BEGIN
         'via_root', via_root,
         'joined', joined,
         'rewritten', to_jsonb(string_to_array(rewritten, ',')),
-        'tables', (SELECT coalesce(jsonb_agg(gauss_cdc.ddl_shape(x.oid) ORDER BY x.oid), '[]')
+        'tables', (SELECT coalesce(jsonb_agg(
+                              CASE WHEN rewritten = '' AND types = '{}' THEN
+                                  gauss_cdc.ddl_shape(x.oid)
+                              ELSE jsonb_set(gauss_cdc.ddl_shape(x.oid), '{empty}',
+                                             to_jsonb(gauss_cdc.ddl_is_empty(x.oid))) END
+                              ORDER BY x.oid), '[]')
                    FROM (SELECT DISTINCT unnest(touched) AS oid) t JOIN pg_class x ON x.oid = t.oid
                    WHERE NOT (x.relispartition AND via_root))));
     IF rewritten <> '' THEN

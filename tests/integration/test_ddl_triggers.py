@@ -213,7 +213,8 @@ def test_attributes_of_a_composite_are_values_of_older_rows(source, slot, column
     with source.cursor() as cursor:
         cursor.execute(
             "CREATE TYPE pair AS (x int, y text); CREATE TYPE outer_one AS (a int, p pair);"
-            f"CREATE DOMAIN of_pair AS pair; ALTER TABLE item ADD COLUMN c {column}"
+            f"CREATE DOMAIN of_pair AS pair; ALTER TABLE item ADD COLUMN c {column};"
+            "INSERT INTO item VALUES (1)"
         )
 
     changes = follow(
@@ -225,6 +226,70 @@ def test_attributes_of_a_composite_are_values_of_older_rows(source, slot, column
     of_item = [c for c in changes if c.after is not None]
     assert [(c.after.id.name, c.holes[0].kind) for c in of_item] == [("item", "seen")]
     assert of_item[0].lossy.endswith(": c")
+
+
+def test_a_constant_is_known_where_the_same_statement_rewrites_the_table(source, slot) -> None:
+    """Without a conversion the catalog keeps it; with one, nobody does."""
+    with source.cursor() as cursor:
+        cursor.execute("INSERT INTO item VALUES (1, 'x')")
+    added = {
+        "a": ("int DEFAULT 5", "5"),
+        "b": ("bigint DEFAULT -7", "-7"),
+        "c": ("text DEFAULT 'it''s'", "it's"),
+        "d": ("varchar(3) NOT NULL DEFAULT ''", ""),
+        "e": ("boolean DEFAULT true", "t"),
+        "f": ("smallint DEFAULT '-3'", "-3"),
+    }
+    actions = ", ".join(f"ADD COLUMN {name} {said}" for name, (said, _) in added.items())
+
+    (change,) = follow(source, slot, f"ALTER TABLE item ALTER id TYPE bigint, {actions}")
+
+    assert change.lossy is None
+    assert {c.name: c.missing for c in change.after.columns if c.name in added} == {
+        name: value for name, (_, value) in added.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        "ADD COLUMN c float DEFAULT random()",
+        "ADD COLUMN c text DEFAULT upper('x'), ALTER id TYPE bigint",
+        "ADD COLUMN c date DEFAULT '2020-01-02', ALTER id TYPE bigint",
+        "ADD COLUMN c serial",
+        "ALTER id TYPE bigint USING id * 2",
+    ],
+)
+@pytest.mark.parametrize("rows", [0, 1])
+def test_an_empty_table_has_no_values_to_lose(source, slot, action, rows) -> None:
+    with source.cursor() as cursor:
+        cursor.execute("INSERT INTO item SELECT n FROM generate_series(1, %s) n", [rows])
+
+    changes = follow(source, slot, f"ALTER TABLE item {action}")
+
+    (change,) = (c for c in changes if c.after is not None)
+    assert bool(change.holes) == bool(rows)
+
+
+def test_a_hash_partition_without_rows_may_leave(source, slot) -> None:
+    with source.cursor() as cursor:
+        cursor.execute(
+            "CREATE TABLE h (id int) PARTITION BY HASH (id);"
+            "CREATE TABLE h0 PARTITION OF h FOR VALUES WITH (MODULUS 1, REMAINDER 0)"
+        )
+        ddl_triggers.install(source, "ours", ["*.*"], [])
+    (change,) = follow(source, slot, "ALTER TABLE h DETACH PARTITION h0")
+    assert (change.moved.where, change.holes) == ("false", ())
+
+
+def test_a_default_partition_that_is_alone_has_every_row(source, slot) -> None:
+    with source.cursor() as cursor:
+        cursor.execute(
+            "CREATE TABLE rest PARTITION OF part DEFAULT; INSERT INTO part VALUES (1), (2);"
+            "DROP TABLE part_1"
+        )
+    (change,) = follow(source, slot, "ALTER TABLE part DETACH PARTITION rest")
+    assert (change.moved.where, change.holes) == ("true", ())
 
 
 def test_a_temporary_table_that_is_rewritten_says_nothing_of_the_next_one(source, slot) -> None:
