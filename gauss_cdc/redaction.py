@@ -27,12 +27,18 @@ Span: TypeAlias = tuple[int, int, bytes]
 _U16: Final = struct.Struct(">H").unpack_from
 _U32: Final = struct.Struct(">I").unpack_from
 _NULL: Final = 0xFFFF_FFFF
+_DDL_AT: Final = 13  # in a record of style b: behind LSN, letter and length
 _BOOL, _BITS = 16, (1560, 1562)  # OIDs
 _NAME: Final = re.compile(NAME)
 _TABLE: Final = re.compile(rb"(" + NAME + rb")\.(" + NAME + rb")")
 _TAG: Final = re.compile(rb" (?:old-key|new-tuple):| \(no-tuple-data\)")
 # A string in SQL, which may itself stand in JSON, where it ends at an escaped quote, too.
 _STRING: Final = re.compile(rb"'((?:[^'\\]|\\.|'')*)'", re.DOTALL)
+_DOLLARS: Final = re.compile(rb"\$([A-Z_]*)\$(.*?)\$\1\$", re.DOTALL)
+# In documents a literal stands in `value`, an enum's in `values`, without SQL's quotes.
+_VALUE: Final = re.compile(rb'("value": ?")((?:[^"\\]|\\.)*+)(")', re.DOTALL)
+_LABELS: Final = re.compile(rb'"values": ?\[[^\[\]]*\]')
+_LABEL: Final = re.compile(rb'([\[,] ?")((?:[^"\\]|\\.)*+)(")', re.DOTALL)
 _ESCAPE: Final = re.compile(rb"\\u[0-9a-fA-F]{4}|\\.", re.DOTALL)
 _VALUES: Final = ("columns_val", "old_keys_val")
 _NAMES: Final = ("columns_name", "old_keys_name")
@@ -164,7 +170,19 @@ class Redaction:
             head = line.find(b"content: ") + 9 if is_deparsed(line) else 8
             # JSON's own words stay: escapes, keys that openGauss' sentences are made by.
             return line[:head] + self._words(line[head:])
-        return _STRING.sub(lambda m: b"'" + self._words(m[1]) + b"'", line)
+        line = _STRING.sub(lambda m: b"'" + self._words(m[1]) + b"'", line)
+        line = _DOLLARS.sub(self._middle, line)
+        line = _VALUE.sub(self._middle, line)
+        return _LABELS.sub(lambda m: _LABEL.sub(self._middle, m[0]), line)
+
+    def _middle(self, match: re.Match[bytes]) -> bytes:
+        """Replace the second group, which one other surrounds or two."""
+        start = match.start()
+        return (
+            match[0][: match.start(2) - start]
+            + self._words(match[2])
+            + match[0][match.end(2) - start :]
+        )
 
     def _words(self, text: bytes) -> bytes:
         out, pos = b"", 0
@@ -223,7 +241,11 @@ class Redaction:
     def _binary(self, payload: bytes) -> bytes:
         out, pos = [], 0
         while pos < len(payload):
-            if payload[pos : pos + 1] == b"h" or not (length := _U32(payload, pos)[0]):
+            if payload[pos : pos + 1] == b"h":  # a heartbeat without length, rows may follow
+                out.append(payload[pos : pos + 26])
+                pos += 26
+                continue
+            if not (length := _U32(payload, pos)[0]):
                 out.append(payload[pos:])
                 break
             end = pos + 4 + length
@@ -231,8 +253,10 @@ class Redaction:
             letter = record[8:9]
             if letter in {b"I", b"U", b"D"}:
                 record = _put(record, self._binary_row(record))
-            elif letter == b"B" and self._with_names:
-                record = _put(record, self._user(record))
+            elif letter == b"B":
+                record = _put(record, self._user(record) if self._with_names else ())
+            elif is_gauss_ddl(record[_DDL_AT:]):
+                record = record[:_DDL_AT] + self._ddl(record[_DDL_AT:])
             out += [payload[pos : pos + 4], record, payload[end : end + 1]]
             pos = end + 1
         return b"".join(out)

@@ -152,3 +152,37 @@ def test_strings_in_ddl_go_and_its_words_stay() -> None:
     assert other.startswith(b'{"TDDL":"ALTER TABLE a ADD b text DEFAULT \'')
     assert b"pass" not in other
     assert len(other) == len(line)
+
+
+def test_literals_of_ddl_documents_and_dollar_quotes_go() -> None:
+    redaction = Redaction(Format("mppdb_decoding"), secret=SECRET)
+    line = (
+        b'prefix: deparse, lsn: 40, relid 16507, cmdtype: Simple, size: 190, content: {"fmt":'
+        b' "%{a}s %{values:, }L", "a": {"fmt": "%{value}L", "value": "sorrow \'s"}, "values":'
+        b' ["gladly", "sadly"]}\ndecode to: COMMENT ON TABLE t IS $$sorrow \'s$$, [owner none]'
+    )
+
+    other = redaction.payload(1, line)
+
+    assert redaction.blanked == 0
+    assert len(other) == len(line)
+    assert b'"fmt": "%{value}L", "value": "' in other
+    assert not any(word in other for word in (b"sorrow", b"gladly", b"sadly"))
+
+
+def test_rows_behind_a_heartbeat_without_length_and_ddl_of_style_b_go() -> None:
+    redaction = Redaction(Format("mppdb_decoding", "b", batch=True), secret=SECRET)
+    text = b'{"TDDL":"ALTER TABLE a ADD b text DEFAULT \'password\'"}'
+    column = b"\0\1a" + (25).to_bytes(4, "big") + b"\0\0\0\10password"
+    row = bytes(8) + b"I\0\1s\0\1tN\0\1" + column
+    ddl = bytes(8) + b"L" + len(text).to_bytes(4, "big") + text
+    message = b"h" + bytes(24) + b"P"
+    message += b"P".join(len(record).to_bytes(4, "big") + record for record in (row, ddl)) + b"F"
+
+    other = redaction.payload(1, message)
+
+    assert redaction.blanked == 0
+    assert len(other) == len(message)
+    assert other[:26] == message[:26]
+    assert b"password" not in other
+    assert b"ALTER TABLE a ADD b text DEFAULT" in other
