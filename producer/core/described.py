@@ -197,7 +197,9 @@ class Described:
         shape = new.shape
         names, oids = shape.names, shape.oids
         if not names and new.cells:
-            return known or self._positional(change, len(new.cells))
+            if known is not None and len(known.names) == len(new.cells):
+                return known
+            return self._positional(change, len(new.cells))
         reading = None
         table_id = TableId(change.schema, change.table)
         if known is None or known.names != names or any(oid == 0 for oid in oids):
@@ -221,7 +223,12 @@ class Described:
 
     def _positional(self, change: Change, count: int) -> _Table:
         """Take the columns of a row without names from a reading, if it has as many."""
-        reading = self._reading(TableId(change.schema, change.table), ())
+        table = TableId(change.schema, change.table)
+        reading = self._reading(table, ())
+        if reading is None or len(reading.columns) != count:  # altered since it was read
+            self._known.pop(table, None)
+            self._read.pop(table, None)
+            reading = self._reading(table, ())
         if reading is None or len(reading.columns) != count:
             raise Unsupported(
                 "the plugin does not name columns, and the catalog shows another number",

@@ -30,7 +30,6 @@ _WHOLE_DELETE: Final = re.compile(
     .replace(b"LITERAL", SKIPPED)
 )
 _NO_TUPLE: Final = b" (no-tuple-data);"
-_UNNAMED: Final = RowShape((), (), ())
 
 
 class SqlRows:
@@ -40,6 +39,8 @@ class SqlRows:
         self._name = unquoting(encoding)
         self._tables: Remembered[bytes, tuple[str, str]] = Remembered(qualified(encoding))
         self._shapes = Remembered(self._shape)
+        # One for each number of values: rows of another number are of another shape.
+        self._unnamed: Remembered[int, RowShape] = Remembered(lambda _: RowShape((), (), ()))
 
     @staticmethod
     def is_row(record: bytes) -> bool:
@@ -64,13 +65,12 @@ class SqlRows:
             return Change("d", schema, table, None, self._predicates(record, match.end()))
         raise DecodeError("a statement that is neither INSERT nor DELETE", size=len(record))
 
-    @staticmethod
-    def _values(record: bytes, pos: int) -> NamedRow:
+    def _values(self, record: bytes, pos: int) -> NamedRow:
         cells: Cells = []
         while (match := VALUE.match(record, pos)) is not None:
             cells.append(cell(match, 1))
             pos = match.end()
-        return NamedRow(_UNNAMED, _closed(cells, record, pos, b");"))
+        return NamedRow(self._unnamed[len(cells)], _closed(cells, record, pos, b");"))
 
     def _predicates(self, record: bytes, pos: int) -> NamedRow | None:
         if record[pos:] == _NO_TUPLE:

@@ -384,3 +384,42 @@ def test_an_instant_is_read_in_whatever_zone_it_is_printed(text: str, wanted: in
 def test_what_is_no_instant_is_refused(text: str) -> None:
     with pytest.raises(DecodeError):
         instant(text)
+
+
+# ---------------------------------------------------------------- rows without names
+def sql_stream(catalog: dict[TableId, TableSchema], *known: TableSchema) -> Held:
+    described = Described(known, read_catalog=catalog.get, oid_of=lambda _: None)
+    return Held(NAMING["sql_decoding", ""](Format("sql_decoding")), described, spill=SpillFile)
+
+
+def sent_by_sql(*rows: bytes, at: int) -> list[tuple[int, int, bytes]]:
+    lines = [b"BEGIN 5", *rows, b"COMMIT (at 2026-11-21 05:48:09.31+08) 5"]
+    return [(at + number, at, line) for number, line in enumerate(lines)]
+
+
+def test_a_column_added_under_sql_decoding_is_read_when_a_row_has_one_more() -> None:
+    table = TableId("public", "t")
+    before = TableSchema(table, (Column("a", 23),), ("a",))
+    after = TableSchema(table, (Column("a", 23), Column("b", 25)), ("a",))
+    catalog = {table: before}
+    held = sql_stream(catalog, before)
+
+    (first,) = told(held.feed(sent_by_sql(b"insert into public.t values (1);", at=100)))
+    catalog[table] = after
+    wider = b"insert into public.t values (2, 'two');"
+    (second,) = told(held.feed(sent_by_sql(wider, at=200)))
+
+    assert [c["after"] for c in first["changes"]] == [{"a": "1"}]
+    assert [c["after"] for c in second["changes"]] == [{"a": "2", "b": "two"}]
+
+
+def test_a_row_without_names_that_the_catalog_does_not_fit_stops_with_the_way_out() -> None:
+    table = TableId("public", "t")
+    now = TableSchema(table, (Column("a", 23), Column("c", 25)), ("a",))  # b was dropped since
+    held = sql_stream({table: now}, now)
+    rows = sent_by_sql(b"insert into public.t values (1, 'b', 'c');", at=100)
+
+    with pytest.raises(Unsupported, match=r"use mppdb_decoding, which names them") as caught:
+        list(held.feed(rows))
+
+    assert (caught.value.where["sent"], caught.value.where["known"]) == (3, 2)
