@@ -409,8 +409,8 @@ def test_a_column_added_under_sql_decoding_is_read_when_a_row_has_one_more() -> 
     wider = b"insert into public.t values (2, 'two');"
     (second,) = told(held.feed(sent_by_sql(wider, at=200)))
 
-    assert [c["after"] for c in first["changes"]] == [{"a": "1"}]
-    assert [c["after"] for c in second["changes"]] == [{"a": "2", "b": "two"}]
+    assert [c["after"] for c in first["changes"]] == [{"a": b"1"}]
+    assert [c["after"] for c in second["changes"]] == [{"a": b"2", "b": b"two"}]
 
 
 def test_a_row_without_names_that_the_catalog_does_not_fit_stops_with_the_way_out() -> None:
