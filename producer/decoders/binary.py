@@ -168,6 +168,11 @@ class Binary:
             old, pos = self._tuple(record, pos + 1)
         if pos != size:
             raise DecodeError("bytes that belong to no row", at=pos, size=size)
+        # A row of no columns (one of an older layout) tells nothing, as one that was not sent.
+        if new is not None and not new.cells:
+            new = None
+        if old is not None and not old.cells:
+            old = None
         return Change(_OPS[letter], schema, table, new, old)
 
     def _tuple(self, record: bytes, pos: int) -> tuple[NamedRow, int]:

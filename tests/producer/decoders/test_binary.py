@@ -170,6 +170,15 @@ def test_an_insert_has_no_old_row_and_a_delete_no_new_one() -> None:
             decoded(framed(bytes(8) + body))
 
 
+def test_a_row_without_columns_is_one_that_was_not_sent() -> None:
+    names = b"\0\1s\0\1t"
+
+    for body in (b"I" + names + b"N\0\0", b"D" + names + b"O\0\0", b"U" + names + b"N\0\0O\0\0"):
+        (change,) = decoded(framed(bytes(8) + body))
+        assert isinstance(change, Change)
+        assert (change.new, change.old) == (None, None)
+
+
 def test_a_column_named_twice_is_refused() -> None:
     column = b"\0\1a" + struct.pack(">II", 23, 0)
     body = bytes(8) + b"I\0\1s\0\1tN\0\2" + column * 2
