@@ -9,6 +9,7 @@ from typing import Final
 from gauss_cdc import wiring
 from gauss_cdc.config import Config
 from gauss_cdc.places import Places
+from producer.captured import captured_tables
 from producer.drivers import catalog, gauss_catalog
 from producer.drivers.gauss import GaussConnection
 from producer.errors import CdcError
@@ -34,7 +35,9 @@ def check_all(config: Config, *, fix: bool) -> Iterator[Finding]:
         if options.kind == "postgres":
             with closing(catalog.connect(options.source)) as connection:
                 yield from check_source(options, connection, fix=fix)
-                tables = catalog.expand(connection, options.include, options.exclude)
+                tables = captured_tables(connection, options)
+                if not tables:  # no publication yet
+                    tables = catalog.expand(connection, options.include, options.exclude)
         else:
             with closing(wiring.source_session(config)) as session:
                 yield from check_gauss_source(options, session)

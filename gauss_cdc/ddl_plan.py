@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import psycopg2
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
+from producer.captured import captured_tables
 from producer.core.relations import Relations
 from producer.core.shape_change import ShapeChange
 from producer.core.told import Told, read
@@ -88,9 +89,7 @@ def _rehearse(
                 ddl_triggers.make(
                     connection, cursor, options.publication, options.include, options.exclude
                 )
-            published = set(catalog.publication_tables(connection, options.publication) or ())
-            wanted = catalog.expand(connection, options.include, options.exclude)
-            tables = catalog.table_schemas(connection, [t for t in wanted if t in published])
+            tables = catalog.table_schemas(connection, captured_tables(connection, options))
             cursor.execute("SET LOCAL gauss_cdc.plan = 'on'; SET LOCAL gauss_cdc.told = ''")
             cursor.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
             cursor.execute(f"SET LOCAL statement_timeout = '{_STATEMENT_TIMEOUT}'")

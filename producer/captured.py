@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
@@ -57,17 +58,40 @@ def make_publication(connection: Connection, name: str, tables: list[TableId]) -
     catalog.create_publication(connection, name, tables, settings)
 
 
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """What of [tables] a publication lets through."""
+
+    tables: tuple[TableId, ...]  # partitions stand for themselves where it has them so
+    by_leaf: tuple[TableId, ...]  # partitioned tables of which all partitions are among `tables`
+    missing: tuple[TableId, ...]  # what matches [tables] and is not, or not wholly, let through
+
+
+def captured(connection: Connection, options: Options) -> Captured:
+    """Compare [tables] with the publication, as this connection's snapshot sees both."""
+    publication = catalog.publication(connection, options.publication)
+    published = set(publication.tables) if publication else set()
+    matching = catalog.matching(connection, options.include, options.exclude)
+    tables = [table for table in matching if table in published]
+    wanted = catalog.expand(connection, options.include, options.exclude)
+    rest = [table for table in wanted if table not in published]
+    leaves = catalog.partitions(connection, rest)
+    by_leaf = [root for root, leaf in leaves.items() if set(leaf) <= set(tables)]
+    return Captured(
+        tuple(tables), tuple(by_leaf), tuple(table for table in rest if table not in by_leaf)
+    )
+
+
 def captured_tables(
     connection: Connection, options: Options, note: Callable[[str], None] = lambda _: None
 ) -> list[TableId]:
-    """List the tables as this connection's snapshot sees them."""
-    publication = catalog.publication(connection, options.publication)
-    published = set(publication.tables) if publication else set()
-    wanted = catalog.expand(connection, options.include, options.exclude)
-    for table in wanted:
-        if table not in published:
-            note(
-                f"table {table} matches [tables] but is not in publication "
-                f"{options.publication}: not captured"
-            )
-    return [table for table in wanted if table in published]
+    """List the tables that are captured, sorted; say of others that they are not."""
+    found = captured(connection, options)
+    for table in found.by_leaf:
+        note(f"table {table} is captured by its partitions: so the publication has them")
+    for table in found.missing:
+        note(
+            f"table {table} matches [tables] but is not in publication "
+            f"{options.publication}: not captured"
+        )
+    return list(found.tables)

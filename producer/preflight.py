@@ -9,7 +9,8 @@ from typing import Final
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer.captured import make_publication
+from producer.captured import captured, make_publication
+from producer.core.catalog_rows import as_sent
 from producer.drivers import catalog, ddl_triggers, patterns
 from producer.drivers.registry import Registry
 from producer.drivers.topics import TopicAdmin
@@ -53,6 +54,9 @@ def check_source(options: Options, connection: Connection, *, fix: bool) -> Iter
     info = catalog.server_info(connection)
     yield from _server(info)
     tables = catalog.expand(connection, options.include, options.exclude)
+    if catalog.publication(connection, options.publication) is not None:
+        found = captured(connection, options)
+        tables = sorted({*found.tables, *found.missing})
     if not tables:
         yield Finding(
             Level.ERROR,
@@ -171,8 +175,7 @@ def _publication(
         make_publication(connection, name, tables)
         yield Finding(Level.FIXED, "publication", f"{name} made for {len(tables)} tables")
         return
-    missing = [table for table in tables if table not in found.tables]
-    if missing:
+    if missing := captured(connection, options).missing:
         yield Finding(
             Level.WARNING,
             "publication",
@@ -230,7 +233,16 @@ def check_table(table: TableSchema, types: TypeOptions = _TYPES) -> Iterator[Fin
                 'set [types] unknown-types = "text", or exclude the table',
             )
     identity = table.replica_identity
-    keyless = not table.key
+    made = [c.name for c in table.columns if c.generated and c.name in table.identity_columns]
+    if made and identity is not ReplicaIdentity.FULL:
+        yield Finding(
+            Level.ERROR,
+            subject,
+            f"its rows are named by generated columns ({', '.join(made)}), which the source does "
+            "not send: UPDATE and DELETE cannot be applied",
+            "ALTER TABLE … REPLICA IDENTITY FULL",
+        )
+    keyless = not as_sent(table).key
     if identity is ReplicaIdentity.NOTHING or (identity is ReplicaIdentity.DEFAULT and keyless):
         yield Finding(
             Level.WARNING,

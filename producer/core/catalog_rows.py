@@ -6,7 +6,7 @@ Shared by the readings of PostgreSQL and of openGauss, whose questions differ.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique, UserType
@@ -22,7 +22,7 @@ class Index:
 
     name: str
     columns: tuple[str, ...]
-    is_primary: bool
+    is_primary: bool  # and checked at once: a late one lets two rows have one key for a while
     is_unique: bool  # over plain columns, whole and usable
     is_identity: bool
 
@@ -56,6 +56,23 @@ def table_schema(
         ),
         replica_identity=identity,
         identity_columns=tuple(column.name for column in columns if column.name in carried),
+    )
+
+
+def as_sent(table: TableSchema) -> TableSchema:
+    """A table as a stream without generated columns describes it.
+
+    A key or a unique index that has one names no row then, and cannot stand at the target.
+    """
+    made = {column.name for column in table.columns if column.generated}
+    if not made:
+        return table
+    return replace(
+        table,
+        columns=tuple(column for column in table.columns if not column.generated),
+        key=() if made & set(table.key) else table.key,
+        unique=tuple(unique for unique in table.unique if not made & set(unique.columns)),
+        identity_columns=tuple(name for name in table.identity_columns if name not in made),
     )
 
 

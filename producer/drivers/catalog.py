@@ -176,8 +176,24 @@ def expand(
     represented by its root wherever that is captured (from 13 on, where a root
     can be published).  A table named without a star must exist: SourceError.
     """
-    version = connection.server_version
-    roots_count = version >= 130000
+    chosen = _matching(connection, include, exclude)
+    return sorted(
+        table for oid, (table, root) in chosen.items() if root in (None, oid) or root not in chosen
+    )
+
+
+def matching(
+    connection: Connection, include: Sequence[str], exclude: Sequence[str] = ()
+) -> list[TableId]:
+    """Like `expand`, with partitions and their roots side by side."""
+    return sorted(table for table, _ in _matching(connection, include, exclude).values())
+
+
+def _matching(
+    connection: Connection, include: Sequence[str], exclude: Sequence[str]
+) -> dict[int, tuple[TableId, int | None]]:
+    """Tables by oid, each with its root's."""
+    roots_count = connection.server_version >= _ROOTS
     root = "pg_partition_root(c.oid)::oid" if roots_count else "NULL::oid"
     with asking(connection) as cursor:
         cursor.execute(
@@ -191,17 +207,36 @@ def expand(
             [["r", "p"] if roots_count else ["r"], _SYSTEM],
         )
         rows = cursor.fetchall()
-    tables = {oid: TableId(schema, name) for schema, name, oid, _ in rows}
-    matched = set(patterns.choose(tables.values(), include, exclude))
+    tables = {oid: (TableId(schema, name), of) for schema, name, oid, of in rows}
+    matched = set(patterns.choose([table for table, _ in tables.values()], include, exclude))
     for table in matched:
         _check_name(str(table))
-    chosen = {oid: table for oid, table in tables.items() if table in matched}
-    roots = {oid: root_oid for _, _, oid, root_oid in rows}
-    return sorted(
-        table
-        for oid, table in chosen.items()
-        if roots[oid] in (None, oid) or roots[oid] not in chosen
-    )
+    return {oid: (table, of) for oid, (table, of) in tables.items() if table in matched}
+
+
+def partitions(
+    connection: Connection, roots: Sequence[TableId]
+) -> dict[TableId, tuple[TableId, ...]]:
+    """List the partitions with rows of each partitioned table; nothing before 12."""
+    if not roots or connection.server_version < _TREES:
+        return {}
+    with asking(connection) as cursor:
+        cursor.execute(
+            "SELECT w.schema, w.name, n.nspname, c.relname"
+            " FROM unnest(%s::text[], %s::text[]) AS w(schema, name)"
+            " JOIN pg_namespace m ON m.nspname = w.schema"
+            " JOIN pg_class r ON r.relnamespace = m.oid AND r.relname = w.name"
+            " JOIN LATERAL pg_partition_tree(r.oid) AS p ON p.isleaf AND r.relkind = 'p'"
+            " JOIN pg_class c ON c.oid = p.relid AND c.relkind = 'r'"
+            " JOIN pg_namespace n ON n.oid = c.relnamespace",
+            [[table.schema for table in roots], [table.name for table in roots]],
+        )
+        rows = cursor.fetchall()
+    out: dict[TableId, tuple[TableId, ...]] = {}
+    for schema, name, *leaf in rows:
+        root = TableId(schema, name)
+        out[root] = (*out.get(root, ()), TableId(*leaf))
+    return out
 
 
 def table_schemas(connection: Connection, tables: Sequence[TableId]) -> list[TableSchema]:
@@ -365,7 +400,7 @@ def _indexes(cursor: Any, oids: list[int], version: int) -> dict[int, list[Index
             """
             SELECT i.indrelid, c.relname,
                    array_agg(a.attname::text ORDER BY k.place),
-                   i.indisprimary,
+                   i.indisprimary AND i.indimmediate,
                    i.indisunique AND i.indisvalid AND i.indisready AND i.indpred IS NULL,
                    i.indisreplident
             FROM pg_index i
@@ -373,8 +408,9 @@ def _indexes(cursor: Any, oids: list[int], version: int) -> dict[int, list[Index
             CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, place)
             JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
             WHERE i.indrelid = ANY (%s::oid[]) AND i.indexprs IS NULL AND k.place <= {width}
-            GROUP BY i.indexrelid, i.indrelid, c.relname, i.indisprimary, i.indisunique,
-                     i.indisvalid, i.indisready, (i.indpred IS NULL), i.indisreplident
+            GROUP BY i.indexrelid, i.indrelid, c.relname, i.indisprimary, i.indimmediate,
+                     i.indisunique, i.indisvalid, i.indisready, (i.indpred IS NULL),
+                     i.indisreplident
             ORDER BY c.relname
             """
         ).format(width=sql.SQL(width)),
@@ -454,6 +490,8 @@ def _filtered(cursor: Any, name: str) -> list[TableId]:
 
 
 _FILTERS: Final = 150_000
+_TREES: Final = 120_000
+_ROOTS: Final = 130_000
 _ACTIONS: Final = ("insert", "update", "delete", "truncate")
 
 

@@ -6,12 +6,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Self
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
 from producer.captured import captured_tables, ensure_publication
+from producer.core.catalog_rows import as_sent
 from producer.core.takeover import MadeSlot, Slot
 from producer.decoders import DECODERS
 from producer.decoders.messages import Begin, Cells, Message, Undecoded
@@ -264,7 +265,4 @@ def plugin_options(options: Options, version: int) -> dict[str, str]:
 
 def stream_shapes(tables: list[TableSchema]) -> list[TableSchema]:
     """Shapes as pgoutput will describe them: without generated columns."""
-    return [
-        replace(table, columns=tuple(c for c in table.columns if not c.generated))
-        for table in tables
-    ]
+    return [as_sent(table) for table in tables]

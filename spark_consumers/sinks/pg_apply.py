@@ -140,8 +140,11 @@ def apply_changes(
         for item in batch:
             if item is not None:
                 table, columns, run = item
-                is_wide = len(columns) + len(table.key) + _STAGE_COLUMNS > MOST_COLUMNS
-                todo = (one_by_one if is_wide else collapse)(columns, run, table.key)
+                # A key that is checked late names two rows for a moment.
+                in_order = table.key_is_deferrable or (
+                    len(columns) + len(table.key) + _STAGE_COLUMNS > MOST_COLUMNS
+                )
+                todo = (one_by_one if in_order else collapse)(columns, run, table.key)
                 plan = catalog.plan(table, columns)
                 works[table.oid] = Work(plan, todo, bool(todo.deletes), bool(todo.upserts))
                 if todo.deletes or todo.upserts:

@@ -7,9 +7,13 @@ from typing import Any
 import psycopg2
 import pytest
 
+from producer.captured import Captured, captured, captured_tables
+from producer.core.catalog_rows import as_sent
 from producer.drivers import catalog
 from producer.drivers.postgres import ReplicationConnection, parse_dsn
 from producer.errors import NotPermitted, SourceError
+from producer.options import Options
+from producer.preflight import Level, check_table
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique, UserType
 
 
@@ -265,6 +269,55 @@ def test_a_partition_is_represented_by_its_root(db: Any) -> None:
 
     assert catalog.expand(db, ["public.*"]) == [TableId("public", "p")]
     assert catalog.expand(db, ["public.*"], ["public.p"]) == [TableId("public", "p1")]
+
+
+def test_partitions_are_captured_where_the_publication_has_not_their_root(
+    db: Any, postgres_url: str
+) -> None:
+    run(
+        db,
+        "CREATE TABLE public.p (a int) PARTITION BY RANGE (a)",
+        "CREATE TABLE public.p1 PARTITION OF public.p FOR VALUES FROM (0) TO (9)",
+        "CREATE TABLE public.p2 PARTITION OF public.p FOR VALUES FROM (9) TO (19)",
+        "CREATE TABLE public.t (a int)",
+        "CREATE SCHEMA gauss_cdc",
+        "CREATE TABLE gauss_cdc.own (a int)",
+        "CREATE PUBLICATION pub FOR ALL TABLES",
+    )
+    options = Options(parse_dsn(postgres_url), "slot", "pub", "p", {}, "")
+    p, p1, p2, t = (TableId("public", name) for name in ("p", "p1", "p2", "t"))
+
+    assert captured(db, options) == Captured((p1, p2, t), (p,), ())
+    partly = replace(options, exclude=("public.p2",))
+    assert captured(db, partly) == Captured((p1, t), (), (p,))
+    notes: list[str] = []
+    assert captured_tables(db, replace(options, include=("public.p",)), notes.append) == []
+    assert ["public.p " in note and "not captured" in note for note in notes] == [True]
+
+    run(db, "ALTER PUBLICATION pub SET (publish_via_partition_root = true)")
+    assert captured(db, options) == Captured((p, t), (), ())
+
+
+def test_a_key_that_is_checked_late_or_made_by_the_server_names_no_row(db: Any) -> None:
+    run(
+        db,
+        "CREATE TABLE public.late (a int PRIMARY KEY DEFERRABLE, b int UNIQUE DEFERRABLE)",
+        "CREATE TABLE public.made (a int NOT NULL, b int GENERATED ALWAYS AS (a + 1) STORED,"
+        " c int UNIQUE, UNIQUE (c, b), PRIMARY KEY (b))",
+    )
+
+    late, made = shape(db, "late"), shape(db, "made")
+
+    assert late.key == ()
+    assert {u.columns for u in late.unique} == {("a",), ("b",)}
+    assert made.key == ("b",)
+    assert (as_sent(made).key, as_sent(made).identity_columns) == ((), ())
+    assert [u.columns for u in as_sent(made).unique] == [("c",)]
+    assert as_sent(made).names() == ("a", "c")
+    assert Level.ERROR in {finding.level for finding in check_table(made)}
+
+    run(db, "ALTER TABLE public.made REPLICA IDENTITY FULL")
+    assert Level.ERROR not in {finding.level for finding in check_table(shape(db, "made"))}
 
 
 def test_a_publication_holds_exactly_its_tables(db: Any) -> None:
