@@ -7,6 +7,7 @@ few milliseconds, so that one wake-up brings hundreds of rows.
 
 from __future__ import annotations
 
+import contextlib
 import select
 import time
 from collections.abc import Callable, Sequence
@@ -77,7 +78,12 @@ class Streaming:
         return self._feed(data)
 
     def send_status(self, flush: Lsn, *, reply: bool = False) -> None:
-        """Confirm everything before `flush`; 0 only says that we are alive."""
+        """Confirm everything before `flush`; 0 only says that we are alive.
+
+        Where the server has left, its own words about it are raised, if it had any.
+        """
+        if self.lost is not None:
+            return  # nobody listens; the next `receive` tells why
         update = replication.status_update(
             write=max(self.stream.received_end, flush),
             flush=flush,
@@ -85,7 +91,24 @@ class Streaming:
             reply=reply,
             dialect=self._dialect,
         )
-        self._link.write(protocol.copy_data(update), time.monotonic() + SEND_LIMIT)
+        try:
+            self._link.write(protocol.copy_data(update), time.monotonic() + SEND_LIMIT)
+        except ConnectionLost:
+            self._hear_why()
+            raise
+
+    def _hear_why(self) -> None:
+        """Raise what the server said before it hung up; messages before it come again."""
+        data, self._early = self._early, b""
+        with contextlib.suppress(ConnectionLost):
+            data = data or self._link.read(READ_BYTES)
+            while data:
+                self._feed(data)
+                if self.lost is not None:
+                    break
+                data = self._link.read(READ_BYTES)
+        if self.lost is not None:
+            raise self.lost
 
     def end(self, deadline: float) -> None:
         """Say that we are done, and read until the server says so, too, or hangs up."""

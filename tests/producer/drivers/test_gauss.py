@@ -24,7 +24,7 @@ from producer.errors import (
     SourceError,
     WrongPort,
 )
-from producer.wire import protocol
+from producer.wire import protocol, replication
 from producer.wire.commands import GAUSS_SESSION_SETTINGS
 from producer.wire.replication import WalMessage
 from schemas.positions import Lsn
@@ -297,6 +297,57 @@ def test_a_stream_that_the_server_ends_says_why_after_its_last_message() -> None
         one.send_status(Lsn(0))
         with pytest.raises(SourceError, match="insufficient data left in message"):
             receive(one, 1)
+
+
+GONE = protocol.frame(
+    b"E",
+    b"SFATAL\0C58P01\0Mrequested WAL segment 000000010000000000000001 has already been removed\0\0",
+)
+
+
+def started(*more: bytes) -> Conversation:
+    """A stream that begins with a message, and how it goes on before the server hangs up."""
+    talk = logged_in()
+    data = protocol.copy_data(replication.xlog_data(Lsn(5), Lsn(5), b"BEGIN 1"))
+    told = [("S", frame) for frame in (protocol.frame(b"W", b"\0\0\0"), data, *more)]
+    return replace(talk, said=[*talk.said, ("C", b"Q"), *told])
+
+
+def go_on(one: GaussConnection, *, reading: bool = False) -> None:
+    """Say that we live until the kernel knows that nobody listens."""
+    while True:
+        one.send_status(Lsn(0))
+        if reading:
+            one.receive(0)
+
+
+def test_a_status_for_a_server_that_has_left_does_not_hide_what_it_said() -> None:
+    with (
+        recorded_server([started(GONE)]) as server,
+        GaussConnection.open(server.arguments()) as one,
+    ):
+        one.start(SLOT, {})
+        if not one.receive(10).messages:
+            receive(one, 1)
+        with pytest.raises(SlotInvalid, match="has already been removed"):
+            go_on(one, reading=True)
+
+
+def test_a_status_that_cannot_be_sent_tells_what_the_server_said() -> None:
+    with (
+        recorded_server([started(GONE)]) as server,
+        GaussConnection.open(server.arguments()) as one,
+    ):
+        one.start(SLOT, {})
+        with pytest.raises(SlotInvalid, match="has already been removed"):
+            go_on(one)
+
+
+def test_a_server_that_left_without_a_word_is_a_lost_connection() -> None:
+    with recorded_server([started()]) as server, GaussConnection.open(server.arguments()) as one:
+        one.start(SLOT, {})
+        with pytest.raises(ConnectionLost):
+            go_on(one)
 
 
 def test_roles_are_looked_up_and_hosts_tried_in_order() -> None:
