@@ -321,6 +321,8 @@ def _to_tls(sock: socket.socket, arguments: ConnectionArguments) -> socket.socke
             reason=error.verify_message,
             **where,
         ) from error
+    except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:  # it stops, or was killed
+        raise ConnectionLost("the server hung up during TLS", **where) from error
     except ssl.SSLError as error:
         raise LoginRefused("TLS failed", reason=error.reason, **where) from error
     except OSError as error:

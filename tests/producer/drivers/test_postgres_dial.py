@@ -1,7 +1,11 @@
+import socket
+import threading
+import time
+
 import pytest
 
-from producer.drivers.postgres_dial import ConnectionArguments, parse_dsn
-from producer.errors import SourceError
+from producer.drivers.postgres_dial import ConnectionArguments, dial, parse_dsn
+from producer.errors import CdcError, ConnectionLost, LoginRefused, SourceError
 
 
 def test_a_uri_and_a_key_value_string_say_the_same() -> None:
@@ -79,3 +83,42 @@ def test_psycopg2_is_given_the_same() -> None:
         "connect_timeout": 10,
         "application_name": "gauss-cdc",
     }
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (b"", ConnectionLost),  # hung up
+        (b"E", ConnectionLost),  # too many clients, before any login
+        (b"N", LoginRefused),
+        (b"S", ConnectionLost),  # hung up in the middle of TLS: a server that stops
+        (b"Sno TLS at all, but a banner of something else", LoginRefused),
+    ],
+)
+def test_a_server_that_does_not_turn_to_tls(answer: bytes, error: type[CdcError]) -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        peer, _ = listening.accept()
+        with peer:
+            peer.recv(8)
+            peer.sendall(answer)
+            if answer == b"S":
+                peer.recv(1)
+                peer.shutdown(socket.SHUT_WR)
+                while peer.recv(1 << 16):
+                    pass
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        arguments = ConnectionArguments(
+            host="127.0.0.1", port=listening.getsockname()[1], sslmode="require"
+        )
+        with pytest.raises(error) as caught:
+            dial(arguments, time.monotonic() + 10)
+    finally:
+        thread.join()
+        listening.close()
+
+    assert type(caught.value) is error
