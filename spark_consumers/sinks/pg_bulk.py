@@ -223,6 +223,8 @@ class _Window:
     def is_simple(self, at: int, plan: Plan) -> bool:
         """Say whether the last change of each key tells all there is."""
         columns = self._staged.shapes[at].columns
+        if plan.table.key_is_deferrable:  # two rows may have it for a moment
+            return False
         if not plan.table.key or not set(plan.table.key) <= set(columns):
             return False
         key = [columns.index(name) for name in plan.table.key]

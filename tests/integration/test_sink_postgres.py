@@ -135,6 +135,18 @@ def rows(target: Target, name: str) -> list[tuple]:
 # -- what a row can go through
 
 
+@only_postgresql
+def test_a_key_that_the_target_checks_late_may_name_two_rows_for_a_moment(target: Target) -> None:
+    target.run("CREATE TABLE late (id int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED, v text)")
+    late = table("late", "id integer, v text", key="")
+    load(target, late, ["1", "a"], ["2", "b"])
+
+    target.apply(insert(late, "1", "twice"), Row(late, "d", ["1", "a"]))
+    target.apply(insert(late, "2", "for a moment"), Row(late, "d", ["2", "for a moment"]))
+
+    assert rows(target, "late") == [(1, "twice"), (2, "b")]
+
+
 def test_a_table_may_be_called_as_sql_calls_the_row_that_was_refused(target: Target) -> None:
     excluded = table("excluded", "id integer, excluded text")
     load(target, excluded, ["1", "a"])
