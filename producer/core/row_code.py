@@ -11,6 +11,7 @@ Avro 1.11 specification, "Binary Encoding".
 
 from __future__ import annotations
 
+import math
 import struct
 from binascii import unhexlify
 from collections.abc import Callable, Sequence
@@ -171,6 +172,7 @@ _GLOBALS: Final[dict[str, Any]] = {
     "millis": _millis,
     "unhexlify": unhexlify,
     "pack_double": struct.Struct("<d").pack,
+    "infinities": (math.inf, -math.inf),
     "BOOL": {b"t": b"\x01", b"f": b"\x00"},
     "BOOL_OR_NULL": {None: b"\x00", b"t": b"\x02\x01", b"f": b"\x02\x00"},
     "int2": _range_checked(16, b""),
@@ -351,7 +353,12 @@ def _value(at: int, plan: Plan, scope: dict[str, Any], encoding: str) -> list[st
     if opcode == "date":
         return [f"{p} = {lead}date({c})"]
     if opcode == "float8":
-        return [f"{p} = {lead}pack_double(float({c}))"]
+        return [
+            f"x = float({c})",
+            "if x in infinities:",  # or a number that was printed with too few digits
+            "    raise ValueError",
+            f"{p} = {lead}pack_double(x)",
+        ]
     if opcode == "bytea":
         return [
             f"if {c}[:2] != b'\\\\x':",

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 import struct
+import sys
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final
@@ -37,6 +38,7 @@ _MONEY: Final = re.compile(r"(-?)\$([0-9]{1,3}(?:,[0-9]{3})*\.[0-9]{2})")
 _SPARK_PRECISION: Final = 38
 _INT_DIGITS: Final = 4300
 _MOST_DIGITS: Final = 20_000
+_INFINITIES: Final = (math.inf, -math.inf)
 _INT_BITS: Final = 14_000  # fewer digits than that, for sure
 
 VARIABLE_SCALE_DECIMAL: Final[AvroType] = {
@@ -221,6 +223,18 @@ def _float4(text: str) -> float:
     return float(value)
 
 
+def _float8(text: str) -> float:
+    """Read a double.  sql_decoding prints 15 digits, by which the greatest is too great.
+
+    >>> _float8("-1.79769313486232e+308"), _float8("-Infinity")
+    (-1.7976931348623157e+308, -inf)
+    """
+    value = float(text)
+    if value in _INFINITIES and not text.lstrip("+-").startswith(("I", "i")):
+        return math.copysign(sys.float_info.max, value)
+    return value
+
+
 def _special(text: str) -> str:
     return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(text, text)
 
@@ -280,7 +294,7 @@ TYPES: Final = (
     SqlType("bigint", (20,), LONG, always("long"), plain(_int8), 1016, "int8"),
     SqlType("oid", (26,), LONG, always("long"), plain(_int8), 1028, "int8"),
     SqlType("real", (700,), FLOAT, always("float"), plain(_float4), 1021),
-    SqlType("double precision", (701,), DOUBLE, always("double"), plain(float), 1022, "float8"),
+    SqlType("double precision", (701,), DOUBLE, always("double"), plain(_float8), 1022, "float8"),
     SqlType("boolean", (16,), BOOLEAN, always("boolean"), plain(_bool), 1000, "bool"),
     SqlType(
         "numeric", (1700,), FIXED, _numeric_avro, _numeric_loader, 1231, "numeric",

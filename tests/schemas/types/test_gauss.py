@@ -192,3 +192,13 @@ def test_what_is_no_number_travels_as_text(text: str) -> None:
     for column in (Column("v", 1700), Column("v", 1700, (20 << 16 | 10) + 4)):
         with pytest.raises(NotRepresentable):
             type_of(column).load(text, column)
+
+
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_the_greatest_double_in_sql_decodings_15_digits_is_no_infinity(sign: str) -> None:
+    column = Column("v", 701)
+    entry = type_of(column)
+
+    value = entry.loader(column)(f"{sign}1.79769313486232e+308")
+
+    assert dumper(entry.avro(column))(value) == f"{sign}1.7976931348623157e+308"
