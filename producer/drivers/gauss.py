@@ -51,7 +51,7 @@ from producer.wire.sqlstate import Asked
 from schemas.encodings import WITHOUT
 from schemas.positions import Lsn
 
-__all__ = ["ConnectionArguments", "GaussConnection", "Role"]
+__all__ = ["ConnectionArguments", "GaussConnection", "Role", "Unexplained"]
 
 _log = logging.getLogger(__name__)
 
@@ -64,6 +64,10 @@ _RELEASE_TELL: Final = 10.0
 _INVALID: Final = "FFFFFFFF/FFFFFFFF"
 
 _Opened = TypeVar("_Opened")
+
+
+class Unexplained(ConnectionLost):
+    """A refusal of the stream for which the catalog shows no reason; it may pass, or never."""
 
 
 class GaussConnection:
@@ -289,7 +293,8 @@ class GaussConnection:
 
         Raises SlotMissing, SlotTaken, SlotInvalid, SlotMismatch, SlotOrphaned,
         OptionRefused, RoleDiffers, NotPermitted; ConnectionLost for what passes by
-        itself.  Whatever it raises, the session is over.
+        itself, Unexplained for what may: how long to try again is the caller's.
+        Whatever it raises, the session is over.
         """
         self._refuse_streaming()
         session = self._session
@@ -449,12 +454,12 @@ class GaussConnection:
             )
         if error.sqlstate == "55000":
             return said
-        return ConnectionLost(
+        return Unexplained(
             said.what,
             slot=slot,
             sqlstate=error.sqlstate,
             hint="the decoders of an earlier connection still end, or the server decodes from as"
-            " many slots as it can; tried again",
+            " many slots as it can; its own log says why",
         )
 
     def _again(self) -> GaussConnection:

@@ -30,7 +30,7 @@ from producer.drivers import (
     gauss_snapshot,
     patterns,
 )
-from producer.drivers.gauss import GaussConnection
+from producer.drivers.gauss import GaussConnection, Unexplained
 from producer.drivers.gauss_functions import FunctionStream, Way
 from producer.drivers.gauss_snapshot import GaussReading
 from producer.drivers.spill import SpillFile
@@ -55,6 +55,10 @@ from schemas.types.names import oid_of
 
 _MAKE_WAIT: Final = 0.5  # seconds for a new slot before the caller looks around
 _RELEASE_SECONDS: Final = 3.0
+# A refusal that nothing explains is usually over when the decoders of the last stream have ended.
+_UNEXPLAINED_SECONDS: Final = 120.0
+_TRY_AGAIN: Final = 2.0
+_STANDBY_PAUSE: Final = 0.5  # seconds; each attempt is a login, and a walsender that dies of it
 
 
 class GaussSource:
@@ -90,6 +94,8 @@ class GaussSource:
         self._last_status = time.monotonic()
         self._held: Held | None = None
         self._making: gauss_slots.Making[MadeSlot] | None = None  # waits for open transactions
+        self._refused_since: float | None = None  # without a reason that we could find
+        self._try_at = 0.0
 
     @classmethod
     def open(cls, options: Options, on_tables: Callable[[list[TableId]], None]) -> Self:
@@ -205,11 +211,18 @@ class GaussSource:
         """Begin to stream from where the slot was confirmed to; False while somebody else does."""
         if self._options.interface == "sql":
             return self._take_by_sql()
+        if time.monotonic() < self._try_at:
+            return False
         wire = self._replication()
         try:
             wire.start(self._options.slot, dict(self.decided.options))
         except SlotTaken:
             self._hang_up()
+            self._try_at = time.monotonic() + _STANDBY_PAUSE
+            return False
+        except Unexplained as error:
+            self._hang_up()
+            self._bear(error)
             return False
         except SourceError:
             self._hang_up()
@@ -223,6 +236,22 @@ class GaussSource:
             slot = self.slot()
             wire.send_status(Lsn(slot.confirmed if slot else 0))
         return True
+
+    def _bear(self, error: Unexplained) -> None:
+        """Let a refusal pass that nothing explains, but not for ever."""
+        now = time.monotonic()
+        if self._refused_since is None:
+            self._refused_since = now
+            self._note(f"tried again for {_UNEXPLAINED_SECONDS:g} s: {error}")
+        if now - self._refused_since >= _UNEXPLAINED_SECONDS:
+            raise SourceError(
+                error.what,
+                hint="the slot is there and free, and the server still refuses to stream from it: "
+                "look into its log; other readers may have taken all its decoders",
+                **error.where,
+                seconds=round(now - self._refused_since),
+            )
+        self._try_at = now + _TRY_AGAIN
 
     def make_slot(self) -> MadeSlot | None:
         """Drop an old slot of ours, make it anew; None while it is in use.

@@ -1,0 +1,109 @@
+"""How the source takes its slot, against the emulator's facade over a real PostgreSQL."""
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from gauss_cdc.emulator.facade import Facade
+from gauss_cdc.emulator.login import Account, Gate
+from gauss_cdc.emulator.model import PROFILES
+from gauss_cdc.emulator.product import Product
+from gauss_cdc.emulator.server import Emulator, Running
+from gauss_cdc.emulator.upstream import Address
+from gauss_cdc.services import Addresses
+from producer.drivers.gauss import GaussConnection
+from producer.drivers.postgres_dial import parse_dsn
+from producer.errors import SourceError
+from producer.options import Options
+from producer.sources import gauss
+from producer.sources.gauss import GaussSource
+from tests.services_fixtures import execute
+
+USER, PASSWORD = "cdc", "Gauss@123"
+Source = Callable[..., GaussSource]
+
+
+@pytest.fixture
+def emulator(addresses: Addresses, postgres_url: str) -> Iterator[Emulator]:
+    execute(postgres_url, "CREATE TABLE t (id int PRIMARY KEY)")
+    product = Product(PROFILES["og7"], decoders=1)
+
+    async def make() -> Emulator:
+        gate = Gate([Account(USER, PASSWORD, is_admin=True)])
+        return Emulator(product, Facade(Address.parse(addresses.postgres_url()), product), gate)
+
+    with Running(make) as running:
+        yield running.emulator
+
+
+@pytest.fixture
+def options(emulator: Emulator, postgres_url: str, topic_prefix: str) -> Options:
+    database = postgres_url.rpartition("/")[2]
+    dsn = f"postgresql://{USER}@127.0.0.1:{emulator.port}/{database}?sslmode=disable"
+    return Options(
+        source=parse_dsn(dsn, PASSWORD),
+        slot=topic_prefix,
+        publication=topic_prefix,
+        prefix=topic_prefix,
+        client={},
+        registry_url="",
+        kind="opengauss",
+        plugin="mppdb_decoding",
+        plugin_options={"parallel-decode-num": "2"},
+    )
+
+
+def slot_made(options: Options, name: str) -> Options:
+    with GaussConnection.open(options.source) as connection:
+        connection.create_slot(name, options.plugin)
+    return replace(options, slot=name)
+
+
+def taken(source: GaussSource) -> bool:
+    """Try, at the pace of a takeover, until the slot is ours."""
+    pause = threading.Event()
+    while not source.try_take():
+        pause.wait(0.02)
+    return True
+
+
+def test_a_refusal_that_nothing_explains_is_borne_and_passes(
+    options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gauss, "_TRY_AGAIN", 0.05)
+    ours = slot_made(options, f"{options.slot}_a")
+    theirs = slot_made(options, f"{options.slot}_b")
+    notes: list[str] = []
+    other = GaussConnection.open(options.source)
+    other.start(theirs.slot, {"parallel-decode-num": "2"})  # takes the only place
+    source = GaussSource.open(ours, lambda _: None)
+    source.prepare(notes.append)
+    try:
+        assert not source.try_take()
+        assert "can't create logical decode dispatcher" in notes[-1]
+        other.close()
+        assert taken(source)
+    finally:
+        source.close()
+
+
+def test_a_refusal_that_never_passes_stops_with_the_way_out(
+    options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gauss, "_TRY_AGAIN", 0.05)
+    monkeypatch.setattr(gauss, "_UNEXPLAINED_SECONDS", 0.3)
+    ours = slot_made(options, f"{options.slot}_a")
+    theirs = slot_made(options, f"{options.slot}_b")
+    source = GaussSource.open(ours, lambda _: None)
+    try:
+        with GaussConnection.open(options.source) as other:
+            other.start(theirs.slot, {"parallel-decode-num": "2"})
+            with pytest.raises(SourceError, match="look into its log") as caught:
+                taken(source)
+    finally:
+        source.close()
+
+    assert type(caught.value) is SourceError  # which stops; its kin would be tried again
+    assert caught.value.where["slot"] == ours.slot
