@@ -42,9 +42,77 @@ BEGIN
     PERFORM set_config('gauss_compat.ours', '', true);
 END $body$;
 
+-- ---- DDL, as `deparse.py` words it
+CREATE OR REPLACE FUNCTION gauss_compat.type_of(oid, int) RETURNS jsonb
+LANGUAGE sql STABLE SET search_path = pg_catalog AS $body$
+SELECT CASE WHEN t.typname IN ('time', 'timetz', 'timestamp', 'timestamptz', 'interval')
+    THEN jsonb_build_object('schema', '', 'name', upper(substring(said FROM '^\w+')),
+                            'modifier', substring(said FROM '^\w+(.*)$'))
+    ELSE jsonb_build_object('schema', n.nspname, 'name', t.typname,
+                            'modifier', coalesce(substring(said FROM '\([0-9,]+\)'), '')) END
+    || jsonb_build_object('array', is_array)
+FROM (SELECT CASE WHEN typcategory = 'A' AND typelem <> 0 THEN typelem ELSE oid END AS element,
+             typcategory = 'A' AND typelem <> 0 AS is_array FROM pg_type WHERE oid = $1) e
+JOIN pg_type t ON t.oid = e.element JOIN pg_namespace n ON n.oid = t.typnamespace,
+LATERAL format_type(t.oid, $2) said
+$body$;
+
+-- A default is mutable where it calls a function that is not immutable.
+CREATE OR REPLACE FUNCTION gauss_compat.is_mutable(pg_node_tree) RETURNS bool
+LANGUAGE sql STABLE SET search_path = pg_catalog AS $body$
+SELECT $1::text ~ '\{(SQLVALUEFUNCTION|NEXTVALUEEXPR)' OR EXISTS (
+    SELECT FROM regexp_matches($1::text, ':(?:op)?funcid (\d+)', 'g') found(ids)
+    JOIN pg_proc p ON p.oid = ids[1]::oid WHERE p.provolatile <> 'i')
+$body$;
+
+CREATE OR REPLACE FUNCTION gauss_compat.shape(relid oid) RETURNS jsonb
+LANGUAGE sql STABLE SET search_path = pg_catalog AS $body$
+SELECT jsonb_build_object(
+    'schema', n.nspname, 'name', c.relname, 'kind', c.relkind, 'persistence', c.relpersistence,
+    'partition_by', CASE c.relkind WHEN 'p' THEN pg_get_partkeydef(c.oid) END,
+    'columns', (SELECT coalesce(jsonb_agg(jsonb_build_object(
+        'name', a.attname, 'type', gauss_compat.type_of(a.atttypid, a.atttypmod),
+        'not_null', a.attnotnull, 'is_identity', a.attidentity <> '',
+        'is_generated', a.attgenerated <> '', 'default', pg_get_expr(d.adbin, d.adrelid),
+        'is_mutable', coalesce(gauss_compat.is_mutable(d.adbin), false)) ORDER BY a.attnum), '[]')
+        FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
+    'constraints', (SELECT coalesce(jsonb_agg(jsonb_build_object(
+        'name', k.conname, 'definition', pg_get_constraintdef(k.oid)) ORDER BY k.oid), '[]')
+        FROM pg_constraint k WHERE k.conrelid = c.oid AND k.contype IN ('p', 'u', 'c')))
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = relid
+$body$;
+
+CREATE OR REPLACE FUNCTION gauss_compat.definition(kind text, id oid) RETURNS jsonb
+LANGUAGE sql STABLE SET search_path = pg_catalog AS $body$
+SELECT CASE kind
+    WHEN 'table' THEN gauss_compat.shape(id)
+    WHEN 'index' THEN (SELECT jsonb_build_object('unique', i.indisunique, 'method', m.amname,
+        'table', gauss_compat.shape(i.indrelid) - 'columns' - 'constraints',
+        'name', c.relname, 'rest', substring(pg_get_indexdef(i.indexrelid) FROM ' USING \w+ (.*)'))
+        FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am m ON m.oid = c.relam
+        WHERE i.indexrelid = id)
+    WHEN 'view' THEN jsonb_build_object('text', pg_get_viewdef(id))
+    WHEN 'materialized view' THEN jsonb_build_object('text', pg_get_viewdef(id))
+    WHEN 'function' THEN jsonb_build_object('text', pg_get_functiondef(id))
+    WHEN 'procedure' THEN jsonb_build_object('text', pg_get_functiondef(id))
+    WHEN 'trigger' THEN jsonb_build_object('text', pg_get_triggerdef(id))
+END
+$body$;
+
+CREATE OR REPLACE FUNCTION gauss_compat.on_drop() RETURNS event_trigger
+LANGUAGE plpgsql SECURITY DEFINER AS $body$
+BEGIN
+    PERFORM set_config('gauss_compat.dropped', (
+        SELECT coalesce(jsonb_agg(jsonb_build_object(
+            'kind', object_type, 'identity', object_identity)), '[]')::text
+        FROM pg_event_trigger_dropped_objects() WHERE original AND NOT is_temporary), true);
+END $body$;
+
 CREATE OR REPLACE FUNCTION gauss_compat.on_ddl() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER AS $body$
-DECLARE one record;
+DECLARE
+    one record; told jsonb := '[]'; dropped text;
 BEGIN
     IF current_setting('gauss_compat.ours', true) = 'on' THEN RETURN; END IF;
     FOR one IN SELECT DISTINCT objid FROM pg_event_trigger_ddl_commands()
@@ -52,13 +120,24 @@ BEGIN
     LOOP
         PERFORM gauss_compat.declare(one.objid, current_query());
     END LOOP;
-    PERFORM pg_logical_emit_message(true, 'gauss_compat.ddl', coalesce(current_query(), ''));
+    FOR one IN SELECT * FROM pg_event_trigger_ddl_commands() LOOP
+        told := told || jsonb_build_object('tag', one.command_tag, 'kind', one.object_type,
+            'schema', one.schema_name, 'identity', one.object_identity,
+            'definition', gauss_compat.definition(one.object_type, one.objid));
+    END LOOP;
+    dropped := coalesce(nullif(current_setting('gauss_compat.dropped', true), ''), '[]');
+    PERFORM set_config('gauss_compat.dropped', '', true);
+    PERFORM pg_logical_emit_message(true, 'gauss_compat.ddl', jsonb_build_object(
+        'tag', TG_TAG, 'text', coalesce(current_query(), ''), 'commands', told,
+        'dropped', dropped::jsonb)::text);
 END $body$;
 
 DROP EVENT TRIGGER IF EXISTS gauss_compat_ddl;
 SELECT gauss_compat.declare(oid, '') FROM pg_catalog.pg_class
 WHERE relkind IN ('r', 'p') AND relpersistence = 'p' AND oid >= 16384;
 CREATE EVENT TRIGGER gauss_compat_ddl ON ddl_command_end EXECUTE FUNCTION gauss_compat.on_ddl();
+DROP EVENT TRIGGER IF EXISTS gauss_compat_drop;
+CREATE EVENT TRIGGER gauss_compat_drop ON sql_drop EXECUTE FUNCTION gauss_compat.on_drop();
 DO $body$
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_publication WHERE pubname = 'gauss_compat') THEN
@@ -145,7 +224,11 @@ LANGUAGE sql AS $$ SELECT pg_catalog.pg_current_wal_insert_lsn()::text $$;
 CREATE OR REPLACE FUNCTION gauss_compat.pg_xlog_location_diff(text, text) RETURNS numeric
 LANGUAGE sql AS $$ SELECT pg_catalog.pg_wal_lsn_diff($1::pg_lsn, $2::pg_lsn) $$;
 
--- ---- slots
+CREATE OR REPLACE FUNCTION gauss_compat.current_database() RETURNS name LANGUAGE sql STABLE AS
+$$ SELECT coalesce((SELECT setting::name FROM gauss_compat.settings
+                    WHERE name = 'gauss_compat.database'), pg_catalog.current_database()) $$;
+
+-- ---- slots; a replay's own are in the setting gauss_compat.slots, and moved by the emulator
 CREATE OR REPLACE FUNCTION gauss_compat.pg_get_replication_slots(
     OUT slot_name text, OUT plugin text, OUT slot_type text, OUT datoid oid, OUT active bool,
     OUT xmin xid, OUT catalog_xmin xid, OUT restart_lsn text, OUT dummy_standby bool,
@@ -157,7 +240,7 @@ $$
     WHERE s.plugin = 'pgoutput' AND coalesce(current_setting('gauss_compat.slots', true), '') = ''
     UNION ALL
     SELECT r.slot_name, r.plugin, 'logical', (SELECT oid FROM pg_database d WHERE
-           d.datname = current_database()), r.active, NULL, NULL, r.confirmed_flush, false,
+           d.datname = pg_catalog.current_database()), r.active, NULL, NULL, r.confirmed_flush, false,
            r.confirmed_flush
     FROM json_to_recordset(nullif(current_setting('gauss_compat.slots', true), '')::json)
          AS r(slot_name text, plugin text, active bool, confirmed_flush text)
@@ -185,6 +268,7 @@ END $body$;
 CREATE OR REPLACE FUNCTION gauss_compat.pg_drop_replication_slot(slot name) RETURNS void
 LANGUAGE plpgsql AS $body$
 BEGIN
+    IF coalesce(current_setting('gauss_compat.slots', true), '') <> '' THEN RETURN; END IF;
     PERFORM pg_catalog.pg_drop_replication_slot(slot);
     DELETE FROM gauss_compat.plugins WHERE slot_name = slot;
 END $body$;
@@ -194,6 +278,11 @@ DECLARE
     goal pg_lsn := coalesce(upto::pg_lsn, pg_catalog.pg_current_wal_lsn());
     now pg_lsn;
 BEGIN
+    IF coalesce(current_setting('gauss_compat.slots', true), '') <> '' THEN
+        SELECT r.slot_name, lower(r.confirmed_flush) INTO slot_name, end_lsn
+        FROM gauss_compat.pg_get_replication_slots() r WHERE r.slot_name = slot::text;
+        RETURN;
+    END IF;
     SELECT s.confirmed_flush_lsn INTO now FROM pg_catalog.pg_replication_slots s
     WHERE s.slot_name = slot;
     IF now IS NULL THEN

@@ -6,7 +6,7 @@ anew.  Nothing is kept here: positions are PostgreSQL's, and the plugin of a slo
 stands in the slot's database, so that the facade may be killed at any time.
 
 Not as GaussDB: few of its empty transactions are there, the user of a transaction is the
-configured one, TDDL is the statement as typed, USE_SNAPSHOT is refused.
+configured one, DDL is deparsed by `deparse`, USE_SNAPSHOT is refused.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from gauss_cdc.emulator.compat import PUBLICATION
 from gauss_cdc.emulator.formats import encoder
 from gauss_cdc.emulator.frames import Refused, lsn_text, message, read_lsn
 from gauss_cdc.emulator.live import Live, Reader, Shape, behind_csn, csn_of, zone_of
-from gauss_cdc.emulator.model import Transaction
+from gauss_cdc.emulator.model import DdlOutput, Transaction
 from gauss_cdc.emulator.options import Asked, read_of_function
 from gauss_cdc.emulator.product import Closing, Peer, Product, Slot, Sql, System
 from gauss_cdc.emulator.shapes import is_sql, shape_of_table, words_of
 from gauss_cdc.emulator.slots import exists, missing
-from gauss_cdc.emulator.sql_session import SqlSession, python_codec
+from gauss_cdc.emulator.sql_session import OwnSlots, SqlSession, python_codec
 from gauss_cdc.emulator.upstream import Address, Failed, Upstream, fields
 from gauss_cdc.emulator.upstream import cancel as cancel_at
 
@@ -55,7 +55,7 @@ class Facade:
         settings["logical_sender_timeout"] = str(product.sender_timeout_ms)
         self.settings: Mapping[str, str] = settings
         # Of a replay: shown in place of PostgreSQL's.
-        self.own_slots: Callable[[], list[Slot]] | None = None
+        self.own_slots: OwnSlots | None = None
 
     # ------------------------------------------------------------ sessions
     async def sql(self, peer: Peer) -> SqlSession:
@@ -259,7 +259,9 @@ class Facade:
         async def shape_of(relation: pgoutput.Relation) -> Shape:
             return await shape_of_table(catalog, relation)
 
-        return Reader(shape_of, zone_of(settings["TimeZone"]), self._address.user)
+        tells_ddl = self._product.profile.ddl is DdlOutput.TAGGED
+        zone = zone_of(settings["TimeZone"])
+        return Reader(shape_of, zone, self._address.user, tells_ddl=tells_ddl)
 
     async def _started(
         self,
@@ -323,6 +325,8 @@ class Facade:
     async def _prepared(self, database: str) -> Upstream:
         admin = await Upstream.open(self._address, database)
         settings = {**self.settings, "gauss_compat.version": self._product.version}
+        names = (name for name, real in self._databases.items() if real == database)
+        settings["gauss_compat.database"] = next(names, database)
         await admin.rows("SET client_min_messages = warning")
         await admin.rows(compat.install(settings, is_gaussdb=self._product.is_gaussdb))
         return admin

@@ -21,6 +21,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from gauss_cdc.emulator import pgoutput
 from gauss_cdc.emulator.compat import DDL_PREFIX, SCHEMA
+from gauss_cdc.emulator.deparse import deparsed
 from gauss_cdc.emulator.frames import EPOCH_2000, copy_data
 from gauss_cdc.emulator.model import (
     Ddl,
@@ -74,8 +75,12 @@ class Reader:
         shape_of: Callable[[pgoutput.Relation], Awaitable[Shape]],
         zone: tzinfo,
         user: str | None,
+        *,
+        tells_ddl: bool = False,
     ) -> None:
+        """`tells_ddl`: statements are deparsed (GaussDB); otherwise only their place is known."""
         self._shape_of, self._zone, self._user = shape_of, zone, user
+        self._tells_ddl = tells_ddl
         self._tables: dict[int, tuple[pgoutput.Relation, Shape]] = {}
         self._begin: pgoutput.Begin | None = None
         self._items: list[Item] = []
@@ -105,7 +110,7 @@ class Reader:
                     )
             case pgoutput.Logical(prefix=prefix, content=content):
                 if prefix == DDL_PREFIX:
-                    self._items.append(Ddl(Lsn(lsn), Lsn(lsn), sql=content))
+                    self._state(Lsn(lsn), content)
             case None:
                 pass
         return None
@@ -125,6 +130,22 @@ class Reader:
             items=items,
             user=self._user,
         )
+
+    def _state(self, lsn: Lsn, content: bytes) -> None:
+        told = deparsed(content)
+        if told is None:
+            return
+        if told.filled is not None:
+            # PostgreSQL logs these rows before its triggers run; in GaussDB they stand behind.
+            self._items = [
+                item
+                for item in self._items
+                if not (isinstance(item, Row) and (item.schema, item.table) == told.filled)
+            ]
+        if self._tells_ddl:
+            self._items.append(Ddl(lsn, lsn, content=told.content, sql=told.sql))
+        else:
+            self._items.append(Ddl(lsn, lsn))
 
     def _row(self, lsn: Lsn, change: pgoutput.Change) -> Row:
         relation, shape = self._tables[change.relation]

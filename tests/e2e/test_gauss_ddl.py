@@ -1,21 +1,28 @@
 """DDL that GaussDB tells, applied as barriers: the target ends equal, column by column.
 
-The source is the facade over a real PostgreSQL.
+The source is the facade over a real PostgreSQL, which words statements as GaussDB's
+deparsing does.
 """
 
+import json
 from dataclasses import replace
 
 import pytest
 
+from schemas.control import Origin, SchemaChange
+from spark_consumers import job
 from tests.e2e.path import Path, ask, until
+from tests.e2e.test_gauss_holes import differing
 from tests.e2e.test_gauss_modes import caught_up, gauss, is_streaming, source_of
 
 __all__ = ["gauss"]
 
 MODES = {
     "serial": {"enable-ddl-decoding": "true"},
-    "parallel t": {
+    "serial, JSON": {"enable-ddl-decoding": "true", "enable-ddl-json-format": "true"},
+    "parallel t, JSON": {
         "enable-ddl-decoding": "true",
+        "enable-ddl-json-format": "true",
         "parallel-decode-num": "3",
         "decode-style": "t",
     },
@@ -26,19 +33,20 @@ MODES = {
     },
 }
 ROWS = "INSERT INTO {} SELECT g, 'v' || g{} FROM generate_series({}, {}) g"
-# DDL is typed as the deparser words it: the facade tells what was typed.
 WORK = (
     ROWS.format("t", "", 100, 200),
-    "ALTER TABLE  public.t ADD COLUMN n pg_catalog.int4 DEFAULT 5",
+    "ALTER TABLE t ADD COLUMN n int DEFAULT 5, ADD q text DEFAULT 'it''s 100 %'",
     ROWS.format("t", ", g", 300, 400),
-    "ALTER TABLE public.t RENAME COLUMN v TO w",
+    "ALTER TABLE t RENAME v TO w",
     "UPDATE t SET w = w || '!' WHERE id % 3 = 0",
-    "ALTER TABLE  public.t ALTER COLUMN n SET DATA TYPE pg_catalog.text USING (n)::text",
-    'ALTER TABLE  public.t DROP COLUMN w, ADD COLUMN w pg_catalog."numeric"(10,2)',
+    "ALTER TABLE t ALTER n TYPE text USING n::text",
+    "ALTER TABLE t DROP w, ADD w numeric(10,2)",
     "UPDATE t SET w = id / 3.0 WHERE id % 2 = 0",
-    "ALTER TABLE  public.t RENAME TO t2",
+    "ALTER TABLE t RENAME TO t2",
+    'CREATE TABLE "Made 5 %" (id int PRIMARY KEY, at timestamp(3), n numeric(9,2)[])',
     "DELETE FROM t2 WHERE id % 7 = 0",
 )
+MADE = '"Made 5 %"'
 
 
 @pytest.mark.parametrize("gauss", ["gaussdb"], indirect=True)
@@ -60,14 +68,39 @@ def test_statements_between_rows_are_barriers(
         kind="gaussdb",
         plugin="mppdb_decoding",
         plugin_options=MODES[mode],
+        include=("public.*",),
     ) as path:
         path.options = replace(path.options, source=source_of(gauss, source))
+        changes = kept(path)
         path.start()
         until(lambda: is_streaming(path), "streaming", path._stop.wait)
         for statement in WORK:
             ask(source, statement)
         caught_up(path, "t2")
+        caught_up(path, MADE)
+        ask(source, f"INSERT INTO {MADE} VALUES (1, '2026-01-02 03:04:05.678', '{{1.5,NULL}}')")
+        caught_up(path, MADE)
 
+        assert differing(source, target) == []
+        assert {change.tag for change in changes} == {"ALTER TABLE", "CREATE TABLE"}
+        assert all(change.canonical for change in changes)
+        is_json = "enable-ddl-json-format" in MODES[mode]
+        for change in changes:
+            said = change.jddl is not None and "fmt" in json.loads(change.jddl)
+            assert (said, change.sql is None) == (is_json, is_json)
         assert ask(target, "SELECT to_regclass('t') IS NULL") == [(True,)]
         assert path.applier.drain().inexact == {}
         assert any("only a comparison can tell" in note for note in path.notes)
+
+
+def kept(path: Path) -> list[SchemaChange]:
+    """What the path reads of the DDL topic from here on, as the stream told it."""
+    changes: list[SchemaChange] = []
+
+    def read(segment):
+        found = path.rows(segment)
+        changes.extend(c for c in found.ddl if c.origin is Origin.DEPARSED)
+        return found
+
+    path.applier = job.Applier(path.cuts, read, path.sink)
+    return changes

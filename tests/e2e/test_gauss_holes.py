@@ -1,0 +1,103 @@
+"""What GaussDB does not send, done at the facade: each has its class in the cut."""
+
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+
+import pytest
+
+from producer.core.holes import BY_NAME, Told, Way
+from producer.gauss_options import Product
+from tests.e2e.path import ask, until
+from tests.e2e.tables import differences
+from tests.e2e.test_ddl_holes import Watched
+from tests.e2e.test_gauss_modes import caught_up, gauss, is_streaming, source_of
+
+__all__ = ["gauss"]
+
+START = """
+CREATE TABLE mixed (id int PRIMARY KEY, v text);
+CREATE TABLE computed (id int PRIMARY KEY);
+CREATE TABLE volatile (id int PRIMARY KEY);
+CREATE TABLE keyless (id int);
+CREATE TABLE nothing (id int PRIMARY KEY, v text);
+CREATE TABLE exact (id int PRIMARY KEY);
+ALTER TABLE nothing REPLICA IDENTITY NOTHING;
+INSERT INTO computed VALUES (1); INSERT INTO volatile VALUES (1);
+INSERT INTO keyless VALUES (1); INSERT INTO nothing VALUES (1, 'x');
+"""
+ONE = "INSERT INTO mixed VALUES (1)"
+# The table that is told, and transactions at the source, by the case of the table of losses.
+WHILE_READ = {
+    "mixed": ("mixed", [f"{ONE}; ALTER TABLE mixed ADD n int; INSERT INTO mixed VALUES (2)"]),
+    "ctas": ("filled", ["CREATE TABLE filled AS SELECT g AS id FROM generate_series(1, 3) g"]),
+    "computed": ("computed", ["ALTER TABLE computed ADD n int DEFAULT abs(-1)"]),
+    "volatile": ("volatile", ["ALTER TABLE volatile ADD r float8 DEFAULT random()",
+                              "INSERT INTO volatile VALUES (2, 0.5)"]),
+    "old-row": ("keyless", ["UPDATE keyless SET id = 2"]),
+    "old-key": ("nothing", ["UPDATE nothing SET v = 'y'"]),
+}  # fmt: skip
+WHILE_NOT = {
+    "ctas-late": (
+        "late",
+        ["CREATE TABLE late (id int PRIMARY KEY)", "INSERT INTO late VALUES (1)"],
+    ),
+}
+LAST = "INSERT INTO exact VALUES (1)"
+
+
+@pytest.mark.parametrize("gauss", ["gaussdb"], indirect=True)
+def test_a_hole_is_in_the_cut_and_its_table_is_marked(
+    addresses, topic_prefix, new_database, gauss
+) -> None:
+    source, target = new_database(), new_database()
+    ask(source, START)
+    with Watched(
+        addresses, topic_prefix, source, target,
+        kind="gaussdb", plugin="mppdb_decoding", without_identity="skip-and-record",
+        include=("public.*",),
+        plugin_options={"enable-ddl-decoding": "true"},
+    ) as path:  # fmt: skip
+        path.watch()
+        path.options = replace(path.options, source=source_of(gauss, source))
+        path.start()
+        until(lambda: is_streaming(path), "streaming", path._stop.wait)
+        ask(source, "CREATE TABLE plain (id int PRIMARY KEY, v text)")
+        caught_up(path, "plain")
+        ask(source, "INSERT INTO plain VALUES (1, 'x')")
+        caught_up(path, "plain")
+        assert path.holes == set()
+
+        for _, transactions in WHILE_READ.values():
+            for transaction in transactions:
+                ask(source, transaction)
+        until(lambda: ("public.nothing", "suspected") in holes(path), "holes", path._stop.wait)
+        path.stop()
+        for _, transactions in WHILE_NOT.values():
+            for transaction in transactions:
+                ask(source, transaction)
+        ask(source, LAST)
+        path.start()
+        caught_up(path, "exact")
+
+        way = Way(Product.GAUSSDB, tells_ddl=True)
+        told = {
+            (f"public.{table}", BY_NAME[case].kind(way))
+            for case, (table, _) in {**WHILE_READ, **WHILE_NOT}.items()
+        }
+        assert path.holes == {(table, kind.value) for table, kind in told if kind is not None}
+        assert len(told) == len(WHILE_READ) + len(WHILE_NOT)
+        assert {kind for _, kind in told} == {Told.SEEN, Told.SUSPECTED}
+        inexact = dict(path.applier.drain().inexact)
+        assert inexact.keys() == {table for table, _ in told}
+        assert differing(source, target, set(inexact)) == []
+
+
+def differing(source: str, target: str, inexact: AbstractSet[str] = frozenset()) -> list[str]:
+    """What differs, without the facade's own tables."""
+    found = differences(source, target, inexact)
+    return [text for text in found if not text.startswith("gauss_compat.")]
+
+
+def holes(path: Watched) -> set[tuple[str, str]]:
+    path.applier.drain()
+    return path.holes
