@@ -192,6 +192,8 @@ def _run_once(options: Options, watch: Watch, progress: Progress, *, stream: boo
         patience = round(options.limits.transaction_timeout / PAUSE)
         taken = drive(take_over(source, log, wanted, patience=patience), watch, source)
         progress.takeovers += 1
+        for subject in registry.repair(options.prefix):
+            watch.on_note(f"{subject}: its compatibility is what it was before an older run ended")
         standing: Standing = taken.standing
         known: dict[TableId, TableSchema]
         if taken.made is not None:

@@ -23,6 +23,7 @@ from schemas.load import avsc, canonical
 _INCOMPATIBLE: Final = 409
 _MISSING: Final = 404
 _INVALID: Final = 422
+_LATER: Final = {408, 429}  # a time limit, too many requests: as good as no answer
 _SERVER: Final = 500
 # Three tries of five seconds, a second apart at most.  A number may also be given as text, as
 # [registry.options] has it.
@@ -35,6 +36,9 @@ _PATIENCE: Final = {
 _NUMBERS: Final = {*_PATIENCE, "cache.capacity", "cache.latest.ttl.sec"}
 # What the client lets through: refusals, the HTTP library's own errors, and (ValueError) an
 # answer that is not JSON.
+# Behind a subject's name: what it took before it took everything, kept in the registry itself.
+_BEFORE: Final = ".gauss-cdc-restore"
+_NO_LEVEL: Final = "GLOBAL"
 _ERRORS: Final = (SchemaRegistryError, OAuthTokenError, httpx.HTTPError, ValueError)
 
 
@@ -67,24 +71,61 @@ class Registry:
     def register_anyway(self, subject: str, schema: Mapping[str, Any] | str) -> int:
         """Register a schema that the subject's compatibility refuses, as its next version.
 
-        The subject takes everything for that one call, then what it took before.
+        The subject takes everything for that one call, then what it took before; who dies in
+        between leaves a note in the registry, for `repair`.
         """
         try:
             return self.register(subject, schema)
         except SchemaRefused:
             pass
         try:
-            before = self._level(subject)
+            self._note(subject, self._level(subject) or _NO_LEVEL)
             self._client.set_compatibility(subject, "NONE")
             try:
                 return self.register(subject, schema)
+            except SchemaRefused as exc:
+                raise SchemaRefused(
+                    exc.what,
+                    hint="it refuses although the subject takes everything now: its own level holds "
+                    "for all subjects (Apicurio), or the schema breaks a rule; set that level to "
+                    "NONE for this change, then start again",
+                    subject=subject,
+                    url=self._url,
+                ) from exc
             finally:
-                if before is None:
-                    self._client.delete_config(subject)
-                else:
-                    self._client.set_compatibility(subject, before)
+                self._restore(subject)
         except _ERRORS as exc:
             raise self._ours(exc, subject) from exc
+
+    def repair(self, prefix: str) -> list[str]:
+        """Give subjects their compatibility back that a killed `run` left open; return them."""
+        try:
+            notes = [
+                name
+                for name in self._client.get_subjects()
+                if name.startswith(f"{prefix}.") and name.endswith(_BEFORE)
+            ]
+            subjects = [note.removesuffix(_BEFORE) for note in notes]
+            for subject in subjects:
+                self._restore(subject)
+        except _ERRORS as exc:
+            raise self._ours(exc, f"{prefix}.*{_BEFORE}") from exc
+        return subjects
+
+    def _note(self, subject: str, level: str) -> None:
+        kept = {"type": "enum", "name": "before", "symbols": [level]}
+        self._client.register_schema(subject + _BEFORE, Schema(json.dumps(kept), "AVRO"))
+
+    def _restore(self, subject: str) -> None:
+        note = subject + _BEFORE
+        kept = self._client.get_latest_version(note).schema
+        (level,) = json.loads((kept and kept.schema_str) or "null")["symbols"]
+        if level != _NO_LEVEL:
+            self._client.set_compatibility(subject, level)
+        elif self._level(subject) is not None:
+            self._client.delete_config(subject)
+        self._client.delete_subject(note)
+        self._client.clear_caches()  # type: ignore[no-untyped-call]  # it would not register the same note again
 
     def would_refuse(self, subject: str, schema: Mapping[str, Any] | str) -> bool:
         """Say whether the registry would refuse this version; False where it is the first."""
@@ -94,6 +135,8 @@ class Registry:
         except SchemaRegistryError as exc:
             if exc.http_status_code == _MISSING:
                 return False
+            if exc.http_status_code == _INVALID:
+                return True
             raise self._ours(exc, subject) from exc
         except _ERRORS as exc:
             raise self._ours(exc, subject) from exc
@@ -145,14 +188,17 @@ class Registry:
                 "what answers is not a schema registry", hint="is the URL right?", **where
             )
         if isinstance(exc, SchemaRegistryError):
-            if exc.http_status_code == _INCOMPATIBLE:
+            if exc.http_status_code in {_INCOMPATIBLE, _INVALID}:
                 return SchemaRefused(
-                    "the registry finds the new schema incompatible",
+                    "the registry finds the new schema incompatible"
+                    if exc.http_status_code == _INCOMPATIBLE
+                    else "the registry finds the new schema invalid, or against its rules",
                     hint="see `gauss-cdc check`; set the subject's compatibility to what your "
                     "readers need (NONE takes everything), then start again",
                     **where,
                 )
-            if exc.http_status_code < _SERVER and exc.http_status_code > 0:
+            refused = 0 < exc.http_status_code < _SERVER
+            if refused and exc.http_status_code not in _LATER:
                 return RegistryError(
                     "the registry refused",
                     status=exc.http_status_code,

@@ -11,7 +11,17 @@ import pytest
 from producer.drivers.registry import Registry
 from producer.errors import CdcError, RegistryDown, RegistryError, SchemaRefused
 
-STATUS = {"down": 503, "incompatible": 409, "denied": 401, "page": 200}
+STATUS = {
+    "down": 503,
+    "incompatible": 409,
+    "denied": 401,
+    "page": 200,
+    "invalid": 422,
+    "busy": 429,
+    "late": 408,
+    "gateway": 504,
+    "nowhere": 404,
+}
 BODY = {"page": b"<html>", "incompatible": b'{"error_code": 409, "message": "no"}'}
 
 
@@ -45,6 +55,11 @@ def server() -> Iterator[str]:
         ("incompatible", SchemaRefused),
         ("denied", RegistryError),
         ("page", RegistryError),
+        ("invalid", SchemaRefused),
+        ("busy", RegistryDown),
+        ("late", RegistryDown),
+        ("gateway", RegistryDown),
+        ("nowhere", RegistryError),
     ],
 )
 def test_answers_become_errors_that_say_what_to_do(
