@@ -16,7 +16,6 @@ from producer.core.messages import MessageWriter
 from producer.decoders.messages import Cell, Cells
 from producer.drivers.registry import Registry
 from producer.drivers.topics import TopicAdmin
-from producer.errors import Unsupported
 from producer.options import Options
 from schemas.control import SchemaChange, Topic, change_to_avro
 from schemas.envelope import (
@@ -91,7 +90,11 @@ class Publisher:
         return self._topics
 
     def publish(self, table: TableSchema) -> Binding:
-        """Bind one table version; raise SchemaRefused, TopicUnfit, Unsupported."""
+        """Bind one table version; raise SchemaRefused, TopicUnfit, Unsupported.
+
+        A table without a primary key has null keys under `key = "primary-key"`, as Debezium's,
+        and stays in one partition.
+        """
         options = self._options
         topic = options.topics.table(table.id)
         if topic not in self._topics:
@@ -109,11 +112,10 @@ class Publisher:
             options=envelope,
             encoding=self.encoding,
         )
-        key = table_key(table.id)
         partitions = self._topics[topic].partitions
+        key = table_key(table.id)
         key_of = None
-        if options.key == "primary-key":
-            _require_key(table, "key")
+        if options.key == "primary-key" and table.key:
             key_id = self._register(key_subject(topic), key_schema(options.prefix, table, envelope))
             key_of = compile_key_encoder(
                 table,
@@ -123,8 +125,7 @@ class Publisher:
                 encoding=self.encoding,
             )
         partition_by = None
-        if options.partition_by == "primary-key":
-            _require_key(table, "partition-by")
+        if options.partition_by == "primary-key" and table.key:
             texts = compile_key_texts(table)
 
             def partition_by(cells: Cells) -> int:
@@ -136,14 +137,14 @@ class Publisher:
             schema_id=schema_id,
             partitions=partitions,
             encoder=encoder,
-            key=key,
+            key=key if options.key == "table" else None,
             key_of=key_of,
             key_at=tuple(table.names().index(name) for name in table.key)
             if key_of is not None or partition_by is not None
             else (),
             partition_of=partition_by,
             partition=partition_of(key, partitions),
-            tombstones=options.key == "primary-key",
+            tombstones=key_of is not None,
         )
 
     def messages(self) -> MessageWriter | None:
@@ -174,13 +175,3 @@ class Publisher:
 def _bytes(cell: Cell) -> bytes:
     assert isinstance(cell, bytes)  # a primary key is never NULL, and always sent
     return cell
-
-
-def _require_key(table: TableSchema, setting: str) -> None:
-    """Refuse a table whose deletes and key changes would not say which row they mean."""
-    if not table.key:
-        raise Unsupported(
-            f'kafka.{setting} = "primary-key" needs a primary key',
-            table=table.id,
-            hint=f'give the table one, exclude it, or set {setting} = "table"',
-        )

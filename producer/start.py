@@ -195,12 +195,16 @@ class Loader:
         if not tables:
             return self._standing, shapes
         with self._source.reading(self._made) as reading:
-            for schema in reading.shapes(tables):
+            for schema in (found := list(reading.shapes(tables))):
                 shapes[schema.id] = schema
-                self._table(reading, schema)
+                self._table(
+                    reading, schema, is_first=schema is found[0], is_last=schema is found[-1]
+                )
         return replace(self._standing, head=self._head, loads=self._loads), shapes
 
-    def _table(self, reading: Reading, table: TableSchema) -> None:
+    def _table(
+        self, reading: Reading, table: TableSchema, *, is_first: bool, is_last: bool
+    ) -> None:
         watch = self._watch
         watch.on_step("load: BEGIN")
         binding = self._publisher.publish(table)
@@ -230,32 +234,41 @@ class Loader:
             committed_at_us=now_us(),
             now_us=now_us(),
             commit_lsn=self._made.consistent_point,
-            snapshot=True,
+            snapshot="true",
         )
+        first = replace(tx, snapshot="first" if is_first else "first_in_data_collection")
+        last = replace(tx, snapshot="last" if is_last else "last_in_data_collection")
         chunk: list[Record] = []
         size = done = 0
         lsn = self._made.consistent_point
+        place = first
+        newest: Cells | None = None  # is held back until it is known whether it is the last one
+
+        def put(cells: Cells, place: TransactionConstants) -> None:
+            nonlocal size
+            value = binding.encoder.encode("r", "", None, cells, place, lsn, self._ordinal)
+            if len(value) > self._options.max_row_bytes:
+                raise RowTooLarge(
+                    "a row is larger than kafka.max-row-bytes",
+                    table=table.id,
+                    bytes=len(value),
+                    limit=self._options.max_row_bytes,
+                    hint="raise it and max.message.bytes of the topic, or exclude the table",
+                )
+            key = binding.key if binding.key_of is None else binding.key_of(cells)
+            partition = (
+                binding.partition if binding.partition_of is None else binding.partition_of(cells)
+            )
+            chunk.append((binding.topic, partition, key, value, self._headers()))
+            size += len(value)
 
         def take(rows: list[Cells]) -> None:
-            nonlocal chunk, size, done
+            nonlocal place, newest
             for cells in rows:
-                value = binding.encoder.encode("r", "", None, cells, tx, lsn, self._ordinal)
-                if len(value) > self._options.max_row_bytes:
-                    raise RowTooLarge(
-                        "a row is larger than kafka.max-row-bytes",
-                        table=table.id,
-                        bytes=len(value),
-                        limit=self._options.max_row_bytes,
-                        hint="raise it and max.message.bytes of the topic, or exclude the table",
-                    )
-                key = binding.key if binding.key_of is None else binding.key_of(cells)
-                partition = (
-                    binding.partition
-                    if binding.partition_of is None
-                    else binding.partition_of(cells)
-                )
-                chunk.append((binding.topic, partition, key, value, self._headers()))
-                size += len(value)
+                if newest is not None:
+                    put(newest, place)
+                    place = tx
+                newest = cells
             if len(chunk) >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
                 flush()
 
@@ -271,7 +284,8 @@ class Loader:
                 raise Leaving
 
         reading.copy_rows(table.id, table.columns, take)
-        if chunk:
+        if newest is not None:
+            put(newest, first if place is first and is_first and not is_last else last)
             flush()
         watch.on_step("load: END")
         self._write([], table.id, Phase.END)

@@ -52,7 +52,8 @@ from schemas.control import Hole, SchemaChange
 from schemas.control import Origin as ChangeOrigin
 from schemas.headers import POSITION, Headers, transaction_headers
 from schemas.positions import Lsn
-from schemas.tables import UNCHANGED, TableId, TableSchema
+from schemas.tables import UNCHANGED, Column, TableId, TableSchema
+from schemas.types import type_of
 
 POSTGRES_EPOCH_US = 946_684_800_000_000  # 2000-01-01 in µs since 1970
 _BATCH_BYTES = 1 << 20
@@ -248,7 +249,6 @@ class Assembler:
             committed_at_us=committed_at,
             now_us=self._world.now_us(),
             commit_lsn=int(begin.commit_lsn),
-            snapshot=False,
         )
         self._constant = transaction_headers(begin.xid, csn, begin.user)
         self._position = f"{self._epoch}/{self._seq}/".encode()
@@ -631,20 +631,18 @@ def _placed(binding: Binding, old: Cells, new: Cells) -> tuple[Cells, Cells | No
         was, now = old[at], new[at]
         if now is UNCHANGED:
             new = [*new[:at], was, *new[at + 1 :]]
-        elif was != now and not _is_equal(columns[at].type_oid, was, now):
+        elif was != now and not _is_equal(columns[at], was, now):
             moved = True
     return new, old if moved else None
 
 
-_NUMERIC, _BPCHAR = 1700, 1042
-
-
-def _is_equal(type_oid: int, was: Cell, now: Cell) -> bool:
+def _is_equal(column: Column, was: Cell, now: Cell) -> bool:
     """Say whether two different texts are one key to the source: 1.0 and 1.00."""
     if isinstance(was, bytes) and isinstance(now, bytes):
-        if type_oid == _NUMERIC:
+        name = type_of(column).name  # of a domain: what it is made of
+        if name == "numeric":
             return Decimal(was.decode()) == Decimal(now.decode())
-        if type_oid == _BPCHAR:
+        if name == "character":
             return was.rstrip(b" ") == now.rstrip(b" ")
     return False
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Final
+from typing import Any, Final
 
 from producer.core.reference import (
     NullInRequired,
@@ -39,7 +39,8 @@ from producer.decoders.messages import Cell, Cells
 from producer.errors import DecodeError, Unsupported
 from schemas.encodings import of_cells
 from schemas.envelope import EnvelopeOptions
-from schemas.tables import UNCHANGED, TableSchema
+from schemas.tables import UNCHANGED, Column, TableSchema
+from schemas.types import NotRepresentable, type_of
 
 __all__ = [
     "NullInRequired",
@@ -199,11 +200,12 @@ def compile_key_encoder(
 ) -> Callable[[Cells], bytes]:
     """Return `row's cells -> framed Avro key`, for `key = "primary-key"`.
 
-    The row is the new one, or the old one of a delete.  A key value without an
-    Avro form has no exact twin beside it, so it is refused (Unsupported).
+    The row is the new one, or the old one of a delete.  A key value has no exact
+    twin beside it, so one whose Avro form would also be another's is refused
+    (Unsupported).
     """
     del prefix  # names stand in the schema, not in the bytes
-    pick = _pick(table)
+    pick = compile_key_texts(table)
     by_name = {plan.column.name: plan for plan in plans_of(table, options or EnvelopeOptions())}
     plans = [_required(by_name[name]) for name in table.key]
     encoding = of_cells(encoding)
@@ -233,8 +235,54 @@ def plain_key(table: TableSchema) -> bytes:
 
 
 def compile_key_texts(table: TableSchema) -> Callable[[Cells], Sequence[Cell]]:
-    """Return `row's cells -> the primary key's cells, in key order`, for partitioning."""
-    return _pick(table)
+    """Return `row's cells -> the primary key's cells, in key order`.
+
+    Texts of one value are one text: 1.50 and 1.5, which are one key to the source.
+    """
+    pick = _pick(table)
+    columns = {column.name: column for column in table.columns}
+    spellings = [
+        (at, spelling)
+        for at, name in enumerate(table.key)
+        if (spelling := _SPELLINGS.get(type_of(columns[name]).name)) and _is_free(columns[name])
+    ]
+    if not spellings:
+        return pick
+
+    def texts(cells: Cells) -> Sequence[Cell]:
+        key = list(pick(cells))
+        for at, spelling in spellings:
+            cell = key[at]
+            if isinstance(cell, bytes):
+                key[at] = spelling(cell)
+        return key
+
+    return texts
+
+
+def _without_zeros(cell: bytes) -> bytes:
+    """Write a numeric without zeros at the end of its fraction.
+
+    >>> _without_zeros(b"1.50"), _without_zeros(b"100.00"), _without_zeros(b"100")
+    (b'1.5', b'100', b'100')
+    """
+    if b"." not in cell:
+        return cell
+    text = cell.rstrip(b"0").rstrip(b".")
+    return text if text[-1:].isdigit() else b"0"  # openGauss writes `.0`
+
+
+def _is_free(column: Column) -> bool:
+    """Say whether the type leaves the spelling to the value: numeric(5,2) and char(3) do not."""
+    said = column.user_type
+    return (column.type_mod if said is None else said.type_mod) < 0
+
+
+# Types by name -> the one spelling of a value that has several.
+_SPELLINGS: Final[dict[str, Callable[[bytes], bytes]]] = {
+    "numeric": _without_zeros,
+    "character": lambda cell: cell.rstrip(b" "),
+}
 
 
 def _pick(table: TableSchema) -> Callable[[Cells], Sequence[Cell]]:
@@ -251,7 +299,7 @@ def _key_value(plan: Plan, cell: Cell, encoding: str, table: TableSchema) -> byt
     if not isinstance(cell, bytes):
         raise NullInRequired(plan.column.name, str(table.id))
     try:
-        return plan.write(plan.type.load(cell.decode(encoding), plan.column))
+        return plan.write(_alone(plan, cell.decode(encoding)))
     except (ValueError, LookupError, OverflowError):
         raise Unsupported(
             "key value has no Avro form",
@@ -259,6 +307,16 @@ def _key_value(plan: Plan, cell: Cell, encoding: str, table: TableSchema) -> byt
             column=plan.column.name,
             hint='use key = "table" for this table',
         ) from None
+
+
+def _alone(plan: Plan, text: str) -> Any:
+    """Return the Avro value of a key, or one that stands for it alone: infinity, years BC."""
+    try:
+        return plan.type.load(text, plan.column)
+    except NotRepresentable as problem:
+        if not problem.is_alone:
+            raise
+        return problem.nearest
 
 
 def _required(plan: Plan) -> Plan:

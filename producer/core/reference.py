@@ -25,7 +25,6 @@ from schemas.tables import UNCHANGED, Column, TableSchema
 from schemas.types import NotRepresentable, SqlType, UnknownType, type_of
 from schemas.types.binary import ENCODED
 from schemas.types.extensions import HSTORE
-from schemas.types.text import AS_TEXT
 
 
 class NullInRequired(CdcError):
@@ -47,12 +46,12 @@ class TransactionConstants:
     committed_at_us: int  # µs since 1970-01-01 UTC
     now_us: int  # µs since 1970-01-01 UTC, when we read it
     commit_lsn: int
-    snapshot: bool = False  # a row of a load
+    snapshot: str = "false"  # of a load: "true", or which row of it: first, last … as Debezium says
 
     @property
     def head(self) -> bytes:
         """source.ts_ms and source.snapshot."""
-        return long(self.committed_at_us // 1000) + b"\x00" + text(self._snapshot.encode())
+        return long(self.committed_at_us // 1000) + b"\x00" + text(self.snapshot.encode())
 
     @property
     def sequence(self) -> bytes:
@@ -80,10 +79,6 @@ class TransactionConstants:
         """ts_ms, ts_us, ts_ns of the envelope."""
         now = self.now_us
         return b"\x02" + long(now // 1000) + b"\x02" + long(now) + b"\x02" + long(now * 1000)
-
-    @property
-    def _snapshot(self) -> str:
-        return "true" if self.snapshot else "false"
 
 
 Encode: TypeAlias = Callable[
@@ -180,7 +175,7 @@ def reference(
                 "connector": options.connector,
                 "name": prefix,
                 "ts_ms": committed // 1000,
-                "snapshot": "true" if tx.snapshot else "false",
+                "snapshot": tx.snapshot,
                 "db": database,
                 "sequence": f'["{tx.commit_lsn}","{lsn}"]',
                 "ts_us": committed,
@@ -250,23 +245,23 @@ def _placeholder(avro: Any, entry: SqlType, column: Column) -> Any:
         return UNAVAILABLE
     if kind == "bytes" and not name:
         return UNAVAILABLE.encode()
-    if kind == "array" and isinstance(avro["items"], list):
-        return _unsent_items(avro["items"][1], column)
+    if kind == "array" and entry.element is not None and column.user_type is None:
+        return _unsent_items(entry.element.name, entry.element.shape.key)
     return None
 
 
-def _unsent_items(items: Any, column: Column) -> list[Any] | None:
-    """Return the mark of an unsent array, by its elements: Debezium's, one by one."""
-    name = items.get("connect.name", "") if isinstance(items, dict) else ""
-    if items in ("int", "long") or name == "io.debezium.time.Date":
+def _unsent_items(element: str, shape: str) -> list[Any] | None:
+    """Return the mark of an unsent array, by its elements: Debezium has one for these types."""
+    if element in ("integer", "bigint", "date"):
         return list(UNAVAILABLE.encode())
-    if name == "io.debezium.data.Uuid":  # Java's UUID.nameUUIDFromBytes: a digest, version 3
+    if element == "uuid":  # Java's UUID.nameUUIDFromBytes: a digest, version 3
         digest = hashlib.md5(UNAVAILABLE.encode(), usedforsecurity=False).digest()
         return [str(uuid.UUID(bytes=digest, version=3))]
-    if name == "io.debezium.data.Enum":
-        return None
-    held = _placeholder(items, AS_TEXT, column)
-    return None if held is None else [held]
+    if element in ("text", "character varying", "character", "json", "jsonb"):
+        return [UNAVAILABLE]
+    if element == "bytea" and shape == "bytes":
+        return [UNAVAILABLE.encode()]
+    return None
 
 
 def identity(table: TableSchema) -> frozenset[str]:

@@ -140,7 +140,13 @@ def _user_type(column: Column, options: TypeOptions) -> SqlType:
 
 def _bound(entry: SqlType, base: Column) -> SqlType:
     """Return an entry that reads another column's modifier than the one it is asked with."""
-    return replace(entry, avro=always(entry.avro(base)), loader=plain(entry.loader(base)))
+    return replace(
+        entry,
+        avro=always(entry.avro(base)),
+        loader=plain(entry.loader(base)),
+        zero=entry.zero_of(base),
+        zero_by=None,
+    )
 
 
 def dumper(avro: AvroType) -> Dump:

@@ -1,5 +1,7 @@
 """Arrays: one dimension, lower bound 1; any other array travels as exact text.
 
+Beside the text of one that only begins elsewhere stand its elements.
+
 PostgreSQL manual, chapter "Arrays", "Array Input and Output Syntax".
 """
 
@@ -12,6 +14,7 @@ from typing import Any, Final
 from schemas.tables import Column
 from schemas.types.base import AvroType, Dump, Load, NotRepresentable, SqlType
 
+_BOUNDS: Final = re.compile(r"\[-?[0-9]+:-?[0-9]+\]=(?=\{)")
 _PLAIN: Final = re.compile(r'[^\s{}",\\]+')
 
 
@@ -77,6 +80,10 @@ def array_loader(element: SqlType, column: Column) -> Load:
     load = element.loader(column)
 
     def load_array(text: str) -> list[Any]:
+        if bounds := _BOUNDS.match(text):
+            raise NotRepresentable(
+                [_nearest(load, item) for item in elements(text[bounds.end() :])]
+            )
         items = elements(text)
         try:
             return [None if item is None else load(item) for item in items]

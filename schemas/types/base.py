@@ -33,11 +33,13 @@ class NotRepresentable(ValueError):
     """The Avro type is too narrow for this text; `nearest` is for readers who do not look further.
 
     With `nearest` None the field is NULL, or the type's zero where NULL is not allowed.
+    `is_alone`: no other value has this nearest, so that a key may be made of it.
     """
 
-    def __init__(self, nearest: Any = None) -> None:
+    def __init__(self, nearest: Any = None, *, is_alone: bool = False) -> None:
         super().__init__("value does not fit its Avro type")  # never the value itself
         self.nearest = nearest
+        self.is_alone = is_alone and nearest is not None
 
 
 class UnknownType(LookupError):
@@ -95,6 +97,7 @@ class SqlType:
     array_oid: int = 0
     opcode: str = ""  # which inlined code of the encoder is equal to `loader`; "" = none
     zero: Any = None  # stands for an unsent value where NULL is not allowed; None = by Avro type
+    zero_by: Callable[[Column], Any] | None = None  # the same, where it depends on the column
     ddl: Mapping[str, str] = field(default_factory=dict)  # dialect -> type, where not format_type
     variants: Mapping[str, SqlType] = field(default_factory=dict)  # option=value -> how it is then
     element: SqlType | None = None  # of an array
@@ -113,6 +116,8 @@ class SqlType:
 
     def zero_of(self, column: Column) -> Any:
         """Return what Debezium writes for an unsent value of a NOT NULL column."""
+        if self.zero_by is not None:
+            return self.zero_by(column)
         return zero(self.avro(column)) if self.zero is None else self.zero
 
 
@@ -138,10 +143,14 @@ def zero(avro: AvroType) -> Any:
 
 
 def semantic(avro: str, name: str, **parameters: str) -> dict[str, Any]:
-    """Return the Avro type that Confluent's converter makes of a named Connect schema."""
-    out: dict[str, Any] = {"type": avro, "connect.version": 1, "connect.name": name}
+    """Return the Avro type that Confluent's converter makes of a named Connect schema.
+
+    In the converter's order: registries tell schemas apart by their text.
+    """
+    out: dict[str, Any] = {"type": avro, "connect.version": 1}
     if parameters:
         out["connect.parameters"] = parameters
+    out["connect.name"] = name
     return out
 
 

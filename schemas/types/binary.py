@@ -2,7 +2,8 @@
 
 Debezium's Bits hold a bit string's number in little-endian bytes; the length
 of `bit(n)` is a parameter of the schema, that of a `varbit` value is nowhere,
-so every varbit also travels as text.
+so every varbit also travels as text.  Of one bit it makes a boolean, of
+`varbit(1)`, too.
 """
 
 from __future__ import annotations
@@ -79,13 +80,16 @@ def variants(load: Callable[[str], bytes]) -> dict[str, SqlType]:
     return {f"binary={mode}": variant(mode, encode) for mode, encode in encoders.items()}
 
 
+_ONE_BIT: Final[AvroType] = {"type": "boolean", "connect.parameters": {SOURCE_TYPE: "BIT"}}
+
+
 def _is_one_bit(column: Column) -> bool:
     return column.type_mod in (-1, 1)
 
 
 def _bit_avro(column: Column) -> AvroType:
     if _is_one_bit(column):
-        return {"type": "boolean", "connect.parameters": {SOURCE_TYPE: "BIT"}}
+        return _ONE_BIT
     return semantic("bytes", BITS.key, length=str(column.type_mod))
 
 
@@ -102,19 +106,26 @@ def _bit_loader(column: Column) -> Load:
             raise NotRepresentable
         return _little(text, size)
 
-    def load_one(text: str) -> bool:
-        if text not in ("0", "1"):
-            raise NotRepresentable
-        return text == "1"
+    return _one_bit if _is_one_bit(column) else load
 
-    return load_one if _is_one_bit(column) else load
+
+def _one_bit(text: str) -> bool:
+    if text not in ("0", "1"):
+        raise NotRepresentable
+    return text == "1"
 
 
 def _varbit(text: str) -> bytes:
     raise NotRepresentable(_little(text, len(text)))
 
 
+def _varbit_loader(column: Column) -> Load:
+    return _one_bit if column.type_mod == 1 else _varbit
+
+
 def _varbit_avro(column: Column) -> AvroType:
+    if column.type_mod == 1:
+        return _ONE_BIT
     size = column.type_mod if column.type_mod > 0 else _VARBIT_MAX
     return semantic("bytes", BITS.key, length=str(size))
 
@@ -141,5 +152,5 @@ TYPES: Final = (
         variants=variants(_bytea),
     ),
     SqlType("bit", (1560,), BITS, _bit_avro, _bit_loader, 1561),
-    SqlType("bit varying", (1562,), BITS, _varbit_avro, plain(_varbit), 1563),
+    SqlType("bit varying", (1562,), BITS, _varbit_avro, _varbit_loader, 1563),
 )  # fmt: skip

@@ -197,6 +197,12 @@ def _double_loader(column: Column) -> Load:
     return load
 
 
+def _zero_text(column: Column) -> str:
+    """Zero as the server writes it in a column, for decimal-handling = string."""
+    _, scale = precision_scale(column) or (0, 0)
+    return f"{0:.{scale}f}"
+
+
 def _decimal_scale(avro: AvroType) -> int:
     if not isinstance(avro, dict):
         raise TypeError("a decimal without its scale")
@@ -301,6 +307,7 @@ TYPES: Final = (
         variants={
             "decimal=string": SqlType(
                 "numeric", (1700,), TEXT, always("string"), plain(same), 1231, "text",
+                zero_by=_zero_text,
             ),
             "decimal=double": SqlType(
                 "numeric", (1700,), DOUBLE, always("double"), _double_loader, 1231,
@@ -311,7 +318,7 @@ TYPES: Final = (
         "money", (790,), FIXED, always(_MONEY_AVRO), plain(_money), 791,
         variants={
             "decimal=string": SqlType(
-                "money", (790,), TEXT, always("string"), plain(_money_text), 791,
+                "money", (790,), TEXT, always("string"), plain(_money_text), 791, zero="0.00",
             ),
             "decimal=double": SqlType(
                 "money", (790,), DOUBLE, always("double"), plain(_money_double), 791,

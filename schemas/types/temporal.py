@@ -69,7 +69,7 @@ def days(text: str) -> int:
             return date.fromisoformat(text).toordinal() - _EPOCH
     except ValueError:
         pass
-    raise NotRepresentable(_INFINITE_DAY.get(text) or _far_days(text))
+    raise NotRepresentable(_INFINITE_DAY.get(text) or _far_days(text), is_alone=True)
 
 
 def _far_days(text: str) -> int | None:
@@ -118,7 +118,10 @@ def micros(text: str) -> int:
             return _midnight(text[:10]) + micros_of_day(text[11:])
     except NotRepresentable:
         pass
-    raise NotRepresentable(_far_micros(text))
+    nearest = _far_micros(text)
+    # Years that Avro cannot count to share theirs with infinity, which stays the only key there.
+    is_alone = text in _INFINITY or nearest != _INFINITY["infinity"]
+    raise NotRepresentable(nearest, is_alone=is_alone)
 
 
 def _far_micros(text: str) -> int | None:
@@ -137,7 +140,7 @@ def _millis(text: str) -> int:
     except NotRepresentable as exc:
         if exc.nearest is None:
             raise
-        raise NotRepresentable(exc.nearest // 1000) from None
+        raise NotRepresentable(exc.nearest // 1000, is_alone=exc.is_alone) from None
     if value % 1000:
         raise NotRepresentable(value // 1000)
     return value // 1000
@@ -154,9 +157,9 @@ def zoned(text: str, digits: int = 6) -> str:
     if text[-3:] == "+00" and text[10:11] == " ":
         return f"{text[:10]}T{_padded(text[11:-3], digits)}Z"
     if text in _INFINITY:
-        raise NotRepresentable(text)
+        raise NotRepresentable(text, is_alone=True)
     if (match := _ZONED.fullmatch(text)) is None or match[4] or len(match[1]) > 10:
-        raise NotRepresentable(match and _far_zoned(match, digits))
+        raise NotRepresentable(match and _far_zoned(match, digits), is_alone=True)
     total = days(match[1]) * _DAY + micros_of_day(match[2]) - _offset(match[3])
     if not _FIRST_DAY <= total // _DAY <= _LAST_DAY:
         raise NotRepresentable

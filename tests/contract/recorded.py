@@ -113,7 +113,7 @@ class Ours:
     def records(self, name: str) -> Iterator[Any]:
         """The values of one table: the rows that were there, then the changes."""
         table = tables()[name]
-        start = TransactionConstants(0, 0, 1, 0, 0, 0, 0, snapshot=True)
+        start = TransactionConstants(0, 0, 1, 0, 0, 0, 0, snapshot="true")
         for row in read("source")["rows"][name]:
             cells = [None if cell is None else cell.encode() for cell in row]
             yield self._encoded(table, "r", "", None, cells, start, 0)

@@ -184,7 +184,6 @@ OPTION_VALUES = {
         "as above": {"c_numeric_3_m2", "a_bit", "a_positive"},
         "Debezium sends the text of a type it does not know in base64": FIELDS[_LEFT_OUT]
         - {"both_of", "many"},
-        "Debezium has no mark for unsent arrays of numeric": {"a_numeric", "a_numeric_10_2"},
     },
     "loose": {"as above": {"a_time", "a_bit", "c_name"}},
 }

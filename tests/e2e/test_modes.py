@@ -39,6 +39,13 @@ WORK = (
     "INSERT INTO person VALUES (7, 'after', 1, now(), 'dropped')",
     "TRUNCATE leave",
     "INSERT INTO leave VALUES (2)",
+    "INSERT INTO keyless VALUES (1, 'same'), (1, 'same'), (2, NULL)",
+    "UPDATE keyless SET v = 'other' WHERE n = 2; DELETE FROM keyless WHERE n = 3",
+    "UPDATE priced SET price = 1.5 WHERE price = 1.50; UPDATE priced SET v = 'x' WHERE price = 1.5",
+    "DELETE FROM priced WHERE price = 2; INSERT INTO priced VALUES (2.0, 'again')",
+    "UPDATE termed SET until = 'infinity' WHERE until = '12345-01-01'",
+    "INSERT INTO termed VALUES ('0044-03-15 BC', '-infinity', 'past')",
+    "DELETE FROM termed WHERE v = 'goes'",
 )
 
 
@@ -54,7 +61,15 @@ def test_a_target_ends_equal_to_its_source(mode, addresses, topic_prefix, new_da
         "ALTER TABLE big ALTER body SET STORAGE EXTERNAL;"
         "INSERT INTO person SELECT g, 'old ' || g, g, now(), true FROM generate_series(1, 50) g;"
         "INSERT INTO big SELECT g, 0, repeat(g::text, 3000) FROM generate_series(1, 5) g;"
-        "INSERT INTO leave VALUES (1)",
+        "INSERT INTO leave VALUES (1);"
+        "CREATE TABLE keyless (n int, v text);"
+        "ALTER TABLE keyless REPLICA IDENTITY FULL;"
+        "INSERT INTO keyless VALUES (1, 'same'), (3, 'goes');"
+        "CREATE TABLE priced (price numeric PRIMARY KEY, v text);"
+        "INSERT INTO priced VALUES (1.50, 'a'), (2.000, 'b');"
+        "CREATE TABLE termed (since date, until timestamptz, v text, PRIMARY KEY (since, until));"
+        "INSERT INTO termed VALUES ('-infinity', 'infinity', 'goes');"
+        "INSERT INTO termed VALUES ('2024-01-01', '12345-01-01', 'stays')",
     )
     with Path(addresses, topic_prefix, source, target, **MODES[mode]) as path:
         path.start()
@@ -64,7 +79,7 @@ def test_a_target_ends_equal_to_its_source(mode, addresses, topic_prefix, new_da
         ledger = path.catch_up()
 
         assert ledger.state == "EXACT"
-        for table in ("person", "big", "leave"):
+        for table in ("person", "big", "leave", "keyless", "priced", "termed"):
             assert content(target, table) == content(source, table)
 
 

@@ -41,7 +41,7 @@ from schemas.control import Hole, SchemaChange
 from schemas.envelope import EnvelopeOptions, envelope_schema, message_schema
 from schemas.headers import position_of
 from schemas.positions import CommitKey, Lsn
-from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema
+from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema, UserType
 
 ID = TableId("public", "account")
 COLUMNS = (
@@ -536,12 +536,14 @@ def test_a_long_key_that_did_not_change_is_taken_from_the_old_row() -> None:
         (1700, b"1.0", b"1.01", True),
         (1042, b"a ", b"a", False),
         (25, b"a ", b"a", True),
+        (99_001, b"1.0", b"1.00", False),
     ],
 )
 def test_a_key_that_is_equal_for_the_source_did_not_move(
     type_oid: int, old: bytes, new: bytes, moves: bool
 ) -> None:
-    columns = (Column("id", type_oid, nullable=False), COLUMNS[1])
+    price = UserType("d", "price", "numeric", 1700) if type_oid == 99_001 else None
+    columns = (Column("id", type_oid, nullable=False, user_type=price), COLUMNS[1])
     table = replace(ACCOUNT, columns=columns)
     play = Play({ID: table}, table, keyed=True)
     play.feed(described(*columns))

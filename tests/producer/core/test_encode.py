@@ -22,7 +22,7 @@ from producer.core.encode import (
 from producer.decoders.messages import Cells
 from producer.errors import DecodeError, Unsupported
 from schemas.envelope import EnvelopeOptions, envelope_schema, key_schema
-from schemas.tables import UNCHANGED, Column, TableId, TableSchema
+from schemas.tables import UNCHANGED, Column, TableId, TableSchema, UserType
 from schemas.types import TypeOptions
 from spark_consumers.avro_wire import RowDecoder, split
 from tests.schemas.types.values import RANDOM, SAMPLES, SURPRISING, Sample, numeric_mod
@@ -105,7 +105,7 @@ def changes(draw: st.DrawFn) -> tuple[TableSchema, tuple[Any, ...]]:
             for column, cell in zip(table.columns, before, strict=True)
         ]
     after = cells(draw, table, old=False) if op in "cru" else None
-    tx = replace(TX, seq=draw(st.integers(0, 2**40)), snapshot=op == "r")
+    tx = replace(TX, seq=draw(st.integers(0, 2**40)), snapshot="first" if op == "r" else "false")
     lsn, ordinal = draw(st.integers(0, 2**62)), draw(st.integers(0, 2**31))
     return table, (op, kind, before, after, tx, lsn, ordinal)
 
@@ -223,7 +223,7 @@ def test_an_insert_is_debeziums_record() -> None:
 
 def test_a_row_of_a_load_says_so() -> None:
     fast, _ = both(ACCOUNT)
-    record = read(ACCOUNT, fast.encode("r", "", None, ALICE, replace(TX, snapshot=True), 1, 0))
+    record = read(ACCOUNT, fast.encode("r", "", None, ALICE, replace(TX, snapshot="true"), 1, 0))
 
     assert record["op"] == "r"
     assert record["source"]["snapshot"] == "true"
@@ -384,6 +384,64 @@ def test_keys() -> None:
     assert plain_key(table) == b"public.account"
     assert list(compile_key_texts(table)(ALICE)) == [b"Alice", b"7"]
     assert list(compile_key_texts(ACCOUNT)(ALICE)) == [b"7"]
+
+
+@pytest.mark.parametrize("decimals", ["precise", "string", "double"])
+@pytest.mark.parametrize("user_type", [None, UserType("d", "price", "numeric", 1700)])
+def test_one_key_of_the_source_has_one_spelling(decimals: Any, user_type: UserType | None) -> None:
+    """Else an upsert by key would keep the row under its old spelling, too."""
+    column = Column("k", 1700 if user_type is None else 99_001, user_type=user_type, nullable=False)
+    table = TableSchema(TableId("s", "t"), (column,), ("k",))
+    options = EnvelopeOptions(types=TypeOptions(decimal_handling=decimals))
+    encode = compile_key_encoder(table, prefix="p", schema_id=1, options=options)
+    texts = compile_key_texts(table)
+
+    for spellings in ([b"1.5", b"1.50", b"1.500"], [b"100", b"100.00"], [b"0", b"0.0", b".0"]):
+        assert len({encode([cell]) for cell in spellings}) == 1
+        assert {bytes(texts([cell])[0]) for cell in spellings} == {spellings[0]}
+    assert encode([b"1.5"]) != encode([b"15"])
+    assert encode([b"100"]) != encode([b"1"])
+
+
+def test_characters_of_no_length_are_a_key_without_their_blanks_and_others_keep_them() -> None:
+    def key(type_mod: int, cell: bytes) -> bytes:
+        column = Column("k", 1042, type_mod, nullable=False)
+        table = TableSchema(TableId("s", "t"), (column,), ("k",))
+        return compile_key_encoder(table, prefix="p", schema_id=1)([cell])[5:]
+
+    assert key(-1, b"a ") == key(-1, b"a") == b"\x02a"
+    assert key(3 + 4, b"a  ") == b"\x06a  "  # as Debezium
+
+
+def _key_of(type_oid: int, cell: bytes, **options: Any) -> bytes:
+    table = TableSchema(TableId("s", "t"), (Column("k", type_oid, nullable=False),), ("k",))
+    envelope = EnvelopeOptions(types=TypeOptions(**options))
+    return compile_key_encoder(table, prefix="p", schema_id=1, options=envelope)([cell])[5:]
+
+
+def test_infinity_and_far_years_are_keys_since_nothing_else_is_written_as_they_are() -> None:
+    days = [b"infinity", b"-infinity", b"5874897-12-31", b"0044-03-15 BC", b"10000-01-01"]
+    stamps = [b"infinity", b"-infinity", b"292276-12-31 00:00:00", b"0044-03-15 12:00:00 BC"]
+    zoned = [b"infinity", b"-infinity", b"12345-01-01 00:00:00+00", b"0044-03-15 12:00:00+00 BC"]
+
+    for oid, cells in ((1082, days), (1114, stamps), (1184, zoned)):
+        assert len({_key_of(oid, cell) for cell in cells}) == len(cells)
+
+
+@pytest.mark.parametrize(
+    ("type_oid", "cell", "options"),
+    [
+        (1114, b"294276-12-31 23:59:59.999999", {}),  # written as infinity is
+        (1082, b"infinity", {"time_precision": "connect"}),  # as the last day of 9999
+        (1186, b"1 day", {}),  # as 24:00:00
+        (1562, b"0011", {}),  # as 11
+    ],
+)
+def test_a_key_that_another_value_would_share_is_refused(
+    type_oid: int, cell: bytes, options: dict[str, Any]
+) -> None:
+    with pytest.raises(Unsupported, match="no Avro form"):
+        _key_of(type_oid, cell, **options)
 
 
 def test_keys_that_have_no_avro_form_are_refused() -> None:

@@ -1,5 +1,6 @@
 import json
 import struct
+from dataclasses import replace
 
 import pytest
 
@@ -123,6 +124,8 @@ def test_samples_cover_the_table_of_types() -> None:
         ("interval", "-1 days +00:00:01", -86_399_000_000),
         ("bit varying", "0110", b"\x06"),
         ("numeric", "NaN", None),
+        ("integer[]", "[0:1]={1,2}", [1, 2]),
+        ("integer[]", "{{1,2},{3,4}}", None),
     ],
 )
 def test_readers_who_look_no_further_get_what_debezium_writes(
@@ -151,6 +154,33 @@ def test_an_unknown_type_is_its_text_unless_the_operator_wants_an_error() -> Non
     with pytest.raises(UnknownType, match="mood") as caught:
         type_of(column, TypeOptions(unknown_types="fail"))
     assert caught.value.column is column
+
+
+def test_of_one_bit_debezium_makes_a_boolean_of_varbit_too() -> None:
+    column = Column("v", 1562, 1)
+    entry = type_of(column)
+
+    assert entry.avro(column) == type_of(replace(column, type_oid=1560)).avro(column)
+    assert (entry.load("1", column), entry.dump(False, column)) == (True, "0")
+    with pytest.raises(NotRepresentable):
+        entry.load("", column)
+
+
+@pytest.mark.parametrize(
+    ("column", "zero"),
+    [
+        (Column("n", 1700), "0"),
+        (Column("n", 1700, numeric_mod(10, 2)), "0.00"),
+        (Column("n", 790), "0.00"),
+        (
+            Column("n", 99_001, user_type=UserType("d", "price", "", 1700, numeric_mod(8, 3))),
+            "0.000",
+        ),
+    ],
+)
+def test_zero_as_text_is_the_servers_text_of_zero(column: Column, zero: str) -> None:
+    """It stands in old keys for the columns that are not part of them."""
+    assert type_of(column, TypeOptions(decimal_handling="string")).zero_of(column) == zero
 
 
 MOOD = UserType("e", "mood", labels=("sad", "ok"))
