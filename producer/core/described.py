@@ -169,6 +169,12 @@ class Described:
                 for pair in readings(*said)
                 if pair in self._tables or self._reading(TableId(*pair), sent) is not None
             ]
+            if not fit:  # columns may have gone since
+                fit = [
+                    pair
+                    for pair in readings(*said)
+                    if self._reading(TableId(*pair), ()) is not None
+                ]
             if len(fit) > 1:
                 raise Unsupported(
                     "decode-style t writes two tables alike: it quotes no names",

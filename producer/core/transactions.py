@@ -199,14 +199,15 @@ class Named:
 
     def _meant(self, change: Change) -> tuple[TableId, bool]:
         """Choose among the readings of a name the one that is known, if one is."""
-        found = [TableId(*pair) for pair in readings(change.schema, change.table)]
+        found = [
+            table
+            for table in (TableId(*pair) for pair in readings(change.schema, change.table))
+            if table in self.known
+        ]
         row = change.new or change.old
         names = set(row.shape.names) if row is not None else set()
-        fitting = [
-            table
-            for table in found
-            if table in self.known and names <= set(self.known[table].names)
-        ]
+        # Columns may have gone since: where none fits, the name alone decides.
+        fitting = [table for table in found if names <= set(self.known[table].names)] or found
         if len(fitting) == 1:
             return fitting[0], True
         return TableId(change.schema, change.table), False

@@ -319,6 +319,16 @@ def test_a_name_with_blanks_in_style_t_is_the_table_that_exists() -> None:
     assert (relation.schema, relation.table) == ("my schema", "a table")
 
 
+def test_a_name_with_blanks_is_known_when_a_column_of_the_row_has_gone_since() -> None:
+    described = described_as_t(blank("my schema", "a table"))
+    gone = NamedRow(RowShape(("id", "v"), (23, 25), ("integer", "text")), [b"1", b"x"])
+
+    relation, _ = described.row(Change("c", "my", "schema a table", gone, None))
+
+    assert isinstance(relation, Relation)
+    assert (relation.schema, relation.table) == ("my schema", "a table")
+
+
 def test_two_tables_that_style_t_writes_alike_stop() -> None:
     described = described_as_t(blank("my schema", "t"), blank("my", "schema t"))
 

@@ -64,6 +64,20 @@ def test_a_spaced_name_is_the_only_known_table_with_these_columns() -> None:
     assert (unsure.changes[0].table, unsure.changes[0].is_sure) == (TableId("a", "b c"), False)
 
 
+def test_a_spaced_name_is_known_when_a_column_of_the_row_has_gone_since() -> None:
+    known = {TableId("my schema", "t"): KnownTable(("id",), ("integer",))}
+    row = "table my schema t INSERT: id[integer]:1 v[text]:'x'"
+
+    (txn,) = folded(
+        "mppdb_decoding",
+        *("BEGIN CSN: 6 first_lsn: 0/1", row, "commit"),
+        known=known,
+        style="t",
+    )
+
+    assert (txn.changes[0].table, txn.changes[0].is_sure) == (TableId("my schema", "t"), True)
+
+
 def test_the_key_of_an_unidentified_update_is_known_of_postgresql_only() -> None:
     known = {T: KnownTable(("id",), ("integer",), ("id",))}
     update = "table public.t: UPDATE: id[integer]:1"
