@@ -24,8 +24,9 @@ TOLD: dict[str, list[str]] = {
     " t timestamp(3), g int GENERATED ALWAYS AS (1 + 1) STORED)": [
         (
             'CREATE  TABLE  public.a (id pg_catalog.int4 NOT NULL, v pg_catalog."varchar"(20)'
-            " DEFAULT 'it''s'::character varying NOT NULL, n pg_catalog.\"numeric\"(9,2)[], t TIMESTAMP(3)"
-            " without time zone, g pg_catalog.int4 GENERATED ALWAYS AS ((1 + 1)) STORED,"
+            " DEFAULT 'it''s'::character varying NOT NULL, n pg_catalog.\"numeric\"(9,2)[],"
+            " t TIMESTAMP(3) without time zone,"
+            " g pg_catalog.int4 GENERATED ALWAYS AS ((1 + 1)) STORED,"
             f" CONSTRAINT a_pkey PRIMARY KEY (id)) {WITH}"
         )
     ],
