@@ -317,7 +317,10 @@ BY_NAME: Final = {case.name: case for case in CASES}
 
 
 def way_of(decided: Effective) -> Way:
-    """Say what decides about losses; whether openGauss tells DDL, only its publications know."""
+    """Say what decides about losses.
+
+    Whether openGauss tells DDL only its publications know (`gauss_readings.publishes_ddl`).
+    """
     sent = dict(decided.options)
     removed = set(removing(sent))
     if sent.get("skip-generated-columns") == "true":

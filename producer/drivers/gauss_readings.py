@@ -158,6 +158,16 @@ def read(session: Session, include: Sequence[str], exclude: Sequence[str]) -> Re
     )
 
 
+def publishes_ddl(session: Session) -> bool:
+    """Say whether openGauss logs DDL for decoding: a publication with `ddl` exists.
+
+    From version 6 on; the plugins print it whatever publication a client names.
+    """
+    if "pubddl" not in _columns(session, "pg_publication"):
+        return False
+    return bool(session.query("SELECT 1 FROM pg_catalog.pg_publication WHERE pubddl <> 0 LIMIT 1"))
+
+
 def wal_end(session: gauss_slots.Asks) -> Lsn:
     """Where the log ends now, on a standby as far as it is replayed.
 

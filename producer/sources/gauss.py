@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from typing import Final, Self
 
 from producer.core import holes
@@ -152,7 +153,10 @@ class GaussSource:
             note(str(advice))
         if sentence := why_not_full(self._options.plugin_options):
             note(sentence)
-        if unseen := holes.invisible(holes.way_of(self.decided)):
+        way = holes.way_of(self.decided)
+        if not way.is_gaussdb:
+            way = replace(way, tells_ddl=gauss_readings.publishes_ddl(self.asking))
+        if unseen := holes.invisible(way):
             note(f"not in this stream, and only a comparison can tell: {'; '.join(unseen)}")
         return self._expanded()
 

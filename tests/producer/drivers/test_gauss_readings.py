@@ -1,5 +1,7 @@
 """Readings that only openGauss and GaussDB give, on answers written down here."""
 
+import pytest
+
 from producer.drivers import gauss_readings
 from producer.drivers.gauss_readings import Readings, RoleReading
 from producer.drivers.gauss_slots import SlotReading
@@ -160,3 +162,18 @@ def test_a_csn_that_is_not_told_is_not_zero() -> None:
     assert readings(None, has_csn_slots=False).facts("bank").confirmed_csn is None
     other = readings(0).facts("other")
     assert (other.has_slot, other.confirmed_csn) == (False, None)
+
+
+# ---------------------------------------------------------------- publications
+@pytest.mark.parametrize(
+    ("columns", "rows", "told"),
+    [
+        ([["pubname"], ["pubddl"]], [["1"]], True),
+        ([["pubname"], ["pubddl"]], [], False),
+        ([["pubname"]], [["1"]], False),  # before version 6
+    ],
+)
+def test_a_publication_tells_whether_ddl_is_logged(columns: Rows, rows: Rows, told: bool) -> None:
+    session = Answers(("pubddl <> 0", rows), ("pg_attribute", columns))
+
+    assert gauss_readings.publishes_ddl(session) is told

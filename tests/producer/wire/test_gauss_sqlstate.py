@@ -126,6 +126,12 @@ def test_other_refusals_go_by_code_and_question(
     assert type(refusal(ServerError(sqlstate=sqlstate), asked)) is kind
 
 
+def test_a_type_that_the_plugin_cannot_print_has_a_way_out() -> None:
+    said = ServerError(sqlstate="22P02", message="invalid input syntax for type json")
+
+    assert "use mppdb_decoding" in refusal(said, Asked.STREAM).hint
+
+
 def test_the_initial_user_learns_why_it_may_not_log_in_from_elsewhere() -> None:
     said = ServerError(
         sqlstate="28000", message="Forbid remote connection with initial user.", severity="FATAL"
