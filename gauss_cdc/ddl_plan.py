@@ -9,7 +9,7 @@ the statement's locks for as long as it runs: `lock_timeout` and
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import psycopg2
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
@@ -94,7 +94,7 @@ def _rehearse(
             cursor.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
             cursor.execute(f"SET LOCAL statement_timeout = '{_STATEMENT_TIMEOUT}'")
             cursor.execute('SET LOCAL search_path TO "$user", public')
-            cursor.execute(statement)
+            cursor.execute(_inside(statement))
             cursor.execute("SELECT current_setting('gauss_cdc.told', true)")
             said = cursor.fetchone()
             lines = str(said[0] or "").splitlines() if said is not None else []
@@ -107,7 +107,16 @@ def _rehearse(
     finally:
         connection.rollback()
         connection.autocommit = True
-    return stream_shapes(tables), [read(line.encode()) for line in lines if line]
+    told = [replace(read(line.encode()), sql=statement) for line in lines if line]
+    return stream_shapes(tables), told
+
+
+def _inside(statement: str) -> str:
+    """Run a text where it cannot end our transaction: its COMMIT would make the rehearsal real."""
+    mark = "$plan$"
+    while mark in statement:
+        mark = f"{mark[:-1]}_$"
+    return f"DO $outer{mark[1:]}BEGIN EXECUTE {mark}{statement}{mark}; END$outer{mark[1:]}"
 
 
 def _planned(

@@ -86,7 +86,7 @@ class Registry:
             except SchemaRefused as exc:
                 raise SchemaRefused(
                     exc.what,
-                    hint="it refuses although the subject takes everything now: its own level holds "
+                    hint="it refuses although the subject takes everything now: its own level is "
                     "for all subjects (Apicurio), or the schema breaks a rule; set that level to "
                     "NONE for this change, then start again",
                     subject=subject,

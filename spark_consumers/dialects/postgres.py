@@ -174,7 +174,7 @@ def _alter(before: TableSchema, after: TableSchema, change: SchemaChange) -> Ite
         elif is_told:
             yield from _convert(after, old[name], column, change.values.get(name, ""))
         else:
-            yield from _change(after, old[name], column, sql)
+            yield from _change(after, old[name], column, change, sql)
     if depends:
         yield _AS_BEFORE
     if after.key and rekeyed:
@@ -319,11 +319,18 @@ def _add(table: TableSchema, column: Column) -> Iterator[str]:
         yield f"{head} ALTER COLUMN {name} DROP DEFAULT"
 
 
-def _change(table: TableSchema, old: Column, new: Column, sql: str | None) -> Iterator[str]:
+def _change(
+    table: TableSchema, old: Column, new: Column, change: SchemaChange, sql: str | None
+) -> Iterator[str]:
     head = f"ALTER TABLE {_table(table.id)} ALTER COLUMN {quote(new.name)}"
     if (old.type_oid, old.type_mod) != (new.type_oid, new.type_mod):
         was, now = _type(table, old), _type(table, new)
-        if not _keeps_values(was, now) and (sql is None or _USING.search(sql)):
+        if _keeps_values(was, now) or (sql is not None and not _USING.search(sql)):
+            if was != now:
+                yield f"{head} TYPE {now}"
+        elif change.lossy is not None:  # the table is marked: what reads as the new type stays
+            yield f"{head} TYPE {now} USING {quote(new.name)}::text::{now}"
+        else:
             raise NotExpressible(
                 "a column's type changed and its values may have been computed",
                 table=table.id,
@@ -331,8 +338,6 @@ def _change(table: TableSchema, old: Column, new: Column, sql: str | None) -> It
                 type=new.type_name,
                 hint="change the target by hand, then load the table again",
             )
-        if was != now:
-            yield f"{head} TYPE {now}"
     if not old.nullable and new.nullable and new.name not in table.key:
         yield f"{head} DROP NOT NULL"
 
