@@ -53,6 +53,7 @@ VIEWS: Final = frozenset(
 FUNCTIONS: Final = frozenset(
     {
         *("version", "opengauss_version", "gs_deployment", "current_setting", "format_type"),
+        "current_database",
         *("pg_current_xlog_location", "pg_current_xlog_insert_location", "pg_xlog_location_diff"),
         *("pg_get_replication_slots", "pg_create_logical_replication_slot"),
         *("pg_drop_replication_slot", "pg_replication_slot_advance"),
@@ -67,8 +68,10 @@ _INSTALL: Final = "compat.sql"
 _SLOTS_VIEW: Final = """
 DROP VIEW IF EXISTS gauss_compat.pg_replication_slots;
 CREATE VIEW gauss_compat.pg_replication_slots AS
-SELECT r.slot_name, r.plugin, r.slot_type, r.datoid, d.datname AS database, r.active, r.xmin,
-       r.catalog_xmin, r.restart_lsn, r.dummy_standby, r.confirmed_flush{}
+SELECT r.slot_name, r.plugin, r.slot_type, r.datoid, CASE d.datname
+       WHEN pg_catalog.current_database() THEN gauss_compat.current_database()
+       ELSE d.datname END AS database, r.active, r.xmin, r.catalog_xmin, r.restart_lsn,
+       r.dummy_standby, r.confirmed_flush{}
 FROM gauss_compat.pg_get_replication_slots() r LEFT JOIN pg_database d ON d.oid = r.datoid
 LEFT JOIN gauss_compat.plugins p USING (slot_name);
 """
@@ -86,6 +89,13 @@ def install(settings: Mapping[str, str], *, is_gaussdb: bool) -> str:
     )
     script = (resources.files(__package__) / _INSTALL).read_text(encoding="utf-8")
     return script + _SLOTS_VIEW.format(_CSN if is_gaussdb else "") + (known if values else "")
+
+
+class Change(NamedTuple):
+    """A call that drops a slot, or moves it; `upto` 0 is as far as there is."""
+
+    slot: str
+    upto: int | None = None  # None: drop it
 
 
 class Asked(NamedTuple):
@@ -108,6 +118,11 @@ _TOKEN: Final = re.compile(
 _REGCLASS: Final = re.compile(r"'(?:pg_catalog\.)?(\w+)'")
 _CALL: Final = re.compile(
     r"\bpg_logical_slot_(?P<what>peek|get)_(?P<binary>binary_)?changes\s*\((?P<args>[^()]*)\)",
+    re.IGNORECASE,
+)
+_CHANGE: Final = re.compile(
+    r"\bpg_(?:(?P<drop>drop_replication_slot)|replication_slot_advance)\s*"
+    r"\(\s*'(?P<slot>[^']*)'\s*(?:,\s*(?:'(?P<upto>[^']*)'|null)\s*)?\)",
     re.IGNORECASE,
 )
 _ARGUMENT: Final = re.compile(
@@ -136,6 +151,15 @@ def rewrite(text: str, settings: Mapping[str, str]) -> str:
         return found[0]
 
     return _TOKEN.sub(replaced, text)
+
+
+def slot_change(text: str) -> Change | None:
+    """The call in a statement that drops or moves a slot."""
+    if (call := _CHANGE.search(text)) is None:
+        return None
+    if call["drop"]:
+        return Change(call["slot"])
+    return Change(call["slot"], read_lsn(call["upto"]) if call["upto"] else 0)
 
 
 def changes_asked(text: str) -> Asked | None:

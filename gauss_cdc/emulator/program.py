@@ -18,6 +18,7 @@ from gauss_cdc.emulator.product import Backend, Product
 from gauss_cdc.emulator.replay import Replay
 from gauss_cdc.emulator.scratch import Scratch
 from gauss_cdc.emulator.server import LOOPBACK, Emulator
+from gauss_cdc.emulator.slots import Activity
 from gauss_cdc.emulator.upstream import Address
 
 PASSWORD_VARIABLE = "GAUSS_CDC_EMULATOR_PASSWORD"  # noqa: S105  a variable's name
@@ -67,12 +68,13 @@ async def build(wanted: Wanted) -> Emulator:
         settings=wanted.settings,
     )
     backend: Backend
+    activity = Activity()
     if played is not None:
         scratch = None
         if wanted.catalog is not None:
             scratch = Scratch(Address.parse(wanted.catalog), product, played)
             await scratch.load(wanted.tables or _companion(wanted.replay, played))
-        backend = Replay(played, paced=wanted.paced, catalog=scratch)
+        backend = Replay(played, paced=wanted.paced, catalog=scratch, activity=activity)
     else:
         assert wanted.facade is not None
         address = Address.parse(wanted.facade)
@@ -95,6 +97,7 @@ async def build(wanted: Wanted) -> Emulator:
         port=wanted.port,
         ha_port=wanted.ha_port,
         tls=_tls(wanted),
+        activity=activity,
     )
 
 

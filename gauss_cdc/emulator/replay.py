@@ -3,6 +3,9 @@
 From its beginning a recording goes out byte by byte as it was received; from a
 later position the transactions that the restart rule lets through (spec 3.6) are
 packed anew.  Only what was recorded can be had: other options are refused.
+
+Where the recorded server broke its stream off, so do we, once and with its own
+words; whoever comes back is served what followed.
 """
 
 from __future__ import annotations
@@ -10,18 +13,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from gauss_cdc.emulator.formats.binary import BinaryRecords
 from gauss_cdc.emulator.formats.names import Names
 from gauss_cdc.emulator.formats.parallel import Parallel, TextRecords
 from gauss_cdc.emulator.formats.rows import TextRows
-from gauss_cdc.emulator.frames import Refused
+from gauss_cdc.emulator.frames import Refused, lsn_text, message
 from gauss_cdc.emulator.model import Mode, Row, Sent, Transaction
 from gauss_cdc.emulator.options import Asked
 from gauss_cdc.emulator.product import Client, Closing, Peer, Slot, Sql, System
 from gauss_cdc.emulator.recording import Recording
-from gauss_cdc.emulator.slots import missing
+from gauss_cdc.emulator.slots import Activity, missing
+from gauss_cdc.emulator.sql_session import OwnSlots
 
 SYSTEM: Final = "215046882207031935"  # of the server that was recorded
 
@@ -38,19 +42,23 @@ class Replay:
         other_databases: Iterable[str] = ("postgres",),
         catalog: SqlSource | None = None,
         system: System | None = None,
+        activity: Activity | None = None,
     ) -> None:
         self._recording, self._paced, self._any_slot = recording, paced, any_slot
+        self._activity = activity or Activity()  # the emulator's
         self._catalog = catalog
         self._system = system or System(SYSTEM, 1, recording.end)
         self._databases = {recording.database, *other_databases}
         self._slots: dict[str, Slot] = {}
+        self._part = 0  # the recorded stream that is served
+        self._is_over = False  # was the end of the last one told?
 
     async def sql(self, peer: Peer) -> Sql:
         """A session in the recorded database."""
         if peer.database not in self._databases:
             raise no_database(peer.database)
         if self._catalog is not None:
-            self._catalog.show(lambda: list(self._slots.values()))
+            self._catalog.show(self)
             return await self._catalog.sql(peer)
         return _NoSql(self._recording)
 
@@ -81,21 +89,48 @@ class Replay:
             return point, snapshot, closing
         return point, "00000000-00000000-1", _Nothing()
 
+    def is_active(self, name: str) -> bool:
+        """Whether somebody streams from a slot."""
+        return name in self._activity
+
     async def drop(self, name: str) -> None:
         """Forget a slot."""
+        if name not in self._slots:
+            raise missing(name)
+        self._activity.check_free(name)
         del self._slots[name]
 
     async def advance(self, name: str, confirmed: int) -> None:
-        """Move a slot forward."""
+        """Move a slot forward, at most to the recording's end; 0: there."""
         if (slot := self._slots.get(name)) is None:
             raise missing(name)
-        slot.confirmed = max(slot.confirmed, confirmed)
+        self._activity.check_free(name)
+        if confirmed and confirmed < slot.confirmed:
+            told = (
+                f"cannot move slot to {lsn_text(confirmed)}, minimum is {lsn_text(slot.confirmed)}"
+            )
+            raise Refused(told, "55000")
+        slot.confirmed = min(confirmed or self._recording.end, self._recording.end)
 
     async def stream(self, slot: Slot, start: int, asked: Asked, sql: Sql) -> Pages:
         """The recording from `start` on; Refused if it was made with other options."""
         del sql
         self._check(slot, asked)
-        return Pages(self._recording, start, asked.mode, paced=self._paced)
+        part = self._part
+        end = None if self._is_over else self._recording.parts[part].end
+
+        def ended() -> None:
+            self._part = min(part + 1, len(self._recording.parts) - 1)
+            self._is_over = self._part == part
+
+        return Pages(
+            self._recording,
+            start,
+            asked.mode,
+            paced=self._paced,
+            part=part,
+            end=None if end is None else Ended(end, ended),
+        )
 
     async def cancel(self, key: bytes) -> None:
         """Nothing runs for long."""
@@ -145,44 +180,75 @@ class SqlSource(Protocol):
     async def snapshot(self) -> tuple[str, Closing]:
         """A snapshot that its sessions can adopt."""
 
-    def show(self, slots: Callable[[], list[Slot]]) -> None:
+    def show(self, slots: OwnSlots) -> None:
         """Show these slots to whoever asks."""
 
     async def close(self) -> None: ...
 
 
+class Ended(NamedTuple):
+    """What is said at the end of a stream, and who wants to know that it was."""
+
+    error: bytes  # an ErrorResponse's body; b"": nothing is said
+    tell: Callable[[], None]
+
+
+class Repeated(Refused):
+    """An error as it was recorded."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__("recorded", "")
+        self._body = body
+
+    def frame(self, severity: str) -> bytes:
+        """The recorded message."""
+        del severity
+        return message(b"E", self._body)
+
+
 class Pages:
     """A `Stream` of what was recorded."""
 
-    def __init__(self, recording: Recording, start: int, mode: Mode, *, paced: bool) -> None:
-        self._recording = recording
+    def __init__(
+        self,
+        recording: Recording,
+        start: int,
+        mode: Mode,
+        *,
+        paced: bool,
+        part: int = 0,
+        end: Ended | None = None,
+    ) -> None:
+        self._recording, self._end = recording, end
+        stream = recording.parts[part]
         # Nothing is behind `start`: the rule looks at where commit records begin.
         kept = [
             number
-            for number, transaction in enumerate(recording.transactions)
+            for number, transaction in enumerate(recording.transactions[: stream.transactions])
             if transaction.commit_lsn >= start
             and not (mode.skip_empty_xacts and not transaction.items)
         ]
-        is_whole = len(kept) == len(recording.transactions)
+        is_whole = part == 0 and len(kept) == stream.transactions
         is_lazy = mode.skip_empty_xacts and not recording.mode.skip_empty_xacts
         self._began = time.monotonic()
+        self._ends_at = self._began + (stream.ended_ms / 1000 if paced and is_whole else 0)
         self._batches: Iterator[tuple[int, list[Sent]]]
         self._rest: Parallel | None = None
         if is_whole and not is_lazy:
             self._batches = (
-                (message.ms if paced else 0, [message.sent]) for message in recording.messages
+                (recorded.ms if paced else 0, [recorded.sent]) for recorded in stream.messages
             )
         elif recording.mode.parallel:
-            self._batches = self._packed(kept, mode)
+            self._batches = self._packed(kept, mode, stream.transactions)
         else:
-            self._batches = ((0, _serial(recording.headers[n], is_lazy=is_lazy)) for n in kept)
+            self._batches = self._serial(kept, stream.transactions, is_lazy=is_lazy)
         self._next = next(self._batches, None)
         self._read_to = start
 
     async def more(self) -> Iterable[Sent]:
         """What comes next, when its time has come."""
         if self._next is None:
-            await asyncio.Event().wait()
+            await self._rest_of_time()
         assert self._next is not None
         ms, messages = self._next
         delay = self._began + ms / 1000 - time.monotonic()
@@ -213,7 +279,29 @@ class Pages:
     async def close(self) -> None:
         """Nothing is held."""
 
-    def _packed(self, kept: list[int], mode: Mode) -> Iterator[tuple[int, list[Sent]]]:
+    async def _rest_of_time(self) -> None:
+        """Nothing more comes: wait, or end as the recorded stream did."""
+        if self._end is None:
+            await asyncio.Event().wait()
+            return
+        await asyncio.sleep(max(0.0, self._ends_at - time.monotonic()))
+        self._end.tell()
+        if not self._end.error:
+            raise ConnectionAbortedError
+        raise Repeated(self._end.error)
+
+    def _serial(
+        self, kept: list[int], all_of_it: int, *, is_lazy: bool
+    ) -> Iterator[tuple[int, list[Sent]]]:
+        strays, headers = self._recording.strays, self._recording.headers
+        for number in kept:
+            yield 0, [*strays.get(number, ()), *_serial(headers[number], is_lazy=is_lazy)]
+        if trailing := strays.get(all_of_it):
+            yield 0, list(trailing)
+
+    def _packed(
+        self, kept: list[int], mode: Mode, all_of_it: int
+    ) -> Iterator[tuple[int, list[Sent]]]:
         recording = self._recording
         # Rows are filtered already; what the options say about records is in the bytes.
         packing = Mode(
@@ -230,9 +318,15 @@ class Pages:
         )
         self._rest = Parallel(packing, recording.profile, told)
         for number in kept:
-            messages = list(self._rest.feed(recording.transactions[number]))
+            messages = []
+            if strays := recording.strays.get(number):
+                messages += [*self._rest.idle(), *strays]
+            messages += self._rest.feed(recording.transactions[number])
             if messages:
                 yield 0, messages
+        trailing = recording.strays.get(all_of_it, ())
+        if (trailing or self._end is not None) and (messages := [*self._rest.idle(), *trailing]):
+            yield 0, messages
 
 
 def _serial(messages: Iterable[Sent], *, is_lazy: bool) -> list[Sent]:

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gauss_cdc.emulator.facade import Facade
-from gauss_cdc.emulator.product import Closing, Peer, Product, Slot
+from gauss_cdc.emulator.product import Closing, Peer, Product
 from gauss_cdc.emulator.recording import Recording
-from gauss_cdc.emulator.sql_session import SqlSession
+from gauss_cdc.emulator.sql_session import OwnSlots, SqlSession
 from gauss_cdc.emulator.upstream import Address, Upstream
 
 _IDENTITIES: Mapping[str, str] = {"full": "FULL", "nothing": "NOTHING"}
@@ -66,7 +66,7 @@ class Scratch:
         ((name,),) = await session.rows("SELECT pg_export_snapshot()")
         return str(name), session
 
-    def show(self, slots: Callable[[], list[Slot]]) -> None:
+    def show(self, slots: OwnSlots) -> None:
         """Show these slots instead of PostgreSQL's."""
         self._facade.own_slots = slots
 

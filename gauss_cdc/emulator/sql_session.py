@@ -9,22 +9,38 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 from psycopg2.extensions import encodings
 
-from gauss_cdc.emulator.compat import RESULT, Asked, changes_asked, rewrite
+from gauss_cdc.emulator.compat import RESULT, Asked, changes_asked, rewrite, slot_change
 from gauss_cdc.emulator.frames import Refused, lsn_text, message
 from gauss_cdc.emulator.product import Client, Slot
 from gauss_cdc.emulator.upstream import Upstream, fields
+
+
+class OwnSlots(Protocol):
+    """Slots that are not PostgreSQL's.  Errors are `Refused`."""
+
+    async def slots(self) -> list[Slot]:
+        """All of them."""
+
+    def is_active(self, name: str) -> bool:
+        """Whether somebody streams from one."""
+
+    async def drop(self, name: str) -> None:
+        """Forget one."""
+
+    async def advance(self, name: str, confirmed: int) -> None:
+        """Move one forward; 0: to the end."""
 
 
 class Changes(Protocol):
     """What this session asks of the facade."""
 
     settings: Mapping[str, str]
-    own_slots: Callable[[], list[Slot]] | None
+    own_slots: OwnSlots | None
 
     async def changes(
         self, asked: Asked, database: str, settings: Mapping[str, str]
@@ -150,15 +166,20 @@ class SqlSession:
         """Statements of ours that a client's statement needs."""
         needed = []
         slots = self._facade.own_slots
-        if slots is not None and "replication_slots" in text.lower():
+        if slots is not None and "replication_slot" in text.lower():
+            if (change := slot_change(text)) is not None:
+                if change.upto is None:
+                    await slots.drop(change.slot)
+                else:
+                    await slots.advance(change.slot, change.upto)
             rows = [
                 {
                     "slot_name": slot.name,
                     "plugin": slot.plugin,
-                    "active": False,
+                    "active": slots.is_active(slot.name),
                     "confirmed_flush": lsn_text(slot.confirmed),
                 }
-                for slot in slots()
+                for slot in await slots.slots()
             ]
             needed.append(_set(_SLOTS, rows))
         asked = changes_asked(text)

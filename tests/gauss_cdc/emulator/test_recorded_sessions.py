@@ -86,5 +86,5 @@ def test_a_damaged_recording_names_its_line(tmp_path: Path) -> None:
     file = tmp_path / "damaged.jsonl"
     file.write_text(json.dumps({"kind": "header"}) + "\n{\n")
 
-    with pytest.raises(DecodeError, match="line 2"):
+    with pytest.raises(DecodeError, match="line=2"):
         recording.load(file)
