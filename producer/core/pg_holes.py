@@ -27,6 +27,7 @@ HOLES: Final = (
     Row("ALTER TYPE in a function that the client's text does not show", "seen", "suspected"),
     Row("ALTER TYPE of a composite type: its attributes in older rows", "seen", "invisible"),
     Row("rename of a column", "", "stop, unless its number tells"),
+    Row("a column dropped and made again, of the same name and type", "", "suspected"),
     Row("rename of a table, SET SCHEMA", "", "suspected"),
     Row("CREATE TABLE AS, SELECT INTO into a schema that is published whole", "", "suspected"),
     Row("CREATE TABLE AS into a published list of tables (before 15)", "seen", "suspected"),

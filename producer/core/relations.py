@@ -184,7 +184,7 @@ class Relations:
             if why:
                 holes = (Hole(str(table_id), "suspected", why),)
             return table, ShapeChange(None, table, "CREATE TABLE", holes)
-        if _shape(known) == _shape(table):
+        if _shape(known) == _shape(table) and not _made_again(known, table):
             return table, None
         return table, _difference(known, table)
 
@@ -300,14 +300,31 @@ def _difference(before: TableSchema, after: TableSchema) -> ShapeChange:
             "which loads the tables again",
         )
     lossy = None
-    if any(c.missing is None and (c.has_default or not c.nullable) for c in come):
+    again = _made_again(before, after)
+    if again or any(c.missing is None and (c.has_default or not c.nullable) for c in come):
         lossy = "an added column has a default, and its value for older rows is not known"
+        if again:  # a reading may be younger than the rows to come
+            lossy = f"a column was dropped and made again: {', '.join(sorted(again))}"
     elif stayed != [name for name in old if name in new]:
         lossy = "a column was dropped and made again: its values in older rows are not known"
     elif any(not _keeps_values(old[name], new[name]) for name in stayed):
         lossy = "a column has another type: its values in older rows were computed by the source"
     holes = (Hole(str(after.id), "suspected", lossy),) if lossy else ()
-    return ShapeChange(before, after, "ALTER TABLE", holes, lossy, renamed=renamed)
+    values = dict.fromkeys(again, "new")
+    return ShapeChange(before, after, "ALTER TABLE", holes, lossy, renamed=renamed, values=values)
+
+
+def _made_again(before: TableSchema, after: TableSchema) -> set[str]:
+    """Return columns that have their name and type still, but another number."""
+    old = {c.name: c for c in before.columns if c.number}
+    return {
+        c.name
+        for c in after.columns
+        if c.number
+        and c.name in old
+        and old[c.name].number != c.number
+        and old[c.name].number not in {other.number for other in after.columns}
+    }
 
 
 # type -> types whose values read the same after an ALTER TYPE without USING.  What USING does,

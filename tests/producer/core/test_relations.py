@@ -250,6 +250,23 @@ def test_a_drop_and_an_add_of_another_type_at_the_end_are_what_they_seem() -> No
 
 
 # ---------------------------------------------------------------- nullability
+def test_a_column_made_again_is_told_by_its_number() -> None:
+    """Its name and type are the same, so the stream's description is; older rows lost it."""
+    numbered = table(replace(KEY, number=1), replace(OWNER, number=2), replace(NOTE, number=3))
+    again = replace(OWNER, number=4)
+    after = table(replace(KEY, number=1), replace(NOTE, number=3), again)
+    last = table(*numbered.columns[:2])
+
+    told = change(numbered, after)
+    same_place = change(last, table(last.columns[0], again))
+
+    for one in (told, same_place):
+        assert one is not None
+        assert one.values == {"owner": "new"}
+        assert [hole.kind for hole in one.holes] == ["suspected"]
+    assert change(last, last) is None
+
+
 def test_widening_allows_null_in_one_column_and_is_no_change() -> None:
     known = relations(table(KEY, Column("owner", TEXT, nullable=False)), None)
 
