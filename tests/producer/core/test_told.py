@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from producer.core import told
+from producer.core import assemble, told
 from producer.decoders.messages import Insert, Logical
 from producer.errors import DecodeError, SchemaRefused
 from schemas.control import Hole, Origin
@@ -173,6 +173,26 @@ def test_rows_of_a_table_that_is_not_told_yet_wait_for_its_message() -> None:
     assert [c.origin for c in play.changes] == [Origin.TRIGGER]
     assert play.changes[0].ordinal == 0
     assert positions(happened) == [CommitKey(2, 41, n) for n in range(4)]
+    assert happened[-1].holes == ()
+
+
+@pytest.mark.parametrize("count", [18, 19, 20, 21, 70])
+def test_too_many_rows_do_not_wait_and_none_is_lost(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CREATE TABLE AS of many rows: the first are described by themselves, the message follows."""
+    play = Told(known={})
+    monkeypatch.setattr(assemble, "_HELD_MESSAGES", 20)
+    rows = [insert(number) for number in range(count)]
+    command = ["CREATE TABLE AS", "table", "public", "public.account", ACCOUNTS, None]
+
+    happened = play.transaction(*rows, ended("CREATE TABLE AS", shape(ACCOUNT), commands=[command]))
+
+    first = play.changes[0]
+    assert (first.ordinal, first.origin) == (0, Origin.TRIGGER if count < 20 else Origin.INFERRED)
+    assert positions(happened) == [
+        CommitKey(2, 41, n) for n in range(len(rows) + len(play.changes))
+    ]
     assert happened[-1].holes == ()
 
 
