@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from producer.decoders.literals import LITERAL, cell
+from producer.decoders.literals import LITERAL, SKIPPED, cell
 from producer.decoders.messages import Cells, Change, Emptied, NamedRow, RowShape
 from producer.decoders.names import NAME, Remembered, reader, row_shape, unquoting
 from producer.errors import DecodeError
@@ -25,6 +25,15 @@ from producer.errors import DecodeError
 # A type may be quoted, an array, and of several words.
 _TYPE: Final = rb'(?:"(?:[^"]++|"")++"|\[\]|[^"\[\]])++'
 COLUMN: Final = re.compile(rb" (" + NAME + rb"\[" + _TYPE + rb"\]):" + LITERAL)
+# What stands behind the operation of a row that ends within a quoted value, name or type.
+_QUOTE: Final = rb'"(?:[^"]++|"")*+'
+_UNFINISHED: Final = re.compile(
+    rb"(?: old-key:| new-tuple:| NAME\[TYPE\]:LITERAL)*+"
+    rb" (?:QUOTE|NAME\[(?:TYPE)?+QUOTE|NAME\[TYPE\]:'(?:[^']++|'')*+)\Z".replace(b"QUOTE", _QUOTE)
+    .replace(b"NAME", NAME)
+    .replace(b"TYPE", _TYPE)
+    .replace(b"LITERAL", SKIPPED)
+)
 _HEAD: Final = re.compile(rb"(" + NAME + rb")\[(.*)\]", re.DOTALL)
 DOTTED: Final = re.compile(
     rb"table ((?:" + NAME + rb")\.(?:" + NAME + rb")): (INSERT|UPDATE|DELETE):"
@@ -82,12 +91,16 @@ class SpacedRows:
 
     def decode(self, record: bytes) -> Change:
         """Decode one row, or raise DecodeError."""
-        # A name may hold what looks like a tag.  Ours is the first that leads to a row.
+        # A name may hold what looks like a tag.  Ours is the first that leads to a row, unless one
+        # before it leads into a quoted thing that does not end: the row was cut, and what looks
+        # like a tag stands in its values.
         for match in SPACED.finditer(record, 6, FARTHEST + 8):
             found = self._tuples.read(record, match.end(), match[1])
             if found is not None:
                 schema, table = self._tables[record[6 : match.start()]]
                 return Change(_OPS[match[1]], schema, table, *found)
+            if _UNFINISHED.match(record, match.end()) is not None:
+                break
         raise DecodeError("a row without table, operation or all its columns", size=len(record))
 
     def _table(self, raw: bytes) -> tuple[str, str]:

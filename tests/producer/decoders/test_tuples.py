@@ -122,6 +122,23 @@ def test_a_prefix_that_ends_in_a_name_a_tag_or_a_quoted_value_is_refused() -> No
     assert ends == ["1", "'it'", "'it''s'", "true"]
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        "table s t INSERT: v[text]:'a INSERT: b[integer]:1' w[integer]:2",
+        "table s t UPDATE: old-key: i[bit]:B'0' new-tuple: v[text]:''' DELETE: b[integer]:1'",
+        'table s t DELETE: "v INSERT: b[integer]:1"[text]:null',
+        'table s t INSERT: i[integer]:1 v["my UPDATE: b[integer]:1"[]]:null',
+    ],
+)
+def test_style_t_finds_no_operation_within_a_value_or_name_that_was_cut(row: str) -> None:
+    size = row.index("b[integer]:1") + len("b[integer]:1")
+
+    assert spaced(row).table == "t"
+    with pytest.raises(DecodeError):
+        spaced(row[:size])
+
+
 def is_decoded(line: str) -> bool:
     try:
         dotted(line)
