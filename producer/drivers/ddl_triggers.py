@@ -131,12 +131,15 @@ def uninstall(connection: Connection) -> bool:
 
 
 _BASELINE: Final = """
-SELECT gauss_cdc.ddl_emit(jsonb_build_object('version', 1, 'event', 'install', 'tables', (
-    SELECT coalesce(jsonb_agg(gauss_cdc.ddl_shape(c.oid) ORDER BY c.oid), '[]')
-    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
-      AND gauss_cdc.ddl_matches(n.nspname, c.relname)
-      AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'gauss_cdc'))))
+SELECT gauss_cdc.ddl_emit(jsonb_build_object(
+    'version', 1, 'event', 'install', 'via_root', v.via_root, 'tables', (
+        SELECT coalesce(jsonb_agg(gauss_cdc.ddl_shape(c.oid) ORDER BY c.oid), '[]')
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE (c.relkind = 'r' OR c.relkind = 'p' AND v.via_root) AND c.relpersistence = 'p'
+          AND gauss_cdc.ddl_matches(n.nspname, c.relname)
+          AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'gauss_cdc'))))
+FROM (SELECT coalesce(bool_or(p.pubviaroot), true) AS via_root
+      FROM pg_publication p JOIN gauss_cdc.ddl_publication o ON o.name = p.pubname) AS v
 """
 
 

@@ -91,9 +91,14 @@ SELECT jsonb_build_object(
     'publications', ARRAY(
         SELECT p.pubname FROM pg_publication p WHERE p.puballtables
         UNION ALL SELECT p.pubname FROM pg_publication p
-              JOIN pg_publication_rel r ON r.prpubid = p.oid WHERE r.prrelid = c.oid
+              JOIN pg_publication_rel r ON r.prpubid = p.oid
+              WHERE r.prrelid = c.oid OR c.relispartition AND r.prrelid IN (
+                  SELECT relid FROM pg_partition_ancestors(c.oid))
         /*15*/ UNION ALL SELECT p.pubname FROM pg_publication p
-        /*15*/ JOIN pg_publication_namespace s ON s.pnpubid = p.oid WHERE s.pnnspid = n.oid
+        /*15*/ JOIN pg_publication_namespace s ON s.pnpubid = p.oid
+        /*15*/ WHERE s.pnnspid = n.oid OR c.relispartition AND s.pnnspid IN (
+        /*15*/     SELECT a.relnamespace FROM pg_class a
+        /*15*/     WHERE a.oid IN (SELECT relid FROM pg_partition_ancestors(c.oid)))
     ),
     'columns', (
         SELECT coalesce(jsonb_agg(jsonb_build_array(
@@ -451,7 +456,9 @@ BEGIN
                                              to_jsonb(gauss_cdc.ddl_is_empty(x.oid))) END
                               ORDER BY x.oid), '[]')
                    FROM (SELECT DISTINCT unnest(touched) AS oid) t JOIN pg_class x ON x.oid = t.oid
-                   WHERE NOT (x.relispartition AND via_root))));
+                   -- Rows come under the root's name, or under those of its leaves.
+                   WHERE CASE WHEN via_root THEN NOT x.relispartition
+                              ELSE x.relkind = 'r' END)));
     IF rewritten <> '' THEN
         PERFORM set_config('gauss_cdc.rewritten', '', true);
     END IF;

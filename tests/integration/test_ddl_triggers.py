@@ -292,6 +292,33 @@ def test_a_default_partition_that_is_alone_has_every_row(source, slot) -> None:
     assert (change.moved.where, change.holes) == ("true", ())
 
 
+def test_partitions_that_are_published_by_themselves_are_tables_of_their_own(source, slot) -> None:
+    with source.cursor() as cursor:
+        cursor.execute(
+            "ALTER PUBLICATION ours SET (publish_via_partition_root = false);"
+            "ALTER PUBLICATION ours ADD TABLE part"
+        )
+    leaf = TableId("public", "part_1")
+    known = {t.id: t for t in stream_shapes(catalog.table_schemas(source, [leaf]))}
+    follower = Follower(known, lambda _: True, "ours", lambda *_: pytest.fail("inferred"))
+    ddl_triggers.install(source, "ours", ["*.part_1", "*.part_2"], [])
+    assert [c for told in messages(source, slot) for c in follower.follow(told)] == []
+
+    with source.cursor() as cursor:
+        cursor.execute(
+            "CREATE TABLE part_2 (id int);"
+            "ALTER TABLE part ATTACH PARTITION part_2 FOR VALUES IN (2)"
+        )
+        cursor.execute("ALTER TABLE part ADD v int; ALTER TABLE part DETACH PARTITION part_1")
+    changes = [c for told in messages(source, slot) for c in follower.follow(told)]
+
+    seen = [(c.before and c.before.id.name, c.after and c.after.id.name) for c in changes]
+    tables = {(None, "part_2"), ("part_1", "part_1"), ("part_2", "part_2")}
+    assert set(seen) - {(None, None)} == tables
+    assert [c for c in changes if c.holes or c.moved] == []
+    assert {table.name for table in known} == {"part_1", "part_2"}
+
+
 def test_a_temporary_table_that_is_rewritten_says_nothing_of_the_next_one(source, slot) -> None:
     changes = follow(
         source,
