@@ -136,6 +136,7 @@ class Named:
     is_open: bool = False
     _begun: Begun = field(default_factory=Begun)
     _changes: list[_Item] = field(default_factory=list)
+    _parts: tuple[bool, ...] | None = None  # of the stream's COMMITs: its options tell which
 
     def feed(self, start: int, payload: bytes) -> Iterator[Transaction]:
         """Take one message; a batch may hold many transactions."""
@@ -169,6 +170,12 @@ class Named:
             raise DecodeError(
                 "a COMMIT of another transaction than its BEGIN", position=Lsn(position)
             )
+        parts = ended.xid is None, ended.csn is None, ended.committed_at is None
+        if self._parts not in (None, parts):
+            raise DecodeError(
+                "a COMMIT with other parts than those before it", position=Lsn(position)
+            )
+        self._parts = parts
         return Transaction(
             xid=begun.xid if ended.xid is None else ended.xid,
             csn=begun.csn if ended.csn is None else ended.csn,

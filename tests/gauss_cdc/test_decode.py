@@ -348,6 +348,18 @@ def test_a_commit_of_another_transaction_is_damage(begin: str, commit: str, tmp_
     assert (found, error.where["line"]) == ([], 4)
 
 
+@pytest.mark.parametrize("cut_short", ["COMMIT 2 (at 2026-01-01 00:00:00+00)", "COMMIT 2"])
+def test_a_commit_that_is_cut_short_is_damage(cut_short: str, tmp_path: Path) -> None:
+    header = {"kind": "header", "plugin": "test_decoding", "mode": "serial", "options": []}
+    row = "table public.t: INSERT: id[integer]:1"
+    whole = ("BEGIN 1", row, "COMMIT 1 (at 2026-01-01 00:00:00+00) CSN 7")
+
+    file = written(tmp_path, header, serial(*whole, "BEGIN 2", row, cut_short))
+    found, error = damaged(file)
+
+    assert ([txn["xid"] for txn in found], error.where["line"]) == ([1], 7)
+
+
 def serial(*texts: str) -> list[bytes]:
     return [b"w" + n.to_bytes(8, "big") * 3 + t.encode() for n, t in enumerate(texts, 1)]
 
