@@ -44,7 +44,7 @@ from producer.core.events import (
 )
 from producer.core.relations import Relations
 from producer.core.takeover import Taken, Wanted, take_over, take_slot
-from producer.decoders.messages import Lost, Message, Undecoded
+from producer.decoders.messages import Begin, Lost, Message, Undecoded
 from producer.drivers import patterns
 from producer.drivers.catalog import OWN_SCHEMA
 from producer.drivers.kafka import CutsCommitted, CutsReader, Delivery, Flushed, PartCommitted
@@ -255,7 +255,8 @@ class _Loop:
         self._source = source
         self._delivery, self._admin, self._log = delivery, admin, log
         self._changed = changed
-        standing = replace(standing, beside=options.topics.message)
+        topics = options.topics
+        standing = replace(standing, beside=frozenset({topics.message, topics.transaction}))
         self._engine = Engine(standing, options.limits)
         include = [patterns.parse(text) for text in options.include]
         exclude = [patterns.parse(text) for text in options.exclude]
@@ -285,9 +286,11 @@ class _Loop:
             max_row_bytes=options.max_row_bytes,
             known=taken.known,
             messages=publisher.messages(),
+            transactions=publisher.transactions(),
             quarantines=options.incompatible == "quarantine",
         )
         self._pending: Iterator[tuple[int, Message]] | None = None
+        self._lost_between: Lost | None = None  # outside a transaction: a hole of the next one
         self._received = Received()
         self._confirmed = 0
         self._status_at = 0.0
@@ -340,7 +343,8 @@ class _Loop:
     def _end_read(self, received: Received) -> None:
         """Look at what came with the messages of a read: the source's own position."""
         end = int(received.keepalive_end)
-        if end and not self._assembler.is_open and self._source.keepalives_move:
+        is_told = not self._assembler.is_open and self._lost_between is None
+        if end and is_told and self._source.keepalives_move:
             self._progress.received = max(self._progress.received, end)
             self._step(PositionReached(end, received.reply_requested))
         if received.reply_requested:
@@ -361,6 +365,9 @@ class _Loop:
         for lsn, message in messages:
             if not isinstance(message, Undecoded):
                 yield lsn, message
+                if self._lost_between is not None and isinstance(message, Begin):
+                    yield lsn, self._lost_between
+                    self._lost_between = None
                 continue
             topic = options.topics.quarantine
             quarantine(
@@ -381,8 +388,11 @@ class _Loop:
                     hint="send them to us (gauss-cdc record); to go on without them: "
                     "source.unknown-message = 'quarantine'",
                 )
+            lost = Lost("", "", "seen", f"bytes that are no message, kept in {topic}")
             if self._assembler.is_open:
-                yield lsn, Lost("", "", "seen", f"bytes that are no message, kept in {topic}")
+                yield lsn, lost
+            else:  # it may have been a whole transaction, or its BEGIN
+                self._lost_between = lost
 
     def _tell_source(self, *, force: bool = False) -> None:
         now = time.monotonic()
