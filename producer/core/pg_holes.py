@@ -38,6 +38,8 @@ HOLES: Final = (
     Row("DETACH or DROP of a partition by hash, or by an expression", "seen", "invisible"),
     Row("ATTACH of a table that was captured", "", "invisible"),
     Row("ATTACH of a table that was not captured", "seen", "invisible"),
-    Row("TRUNCATE of a single partition of a root that is published", "invisible", "invisible"),
+    Row("TRUNCATE of a partition by range or list, of a root that is published", "", "invisible"),
+    Row("TRUNCATE of a partition by hash, or by an expression", "seen", "invisible"),
+    Row("the same under session_replication_role = replica", "invisible", "invisible"),
     Row("DDL while event triggers are off (ALTER SYSTEM, single-user mode)", "as inferred", ""),
 )

@@ -155,6 +155,7 @@ CREATE FUNCTION gauss_cdc.ddl_repartition(top oid) RETURNS jsonb
 LANGUAGE plpgsql AS $$
 DECLARE
     told jsonb;
+    this regclass;
 BEGIN
     WITH now AS (
         SELECT relid::oid AS oid, parentrelid::oid AS parent
@@ -181,6 +182,21 @@ BEGIN
     -- A default partition that is alone has no bounds: every row is its.
     SELECT relid, top, parentrelid, coalesce(pg_get_partition_constraintdef(relid), 'true')
     FROM pg_partition_tree(top) WHERE relid <> top;
+    -- TRUNCATE has no event, and of one partition the stream says nothing.
+    IF EXISTS (SELECT FROM gauss_cdc.ddl_publication o JOIN pg_publication p ON p.pubname = o.name
+               WHERE p.puballtables OR gauss_cdc.ddl_is_published(top, o.name)) THEN
+        FOR this IN SELECT t.relid FROM pg_partition_tree(top) t JOIN pg_class c ON c.oid = t.relid
+            WHERE (c.relkind = 'r' OR c.oid = top)
+              AND NOT EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = c.oid
+                              AND g.tgname = 'gauss_cdc_truncate')
+        LOOP
+            BEGIN
+                EXECUTE format('CREATE TRIGGER gauss_cdc_truncate AFTER TRUNCATE ON %s'
+                               ' EXECUTE FUNCTION gauss_cdc.ddl_on_truncate()', this);
+            EXCEPTION WHEN others THEN NULL;  -- nobody's statement fails because of us
+            END;
+        END LOOP;
+    END IF;
     RETURN told;
 END $$;
 
@@ -253,6 +269,39 @@ BEGIN
     END CASE;
 EXCEPTION WHEN others THEN
     RETURN NULL;  -- an aggregate has no definition; nobody's statement fails because of us
+END $$;
+
+-- A partition was emptied. Where its root was, the stream says so: the root's trigger runs first,
+-- and names the partitions whose own triggers follow in the same statement.
+CREATE FUNCTION gauss_cdc.ddl_on_truncate() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    spared text[] := string_to_array(current_setting('gauss_cdc.spared', true), ',');
+    part gauss_cdc.ddl_partitions;
+BEGIN
+    IF EXISTS (SELECT FROM pg_class WHERE oid = TG_RELID AND relkind = 'p') THEN
+        PERFORM set_config('gauss_cdc.spared', (
+            SELECT string_agg(t.relid::oid::text, ',') FROM pg_partition_tree(TG_RELID) t
+            JOIN pg_trigger g ON g.tgrelid = t.relid AND g.tgname = 'gauss_cdc_truncate'
+            WHERE t.isleaf), true);
+        RETURN NULL;
+    END IF;
+    IF TG_RELID::text = ANY (spared) THEN
+        PERFORM set_config('gauss_cdc.spared',
+                           array_to_string(array_remove(spared, TG_RELID::text), ','), true);
+        RETURN NULL;
+    END IF;
+    SELECT * INTO part FROM gauss_cdc.ddl_partitions WHERE oid = TG_RELID;
+    IF part.oid IS NULL OR NOT EXISTS (
+        SELECT FROM gauss_cdc.ddl_publication o JOIN pg_publication p ON p.pubname = o.name
+        WHERE p.pubviaroot) THEN
+        RETURN NULL;  -- a table of its own: the stream says it
+    END IF;
+    PERFORM gauss_cdc.ddl_emit(jsonb_build_object(
+        'version', 1, 'event', 'end', 'tag', 'TRUNCATE TABLE',
+        'detached', jsonb_build_array(jsonb_build_array(
+            part.oid::bigint, part.root::bigint, part.bound))));
+    RETURN NULL;
 END $$;
 
 CREATE FUNCTION gauss_cdc.ddl_on_rewrite() RETURNS event_trigger
@@ -330,7 +379,8 @@ BEGIN
     END IF;
     FOR c IN SELECT * FROM pg_event_trigger_ddl_commands() LOOP
         CONTINUE WHEN c.schema_name IN ('pg_temp', 'gauss_cdc') OR c.schema_name LIKE 'pg_temp%'
-            OR c.object_identity LIKE 'pg_temp%';
+            OR c.object_identity LIKE 'pg_temp%'
+            OR c.object_type = 'trigger' AND c.object_identity LIKE 'gauss_cdc_truncate on %';
         this := CASE c.classid
             WHEN 'pg_class'::regclass THEN coalesce(
                 (SELECT indrelid FROM pg_index WHERE indexrelid = c.objid),

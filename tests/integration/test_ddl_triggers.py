@@ -271,6 +271,46 @@ def test_an_empty_table_has_no_values_to_lose(source, slot, action, rows) -> Non
     assert bool(change.holes) == bool(rows)
 
 
+@pytest.mark.parametrize(
+    ("statements", "emptied"),
+    [
+        ("TRUNCATE part_1", ["public.part ((id IS NOT NULL) AND (id = 1))"]),
+        ("TRUNCATE part_1, item", ["public.part ((id IS NOT NULL) AND (id = 1))"]),
+        ("TRUNCATE part", []),  # the stream says it
+        ("TRUNCATE part, part_1", []),
+        ("TRUNCATE part; TRUNCATE part_1", ["public.part ((id IS NOT NULL) AND (id = 1))"]),
+        ("BEGIN; TRUNCATE part_1; ROLLBACK", []),
+        ("BEGIN; SAVEPOINT a; TRUNCATE part; ROLLBACK TO a; TRUNCATE part_1; COMMIT",
+         ["public.part ((id IS NOT NULL) AND (id = 1))"]),
+        ("CREATE TABLE part_2 PARTITION OF part FOR VALUES IN (2); TRUNCATE part_2",
+         ["public.part ((id IS NOT NULL) AND (id = 2))"]),
+        ("ALTER TABLE part RENAME id TO key; TRUNCATE part_1",
+         ["public.part ((key IS NOT NULL) AND (key = 1))"]),
+        ("TRUNCATE h0", ["public.h seen"]),
+        ("TRUNCATE h", []),
+    ],
+)  # fmt: skip
+def test_a_partition_is_emptied_by_its_bounds(source, slot, statements, emptied) -> None:
+    """TRUNCATE has no event trigger, and pgoutput sends nothing where the root is published."""
+    with source.cursor() as cursor:
+        cursor.execute(
+            "CREATE TABLE h (id int) PARTITION BY HASH (id);"
+            "CREATE TABLE h0 PARTITION OF h FOR VALUES WITH (MODULUS 2, REMAINDER 0)"
+        )
+
+    changes = follow(source, slot, statements)
+
+    found = [c for c in changes if c.tag == "TRUNCATE TABLE"]
+    assert [
+        f"{c.after.id} {c.moved.where if c.moved else c.holes[0].kind}" for c in found
+    ] == emptied
+
+
+def test_a_partition_that_left_is_a_table_like_any_other(source, slot) -> None:
+    changes = follow(source, slot, "ALTER TABLE part DETACH PARTITION part_1; TRUNCATE part_1")
+    assert [c.tag for c in changes] == ["ALTER TABLE"]
+
+
 def test_a_hash_partition_without_rows_may_leave(source, slot) -> None:
     with source.cursor() as cursor:
         cursor.execute(
