@@ -23,16 +23,18 @@ from schemas.tables import Missing
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A transaction, and the encoding of its values: Python's name."""
+    """A transaction, the encoding of its values (Python's name), and the style of its times."""
 
     transaction: Transaction
     encoding: str
+    styles: tuple[tuple[str, str], ...] = ()  # settings of the session that printed them
 
 
 @dataclass(slots=True)
 class _Stream:
     fold: Fold
     encoding: str
+    styles: tuple[tuple[str, str], ...]
 
 
 def transactions(
@@ -52,7 +54,9 @@ def transactions(
                 # pgoutput's session asks for UTF-8; the others send the database's bytes.
                 encoding = "utf-8" if event.written.plugin == "pgoutput" else event.written.encoding
                 try:
-                    streams[event.stream] = _Stream(fold(event.written, known), encoding)
+                    streams[event.stream] = _Stream(
+                        fold(event.written, known), encoding, event.styles
+                    )
                 except Unsupported as error:  # damaged or not: of this file no more can be told
                     raise DecodeError(str(error), file=path, line=line) from None
             case Closed():
@@ -67,7 +71,7 @@ def transactions(
                         name = (found.xid, found.csn, found.position, found.committed_at)
                         if name not in seen:
                             seen.add(name)
-                            yield Decoded(found, stream.encoding)
+                            yield Decoded(found, stream.encoding, stream.styles)
                 except DecodeError as error:
                     error.where.update(file=path, line=line)
                     raise
@@ -170,6 +174,7 @@ def print_all(
     change nothing.  Raises DecodeError at damage, what was before it written.
     """
     printed = Printed()
+    styles: tuple[tuple[str, str], ...] = ()
     if sql:
         write("SET client_encoding = 'UTF8';")
     for decoded in transactions(path, known, lambda *told: printed.errors.append(told)):
@@ -181,6 +186,10 @@ def print_all(
             printed.without_rows += 1
             continue
         if sql:
+            if decoded.styles != styles:
+                styles = decoded.styles
+                for name, value in styles:
+                    write(f"SET {name} = '{value}';")
             write("\n".join(statements(txn, known, decoded.encoding)))
         else:
             write(as_json(decoded))

@@ -35,6 +35,11 @@ _OWN_STYLE: Final = {
     "parallel_json_decoding": "j",
     "parallel_text_decoding": "t",
 }
+# Settings as PostgreSQL knows them, whose statements they stand before.
+_STYLES: Final = {
+    "DateStyle": re.compile(r"(?:ISO|SQL|Postgres|German), ?(?:DMY|MDY|YMD)", re.IGNORECASE),
+    "IntervalStyle": re.compile(r"postgres(?:_verbose)?|sql_standard|iso_8601"),
+}
 _WRAP: Final = 25  # bytes of XLogData before its payload
 _KEEPALIVE, _PG_KEEPALIVE = 33, 18  # bytes of GaussDB's and of PostgreSQL's
 _LONGEST: Final = (2 << 30) + (1 << 16)  # of a line: a message has less than 1 GiB, in hex
@@ -48,6 +53,7 @@ class Began:
     stream: int
     line: int
     written: Format
+    styles: tuple[tuple[str, str], ...] = ()  # how the session printed times: settings by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +142,9 @@ def _capture(
     path: Path, header: dict[str, Any], lines: Iterator[tuple[int, dict[str, Any]]]
 ) -> Iterator[Event]:
     how = written(_word(header, "plugin", path), _given(header, path), _encoding(header))
+    styles = _styles(header.get("settings"))
     stream, starts = 0, 0
-    yield Began(stream, 1, how)
+    yield Began(stream, 1, how, styles)
     counter: int | None = None
     for number, line in lines:
         counter = _counted(path, number, line, counter)
@@ -158,7 +165,7 @@ def _capture(
                 if starts:  # the reader came back
                     yield Closed(stream, number)
                     stream += 1
-                    yield Began(stream, number, how)
+                    yield Began(stream, number, how, styles)
                 starts += 1
             case "N" | "S" | "Z" | "k":
                 pass
@@ -184,6 +191,7 @@ def _transcript(
 ) -> Iterator[Event]:
     plugins: dict[str, str] = {}  # of slots made in this file
     encodings: dict[int, str] = {}  # reported at login, by connection
+    settings: dict[int, dict[str, str]] = {}
     asked: dict[int, Format | None] = {}  # None: the slot's plugin is not told
     open_streams: set[int] = set()
     for number, line in lines:
@@ -211,12 +219,15 @@ def _transcript(
             continue
         if not raw or len(raw) != 1 + int.from_bytes(raw[1:5], "big"):
             raise DecodeError("a message of another length than it says", file=path, line=number)
-        if tag == b"S" and body.startswith(b"server_encoding\0"):
-            encodings[conn] = body[16:].rstrip(b"\0").decode("ascii", "replace")
+        if tag == b"S":
+            name, _, value = body.rstrip(b"\0").decode("ascii", "replace").partition("\0")
+            settings.setdefault(conn, {})[name] = value
+            if name == "server_encoding":
+                encodings[conn] = value
         elif tag == b"W" and conn in asked:
             open_streams.add(conn)
             if (found := asked[conn]) is not None:
-                yield Began(conn, number, found)
+                yield Began(conn, number, found, _styles(settings.get(conn)))
         elif tag == b"d" and conn in open_streams:
             if (how := asked[conn]) is None:
                 raise DecodeError("data of a slot whose plugin is not told", file=path, line=number)
@@ -270,6 +281,18 @@ def _encoding(header: dict[str, Any]) -> str:
     settings = header.get("settings")
     inner = settings.get("server_encoding") if isinstance(settings, dict) else None
     return str(header.get("database_encoding") or inner or "UTF8")
+
+
+def _styles(settings: object) -> tuple[tuple[str, str], ...]:
+    """Pick what tells how times are printed."""
+    if not isinstance(settings, dict):
+        return ()
+    told = ((name, settings.get(name), pattern) for name, pattern in _STYLES.items())
+    return tuple(
+        (name, value)
+        for name, value, pattern in told
+        if isinstance(value, str) and pattern.fullmatch(value)
+    )
 
 
 def _word(header: dict[str, Any], name: str, path: Path) -> str:

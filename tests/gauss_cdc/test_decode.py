@@ -360,6 +360,20 @@ def test_a_commit_that_is_cut_short_is_damage(cut_short: str, tmp_path: Path) ->
     assert ([txn["xid"] for txn in found], error.where["line"]) == ([1], 7)
 
 
+def test_statements_come_with_the_style_in_which_times_were_printed(tmp_path: Path) -> None:
+    header = {
+        "kind": "header",
+        "plugin": "test_decoding",
+        "options": [],
+        "settings": {"DateStyle": "SQL, DMY", "IntervalStyle": "x'; DROP", "TimeZone": "UTC"},
+    }
+    row = "table public.t: INSERT: d[timestamp without time zone]:'02/01/2026 00:00:00'"
+
+    found = lines(written(tmp_path, header, serial("BEGIN 1", row, "COMMIT 1 CSN 7")), "--sql")
+
+    assert found[:3] == ["SET client_encoding = 'UTF8';", "SET DateStyle = 'SQL, DMY';", "BEGIN;"]
+
+
 def serial(*texts: str) -> list[bytes]:
     return [b"w" + n.to_bytes(8, "big") * 3 + t.encode() for n, t in enumerate(texts, 1)]
 
