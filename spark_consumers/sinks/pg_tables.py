@@ -7,6 +7,7 @@ before is refused, so that nobody's data are mixed or emptied unasked.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -24,6 +25,8 @@ FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespa
 WHERE t.typtype <> 'p' AND (quote_ident(n.nspname) || '.' || quote_ident(t.typname) = ANY (%s)
                             OR t.typtype = 'b' AND '*."' || t.typname || '"' = ANY (%s))
 """
+_DROPS: Final = re.compile(r'^DROP TABLE |^ALTER TABLE (?:"(?:[^"]|"")*"\.?)+ DROP COLUMN ')
+_DEPENDENT: Final = "2BP01"
 
 
 def _with_types_of_the_target(cursor: Any, change: SchemaChange) -> SchemaChange:
@@ -160,7 +163,7 @@ class Tables:
         )
         for statement in self._dialect(_with_types_of_the_target(cursor, change)):
             if is_exact or change.before is None or table is None:
-                cursor.execute(statement)
+                self._run(cursor, statement)
             elif _try(cursor, statement) is not None:
                 # Rows that nobody knows are in its way: a table with a hole goes on without any.
                 for there in (change.before.id, table.id):
@@ -177,6 +180,19 @@ class Tables:
                 "AND table_schema = %s AND table_name = %s",
                 (self._source, *table.id),
             )
+
+    def _run(self, cursor: Any, statement: str) -> None:
+        """Run a statement of the dialect; with `all`, views that we made go with what they show.
+
+        The source's own are gone by then, or it would have refused.
+        """
+        if self._apply != "all" or not _DROPS.search(statement):
+            cursor.execute(statement)
+        elif (why := _try(cursor, statement)) is not None:
+            if why != _DEPENDENT:
+                cursor.execute(statement)  # fails again, and says all of it
+            cursor.execute(f"{statement} CASCADE")
+            self._on_note("objects of the target that the source has no more are dropped")
 
     @staticmethod
     def _is_there(cursor: Any, catalog: Catalog, table: TableId) -> bool:

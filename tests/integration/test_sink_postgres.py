@@ -920,3 +920,21 @@ def test_a_table_may_have_no_columns_for_a_while(target: Target) -> None:
     target.apply(delete(bare), delete(bare), alter(bare, ACCOUNT), insert(ACCOUNT, "2", "b", "y"))
 
     assert target.query("SELECT * FROM account") == [(2, "b", "y")]
+
+
+def test_views_that_we_made_go_with_what_they_show(new_database: Callable[[], str]) -> None:
+    """At the source it was DROP … CASCADE, or a view that was dropped before it could be told."""
+    slim = replace(ACCOUNT, columns=ACCOUNT.columns[:2])
+    for ddl, dies in (("all", False), ("tables", True)):
+        target = Target(new_database(), "postgres", ddl=ddl)
+        target.apply(alter(None, ACCOUNT), insert(ACCOUNT, "1", "a", "x"))
+        target.run("CREATE VIEW seen AS SELECT * FROM account")
+        if dies:
+            with pytest.raises(TargetRefused):
+                target.apply(alter(ACCOUNT, slim))
+        else:
+            target.apply(alter(ACCOUNT, slim), insert(slim, "2", "b"))
+            target.run("CREATE VIEW seen AS SELECT * FROM account")
+            target.apply(alter(slim, None))
+            assert target.query("SELECT to_regclass('seen')") == [(None,)]
+        target.sink.close()
