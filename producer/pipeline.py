@@ -46,7 +46,7 @@ from producer.core.relations import Relations
 from producer.core.takeover import Taken, Wanted, take_over, take_slot
 from producer.decoders.messages import Begin, Lost, Message, Undecoded
 from producer.drivers import patterns
-from producer.drivers.catalog import OWN_SCHEMA
+from producer.drivers.catalog import is_system
 from producer.drivers.kafka import CutsCommitted, CutsReader, Delivery, Flushed, PartCommitted
 from producer.drivers.quarantine import quarantine
 from producer.drivers.registry import Registry
@@ -268,7 +268,7 @@ class _Loop:
             name_type=source.type_name,
             name_table=source.table_name if source.ids_are_oids else None,
             wanted=lambda table: (
-                table.schema != OWN_SCHEMA
+                not is_system(table.schema)
                 and any(p.matches(table) for p in include)
                 and not any(p.matches(table) for p in exclude)
             ),

@@ -42,6 +42,8 @@ _CONSTANT: Final = re.compile(
     re.VERBOSE,
 )
 
+_STORED: Final = re.compile(r"\bDROP\s+EXPRESSION\b", re.IGNORECASE)
+
 
 @dataclass(slots=True)
 class Follower:
@@ -224,6 +226,8 @@ class Follower:
                     constants[column.name] = _constant(column)
                     if constants[column.name] is None:
                         lost.append(column.name)
+                elif column.missing is None and _STORED.search(told.sql or ""):
+                    lost.append(column.name)  # generated until now, and never sent
                 if column.name in made_again:
                     values[column.name] = "new"
                 continue

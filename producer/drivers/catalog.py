@@ -6,6 +6,7 @@ nothing is committed here.  Only catalogs are read that every role may read.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -165,6 +166,15 @@ def _lsn(text: str | None) -> Lsn | None:
 
 
 # ---- tables
+
+
+def is_system(schema: str) -> bool:
+    """Say whether a schema is never captured, whoever moved a table there.
+
+    >>> [is_system(name) for name in ("pg_catalog", "gauss_cdc", "pg_mine", "public")]
+    [True, True, False, False]
+    """
+    return re.search(_SYSTEM, schema) is not None
 
 
 def expand(

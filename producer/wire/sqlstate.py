@@ -76,7 +76,13 @@ _MEANINGS: Final[Mapping[tuple[Asked, str], Meaning]] = {
     ),
 }
 
+_NO_UTF8: Final = (
+    "a value has a character that UTF-8 has no counterpart for: correct it at the source; a "
+    "stream cannot pass it, so then load again by `gauss-cdc run --accept-gap`"
+)
+
 _ANYWHERE: Final[Mapping[str, Meaning]] = {
+    "22P05": Meaning(SourceError, _NO_UTF8),
     "28P01": Meaning(LoginRefused, "check user and password"),
     "28000": Meaning(LoginRefused, _NO_HBA),
     "42501": Meaning(NotPermitted, _NO_RIGHT),

@@ -332,6 +332,19 @@ def test_a_default_partition_that_is_alone_has_every_row(source, slot) -> None:
     assert (change.moved.where, change.holes) == ("true", ())
 
 
+def test_what_was_generated_was_never_sent(source, slot) -> None:
+    with source.cursor() as cursor:
+        cursor.execute(
+            "ALTER TABLE item ADD twice int GENERATED ALWAYS AS (id * 2) STORED;"
+            "INSERT INTO item VALUES (1)"
+        )
+
+    (change,) = follow(source, slot, "ALTER TABLE item ALTER twice DROP EXPRESSION")
+
+    assert [hole.kind for hole in change.holes] == ["seen"]
+    assert change.lossy.endswith(": twice")
+
+
 def test_partitions_that_are_published_by_themselves_are_tables_of_their_own(source, slot) -> None:
     with source.cursor() as cursor:
         cursor.execute(

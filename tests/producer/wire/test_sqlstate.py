@@ -30,6 +30,7 @@ from producer.wire.sqlstate import Asked, refusal
         (Asked.STREAM, "42704", SourceError),  # a publication
         (Asked.STREAM, "57P01", ConnectionLost),
         (Asked.STREAM, "08006", ConnectionLost),
+        (Asked.STREAM, "22P05", SourceError),
     ],
 )
 def test_the_sqlstate_and_the_question_decide(
@@ -50,6 +51,10 @@ def test_the_error_says_where_and_what_to_do_but_not_the_detail() -> None:
 
     assert text.startswith("stream refused: slot is active (sqlstate=55006, slot=bank); another")
     assert "(id)" not in text
+
+
+def test_a_character_without_a_counterpart_has_a_way_out() -> None:
+    assert "--accept-gap" in refusal(ServerError(sqlstate="22P05"), Asked.STREAM).hint
 
 
 def test_the_servers_hint_stands_in_where_we_have_none() -> None:
