@@ -32,7 +32,7 @@ _TEXT: Final = re.IGNORECASE | re.DOTALL
 _FILLED: Final = frozenset({"CREATE TABLE AS", "SELECT INTO"})
 _TOKEN: Final = re.compile(
     r"""'(?:[^']|'')*' | "(?:[^"]|"")*" | \$(?P<tag>[A-Za-z_]\w*|)\$.*?\$(?P=tag)\$
-        | --[^\n]* | /\*.*?\*/ | [(),;] | [^'"$(),;/-]+ | .""",
+        | --[^\n]* | /\*.*?\*/ | [(),;\[\]] | [^'"$(),;\[\]/-]+ | .""",
     re.VERBOSE | re.DOTALL,
 )
 _NAME: Final = r'(?:"(?:[^"]|"")+"|[\w$]+)'
@@ -168,7 +168,7 @@ def _cut(text: str, separator: str) -> list[str]:
     parts, depth = [""], 0
     for match in _TOKEN.finditer(text):
         word = match[0]
-        depth += (word == "(") - (word == ")")
+        depth += (word in {"(", "["}) - (word in {")", "]"})
         if word == separator and not depth:
             parts.append("")
         else:

@@ -35,16 +35,23 @@ from producer.core.ddl_model import (
     Unread,
 )
 from producer.core.ddl_types import column_of, written
+from producer.core.sql_words import Words
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
 
 # A constant as a deparsed default has it, bare or cast; `(-5)` is a negative one.
+_CAST: Final = r"""(?:\s*::\s*(?:"\w+"|\w+)(?:\.(?:"\w+"|\w+))?(?:\s*\([\d,\s]+\))?
+    (?:\s+(?:varying|precision|with(?:out)?\s+time\s+zone))?(?:\([\d,\s]+\))?(?:\[\])*)"""
 _CONSTANT: Final = re.compile(
-    r"""\(?\s*(?: '(?P<text>(?:[^'\\]|'')*)' | \(?(?P<number>-?\s*\d+(?:\.\d+)?)\)?
+    r"""\(?\s*(?: '(?P<text>(?:[^']|'')*)' | \(?(?P<number>-?\s*\d+(?:\.\d+)?)\)?
         | (?P<bool>true|false) | (?P<null>null) )
-        (?:\s*::\s*(?:"\w+"|\w+)(?:\.(?:"\w+"|\w+))?(?:\s+(?:varying|precision|
-            with(?:out)?\s+time\s+zone))?(?:\([\d,\s]+\))?(?:\[\])*)?\s*\)?""",
+        CAST? \s*\)?""".replace("CAST", _CAST),
     re.VERBOSE | re.IGNORECASE,
 )
+_ARRAY: Final = re.compile(
+    rf"\(?\s*ARRAY\s*\[(?P<inside>.*?)\]{_CAST}?\s*\)?", re.VERBOSE | re.IGNORECASE | re.DOTALL
+)
+_BACKSLASHES: Final = re.compile(r"\\+")
+_BARE: Final = re.compile(r"(?!null$)[^\s{}\",\\]+", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +94,34 @@ def value_of(default: str | None) -> tuple[bool, str | None]:
         return True, None
     found = _CONSTANT.fullmatch(default.strip())
     if found is None:
-        return False, None
-    if found["text"] is not None:
-        return True, found["text"].replace("''", "'")
+        return _array(default.strip())
+    if (text := found["text"]) is not None:
+        runs = [len(run) for run in _BACKSLASHES.findall(text)]
+        # With standard_conforming_strings off all are doubled, and the text means another one.
+        if runs and not any(length % 2 for length in runs):
+            return False, None
+        return True, text.replace("''", "'")
     if found["number"] is not None:
         return True, found["number"].replace(" ", "")
     return True, found["bool"] and found["bool"].lower()
+
+
+def _array(default: str) -> tuple[bool, str | None]:
+    """Read `ARRAY[…]` of constants as the array's text; of several dimensions nothing is known."""
+    found = _ARRAY.fullmatch(default)
+    if found is None:
+        return False, None
+    elements: list[str] = []
+    for part in Words(found["inside"]).parts():
+        is_known, value = value_of(part.rest())
+        if not is_known or (value is not None and value.startswith("{")):
+            return False, None
+        if value is None or _BARE.fullmatch(value):
+            elements.append("NULL" if value is None else value)
+        else:
+            escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+            elements.append(f'"{escaped}"')
+    return True, f"{{{','.join(elements)}}}"
 
 
 class _Making:
