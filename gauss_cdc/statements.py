@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import Final, assert_never
 
 from producer.core.transactions import Columns, Known, RowChange, Transaction
@@ -37,7 +38,7 @@ def statements(transaction: Transaction, known: Known, encoding: str) -> Iterato
     for change in transaction.changes:
         match change:
             case RowChange():
-                yield _row(change, known, encoding)
+                yield _row(_with_nulls(transaction, change, known), known, encoding)
             case Emptied():
                 tables = ", ".join(_table(TableId(*table)) for table in change.tables)
                 restart = " RESTART IDENTITY" if change.restart_identity else ""
@@ -49,6 +50,22 @@ def statements(transaction: Transaction, known: Known, encoding: str) -> Iterato
             case _:
                 assert_never(change)
     yield "COMMIT;"
+
+
+def _with_nulls(transaction: Transaction, change: RowChange, known: Known) -> RowChange:
+    """Add the NULLs that PostgreSQL's test_decoding leaves out of old rows.
+
+    Of a key none is NULL, so only whole old rows (REPLICA IDENTITY FULL) have any.
+    """
+    table = known.get(change.table)
+    is_postgres = transaction.csn is None
+    if not is_postgres or change.before is None or table is None:
+        return change
+    told = dict(change.before)
+    if not set(told) <= set(table.names) == set(table.identity):
+        return change
+    before = tuple((name, told.get(name)) for name in table.names)
+    return replace(change, before=before)
 
 
 def _row(change: RowChange, known: Known, encoding: str) -> str:

@@ -126,6 +126,8 @@ class Described:
 
     def row(self, change: Change) -> Iterator[Message]:
         """Describe the row's relation where it is new, then give the row."""
+        if change.old is not None and not change.old.cells:
+            change.old = None  # it names no row
         new, old = change.new, change.old
         if self._names_run_together and " " in change.table:
             change.schema, change.table = self._name_of(change)

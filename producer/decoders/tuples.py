@@ -8,7 +8,8 @@ neither, so that `table a b c INSERT:` has two readings.  We take the first
 blank (schemas with blanks are rarer than tables with them), which loses nothing:
 `readings` gives all, and who knows the tables can say which is meant.
 
-A row without columns is refused: it could be the beginning of any other.
+A row without columns is refused: it could be the beginning of any other.  An old one
+is not in test_decoding: PostgreSQL leaves out its NULLs.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ _EMPTIED: Final = re.compile(
 _OPS: Final = {b"INSERT": "c", b"UPDATE": "u", b"DELETE": "d"}
 _NO_TUPLE: Final = b" (no-tuple-data)"
 _OLD, _NEW = b" old-key:", b" new-tuple:"
+_EMPTY: Final = RowShape((), (), ())
 # "table ", two names of at most 63 bytes (NAMEDATALEN) and a blank; a tag is not behind it.
 FARTHEST: Final = 6 + 64 + 64
 
@@ -70,7 +72,7 @@ class DottedRows:
         match = DOTTED.match(record)
         if match is None:
             raise DecodeError("a row without table and operation", size=len(record))
-        found = self._tuples.read(record, match.end(), match[2])
+        found = self._tuples.read(record, match.end(), match[2], skips_nulls=True)
         if found is None:
             raise DecodeError("a row that does not end where it should", size=len(record))
         schema, table = self._tables[match[1]]
@@ -118,12 +120,20 @@ class Tuples:
         self._shapes = Remembered(self._shape)
 
     def read(
-        self, record: bytes, pos: int, op: bytes
+        self, record: bytes, pos: int, op: bytes, *, skips_nulls: bool = False
     ) -> tuple[NamedRow | None, NamedRow | None] | None:
-        """Read the new and the old row from `pos` to the end; None if they do not fill it."""
+        """Read the new and the old row from `pos` to the end; None if they do not fill it.
+
+        `skips_nulls`: PostgreSQL prints no NULLs in old rows, and nothing of one that has no
+        other values.
+        """
         new = old = None
+        if skips_nulls and op == b"DELETE" and pos == len(record):
+            return None, NamedRow(_EMPTY, [])
         if op == b"UPDATE" and record.startswith(_OLD, pos):
             old, pos = self._tuple(record, pos + len(_OLD))
+            if skips_nulls and old is None:
+                old = NamedRow(_EMPTY, [])
             if old is None or not record.startswith(_NEW, pos):
                 return None
             pos += len(_NEW)

@@ -8,9 +8,11 @@ from schemas.tables import UNCHANGED, TableId
 T = TableId('a"b', "t")
 
 
-def printed(*changes: object, known=None, encoding: str = "utf-8") -> list[str]:
+def printed(
+    *changes: object, known=None, encoding: str = "utf-8", csn: int | None = None
+) -> list[str]:
     begin, *between, commit = statements(
-        Transaction(1, None, None, None, changes), known or {}, encoding
+        Transaction(1, csn, None, None, changes), known or {}, encoding
     )
     assert (begin, commit) == ("BEGIN;", "COMMIT;")
     return between
@@ -78,6 +80,21 @@ def test_types_told_by_the_stream_are_enough_for_that(oid: int, kind: str) -> No
     (statement,) = printed(RowChange("DELETE", T, None, (("j", b"1"),), old_types=types))
 
     assert """WHERE "j"::text = '1' LIMIT""" in statement
+
+
+def test_postgresqls_test_decoding_leaves_out_nulls_of_whole_old_rows_only() -> None:
+    full = {T: KnownTable(("a", "b"), ("text", "text"), identity=("a", "b"))}
+    keyed = {T: KnownTable(("a", "b"), ("text", "text"))}
+    delete = RowChange("DELETE", T, None, (("a", b"1"),))
+
+    (of_all,) = printed(delete, known=full)
+    (nothing_but_nulls,) = printed(RowChange("DELETE", T, None, ()), known=full)
+    (of_key,) = printed(delete, known=keyed)
+    (of_gauss,) = printed(delete, known=full, csn=5)
+
+    assert """WHERE "a" = '1' AND "b" IS NULL LIMIT""" in of_all
+    assert """WHERE "a" IS NULL AND "b" IS NULL LIMIT""" in nothing_but_nulls
+    assert "IS NULL" not in of_key + of_gauss
 
 
 def test_bytes_of_no_encoding_are_escaped() -> None:

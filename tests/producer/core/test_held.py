@@ -363,6 +363,14 @@ def test_a_delete_that_names_no_row_stops_or_is_told_as_lost() -> None:
     assert [(m.kind, m.table) for m in out if isinstance(m, Lost)] == [("seen", "acc")]
 
 
+def test_an_old_row_without_columns_names_no_row() -> None:
+    described = described_as_t(blank("s", "t"))
+    nothing = NamedRow(RowShape((), (), ()), [])
+
+    with pytest.raises(Unsupported, match="which row"):
+        list(described.row(Change("d", "s", "t", None, nothing)))
+
+
 def test_an_old_row_with_columns_nobody_knows_stops() -> None:
     with pytest.raises(Unsupported, match="accept-gap"):
         play(row(b"DELETE", {}, {b"renamed": b"'x'"}), known=[ACC])

@@ -107,6 +107,19 @@ def test_style_t_finds_the_operation_behind_a_name_with_one_in_it() -> None:
     assert change.old.cells == [b"x INSERT: b[text]:'y'"]
 
 
+def test_postgresql_prints_nothing_of_an_old_row_of_nulls() -> None:
+    nothing = NamedRow(RowShape((), (), ()), [])
+
+    update = dotted("table s.t: UPDATE: old-key: new-tuple: a[text]:null")
+
+    assert (update.old, update.new.cells) == (nothing, [None])
+    assert dotted("table s.t: DELETE:").old == nothing
+    assert dotted("table s.t: DELETE: (no-tuple-data)").old is None
+    for line in ("table s t DELETE:", "table s t UPDATE: old-key: new-tuple: a[text]:null"):
+        with pytest.raises(DecodeError):
+            spaced(line)
+
+
 WHOLE = (
     'table "a b".t: UPDATE: old-key: id[integer]:17 new-tuple: id[integer]:1'
     " \"V v\"[text]:'it''s'"
