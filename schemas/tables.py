@@ -55,7 +55,7 @@ class UserType:
     type_mod: int = -1  # typtypmod of a domain
     delimiter: str = ","  # between elements of an array
     # Of an enum, in order; of a composite its attributes, as `number:type oid:modifier`, followed
-    # by those of the composites in it.
+    # by those of the composites in it, and `=label` of enums in it.
     labels: tuple[str, ...] = ()
     of: UserType | None = None  # where `type_oid` is such a type again
 

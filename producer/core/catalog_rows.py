@@ -14,6 +14,7 @@ from schemas.types import BY_OID
 
 # kind, name, made of, its oid, its modifier, delimiter, labels: see UserType
 TypeRow: TypeAlias = tuple[str, str, str, int, int, str, Sequence[str]]
+_LABEL = "="  # in front of an enum's labels among a composite's attributes
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ def user_types(said: Mapping[int, TypeRow], wanted: Iterable[int]) -> dict[int, 
         kind, name, made_of, inner, modifier, delimiter, own = said[oid]
         labels = list(own)
         for attribute in own if kind == "c" else ():
-            labels += _attributes(described(int(attribute.split(":")[1])))
+            labels += _parts(described(int(attribute.split(":")[1])))
         return UserType(
             kind, name, made_of, inner, modifier, delimiter, tuple(labels), described(inner)
         )
@@ -96,6 +97,23 @@ def user_types(said: Mapping[int, TypeRow], wanted: Iterable[int]) -> dict[int, 
 def attributes(column: Column) -> tuple[str, ...]:
     """Return what the composites in a column's values are made of; () = none, or not known."""
     return _attributes(column.user_type)
+
+
+def reads_otherwise(old: Column, new: Column) -> bool:
+    """Say whether a value of `old` is printed differently by now: composites were altered."""
+    was, now = attributes(old), attributes(new)
+    labels = {part for part in was if part.startswith(_LABEL)}
+    return bool(was) and (
+        not labels <= set(now)
+        or [p for p in was if p not in labels] != [p for p in now if not p.startswith(_LABEL)]
+    )
+
+
+def _parts(said: UserType | None) -> list[str]:
+    """What an attribute adds to its composite: attributes, or labels of an enum."""
+    if said is None or said.kind == "c":
+        return list(_attributes(said))
+    return [_LABEL + one for one in said.labels] if said.kind == "e" else _parts(said.of)
 
 
 def _attributes(said: UserType | None) -> tuple[str, ...]:

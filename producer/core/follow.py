@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from producer.core.canonical import canonical
-from producer.core.catalog_rows import attributes
+from producer.core.catalog_rows import reads_otherwise
 from producer.core.shape_change import ShapeChange
 from producer.core.told import BY_TYPE, Dropped, Shape, Told
 from producer.core.using import conversions, converted
@@ -236,8 +236,7 @@ class Follower:
             if is_converted:
                 how = converted(told.sql, before.id.name, was.name, column.type_name)
             has_type = (was.type_oid, was.type_mod) == (column.type_oid, column.type_mod)
-            is_reread = bool(made := attributes(was)) and made != attributes(column)
-            if how == "lost" or is_reread or (how is None and not has_type):
+            if how == "lost" or reads_otherwise(was, column) or (how is None and not has_type):
                 lost.append(column.name)
             if how != "" and not has_type:
                 values[column.name] = how or "lost"

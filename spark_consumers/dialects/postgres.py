@@ -47,6 +47,11 @@ _AS_BEFORE: Final = "SELECT " + ", ".join(
 )
 # Types whose texts no setting changes: int2, int4, int8, numeric, bool, text, varchar, char, uuid.
 _PRINTED_ALIKE: Final = {21, 23, 20, 1700, 16, 25, 1043, 1042, 2950}
+# As our triggers print it: quote_literal() of each, so a backslash makes it E'…'.
+_LABEL: Final = re.compile(r"'(?:[^'\\]|'')*'")
+_LABELS: Final = re.compile(
+    rf"CREATE TYPE .+ AS ENUM \(((?:{_LABEL.pattern}(?:, )?)+)\)", re.DOTALL
+)
 _OTHERS: Final = (
     *("index", "view", "materialized view", "function", "procedure", "sequence", "schema"),
     *("trigger", "type", "table", "table column", "domain", "aggregate"),
@@ -96,9 +101,33 @@ def _other(change: SchemaChange) -> Iterator[str]:
     text = change.canonical
     if text is None or change.kind not in _OTHERS:
         return
-    if change.kind == "type" and change.tag == "ALTER TYPE":
-        return  # its labels come with the tables that have them
-    yield text
+    if change.kind == "domain" and change.tag == "ALTER DOMAIN" and change.identity is not None:
+        yield _uncheck(change.identity)
+    elif change.kind == "type" and change.tag == "ALTER TYPE" and change.identity is not None:
+        # What was renamed came with the tables that have it; of others the older name stays.
+        if (labels := _LABELS.fullmatch(text)) is not None:
+            names = [part[1:-1].replace("''", "'") for part in _LABEL.findall(labels[1])]
+            yield from _add_labels(change.identity, (), tuple(names))
+    else:
+        yield text
+
+
+def _uncheck(domain: str) -> str:
+    """Take a domain's checks away: the source has its own, which are others by now."""
+    said = literal(domain)
+    return _do(
+        "DECLARE k text; BEGIN FOR k IN SELECT conname FROM pg_catalog.pg_constraint"
+        f" WHERE contypid = {said}::regtype AND contype = 'c' LOOP"
+        f" EXECUTE 'ALTER DOMAIN ' || {said}::regtype || ' DROP CONSTRAINT ' || quote_ident(k);"
+        f" END LOOP; EXECUTE 'ALTER DOMAIN ' || {said}::regtype || ' DROP NOT NULL'; END"
+    )
+
+
+def _add_labels(type_name: str, was: tuple[str, ...], now: tuple[str, ...]) -> Iterator[str]:
+    for before, label in zip((None, *now), now, strict=False):
+        place = f" AFTER {literal(before)}" if before is not None else ""
+        if label not in was:
+            yield f"ALTER TYPE {type_name} ADD VALUE IF NOT EXISTS {literal(label)}{place}"
 
 
 def _move(after: TableSchema, moved: Moved | None) -> Iterator[str]:
@@ -239,20 +268,24 @@ def _convert(table: TableSchema, old: Column, new: Column, how: str) -> Iterator
 
 def _relabel(table: TableSchema, old: Column, new: Column) -> Iterator[str]:
     """Labels of an enum that were renamed or added: in the target's own type, or in its texts."""
-    if old.user_type is None or new.user_type is None or new.user_type.kind != "e":
+    before, after = _enum(old), _enum(new)
+    if before is None or after is None:
         return
-    was, now = old.user_type.labels, new.user_type.labels
+    (_, was), (type_name, now) = before, after
     renamed = [(a, b) for a, b in zip(was, now, strict=False) if a != b] * (len(was) == len(now))
-    type_name = _type(table, new)
-    if type_name == "text":
-        if renamed:
-            name = quote(new.name)
-            cases = " ".join(f"WHEN {literal(a)} THEN {literal(b)}" for a, b in renamed)
-            labels = ", ".join(literal(a) for a, _ in renamed)
-            yield (
-                f"UPDATE {_table(table.id)} SET {name} = CASE {name} {cases} END"
-                f" WHERE {name} IN ({labels})"
-            )
+    column_type, name = _type(table, new), quote(new.name)
+    if column_type in {"text", "text[]"}:
+        if not renamed:
+            return
+        cases = " ".join(f"WHEN {literal(a)} THEN {literal(b)}" for a, b in renamed)
+        labels = ", ".join(literal(a) for a, _ in renamed)
+        if column_type == "text":
+            changed, where = f"CASE {name} {cases} END", f"{name} IN ({labels})"
+        else:
+            changed, where = name, f"{name} && ARRAY[{labels}]"
+            for a, b in renamed:
+                changed = f"array_replace({changed}, {literal(a)}, {literal(b)})"
+        yield f"UPDATE {_table(table.id)} SET {name} = {changed} WHERE {where}"
         return
     for a, b in renamed:  # tables of one type share it
         yield _do(
@@ -261,10 +294,15 @@ def _relabel(table: TableSchema, old: Column, new: Column) -> Iterator[str]:
             f" ALTER TYPE {type_name} RENAME VALUE {literal(a)} TO {literal(b)}; END IF; END"
         )
     if not renamed:
-        for before, label in zip((None, *now), now, strict=False):
-            place = f" AFTER {literal(before)}" if before is not None else ""
-            if label not in was:
-                yield f"ALTER TYPE {type_name} ADD VALUE IF NOT EXISTS {literal(label)}{place}"
+        yield from _add_labels(type_name, was, now)
+
+
+def _enum(column: Column) -> tuple[str, tuple[str, ...]] | None:
+    """The enum in a column, by itself or in arrays and domains: its name and labels."""
+    name, said = column.type_name, column.user_type
+    while said is not None and said.kind in {"a", "d"}:
+        name, said = said.made_of, said.of
+    return None if said is None or said.kind != "e" else (name, said.labels)
 
 
 def _do(body: str) -> str:

@@ -228,6 +228,21 @@ def test_attributes_of_a_composite_are_values_of_older_rows(source, slot, column
     assert of_item[0].lossy.endswith(": c")
 
 
+def test_a_label_in_a_composite_is_a_value_of_older_rows(source, slot) -> None:
+    """A new label is nobody's value yet."""
+    with source.cursor() as cursor:
+        cursor.execute(
+            "CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE TYPE felt AS (at int, m mood[]);"
+            "ALTER TABLE item ADD COLUMN c felt; INSERT INTO item VALUES (1)"
+        )
+    changes = follow(
+        source, slot, "ALTER TYPE mood ADD VALUE 'low'; ALTER TYPE mood RENAME VALUE 'ok' TO 'fine'"
+    )
+
+    of_item = [c for c in changes if c.after is not None]
+    assert [bool(c.holes) for c in of_item] == [False, True]
+
+
 def test_a_constant_is_known_where_the_same_statement_rewrites_the_table(source, slot) -> None:
     """Without a conversion the catalog keeps it; with one, nobody does."""
     with source.cursor() as cursor:
@@ -330,6 +345,40 @@ def test_a_default_partition_that_is_alone_has_every_row(source, slot) -> None:
         )
     (change,) = follow(source, slot, "ALTER TABLE part DETACH PARTITION rest")
     assert (change.moved.where, change.holes) == ("true", ())
+
+
+def test_values_are_told_alike_whatever_the_session_has_set(source, slot) -> None:
+    added = {
+        "a": ("date DEFAULT DATE '2016-02-06'", "2016-02-06"),
+        "b": ("timestamptz DEFAULT '2016-02-06 12:00+00'", "2016-02-06 12:00:00+00"),
+        "c": ("interval DEFAULT '-1 day -02:03'", "-1 days -02:03:00"),
+        "d": ("float8 DEFAULT 0.1::float8 + 0.2", "0.30000000000000004"),
+        "e": ("bytea DEFAULT '\\x00ff'", "\\x00ff"),
+        "f": ("date[] DEFAULT '{2016-02-06}'", "{2016-02-06}"),
+    }
+    with source.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO item VALUES (1);"
+            "CREATE TABLE days (d date) PARTITION BY RANGE (d);"
+            "CREATE TABLE days_1 PARTITION OF days FOR VALUES FROM ('2016-02-06') TO ('2016-02-07')"
+        )
+        cursor.execute(
+            "SET datestyle TO 'SQL, DMY'; SET intervalstyle TO sql_standard;"
+            "SET timezone TO 'Asia/Shanghai'; SET extra_float_digits TO -10;"
+            "SET bytea_output TO escape"
+        )
+    actions = ", ".join(f"ADD COLUMN {name} {said}" for name, (said, _) in added.items())
+
+    altered, *left = follow(
+        source, slot, f"ALTER TABLE item {actions}; ALTER TABLE days DETACH PARTITION days_1"
+    )
+
+    assert {c.name: c.missing for c in altered.after.columns if c.name in added} == {
+        name: value for name, (_, value) in added.items()
+    }
+    assert [c.moved.where for c in left if c.moved is not None] == [
+        "((d IS NOT NULL) AND (d >= '2016-02-06'::date) AND (d < '2016-02-07'::date))"
+    ]
 
 
 def test_what_was_generated_was_never_sent(source, slot) -> None:

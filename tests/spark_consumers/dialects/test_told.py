@@ -126,6 +126,54 @@ def test_labels_of_an_enum() -> None:
     ]
 
 
+def test_labels_of_an_enum_in_arrays_and_domains() -> None:
+    def moods(*labels: str, type_name: str, kind: str = "a") -> TableSchema:
+        inner = UserType("e", "mood", labels=labels)
+        outer = UserType(kind, "_mood", "public.mood", 99999, of=inner)
+        return replace(
+            T, columns=(KEY, Column("m", 99998, -1, type_name, user_type=outer, number=2))
+        )
+
+    def both(type_name: str, kind: str = "a") -> tuple[list[str], list[str]]:
+        was = moods("sad", "ok", type_name=type_name, kind=kind)
+        more = moods("sad", "ok", "low", type_name=type_name, kind=kind)
+        other = moods("blue", "ok", type_name=type_name, kind=kind)
+        return statements(told(more, was)), statements(told(other, was))
+
+    added, renamed = both("public.mood[]")
+    assert added == ["ALTER TYPE public.mood ADD VALUE IF NOT EXISTS 'low' AFTER 'ok'"]
+    assert "ALTER TYPE public.mood RENAME VALUE 'sad' TO 'blue'" in renamed[0]
+    assert both("public.of_mood", "d")[0] == added
+    assert both("text[]")[0] == []
+    assert both("text[]")[1][0].split(" SET ")[1] == (
+        """"m" = array_replace("m", 'sad', 'blue') WHERE "m" && ARRAY['sad']"""
+    )
+    assert "CASE" in both("text", "d")[1][0]
+
+
+def test_types_without_tables_are_followed() -> None:
+    """A table may get a column of them later; by then they have labels, and fewer checks."""
+    other = {"before": None, "after": None}
+    made = replace(
+        told(T),
+        **other,
+        tag="ALTER TYPE",
+        kind="type",
+        identity="public.mood",
+        canonical="CREATE TYPE public.mood AS ENUM ('it''s', 'a, b', 'c')",
+    )
+    domain = replace(made, tag="ALTER DOMAIN", kind="domain", identity="public.d", canonical="x")
+
+    assert extras(made) == [
+        "ALTER TYPE public.mood ADD VALUE IF NOT EXISTS 'it''s'",
+        "ALTER TYPE public.mood ADD VALUE IF NOT EXISTS 'a, b' AFTER 'it''s'",
+        "ALTER TYPE public.mood ADD VALUE IF NOT EXISTS 'c' AFTER 'a, b'",
+    ]
+    (unchecked,) = extras(domain)
+    assert "DROP CONSTRAINT" in unchecked
+    assert "DROP NOT NULL" in unchecked
+
+
 def test_what_goes_beyond_rows() -> None:
     firm = replace(A, nullable=False, default="'x'::text")
     view = replace(told(None, None), kind="view", canonical="CREATE VIEW v AS SELECT 1")
