@@ -46,8 +46,12 @@ BEGIN
 END $$;
 
 -- A table as it stands now. Arrays, not objects, where there is one per column.
+-- Values are printed here as in the stream, whatever the session that alters the table has set:
+-- 06-02-2016 is a day in February to one and in June to another.
 CREATE FUNCTION gauss_cdc.ddl_shape(which oid) RETURNS jsonb
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql STABLE
+SET datestyle = 'ISO' SET intervalstyle = postgres SET timezone = 'UTC'
+SET bytea_output = hex SET extra_float_digits = 3 AS $$
 DECLARE
     made jsonb := '[]';
 BEGIN
@@ -152,7 +156,9 @@ END $$;
 
 -- Partitions of one root, written down anew; returns who came and who went since.
 CREATE FUNCTION gauss_cdc.ddl_repartition(top oid) RETURNS jsonb
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET datestyle = 'ISO' SET intervalstyle = postgres SET timezone = 'UTC'
+SET bytea_output = hex SET extra_float_digits = 3 AS $$
 DECLARE
     told jsonb;
     this regclass;
@@ -229,7 +235,9 @@ END $$;
 
 -- The text that makes an object anew, for kinds that are no tables; NULL: not known.
 CREATE FUNCTION gauss_cdc.ddl_definition(class oid, object oid, kind text) RETURNS text
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql STABLE
+SET datestyle = 'ISO' SET intervalstyle = postgres SET timezone = 'UTC'
+SET bytea_output = hex SET extra_float_digits = 3 AS $$
 BEGIN
     CASE kind
     WHEN 'index' THEN RETURN pg_get_indexdef(object);

@@ -360,7 +360,9 @@ def test_values_are_told_alike_whatever_the_session_has_set(source, slot) -> Non
         cursor.execute(
             "INSERT INTO item VALUES (1);"
             "CREATE TABLE days (d date) PARTITION BY RANGE (d);"
-            "CREATE TABLE days_1 PARTITION OF days FOR VALUES FROM ('2016-02-06') TO ('2016-02-07')"
+            "CREATE TABLE days_1 PARTITION OF days"
+            " FOR VALUES FROM ('2016-02-06') TO ('2016-02-07');"
+            "INSERT INTO days VALUES ('2016-02-06')"
         )
         cursor.execute(
             "SET datestyle TO 'SQL, DMY'; SET intervalstyle TO sql_standard;"
