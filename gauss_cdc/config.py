@@ -105,6 +105,10 @@ class Kafka(Section):
     """Logical messages of PostgreSQL 14 and newer (pg_logical_emit_message), as Debezium's `m`
     records in `<prefix>.message`. No cut names them."""
 
+    transaction_metadata: bool = False
+    """Debezium's `provide.transaction.metadata`: BEGIN and END of each source transaction in
+    `<prefix>.transaction`, and each row's place in its transaction. No cut names them."""
+
     key: Literal["table", "primary-key"] = "table"
     """Record key: `schema.table`, or the primary key as Avro for consumers that upsert by key."""
 

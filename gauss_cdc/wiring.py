@@ -88,6 +88,7 @@ def producer_options(config: Config, *, accept_gap: bool = False, load: bool = T
         incompatible=config.ddl.incompatible,
         exactly_once=kafka.exactly_once,
         messages=kafka.messages,
+        transaction_metadata=kafka.transaction_metadata,
         key=kafka.key,
         partition_by=kafka.partition_by,
         max_row_bytes=kafka.max_row_bytes,

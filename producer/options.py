@@ -46,6 +46,7 @@ class Options:
     types: TypeOptions = field(default_factory=TypeOptions)
     exactly_once: bool = True
     messages: bool = False  # logical messages, too
+    transaction_metadata: bool = False  # Debezium's BEGIN and END, and a block in each row
     key: Literal["table", "primary-key"] = "table"
     partition_by: Literal["table", "primary-key"] = "table"
     max_row_bytes: int = 8 << 20

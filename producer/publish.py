@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from producer.core.assemble import Binding, partition_of, table_key
 from producer.core.encode import compile_encoder, compile_key_encoder, compile_key_texts
 from producer.core.messages import MessageWriter
+from producer.core.transaction_topic import TransactionWriter
 from producer.decoders.messages import Cell, Cells
 from producer.drivers.registry import Registry
 from producer.drivers.topics import TopicAdmin
@@ -24,6 +25,8 @@ from schemas.envelope import (
     key_schema,
     message_key_schema,
     message_schema,
+    transaction_key_schema,
+    transaction_schema,
 )
 from schemas.load import CUT, SCHEMA_CHANGE
 from schemas.tables import TableId, TableSchema
@@ -67,6 +70,7 @@ class Publisher:
         """Make or check the control topics, and register our own schemas."""
         topics = self._options.topics
         beside = [topics.message] if self._options.messages else []
+        beside += [topics.transaction] if self._options.transaction_metadata else []
         self._admin.ensure(beside, cuts=topics.cuts, ddl=topics.ddl)
         self._registry.own(CUT, value_subject(topics.cuts))
         self._registry.own(SCHEMA_CHANGE, value_subject(topics.ddl))
@@ -160,6 +164,17 @@ class Publisher:
             prefix=options.prefix,
             database=options.source.dbname,
             options=EnvelopeOptions(),
+        )
+
+    def transactions(self) -> TransactionWriter | None:
+        """Bind the topic of BEGIN and END, where it is asked for."""
+        if not self._options.transaction_metadata:
+            return None
+        topic = self._options.topics.transaction
+        return TransactionWriter(
+            topic,
+            key_id=self._register(key_subject(topic), transaction_key_schema()),
+            value_id=self._register(value_subject(topic), transaction_schema()),
         )
 
     def _register(self, subject: str, schema: Mapping[str, object]) -> int:

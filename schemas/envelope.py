@@ -34,6 +34,7 @@ UNAVAILABLE: Final = "__debezium_unavailable_value"
 SOURCE_NAME: Final = "__debezium.source.column.name"
 
 _CONNECTOR: Final = "io.debezium.connector.postgresql"
+_COMMON: Final = "io.debezium.connector.common"
 _PLAIN: Final = frozenset({"boolean", "int", "long", "float", "double", "string", "bytes"})
 _UNIT: Final = re.compile(r"_u[0-9a-f]{4}")
 _SNAPSHOTS: Final = (
@@ -145,6 +146,47 @@ def message_schema() -> dict[str, Any]:
         ],
         "connect.version": 1,
         "connect.name": f"{_CONNECTOR}.MessageValue",
+    }
+
+
+def transaction_key_schema() -> dict[str, Any]:
+    """Return the schema of the keys of `<prefix>.transaction`: the transaction's id."""
+    return {
+        "type": "record",
+        "name": "TransactionMetadataKey",
+        "namespace": _COMMON,
+        "fields": [{"name": "id", "type": "string"}],
+        "connect.version": 1,
+        "connect.name": f"{_COMMON}.TransactionMetadataKey",
+    }
+
+
+def transaction_schema() -> dict[str, Any]:
+    """Return the schema of BEGIN and END in `<prefix>.transaction`."""
+    collection = {
+        "type": "record",
+        "name": "collection",
+        "namespace": "event",
+        "fields": [
+            {"name": "data_collection", "type": "string"},
+            {"name": "event_count", "type": "long"},
+        ],
+        "connect.version": 1,
+        "connect.name": "event.collection",
+    }
+    return {
+        "type": "record",
+        "name": "TransactionMetadataValue",
+        "namespace": _COMMON,
+        "fields": [
+            {"name": "status", "type": "string"},
+            {"name": "id", "type": "string"},
+            _optional("event_count", "long"),
+            _optional("data_collections", {"type": "array", "items": ["null", collection]}),
+            {"name": "ts_ms", "type": "long"},
+        ],
+        "connect.version": 1,
+        "connect.name": f"{_COMMON}.TransactionMetadataValue",
     }
 
 

@@ -29,6 +29,7 @@ from producer.core.messages import MessageWriter
 from producer.core.relations import Relations
 from producer.core.shape_change import ShapeChange
 from producer.core.told import Told
+from producer.core.transaction_topic import Counted, TransactionWriter
 from producer.decoders.messages import (
     Begin,
     Cell,
@@ -135,9 +136,10 @@ class Assembler:
         max_row_bytes: int,
         known: Mapping[int, int] | None = None,
         messages: MessageWriter | None = None,
+        transactions: TransactionWriter | None = None,
         quarantines: bool = False,
     ) -> None:
-        """`messages` writes logical messages, which are left out without it.
+        """`messages` writes logical messages, `transactions` BEGIN and END: left out without them.
 
         `quarantines`: a table whose schema the registry refuses is left out, with a hole.
         """
@@ -148,6 +150,9 @@ class Assembler:
         self._max_row_bytes = max_row_bytes
         self._known = dict(known or {})  # commit_start -> xid of transactions in the last cut
         self._messages = messages
+        self._transactions = transactions
+        self._is_lonely = False  # the open one is a message that belongs to no transaction
+        self._begins = False  # BEGIN is still to be written, before the first event
         self._quarantines = quarantines
         self._held: list[tuple[int, Message]] | None = None  # from a row of an untold table on
         self._waits_no_more = False
@@ -250,6 +255,9 @@ class Assembler:
             now_us=self._world.now_us(),
             commit_lsn=int(begin.commit_lsn),
         )
+        if self._transactions is not None and not self._is_lonely:
+            self._tx.counted = Counted(f"{begin.xid}:{int(begin.commit_lsn)}")
+            self._begins = True
         self._constant = transaction_headers(begin.xid, csn, begin.user)
         self._position = f"{self._epoch}/{self._seq}/".encode()
 
@@ -264,6 +272,7 @@ class Assembler:
         if self._tx is None:
             out.append(PositionReached(int(commit.end_lsn)))
             return
+        self._frame_end()
         self._hand_over(out)
         out.append(
             TransactionEnded(
@@ -289,6 +298,7 @@ class Assembler:
             if self._begin is not None:
                 raise DecodeError("a message of no transaction inside one", lsn=Lsn(lsn))
             self._open(Begin(message.lsn, self._world.now_us() - POSTGRES_EPOCH_US, 0))
+            self._is_lonely = True
         if not self._skipping:
             if self._begin is None:
                 raise DecodeError("a message outside its transaction", lsn=Lsn(lsn))
@@ -303,6 +313,8 @@ class Assembler:
                     limit=self._max_row_bytes,
                     hint="raise kafka.max-row-bytes, or set kafka.messages = false",
                 )
+            if self._begins:
+                self._frame_begin()
             headers = [*self._constant, ("lsn", repr(Lsn(lsn)).encode())]
             self._batch.append((writer.topic, 0, key, value, headers))
             self._size += len(key) + len(value)
@@ -310,6 +322,7 @@ class Assembler:
             assert self._begin is not None
             # The record's own end is not told; whatever begins behind its start comes later.
             self._close(Commit(message.lsn, Lsn(lsn + 1), self._begin.committed_at), out)
+            self._is_lonely = False
 
     def _lose(self, lost: Lost) -> None:
         """Note a hole of the open transaction, once; it gets a number for that alone."""
@@ -430,6 +443,8 @@ class Assembler:
         lsn: int,
         out: list[Happened],
     ) -> None:
+        if self._begins and topic != self._ddl_topic:
+            self._frame_begin()
         if lsn != self._lsn:
             self._lsn, self._lsn_header = lsn, repr(Lsn(lsn)).encode()
         ordinal = self._ordinal if value is not None else self._ordinal - 1
@@ -443,6 +458,28 @@ class Assembler:
         self._size += len(key or b"") + len(value or b"")
         if self._size >= _BATCH_BYTES:
             self._hand_over(out)
+
+    def _frame_begin(self) -> None:
+        """Write BEGIN, before the first event; a transaction of DDL alone has none."""
+        tx = self._tx
+        assert self._transactions is not None
+        assert tx is not None
+        assert tx.counted is not None
+        self._frame(self._transactions.begin(tx.counted.id, tx.committed_at_us))
+        self._begins = False
+
+    def _frame_end(self) -> None:
+        """Write END, behind the last event."""
+        tx = self._tx
+        if self._transactions is None or tx is None or tx.counted is None or self._begins:
+            self._begins = False
+            return
+        self._frame(self._transactions.end(tx.counted, tx.committed_at_us))
+
+    def _frame(self, record: tuple[bytes, bytes]) -> None:
+        assert self._transactions is not None
+        self._batch.append((self._transactions.topic, 0, *record, [*self._constant]))
+        self._size += len(record[1])
 
     def _hand_over(self, out: list[Happened]) -> None:
         if self._batch:

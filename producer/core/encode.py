@@ -92,6 +92,7 @@ def compile_encoder(
     db = text(database.encode()) + b"\x02"
     table_name = text(table.id.schema.encode()) + text(table.id.name.encode())
     width = len(plans)
+    own_name = str(table.id)
 
     def odd(
         old_kind: str, before: Cells | None, after: Cells | None
@@ -182,7 +183,7 @@ def compile_encoder(
                 place,
                 varint(ordinal + ordinal),
                 optional,
-                _OPS[op],
+                _OPS[op] if tx.counted is None else tx.counted.block(own_name) + _OPS[op][1:],
                 tail,
             )
         )

@@ -90,7 +90,7 @@ class Standing:
     topics: Mapping[str, Topic]
     loads: Mapping[str, str]
     ddl_topic: str
-    beside: str = ""  # the topic of records that no cut names: logical messages
+    beside: frozenset[str] = frozenset()  # topics of records that no cut names
 
 
 class Runs:
@@ -380,7 +380,7 @@ class Engine:
             counts: dict[int, int] = {}
             offsets: list[int] = []
             for place, count in whole.counts.items():
-                if place[0] == self._standing.beside:
+                if place[0] in self._standing.beside:
                     self._runs[place].take(count)
                     continue
                 for start, end in self._runs[place].take(count):

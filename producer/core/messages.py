@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import fastavro
 
 from producer.core.encode import TransactionConstants
+from producer.core.reference import numbered
 from producer.decoders.messages import Logical
 from schemas.envelope import EnvelopeOptions, message_key_schema, message_schema
+
+COLLECTION: Final = "message"  # what they are counted as in a transaction's END
 
 _KEY = fastavro.parse_schema(message_key_schema())
 _VALUE = fastavro.parse_schema(message_schema())
@@ -59,7 +62,7 @@ class MessageWriter:
                 "epoch": tx.epoch,
                 "seq": tx.seq,
             },
-            "transaction": None,
+            "transaction": numbered(tx, COLLECTION),
             "message": {"prefix": message.prefix, "content": message.content},
         }
         return (

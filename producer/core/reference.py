@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import fastavro
 
 from producer.core.row_code import Plan, in_text, long, text
+from producer.core.transaction_topic import Counted
 from producer.decoders.messages import Cell, Cells
 from producer.errors import CdcError, Unsupported
 from schemas.encodings import of_cells
@@ -47,6 +48,7 @@ class TransactionConstants:
     now_us: int  # µs since 1970-01-01 UTC, when we read it
     commit_lsn: int
     snapshot: str = "false"  # of a load: "true", or which row of it: first, last … as Debezium says
+    counted: Counted | None = None  # where events are numbered in their transaction
 
     @property
     def head(self) -> bytes:
@@ -194,7 +196,7 @@ def reference(
                 "before_exact": before_exact or None,
                 "before_columns": before_columns,
             },
-            "transaction": None,
+            "transaction": numbered(tx, str(table.id)),
             "op": op,
             "ts_ms": now // 1000,
             "ts_us": now,
@@ -206,6 +208,14 @@ def reference(
         return out.getvalue()
 
     return RowEncoder(table, schema_id, encode)
+
+
+def numbered(tx: TransactionConstants, table: str) -> dict[str, Any] | None:
+    """Count the event, which is complete here, and return its place in the transaction."""
+    if tx.counted is None:
+        return None
+    total, place = tx.counted.number(table)
+    return {"id": tx.counted.id, "total_order": total, "data_collection_order": place}
 
 
 def plans_of(table: TableSchema, options: EnvelopeOptions) -> list[Plan]:

@@ -292,10 +292,18 @@ def parts_function(fields: Sequence[dict[str, Any]]) -> Callable[[bytes], Parts]
                 value, at = source[name](data, at)
                 values.append(value)
             exact, unsent, before_exact, before_columns = values
-        if data[at] or data[at + 1] != 2:
-            raise ValueError("a transaction block, or an operation of another length")
-        op = chr(data[at + 2])
-        at += 3
+        if data[at] == 2:  # the transaction's id, and two places in it
+            _, at = string(data, at + 1)
+            _, at = number(data, at)
+            _, at = number(data, at)
+        elif data[at] == 0:
+            at += 1
+        else:
+            raise ValueError("union has two branches")
+        if data[at] != 2:
+            raise ValueError("an operation of another length")
+        op = chr(data[at + 1])
+        at += 2
         if data[at:] != tail:
             start = at
             for _ in range(3):

@@ -17,6 +17,8 @@ from schemas.envelope import (
     key_schema,
     message_key_schema,
     message_schema,
+    transaction_key_schema,
+    transaction_schema,
 )
 from schemas.types import TypeOptions
 from tests.contract.recorded import Ours, Theirs, tables
@@ -24,7 +26,7 @@ from tests.contract.topics import TopicSet
 
 THEIRS = Theirs("default")
 OURS = Ours("recdefault", EnvelopeOptions(types=TypeOptions(unknown_types="text")))
-NAMES = [name for name in tables() if name != "Order Lines"]
+NAMES = [name for name in tables() if name not in ("Order Lines", "parent")]
 
 # ---- schemas
 
@@ -36,12 +38,13 @@ FIELDS = {
         "c_regclass", "c_regtype", "c_jsonpath", "c_pg_snapshot", "both_of", "many",
     },
     "Debezium leaves arrays of it out; here their elements travel as the type does": {
-        "a_interval", "a_money", "a_point", "a_positive",
+        "a_interval", "a_money", "a_point", "a_positive", "a_xml", "a_name", "a_varbit",
     },
     "its decimal is no decimal to Avro: a negative scale is read as 2046, a scale above the"
     " precision is not allowed": {"c_numeric_3_m2", "c_numeric_3_5"},
     "the source's type stands beside, as with column.propagate.source.type, so that the value"
-    " comes back as bit or hstore": {"c_bit", "c_bit_1", "c_hstore", "a_hstore", "tags"},
+    " comes back as bit or hstore": {"c_bit", "c_bit_1", "c_hstore", "a_hstore", "tags",
+    "c_varbit_1", "hstores"},
     "NULL is allowed among an enum array's elements": {"a_mood", "moods"},
     "an array of bit(n), which Debezium calls one bit(n) and sends as null": {"a_bit"},
     "no default in the schema: Debezium's are the catalog's of now, and not always right"
@@ -165,7 +168,10 @@ _LEFT_OUT = "Debezium leaves the column out; it travels as text here"
 _SAYS_HOW = "the schema says how to read the string"
 OPTION_FIELDS = {
     "text": {
-        "as above": {"c_bit", "c_bit_1", "a_mood", "a_bit", "a_interval", "a_money", "a_point"},
+        "as above": {
+            *("c_bit", "c_bit_1", "c_varbit_1", "a_mood", "a_bit", "a_xml", "a_name", "a_varbit"),
+            *("a_interval", "a_money", "a_point"),
+        },
         _SAYS_HOW: {"c_bytea", "a_bytea"},
         "Debezium carries an array of a domain as its bytes in base64": {"a_positive"},
     },
@@ -174,6 +180,7 @@ OPTION_FIELDS = {
             *FIELDS[_LEFT_OUT],
             *("c_bit", "c_bit_1", "a_mood", "a_bit", "c_hstore", "a_hstore"),
             *("a_interval", "a_money", "a_point", "a_positive"),
+            *("c_varbit_1", "a_xml", "a_name", "a_varbit"),
         }
         - {"both_of", "many"},
         _SAYS_HOW: {"c_bytea", "a_bytea"},
@@ -181,11 +188,11 @@ OPTION_FIELDS = {
 }
 OPTION_VALUES = {
     "text": {
-        "as above": {"c_numeric_3_m2", "a_bit", "a_positive"},
+        "as above": {"c_numeric_3_m2", "a_bit", "a_positive", "c_varbit_1", "a_square"},
         "Debezium sends the text of a type it does not know in base64": FIELDS[_LEFT_OUT]
         - {"both_of", "many"},
     },
-    "loose": {"as above": {"a_time", "a_bit", "c_name"}},
+    "loose": {"as above": {"a_time", "a_bit", "c_name", "c_varbit_1", "a_square"}},
 }
 
 
@@ -223,10 +230,18 @@ VALUES = {
     "trailing zeros of a numeric without scale are kept": {
         ("every", "c_numeric"),
         ("unsent", "numerics"),
+        ("by_numeric", "k"),
     },
     "its decimal is no decimal (see above)": {("every", "c_numeric_3_m2")},
     "Debezium cuts microseconds of times in arrays": {("every", "a_time")},
-    "Debezium sends null": {("every", "a_bit"), ("every", "c_name")},
+    "Debezium sends null, for a varbit(1) only in a load": {
+        ("every", "a_bit"),
+        ("every", "c_name"),
+        ("every", "c_varbit_1"),
+    },
+    "a second dimension becomes nulls in Debezium; here the array is null, `exact` has its text": {
+        ("every", "a_square")
+    },
     "infinity and years beyond 292277 wrap around in Debezium; here they are the largest number,"
     " and `exact` has the text": {("far", "day"), ("far", "day_2"), ("far", "stamp")},
     "an old key has the type's zero where Debezium has the catalog's default": {
@@ -274,6 +289,37 @@ def test_the_source_block_says_what_debeziums_says(name: str) -> None:
             assert int(committed) >= int(lsn)
 
 
+def test_a_key_without_a_scale_has_one_spelling_as_debeziums() -> None:
+    """1.50 is written 1.5 in the key, so that an update to 1.5 is of the same record."""
+    theirs = [key for key, value, _ in THEIRS.records("rec.by_numeric") if not _is_load(value)]
+    ours = [kept.key for kept in TopicSet("primary-key", ("by_numeric",)).topic("by_numeric")]
+    assert ours == theirs
+
+
+def test_without_a_primary_key_there_is_no_key_where_debezium_takes_a_unique_index() -> None:
+    """Even one that allows NULL, so that its keys are not those of one row."""
+    theirs = [key for key, _, _ in THEIRS.records("rec.by_unique")]
+    ours = [kept.key for kept in TopicSet("primary-key", ("by_unique",)).topic("by_unique")]
+    assert theirs == [{"a": 1}, {"a": None}]
+    assert ours == [None, None]
+
+
+def test_a_load_of_a_parent_has_its_own_rows_where_debezium_reads_its_children_twice() -> None:
+    theirs = [value["after"]["id"] for _, value, _ in THEIRS.records("rec.parent")]
+    ours = [value["after"]["id"] for value in OURS.records("parent")]
+    assert (ours, theirs) == ([1], [1, 2])
+
+
+def test_debezium_has_a_topic_for_each_partition_where_we_have_one_for_their_table() -> None:
+    """By publish_via_partition_root; ours: tests/e2e/test_shapes.py."""
+    assert [v["after"]["id"] for _, v, _ in THEIRS.records("rec.parted")] == [1]
+    assert [v["after"]["id"] for _, v, _ in THEIRS.records("rec.parted_1")] == [1, 2]
+
+
+def _is_load(value: Any) -> bool:
+    return value is not None and value["op"] == "r"
+
+
 # ---- logical messages
 
 
@@ -297,6 +343,59 @@ def test_logical_messages_are_debeziums() -> None:
         assert (our["op"], our["transaction"]) == (their["op"], their["transaction"])
         names = ("schema", "table", "txId", "lsn", "snapshot", "connector")
         assert {n: our["source"][n] for n in names} == {n: their["source"][n] for n in names}
+
+
+# ---- transaction metadata
+
+FRAMED = Theirs("transactions")
+IN_TRANSACTIONS = ("pair", "emptied", "emptied_too", "keyless")
+
+
+def test_the_schemas_of_begin_and_end_are_debeziums() -> None:
+    assert transaction_key_schema() == FRAMED.schema("rectransactions.transaction-key")
+    assert transaction_schema() == FRAMED.schema("rectransactions.transaction-value")
+
+
+def test_begin_and_end_say_what_debeziums_say() -> None:
+    """But for the LSN in the id, which is the commit's in all records of a transaction here and
+    that of each event there; and for the name of logical messages, an object's address there."""
+
+    def said(key: Any, value: Any) -> Any:
+        assert key == {"id": value["id"]}
+        counts = {
+            "message" if "DecodingMessage" in c["data_collection"] else c["data_collection"]: (
+                c["event_count"]
+            )
+            for c in value["data_collections"] or []
+        }
+        xid, _, _ = value["id"].partition(":")
+        return value["status"], xid, value["event_count"], value["ts_ms"], counts
+
+    theirs = [said(key, value) for key, value, _ in FRAMED.records("transaction")]
+    ours = list(TopicSet("primary-key", IN_TRANSACTIONS, framed=True).transactions())
+    assert [said(key, value) for key, value in ours] == theirs
+    ids = [key["id"] for key, _ in ours]
+    assert ids[::2] == ids[1::2]
+
+
+@pytest.mark.parametrize("name", [*IN_TRANSACTIONS, "message"])
+def test_rows_have_debeziums_places_in_their_transaction(name: str) -> None:
+    def place(value: Any) -> Any:
+        block = value["transaction"]
+        if block is None:
+            return None
+        xid, _, _ = block["id"].partition(":")
+        return xid, block["total_order"], block["data_collection_order"]
+
+    topic = name if name == "message" else f"rec.{name}"
+    theirs = [v for _, v, _ in FRAMED.records(topic) if v is not None and v["op"] != "r"]
+    topics = TopicSet("primary-key", IN_TRANSACTIONS, framed=True)
+    ours = (
+        [value for _, value in topics.messages()]
+        if name == "message"
+        else [kept.value for kept in topics.topic(name) if kept.value is not None]
+    )
+    assert [place(value) for value in ours] == [place(value) for value in theirs]
 
 
 def _changes(name: str, theirs: Theirs = THEIRS) -> list[Any]:

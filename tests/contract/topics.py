@@ -14,6 +14,7 @@ from producer.core.encode import TransactionConstants, compile_encoder, compile_
 from producer.core.events import Record, RowsAssembled
 from producer.core.messages import MessageWriter
 from producer.core.relations import Relations
+from producer.core.transaction_topic import TransactionWriter
 from producer.decoders.pgoutput import decode
 from schemas.envelope import (
     EnvelopeOptions,
@@ -21,6 +22,8 @@ from schemas.envelope import (
     key_schema,
     message_key_schema,
     message_schema,
+    transaction_key_schema,
+    transaction_schema,
 )
 from schemas.tables import TableSchema
 from schemas.topics import Topics, key_subject, value_subject
@@ -43,6 +46,7 @@ class TopicSet:
 
     key: Literal["table", "primary-key"]
     only: tuple[str, ...]
+    framed: bool = False  # with transaction metadata
     subjects: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     schemas: list[dict[str, Any]] = field(default_factory=list)
     records: list[Record] = field(default_factory=list)
@@ -70,6 +74,13 @@ class TopicSet:
                 database="postgres",
                 options=EnvelopeOptions(),
             ),
+            transactions=TransactionWriter(
+                Topics(PREFIX).transaction,
+                key_id=self._register("transaction-key", transaction_key_schema()),
+                value_id=self._register("transaction-value", transaction_schema()),
+            )
+            if self.framed
+            else None,
         )
         messages = (
             (lsn, decode(bytes.fromhex(payload))) for lsn, payload in read("source")["messages"]
@@ -87,8 +98,15 @@ class TopicSet:
 
     def messages(self) -> Iterator[tuple[Any, Any]]:
         """Keys and values of the logical messages."""
+        return self._of(Topics(PREFIX).message)
+
+    def transactions(self) -> Iterator[tuple[Any, Any]]:
+        """Keys and values of BEGIN and END."""
+        return self._of(Topics(PREFIX).transaction)
+
+    def _of(self, name: str) -> Iterator[tuple[Any, Any]]:
         for topic, _, key, value, _ in self.records:
-            if topic == Topics(PREFIX).message:
+            if topic == name:
                 yield self._read(key), self._read(value)
 
     def resolved(self, table: str, reader: dict[str, Any]) -> Iterator[Any]:
@@ -123,7 +141,7 @@ class TopicSet:
         topic = Topics(PREFIX).table(table.id)
         schema_id = self._register(value_subject(topic), envelope_schema(PREFIX, table))
         key_of = None
-        if self.key == "primary-key":
+        if self.key == "primary-key" and table.key:
             key_id = self._register(key_subject(topic), key_schema(PREFIX, table))
             key_of = compile_key_encoder(table, prefix=PREFIX, schema_id=key_id)
         return Binding(
@@ -132,7 +150,7 @@ class TopicSet:
             schema_id=schema_id,
             partitions=1,
             encoder=compile_encoder(table, prefix=PREFIX, schema_id=schema_id, database="postgres"),
-            key=table_key(table.id),
+            key=table_key(table.id) if self.key == "table" else None,
             key_of=key_of,
             partition_of=None,
             partition=0,

@@ -317,7 +317,9 @@ def ran(addresses: Addresses) -> Iterator[Ran]:
     try:
         ask(source, SETUP)
         ask(target, AT_TARGET)
-        settings = {"publication": "everything", "messages": True}
+        settings = {
+            "publication": "everything", "messages": True, "transaction_metadata": True,
+        }  # fmt: skip
         with Path(addresses, name, source, target, **settings) as path:
             path.start()
             path.catch_up()
@@ -463,6 +465,37 @@ def test_copy_multi_row_insert_upsert_and_merge(ran: Ran) -> None:
 def test_what_was_rolled_back_is_nowhere(ran: Ran) -> None:
     ran.same("partly")
     assert [r["after"]["id"] for r in ran.records("public.partly")] == [1, 3, 4]
+
+
+def test_begin_and_end_frame_each_transaction_once_and_count_its_rows(ran: Ran) -> None:
+    ran.path.stop()
+    ran.path.start()  # the source sends again what it was not told of
+    ran.path.catch_up()
+
+    frames = ran.records("transaction")
+    ids = [frame["id"] for frame in frames]
+    assert [frame["status"] for frame in frames] == ["BEGIN", "END"] * (len(frames) // 2)
+    assert ids[::2] == ids[1::2]
+    assert len(set(ids)) == len(ids) // 2
+    of_emptied: dict[str, list[tuple[int, int]]] = {}
+    for row in ran.records("public.emptied"):
+        if row["transaction"] is not None:
+            block = row["transaction"]
+            places = block["total_order"], block["data_collection_order"]
+            of_emptied.setdefault(block["id"], []).append(places)
+    counted = {
+        frame["id"]: (frame["event_count"], counts["public.emptied"])
+        for frame in frames[1::2]
+        if "public.emptied"
+        in (counts := {c["data_collection"]: c["event_count"] for c in frame["data_collections"]})
+    }
+    assert counted
+    assert {id_: len(places) for id_, places in of_emptied.items()} == {
+        id_: of_table for id_, (_, of_table) in counted.items()
+    }
+    for id_, places in of_emptied.items():
+        assert [place for _, place in places] == list(range(1, len(places) + 1))
+        assert max(total for total, _ in places) <= counted[id_][0]
 
 
 def test_logical_messages_are_records_beside_the_cuts_and_come_once(ran: Ran) -> None:

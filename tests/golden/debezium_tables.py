@@ -148,6 +148,13 @@ COLUMNS: Final = (
     _column("a_point", "point[]", "'{\"(1,2)\"}'"),
     _column("a_bit", "bit(3)[]", "'{101}'"),
     _column("a_positive", "positive[]", "'{5}'"),
+    _column("c_varbit_1", "varbit(1)", "B'1'", "B'0'"),
+    _column("a_xml", "xml[]", "array['<a/>'::xml]"),
+    _column("a_name", "name[]", "'{n}'"),
+    _column("a_varbit", "varbit[]", "'{101}'"),
+    _column("a_ltree", "ltree[]", "'{a.b}'"),
+    _column("a_elsewhere", "int[]", "'[0:1]={5,6}'"),
+    _column("a_square", "int[]", "'{{1,2},{3,4}}'"),
 )
 
 # Values that the Avro type of their column cannot hold, or can only just hold.
@@ -206,6 +213,22 @@ UNSENT: Final = (
         "array_to_tsvector((SELECT array_agg('w' || g) FROM generate_series(1, 2000) g))",
     ),
     ("citext", "citext", "repeat('C', 9000)"),
+    ("oids", "oid[]", "(SELECT array_agg(g::oid) FROM generate_series(1, 2000) g)"),
+    ("inets", "inet[]", "(SELECT array_agg('10.0.0.1'::inet) FROM generate_series(1, 2000))"),
+    (
+        "macs",
+        "macaddr[]",
+        "(SELECT array_agg('08:00:2b:01:02:03'::macaddr) FROM generate_series(1, 2000))",
+    ),
+    ("citexts", "citext[]", "array[repeat('C', 9000)::citext]"),
+    ("hstores", "hstore[]", "array[hstore('k', repeat('h', 9000))]"),
+    (
+        "ranges",
+        "int4range[]",
+        "(SELECT array_agg(int4range(1, g + 1)) FROM generate_series(1, 2000) g)",
+    ),
+    ("times", "timetz[]", "(SELECT array_agg('12:00+00'::timetz) FROM generate_series(1, 2000))"),
+    ("bits", "bit(40000)", "repeat('1', 40000)::bit(40000)"),
 )
 
 # NOT NULL with a default, which Debezium puts into its schemas; and what defaults may look like.
@@ -273,6 +296,7 @@ _REQUIRED: Final = (
 TABLES: Final = (
     "every", "defaults", "pair", "toasted", "toasted_full", "keyless", "by_index",
     "emptied", "emptied_too", "shapeless", "Order Lines", "far", "unsent",
+    "by_numeric", "by_unique", "parent", "child", "parted",
 )  # fmt: skip
 
 SETUP: Final = f"""
@@ -306,6 +330,12 @@ CREATE TABLE emptied_too (id int PRIMARY KEY);
 CREATE TABLE shapeless (id int PRIMARY KEY, both_of couple, many couple[]);
 CREATE TABLE unsent (id int PRIMARY KEY, n int, {", ".join(f"{c} {t}" for c, t, _ in UNSENT)});
 ALTER TABLE unsent {", ".join(f"ALTER {c} SET STORAGE EXTERNAL" for c, _, _ in UNSENT)};
+CREATE TABLE by_numeric (k numeric PRIMARY KEY, must numeric(8,2) NOT NULL, v text);
+CREATE TABLE by_unique (a int UNIQUE, v text);
+CREATE TABLE parent (id int PRIMARY KEY);
+CREATE TABLE child (n int) INHERITS (parent);
+CREATE TABLE parted (id int PRIMARY KEY, v text) PARTITION BY RANGE (id);
+CREATE TABLE parted_1 PARTITION OF parted FOR VALUES FROM (0) TO (10);
 CREATE TABLE far (id int PRIMARY KEY, day date, day_2 date, clock time, stamp timestamp,
     stamp_3 timestamp(3), zoned timestamptz, big float8, small real);
 CREATE TABLE "Order Lines" ("Line Id" int PRIMARY KEY, "单价" numeric(10,2), "2nd" text,
@@ -339,6 +369,9 @@ BEFORE: Final = (
     "INSERT INTO shapeless VALUES (1, (1, 'a'), array[(2, 'b')::couple])",
     f"INSERT INTO unsent SELECT 1, 0, {', '.join(value for _, _, value in UNSENT)}",
     """INSERT INTO "Order Lines" VALUES (1, 2.50, 's', 'd', 'h', 'u')""",
+    "INSERT INTO by_numeric VALUES (1.50, 0.5, 'a'), (100.00, 1, 'b')",
+    "INSERT INTO parent VALUES (1); INSERT INTO child VALUES (2, 2)",
+    "INSERT INTO parted VALUES (1, 'old')",
 )
 
 # Each is one transaction.
@@ -369,6 +402,12 @@ CHANGES: Final = (
     "TRUNCATE emptied, emptied_too RESTART IDENTITY CASCADE",
     "INSERT INTO shapeless VALUES (2, (3, NULL), NULL)",
     """INSERT INTO "Order Lines" VALUES (2, 3, 't', 'e', 'i', 'v')""",
+    "UPDATE by_numeric SET k = 1.5 WHERE k = 1.5",
+    "UPDATE by_numeric SET v = 'c' WHERE k = 100",
+    "DELETE FROM by_numeric WHERE k = 100",
+    "INSERT INTO by_unique VALUES (1, 'a'), (NULL, 'b')",
+    "INSERT INTO child VALUES (3, 3)",
+    "INSERT INTO parted VALUES (2, 'new')",
     *(f"INSERT INTO far VALUES ({n}, '{values}')" for n, values in enumerate(FAR)),
     "SELECT pg_logical_emit_message(true, 'greeting', 'hello'); UPDATE pair SET v = 'dos'",
     "SELECT pg_logical_emit_message(false, 'lonely', '\\x00ff'::bytea)",

@@ -31,7 +31,9 @@ class Playbook:
 
     def __init__(self, limits: Limits | None = None, *, head: Head = START) -> None:
         self.engine = Engine(
-            Standing(head, 7, IDENTITY, "content", "cluster", TOPICS, {}, DDL, MESSAGES),
+            Standing(
+                head, 7, IDENTITY, "content", "cluster", TOPICS, {}, DDL, frozenset({MESSAGES})
+            ),
             limits or Limits(),
         )
         self.said: Sequence[Command] = ()

@@ -19,6 +19,7 @@ from producer.core.events import (
 )
 from producer.core.messages import MessageWriter
 from producer.core.relations import Relations
+from producer.core.transaction_topic import TransactionWriter
 from producer.decoders.messages import (
     Begin,
     Cells,
@@ -38,7 +39,12 @@ from producer.decoders.messages import (
 )
 from producer.errors import DecodeError, HistoryDiffers, RowTooLarge
 from schemas.control import Hole, SchemaChange
-from schemas.envelope import EnvelopeOptions, envelope_schema, message_schema
+from schemas.envelope import (
+    EnvelopeOptions,
+    envelope_schema,
+    message_schema,
+    transaction_schema,
+)
 from schemas.headers import position_of
 from schemas.positions import CommitKey, Lsn
 from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema, UserType
@@ -76,6 +82,7 @@ class Play:
     transactions: dict[int, int] = field(default_factory=dict)
     max_row_bytes: int = 1 << 20
     messages: MessageWriter | None = None
+    frames: TransactionWriter | None = None
     published: list[TableSchema] = field(default_factory=list)
     changes: list[SchemaChange] = field(default_factory=list)
 
@@ -96,6 +103,7 @@ class Play:
             max_row_bytes=self.max_row_bytes,
             known=self.transactions,
             messages=self.messages,
+            transactions=self.frames,
         )
         self.feed(described(*COLUMNS))
 
@@ -334,6 +342,91 @@ def test_messages_are_beside_the_rows_and_take_no_place_among_them() -> None:
     rows = [r for r in records(happened) if r[0] == TOPIC]
     assert [position_of(record[4]).ordinal for record in rows] == [0, 1]
     assert happened[-1].rows == 2  # type: ignore[attr-defined]
+
+
+# ---------------------------------------------------------------- transaction metadata
+FRAMES = TransactionWriter("bank.transaction", 5, 6)
+
+
+def frames(happened: list[Happened]) -> list[dict[str, Any]]:
+    schema = fastavro.parse_schema(transaction_schema())
+    out: list[Any] = [
+        fastavro.schemaless_reader(io.BytesIO(value[5:]), schema, None)
+        for topic, _, _, value, _ in records(happened)
+        if topic == FRAMES.topic and value is not None
+    ]
+    return out
+
+
+def blocks(happened: list[Happened]) -> list[tuple[int, int]]:
+    found = [
+        read(r)["transaction"] for r in records(happened) if r[0] == TOPIC and r[3] is not None
+    ]
+    return [(block["total_order"], block["data_collection_order"]) for block in found]
+
+
+def test_begin_stands_before_the_first_event_and_end_behind_the_last_with_their_number() -> None:
+    happened = Play(frames=FRAMES).transaction(insert(1), change(1, 2), insert(3))
+
+    begin, end = frames(happened)
+    committed = 946_684_801_000
+    assert begin == {
+        "status": "BEGIN", "id": "700:1000", "event_count": None, "data_collections": None,
+        "ts_ms": committed,
+    }  # fmt: skip
+    assert end == {
+        "status": "END", "id": "700:1000", "event_count": 3, "ts_ms": committed,
+        "data_collections": [{"data_collection": "public.account", "event_count": 3}],
+    }  # fmt: skip
+    assert [r[0] for r in records(happened)] == [FRAMES.topic, TOPIC, TOPIC, TOPIC, FRAMES.topic]
+    assert blocks(happened) == [(1, 1), (2, 2), (3, 3)]
+    rows = [record for record in records(happened) if record[0] == TOPIC]
+    assert [position_of(record[4]).ordinal for record in rows] == [0, 1, 2]
+    assert happened[-1].rows == 3  # type: ignore[attr-defined]
+
+
+def test_a_key_change_is_two_events_and_a_tombstone_is_none() -> None:
+    happened = Play(keyed=True, frames=FRAMES).transaction(change(1, 2))
+
+    assert frames(happened)[1]["event_count"] == 2
+    assert blocks(happened) == [(1, 1), (2, 2)]
+
+
+def test_a_row_that_widens_its_schema_is_counted_once() -> None:
+    strict = replace(ACCOUNT, columns=(COLUMNS[0], replace(COLUMNS[1], nullable=False)))
+    play = Play({ID: strict}, strict, frames=FRAMES)
+
+    happened = play.transaction(insert(1, None), insert(2))
+
+    assert len(play.published) == 2
+    assert frames(happened)[1]["event_count"] == 2
+
+
+def test_messages_are_counted_with_the_rows_and_lonely_ones_are_in_no_transaction() -> None:
+    play = Play(messages=MESSAGES, frames=FRAMES)
+
+    happened = play.transaction(insert(1), Logical(True, Lsn(900), "p", b"c"))
+    lonely = play.feed(Logical(False, Lsn(2000), "p", b"c"))
+
+    assert message(happened)["transaction"]["total_order"] == 2
+    assert [c["data_collection"] for c in frames(happened)[1]["data_collections"]] == [
+        "public.account", "message",
+    ]  # fmt: skip
+    assert frames(lonely) == []
+    assert message(lonely)["transaction"] is None
+
+
+def test_a_transaction_without_events_has_no_begin() -> None:
+    happened = Play(frames=FRAMES).transaction(Lost("public", "account", "seen", "why"))
+
+    assert records(happened) == []
+
+
+def test_without_the_setting_no_row_is_in_a_transaction() -> None:
+    happened = Play().transaction(insert(1))
+
+    assert read(records(happened)[0])["transaction"] is None
+    assert frames(happened) == []
 
 
 def test_a_transaction_of_messages_alone_is_numbered_without_rows() -> None:

@@ -19,6 +19,7 @@ from producer.core.encode import (
     plain_key,
     reference,
 )
+from producer.core.transaction_topic import Counted
 from producer.decoders.messages import Cells
 from producer.errors import DecodeError, Unsupported
 from schemas.envelope import EnvelopeOptions, envelope_schema, key_schema
@@ -368,6 +369,25 @@ def test_a_new_transaction_changes_the_constants() -> None:
     for tx in (TX, replace(TX, seq=5002, xid=701, commit_lsn=1), TX):
         arguments = ("c", "", None, ALICE, tx, 2**40, 0)
         assert fast.encode(*arguments) == slow.encode(*arguments)
+
+
+@pytest.mark.parametrize("row", [ALICE, [b"7", b"Alice", b"NaN", None]], ids=["plain", "exact"])
+def test_events_are_numbered_in_their_transaction_and_in_their_table(row: Cells) -> None:
+    """By the generated code, by its slower half, and by what it is checked against."""
+    fast, slow = both(ACCOUNT)
+    other, _ = both(replace(ACCOUNT, id=TableId("public", "other")))
+
+    def written(encoder: RowEncoder) -> list[bytes]:
+        tx = replace(TX, counted=Counted("700:99"))
+        events = [(other, ALICE), (encoder, row), (other, ALICE), (encoder, row)]
+        return [e.encode("c", "", None, cells, tx, 1, n) for n, (e, cells) in enumerate(events)]
+
+    assert written(fast) == written(slow)
+    blocks = [read(ACCOUNT, value)["transaction"] for value in written(fast)[1::2]]
+    assert blocks == [
+        {"id": "700:99", "total_order": 2, "data_collection_order": 1},
+        {"id": "700:99", "total_order": 4, "data_collection_order": 2},
+    ]
 
 
 def test_keys() -> None:

@@ -1,6 +1,7 @@
 """The generated decoder reads what fastavro reads."""
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import fastavro
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from producer.core.encode import TransactionConstants, compile_encoder
+from producer.core.transaction_topic import Counted
 from schemas.envelope import envelope_schema
 from schemas.tables import Column, TableId, TableSchema
 from schemas.types import type_of
@@ -73,6 +75,17 @@ def test_broken_values_are_refused_or_read_as_fastavro_does(
 
     with pytest.raises((ValueError, LookupError, EOFError)):
         decoder.decode(bytes(payload))
+
+
+def test_a_row_may_have_a_place_in_debeziums_transaction() -> None:
+    table = TableSchema(TableId("s", "t"), (Column("n", 23),))
+    encoder = compile_encoder(table, prefix="p", schema_id=1, database="d")
+    fields = envelope_schema("p", table)["fields"][0]["type"][1]["fields"]
+    quickly = parts_function(fields)
+    counted = Counted("700:99", total=10**9)
+    for tx in (TX, replace(TX, counted=counted), TX, replace(TX, counted=counted)):
+        found = quickly(encoder.encode("c", "", None, [b"5"], tx, 1, 3)[5:])
+        assert (found.after, found.op, found.seq, found.ordinal) == (["5"], "c", 1, 3)
 
 
 def test_bytes_left_over_are_refused() -> None:

@@ -1,0 +1,83 @@
+"""Debezium's transaction metadata: a block in each row, BEGIN and END in a topic of their own.
+
+`provide.transaction.metadata` of Debezium.  BEGIN and END stand in the Kafka transaction of
+the rows that they frame and in no range of a cut: readers of commits neither need nor see
+them.  A reader that counts an END's rows and then reads them knows a whole transaction.
+
+The id is `xid:commit LSN` in BEGIN, rows and END alike; Debezium's holds the LSN of each
+event, so that the three differ.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import fastavro
+
+from producer.core.row_code import long, text
+from schemas.envelope import transaction_key_schema, transaction_schema
+
+_KEY = fastavro.parse_schema(transaction_key_schema())
+_VALUE = fastavro.parse_schema(transaction_schema())
+
+
+@dataclass(slots=True)
+class Counted:
+    """The events of one source transaction, numbered as they are encoded."""
+
+    id: str
+    total: int = 0
+    of: dict[str, int] = field(default_factory=dict)  # by table, as `schema.table`
+
+    def number(self, table: str) -> tuple[int, int]:
+        """Count one event: its place in the transaction, and among those of its table; from 1."""
+        self.total += 1
+        place = self.of[table] = self.of.get(table, 0) + 1
+        return self.total, place
+
+    def block(self, table: str) -> bytes:
+        """Count one event and return the envelope's `transaction` field."""
+        total, place = self.number(table)
+        return b"\x02" + text(self.id.encode()) + long(total) + long(place)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionWriter:
+    """Where BEGIN and END go, and how they are written."""
+
+    topic: str
+    key_id: int
+    value_id: int
+
+    def begin(self, id_: str, committed_at_us: int) -> tuple[bytes, bytes]:
+        """Return key and value of BEGIN."""
+        return self._framed(id_, "BEGIN", None, None, committed_at_us)
+
+    def end(self, counted: Counted, committed_at_us: int) -> tuple[bytes, bytes]:
+        """Return key and value of END, which has the number of events of each table."""
+        return self._framed(counted.id, "END", counted.total, counted.of, committed_at_us)
+
+    def _framed(
+        self, id_: str, status: str, count: int | None, of: Mapping[str, int] | None, at_us: int
+    ) -> tuple[bytes, bytes]:
+        collections = None
+        if of is not None:
+            collections = [{"data_collection": t, "event_count": n} for t, n in of.items()]
+        value = {
+            "status": status,
+            "id": id_,
+            "event_count": count,
+            "data_collections": collections,
+            "ts_ms": at_us // 1000,
+        }
+        return _written(self.key_id, _KEY, {"id": id_}), _written(self.value_id, _VALUE, value)
+
+
+def _written(schema_id: int, schema: Any, record: dict[str, Any]) -> bytes:
+    out = io.BytesIO()
+    out.write(b"\x00" + schema_id.to_bytes(4, "big"))
+    fastavro.schemaless_writer(out, schema, record)
+    return out.getvalue()
