@@ -9,12 +9,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from gauss_cdc import target, wiring
-from gauss_cdc.config import Config
+from gauss_cdc.config import Config, ConfigError
 from producer.drivers import catalog, gauss_readings, gauss_slots
+from producer.drivers.gauss_slots import OrderedBy
 from producer.drivers.kafka import CutsReader
 from producer.drivers.registry import Registry
 from producer.errors import CdcError, Verdict
-from producer.gauss_options import why_not_full
+from producer.gauss_options import Mode, effective, why_not_full
 from schemas.accept import Walk, walk_tail
 from schemas.control import Cut, cut_from_avro
 from schemas.positions import Lsn
@@ -36,6 +37,7 @@ class SourceStanding:
     restart: int | None
     retained_bytes: int
     wal_status: str
+    ordered_by: OrderedBy = "lsn"  # what `confirmed` is, and the newest record's resume
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class Standing:
     @property
     def bytes_behind(self) -> int | None:
         """WAL that is not in Kafka yet."""
-        if self.source is None or self.cuts is None:
+        if self.source is None or self.cuts is None or self.source.ordered_by == "csn":
             return None
         return max(0, self.source.wal_end - self.cuts.resume)
 
@@ -159,6 +161,26 @@ class Places:
             cursor.execute("SELECT pg_current_wal_insert_lsn()::text")
             return int(Lsn.parse(cursor.fetchone()[0]))
 
+    def goal(self) -> int:
+        """Where the log ends now, with something behind it that every stream tells.
+
+        Parallel decoding and SQL functions tell of commits only: without one an idle source
+        never says that all was read. A transaction that has an id and no changes is one.
+        """
+        end = self.wal_end()
+        options = wiring.producer_options(self._config)
+        if options.kind == "postgres":
+            return end
+        decided = effective(options.plugin_options, options.terms)
+        if decided.ordered_by == "csn":
+            raise ConfigError(
+                "a slot in the order of CSNs has no position in the log that could be waited for; "
+                "say the CSN as --lsn, in hex and with a slash before its last eight digits"
+            )
+        if decided.mode is not Mode.SERIAL and options.role == "primary":
+            self.source_session().query("SELECT txid_current()")
+        return end
+
     def source(self) -> SourceStanding | None:
         """The slot and what it holds back; None without a slot."""
         slot = self._config.source.slot
@@ -191,6 +213,7 @@ class Places:
             restart=slot.restart,
             retained_bytes=max(0, end - slot.restart) if slot.restart else 0,
             wal_status="lost" if slot.is_invalid else "orphaned" if slot.is_orphaned else "",
+            ordered_by=slot.ordered_by,
         )
 
     # ------------------------------------------------------------ cuts

@@ -74,7 +74,7 @@ def wait(config_path: Path, *, lsn: str | None, timeout: str | None) -> None:
         return stop.asked(seconds)
 
     with Places(load(config_path)) as places:
-        goal = int(Lsn.parse(lsn)) if lsn else places.wal_end()
+        goal = int(Lsn.parse(lsn)) if lsn else places.goal()
         standing = places.wait(goal, pause, lambda _: None)
     if standing is None:
         fail(f"the target does not hold {Lsn(goal)} yet", INTERRUPTED if stop.asked() else 4)

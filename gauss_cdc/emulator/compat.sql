@@ -155,7 +155,8 @@ BEGIN
     FROM pg_catalog.pg_attribute
     WHERE attrelid = 'pg_catalog.pg_class'::regclass AND attnum > 0 AND NOT attisdropped;
     EXECUTE 'CREATE OR REPLACE VIEW gauss_compat.pg_class AS SELECT c.tableoid, c.xmin, ' || columns
-        || ' FROM pg_catalog.pg_class c LEFT JOIN gauss_compat.declared d ON d.relid = c.oid';
+        || ' FROM pg_catalog.pg_class c LEFT JOIN gauss_compat.declared d ON d.relid = c.oid'
+        || ' WHERE c.relkind <> ''r'' OR c.relnamespace <> ''gauss_compat''::regnamespace';
     SELECT string_agg(CASE WHEN attname = 'indisreplident'
         THEN 'coalesce(d.identity = ''i'' AND d.index = i.indexrelid, i.indisreplident)'
              ' AS indisreplident'
@@ -217,10 +218,13 @@ $$ SELECT substring(gauss_compat.version() FROM 'openGauss ([^ ]+)') $$;
 CREATE OR REPLACE FUNCTION gauss_compat.gs_deployment() RETURNS text LANGUAGE sql STABLE AS
 $$ SELECT CASE WHEN gauss_compat.version() LIKE '%GaussDB Kernel%' THEN 'BusinessCentralized'
                ELSE 'OpenSourceCentralized' END $$;
+CREATE OR REPLACE FUNCTION gauss_compat.position() RETURNS pg_lsn LANGUAGE sql AS  -- a replay's
+$$ SELECT nullif(pg_catalog.current_setting('gauss_compat.position', true), '')::pg_lsn $$;
 CREATE OR REPLACE FUNCTION gauss_compat.pg_current_xlog_location() RETURNS text
-LANGUAGE sql AS $$ SELECT pg_catalog.pg_current_wal_lsn()::text $$;
+LANGUAGE sql AS $$ SELECT coalesce(gauss_compat.position(), pg_catalog.pg_current_wal_lsn())::text $$;
 CREATE OR REPLACE FUNCTION gauss_compat.pg_current_xlog_insert_location() RETURNS text
-LANGUAGE sql AS $$ SELECT pg_catalog.pg_current_wal_insert_lsn()::text $$;
+LANGUAGE sql AS
+$$ SELECT coalesce(gauss_compat.position(), pg_catalog.pg_current_wal_insert_lsn())::text $$;
 CREATE OR REPLACE FUNCTION gauss_compat.pg_xlog_location_diff(text, text) RETURNS numeric
 LANGUAGE sql AS $$ SELECT pg_catalog.pg_wal_lsn_diff($1::pg_lsn, $2::pg_lsn) $$;
 

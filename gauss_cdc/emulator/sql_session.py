@@ -16,7 +16,7 @@ from psycopg2.extensions import encodings
 
 from gauss_cdc.emulator.compat import RESULT, Asked, changes_asked, rewrite, slot_change
 from gauss_cdc.emulator.frames import Refused, lsn_text, message
-from gauss_cdc.emulator.product import Client, Slot
+from gauss_cdc.emulator.product import Client, Slot, System
 from gauss_cdc.emulator.upstream import Upstream, fields
 
 
@@ -34,6 +34,9 @@ class OwnSlots(Protocol):
 
     async def advance(self, name: str, confirmed: int) -> None:
         """Move one forward; 0: to the end."""
+
+    async def system(self) -> System:
+        """Where the log ends."""
 
 
 class Changes(Protocol):
@@ -57,6 +60,7 @@ _NAMES: Final = (
     "bytea_output",
 )
 _SLOTS: Final = "gauss_compat.slots"
+_POSITION: Final = "gauss_compat.position"
 
 
 class SqlSession:
@@ -182,6 +186,9 @@ class SqlSession:
                 for slot in await slots.slots()
             ]
             needed.append(_set(_SLOTS, rows))
+        if slots is not None and "xlog_" in text.lower():
+            position = lsn_text((await slots.system()).position)
+            needed.append(f"SELECT set_config('{_POSITION}', '{position}', false)")
         asked = changes_asked(text)
         if asked is not None:
             settings = self._told_settings()

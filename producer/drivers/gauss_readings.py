@@ -179,6 +179,7 @@ def wal_end(session: gauss_slots.Asks) -> Lsn:
         names = ("pg_current_xlog_location", "pg_current_wal_lsn")
     rows = session.query(
         f"SELECT DISTINCT proname FROM pg_catalog.pg_proc WHERE proname IN {one_of(names)}"  # noqa: S608  quoted
+        " ORDER BY proname DESC"  # PostgreSQL's name, which a compatible server may have, too, last
     )
     at = session.query(f"SELECT pg_catalog.{rows[0][0]}()::text")[0][0]
     return Lsn.parse(at or "0/0")

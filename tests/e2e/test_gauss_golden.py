@@ -25,8 +25,13 @@ from gauss_cdc.emulator.recording import Recording
 from gauss_cdc.emulator.replay import Replay
 from gauss_cdc.emulator.scratch import Scratch
 from gauss_cdc.emulator.server import Emulator, Running
+from gauss_cdc.emulator.slots import Activity
 from gauss_cdc.emulator.upstream import Address
+from producer.drivers import gauss_catalog, gauss_readings, gauss_slots
+from producer.drivers.gauss import GaussConnection
 from producer.drivers.postgres_dial import parse_dsn
+from producer.errors import SourceError
+from schemas.positions import Lsn
 from tests.e2e.path import Path, ask, until
 from tests.gauss_cdc.emulator.transcript import GOLDEN
 
@@ -45,7 +50,9 @@ def replayed(found: Recording, tables: str, scratch_url: str) -> Iterator[Emulat
         scratch = Scratch(Address.parse(scratch_url), product, found)
         await scratch.load(GOLDEN / tables)
         gate = Gate([Account(USER, PASSWORD, is_admin=True)])
-        return Emulator(product, Replay(found, catalog=scratch), gate)
+        activity = Activity()
+        replay = Replay(found, catalog=scratch, activity=activity)
+        return Emulator(product, replay, gate, activity=activity)
 
     with Running(make) as running:
         yield running.emulator
@@ -123,8 +130,29 @@ def test_a_target_ends_as_the_recorded_server(
                 compared += len(table["rows"])
 
         assert path.progress.takeovers == (1 if error is None else 2)
+        check_what_is_told_beside_the_stream(path, found)
 
     assert compared
+
+
+def check_what_is_told_beside_the_stream(path: Path, found: Recording) -> None:
+    """The catalog speaks of the recorded server: `status`, `wait` and `slot` ask it."""
+    with GaussConnection.open(path.options.source, replication=False) as session:
+        (slot,) = gauss_slots.slots(session)
+        assert (slot.name, slot.database) == (path.options.slot, found.database)
+        assert slot.is_active
+        assert gauss_readings.wal_end(session) == found.end
+        assert session.server().database == found.database
+        tables = gauss_catalog.expand(session, ("*.*",), ())
+        assert {table.schema for table in tables}.isdisjoint({"gauss_compat"})
+
+        path.stop()
+        assert session.wait_released(slot.name, 10)
+        with pytest.raises(SourceError, match="cannot move slot"):
+            gauss_slots.advance(session, slot.name, Lsn(1))
+        assert gauss_slots.advance(session, slot.name, Lsn(found.end)) == found.end
+        gauss_slots.drop(session, slot.name)
+        assert gauss_slots.slots(session) == []
 
 
 def arrived(path: Path, position: int) -> bool:
