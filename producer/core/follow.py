@@ -34,6 +34,7 @@ _BOUND: Final = re.compile(
 )
 
 _BOOL: Final = 16
+_MONEY: Final = 790
 _PLAIN: Final = {21, 23, 20, _BOOL, 25, 1043, 2950}  # int2, int4, int8, bool, text, varchar, uuid
 # A constant as pg_get_expr() prints it; a backslash may have been doubled.
 _CONSTANT: Final = re.compile(
@@ -236,6 +237,8 @@ class Follower:
             if is_converted:
                 how = converted(told.sql, before.id.name, was.name, column.type_name)
             has_type = (was.type_oid, was.type_mod) == (column.type_oid, column.type_mod)
+            if is_converted and not has_type and _MONEY in {was.type_oid, column.type_oid}:
+                how = "lost"  # by lc_monetary, a locale that the target may not have
             if how == "lost" or reads_otherwise(was, column) or (how is None and not has_type):
                 lost.append(column.name)
             if how != "" and not has_type:

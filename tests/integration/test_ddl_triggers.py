@@ -326,6 +326,13 @@ def test_a_partition_that_left_is_a_table_like_any_other(source, slot) -> None:
     assert [c.tag for c in changes] == ["ALTER TABLE"]
 
 
+def test_money_is_converted_by_a_locale_that_a_target_may_not_have(source, slot) -> None:
+    with source.cursor() as cursor:
+        cursor.execute("ALTER TABLE item ADD COLUMN m money; INSERT INTO item VALUES (1, 'x', 2)")
+    changes = follow(source, slot, "ALTER TABLE item ALTER m TYPE text, ALTER id TYPE bigint")
+    assert [(c.values, bool(c.holes)) for c in changes] == [({"m": "lost"}, True)]
+
+
 def test_a_hash_partition_without_rows_may_leave(source, slot) -> None:
     with source.cursor() as cursor:
         cursor.execute(
