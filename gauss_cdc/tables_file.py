@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -22,6 +23,7 @@ class _Column(BaseModel):
 
     name: str
     type: str = ""
+    attnum: Any = None  # of use where it is a number
 
 
 class _Table(BaseModel):
@@ -59,6 +61,7 @@ def read_tables(path: Path) -> Known:
             tuple(column.type for column in table.columns),
             tuple(table.primary_key),
             tuple(table.identity_columns),
+            is_gapless=all(c.attnum == at for at, c in enumerate(table.columns, 1)),
         )
         for table in tables
     }

@@ -59,6 +59,7 @@ class KnownTable:
     types: tuple[str, ...]
     key: tuple[str, ...] = ()  # of the primary key
     identity: tuple[str, ...] = ()  # what old rows carry
+    is_gapless: bool = False  # no column was ever dropped: attnums run from 1
 
     @property
     def unique(self) -> tuple[str, ...]:
@@ -236,17 +237,22 @@ def _columns(row: NamedRow, known: KnownTable | None) -> Columns:
     names = row.shape.names
     if not names:
         if known is not None and _fits(row.cells, known):
-            names = known.names
+            names = known.names[: len(row.cells)]
         else:
             names = tuple(f"${number}" for number in range(1, len(row.cells) + 1))
     return tuple(zip(names, row.cells, strict=True))
 
 
 def _fits(cells: Cells, known: KnownTable) -> bool:
-    """Say whether values without names can be this table's: it may have been altered since."""
-    return len(cells) == len(known.names) and all(
+    """Say whether values without names can be this table's: it may have been altered since.
+
+    Columns are added at the end, so a row of fewer has the first ones, if none was dropped.
+    """
+    most = len(known.names)
+    is_possible = len(cells) == most or (known.is_gapless and len(cells) < most)
+    return is_possible and all(
         not isinstance(cell, bytes) or kind not in _NUMERIC or bool(_NUMBER.fullmatch(cell))
-        for cell, kind in zip(cells, known.types, strict=True)
+        for cell, kind in zip(cells, known.types[: len(cells)], strict=True)
     )
 
 

@@ -155,6 +155,21 @@ def test_an_insert_of_sql_decoding_has_numbers_for_names() -> None:
     assert first["after"] == {"$1": "0", "$2": "中文数据库", "$3": "中文数    ", "$4": "中文数据库"}
 
 
+@pytest.mark.parametrize(("numbers", "names"), [((1, 2), ["a"]), ((1, 3), ["$1"])])
+def test_a_row_older_than_an_added_column_is_named_if_none_was_dropped(
+    numbers: tuple[int, int], names: list[str], tmp_path: Path
+) -> None:
+    columns = [{"name": n, "attnum": at} for n, at in zip("ab", numbers, strict=True)]
+    file = tmp_path / "tables.json"
+    file.write_text(json.dumps({"tables": [{"schema": "s", "table": "t", "columns": columns}]}))
+    header = {"kind": "header", "plugin": "sql_decoding", "mode": "serial", "options": []}
+    texts = ("BEGIN 1", "insert into s.t values ('x');", "COMMIT (at 2026-01-01 00:00:00+00) 1")
+
+    (txn,) = decode(written(tmp_path, header, serial(*texts)), "--tables", str(file))
+
+    assert list(txn["changes"][0]["after"]) == names
+
+
 def test_transactions_without_rows_are_printed_when_asked_for() -> None:
     name = "capture_txns_ser_mppdb"
 

@@ -50,6 +50,17 @@ def test_a_table_that_was_altered_since_gives_no_names(values: str) -> None:
     assert txn.changes[0].after[0][0] == "$1"
 
 
+def test_a_row_older_than_an_added_column_has_the_names_of_the_first_ones() -> None:
+    row = "BEGIN 1", "insert into public.t values (1, 'x');", "COMMIT (at now) 1"
+    names, types = ("id", "v", "w"), ("integer", "text", "text")
+
+    (gapless,) = folded("sql_decoding", *row, known={T: KnownTable(names, types, is_gapless=True)})
+    (dropped,) = folded("sql_decoding", *row, known={T: KnownTable(names, types)})
+
+    assert gapless.changes[0].after == (("id", b"1"), ("v", b"x"))
+    assert dropped.changes[0].after == (("$1", b"1"), ("$2", b"x"))
+
+
 def test_a_spaced_name_is_the_only_known_table_with_these_columns() -> None:
     lines = "BEGIN CSN: 6 first_lsn: 0/1", "table a b c INSERT: x[integer]:1", "commit"
     tables = {
