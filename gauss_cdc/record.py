@@ -181,11 +181,17 @@ class _File:
             start, payload = int.from_bytes(body[1:9], "big"), body[_WRAP:]
             self._count(start, payload)
             if self._redaction is not None:
+                before = self._redaction.blanked
                 body = body[:_WRAP] + self._redaction.payload(start, payload)
-                self.recorded.blanked = self._redaction.blanked
+                self.recorded.blanked += self._redaction.blanked - before
             self.recorded.messages += 1
-        elif got.tag in "ENS" and self._redaction is not None:
+        elif self._redaction is None:
+            pass
+        elif got.tag in "ENS":
             body = b""  # an error's text may quote anything
+        elif got.tag == "d" and body[:1] != b"k":
+            body = body[:1] + bytes(len(body) - 1)  # CopyData of a kind that nobody knows
+            self.recorded.blanked += 1
         self._message(got.tag, body)
 
     def _count(self, start: int, payload: bytes) -> None:
