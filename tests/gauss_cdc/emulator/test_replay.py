@@ -117,6 +117,18 @@ def test_empty_transactions_can_be_left_out(mode: str) -> None:
     assert full == [changes for changes in whole if changes]
 
 
+def test_empty_transactions_that_were_left_out_may_be_asked_for(tmp_path: Path) -> None:
+    lines = lines_of("par_b_batch0")
+    lines[0]["options"].append(["skip-empty-xacts", "true"])
+    found = loaded(tmp_path, lines)
+    given = [(n, v) for n, v in found.header["options"] if n != "skip-empty-xacts"]
+    asked = read_options(given, plugin=found.plugin, product="og7", number=3)
+
+    sent = asyncio.run(served(found, 0, asked))
+
+    assert sent == [message.sent for message in found.messages]
+
+
 # ---------------------------------------------------------------- damage and ends
 MODES = ["par_b_batch0", "par_b_batch1", "par_t_batch0", "par_t_batch1", "ser_mppdb", "ser_sql"]
 
