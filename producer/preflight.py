@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, Literal
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
@@ -68,6 +68,7 @@ def check_source(options: Options, connection: Connection, *, fix: bool) -> Iter
     yield from _slot(options, connection)
     for table in catalog.table_schemas(connection, tables):
         yield from check_table(table, options.types)
+        yield from check_key(table, options.key)
     yield from _not_logged(options, connection)
     yield from _triggers(options, connection, info.version)
 
@@ -253,6 +254,17 @@ def check_table(table: TableSchema, types: TypeOptions = _TYPES) -> Iterator[Fin
     elif keyless:
         yield Finding(
             Level.WARNING, subject, "has no primary key: each change is matched by the whole row"
+        )
+
+
+def check_key(table: TableSchema, key: Literal["table", "primary-key"]) -> Iterator[Finding]:
+    """What readers by record key cannot do with a table."""
+    if key == "primary-key" and not as_sent(table).key:
+        yield Finding(
+            Level.WARNING,
+            f"table {table.id}",
+            "has no primary key: its records have null keys",
+            "consumers that upsert by key need one; else exclude the table",
         )
 
 

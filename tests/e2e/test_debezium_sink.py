@@ -19,6 +19,7 @@ CREATE TABLE person (id int PRIMARY KEY, name text NOT NULL, nick varchar(20), c
     is_good boolean, token uuid, doc jsonb, plain json, raw bytea, span interval);
 CREATE TABLE pair (a int, b text, v int, PRIMARY KEY (a, b));
 CREATE TABLE leave (id int PRIMARY KEY, v text);
+CREATE TABLE priced (price numeric PRIMARY KEY, v int);
 CREATE TABLE big (id int PRIMARY KEY, n int, body text);
 ALTER TABLE big ALTER body SET STORAGE EXTERNAL, REPLICA IDENTITY FULL;
 """
@@ -42,6 +43,7 @@ WORK = (
     "INSERT INTO big SELECT g, 0, repeat(g::text, 3000) FROM generate_series(1, 5) g",
     "UPDATE big SET n = 1; UPDATE big SET id = id + 100 WHERE id > 3",
     "TRUNCATE leave; INSERT INTO leave VALUES (2, 'kept')",
+    "UPDATE priced SET price = 1.5, v = 3 WHERE price = 1.5; DELETE FROM priced WHERE price = 2",
     "INSERT INTO leave VALUES (3, 'last')",
 )
 
@@ -59,11 +61,12 @@ def test_debeziums_jdbc_sink_ends_equal_to_the_source(
     ask(
         source,
         TABLES + f"INSERT INTO person SELECT g, {ROW} FROM generate_series(1, 50) g;"
-        "INSERT INTO leave VALUES (1, 'goes')",
+        "INSERT INTO leave VALUES (1, 'goes'); INSERT INTO priced VALUES (1.50, 1), (2.00, 2)",
     )
     ask(target, TABLES.replace("CREATE TABLE pair", "CREATE TABLE not_made_by_the_sink"))
-    names = ("person", "pair", "big", "leave")
-    with Path(addresses, topic_prefix, source, new_database(), key="primary-key") as path:
+    names = ("person", "pair", "big", "leave", "priced")
+    settings = {"key": "primary-key", "transaction_metadata": True}
+    with Path(addresses, topic_prefix, source, new_database(), **settings) as path:
         path.start()
         path.catch_up()
         connect.start(

@@ -1,0 +1,22 @@
+from typing import Any
+
+import pytest
+
+from producer.preflight import Level, check_key
+from schemas.tables import Column, TableId, TableSchema
+
+TABLE = TableSchema(TableId("s", "t"), (Column("a", 23, nullable=False),))
+
+
+@pytest.mark.parametrize(
+    ("setting", "key", "warned"),
+    [("primary-key", (), True), ("primary-key", ("a",), False), ("table", (), False)],
+)
+def test_readers_by_key_are_told_of_tables_without_one(
+    setting: Any, key: tuple[str, ...], warned: bool
+) -> None:
+    table = TableSchema(TABLE.id, TABLE.columns, key)
+
+    found = list(check_key(table, setting))
+
+    assert [finding.level for finding in found] == ([Level.WARNING] if warned else [])
