@@ -6,6 +6,7 @@ gone, fails.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -221,6 +222,20 @@ def test_options_mean_what_debezium_means(name: str) -> None:
     assert {column.replace("_u005f", "_") for column in values} == set().union(
         *OPTION_VALUES[name].values()
     )
+
+
+def test_connects_own_times_end_at_the_year_9999_where_debezium_goes_on() -> None:
+    """Readers of Avro's date and timestamp-millis fail there; `exact` has the text."""
+    theirs = Theirs("text")
+    ours = Ours(theirs.prefix, EnvelopeOptions(types=OPTIONS["text"]))
+    differ: Counter[str] = Counter()
+    for their, our in zip(_changes("far", theirs), ours.records("far"), strict=True):
+        for column, value in their["after"].items():
+            name = column.replace("_u005f", "_")
+            if repr(our["after"][name]) != repr(value):
+                assert name in our["source"]["exact"]
+                differ[name] += 1
+    assert differ == {"day": 5, "day_2": 5, "stamp": 5, "stamp_3": 5, "clock": 2}  # 24:00
 
 
 # ---- records
