@@ -224,6 +224,9 @@ class Play:
         if not (parts := cursor.fetchall()):
             return
         root, part, bound = self.random.choice(parts)
+        if self.random.random() < 0.2:
+            yield f"TRUNCATE {part}"
+            return
         yield f"ALTER TABLE {root} DETACH PARTITION {part}"
         match self.random.randrange(4):
             case 0:
