@@ -84,7 +84,9 @@ class Ddl(Section):
     apply: Literal["none", "tables", "all"] = "tables"
     """What `apply` does with them: `tables` follows columns, types, keys, unique indexes, renames
     and drops; `all` also NOT NULL, defaults and other objects (indexes, views, functions,
-    sequences, comments), at a target of the source's family; `none` leaves the target alone."""
+    sequences, comments), at a target of the source's family, and what depends there on a table or
+    column that the source drops goes with it, your own views too; `none` leaves the target
+    alone."""
 
     incompatible: Literal["stop", "new-version", "quarantine"] = "stop"
     """A new schema that the registry refuses: stop before its first row; register it all the same
