@@ -35,6 +35,7 @@ from schemas.types.arrays import elements
 _SHOWN: Final = (
     "CASE WHEN {oid} = 28 AND t.typlen = 8 THEN 'xid8' ELSE format_type({oid}, {modifier}) END"
 )
+_FIRST_OF_USERS: Final = 16384  # oid; what has a lower one is the server's own
 _TABLES_AT_ONCE: Final = 500  # of one question; a simple query is one text
 
 
@@ -237,9 +238,12 @@ def _user_types(session: Asks, oids: Iterable[int]) -> dict[int, UserType]:
         WITH RECURSIVE of_use (oid) AS (
             SELECT oid FROM pg_catalog.pg_type WHERE oid IN ({_numbers(unknown)})
             UNION
-            SELECT CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.typelem END
+            SELECT coalesce(a.atttypid,
+                            CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.typelem END)
             FROM of_use u JOIN pg_catalog.pg_type t ON t.oid = u.oid
-            WHERE t.typtype = 'd'
+            LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = t.typrelid AND t.typtype = 'c'
+                AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid >= {_FIRST_OF_USERS}
+            WHERE t.typtype = 'd' OR a.atttypid IS NOT NULL
                OR EXISTS (SELECT 1 FROM pg_catalog.pg_type e WHERE e.typarray = t.oid)
         )
         SELECT t.oid, CASE WHEN e.oid IS NULL THEN t.typtype::text ELSE 'a' END, t.typname,
@@ -247,8 +251,12 @@ def _user_types(session: Asks, oids: Iterable[int]) -> dict[int, UserType]:
                     WHEN e.oid IS NOT NULL THEN format_type(e.oid, NULL) ELSE '' END,
                CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE coalesce(e.oid, 0::oid) END,
                CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE -1 END, t.typdelim::text,
-               ARRAY(SELECT l.enumlabel::text FROM pg_catalog.pg_enum l
-                     WHERE l.enumtypid = t.oid ORDER BY l.enumsortorder)
+               CASE WHEN t.typtype = 'c' THEN
+                   ARRAY(SELECT concat_ws(':', a.attnum, a.atttypid, a.atttypmod)
+                         FROM pg_catalog.pg_attribute a WHERE a.attrelid = t.typrelid
+                         AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum)
+               ELSE ARRAY(SELECT l.enumlabel::text FROM pg_catalog.pg_enum l
+                          WHERE l.enumtypid = t.oid ORDER BY l.enumsortorder) END
         FROM of_use u JOIN pg_catalog.pg_type t ON t.oid = u.oid
         LEFT JOIN pg_catalog.pg_type e ON e.typarray = t.oid
         """  # noqa: S608  numbers

@@ -36,7 +36,6 @@ from producer.errors import (
     SourceSwitched,
     TopicReplaced,
     TopicUnfit,
-    Unsupported,
     Verdict,
 )
 from schemas.topics import value_subject
@@ -202,13 +201,6 @@ def test_other_tables_than_last_time(place: Place) -> None:
 
     for other in ({"include": ("public.account",)}, {"key": "primary-key"}):
         stops(place.run(**other), ContentChanged, 50)
-
-
-def test_a_table_without_a_key_under_key_primary_key(place: Place) -> None:
-    place.execute("CREATE TABLE audit (id int)", "INSERT INTO audit VALUES (1)")
-
-    said = stops(place.run(key="primary-key"), Unsupported, 20)
-    assert "public.audit" in said
 
 
 def test_a_row_above_the_limit(place: Place) -> None:

@@ -112,7 +112,7 @@ def test_types_of_this_database_are_told_by_what_they_are_made_of(db: Any) -> No
     assert columns["d"] == UserType("a", "_low_price", "public.low_price", oids["c"],
                                     of=columns["c"])  # fmt: skip
     assert columns["e"] == UserType("d", "days", "date[]", 1182)
-    assert columns["f"] == UserType("c", "pair")
+    assert columns["f"] == UserType("c", "pair", labels=("1:23:-1", "2:25:-1"))
     assert columns["g"] == UserType("r", "span")
     assert columns["h"] is None
 
