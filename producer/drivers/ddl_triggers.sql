@@ -48,16 +48,78 @@ END $$;
 -- A table as it stands now. Arrays, not objects, where there is one per column.
 -- Values are printed here as in the stream, whatever the session that alters the table has set:
 -- 06-02-2016 is a day in February to one and in June to another.
+-- Every statement that alters a table waits for this: what only partitions or types of the users'
+-- own need is asked for them alone, since a plan costs by its size, also where it finds nothing.
 CREATE FUNCTION gauss_cdc.ddl_shape(which oid) RETURNS jsonb
 LANGUAGE plpgsql STABLE
 SET datestyle = 'ISO' SET intervalstyle = postgres SET timezone = 'UTC'
 SET bytea_output = hex SET extra_float_digits = 3 AS $$
 DECLARE
+    this record;
+    line oid[];  -- the table and what it is a partition of
+    spaces oid[];  -- their schemas
+    publications name[];
+    columns jsonb;
+    missing jsonb;  -- of a partitioned table, which has no rows: what a leaf says
+    has_types boolean;
+    indexes jsonb;
     made jsonb := '[]';
 BEGIN
-    IF EXISTS (SELECT FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-               WHERE a.attrelid = which AND a.attnum > 0 AND NOT a.attisdropped
-                 AND (t.oid >= 16384 OR t.typtype <> 'b')) THEN
+    SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence, c.relispartition,
+           c.relreplident, c.relnamespace INTO this
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = which;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    line := ARRAY[which];
+    spaces := ARRAY[this.relnamespace];
+    IF this.relispartition THEN
+        line := ARRAY(SELECT relid FROM pg_partition_ancestors(which));
+        spaces := ARRAY(SELECT relnamespace FROM pg_class WHERE oid = ANY (line));
+    END IF;
+    publications := ARRAY(
+        SELECT p.pubname FROM pg_publication p
+        WHERE p.puballtables
+           OR EXISTS (SELECT FROM pg_publication_rel r
+                      WHERE r.prrelid = ANY (line) AND r.prpubid = p.oid)
+        /*15*/ OR EXISTS (SELECT FROM pg_publication_namespace s
+        /*15*/            WHERE s.pnnspid = ANY (spaces) AND s.pnpubid = p.oid)
+        );
+    IF this.relkind = 'p' THEN
+        SELECT jsonb_object_agg(l.attname, l.attmissingval::text) INTO missing
+        FROM pg_partition_tree(which) AS p JOIN pg_attribute l ON l.attrelid = p.relid
+        WHERE p.isleaf AND l.attnum > 0 AND NOT l.attisdropped AND l.atthasmissing;
+    END IF;
+    SELECT coalesce(jsonb_agg(jsonb_build_array(
+               a.attname, a.atttypid::bigint, a.atttypmod, a.written,
+               NOT (a.attnotnull OR (a.typtype = 'd' AND a.typnotnull)), a.attgenerated,
+               a.attidentity,
+               CASE WHEN a.typdelim <> ',' THEN substr(a.value, 2, length(a.value) - 2) END,
+               a.atthasdef AND a.attgenerated = '', a.attnum,
+               CASE WHEN a.atthasdef AND a.attgenerated = '' THEN (
+                   SELECT pg_get_expr(d.adbin, d.adrelid) FROM pg_attrdef d
+                   WHERE d.adrelid = which AND d.adnum = a.attnum) END,
+               CASE WHEN a.typdelim = ',' THEN (a.value::text[])[1] END
+               ) ORDER BY a.attnum), '[]'),
+           coalesce(bool_or(a.atttypid >= 16384 OR a.typtype <> 'b'), false)
+    INTO columns, has_types
+    FROM (SELECT a.*, t.typtype, t.typnotnull, t.typdelim,
+                 format_type(a.atttypid, a.atttypmod) AS written,
+                 coalesce(a.attmissingval::text, missing ->> a.attname) AS value
+          FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+          WHERE a.attrelid = which AND a.attnum > 0 AND NOT a.attisdropped) AS a;
+    SELECT coalesce(jsonb_agg(jsonb_build_array(
+               x.relname,
+               ARRAY(SELECT a.attname
+                     FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, place)
+                     JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+                     WHERE k.place <= i.indnkeyatts ORDER BY k.place),
+               i.indisprimary AND i.indimmediate,
+               i.indisunique AND i.indisvalid AND i.indisready AND i.indpred IS NULL,
+               i.indisreplident) ORDER BY x.relname), '[]') INTO indexes
+    FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
+    WHERE i.indrelid = which AND i.indexprs IS NULL AND (i.indisunique OR i.indisreplident);
+    IF has_types THEN
         made := (
         WITH RECURSIVE of_use (oid) AS (
             SELECT a.atttypid FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
@@ -87,62 +149,11 @@ BEGIN
                        ORDER BY l.enumsortorder) END) ORDER BY t.oid), '[]')
         FROM of_use u JOIN pg_type t ON t.oid = u.oid LEFT JOIN pg_type e ON e.typarray = t.oid);
     END IF;
-    RETURN (
-SELECT jsonb_build_object(
-    'oid', c.oid::bigint, 'schema', n.nspname, 'name', c.relname, 'kind', c.relkind,
-    'persistence', c.relpersistence, 'is_partition', c.relispartition,
-    'identity', c.relreplident,
-    'publications', ARRAY(
-        SELECT p.pubname FROM pg_publication p WHERE p.puballtables
-        UNION ALL SELECT p.pubname FROM pg_publication p
-              JOIN pg_publication_rel r ON r.prpubid = p.oid
-              WHERE r.prrelid = c.oid OR c.relispartition AND r.prrelid IN (
-                  SELECT relid FROM pg_partition_ancestors(c.oid))
-        /*15*/ UNION ALL SELECT p.pubname FROM pg_publication p
-        /*15*/ JOIN pg_publication_namespace s ON s.pnpubid = p.oid
-        /*15*/ WHERE s.pnnspid = n.oid OR c.relispartition AND s.pnnspid IN (
-        /*15*/     SELECT a.relnamespace FROM pg_class a
-        /*15*/     WHERE a.oid IN (SELECT relid FROM pg_partition_ancestors(c.oid)))
-    ),
-    'columns', (
-        SELECT coalesce(jsonb_agg(jsonb_build_array(
-            a.attname, a.atttypid::bigint, a.atttypmod, format_type(a.atttypid, a.atttypmod),
-            NOT (a.attnotnull OR (t.typtype = 'd' AND t.typnotnull)), a.attgenerated, a.attidentity,
-            CASE WHEN c.relkind = 'p' THEN (
-                     SELECT substr(l.attmissingval::text, 2, length(l.attmissingval::text) - 2)
-                     FROM pg_partition_tree(c.oid) AS p
-                     JOIN pg_attribute l ON l.attrelid = p.relid AND l.attname = a.attname
-                     WHERE p.isleaf AND l.atthasmissing AND t.typdelim <> ',' LIMIT 1)
-                 WHEN a.atthasmissing AND t.typdelim <> ',' THEN
-                     substr(a.attmissingval::text, 2, length(a.attmissingval::text) - 2)
-            END,
-            a.atthasdef AND a.attgenerated = '', a.attnum,
-            CASE WHEN a.attgenerated = '' THEN pg_get_expr(d.adbin, d.adrelid) END,
-            CASE WHEN t.typdelim <> ',' THEN NULL
-                 WHEN c.relkind = 'p' THEN (
-                     SELECT (l.attmissingval::text::text[])[1]
-                     FROM pg_partition_tree(c.oid) AS p
-                     JOIN pg_attribute l ON l.attrelid = p.relid AND l.attname = a.attname
-                     WHERE p.isleaf AND l.atthasmissing LIMIT 1)
-                 WHEN a.atthasmissing THEN (a.attmissingval::text::text[])[1] END
-            ) ORDER BY a.attnum), '[]')
-        FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-        LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
-        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
-    'indexes', (
-        SELECT coalesce(jsonb_agg(jsonb_build_array(
-            x.relname,
-            ARRAY(SELECT a.attname FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, place)
-                  JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
-                  WHERE k.place <= i.indnkeyatts ORDER BY k.place),
-            i.indisprimary AND i.indimmediate,
-            i.indisunique AND i.indisvalid AND i.indisready AND i.indpred IS NULL,
-            i.indisreplident) ORDER BY x.relname), '[]')
-        FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
-        WHERE i.indrelid = c.oid AND i.indexprs IS NULL AND (i.indisunique OR i.indisreplident)),
-    'types', made
-)
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = which);
+    RETURN jsonb_build_object(
+        'oid', which::bigint, 'schema', this.nspname, 'name', this.relname, 'kind', this.relkind,
+        'persistence', this.relpersistence, 'is_partition', this.relispartition,
+        'identity', this.relreplident, 'publications', publications, 'columns', columns,
+        'indexes', indexes, 'types', made);
 END $$;
 
 -- Has a table, with all its partitions, no rows? By the size of its files, which no snapshot hides;
@@ -375,7 +386,10 @@ DECLARE
     joined jsonb := '[]';  -- [table, has rows]
     has_rows boolean;
     publication gauss_cdc.ddl_publication;
-    via_root boolean := true;
+    via_root boolean;
+    is_for_all boolean;  -- NULL: there is no publication
+    shown oid[] := '{}';  -- of the tables: those under whose names rows come
+    tables jsonb := '[]';
     rewritten text := coalesce(current_setting('gauss_cdc.rewritten', true), '');
     one jsonb;
     this oid;
@@ -441,22 +455,27 @@ BEGIN
         touched := touched || ARRAY(SELECT oid FROM pg_class WHERE relnamespace = ANY (schemas));
     END IF;
     SELECT * INTO publication FROM gauss_cdc.ddl_publication;
-    SELECT coalesce(bool_or(pubviaroot), true) INTO via_root
-    FROM pg_publication WHERE pubname = publication.name;
+    SELECT p.pubviaroot, p.puballtables INTO via_root, is_for_all
+    FROM pg_publication p WHERE p.pubname = publication.name;
+    via_root := coalesce(via_root, true);
 
     -- What inherits changes with its parent; partitions are their root, where it is published.
-    touched := ARRAY(
-        WITH RECURSIVE below (oid) AS (
-            SELECT unnest(touched) UNION
-            SELECT i.inhrelid FROM below b JOIN pg_inherits i ON i.inhparent = b.oid)
-        SELECT DISTINCT x.oid FROM below b JOIN pg_class x ON x.oid = b.oid
-        WHERE x.relkind IN ('r', 'p'));
+    IF EXISTS (SELECT FROM pg_inherits WHERE inhparent = ANY (touched)) THEN
+        touched := ARRAY(
+            WITH RECURSIVE below (oid) AS (
+                SELECT unnest(touched) UNION
+                SELECT i.inhrelid FROM below b JOIN pg_inherits i ON i.inhparent = b.oid)
+            SELECT oid FROM below);
+    END IF;
     IF TG_TAG IN ('CREATE TABLE', 'ALTER TABLE', 'CREATE TABLE AS', 'SELECT INTO') THEN
-        SELECT array_agg(DISTINCT r) INTO roots FROM (
-            SELECT pg_partition_root(x.oid)::oid AS r FROM pg_class x
-            WHERE x.oid = ANY (touched) AND (x.relispartition OR x.relkind = 'p')
-        ) AS r WHERE r IS NOT NULL;
-        FOREACH this IN ARRAY coalesce(roots, '{}') LOOP
+        FOREACH this IN ARRAY touched LOOP
+            IF EXISTS (SELECT FROM pg_class
+                       WHERE oid = this AND (relkind = 'p' OR relispartition AND relkind = 'r')) THEN
+                this := pg_partition_root(this);
+                roots := array_append(array_remove(roots, this), this);
+            END IF;
+        END LOOP;
+        FOREACH this IN ARRAY roots LOOP
             one := gauss_cdc.ddl_repartition(this);
             partitions := jsonb_build_object(
                 'attached', coalesce(partitions -> 'attached', '[]') || (one -> 'attached'),
@@ -467,26 +486,29 @@ BEGIN
         END LOOP;
     END IF;
 
-    -- A table that [tables] names joins the publication with the statement that makes it so.
-    IF publication.name IS NOT NULL AND cardinality(touched) > 0
-       AND EXISTS (SELECT FROM pg_publication
-                   WHERE pubname = publication.name AND NOT puballtables) THEN
-        FOR c IN
-            SELECT x.oid, n.nspname, x.relname FROM pg_class x
-            JOIN pg_namespace n ON n.oid = x.relnamespace
-            WHERE x.oid = ANY (touched) AND x.relpersistence = 'p'
-              AND (NOT x.relispartition OR NOT via_root) AND (x.relkind = 'r' OR via_root)
-              AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'gauss_cdc')
-        LOOP
-            CONTINUE WHEN gauss_cdc.ddl_is_published(c.oid, publication.name)
-                OR NOT gauss_cdc.ddl_matches(c.nspname, c.relname);
-            EXECUTE format('ALTER PUBLICATION %I ADD TABLE %I.%I',
-                           publication.name, c.nspname, c.relname);
-            EXECUTE format('SELECT EXISTS (SELECT FROM %I.%I)', c.nspname, c.relname)
-                INTO has_rows;
-            joined := joined || jsonb_build_array(jsonb_build_array(c.oid::bigint, has_rows));
-        END LOOP;
+    IF cardinality(touched) > 1 THEN
+        touched := ARRAY(SELECT DISTINCT t FROM unnest(touched) AS t ORDER BY t);
     END IF;
+    FOREACH this IN ARRAY touched LOOP
+        SELECT n.nspname, x.relname, x.relkind, x.relispartition, x.relpersistence INTO c
+        FROM pg_class x JOIN pg_namespace n ON n.oid = x.relnamespace
+        WHERE x.oid = this AND x.relkind IN ('r', 'p');
+        CONTINUE WHEN NOT FOUND;
+        -- Rows come under the root's name, or under those of its leaves.
+        IF NOT c.relispartition AND via_root OR c.relkind = 'r' AND NOT via_root THEN
+            shown := shown || this;
+        END IF;
+        -- A table that [tables] names joins the publication with the statement that makes it so.
+        CONTINUE WHEN coalesce(is_for_all, true) OR c.relpersistence <> 'p'
+            OR c.relispartition AND via_root OR c.relkind = 'p' AND NOT via_root
+            OR c.nspname IN ('pg_catalog', 'information_schema', 'gauss_cdc')
+            OR gauss_cdc.ddl_is_published(this, publication.name)
+            OR NOT gauss_cdc.ddl_matches(c.nspname, c.relname);
+        EXECUTE format('ALTER PUBLICATION %I ADD TABLE %I.%I',
+                       publication.name, c.nspname, c.relname);
+        EXECUTE format('SELECT EXISTS (SELECT FROM %I.%I)', c.nspname, c.relname) INTO has_rows;
+        joined := joined || jsonb_build_array(jsonb_build_array(this::bigint, has_rows));
+    END LOOP;
     /*15*/ IF publication.name IS NOT NULL AND TG_TAG = 'CREATE SCHEMA' THEN
     /*15*/     FOR c IN SELECT nspname FROM pg_namespace n WHERE n.oid = ANY (schemas)
     /*15*/         AND EXISTS (SELECT FROM pg_publication p
@@ -502,21 +524,19 @@ BEGIN
     /*15*/     END LOOP;
     /*15*/ END IF;
 
+    FOREACH this IN ARRAY shown LOOP
+        one := gauss_cdc.ddl_shape(this);
+        IF rewritten <> '' OR types <> '{}' THEN
+            one := jsonb_set(one, '{empty}', to_jsonb(gauss_cdc.ddl_is_empty(this)));
+        END IF;
+        tables := tables || jsonb_build_array(one);
+    END LOOP;
     PERFORM gauss_cdc.ddl_emit(partitions || jsonb_build_object(
         'version', 1, 'event', 'end', 'tag', TG_TAG, 'commands', commands,
         'via_root', via_root,
         'joined', joined,
         'rewritten', to_jsonb(string_to_array(rewritten, ',')),
-        'tables', (SELECT coalesce(jsonb_agg(
-                              CASE WHEN rewritten = '' AND types = '{}' THEN
-                                  gauss_cdc.ddl_shape(x.oid)
-                              ELSE jsonb_set(gauss_cdc.ddl_shape(x.oid), '{empty}',
-                                             to_jsonb(gauss_cdc.ddl_is_empty(x.oid))) END
-                              ORDER BY x.oid), '[]')
-                   FROM (SELECT DISTINCT unnest(touched) AS oid) t JOIN pg_class x ON x.oid = t.oid
-                   -- Rows come under the root's name, or under those of its leaves.
-                   WHERE CASE WHEN via_root THEN NOT x.relispartition
-                              ELSE x.relkind = 'r' END)));
+        'tables', tables));
     IF rewritten <> '' THEN
         PERFORM set_config('gauss_cdc.rewritten', '', true);
     END IF;
