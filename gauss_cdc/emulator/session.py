@@ -46,6 +46,7 @@ _CANCEL: Final = 80_877_102
 _PROTOCOLS: Final = {(3, 0), (3, 50), (3, 51)}  # 2.0 has another framing, which nobody speaks
 _LONGEST_STARTUP: Final = 10_000
 _LONGEST: Final = 1 << 28
+_HEARD_SECONDS: Final = 2.0  # for a client to hang up after our last words
 
 
 class Server(Protocol):
@@ -199,6 +200,7 @@ class Session:
                             return
                     except Refused as refused:
                         await self.send(refused.frame("FATAL") + ready())
+                        await self._be_heard()
                         return
                 case b"P" | b"V":
                     continue
@@ -353,6 +355,19 @@ class Session:
         finally:
             await stream.close()
         self._reset()
+
+    async def _be_heard(self) -> None:
+        """Say that nothing follows, and wait for the client to hang up.
+
+        What the kernel has not sent yet (the first packets wait for the client's delayed
+        acknowledgement) is thrown away when a status update meets a closed socket.
+        """
+        with suppress(ConnectionError, TimeoutError):
+            async with asyncio.timeout(_HEARD_SECONDS):
+                if self._writer.can_write_eof():  # not with TLS
+                    self._writer.write_eof()
+                while await self._reader.read(_LONGEST_STARTUP):
+                    pass
 
     def _reset(self) -> None:
         """A walsender that ends does not say so: the client sees its connection reset."""

@@ -11,6 +11,9 @@ from gauss_cdc.emulator import recording
 from gauss_cdc.emulator.product import Product, Slot
 from gauss_cdc.emulator.replay import Replay
 from gauss_cdc.emulator.server import Emulator, Running
+from producer.wire.protocol import copy_data
+from producer.wire.replication import OPENGAUSS, status_update
+from schemas.positions import Lsn
 from tests.gauss_cdc.emulator.transcript import GOLDEN, Player, gate_of, ghost_salt, read
 
 RESTARTS = sorted(p.name.removesuffix(".jsonl.gz") for p in GOLDEN.glob("restart_*.jsonl.gz"))
@@ -78,6 +81,21 @@ def test_every_refusal_has_the_recorded_fields() -> None:
         player.play(events)
 
     assert player.compared > 35 * 20
+
+
+def test_a_status_that_meets_the_end_does_not_throw_last_words_away() -> None:
+    """A closed socket would reset the connection, and with it what is still on its way."""
+    missing_slot = 8
+    _, events = read("session_errors")
+    events = [event for event in events if event["conn"] == missing_slot]
+    assert events.pop()["note"] == "client closes the TCP connection"
+    backend = Replay(recording.load(GOLDEN / "session_serial.jsonl.gz"), any_slot=False)
+    status = status_update(write=Lsn(1), flush=Lsn(0), sent_at_us=0, dialect=OPENGAUSS)
+
+    with playing("session_errors", events, backend) as player:
+        player.play(events)  # to the end of what the server says
+        for _ in range(2):  # the second finds out what became of the first
+            player.connection(missing_slot).sendall(copy_data(status))
 
 
 def test_a_damaged_recording_names_its_line(tmp_path: Path) -> None:

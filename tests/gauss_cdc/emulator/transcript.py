@@ -73,6 +73,9 @@ class Player:
                 assert self._masked(found) == self._masked(recorded), (number, event)
                 self.compared += 1
 
+    def connection(self, conn: int) -> socket.socket:
+        return self._open[conn]
+
     def close(self) -> None:
         for connection in self._open.values():
             connection.close()
