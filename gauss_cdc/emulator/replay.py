@@ -257,7 +257,9 @@ class Pages:
         if self._next is None:
             self._read_to = max(self._read_to, self._recording.end)
         else:
-            self._read_to = max(self._read_to, *(sent.start for sent in messages), 0)
+            # Not beyond what IDENTIFY_SYSTEM says: an open transaction's rows may be.
+            newest = max((sent.start for sent in messages), default=0)
+            self._read_to = max(self._read_to, min(newest, self._recording.end))
         return messages
 
     def idle(self) -> Iterable[Sent]:

@@ -213,8 +213,9 @@ class Held:
                 "the source's CSNs went back: it was restored, or another node took over by force",
                 csn=csn,
                 newest=self._newest_csn,
-                hint="what was committed there in between is lost; `gauss-cdc run --accept-gap` "
-                "opens a new epoch and loads every table again",
+                # With the slot in place nothing else tells a takeover that a gap is to be accepted.
+                hint="what was committed there in between is lost; drop the slot, then "
+                "`gauss-cdc run --accept-gap` opens a new epoch and loads every table again",
             )
         said = ended.committed_at or begun.committed_at
         at = instant(said) if said else 0

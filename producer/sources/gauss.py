@@ -35,7 +35,14 @@ from producer.drivers.gauss import GaussConnection, Unexplained
 from producer.drivers.gauss_functions import FunctionStream, Way
 from producer.drivers.gauss_snapshot import GaussReading
 from producer.drivers.spill import SpillFile
-from producer.errors import CdcError, SlotMismatch, SlotMissing, SlotTaken, SourceError
+from producer.errors import (
+    CdcError,
+    SlotMismatch,
+    SlotMissing,
+    SlotTaken,
+    SourceError,
+    SourceSwitched,
+)
 from producer.gauss_options import (
     Effective,
     Mode,
@@ -363,8 +370,13 @@ class GaussSource:
     # ---- the stream
 
     def start_reading(self, known: dict[TableId, TableSchema], *, resume: int, csn: int) -> None:
-        """Hold transactions from here on; tables are known as of `resume`."""
+        """Hold transactions from here on; tables are known as of `resume`.
+
+        Raises SourceSwitched where the server's log ends before `resume`.
+        """
         options, form = self._options, self.decided.format
+        if self.server.is_primary and self.decided.ordered_by == "lsn":
+            self._check_log(resume)
         tables = Described(
             known.values(),
             read_catalog=self.shape,
@@ -384,6 +396,24 @@ class GaussSource:
             loses_rows_behind_ddl=way.is_gaussdb and way.tells_ddl,
             wrote=self._wrote,
         )
+
+    def _check_log(self, resume: int) -> None:
+        """Refuse a primary that never had what was delivered: a node took over by force.
+
+        Its new transactions would have positions that we drop as delivered, without a word.
+        A standby may simply lag.
+        """
+        end = gauss_readings.wal_end(self.asking)
+        if end < resume:
+            raise SourceSwitched(
+                "the source's log ends before what was delivered: it was restored, or another node"
+                " took over by force",
+                log_end=end,
+                resume=Lsn(resume),
+                slot=self._options.slot,
+                hint="what was committed there in between is lost; drop the slot, then"
+                " `gauss-cdc run --accept-gap` opens a new epoch and loads every table again",
+            )
 
     def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
         """Give the transactions that ended, each in one piece."""

@@ -13,12 +13,14 @@ from gauss_cdc.emulator.product import Product
 from gauss_cdc.emulator.server import Emulator, Running
 from gauss_cdc.emulator.upstream import Address
 from gauss_cdc.services import Addresses
+from producer.drivers import gauss_readings
 from producer.drivers.gauss import GaussConnection
 from producer.drivers.postgres_dial import parse_dsn
-from producer.errors import SourceError
+from producer.errors import SourceError, SourceSwitched
 from producer.options import Options
 from producer.sources import gauss
 from producer.sources.gauss import GaussSource
+from schemas.positions import Lsn
 from tests.services_fixtures import execute
 
 USER, PASSWORD = "cdc", "Gauss@123"
@@ -107,3 +109,19 @@ def test_a_refusal_that_never_passes_stops_with_the_way_out(
 
     assert type(caught.value) is SourceError  # which stops; its kin would be tried again
     assert caught.value.where["slot"] == ours.slot
+
+
+def test_a_primary_whose_log_ends_before_what_was_delivered_is_another_one(
+    options: Options,
+) -> None:
+    source = GaussSource.open(options, lambda _: None)
+    try:
+        end = gauss_readings.wal_end(source.asking)
+        source.start_reading({}, resume=end, csn=0)
+        with pytest.raises(SourceSwitched, match="took over by force") as caught:
+            source.start_reading({}, resume=end + (1 << 40), csn=0)
+    finally:
+        source.close()
+
+    assert caught.value.where["resume"] == Lsn(end + (1 << 40))
+    assert "drop the slot, then" in caught.value.hint
