@@ -41,6 +41,10 @@ _NO_HBA: Final = (
     " `hostssl DATABASE USER ADDRESS sha256`; the initial user may not log in from another host:"
     " make a user of your own"
 )
+_NO_DATABASE: Final = (
+    "no such database; check the dsn. If it was dropped, its slot keeps log for nothing: drop it"
+    " from another database with pg_drop_replication_slot, and use a new kafka.prefix"
+)
 _HA_PORT: Final = (
     "with enable_thread_pool = on replication is served at the HA port only, usually the main"
     " port + 1: name it as the replication port"
@@ -57,6 +61,7 @@ _WAL_GONE: Final = (
 
 _MEANINGS: Final[Mapping[tuple[Asked, str], Meaning]] = {
     (Asked.LOGIN, "28000"): Meaning(LoginRefused, _NO_HBA),
+    (Asked.LOGIN, "3D000"): Meaning(LoginRefused, _NO_DATABASE),
     (Asked.LOGIN, "0A000"): Meaning(
         LoginRefused, "the server does not speak this protocol version: try 3.50 or 3.0"
     ),

@@ -151,6 +151,14 @@ def test_a_refused_login_is_told(name: str, kind: type[CdcError]) -> None:
     assert type(caught.value) is kind
 
 
+def test_a_database_that_is_gone_leaves_a_slot_to_drop() -> None:
+    with (
+        recorded_server([case("unknown database")]) as server,
+        pytest.raises(LoginRefused, match="drop it from another database"),
+    ):
+        GaussConnection.open(server.arguments())
+
+
 def test_an_ordinary_session_at_the_ha_port_may_be_tried_again() -> None:
     with (
         recorded_server([case("ordinary client on the HA port")]) as server,
