@@ -117,6 +117,8 @@ class Standing:
 
 
 _STILL_SECONDS = 30.0
+# How the Kafka client says that the cuts topic is not there (yet).
+_NO_TOPIC = frozenset({"_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_OR_PART"})
 _AGAIN = 1.0  # seconds until a broker that did not answer is asked again
 
 
@@ -232,6 +234,16 @@ class Places:
             for offset, value in self.reader().read(low, high)
         ]
 
+    def first_cut(self) -> int | None:
+        """Offset at which cuts begins; None before the first run, which makes the topic."""
+        try:
+            start, _ = self.reader().bounds()
+        except CdcError as error:
+            if error.where.get("error") not in _NO_TOPIC:
+                raise
+            return None
+        return start
+
     def walk(self) -> tuple[Walk, int] | None:
         """What is known at the end of cuts, and when it was written (µs since 1970)."""
         newest = 0
@@ -243,7 +255,9 @@ class Places:
                 newest = max(newest, records[-1][1].head.written_at)
             return records
 
-        start, _ = self.reader().bounds()
+        start = self.first_cut()
+        if start is None:
+            return None
         found = walk_tail(read, start, self.reader().lso())
         return None if found is None else (found, newest)
 

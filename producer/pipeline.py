@@ -137,12 +137,16 @@ def run(options: Options, watch: Watch, progress: Progress | None = None) -> Non
         _log.info("left before the stream began")
 
 
-def create_slot(options: Options, watch: Watch) -> None:
-    """Open a prefix without a first load: START and slot, then leave; options.load is False."""
+def create_slot(options: Options, watch: Watch) -> bool:
+    """Open a prefix without a first load: START and slot, then leave; options.load is False.
+
+    False where a stop was asked for before: a slot that waited for open transactions is dropped.
+    """
     try:
-        _run_once(options, replace(watch, stop_asked=lambda _: False), Progress(), stream=False)
+        _run_once(options, watch, Progress(), stream=False)
     except Leaving:
-        _log.info("left before the slot was made")
+        return False
+    return True
 
 
 def _run_once(options: Options, watch: Watch, progress: Progress, *, stream: bool = True) -> None:

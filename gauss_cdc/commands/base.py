@@ -9,6 +9,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from gauss_cdc.watch import console
+from schemas.positions import Lsn
 
 USAGE: Final = 2
 INTERRUPTED: Final = 130
@@ -21,6 +22,19 @@ class Command(click.Command):
     def __init__(self, *args: Any, example: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.epilog = f"\b\nExample:\n  {example}" if example else None
+
+
+class PositionType(click.ParamType[Lsn]):
+    """A position in the source's log."""
+
+    name = "position"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Lsn:
+        """Read it, or say how it is written."""
+        try:
+            return value if isinstance(value, Lsn) else Lsn.parse(value)
+        except ValueError:
+            self.fail(f"{value!r} is no position: write it as 16/B374D848", param, ctx)
 
 
 def configured(command: Any) -> Any:

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from gauss_cdc.check import check_all
-from gauss_cdc.commands.base import INTERRUPTED, Command, configured, fail
+from gauss_cdc.commands.base import INTERRUPTED, Command, PositionType, configured, fail
 from gauss_cdc.config import duration, load
 from gauss_cdc.look import cut_line, findings_table, standing_table, tail_lines
 from gauss_cdc.metrics import serve
@@ -61,9 +61,11 @@ def status(config_path: Path, *, as_json: bool, port: int | None, bind: str) -> 
 
 @click.command(cls=Command, example="gauss-cdc wait --timeout 60s")
 @configured
-@click.option("--lsn", help="Position at the source; default: where its log ends now.")
+@click.option(
+    "--lsn", type=PositionType(), help="Position at the source; default: where its log ends now."
+)
 @click.option("--timeout", help="Give up after this long, with exit code 4.")
-def wait(config_path: Path, *, lsn: str | None, timeout: str | None) -> None:
+def wait(config_path: Path, *, lsn: Lsn | None, timeout: str | None) -> None:
     """Wait until the target holds every commit before a position; prints where it stands."""
     stop = StopSignal()
     until = time.monotonic() + duration(timeout).total_seconds() if timeout else None
@@ -74,7 +76,7 @@ def wait(config_path: Path, *, lsn: str | None, timeout: str | None) -> None:
         return stop.asked(seconds)
 
     with Places(load(config_path)) as places:
-        goal = int(Lsn.parse(lsn)) if lsn else places.goal()
+        goal = places.goal() if lsn is None else int(lsn)
         standing = places.wait(goal, pause, lambda _: None)
     if standing is None:
         fail(f"the target does not hold {Lsn(goal)} yet", INTERRUPTED if stop.asked() else 4)
@@ -93,7 +95,10 @@ def cuts(config_path: Path, *, last: int, follow: bool, as_json: bool) -> None:
     """Look into the cuts: which commits are durable, and where their rows stand."""
     stop = StopSignal()
     with Places(load(config_path)) as places:
-        start, _ = places.reader().bounds()
+        start = places.first_cut()
+        if start is None:
+            console.print("no cuts yet: the first `run` writes them")
+            return
         end = places.reader().lso()
         low = max(start, end - 2 * last - 64)
         for offset, cut in places.read_cuts(low, end)[-last:]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Final
 
 import click
 
 from gauss_cdc import wiring
-from gauss_cdc.commands.base import Command, configured, fail
+from gauss_cdc.commands.base import INTERRUPTED, Command, PositionType, configured, fail
 from gauss_cdc.config import load
 from gauss_cdc.look import slot_fields
 from gauss_cdc.places import Places, Standing
@@ -18,6 +19,9 @@ from producer.errors import SlotMissing, Unsupported
 from producer.pipeline import create_slot
 from producer.start import Watch
 from schemas.positions import Lsn
+
+# The server ends the session that makes a slot before the half slot can be dropped.
+_LEAVE_SECONDS: Final = 60.0
 
 
 @click.group("slot")
@@ -40,9 +44,10 @@ def slot_show(config_path: Path) -> None:
 @configured
 def slot_create(config_path: Path) -> None:
     """Make the slot and open the prefix without a first load: rows older than now stay behind."""
-    stop, step = StopSignal(), StepName()
+    stop, step = StopSignal(limit=_LEAVE_SECONDS), StepName()
     options = wiring.producer_options(load(config_path), load=False)
-    create_slot(options, Watch(step.set, lambda *_: None, say, stop.asked))
+    if not create_slot(options, Watch(step.set, lambda *_: None, say, stop.asked)):
+        fail("left before the slot was made: nothing of it stays", INTERRUPTED)
     console.print("rows that existed before this moment are not copied")
 
 
@@ -57,19 +62,16 @@ def slot_list(config_path: Path) -> None:
 
 @slot_group.command("advance", cls=Command, example="gauss-cdc slot advance")
 @configured
-@click.option("--lsn", help="Position; default: that of the newest cut, which loses nothing.")
+@click.option(
+    "--lsn",
+    type=PositionType(),
+    help="Position; default: that of the newest cut, which loses nothing.",
+)
 @click.option("--yes", is_flag=True, help="Yes, beyond the newest cut: changes will be lost to us.")
-def slot_advance(config_path: Path, *, lsn: str | None, yes: bool) -> None:
+def slot_advance(config_path: Path, *, lsn: Lsn | None, yes: bool) -> None:
     """Let the server drop log that is in Kafka already, while `run` stands still; repeatable."""
     config = load(config_path)
     with Places(config) as places:
-        cuts = places.cuts()
-        safe = cuts.resume if cuts is not None else 0
-        goal = int(Lsn.parse(lsn)) if lsn else safe
-        if goal > safe and not yes:
-            raise click.UsageError(
-                f"the newest cut is at {Lsn(safe)}: what is behind it would be lost; say --yes"
-            )
         session = places.source_session()
         slot = gauss_slots.check_usable(
             gauss_slots.find(session, config.source.slot),
@@ -80,6 +82,13 @@ def slot_advance(config_path: Path, *, lsn: str | None, yes: bool) -> None:
         if slot.ordered_by == "csn":
             raise Unsupported(
                 "a slot in the order of CSNs is moved by its reader only", slot=slot.name
+            )
+        cuts = places.cuts()
+        safe = cuts.resume if cuts is not None else 0
+        goal = safe if lsn is None else int(lsn)
+        if goal > safe and not yes:
+            raise click.UsageError(
+                f"the newest cut is at {Lsn(safe)}: what is behind it would be lost; say --yes"
             )
         if slot.confirmed is not None and slot.confirmed >= goal:
             reached = slot.confirmed

@@ -16,7 +16,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from producer.errors import (
@@ -106,7 +106,8 @@ class Blocker:
     application: str
     state: str
     since: str  # when its transaction began, as the server writes it
-    seconds: int | None = None  # the same as an age; None: not told
+    # The same as an age, which alone makes nobody another; None: not told.
+    seconds: int | None = field(default=None, compare=False)
     what: str = "session"
 
     def __str__(self) -> str:

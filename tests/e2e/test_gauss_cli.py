@@ -5,6 +5,7 @@ The server is the emulator's facade over a real PostgreSQL.
 
 import json
 import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path as File
@@ -21,6 +22,8 @@ from gauss_cdc.emulator.product import Product
 from gauss_cdc.emulator.server import Emulator, Running
 from gauss_cdc.emulator.upstream import Address
 from producer.drivers.postgres_dial import parse_dsn
+from producer.pipeline import create_slot
+from producer.start import Watch
 from schemas.positions import Lsn
 from tests.e2e.path import Path, ask, until
 
@@ -130,6 +133,10 @@ def test_check_tells_what_is_wrong_with_the_options_of_a_server(place: Place) ->
 
 def test_a_slot_is_listed_moved_and_dropped(place: Place) -> None:
     assert place.command("slot", "show").exception.code == 13
+    assert place.command("slot", "advance").exception.exit_code == 13
+    before = json.loads(place.command("status", "--json").stdout)  # no topic, no slot, no ledger
+    assert (before["source"], before["cuts"], before["target"]) == (None, None, None)
+    assert place.command("cuts").stdout == ""
     place.path.start()
     place.path.catch_up()
     ask(place.path.source, "INSERT INTO t VALUES (1, 'one')")
@@ -150,6 +157,8 @@ def test_a_slot_is_listed_moved_and_dropped(place: Place) -> None:
     assert Lsn.parse(place.command("slot", "advance").stdout.strip()) == reached  # repeatable
     beyond = place.command("slot", "advance", "--lsn", "FF/0")
     assert "would be lost; say --yes" in str(beyond.exception)
+    nowhere = place.command("slot", "advance", "--lsn", "zz")
+    assert "'zz' is no position: write it as 16/B374D848" in str(nowhere.exception)
 
     assert place.command("slot", "drop", "--yes").exception is None
     assert place.command("slot", "show").exception.code == 13
@@ -197,6 +206,17 @@ def test_a_first_run_tells_who_is_in_its_way_and_leaves_no_half_slot(place: Plac
             )
             == []
         )
+
+        # As `slot create` does, left by Ctrl-C while it waits.
+        waits = threading.Event()
+
+        def note(said: str) -> None:
+            if said.startswith("waiting: the slot is in use"):
+                waits.set()
+
+        watch = Watch(lambda _: None, lambda *_: None, note, lambda _: waits.is_set())
+        assert create_slot(replace(path.options, load=False), watch) is False
+        assert place.command("slot", "show").exception.code == 13
     finally:
         writer.close()
     path.start()

@@ -1,11 +1,12 @@
 """Slots as openGauss and GaussDB show them, on answers written down here."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from producer.drivers import gauss_slots
-from producer.drivers.gauss_slots import SlotReading
+from producer.drivers.gauss_slots import Blocker, SlotReading
 from producer.errors import (
     DecodersBusy,
     OptionRefused,
@@ -197,6 +198,13 @@ def test_blockers_of_a_thread_pool_are_found_by_session() -> None:
             "in a transaction since 2026-11-20 01:00:00+08"
         ),
     ]
+
+
+def test_a_session_that_grows_older_is_no_other_one() -> None:
+    session = Blocker("140", "etl", "load", "idle in transaction", "2026-11-21 05:48:09", seconds=6)
+
+    assert session == replace(session, seconds=11)
+    assert session != replace(session, pid="141")
 
 
 def test_a_position_comes_back_in_small_letters() -> None:
