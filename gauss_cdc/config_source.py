@@ -14,6 +14,7 @@ from gauss_cdc.settings import Duration, Public, Section
 from producer.errors import OptionRefused
 from producer.gauss_options import DEFAULT_PLUGIN, PLUGINS, Product, Terms, problems
 
+_SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
 _ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]/@]+):([0-9]{1,5})")
 _NOT_POSTGRES: Final = (
     *("hosts", "role", "ha-port", "interface", "sql-mode"),
@@ -60,7 +61,7 @@ class Source(Section):
     """openGauss, GaussDB: port for replication, mostly the main port + 1; unset = the dsn's port.
     Needed where `enable_thread_pool = on`."""
 
-    slot: str = Field("gauss_cdc", pattern=r"^[a-z0-9_]{1,63}$")
+    slot: str = "gauss_cdc"
     """Replication slot. The first `run` of a prefix makes it anew, with the first load."""
 
     publication: str = Field("gauss_cdc", min_length=1, max_length=63)
@@ -101,6 +102,13 @@ class Source(Section):
 
     password_file: Path | None = None
     """File that holds the password; used where the variable is not set."""
+
+    @field_validator("slot")
+    @classmethod
+    def _slot(cls, name: str) -> str:
+        if _SLOT_NAME.fullmatch(name) is None:
+            raise ValueError(f"{name!r} is no name of a slot: 1 to 63 of a-z, 0-9 and _")
+        return name
 
     @field_validator("hosts")
     @classmethod

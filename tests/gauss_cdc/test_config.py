@@ -103,7 +103,12 @@ def test_a_loaded_configuration_never_changes(file: Path) -> None:
         ('"bootstrap.servers"', '"acks"', 4, "bootstrap.servers"),
         ("[registry]", "[registri]", 10, "registri: unknown key"),
         ('url = "', 'uri = "', 10, "registry.url: required, but missing"),
-        ('/bank"\n', '/bank"\nslot = "Upper"\n', 3, "source.slot: String should match"),
+        (
+            '/bank"\n',
+            '/bank"\nslot = "Upper"\n',
+            3,
+            "source.slot: 'Upper' is no name of a slot: 1 to 63",
+        ),
         ("[kafka]", '[tables]\ninclude = ["account"]\n[kafka]', 5, "'account': write schema.table"),
     ],
 )
