@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
@@ -23,21 +24,23 @@ from producer.decoders import NAMING, Format
 from producer.decoders.messages import Begun, Ended
 from producer.drivers import catalog, gauss_catalog, gauss_slots
 from producer.drivers.gauss import GaussConnection
+from producer.drivers.gauss_functions import area_changes
 from producer.drivers.postgres import ReplicationConnection
-from producer.errors import DecodeError, SlotMissing
+from producer.errors import DecodeError, SlotMissing, Unsupported
 from producer.gauss_options import effective
 from producer.options import Options
 from producer.sources.gauss import open_session
 from producer.sources.postgres import plugin_options
 from producer.wire import commands
 from producer.wire.commands import Snapshot
-from producer.wire.protocol import Frame, Frames
+from producer.wire.protocol import Frame, Frames, frame
 from producer.wire.replication import NOWHERE, Received
 from schemas.positions import Lsn
 
 _WRAP: Final = 25  # bytes of XLogData before its payload
 _STATUS_SECONDS: Final = 5.0  # well below every server's patience
 _GRACE: Final = 10.0  # seconds more for a transaction that is being sent when the time is over
+_UNDONE: Final = (b"ABORT", b"PREPARE")  # how the other transactions of a range end
 _RELEASE: Final = 60.0  # seconds for a walsender to let go of a slot that we made
 _SETTINGS: Final = (
     *("server_version", "server_encoding", "TimeZone", "DateStyle", "IntervalStyle"),
@@ -75,6 +78,7 @@ class Plan:
     redact_names: bool = False
     create: bool = False  # the slot, if there is none; it is dropped at the end
     more: Mapping[str, str] = field(default_factory=dict)  # options of the plugin
+    between: tuple[Lsn, Lsn] | None = None  # decode this part of the log again; no slot is used
 
 
 @dataclass(slots=True)
@@ -85,6 +89,7 @@ class Recorded:
     transactions: int = 0
     blanked: int = 0  # messages without structure that we know, emptied by a redaction
     unread: int = 0  # messages that our decoders refuse
+    undone: int = 0  # transactions left out, since they were rolled back, or only prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +106,43 @@ def record(options: Options, plan: Plan, stop: Callable[[], bool]) -> Recorded:
 
     Raises FileExistsError rather than write over a recording.
     """
+    if plan.between is not None:
+        return _again(options, plan, *plan.between, stop)
     streams = _postgres if options.kind == "postgres" else _gauss
     with streams(options, plan) as stream, _created(plan.out) as file:
-        return _run(stream, plan, _File(file, stream, plan), stop)
+        return _run(stream, plan, _File(file, stream.header, stream.written, plan), stop)
+
+
+def _again(options: Options, plan: Plan, low: Lsn, high: Lsn, stop: Callable[[], bool]) -> Recorded:
+    """Record a range by pg_logical_get_area_changes, which tells what was rolled back, too."""
+    if options.kind == "postgres":
+        raise Unsupported(
+            "PostgreSQL cannot decode a part of its log again",
+            hint="record from a slot, without --from and --to",
+        )
+    with closing(open_session(options)) as asking:
+        decided = effective(options.plugin_options, replace(options.terms, interface="sql"))
+        sent = {**dict(decided.options), **plan.more}
+        header, form = _described(options, plan, asking, sent, plugin=options.plugin)
+        header |= {"command": "pg_logical_get_area_changes", "start": f"{low} to {high}"}
+        told = area_changes(asking, low, high, plugin=options.plugin, options=tuple(sent.items()))
+        with _created(plan.out) as opened:
+            file = _File(opened, header, form, plan)
+            held: list[bytes] = []
+            try:
+                for start, end, payload in told:
+                    if stop() or file.is_full:
+                        break
+                    held.append(frame(b"d", b"w" + struct.pack(">3Q", start, end, 0) + payload))
+                    if payload.startswith(_UNDONE):
+                        file.recorded.undone += 1
+                        held = []
+                    elif payload.startswith(b"COMMIT"):
+                        file.take(b"".join(held))
+                        held = []
+            finally:
+                file.end()
+            return file.recorded
 
 
 def _run(stream: _Streamed, plan: Plan, file: _File, stop: Callable[[], bool]) -> Recorded:
@@ -140,21 +179,21 @@ def _created(path: Path) -> Iterator[IO[bytes]]:
 class _File:
     """Writes a capture; knows where transactions end, as far as our decoders do."""
 
-    def __init__(self, file: IO[bytes], stream: _Streamed, plan: Plan) -> None:
+    def __init__(
+        self, file: IO[bytes], header: Mapping[str, Any], form: Format, plan: Plan
+    ) -> None:
         self.recorded = Recorded()
         self.is_open = False  # within a transaction
-        self._file, self._plan, self._written = file, plan, stream.written
+        self._file, self._plan, self._written = file, plan, form
         self._frames = Frames()
         self._began = time.monotonic()
         self._number = 0
         self._redaction = (
-            Redaction(stream.written, names=plan.redact_names)
-            if plan.redact or plan.redact_names
-            else None
+            Redaction(form, names=plan.redact_names) if plan.redact or plan.redact_names else None
         )
-        make = NAMING.get((stream.written.plugin, stream.written.style))
-        self._decoder = None if make is None else make(stream.written)
-        self._line(stream.header)
+        make = NAMING.get((form.plugin, form.style))
+        self._decoder = None if make is None else make(form)
+        self._line(header)
         self._message("W", b"\0\0\0")
 
     @property
@@ -277,7 +316,6 @@ def _gauss(options: Options, plan: Plan) -> Iterator[_Streamed]:
     with ExitStack() as stack:
         asking = open_session(options)
         stack.callback(asking.close)
-        server = asking.server()
         found = gauss_slots.find(asking, options.slot)
         if found is None:
             _may_create(options, plan)
@@ -290,26 +328,42 @@ def _gauss(options: Options, plan: Plan) -> Iterator[_Streamed]:
         # a recording may be of a mode that we do not read.
         decided = effective(options.plugin_options, replace(options.terms, plugin=plugin))
         sent = {**dict(decided.options), **plan.more}
-        settings = {
-            name: value
-            for name, value in gauss_catalog.settings(asking, _SETTINGS).items()
-            if value is not None
-        }
-        form = written(plugin, sent, server.encoding)
+        confirmed = None if found is None else found.confirmed
+        header, form = _described(options, plan, asking, sent, plugin=plugin, confirmed=confirmed)
         wire = stack.enter_context(_replication(options))
         wire.start(options.slot, sent)
-        header = _header(
-            options,
-            plan,
-            sent,
-            server=f"{'GaussDB' if server.product == 'gaussdb' else 'openGauss'} {server.version}",
-            plugin=plugin,
-            database=server.database,
-            confirmed=None if found is None else found.confirmed,
-            settings={**settings, "server_encoding": server.encoding},
-            is_parallel=bool(form.style),
-        )
         yield _Streamed(wire, header, form)
+
+
+def _described(
+    options: Options,
+    plan: Plan,
+    asking: GaussConnection,
+    sent: Mapping[str, str],
+    *,
+    plugin: str,
+    confirmed: Lsn | None = None,
+) -> tuple[dict[str, Any], Format]:
+    """Return the header of a recording of this server, and how it writes."""
+    server = asking.server()
+    settings = {
+        name: value
+        for name, value in gauss_catalog.settings(asking, _SETTINGS).items()
+        if value is not None
+    }
+    form = written(plugin, sent, server.encoding)
+    header = _header(
+        options,
+        plan,
+        sent,
+        server=f"{'GaussDB' if server.product == 'gaussdb' else 'openGauss'} {server.version}",
+        plugin=plugin,
+        database=server.database,
+        confirmed=confirmed,
+        settings={**settings, "server_encoding": server.encoding},
+        is_parallel=bool(form.style),
+    )
+    return header, form
 
 
 def _replication(options: Options) -> GaussConnection:

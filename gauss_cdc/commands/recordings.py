@@ -10,9 +10,10 @@ from pathlib import Path
 import click
 
 from gauss_cdc import wiring
-from gauss_cdc.commands.base import Command, configured
+from gauss_cdc.commands.base import Command, PositionType, configured
 from gauss_cdc.config import load
 from gauss_cdc.watch import StopSignal, console
+from schemas.positions import Lsn
 
 
 @click.command("decode", cls=Command, example="gauss-cdc decode stream.jsonl.gz --sql")
@@ -75,6 +76,8 @@ def decode_file(file: Path, *, tables_path: Path | None, sql: bool, everything: 
 @click.option("--slot", help="Another slot than [source] slot.")
 @click.option("--plugin", help="Plugin of a slot made by --create; default: [source] plugin.")
 @click.option("--create", is_flag=True, help="Make the slot if missing; drop it at the end.")
+@click.option("--from", "low", type=PositionType(), help="With --to: decode this range again …")
+@click.option("--to", "high", type=PositionType(), help="… without a slot; not PostgreSQL.")
 @click.option("--option", "pairs", multiple=True, metavar="NAME=VALUE", help="Of the plugin.")
 def record_stream(
     config_path: Path,
@@ -87,11 +90,15 @@ def record_stream(
     slot: str | None,
     plugin: str | None,
     create: bool,
+    low: Lsn | None,
+    high: Lsn | None,
     pairs: tuple[str, ...],
 ) -> None:
     """Write down what the source sends, confirming nothing: recording loses nothing.
 
-    Until a bound is reached or Ctrl-C.  Not while `run` uses the same slot.
+    Until a bound is reached or Ctrl-C.  Not while `run` uses the same slot.  With --from and --to
+    a part of openGauss' or GaussDB's log (ten WAL files at most) is decoded again, for
+    administrators: `decode --sql` makes statements of it.
     """
     from gauss_cdc import record as recording  # noqa: PLC0415  only here
 
@@ -100,13 +107,18 @@ def record_stream(
     more = {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
     options = wiring.producer_options(load(config_path), load=False)
     options = replace(options, slot=slot or options.slot, plugin=plugin or options.plugin)
-    plan = recording.Plan(out, seconds, transactions, redact, redact_names, create, more)
+    if (low is None) != (high is None):
+        raise click.UsageError("say both --from and --to, or none")
+    between = None if low is None or high is None else (low, high)
+    plan = recording.Plan(out, seconds, transactions, redact, redact_names, create, more, between)
     stop = StopSignal(limit=None)
     try:
         found = recording.record(options, plan, stop.asked)
     except FileExistsError:
         raise click.UsageError(f"--out {out}: the file exists already") from None
     console.print(f"{found.messages} messages, {found.transactions} transactions in {out}")
+    if found.undone:
+        console.print(f"{found.undone} transactions left out: rolled back, or only prepared")
     if found.unread:
         console.print(f"{found.unread} messages cannot be decoded yet: send us the file, please")
     if found.blanked:

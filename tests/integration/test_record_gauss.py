@@ -21,6 +21,7 @@ from gauss_cdc.record import Plan, record
 from producer.drivers.gauss import GaussConnection
 from producer.drivers.postgres import ConnectionArguments
 from producer.options import Options
+from schemas.positions import Lsn
 from tests.integration.private_postgres import DATABASE, PrivateServer, private_server
 from tests.producer.decoders.ledgers import GOLDEN, capture
 
@@ -108,6 +109,46 @@ def test_live_changes_in_every_format(postgres: PrivateServer, form: str, tmp_pa
     assert [[change["op"] for change in txn] for txn in changes] == [["INSERT"], ["DELETE"]]
     assert list(changes[0][0]["after"].values()) == ["1", "it's \\ 中"]
     assert changes[1][0]["before"] == {"id": "1"}
+
+
+def test_a_range_of_the_log_is_decoded_again_without_what_was_rolled_back(
+    postgres: PrivateServer, tmp_path: Path
+) -> None:
+    """PostgreSQL has no such function: one of the documented signature stands for it."""
+    path = tmp_path / "again.jsonl"
+    row = (
+        '{"table_name":"public.t","op_type":"INSERT","columns_name":["id"],'
+        '"columns_type":["integer"],"columns_val":["%s"],'
+        '"old_keys_name":[],"old_keys_type":[],"old_keys_val":[]}'
+    )
+    lines = [
+        ("0/16", "BEGIN 7"), ("0/17", row % 1), ("0/18", "ABORT 7"),
+        ("0/19", "BEGIN 8"), ("0/1A", row % 2), ("0/1B", "COMMIT 8 CSN 30"),
+        ("0/1C", "BEGIN 9"), ("0/1D", row % 3), ("0/1E", "PREPARE 9"),
+        ("0/1F", "BEGIN 10"), ("0/20", row % 4), ("0/21", "COMMIT 10 CSN 31"),
+        ("0/22", "BEGIN 11"), ("0/23", row % 5),
+    ]  # fmt: skip
+    values = ", ".join(f"('{at}', '7'::xid, '{line}')" for at, line in lines)
+    postgres.execute(
+        "SET allow_system_table_mods = on;"
+        "CREATE FUNCTION pg_catalog.pg_logical_get_area_changes(low text, high text, most int,"
+        " plugin name, path text, VARIADIC options text[],"
+        " OUT location text, OUT xid xid, OUT data text) RETURNS SETOF record LANGUAGE sql AS"
+        f" $$ SELECT * FROM (VALUES {values}) AS v WHERE low = '0/10' AND high = '0/FF' $$"
+    )
+    with emulated(postgres) as arguments:
+        found = record(
+            options(arguments, "mppdb_decoding", {}),
+            Plan(path, between=(Lsn(0x10), Lsn(0xFF))),
+            lambda: False,
+        )
+
+    changes = [json.loads(as_json(txn)) for txn in transactions(path, {})]
+    assert (found.transactions, found.undone, found.unread) == (2, 2, 0)
+    assert [(txn["xid"], txn["changes"][0]["after"]) for txn in changes] == [
+        (8, {"id": "2"}),
+        (10, {"id": "4"}),
+    ]
 
 
 @pytest.mark.parametrize(
