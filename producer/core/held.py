@@ -104,6 +104,7 @@ class Held:
         self._size = 0
         self._spill: Spill | None = None
         self._undecoded: list[tuple[int, Undecoded]] = []  # of the open transaction
+        self._undecoded_size = 0
         self.heartbeat: Heartbeat | None = None  # the newest
         self.system_rows = 0  # rows of system schemas that were left out
 
@@ -149,8 +150,17 @@ class Held:
         """Tell it now, or at the head of its transaction: before any of its rows goes on."""
         if self._begun is None:
             yield position, found
-        else:
-            self._undecoded.append((position, found))
+            return
+        self._undecoded.append((position, found))
+        self._undecoded_size += len(found.payload) + _ROW_COST
+        if self._undecoded_size > self._hold_bytes:  # a COMMIT may never come
+            raise DecodeError(
+                "a transaction holds more bytes that are no message than source.hold-bytes",
+                messages=len(self._undecoded),
+                position=Lsn(position),
+                hint="the source is damaged, or writes a form that we do not know: "
+                "gauss-cdc record",
+            )
 
     def _hold(self, position: int, record: bytes) -> None:
         if self._spill is not None:
@@ -169,7 +179,7 @@ class Held:
         records: Sequence[tuple[int, bytes]] | Spill = self._spill or self._records
         spill = self._spill
         self._begun, self._records, self._size, self._spill = None, [], 0, None
-        undecoded, self._undecoded = self._undecoded, []
+        undecoded, self._undecoded, self._undecoded_size = self._undecoded, [], 0
         try:
             begin, commit = self._framed(begun, ended)
             yield int(begin.commit_lsn), begin

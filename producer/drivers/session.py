@@ -34,6 +34,9 @@ class Refuse(Protocol):
         """See `wire.sqlstate.refusal`."""
 
 
+_MOST_PARAMETERS: Final = 1000  # openGauss reports about twenty
+
+
 class Session:
     """One connection that is asked; knows nothing of slots and streams."""
 
@@ -168,6 +171,8 @@ class Session:
         """Take a notice or a setting, which may come at any time."""
         if got.tag == "S":
             name, value = protocol.parse_parameter(got.body)
+            if len(self.parameters) >= _MOST_PARAMETERS and name not in self.parameters:
+                raise DecodeError("the server reports settings without end", names=_MOST_PARAMETERS)
             self.parameters[name] = value
         else:
             notice = ServerError.parse(got.body)

@@ -1,5 +1,6 @@
 """Held transactions: what comes out is what was done, in pgoutput's words."""
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -383,6 +384,21 @@ def test_bytes_that_are_no_message_are_told_in_their_place() -> None:
 
     assert [type(m).__name__ for m in out[2:-1]] == ["Insert", "Undecoded", "Insert"]
     assert next(m.payload for m in out if isinstance(m, Undecoded)) == insert[:-3]
+
+
+def test_a_transaction_of_bytes_that_are_no_message_does_not_grow_without_end() -> None:
+    held = Held(
+        NAMING["mppdb_decoding", ""](Format("mppdb_decoding")),
+        Described([], read_catalog={}.get, oid_of={}.get),
+        spill=SpillFile,
+        hold_bytes=10_000,
+    )
+    endless = itertools.chain([b"BEGIN 5"], itertools.repeat(b"?" * 100))
+
+    with pytest.raises(DecodeError) as caught:
+        list(held.feed((at, at, payload) for at, payload in enumerate(endless)))
+
+    assert caught.value.where["messages"] == 63  # the first beyond, with 60 bytes for each
 
 
 @pytest.mark.parametrize(
