@@ -369,7 +369,8 @@ def _preflight(slot: Slot | None, wanted: Wanted) -> None:
             "the server gave the slot up; the WAL it needs is gone",
             slot=identity.slot,
             reason=slot.invalid,
-            hint=f"{GAP_HINT}; raise max_slot_wal_keep_size so that it does not happen again",
+            hint=f"{GAP_HINT}; raise max_slot_wal_keep_size (GaussDB, openGauss: "
+            "max_size_for_xlog_retention) so that it does not happen again",
         )
 
 
