@@ -193,8 +193,8 @@ class FunctionStream:
         rows = [_row(row, binary=self._binary) for row in cells]
         if len(cells) < asked:
             self._end_call()
-        size = sum(len(row.payload) for row in rows) // max(1, len(rows))
-        self._fetch_rows = max(1, min(_FETCH_ROWS, 4 * asked, _FETCH_BYTES // max(1, size)))
+        largest = max((len(row.payload) for row in rows), default=1)  # BEGINs hide it in a mean
+        self._fetch_rows = max(1, min(_FETCH_ROWS, 4 * asked, _FETCH_BYTES // max(1, largest)))
         fresh = self._not_given(rows)
         if not self._is_open and self._given_until is not None:
             raise HistoryDiffers("the slot does not give again what it gave", slot=self._slot)
