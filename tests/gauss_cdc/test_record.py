@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from gauss_cdc.record import Plan, _File, _Streamed
+from gauss_cdc.record import Plan, _File
 from producer.decoders import Format
 
 
 def recorded(body: bytes, *, redact: bool) -> tuple[list[dict[str, Any]], _File]:
     """Lines of a file that takes one CopyData; the stream itself is not read."""
     out = io.BytesIO()
-    stream = _Streamed(None, {"kind": "header"}, Format("mppdb_decoding", "b"))
-    file = _File(out, stream, Plan(Path("unused"), redact=redact))
+    form = Format("mppdb_decoding", "b")
+    file = _File(out, {"kind": "header"}, form, Plan(Path("unused"), redact=redact))
     file.take(b"d" + (4 + len(body)).to_bytes(4, "big") + body)
     return [json.loads(line) for line in out.getvalue().splitlines()], file
 
