@@ -101,7 +101,8 @@ BEGIN
                    WHERE d.adrelid = which AND d.adnum = a.attnum) END,
                CASE WHEN a.typdelim = ',' THEN (a.value::text[])[1] END
                ) ORDER BY a.attnum), '[]'),
-           coalesce(bool_or(a.atttypid >= 16384 OR a.typtype <> 'b'), false)
+           -- As numbers: a plan with an oid in it is made anew when the table of that oid changes.
+           coalesce(bool_or(a.atttypid::bigint >= 16384 OR a.typtype <> 'b'), false)
     INTO columns, has_types
     FROM (SELECT a.*, t.typtype, t.typnotnull, t.typdelim,
                  format_type(a.atttypid, a.atttypmod) AS written,
