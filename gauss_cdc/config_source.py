@@ -13,8 +13,8 @@ from pydantic import BeforeValidator, Field, SecretStr, field_validator
 from gauss_cdc.settings import Duration, Public, Section
 from producer.errors import OptionRefused
 from producer.gauss_options import DEFAULT_PLUGIN, PLUGINS, Product, Terms, problems
+from producer.wire.commands import SLOT_NAME
 
-_SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
 _ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]/@]+):([0-9]{1,5})")
 _NOT_POSTGRES: Final = (
     *("hosts", "role", "ha-port", "interface", "sql-mode"),
@@ -106,7 +106,7 @@ class Source(Section):
     @field_validator("slot")
     @classmethod
     def _slot(cls, name: str) -> str:
-        if _SLOT_NAME.fullmatch(name) is None:
+        if SLOT_NAME.fullmatch(name) is None:
             raise ValueError(f"{name!r} is no name of a slot: 1 to 63 of a-z, 0-9 and _")
         return name
 

@@ -12,11 +12,15 @@ from __future__ import annotations
 import binascii
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import assert_never
 
 from producer.core import told as triggers
-from producer.core.encode import NullInRequired, RowEncoder, TransactionConstants
+from producer.core.encode import (
+    NullInRequired,
+    RowEncoder,
+    TransactionConstants,
+    is_one_key,
+)
 from producer.core.events import (
     Happened,
     PositionReached,
@@ -32,7 +36,6 @@ from producer.core.told import Told
 from producer.core.transaction_topic import Counted, TransactionWriter
 from producer.decoders.messages import (
     Begin,
-    Cell,
     Cells,
     Commit,
     Ddl,
@@ -53,8 +56,7 @@ from schemas.control import Hole, SchemaChange
 from schemas.control import Origin as ChangeOrigin
 from schemas.headers import POSITION, Headers, transaction_headers
 from schemas.positions import Lsn
-from schemas.tables import UNCHANGED, Column, TableId, TableSchema
-from schemas.types import type_of
+from schemas.tables import UNCHANGED, TableId, TableSchema
 
 POSTGRES_EPOCH_US = 946_684_800_000_000  # 2000-01-01 in µs since 1970
 _BATCH_BYTES = 1 << 20
@@ -668,20 +670,9 @@ def _placed(binding: Binding, old: Cells, new: Cells) -> tuple[Cells, Cells | No
         was, now = old[at], new[at]
         if now is UNCHANGED:
             new = [*new[:at], was, *new[at + 1 :]]
-        elif was != now and not _is_equal(columns[at], was, now):
+        elif was != now and not is_one_key(columns[at], was, now):
             moved = True
     return new, old if moved else None
-
-
-def _is_equal(column: Column, was: Cell, now: Cell) -> bool:
-    """Say whether two different texts are one key to the source: 1.0 and 1.00."""
-    if isinstance(was, bytes) and isinstance(now, bytes):
-        name = type_of(column).name  # of a domain: what it is made of
-        if name == "numeric":
-            return Decimal(was.decode()) == Decimal(now.decode())
-        if name == "character":
-            return was.rstrip(b" ") == now.rstrip(b" ")
-    return False
 
 
 def table_key(table: TableId) -> bytes:

@@ -49,6 +49,7 @@ __all__ = [
     "compile_encoder",
     "compile_key_encoder",
     "compile_key_texts",
+    "is_one_key",
     "plain_key",
     "reference",
 ]
@@ -259,6 +260,17 @@ def compile_key_texts(table: TableSchema) -> Callable[[Cells], Sequence[Cell]]:
         return key
 
     return texts
+
+
+def is_one_key(column: Column, was: Cell, now: Cell) -> bool:
+    """Say whether two different texts are one key to the source: 1.0 and 1.00."""
+    spelling = _SPELLINGS.get(type_of(column).name)  # of a domain: what it is made of
+    return (
+        spelling is not None
+        and isinstance(was, bytes)
+        and isinstance(now, bytes)
+        and spelling(was) == spelling(now)
+    )
 
 
 def _without_zeros(cell: bytes) -> bytes:

@@ -7,13 +7,13 @@ plain reader gets each of them once.
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import fastavro
 
 from producer.core.encode import TransactionConstants
+from producer.core.framing import framed
 from producer.core.reference import numbered
 from producer.decoders.messages import Logical
 from schemas.envelope import EnvelopeOptions, message_key_schema, message_schema
@@ -66,13 +66,6 @@ class MessageWriter:
             "message": {"prefix": message.prefix, "content": message.content},
         }
         return (
-            _framed(self.key_id, _KEY, {"prefix": message.prefix}),
-            _framed(self.value_id, _VALUE, value),
+            framed(self.key_id, _KEY, {"prefix": message.prefix}),
+            framed(self.value_id, _VALUE, value),
         )
-
-
-def _framed(schema_id: int, schema: Any, record: dict[str, Any]) -> bytes:
-    out = io.BytesIO()
-    out.write(b"\x00" + schema_id.to_bytes(4, "big"))
-    fastavro.schemaless_writer(out, schema, record)
-    return out.getvalue()

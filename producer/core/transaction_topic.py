@@ -10,13 +10,12 @@ event, so that the three differ.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import fastavro
 
+from producer.core.framing import framed
 from producer.core.row_code import long, text
 from schemas.envelope import transaction_key_schema, transaction_schema
 
@@ -73,11 +72,4 @@ class TransactionWriter:
             "data_collections": collections,
             "ts_ms": at_us // 1000,
         }
-        return _written(self.key_id, _KEY, {"id": id_}), _written(self.value_id, _VALUE, value)
-
-
-def _written(schema_id: int, schema: Any, record: dict[str, Any]) -> bytes:
-    out = io.BytesIO()
-    out.write(b"\x00" + schema_id.to_bytes(4, "big"))
-    fastavro.schemaless_writer(out, schema, record)
-    return out.getvalue()
+        return framed(self.key_id, _KEY, {"id": id_}), framed(self.value_id, _VALUE, value)

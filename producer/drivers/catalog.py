@@ -27,11 +27,10 @@ from producer.wire.sqlstate import Asked, refusal
 from schemas.encodings import BYTES_OR_UTF8, WITHOUT, is_text
 from schemas.positions import Lsn
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, UserType
-from schemas.types import BY_OID
+from schemas.types import BY_OID, FIRST_OF_USERS
 
 # Schemas that are never captured; our own would capture itself.
 OWN_SCHEMA: Final = "gauss_cdc"
-FIRST_OF_USERS: Final = 16384  # oid; what has a lower one is the server's own
 _SYSTEM: Final = r"^(pg_catalog|information_schema|pg_toast.*|pg_temp.*|gauss_cdc)$"
 
 

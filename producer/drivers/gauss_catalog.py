@@ -27,7 +27,7 @@ from producer.drivers import patterns
 from producer.errors import DecodeError, SourceError
 from producer.wire.sql_text import constant, one_of
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, UserType
-from schemas.types import BY_OID
+from schemas.types import BY_OID, FIRST_OF_USERS
 from schemas.types.arrays import elements
 
 # A type's text.  openGauss' xid has 64 bits: in PostgreSQL's words that is xid8, and PostgreSQL
@@ -35,7 +35,6 @@ from schemas.types.arrays import elements
 _SHOWN: Final = (
     "CASE WHEN {oid} = 28 AND t.typlen = 8 THEN 'xid8' ELSE format_type({oid}, {modifier}) END"
 )
-_FIRST_OF_USERS: Final = 16384  # oid; what has a lower one is the server's own
 _TABLES_AT_ONCE: Final = 500  # of one question; a simple query is one text
 
 
@@ -242,7 +241,7 @@ def _user_types(session: Asks, oids: Iterable[int]) -> dict[int, UserType]:
                             CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.typelem END)
             FROM of_use u JOIN pg_catalog.pg_type t ON t.oid = u.oid
             LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = t.typrelid AND t.typtype = 'c'
-                AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid >= {_FIRST_OF_USERS}
+                AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid >= {FIRST_OF_USERS}
             WHERE t.typtype = 'd' OR a.atttypid IS NOT NULL
                OR EXISTS (SELECT 1 FROM pg_catalog.pg_type e WHERE e.typarray = t.oid)
         )

@@ -30,7 +30,8 @@ from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
 from producer.drivers import gauss_slots
-from producer.drivers.gauss_slots import Asks, SlotReading
+from producer.drivers.gauss_catalog import Asks
+from producer.drivers.gauss_slots import SlotReading
 from producer.errors import DecodeError, HistoryDiffers, SourceError
 from producer.wire.replication import NOWHERE, Received, WalMessage
 from producer.wire.sql_text import constant

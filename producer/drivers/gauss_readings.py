@@ -168,7 +168,7 @@ def publishes_ddl(session: Session) -> bool:
     return bool(session.query("SELECT 1 FROM pg_catalog.pg_publication WHERE pubddl <> 0 LIMIT 1"))
 
 
-def wal_end(session: gauss_slots.Asks) -> Lsn:
+def wal_end(session: gauss_catalog.Asks) -> Lsn:
     """Where the log ends now, on a standby as far as it is replayed.
 
     Everything committed before is below.

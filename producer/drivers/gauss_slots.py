@@ -17,8 +17,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import Final, Generic, Literal, TypeAlias, TypeVar
 
+from producer.drivers.gauss_catalog import Asks
 from producer.errors import (
     CdcError,
     DecodersBusy,
@@ -48,13 +49,6 @@ _LOOK: Final = 0.1  # seconds between two looks at a slot that is being made
 _UNDO: Final = 30.0  # seconds to get rid of a slot that is not wanted any more
 
 T = TypeVar("T")
-
-
-class Asks(Protocol):
-    """A session that answers SQL with rows of text."""
-
-    def query(self, sql: str) -> list[list[str | None]]:
-        """Run one statement; raises SourceError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.common._httpx_compat import httpx
 from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 
+from producer.core.framing import framed
 from producer.errors import RegistryDown, RegistryError, SchemaRefused
 from schemas.load import avsc, canonical
 
@@ -157,10 +158,7 @@ class Registry:
     def encode(self, name: str, record: Mapping[str, Any]) -> bytes:
         """Write a control record in Confluent's framing."""
         schema_id, parsed = self._own[name]
-        out = io.BytesIO()
-        out.write(b"\x00" + schema_id.to_bytes(4, "big"))
-        fastavro.schemaless_writer(out, parsed, record)
-        return out.getvalue()
+        return framed(schema_id, parsed, record)
 
     def decode(self, value: bytes) -> dict[str, Any]:
         """Read a framed control record with the schema it was written with."""

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from producer.core import takeover
 from producer.core.takeover import MadeSlot
 from producer.decoders.messages import Cells, Message
+from producer.drivers.gauss_catalog import Asks
 from producer.options import Options
 from producer.wire.replication import Received, WalMessage
 from schemas.control import Identity
@@ -17,13 +18,6 @@ from schemas.positions import Lsn
 from schemas.tables import Column, TableId, TableSchema
 
 _LOCK_SPACE: Final = 0x6763_6463  # "gcdc": the first half of our advisory locks
-
-
-class Asks(Protocol):
-    """A session that answers SQL with rows of text."""
-
-    def query(self, sql: str) -> list[list[str | None]]:
-        """Run one statement; raises SourceError."""
 
 
 def try_lock(session: Asks, slot: str) -> bool:

@@ -42,7 +42,7 @@ GAUSS_SESSION_SETTINGS: Final[Mapping[str, str]] = {
 
 IDENTIFY_SYSTEM: Final = "IDENTIFY_SYSTEM"
 
-_SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
+SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
 
 
 class Snapshot(StrEnum):
@@ -150,7 +150,7 @@ def literal(value: str) -> str:
 
 
 def _slot(name: str) -> str:
-    if _SLOT_NAME.fullmatch(name) is None:
+    if SLOT_NAME.fullmatch(name) is None:
         raise ValueError(f"not a slot name: {name!r}; lower-case letters, digits and _ only")
     return identifier(name)
 

@@ -9,6 +9,7 @@ from schemas.tables import Column
 from schemas.types import binary, extensions, gauss, geometric, json, net, numeric, temporal, text
 from schemas.types.arrays import array_avro, array_dump, array_loader
 from schemas.types.base import (
+    FIRST_OF_USERS,
     SOURCE_TYPE,
     AvroType,
     Dump,
@@ -24,6 +25,7 @@ from schemas.types.base import (
 
 __all__ = [
     "BY_OID",
+    "FIRST_OF_USERS",
     "SHAPES",
     "AvroType",
     "NotRepresentable",

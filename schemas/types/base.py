@@ -24,6 +24,8 @@ AvroType: TypeAlias = str | dict[str, Any]  # of a column; never a union
 Load: TypeAlias = Callable[[str], Any]
 Dump: TypeAlias = Callable[[Any], str]
 
+FIRST_OF_USERS: Final = 16384  # oid; a type of a lower one is the server's own
+
 SOURCE_TYPE: Final = (
     "__debezium.source.column.type"  # connect.parameters, where the shape is not enough
 )

@@ -15,10 +15,10 @@ from typing import Final
 
 from schemas.control import SchemaChange
 from schemas.tables import Column, TableSchema
+from schemas.types import FIRST_OF_USERS
 from spark_consumers.dialects.base import quote
 
 _MODIFIER: Final = re.compile(r'\([^"()]*\)$')
-_FIRST_OF_USERS: Final = 16384  # oid; a type of a lower one is the server's own
 
 
 def wanted(change: SchemaChange) -> list[str]:
@@ -47,7 +47,7 @@ def _settled(table: TableSchema | None, there: Collection[str]) -> TableSchema |
 
 def _is_of_users(column: Column) -> bool:
     return column.user_type is not None or (
-        not column.type_name and column.type_oid >= _FIRST_OF_USERS
+        not column.type_name and column.type_oid >= FIRST_OF_USERS
     )
 
 

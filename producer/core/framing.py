@@ -1,0 +1,17 @@
+"""One record behind Confluent's header: a zero byte and the schema's id, four bytes big-endian."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import fastavro
+
+
+def framed(schema_id: int, schema: Any, record: Mapping[str, Any]) -> bytes:
+    """Write a record with fastavro; `schema` is parsed already. For all that is no table's row."""
+    out = io.BytesIO()
+    out.write(b"\x00" + schema_id.to_bytes(4, "big"))
+    fastavro.schemaless_writer(out, schema, record)
+    return out.getvalue()
