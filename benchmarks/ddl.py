@@ -2,11 +2,12 @@
 
     .venv/bin/python benchmarks/ddl.py [--rounds 12] [--url postgresql://…]
 
-Each round runs the same work twice, without and with triggers, in turns that change places;
-what is printed is the median of the rounds' ratios.  Rows must cost the same (event triggers
+Two sessions do the same to a table each, statement by statement in turns that change places:
+one in which event triggers fire and one in which they do not (session_replication_role =
+replica).  Printed is the median of the rounds' ratios.  Rows must cost the same (event triggers
 are not asked about rows); a schema change should cost less than 15 % more.
 """
-# ruff: noqa: INP001, T201  a command, not a package
+# ruff: noqa: INP001, S608, T201  a command, not a package; its names are its own
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,76 +33,75 @@ _ROWS = 20_000
 _STATEMENTS = 40
 
 
-def rows(cursor: Any) -> None:
+def rows(table: str) -> Iterator[str]:
     """Insert, update and delete."""
     for _ in range(5):
-        cursor.execute("TRUNCATE bench")
-        cursor.execute(
-            "INSERT INTO bench SELECT g, 'v' || g, g FROM generate_series(1, %s) g", [_ROWS]
-        )
+        yield f"INSERT INTO {table} SELECT g, 'v' || g, g FROM generate_series(-{_ROWS}, -1) g"
         for n in range(100):
-            cursor.execute("UPDATE bench SET n = n + 1 WHERE id = %s", [n])
-        cursor.execute("DELETE FROM bench WHERE id % 3 = 0")
+            yield f"UPDATE {table} SET n = n + 1 WHERE id = {n}"
+        yield f"DELETE FROM {table} WHERE id < 0"
 
 
-def statements(cursor: Any) -> None:
+def statements(table: str) -> Iterator[str]:
     """What migrations do to a table with rows, and tables that come and go."""
     for n in range(_STATEMENTS):
-        cursor.execute(f"ALTER TABLE bench ADD COLUMN c{n} int DEFAULT 1")
-        cursor.execute(f"ALTER TABLE bench RENAME c{n} TO d{n}")
-        cursor.execute(f"CREATE INDEX i{n} ON bench (d{n})")
-        cursor.execute(f"ALTER TABLE bench ALTER d{n} TYPE bigint")
-        cursor.execute(f"ALTER TABLE bench DROP COLUMN d{n}")
-        cursor.execute(f"CREATE TABLE bench_{n} (id int PRIMARY KEY, v text UNIQUE)")
-        cursor.execute(f"DROP TABLE bench_{n}")
+        yield f"ALTER TABLE {table} ADD COLUMN c{n} int DEFAULT 1"
+        yield f"ALTER TABLE {table} RENAME c{n} TO d{n}"
+        yield f"CREATE INDEX {table}_i{n} ON {table} (d{n})"
+        yield f"ALTER TABLE {table} ALTER d{n} TYPE bigint"
+        yield f"ALTER TABLE {table} DROP COLUMN d{n}"
+        yield f"CREATE TABLE {table}_{n} (id int PRIMARY KEY, v text UNIQUE)"
+        yield f"DROP TABLE {table}_{n}"
 
 
-def small_ones(cursor: Any) -> None:
+def small_ones(table: str) -> Iterator[str]:
     """Statements that touch no row and no file: the worst case."""
     for n in range(_STATEMENTS):
-        cursor.execute(f"ALTER TABLE bench ADD COLUMN c{n} int DEFAULT 1")
-        cursor.execute(f"ALTER TABLE bench RENAME c{n} TO d{n}")
-        cursor.execute(f"ALTER TABLE bench DROP COLUMN d{n}")
+        yield f"ALTER TABLE {table} ADD COLUMN c{n} int DEFAULT 1"
+        yield f"ALTER TABLE {table} RENAME c{n} TO d{n}"
+        yield f"ALTER TABLE {table} DROP COLUMN d{n}"
 
 
-def timed(cursor: Any, work: Callable[[Any], None]) -> float:
-    """Seconds."""
-    start = time.perf_counter()
-    work(cursor)
-    return time.perf_counter() - start
+def in_turns(sessions: dict[str, Any], work: Callable[[str], Iterator[str]]) -> dict[str, float]:
+    """Seconds by table: of a session each, on tables made anew."""
+    for table, cursor in sessions.items():
+        cursor.execute(f"DROP TABLE IF EXISTS {table}")
+        cursor.execute(f"CREATE TABLE {table} (id int PRIMARY KEY, v text, n int)")
+        cursor.execute(
+            f"INSERT INTO {table} SELECT g, 'v' || g, g FROM generate_series(0, {_ROWS - 1}) g"
+        )
+        cursor.execute(f"ANALYZE {table}")
+        cursor.execute("CHECKPOINT")
+    took = dict.fromkeys(sessions, 0.0)
+    for turn, pair in enumerate(zip(*map(work, sessions), strict=True)):
+        both = list(zip(sessions, pair, strict=True))
+        for table, statement in reversed(both) if turn % 2 else both:
+            start = time.perf_counter()
+            sessions[table].execute(statement)
+            took[table] += time.perf_counter() - start
+    return took
 
 
 def measure(url: str, rounds: int) -> Iterator[tuple[str, float, float]]:
     """Yield (work, median ratio, seconds without triggers)."""
     connection = catalog.connect(parse_dsn(url))
-    plain = psycopg2.connect(url)
-    plain.autocommit = True
-    with plain.cursor() as cursor:
-        cursor.execute("CREATE TABLE bench (id int PRIMARY KEY, v text, n int)")
-        cursor.execute("CREATE PUBLICATION bench FOR TABLE bench")
-        ddl_triggers.install(connection, "bench", ["public.*"], [])
-        for work in (rows, statements, small_ones):
-            ratios, without = [], []
-            for turn in range(rounds + 1):
-                took = {}
-                for is_on in (False, True) if turn % 2 else (True, False):
-                    for name in ddl_triggers.TRIGGERS:
-                        wanted = "ENABLE ALWAYS" if is_on else "DISABLE"
-                        cursor.execute(f"ALTER EVENT TRIGGER {name} {wanted}")
-                    cursor.execute("DROP TABLE bench")
-                    cursor.execute("CREATE TABLE bench (id int PRIMARY KEY, v text, n int)")
-                    cursor.execute(
-                        "INSERT INTO bench SELECT g, 'v' || g, g FROM generate_series(1, %s) g",
-                        [_ROWS],
-                    )
-                    cursor.execute("CHECKPOINT")
-                    took[is_on] = timed(cursor, work)
-                if turn:  # the first one warms up
-                    ratios.append(took[True] / took[False])
-                    without.append(took[False])
-            yield work.__name__, statistics.median(ratios), statistics.median(without)
-        ddl_triggers.uninstall(connection)
-    plain.close()
+    with closing(psycopg2.connect(url)) as told, closing(psycopg2.connect(url)) as untold:
+        told.autocommit = untold.autocommit = True
+        with told.cursor() as on, untold.cursor() as off:
+            on.execute("CREATE PUBLICATION bench")
+            ddl_triggers.install(connection, "bench", ["public.*"], [])
+            for name in ddl_triggers.TRIGGERS:
+                on.execute(f"ALTER EVENT TRIGGER {name} ENABLE")
+            off.execute("SET session_replication_role = replica")
+            for work in (rows, statements, small_ones):
+                ratios, without = [], []
+                in_turns({"told": on, "untold": off}, work)  # the first one warms up
+                for _ in range(rounds):
+                    took = in_turns({"told": on, "untold": off}, work)
+                    ratios.append(took["told"] / took["untold"])
+                    without.append(took["untold"])
+                yield work.__name__, statistics.median(ratios), statistics.median(without)
+    ddl_triggers.uninstall(connection)
     connection.close()
 
 

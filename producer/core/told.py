@@ -110,7 +110,7 @@ def read(content: bytes) -> Told:
 
 
 def shape(raw: Mapping[str, Any]) -> Shape:
-    """Read what gauss_cdc.ddl_shape() gave."""
+    """Read what gauss_cdc.ddl_look() gave."""
     said = {oid: tuple(rest) for oid, *rest in raw["types"]}
     made = user_types(said, [c[1] for c in raw["columns"]])
     columns = [
@@ -133,7 +133,11 @@ def shape(raw: Mapping[str, Any]) -> Shape:
             default, listed,
         ) in raw["columns"]
     ]  # fmt: skip
-    indexes = [Index(name, tuple(names), *flags) for name, names, *flags in raw["indexes"]]
+    names = {column.number: column.name for column in columns}
+    indexes = [
+        Index(name, tuple(names[number] for number in numbers), *flags)
+        for name, numbers, *flags in sorted(raw["indexes"])
+    ]
     table = table_schema(
         TableId(raw["schema"], raw["name"]), ReplicaIdentity(raw["identity"]), columns, indexes
     )

@@ -131,9 +131,10 @@ def uninstall(connection: Connection) -> bool:
 
 
 _BASELINE: Final = """
-SELECT gauss_cdc.ddl_emit(jsonb_build_object(
+SELECT gauss_cdc.ddl_emit(json_build_object(
     'version', 1, 'event', 'install', 'via_root', v.via_root, 'tables', (
-        SELECT coalesce(jsonb_agg(gauss_cdc.ddl_shape(c.oid) ORDER BY c.oid), '[]')
+        SELECT coalesce(json_agg((gauss_cdc.ddl_look(c.oid, true, false)).shape
+                                 ORDER BY c.oid), '[]')
         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE (c.relkind = 'r' OR c.relkind = 'p' AND v.via_root) AND c.relpersistence = 'p'
           AND gauss_cdc.ddl_matches(n.nspname, c.relname)

@@ -7,7 +7,8 @@ CREATE SCHEMA gauss_cdc;
 COMMENT ON SCHEMA gauss_cdc IS 'gauss-cdc: schema changes for change data capture';
 
 -- Functions without settings of their own run under those of the triggers: only pg_catalog is in
--- the search path, plans are kept, and nothing is compiled, which took longer than running it.
+-- the search path, plans are kept, nothing is compiled, which took longer than running it, and
+-- catalogs are read by their indexes: a hash of all of pg_type is dearer than all the rest.
 
 -- What is captured, for tables that are made later. NULL stands for every name.
 CREATE TABLE gauss_cdc.ddl_tables (
@@ -45,12 +46,29 @@ BEGIN
             WHERE coalesce(table_schema, $1) = $1 AND coalesce(table_name, $2) = $2);
 END $$;
 
--- A table as it stands now. Arrays, not objects, where there is one per column.
+-- Has a table, with all its partitions, no rows? By the size of its files, which no snapshot hides;
+-- what was rewritten by this statement has none of older rows. NULL: it is gone.
+CREATE FUNCTION gauss_cdc.ddl_is_empty(which oid) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT sum(pg_relation_size(x.oid)) = 0 FROM pg_class x
+            WHERE x.oid = which OR x.oid IN (SELECT relid FROM pg_partition_tree(which)));
+END $$;
+
+-- A table as it stands now; NULL for what is no table. Arrays, not objects, where there is one per
+-- column; columns of an index by their numbers.
 -- Values are printed here as in the stream, whatever the session that alters the table has set:
 -- 06-02-2016 is a day in February to one and in June to another.
 -- Every statement that alters a table waits for this: what only partitions or types of the users'
 -- own need is asked for them alone, since a plan costs by its size, also where it finds nothing.
-CREATE FUNCTION gauss_cdc.ddl_shape(which oid) RETURNS jsonb
+--
+-- `publications`: those that have it. `via_root`: does our own one publish the rows of partitions
+-- as their root's? Then, as `ddl_on_end` asks for, `shape` is NULL for what has no name there.
+CREATE FUNCTION gauss_cdc.ddl_look(
+    which oid, is_any boolean, is_empty_asked boolean,
+    OUT schema name, OUT name name, OUT persistence "char", OUT has_heirs boolean,
+    OUT has_parts boolean, OUT ours name, OUT is_for_all boolean, OUT via_root boolean,
+    OUT publications name[], OUT shape json)
 LANGUAGE plpgsql STABLE
 SET datestyle = 'ISO' SET intervalstyle = postgres SET timezone = 'UTC'
 SET bytea_output = hex SET extra_float_digits = 3 AS $$
@@ -58,68 +76,82 @@ DECLARE
     this record;
     line oid[];  -- the table and what it is a partition of
     spaces oid[];  -- their schemas
-    publications name[];
-    columns jsonb;
+    columns json;
     missing jsonb;  -- of a partitioned table, which has no rows: what a leaf says
     has_types boolean;
-    indexes jsonb;
-    made jsonb := '[]';
+    indexes json;
+    made json;
 BEGIN
-    SELECT c.oid, n.nspname, c.relname, c.relkind, c.relpersistence, c.relispartition,
-           c.relreplident, c.relnamespace INTO this
-    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = which;
+    SELECT n.nspname, c.relname, c.relkind, c.relpersistence, c.relispartition,
+           c.relreplident, c.relnamespace, c.relhasindex, c.relhassubclass INTO this
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.oid = which AND c.relkind IN ('r', 'p');
     IF NOT FOUND THEN
-        RETURN NULL;
+        RETURN;
     END IF;
-    line := ARRAY[which];
-    spaces := ARRAY[this.relnamespace];
+    schema := this.nspname;
+    name := this.relname;
+    persistence := this.relpersistence;
+    has_heirs := this.relhassubclass;
+    has_parts := this.relkind = 'p' OR this.relispartition;
     IF this.relispartition THEN
         line := ARRAY(SELECT relid FROM pg_partition_ancestors(which));
         spaces := ARRAY(SELECT relnamespace FROM pg_class WHERE oid = ANY (line));
+    ELSE
+        line := ARRAY[which];
+        spaces := ARRAY[this.relnamespace];
     END IF;
-    publications := ARRAY(
-        SELECT p.pubname FROM pg_publication p
-        WHERE p.puballtables
-           OR EXISTS (SELECT FROM pg_publication_rel r
-                      WHERE r.prrelid = ANY (line) AND r.prpubid = p.oid)
-        /*15*/ OR EXISTS (SELECT FROM pg_publication_namespace s
-        /*15*/            WHERE s.pnnspid = ANY (spaces) AND s.pnpubid = p.oid)
-        );
+    SELECT max(o.name), bool_or(p.puballtables) FILTER (WHERE p.pubname = o.name),
+           bool_or(p.pubviaroot) FILTER (WHERE p.pubname = o.name),
+           array_agg(p.pubname) FILTER (
+               WHERE p.puballtables
+                  OR EXISTS (SELECT FROM pg_publication_rel r
+                             WHERE r.prrelid = ANY (line) AND r.prpubid = p.oid)
+               /*15*/ OR EXISTS (SELECT FROM pg_publication_namespace s
+               /*15*/            WHERE s.pnnspid = ANY (spaces) AND s.pnpubid = p.oid)
+           )
+    INTO ours, is_for_all, via_root, publications
+    FROM gauss_cdc.ddl_publication o CROSS JOIN pg_publication p;
+    publications := coalesce(publications, '{}');
+    via_root := coalesce(via_root, true);
+    -- Rows come under the root's name, or under those of its leaves.
+    IF NOT is_any AND (via_root AND this.relispartition OR NOT via_root AND this.relkind = 'p') THEN
+        RETURN;
+    END IF;
     IF this.relkind = 'p' THEN
         SELECT jsonb_object_agg(l.attname, l.attmissingval::text) INTO missing
         FROM pg_partition_tree(which) AS p JOIN pg_attribute l ON l.attrelid = p.relid
         WHERE p.isleaf AND l.attnum > 0 AND NOT l.attisdropped AND l.atthasmissing;
     END IF;
-    SELECT coalesce(jsonb_agg(jsonb_build_array(
-               a.attname, a.atttypid::bigint, a.atttypmod, a.written,
+    -- pg_get_expr: no default names a column, so the table need not be opened for it.
+    SELECT json_agg(json_build_array(
+               a.attname, a.atttypid::bigint, a.atttypmod, format_type(a.atttypid, a.atttypmod),
                NOT (a.attnotnull OR (a.typtype = 'd' AND a.typnotnull)), a.attgenerated,
                a.attidentity,
                CASE WHEN a.typdelim <> ',' THEN substr(a.value, 2, length(a.value) - 2) END,
-               a.atthasdef AND a.attgenerated = '', a.attnum,
-               CASE WHEN a.atthasdef AND a.attgenerated = '' THEN (
-                   SELECT pg_get_expr(d.adbin, d.adrelid) FROM pg_attrdef d
+               a.is_default, a.attnum,
+               CASE WHEN a.is_default THEN (
+                   SELECT pg_get_expr(d.adbin, 0) FROM pg_attrdef d
                    WHERE d.adrelid = which AND d.adnum = a.attnum) END,
-               CASE WHEN a.typdelim = ',' THEN (a.value::text[])[1] END
-               ) ORDER BY a.attnum), '[]'),
+               CASE WHEN a.typdelim = ',' THEN (a.value::text[])[1] END)),
            -- As numbers: a plan with an oid in it is made anew when the table of that oid changes.
-           coalesce(bool_or(a.atttypid::bigint >= 16384 OR a.typtype <> 'b'), false)
+           bool_or(a.atttypid::bigint >= 16384 OR a.typtype <> 'b')
     INTO columns, has_types
     FROM (SELECT a.*, t.typtype, t.typnotnull, t.typdelim,
-                 format_type(a.atttypid, a.atttypmod) AS written,
+                 a.atthasdef AND a.attgenerated = '' AS is_default,
                  coalesce(a.attmissingval::text, missing ->> a.attname) AS value
           FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-          WHERE a.attrelid = which AND a.attnum > 0 AND NOT a.attisdropped) AS a;
-    SELECT coalesce(jsonb_agg(jsonb_build_array(
-               x.relname,
-               ARRAY(SELECT a.attname
-                     FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, place)
-                     JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
-                     WHERE k.place <= i.indnkeyatts ORDER BY k.place),
-               i.indisprimary AND i.indimmediate,
-               i.indisunique AND i.indisvalid AND i.indisready AND i.indpred IS NULL,
-               i.indisreplident) ORDER BY x.relname), '[]') INTO indexes
-    FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
-    WHERE i.indrelid = which AND i.indexprs IS NULL AND (i.indisunique OR i.indisreplident);
+          WHERE a.attrelid = which AND a.attnum > 0 AND NOT a.attisdropped
+          ORDER BY a.attnum) AS a;
+    IF this.relhasindex THEN
+        SELECT json_agg(json_build_array(
+                   x.relname, (i.indkey::int2[])[:i.indnkeyatts - 1],
+                   i.indisprimary AND i.indimmediate,
+                   i.indisunique AND i.indisvalid AND i.indisready AND i.indpred IS NULL,
+                   i.indisreplident)) INTO indexes
+        FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
+        WHERE i.indrelid = which AND i.indexprs IS NULL AND (i.indisunique OR i.indisreplident);
+    END IF;
     IF has_types THEN
         made := (
         WITH RECURSIVE of_use (oid) AS (
@@ -135,7 +167,7 @@ BEGIN
             WHERE t.typtype = 'd' OR a.atttypid IS NOT NULL
                OR EXISTS (SELECT FROM pg_type e WHERE e.typarray = t.oid)
         )
-        SELECT coalesce(jsonb_agg(jsonb_build_array(
+        SELECT json_agg(json_build_array(
             t.oid::bigint, CASE WHEN e.oid IS NULL THEN t.typtype ELSE 'a' END, t.typname,
             CASE WHEN t.typtype = 'd' THEN format_type(t.typbasetype, t.typtypmod)
                  WHEN e.oid IS NOT NULL THEN format_type(e.oid, NULL) ELSE '' END,
@@ -147,23 +179,16 @@ BEGIN
                       WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
                       ORDER BY a.attnum)
             ELSE ARRAY(SELECT l.enumlabel FROM pg_enum l WHERE l.enumtypid = t.oid
-                       ORDER BY l.enumsortorder) END) ORDER BY t.oid), '[]')
+                       ORDER BY l.enumsortorder) END) ORDER BY t.oid)
         FROM of_use u JOIN pg_type t ON t.oid = u.oid LEFT JOIN pg_type e ON e.typarray = t.oid);
     END IF;
-    RETURN jsonb_build_object(
+    shape := json_build_object(
         'oid', which::bigint, 'schema', this.nspname, 'name', this.relname, 'kind', this.relkind,
         'persistence', this.relpersistence, 'is_partition', this.relispartition,
-        'identity', this.relreplident, 'publications', publications, 'columns', columns,
-        'indexes', indexes, 'types', made);
-END $$;
-
--- Has a table, with all its partitions, no rows? By the size of its files, which no snapshot hides;
--- what was rewritten by this statement has none of older rows. NULL: it is gone.
-CREATE FUNCTION gauss_cdc.ddl_is_empty(which oid) RETURNS boolean
-LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    RETURN (SELECT sum(pg_relation_size(x.oid)) = 0 FROM pg_class x
-            WHERE x.oid = which OR x.oid IN (SELECT relid FROM pg_partition_tree(which)));
+        'identity', this.relreplident, 'publications', publications,
+        'columns', coalesce(columns, '[]'), 'indexes', coalesce(indexes, '[]'),
+        'types', coalesce(made, '[]'),
+        'empty', CASE WHEN is_empty_asked THEN gauss_cdc.ddl_is_empty(which) END);
 END $$;
 
 -- Partitions of one root, written down anew; returns who came and who went since.
@@ -218,26 +243,27 @@ BEGIN
     RETURN told;
 END $$;
 
-CREATE FUNCTION gauss_cdc.ddl_emit(told jsonb) RETURNS void
+-- Messages are put together as text: that of an object of another one costs a copy.
+CREATE FUNCTION gauss_cdc.ddl_emit(told json) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     given text := current_query();
     whole text;
 BEGIN
     -- What holds a password stays here.
-    IF given ~* '\mpassword\s*(=|''|\$|e'')' THEN
+    IF strpos(lower(given), 'password') > 0 AND given ~* '\mpassword\s*(=|''|\$|e'')' THEN
         given := NULL;
     END IF;
-    whole := (told || jsonb_build_object(
+    whole := left(told::text, -1) || ', ' || substr(json_build_object(
         'sql', left(given, 100000),
         'user', session_user,
-        'settings', jsonb_build_object(
+        'settings', json_build_object(
             'TimeZone', current_setting('TimeZone'), 'DateStyle', current_setting('DateStyle'),
             'IntervalStyle', current_setting('IntervalStyle'),
             'bytea_output', current_setting('bytea_output'),
             'extra_float_digits', current_setting('extra_float_digits'),
             'lc_monetary', current_setting('lc_monetary'))
-        ))::text;
+        )::text, 2);
     PERFORM pg_logical_emit_message(true, 'gauss-cdc.ddl', convert_to(whole, 'UTF8'));
     IF current_setting('gauss_cdc.plan', true) = 'on' THEN  -- `ddl plan` reads it, and rolls back
         PERFORM set_config('gauss_cdc.told',
@@ -317,9 +343,9 @@ BEGIN
         WHERE p.pubviaroot) THEN
         RETURN NULL;  -- a table of its own: the stream says it
     END IF;
-    PERFORM gauss_cdc.ddl_emit(jsonb_build_object(
+    PERFORM gauss_cdc.ddl_emit(json_build_object(
         'version', 1, 'event', 'end', 'tag', 'TRUNCATE TABLE',
-        'detached', jsonb_build_array(jsonb_build_array(
+        'detached', json_build_array(json_build_array(
             part.oid::bigint, part.root::bigint, part.bound))));
     RETURN NULL;
 END $$;
@@ -340,12 +366,13 @@ END $$;
 
 CREATE FUNCTION gauss_cdc.ddl_on_drop() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off AS $$
 DECLARE
-    gone jsonb;
+    gone json;
     altered oid[];
 BEGIN
-    SELECT jsonb_agg(jsonb_build_array(
+    SELECT json_agg(json_build_array(
                o.object_type, o.schema_name, o.object_name, o.object_identity, o.objid::bigint,
                o.original,
                CASE WHEN NOT EXISTS (SELECT FROM gauss_cdc.ddl_partitions x
@@ -357,7 +384,7 @@ BEGIN
     LEFT JOIN gauss_cdc.ddl_partitions p ON p.oid = o.objid AND o.object_type = 'table'
     WHERE NOT o.is_temporary AND o.object_type <> 'toast table'
       AND (o.original OR o.object_type IN ('table', 'schema'));
-    IF gone IS NULL OR TG_TAG NOT LIKE 'DROP %' THEN
+    IF gone IS NULL THEN
         RETURN;
     END IF;
     -- Tables that stay, without a column, a key or a constraint of theirs.
@@ -367,30 +394,31 @@ BEGIN
     WHERE c.relkind IN ('r', 'p');
     DELETE FROM gauss_cdc.ddl_partitions p USING pg_event_trigger_dropped_objects() o
     WHERE o.object_type = 'table' AND (p.oid = o.objid OR p.root = o.objid);
-    PERFORM gauss_cdc.ddl_emit(jsonb_build_object(
+    PERFORM gauss_cdc.ddl_emit(json_build_object(
         'version', 1, 'event', 'drop', 'tag', TG_TAG, 'dropped', gone,
-        'tables', (SELECT coalesce(jsonb_agg(gauss_cdc.ddl_shape(oid)), '[]')
+        'tables', (SELECT coalesce(json_agg((gauss_cdc.ddl_look(oid, true, false)).shape), '[]')
                    FROM unnest(altered) AS oid)));
 END $$;
 
 CREATE FUNCTION gauss_cdc.ddl_on_end() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off AS $$
 DECLARE
     c record;
-    commands jsonb := '[]';
+    commands json[];
     touched oid[] := '{}';  -- tables
+    at int := 0;
     types oid[] := '{}';
-    schemas oid[] := '{}';
+    spaces oid[] := '{}';  -- schemas
+    seen record;
+    root oid;
     roots oid[] := '{}';
     partitions jsonb := '{}';
-    joined jsonb := '[]';  -- [table, has rows]
+    joined json[] := '{}';  -- [table, has rows]
     has_rows boolean;
-    publication gauss_cdc.ddl_publication;
-    via_root boolean;
-    is_for_all boolean;  -- NULL: there is no publication
-    shown oid[] := '{}';  -- of the tables: those under whose names rows come
-    tables jsonb := '[]';
+    via_root boolean := true;
+    tables json[] := '{}';
     rewritten text := coalesce(current_setting('gauss_cdc.rewritten', true), '');
     one jsonb;
     this oid;
@@ -401,32 +429,33 @@ BEGIN
         RETURN;
     END IF;
     FOR c IN SELECT * FROM pg_event_trigger_ddl_commands() LOOP
-        CONTINUE WHEN c.schema_name IN ('pg_temp', 'gauss_cdc') OR c.schema_name LIKE 'pg_temp%'
+        CONTINUE WHEN c.schema_name = 'gauss_cdc' OR c.schema_name LIKE 'pg_temp%'
             OR c.object_identity LIKE 'pg_temp%'
             OR c.object_type = 'trigger' AND c.object_identity LIKE 'gauss_cdc_truncate on %';
-        this := CASE c.classid
-            WHEN 'pg_class'::regclass THEN coalesce(
-                (SELECT indrelid FROM pg_index WHERE indexrelid = c.objid),
-                (SELECT oid FROM pg_class WHERE oid = c.objid AND relkind IN ('r', 'p')))
-            WHEN 'pg_constraint'::regclass THEN
-                (SELECT nullif(conrelid, 0::oid) FROM pg_constraint WHERE oid = c.objid)
-            WHEN 'pg_attrdef'::regclass THEN
-                (SELECT adrelid FROM pg_attrdef WHERE oid = c.objid)
-            END;
-        CONTINUE WHEN this IS NOT NULL
-            AND (SELECT relpersistence = 't' FROM pg_class WHERE oid = this);
-        IF TG_TAG <> 'COMMENT' THEN
-            touched := touched || this;
+        IF c.object_type = 'table' OR c.object_type = 'table column' THEN
+            this := c.objid;
+        ELSIF c.object_type = 'index' THEN
+            this := (SELECT indrelid FROM pg_index WHERE indexrelid = c.objid);
+        ELSIF c.object_type = 'table constraint' OR c.object_type = 'default value' THEN
+            this := coalesce((SELECT conrelid FROM pg_constraint WHERE oid = c.objid),
+                             (SELECT adrelid FROM pg_attrdef WHERE oid = c.objid));
+            CONTINUE WHEN (SELECT relpersistence = 't' FROM pg_class WHERE oid = this);
+        ELSE
+            this := NULL;
         END IF;
-        IF c.classid = 'pg_type'::regclass THEN
-            types := types || c.objid;
-        ELSIF c.object_type = 'composite type' THEN  -- its attributes
-            types := types || (SELECT reltype FROM pg_class WHERE oid = c.objid);
-        ELSIF c.classid = 'pg_namespace'::regclass AND TG_TAG <> 'COMMENT' THEN
-            schemas := schemas || c.objid;
+        IF TG_TAG <> 'COMMENT' THEN
+            IF this IS NOT NULL THEN
+                touched := touched || this;
+            ELSIF c.classid::regclass::text = 'pg_type' THEN
+                types := types || c.objid;
+            ELSIF c.object_type = 'composite type' THEN  -- its attributes
+                types := types || (SELECT reltype FROM pg_class WHERE oid = c.objid);
+            ELSIF c.object_type = 'schema' THEN
+                spaces := spaces || c.objid;
+            END IF;
         END IF;
         CONTINUE WHEN c.in_extension;
-        commands := commands || jsonb_build_array(jsonb_build_array(
+        commands := commands || json_build_array(
             c.command_tag, c.object_type, c.schema_name, c.object_identity, c.objid::bigint,
             CASE WHEN TG_TAG = 'COMMENT' THEN
                      format('COMMENT ON %s %s IS %s', upper(CASE c.object_type WHEN 'table column'
@@ -435,12 +464,13 @@ BEGIN
                                      THEN col_description(c.objid, c.objsubid)
                                      ELSE obj_description(c.objid, c.classid::regclass::name) END),
                                      'NULL'))
-                 ELSE gauss_cdc.ddl_definition(c.classid, c.objid, c.object_type) END));
+                 WHEN c.object_type <> 'table' THEN
+                     gauss_cdc.ddl_definition(c.classid, c.objid, c.object_type) END);
     END LOOP;
-    IF commands = '[]' AND touched = '{}' THEN
+    IF commands IS NULL AND touched = '{}' AND types = '{}' AND spaces = '{}' THEN
         RETURN;
     END IF;
-    IF cardinality(types) > 0 THEN  -- tables of these types, and of types made of them
+    IF types <> '{}' THEN  -- tables of these types, and of types made of them
         touched := touched || ARRAY(
             WITH RECURSIVE made (oid) AS (
                 SELECT unnest(types)
@@ -452,91 +482,70 @@ BEGIN
             SELECT DISTINCT a.attrelid FROM made m JOIN pg_attribute a ON a.atttypid = m.oid
             WHERE a.attnum > 0 AND NOT a.attisdropped);
     END IF;
-    IF cardinality(schemas) > 0 AND TG_TAG = 'ALTER SCHEMA' THEN
-        touched := touched || ARRAY(SELECT oid FROM pg_class WHERE relnamespace = ANY (schemas));
+    IF spaces <> '{}' AND TG_TAG = 'ALTER SCHEMA' THEN
+        touched := touched || ARRAY(SELECT oid FROM pg_class WHERE relnamespace = ANY (spaces));
     END IF;
-    SELECT * INTO publication FROM gauss_cdc.ddl_publication;
-    SELECT p.pubviaroot, p.puballtables INTO via_root, is_for_all
-    FROM pg_publication p WHERE p.pubname = publication.name;
-    via_root := coalesce(via_root, true);
-
-    -- What inherits changes with its parent; partitions are their root, where it is published.
-    IF EXISTS (SELECT FROM pg_inherits WHERE inhparent = ANY (touched)) THEN
-        touched := ARRAY(
-            WITH RECURSIVE below (oid) AS (
-                SELECT unnest(touched) UNION
-                SELECT i.inhrelid FROM below b JOIN pg_inherits i ON i.inhparent = b.oid)
-            SELECT oid FROM below);
-    END IF;
-    IF TG_TAG IN ('CREATE TABLE', 'ALTER TABLE', 'CREATE TABLE AS', 'SELECT INTO') THEN
-        FOREACH this IN ARRAY touched LOOP
-            IF EXISTS (SELECT FROM pg_class
-                       WHERE oid = this AND (relkind = 'p' OR relispartition AND relkind = 'r')) THEN
-                this := pg_partition_root(this);
-                roots := array_append(array_remove(roots, this), this);
-            END IF;
-        END LOOP;
-        FOREACH this IN ARRAY roots LOOP
-            one := gauss_cdc.ddl_repartition(this);
-            partitions := jsonb_build_object(
-                'attached', coalesce(partitions -> 'attached', '[]') || (one -> 'attached'),
-                'detached', coalesce(partitions -> 'detached', '[]') || (one -> 'detached'));
-            touched := touched || this || ARRAY(
-                SELECT (d ->> 0)::oid FROM jsonb_array_elements(one -> 'detached') AS d
-                WHERE EXISTS (SELECT FROM pg_class WHERE oid = (d ->> 0)::oid));
-        END LOOP;
-    END IF;
-
-    IF cardinality(touched) > 1 THEN
-        touched := ARRAY(SELECT DISTINCT t FROM unnest(touched) AS t ORDER BY t);
-    END IF;
-    FOREACH this IN ARRAY touched LOOP
-        SELECT n.nspname, x.relname, x.relkind, x.relispartition, x.relpersistence INTO c
-        FROM pg_class x JOIN pg_namespace n ON n.oid = x.relnamespace
-        WHERE x.oid = this AND x.relkind IN ('r', 'p');
-        CONTINUE WHEN NOT FOUND;
-        -- Rows come under the root's name, or under those of its leaves.
-        IF NOT c.relispartition AND via_root OR c.relkind = 'r' AND NOT via_root THEN
-            shown := shown || this;
+    -- Whoever is met on the way comes at the end: what inherits changes with its parent; partitions
+    -- are their root, where it is published.
+    WHILE at < cardinality(touched) LOOP
+        at := at + 1;
+        this := touched[at];
+        CONTINUE WHEN this = ANY (touched[: at - 1]);
+        seen := gauss_cdc.ddl_look(this, false, rewritten <> '' OR types <> '{}');
+        via_root := coalesce(seen.via_root, via_root);
+        IF seen.has_heirs THEN
+            touched := touched || ARRAY(
+                SELECT inhrelid FROM pg_inherits WHERE inhparent = this ORDER BY inhrelid);
         END IF;
+        IF seen.has_parts AND TG_TAG IN ('CREATE TABLE', 'ALTER TABLE', 'CREATE TABLE AS',
+                                      'SELECT INTO') THEN
+            root := pg_partition_root(this);
+            IF root <> ALL (roots) THEN
+                roots := roots || root;
+                one := gauss_cdc.ddl_repartition(root);
+                partitions := jsonb_build_object(
+                    'attached', coalesce(partitions -> 'attached', '[]') || (one -> 'attached'),
+                    'detached', coalesce(partitions -> 'detached', '[]') || (one -> 'detached'));
+                touched := touched || root || ARRAY(
+                    SELECT (d ->> 0)::oid FROM jsonb_array_elements(one -> 'detached') AS d);
+            END IF;
+        END IF;
+        CONTINUE WHEN seen.shape IS NULL;
         -- A table that [tables] names joins the publication with the statement that makes it so.
-        CONTINUE WHEN coalesce(is_for_all, true) OR c.relpersistence <> 'p'
-            OR c.relispartition AND via_root OR c.relkind = 'p' AND NOT via_root
-            OR c.nspname IN ('pg_catalog', 'information_schema', 'gauss_cdc')
-            OR gauss_cdc.ddl_is_published(this, publication.name)
-            OR NOT gauss_cdc.ddl_matches(c.nspname, c.relname);
-        EXECUTE format('ALTER PUBLICATION %I ADD TABLE %I.%I',
-                       publication.name, c.nspname, c.relname);
-        EXECUTE format('SELECT EXISTS (SELECT FROM %I.%I)', c.nspname, c.relname) INTO has_rows;
-        joined := joined || jsonb_build_array(jsonb_build_array(this::bigint, has_rows));
+        IF NOT seen.is_for_all AND seen.persistence = 'p'
+            AND seen.ours <> ALL (seen.publications)
+            AND seen.schema NOT IN ('pg_catalog', 'information_schema', 'gauss_cdc')
+            AND gauss_cdc.ddl_matches(seen.schema, seen.name)
+        THEN
+            EXECUTE format('ALTER PUBLICATION %I ADD TABLE %I.%I',
+                           seen.ours, seen.schema, seen.name);
+            EXECUTE format('SELECT EXISTS (SELECT FROM %I.%I)', seen.schema, seen.name)
+            INTO has_rows;
+            joined := joined || json_build_array(this::bigint, has_rows);
+            seen := gauss_cdc.ddl_look(this, false, rewritten <> '' OR types <> '{}');
+        END IF;
+        tables := tables || seen.shape;
     END LOOP;
-    /*15*/ IF publication.name IS NOT NULL AND TG_TAG = 'CREATE SCHEMA' THEN
-    /*15*/     FOR c IN SELECT nspname FROM pg_namespace n WHERE n.oid = ANY (schemas)
-    /*15*/         AND EXISTS (SELECT FROM pg_publication p
-    /*15*/                     WHERE p.pubname = publication.name AND NOT p.puballtables)
+    /*15*/ IF spaces <> '{}' AND TG_TAG = 'CREATE SCHEMA' THEN
+    /*15*/     FOR seen IN SELECT n.nspname, o.name FROM pg_namespace n, gauss_cdc.ddl_publication o
+    /*15*/         JOIN pg_publication p ON p.pubname = o.name AND NOT p.puballtables
+    /*15*/         WHERE n.oid = ANY (spaces)
     /*15*/         AND EXISTS (SELECT FROM gauss_cdc.ddl_tables t WHERE NOT t.is_exclude
     /*15*/             AND coalesce(t.table_schema, n.nspname) = n.nspname AND t.table_name IS NULL)
     /*15*/         AND NOT EXISTS (SELECT FROM gauss_cdc.ddl_tables t WHERE t.is_exclude
     /*15*/             AND coalesce(t.table_schema, n.nspname) = n.nspname)
     /*15*/     LOOP
     /*15*/         EXECUTE format('ALTER PUBLICATION %I ADD TABLES IN SCHEMA %I',
-    /*15*/                        publication.name, c.nspname);
-    /*15*/         UPDATE gauss_cdc.ddl_publication SET schemas = ddl_publication.schemas || c.nspname::text;
+    /*15*/                        seen.name, seen.nspname);
+    /*15*/         UPDATE gauss_cdc.ddl_publication o SET schemas = o.schemas || seen.nspname::text;
     /*15*/     END LOOP;
     /*15*/ END IF;
 
-    FOREACH this IN ARRAY shown LOOP
-        one := gauss_cdc.ddl_shape(this);
-        IF rewritten <> '' OR types <> '{}' THEN
-            one := jsonb_set(one, '{empty}', to_jsonb(gauss_cdc.ddl_is_empty(this)));
-        END IF;
-        tables := tables || jsonb_build_array(one);
-    END LOOP;
-    PERFORM gauss_cdc.ddl_emit(partitions || jsonb_build_object(
-        'version', 1, 'event', 'end', 'tag', TG_TAG, 'commands', commands,
-        'via_root', via_root,
-        'joined', joined,
-        'rewritten', to_jsonb(string_to_array(rewritten, ',')),
+    PERFORM gauss_cdc.ddl_emit(json_build_object(
+        'version', 1, 'event', 'end', 'tag', TG_TAG, 'commands', coalesce(commands, '{}'),
+        'attached', coalesce(partitions -> 'attached', '[]'),
+        'detached', coalesce(partitions -> 'detached', '[]'),
+        'via_root', via_root, 'joined', joined, 'rewritten', string_to_array(rewritten, ','),
         'tables', tables));
     IF rewritten <> '' THEN
         PERFORM set_config('gauss_cdc.rewritten', '', true);
@@ -549,6 +558,17 @@ REVOKE ALL ON SCHEMA gauss_cdc FROM PUBLIC;
 CREATE EVENT TRIGGER gauss_cdc_ddl_end ON ddl_command_end
     EXECUTE FUNCTION gauss_cdc.ddl_on_end();
 CREATE EVENT TRIGGER gauss_cdc_ddl_drop ON sql_drop
+    -- ALTER TABLE … DROP COLUMN drops something, too, and is told at its end.
+    WHEN TAG IN ('DROP ACCESS METHOD', 'DROP AGGREGATE', 'DROP CAST', 'DROP COLLATION',
+                 'DROP CONVERSION', 'DROP DOMAIN', 'DROP EXTENSION', 'DROP FOREIGN DATA WRAPPER',
+                 'DROP FOREIGN TABLE', 'DROP FUNCTION', 'DROP INDEX', 'DROP LANGUAGE',
+                 'DROP MATERIALIZED VIEW', 'DROP OPERATOR', 'DROP OPERATOR CLASS',
+                 'DROP OPERATOR FAMILY', 'DROP OWNED', 'DROP POLICY', 'DROP PROCEDURE',
+                 'DROP PUBLICATION', 'DROP ROUTINE', 'DROP RULE', 'DROP SCHEMA', 'DROP SEQUENCE',
+                 'DROP SERVER', 'DROP STATISTICS', 'DROP SUBSCRIPTION', 'DROP TABLE',
+                 'DROP TEXT SEARCH CONFIGURATION', 'DROP TEXT SEARCH DICTIONARY',
+                 'DROP TEXT SEARCH PARSER', 'DROP TEXT SEARCH TEMPLATE', 'DROP TRANSFORM',
+                 'DROP TRIGGER', 'DROP TYPE', 'DROP USER MAPPING', 'DROP VIEW')
     EXECUTE FUNCTION gauss_cdc.ddl_on_drop();
 CREATE EVENT TRIGGER gauss_cdc_ddl_rewrite ON table_rewrite
     EXECUTE FUNCTION gauss_cdc.ddl_on_rewrite();

@@ -30,7 +30,7 @@ PUBLICATION = "ours"
 
 
 def shape(table: TableSchema, **more: Any) -> dict[str, Any]:
-    """What gauss_cdc.ddl_shape() says of a table."""
+    """What gauss_cdc.ddl_look() says of a table."""
     columns = [
         [c.name, c.type_oid, c.type_mod, c.type_name, c.nullable, "", "", c.missing,
          c.has_default, c.number or at, None, None]
@@ -45,7 +45,17 @@ def shape(table: TableSchema, **more: Any) -> dict[str, Any]:
         "identity": table.replica_identity.value,
         "publications": [PUBLICATION],
         "columns": columns,
-        "indexes": [["account_pkey", list(table.key), True, True, False]] if table.key else [],
+        "indexes": [
+            [
+                "account_pkey",
+                [n for name, *_, n, _, _ in columns if name in table.key],
+                True,
+                True,
+                False,
+            ]
+        ]
+        if table.key
+        else [],
         "types": [],
         **more,
     }
