@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any, Final
 
 from producer.core.catalog_rows import Index, as_sent, table_schema, user_types
@@ -135,8 +136,9 @@ def shape(raw: Mapping[str, Any]) -> Shape:
     ]  # fmt: skip
     names = {column.number: column.name for column in columns}
     indexes = [
-        Index(name, tuple(names[number] for number in numbers), *flags)
-        for name, numbers, *flags in sorted(raw["indexes"])
+        # Triggers that were installed before numbers were told say names.
+        Index(name, tuple(n if isinstance(n, str) else names[n] for n in numbers), *flags)
+        for name, numbers, *flags in sorted(raw["indexes"], key=itemgetter(0))
     ]
     table = table_schema(
         TableId(raw["schema"], raw["name"]), ReplicaIdentity(raw["identity"]), columns, indexes

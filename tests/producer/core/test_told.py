@@ -31,11 +31,13 @@ PUBLICATION = "ours"
 
 def shape(table: TableSchema, **more: Any) -> dict[str, Any]:
     """What gauss_cdc.ddl_look() says of a table."""
+    numbers = {c.name: c.number or at for at, c in enumerate(table.columns, 1)}
     columns = [
         [c.name, c.type_oid, c.type_mod, c.type_name, c.nullable, "", "", c.missing,
-         c.has_default, c.number or at, None, None]
-        for at, c in enumerate(table.columns, 1)
+         c.has_default, numbers[c.name], None, None]
+        for c in table.columns
     ]  # fmt: skip
+    key = ["account_pkey", [numbers[name] for name in table.key], True, True, False]
     return {
         "oid": table.oid or ACCOUNTS,
         "schema": table.id.schema,
@@ -45,17 +47,7 @@ def shape(table: TableSchema, **more: Any) -> dict[str, Any]:
         "identity": table.replica_identity.value,
         "publications": [PUBLICATION],
         "columns": columns,
-        "indexes": [
-            [
-                "account_pkey",
-                [n for name, *_, n, _, _ in columns if name in table.key],
-                True,
-                True,
-                False,
-            ]
-        ]
-        if table.key
-        else [],
+        "indexes": [key] if table.key else [],
         "types": [],
         **more,
     }
@@ -71,6 +63,15 @@ def altered(*columns: Column, **more: Any) -> TableSchema:
 
 
 NOTE = Column("note", 25, -1, "text", missing="it's")
+
+
+def test_columns_of_an_index_are_told_by_number_or_as_before_by_name() -> None:
+    by_number = shape(ACCOUNT)
+    by_name = by_number | {"indexes": [["account_pkey", ["id"], True, True, False]]}
+
+    assert by_number["indexes"][0][1] == [1]
+    assert told.shape(by_name) == told.shape(by_number)
+    assert told.shape(by_name).table.key == ("id",)
 
 
 class Told(Play):
