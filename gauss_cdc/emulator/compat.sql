@@ -7,6 +7,7 @@ CREATE TABLE IF NOT EXISTS gauss_compat.declared (
 CREATE TABLE IF NOT EXISTS gauss_compat.settings (name text PRIMARY KEY, setting text NOT NULL);
 CREATE TABLE IF NOT EXISTS gauss_compat.column_types (
     relid oid, attnum int, type_oid oid, PRIMARY KEY (relid, attnum));
+CREATE TABLE IF NOT EXISTS gauss_compat.partitions (relid oid PRIMARY KEY, root oid NOT NULL);
 CREATE TABLE IF NOT EXISTS gauss_compat.types (oid oid PRIMARY KEY, name text NOT NULL);
 GRANT USAGE ON SCHEMA gauss_compat TO public;
 
@@ -100,12 +101,27 @@ SELECT CASE kind
 END
 $body$;
 
+-- Whose a partition was: when it is dropped the catalog does not say so any more.
+CREATE OR REPLACE FUNCTION gauss_compat.note_partitions() RETURNS void LANGUAGE sql AS $body$
+INSERT INTO gauss_compat.partitions SELECT t.relid, c.oid
+FROM pg_catalog.pg_class c CROSS JOIN pg_catalog.pg_partition_tree(c.oid) t
+WHERE c.relkind = 'p' AND NOT c.relispartition AND t.relid <> c.oid
+ON CONFLICT (relid) DO UPDATE SET root = excluded.root WHERE partitions.root <> excluded.root;
+DELETE FROM gauss_compat.partitions p
+WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_inherits WHERE inhrelid = p.relid);
+$body$;
+SELECT gauss_compat.note_partitions();
+
 CREATE OR REPLACE FUNCTION gauss_compat.on_drop() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER AS $body$
 BEGIN
     PERFORM set_config('gauss_compat.dropped', (
         SELECT coalesce(jsonb_agg(jsonb_build_object(
-            'kind', object_type, 'identity', object_identity)), '[]')::text
+            'kind', object_type, 'identity', object_identity, 'name', object_name,
+            'partition_of', (SELECT jsonb_build_object('schema', n.nspname, 'name', c.relname)
+                FROM gauss_compat.partitions p JOIN pg_catalog.pg_class c ON c.oid = p.root
+                JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+                WHERE p.relid = objid))), '[]')::text
         FROM pg_event_trigger_dropped_objects() WHERE original AND NOT is_temporary), true);
 END $body$;
 
@@ -125,6 +141,7 @@ BEGIN
             'schema', one.schema_name, 'identity', one.object_identity,
             'definition', gauss_compat.definition(one.object_type, one.objid));
     END LOOP;
+    PERFORM gauss_compat.note_partitions();
     dropped := coalesce(nullif(current_setting('gauss_compat.dropped', true), ''), '[]');
     PERFORM set_config('gauss_compat.dropped', '', true);
     PERFORM pg_logical_emit_message(true, 'gauss_compat.ddl', jsonb_build_object(

@@ -67,6 +67,7 @@ _COLUMN: Final = re.compile(
 _USING: Final = re.compile(r"\bUSING\s+(.*)", _TEXT)
 _LIKE: Final = re.compile(r"[(,]\s*LIKE\b", re.IGNORECASE)
 _NO_COLUMN: Final = ("CONSTRAINT", "PRIMARY", "UNIQUE", "CHECK", "FOREIGN", "EXCLUDE")
+_ALTERED: Final = "ALTER %{objtype}s %{if_exists}s %{only}s %{identity}D %{subcmds:, }s"
 _PERSISTENCE: Final = {"p": "", "u": "UNLOGGED"}
 
 
@@ -298,10 +299,24 @@ def _created(
     return None
 
 
-def _dropped(tag: str, text: str, dropped: list[dict[str, str]]) -> Document | None:
+def _dropped(tag: str, text: str, dropped: list[dict[str, Any]]) -> Document | None:
     kind = tag.removeprefix("DROP ").lower()
     if kind not in _DECODED:
         return None
+    if (root := dropped[0]["partition_of"]) is not None:
+        # A table to PostgreSQL; to GaussDB a part of its own.
+        parts = sorted(each["name"] for each in dropped if each["partition_of"] == root)
+        return {
+            "fmt": _ALTERED,
+            "objtype": "TABLE",
+            "identity": _identity(root),
+            "if_exists": "",
+            "only": "",
+            "subcmds": [
+                {"fmt": "DROP PARTITION %{name}I", "type": "drop partition", "name": part}
+                for part in parts
+            ],
+        }
     said = next((part for part in _cut(text, ";") if _is_of(part, tag)), "")
     return {
         "fmt": "DROP %{objtype}s %{concurrently}s %{if_exists}s %{objidentity}s %{cascade}s",
@@ -358,7 +373,7 @@ def _altered(
     if None in commands:
         return None  # one that is not deparsed takes all with it
     return {
-        "fmt": "ALTER %{objtype}s %{if_exists}s %{only}s %{identity}D %{subcmds:, }s",
+        "fmt": _ALTERED,
         **head,
         "if_exists": "IF EXISTS" if said["if"] else "",
         "only": "ONLY" if said["only"] else "",

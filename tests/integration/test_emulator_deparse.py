@@ -16,6 +16,9 @@ START = """
 CREATE TABLE item (id int PRIMARY KEY, name text);
 CREATE TABLE tbl_28 (id int); CREATE TABLE test1 (col1 int); CREATE TABLE t4 (id int);
 CREATE SCHEMA other;
+CREATE TABLE parted (id int) PARTITION BY RANGE (id);
+CREATE TABLE "P 1" PARTITION OF parted FOR VALUES FROM (0) TO (10);
+CREATE TABLE p2 PARTITION OF parted FOR VALUES FROM (10) TO (20);
 """
 WITH = "WITH (orientation = 'row', compression = 'no') NOCOMPRESS"
 # A transaction at the source -> what is told of it; a row by its table.
@@ -85,6 +88,9 @@ TOLD: dict[str, list[str]] = {
         "DROP sequence   public.s ",
     ],
     "DROP TABLE b": ["DROP table   public.b "],
+    # A table to PostgreSQL; GaussDB's partitions are parts of theirs.
+    'DROP TABLE "P 1", p2': ['ALTER TABLE   public.parted DROP PARTITION "P 1", DROP PARTITION p2'],
+    "DROP TABLE parted": ["DROP table   public.parted "],
     # The manual's mixed transactions, in its order.
     "GRANT SELECT ON test1 TO public; INSERT INTO test1 VALUES (1)": [],
     "CREATE TABLE mix_tran_t4(id int); INSERT INTO mix_tran_t4 VALUES(111);"
