@@ -1,4 +1,4 @@
-"""`ddl`: event triggers at a PostgreSQL source, and what a statement would do."""
+"""`ddl`: event triggers at a PostgreSQL source; what a statement would do, at any."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,17 @@ from gauss_cdc.commands.base import Command, configured
 from gauss_cdc.config import SOURCE_PASSWORD, load
 from gauss_cdc.watch import console, say
 from producer.drivers import catalog, ddl_triggers
+from producer.drivers.gauss import GaussConnection
 from producer.drivers.postgres_dial import parse_dsn
 from producer.drivers.registry import Registry
 from producer.options import Options
+from producer.sources.gauss import open_session
+from spark_consumers.dialects import DIALECTS
 
 
 @click.group("ddl")
 def ddl_group() -> None:
-    """Schema changes of a PostgreSQL source: event triggers, and what a statement would do."""
+    """Schema changes: event triggers of a PostgreSQL source; what a statement would do."""
 
 
 _dsn = click.option("--dsn", help="Of a superuser at the source; default: [source] dsn.")
@@ -71,24 +74,38 @@ def ddl_show(config_path: Path, dsn: str | None) -> None:
 )
 @configured
 @_dsn
+@click.option("--target", "into", type=click.Choice(sorted(DIALECTS)), help="Default: [target].")
 @click.argument("statement")
-def ddl_plan(config_path: Path, dsn: str | None, statement: str) -> None:
+def ddl_plan(config_path: Path, dsn: str | None, into: str | None, statement: str) -> None:
     """Say what registry and target would do with a statement. Runs it and rolls it back.
 
     It takes its locks meanwhile, for 30 seconds at most. Exit code 1 if somebody would refuse.
     """
     from gauss_cdc import ddl_plan as planning  # noqa: PLC0415  only here
+    from gauss_cdc import rehearsal  # noqa: PLC0415  only here
 
     config = load(config_path)
     options = wiring.producer_options(config)
-    target = config.target.kind if config.target is not None else "postgres"
-    registry = Registry(options.registry_url, options.registry_options)
-    with closing(_source(options, dsn)) as connection, closing(registry):
-        planned = planning.plan(options, connection, registry, statement, target=target)
-    for line in planning.lines(planned, options.incompatible):
+    target = into or (config.target.kind if config.target is not None else "postgres")
+    if options.kind == "postgres":
+        with closing(_source(options, dsn)) as connection:
+            rehearsed = rehearsal.at_postgres(options, connection, statement)
+    else:
+        with closing(_gauss(options, dsn)) as session:
+            rehearsed = rehearsal.at_gauss(options, session, statement)
+    with closing(Registry(options.registry_url, options.registry_options)) as registry:
+        planned = planning.plan(options, registry, rehearsed, target=target)
+    for line in planning.lines(planned, options.incompatible, rehearsed.note):
         click.echo(line)
     if any(one.is_refused for one in planned):
         sys.exit(1)
+
+
+def _gauss(options: Options, dsn: str | None) -> GaussConnection:
+    """An ordinary session at a source of openGauss' family."""
+    if dsn is not None:
+        options = replace(options, source=parse_dsn(dsn, os.environ.get(SOURCE_PASSWORD)))
+    return open_session(options)
 
 
 def _source(options: Options, dsn: str | None) -> Any:

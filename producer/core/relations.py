@@ -56,7 +56,7 @@ class Relations:
         self._new_tables_are_complete = new_tables_are_complete
         self._described: dict[int, Relation] = {}
         self._is_told = is_told
-        self._follower = Follower(self._known, wanted, publication, _difference)
+        self._follower = Follower(self._known, wanted, publication, difference)
         self._deparsed = Deparsed(self._known, wanted, read_catalog)
         self._stated: set[TableId] = set()  # tables whose shape is a statement's
 
@@ -186,7 +186,7 @@ class Relations:
             return table, ShapeChange(None, table, "CREATE TABLE", holes)
         if _shape(known) == _shape(table) and not _made_again(known, table):
             return table, None
-        return table, _difference(known, table)
+        return table, difference(known, table)
 
     def _named(self, table: TableSchema) -> TableSchema:
         """Name the types of columns that are gone by now: a target makes them all the same."""
@@ -266,7 +266,7 @@ def _shape(table: TableSchema) -> tuple[object, ...]:
     return columns, table.key
 
 
-def _difference(before: TableSchema, after: TableSchema) -> ShapeChange:
+def difference(before: TableSchema, after: TableSchema) -> ShapeChange:
     """Name an inferred change; what cannot be told apart stops, what may be lost is a hole.
 
     A rename looks like a drop and an add in a relation message.  A column added

@@ -5,6 +5,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from gauss_cdc.ddl_plan import lines, plan
+from gauss_cdc.rehearsal import at_postgres
 from producer.drivers import catalog
 from producer.drivers.postgres_dial import parse_dsn
 from producer.drivers.registry import Registry
@@ -92,16 +93,15 @@ def test_plan_says_it_beforehand(refusing, addresses) -> None:
     path, registry, subject = refusing("stop")
     connection = catalog.connect(parse_dsn(path.source))
     try:
-        planned = plan(
-            path.options, connection, Registry(addresses.registry_url), CHANGE, target="postgres"
-        )
-        harmless = plan(
+        refusable = at_postgres(path.options, connection, CHANGE)
+        fine = at_postgres(
             path.options,
             connection,
-            Registry(addresses.registry_url),
             "ALTER TABLE t ADD COLUMN note text; COMMENT ON TABLE t IS 'x'",
-            target="postgres",
         )
+        asked = Registry(addresses.registry_url)
+        planned = plan(path.options, asked, refusable, target="postgres")
+        harmless = plan(path.options, asked, fine, target="postgres")
     finally:
         connection.close()
 

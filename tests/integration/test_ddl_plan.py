@@ -1,14 +1,44 @@
-"""`ddl plan` leaves nothing behind, whatever it is given."""
+"""`ddl plan` says what would happen, for each source and target, and leaves nothing behind."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
-from gauss_cdc.ddl_plan import plan
+from gauss_cdc.cli import cli
+from gauss_cdc.emulator.login import Account
+from gauss_cdc.rehearsal import at_gauss, at_postgres
 from producer.drivers import catalog
+from producer.drivers.gauss import GaussConnection
 from producer.drivers.postgres_dial import parse_dsn
-from producer.drivers.registry import Registry
-from producer.errors import SourceError
+from producer.errors import SourceError, Unsupported
 from producer.options import Options
+from tests.e2e.gauss_facade import PASSWORD, USER, facade
+from tests.e2e.path import ask as query
 from tests.services_fixtures import execute
+
+SHAPE = (
+    "SELECT attname::text FROM pg_attribute WHERE attrelid = 'public.t'::regclass AND attnum > 0"
+)
+MADE = "CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'one');"
+PUBLISHED = f"{MADE} CREATE PUBLICATION pub FOR TABLE t"
+TOML = """\
+[source]
+kind = "{kind}"
+dsn = "{source}"
+slot = "{prefix}"
+{more}
+[tables]
+include = ["public.*"]
+[kafka]
+prefix = "{prefix}"
+[kafka.client]
+"bootstrap.servers" = "127.0.0.1:1"
+[registry]
+url = "{registry}"
+"""
 
 
 @pytest.mark.parametrize(
@@ -23,18 +53,155 @@ from tests.services_fixtures import execute
 def test_a_text_cannot_make_the_rehearsal_real(
     postgres_url: str, registry_url: str, topic_prefix: str, statement: str
 ) -> None:
-    execute(postgres_url, "CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION pub FOR TABLE t")
+    execute(postgres_url, PUBLISHED)
     arguments = parse_dsn(postgres_url)
     options = Options(arguments, topic_prefix, "pub", topic_prefix, {}, registry_url)
-    connection = catalog.connect(arguments)
-    try:
-        with pytest.raises(SourceError):
-            plan(options, connection, Registry(registry_url), statement, target="postgres")
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT attname FROM pg_attribute WHERE attrelid = 'public.t'::regclass"
-                           " AND attnum > 0")  # fmt: skip
-            assert cursor.fetchall() == [("id",)]
-            cursor.execute("SELECT count(*) FROM pg_event_trigger")
-            assert cursor.fetchall() == [(0,)]
-    finally:
-        connection.close()
+    with closing(catalog.connect(arguments)) as connection, pytest.raises(SourceError):
+        at_postgres(options, connection, statement)
+
+    assert query(postgres_url, SHAPE) == [("id",), ("v",)]
+    assert query(postgres_url, "SELECT count(*) FROM pg_event_trigger") == [(0,)]
+
+
+# ---- openGauss and GaussDB
+
+
+@pytest.fixture(params=["gaussdb", "opengauss"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def front(postgres_url: str, kind: str) -> Iterator[str]:
+    """A DSN of a server of that family, whose data a real PostgreSQL keeps."""
+    execute(postgres_url, MADE)
+    profile = "gaussdb" if kind == "gaussdb" else "og7"
+    accounts = [Account(USER, PASSWORD, is_admin=True)]
+    with facade(postgres_url, profile=profile, accounts=accounts) as server:
+        database = postgres_url.rpartition("/")[2]
+        yield (f"postgresql://{USER}@127.0.0.1:{server.emulator.port}/{database}?sslmode=disable")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE t ADD COLUMN c int; COMMIT",
+        "COMMIT",
+        "END",
+        "SELECT 1",
+        "DO $$ BEGIN COMMIT; END $$",
+        "",
+    ],
+)
+def test_only_one_statement_that_changes_the_schema_is_tried(
+    front: str, kind: str, statement: str
+) -> None:
+    arguments = parse_dsn(front, PASSWORD)
+    options = Options(arguments, "p", "", "p", {}, "", kind=kind, plugin="mppdb_decoding")
+    session = GaussConnection.open(arguments, replication=False)
+    with closing(session), pytest.raises(Unsupported, match="only one statement"):
+        at_gauss(options, session, statement)
+
+
+class Place:
+    """A configuration file, and what `ddl plan` says with it."""
+
+    def __init__(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.file = file
+        monkeypatch.setenv("GAUSS_CDC_SOURCE_PASSWORD", PASSWORD)
+
+    def plan(self, statement: str, *, target: str = "postgres") -> Result:
+        words = ["ddl", "plan", "--config", str(self.file), "--target", target, statement]
+        return CliRunner().invoke(cli, words)
+
+
+def place(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *, kind: str, dsn: str, registry: str,
+    prefix: str, more: str = "",
+) -> Place:  # fmt: skip
+    file = folder / "gauss-cdc.toml"
+    said = TOML.format(kind=kind, source=dsn, prefix=prefix, registry=registry, more=more)
+    file.write_text(said, encoding="utf-8")
+    return Place(file, monkeypatch)
+
+
+TOLD = 'plugin = "mppdb_decoding"\n[source.options]\n"enable-ddl-decoding" = "true"'
+
+
+@pytest.mark.parametrize("kind", ["gaussdb"], indirect=True)
+def test_gaussdb_says_what_its_statement_does(
+    front: str, kind: str, registry_url: str, topic_prefix: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, postgres_url: str,
+) -> None:  # fmt: skip
+    asked = place(
+        tmp_path, monkeypatch, kind=kind, dsn=front, registry=registry_url, prefix=topic_prefix,
+        more=TOLD,
+    )  # fmt: skip
+
+    added = asked.plan("ALTER TABLE t ADD COLUMN n numeric(9,2) DEFAULT 1.5")
+    renamed = asked.plan("ALTER TABLE t RENAME v TO w")
+    moved = asked.plan("ALTER TABLE t RENAME TO u;")
+    computed = asked.plan("ALTER TABLE t ADD COLUMN n int DEFAULT abs(-1)")
+    made = asked.plan("CREATE TABLE c (id int PRIMARY KEY, v varchar(5))")
+    refused = asked.plan("ALTER TABLE nothing ADD COLUMN n int")
+
+    assert 'ADD COLUMN "n" numeric(9,2)' in added.stdout
+    assert "hole" not in added.stdout
+    assert 'RENAME COLUMN "v" TO "w"' in renamed.stdout
+    assert 'ALTER TABLE "public"."t" RENAME TO "u"' in moved.stdout
+    assert "hole" in computed.stdout
+    assert "CREATE TABLE" in made.stdout
+    assert '"v" character varying(5)' in made.stdout
+    assert 'relation "nothing" does not exist' in str(refused.exception)
+    assert [one.exit_code for one in (added, renamed, moved, computed, made)] == [0] * 5
+    assert query(postgres_url, SHAPE) == [("id",), ("v",)]
+
+
+@pytest.mark.parametrize("kind", ["opengauss"], indirect=True)
+def test_where_ddl_is_not_decoded_the_first_row_tells(
+    front: str, kind: str, registry_url: str, topic_prefix: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    asked = place(
+        tmp_path, monkeypatch, kind=kind, dsn=front, registry=registry_url, prefix=topic_prefix,
+        more='plugin = "mppdb_decoding"',
+    )  # fmt: skip
+
+    added = asked.plan("ALTER TABLE t ADD COLUMN n int")
+    renamed = asked.plan("ALTER TABLE t RENAME v TO w")
+    dropped = asked.plan("DROP TABLE t")
+
+    assert "first row of the new shape" in added.stdout
+    assert 'ADD COLUMN "n" integer' in added.stdout
+    assert "`run` would stop: a column was renamed" in renamed.stdout
+    assert "no row would show this" in dropped.stdout
+
+
+# ---- targets of each family
+
+NASTY = "ALTER TABLE t ADD COLUMN n text DEFAULT lower('By ' || session_user)"
+
+
+@pytest.mark.parametrize("target", ["postgres", "opengauss", "spark"])
+def test_a_plan_is_in_the_words_of_the_target(
+    target: str, postgres_url: str, registry_url: str, topic_prefix: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    execute(postgres_url, f"{MADE} CREATE PUBLICATION {topic_prefix} FOR TABLE t")
+    asked = place(
+        tmp_path, monkeypatch, kind="postgres", dsn=postgres_url, registry=registry_url,
+        prefix=topic_prefix, more=f'publication = "{topic_prefix}"',
+    )  # fmt: skip
+
+    added = asked.plan("ALTER TABLE t ADD COLUMN n numeric(9,2)", target=target)
+    nasty = asked.plan(NASTY, target=target)
+
+    quote = "`" if target == "spark" else '"'
+    said = [line for line in added.stdout.splitlines() if line.lstrip().startswith("target")]
+    assert any(f"{quote}n{quote}" in line for line in said), added.output
+    assert ("DECIMAL(9,2)" in added.stdout) == (target == "spark")
+    applied = [line for line in nasty.stdout.splitlines() if line.lstrip().startswith("target")]
+    assert any("by postgres" in line for line in applied)  # the value, which the source has
+    if target == "spark":  # of another family: no text of the source
+        assert not any("SESSION_USER" in line.upper() for line in applied)
+    assert query(postgres_url, SHAPE) == [("id",), ("v",)]

@@ -1,0 +1,219 @@
+"""A statement is run at the source and undone; what its stream would tell of it is returned.
+
+It takes the statement's locks for as long as it runs: `lock_timeout` and
+`statement_timeout` keep that short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import psycopg2
+from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
+
+from producer.captured import captured_tables
+from producer.core import holes, tddl
+from producer.core.ddl_losses import clauses_lost
+from producer.core.ddl_model import Name, Rename, Statement
+from producer.core.deparsed import Deparsed
+from producer.core.relations import Relations, difference
+from producer.core.shape_change import ShapeChange
+from producer.core.sql_words import cut
+from producer.core.told import Told, read
+from producer.drivers import catalog, ddl_triggers, gauss_catalog, gauss_readings, patterns
+from producer.drivers.gauss import GaussConnection
+from producer.drivers.gauss_snapshot import without_virtual
+from producer.errors import SourceError, Unsupported
+from producer.gauss_options import effective
+from producer.options import Options
+from producer.sources.postgres import stream_shapes
+from schemas.control import Origin
+from schemas.tables import TableId, TableSchema
+
+_LOCK_TIMEOUT: Final = "2s"
+_STATEMENT_TIMEOUT: Final = "30s"
+_SEARCH_PATH: Final = '"$user", public'
+# What ends a transaction is none of these.
+_VERBS: Final = frozenset({"CREATE", "ALTER", "DROP", "COMMENT", "TRUNCATE", "RENAME", "REINDEX"})
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """What the stream would tell of a statement."""
+
+    statement: str
+    origin: Origin
+    changes: tuple[tuple[ShapeChange, Mapping[str, str]], ...]  # with the session's settings
+    note: str = ""  # what it would not tell, or why `run` would stop
+
+
+def at_postgres(options: Options, connection: Connection, statement: str) -> Rehearsed:
+    """Let the event triggers watch; they are made for the rehearsal where there are none.
+
+    Raises SourceError where the source refuses the statement.
+    """
+    known, told = _watched(options, connection, statement)
+    relations = Relations(
+        {table.id: table for table in known},
+        read_catalog=lambda _: None,
+        wanted=_wanted(options),
+        new_tables_are_complete=True,
+        is_told=True,
+        publication=options.publication,
+    )
+    changes = [(change, one.settings) for one in told for change in relations.tell(one)]
+    return Rehearsed(statement, Origin.TRIGGER, tuple(changes))
+
+
+def at_gauss(options: Options, session: GaussConnection, statement: str) -> Rehearsed:
+    """Read the catalog before and after, and the statement as the server would deparse it.
+
+    Where DDL is not decoded: what is inferred at the first row of the new shape.
+    Raises SourceError where the source refuses the statement, Unsupported for what is no DDL.
+    """
+    said = _one_statement(statement)
+    before = _tables(options, session)
+    try:
+        session.query("START TRANSACTION")
+        session.query(f"SET LOCAL statement_timeout = '{_STATEMENT_TIMEOUT}'")
+        session.query(f"SET LOCAL search_path TO {_SEARCH_PATH}")
+        [[schema]] = session.query("SELECT current_schema()")
+        session.query(statement)
+        session.query("SET LOCAL search_path TO pg_catalog")
+        after = _tables(options, session)
+    finally:
+        session.query("ROLLBACK")
+    way = holes.way_of(effective(options.plugin_options, options.terms))
+    if not way.is_gaussdb:
+        way = replace(way, tells_ddl=gauss_readings.publishes_ddl(session))
+    if way.tells_ddl:
+        deparsed = Deparsed(dict(before), _wanted(options), after.get)
+        said = _qualified(said, str(schema), before)
+        lost = clauses_lost(said)
+        changes = [
+            replace(
+                change,
+                # Types and names are the catalog's; what older rows hold, the statement's.
+                after=change.after and after.get(change.after.id, change.after),
+                canonical=said.sql,
+                lossy="; ".join(filter(None, (change.lossy, lost))) or None,
+            )
+            for change in deparsed.changes(said)
+        ]
+        return Rehearsed(statement, Origin.DEPARSED, tuple((change, {}) for change in changes))
+    try:
+        inferred = [
+            difference(table, after[name])
+            for name, table in before.items()
+            if name in after and after[name] != table
+        ]
+    except Unsupported as error:
+        return Rehearsed(statement, Origin.INFERRED, (), f"`run` would stop: {error}")
+    inferred += [
+        ShapeChange(None, table, "CREATE TABLE")
+        for name, table in after.items()
+        if name not in before
+    ]
+    return Rehearsed(
+        statement,
+        Origin.INFERRED,
+        tuple((change, {}) for change in inferred),
+        "DDL is not decoded here: this is what the first row of the new shape would show"
+        if inferred
+        else "DDL is not decoded here, and no row would show this",
+    )
+
+
+def _wanted(options: Options) -> Callable[[TableId], bool]:
+    return lambda table: patterns.selects(options.include, options.exclude, table)
+
+
+# ---- openGauss and GaussDB
+
+
+def _one_statement(text: str) -> Statement:
+    """Refuse what could end our transaction: then the rehearsal would be real."""
+    words = cut(text)
+    depth, ends = 0, 0
+    for word in words[:-1]:
+        depth += (word.text == "(") - (word.text == ")")
+        ends += word.text == ";" and not depth
+    if not words or ends or words[0].upper not in _VERBS:
+        raise Unsupported(
+            "only one statement at a time is planned here, and one that changes the schema",
+            hint=f"it begins with {', '.join(sorted(_VERBS))}",
+        )
+    return tddl.statement(text)
+
+
+def _tables(options: Options, session: GaussConnection) -> dict[TableId, TableSchema]:
+    """Captured tables, as a stream shows them."""
+    found = gauss_catalog.expand(session, options.include, options.exclude)
+    tables = map(without_virtual, gauss_catalog.table_schemas(session, found))
+    return {table.id: table for table in tables}
+
+
+def _qualified(said: Statement, schema: str, known: Container[TableId]) -> Statement:
+    """Give names the schema that the server finds them in: deparsed text always has it."""
+
+    def full(name: Name) -> Name:
+        if name.schema is not None:
+            return name
+        there = (s for s in (schema, "public") if TableId(s, name.name) in known)
+        return Name(next(there, schema), name.name)
+
+    actions = tuple(
+        Rename(full(a.old), Name(a.new.schema or full(a.old).schema, a.new.name))
+        if isinstance(a, Rename)
+        else a
+        for a in said.actions
+    )
+    index = said.index and replace(said.index, table=full(said.index.table))
+    return replace(said, names=tuple(map(full, said.names)), actions=actions, index=index)
+
+
+# ---- PostgreSQL
+
+
+def _watched(
+    options: Options, connection: Connection, statement: str
+) -> tuple[list[TableSchema], list[Told]]:
+    """Return the captured tables before, and what the triggers told."""
+    connection.autocommit = False
+    try:
+        with connection.cursor() as cursor:
+            if not ddl_triggers.state(connection).version:
+                ddl_triggers.check_rights(connection)
+                ddl_triggers.make(
+                    connection, cursor, options.publication, options.include, options.exclude
+                )
+            tables = catalog.table_schemas(connection, captured_tables(connection, options))
+            cursor.execute("SET LOCAL gauss_cdc.plan = 'on'; SET LOCAL gauss_cdc.told = ''")
+            cursor.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
+            cursor.execute(f"SET LOCAL statement_timeout = '{_STATEMENT_TIMEOUT}'")
+            cursor.execute(f"SET LOCAL search_path TO {_SEARCH_PATH}")
+            cursor.execute(_inside(statement))
+            cursor.execute("SELECT current_setting('gauss_cdc.told', true)")
+            said = cursor.fetchone()
+            lines = str(said[0] or "").splitlines() if said is not None else []
+    except psycopg2.Error as error:
+        raise SourceError(
+            f"the source refuses the statement: {error.diag.message_primary or error}",
+            sqlstate=error.pgcode,
+            hint=error.diag.message_hint or "nothing was changed",
+        ) from error
+    finally:
+        connection.rollback()
+        connection.autocommit = True
+    told = [replace(read(line.encode()), sql=statement) for line in lines if line]
+    return stream_shapes(tables), told
+
+
+def _inside(statement: str) -> str:
+    """Run a text where it cannot end our transaction: its COMMIT would make the rehearsal real."""
+    mark = "$plan$"
+    while mark in statement:
+        mark = f"{mark[:-1]}_$"
+    return f"DO $outer{mark[1:]}BEGIN EXECUTE {mark}{statement}{mark}; END$outer{mark[1:]}"
