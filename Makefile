@@ -9,30 +9,39 @@ PYTHON ?= python3
 KILLS  ?= 50
 ARGS   ?=
 SOURCE ?= postgres
-# A filter may leave one half of the tests without any, which pytest calls 5.
+# A filter may leave a part of the tests without any, which pytest calls 5.
 NONE   := $(if $(ARGS),5,0)
 
 BIN   := .venv/bin
 STAMP := .venv/.installed
 UNIT  := $(wildcard tests/test_*.py tests/schemas tests/producer tests/spark_consumers tests/gauss_cdc tests/contract)
-WHOLE := $(wildcard tests/integration tests/e2e)
+INTEGRATION := $(wildcard tests/integration)
+E2E   := $(wildcard tests/e2e)
 CODE  := $(wildcard schemas producer spark_consumers gauss_cdc tests benchmarks)
 
-.PHONY: demo test test-pure test-services check lint chaos coverage venv clean
+.PHONY: demo test test-e2e test-integration test-pure check lint chaos coverage venv clean
 
 demo: $(STAMP)
 	@$(BIN)/gauss-cdc demo --source $(SOURCE) $(ARGS)
 
-# Two at once: one computes, the other mostly waits for servers.
+# Three at once: one computes, the others mostly wait for servers, each for its own.
 test: lint
-	@$(MAKE) --no-print-directory -j2 test-pure test-services
+	@$(MAKE) --no-print-directory -j3 test-e2e test-integration test-pure
+
+test-e2e: $(STAMP)
+	@$(BIN)/pytest $(ARGS) $(E2E) || [ $$? -eq $(NONE) ]
+
+test-integration: $(STAMP)
+	@$(call whole,$(INTEGRATION))
 
 test-pure: $(STAMP)
-	@log=$$(mktemp); $(BIN)/pytest $(ARGS) $(UNIT) tests/sim > "$$log" 2>&1; status=$$?; \
-	echo; cat "$$log"; rm -f "$$log"; [ $$status -eq 0 ] || [ $$status -eq $(NONE) ]
+	@$(call whole,$(UNIT) tests/sim)
 
-test-services: $(STAMP)
-	@$(BIN)/pytest $(ARGS) $(WHOLE) || [ $$? -eq $(NONE) ]
+# Told when it is over: what runs beside it is told as it goes.
+define whole
+log=$$(mktemp); $(BIN)/pytest $(ARGS) $(1) > "$$log" 2>&1; status=$$?; \
+echo; cat "$$log"; rm -f "$$log"; [ $$status -eq 0 ] || [ $$status -eq $(NONE) ]
+endef
 
 check: lint
 	@echo "importing every test: one that cannot be stops CI"

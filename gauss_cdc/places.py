@@ -11,8 +11,8 @@ from typing import Any, Self
 from gauss_cdc import target, wiring
 from gauss_cdc.config import Config, ConfigError
 from producer.drivers import catalog, gauss_readings, gauss_slots
+from producer.drivers.cuts_reader import CutsReader
 from producer.drivers.gauss_slots import OrderedBy
-from producer.drivers.kafka import CutsReader
 from producer.drivers.registry import Registry
 from producer.errors import CdcError, Verdict
 from producer.gauss_options import Mode, effective, why_not_full

@@ -47,7 +47,8 @@ from producer.core.takeover import Taken, Wanted, take_over, take_slot
 from producer.decoders.messages import Begin, Lost, Message, Undecoded
 from producer.drivers import patterns
 from producer.drivers.catalog import is_system
-from producer.drivers.kafka import CutsCommitted, CutsReader, Delivery, Flushed, PartCommitted
+from producer.drivers.cuts_reader import CutsReader
+from producer.drivers.kafka import CutsCommitted, Delivery, Flushed, PartCommitted
 from producer.drivers.quarantine import quarantine
 from producer.drivers.registry import Registry
 from producer.drivers.topics import TopicAdmin

@@ -14,7 +14,8 @@ from producer.core.engine import Runs, Standing
 from producer.core.events import Acknowledgement, Record
 from producer.core.takeover import MadeSlot, Step
 from producer.decoders.messages import Cells
-from producer.drivers.kafka import CutsReader, Delivery
+from producer.drivers.cuts_reader import CutsReader
+from producer.drivers.kafka import Delivery
 from producer.drivers.registry import Registry
 from producer.drivers.topics import TopicAdmin
 from producer.errors import GroupUnusable, RowTooLarge

@@ -1,4 +1,4 @@
-"""Kafka as the producer needs it: topics, the cuts log, and one delivery.
+"""The one delivery: records and cuts of a run, in Kafka transactions.
 
 librdkafka's blocking calls (`flush`, `commit_transaction`, `init_transactions`)
 run in one worker thread, so that the loop goes on reading and telling the
@@ -20,101 +20,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from confluent_kafka import (
-    OFFSET_INVALID,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    Producer,
-    TopicPartition,
-)
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from producer.core.events import Acknowledgement, Record
-from producer.errors import (
-    BrokerDown,
-    CdcError,
-    Fenced,
-    GroupUnusable,
-    RowTooLarge,
-)
-from producer.errors import KafkaError as OurKafkaError
+from producer.drivers.kafka_client import FENCED, QUIET, of_error, offset_of, ours
+from producer.errors import BrokerDown, CdcError, GroupUnusable
 
-_FENCED: Final = {
-    KafkaError._FENCED,  # noqa: SLF001  confluent-kafka's own constants
-    KafkaError.INVALID_PRODUCER_EPOCH,
-    KafkaError.PRODUCER_FENCED,
-}
-_DOWN: Final = {
-    KafkaError._TRANSPORT,  # noqa: SLF001
-    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
-    KafkaError._TIMED_OUT,  # noqa: SLF001
-    KafkaError._MSG_TIMED_OUT,  # noqa: SLF001
-    KafkaError._RESOLVE,  # noqa: SLF001
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.REQUEST_TIMED_OUT,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_ENOUGH_REPLICAS,
-    KafkaError.NOT_LEADER_FOR_PARTITION,  # a topic made just now, or a leader that moved
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-}
-_UNDONE: Final = {
-    KafkaError._PURGE_QUEUE,  # noqa: SLF001
-    KafkaError._PURGE_INFLIGHT,  # noqa: SLF001
-    KafkaError._STATE,  # noqa: SLF001
-    # A topic that was deleted while we run: the next start says so.
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
-    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
-}
-# What librdkafka would print twenty times a second while a broker is down, our errors say once.
-# A broker that comes back may not know its topics yet; librdkafka would ask again in 5 minutes.
-QUIET: Final[Mapping[str, Any]] = {"log_level": 2, "topic.metadata.refresh.interval.ms": 5_000}
-_ASK: Final = 10.0  # seconds for an answer about offsets
 _ROOM_WAIT: Final = 0.2  # seconds for room in librdkafka's queue
 _FLUSH_TRY: Final = 1.0
 _COMMIT_TRY: Final = 5.0
-_READ_TRY, _SILENT_READS = 0.2, 150  # 30 s
-
-
-def ours(exc: BaseException) -> CdcError:
-    """Turn librdkafka's exceptions into ours, by error code."""
-    if isinstance(exc, CdcError):
-        return exc
-    cause = exc.__cause__ if isinstance(exc, SystemError) else exc
-    if not isinstance(cause, KafkaException):
-        return OurKafkaError("the Kafka client failed", error=type(exc).__name__)
-    return of_error(cause.args[0])
-
-
-def of_error(error: KafkaError) -> CdcError:
-    """Turn one librdkafka error into ours."""
-    code, where = error.code(), {"error": error.name()}
-    if code in _FENCED:
-        return Fenced(
-            "another producer of this prefix took over",
-            hint="one `gauss-cdc run` a prefix; this one leaves",
-            **where,
-        )
-    if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
-        return OurKafkaError(
-            "the broker refuses kafka.transaction-timeout",
-            hint="lower it, or raise the broker's transaction.max.timeout.ms",
-            **where,
-        )
-    if code == KafkaError.MSG_SIZE_TOO_LARGE:
-        return RowTooLarge(
-            "the broker refuses a record as too large",
-            hint="raise max.message.bytes of the topic, or lower kafka.max-row-bytes",
-            **where,
-        )
-    if code in _DOWN:
-        return BrokerDown("no answer from Kafka", hint="is the broker up?", **where)
-    if code in _UNDONE or error.retriable() or error.txn_requires_abort():
-        return GroupUnusable("the open group failed and is sent again", **where)
-    return OurKafkaError("Kafka refused", text=error.str(), **where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,7 +304,7 @@ class Delivery:
             if error is not None:
                 self._failure = self._failure or of_error(error)
             else:
-                offsets.append(_offset(message))
+                offsets.append(offset_of(message))
 
         for key, value in cuts:
             self._transactional.produce(self._cuts_topic, value, key, 0, on_delivery=report)
@@ -426,86 +340,12 @@ class Delivery:
         if error is not None:
             self._failure = self._failure or of_error(error)
             return
-        self._acknowledged.append((message.topic(), message.partition(), _offset(message)))  # type: ignore[arg-type]
+        self._acknowledged.append((message.topic(), message.partition(), offset_of(message)))  # type: ignore[arg-type]
 
     def _on_error(self, error: KafkaError) -> None:
-        if error.fatal() or error.code() in _FENCED:
+        if error.fatal() or error.code() in FENCED:
             self._failure = self._failure or of_error(error)
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
-
-
-def _offset(message: Message) -> int:
-    offset = message.offset()
-    return -1 if offset is None or offset == OFFSET_INVALID else offset
-
-
-class CutsReader:
-    """Reads the cuts topic in exact windows, and its bounds."""
-
-    def __init__(self, client: Mapping[str, Any], topic: str) -> None:
-        common = {
-            **QUIET,
-            **client,
-            "group.id": "gauss-cdc-producer",  # never joined: offsets are assigned by hand
-            "enable.auto.commit": False,
-            "auto.offset.reset": "error",
-            "fetch.wait.max.ms": 10,
-        }
-        self._topic = topic
-        self._committed = Consumer({**common, "isolation.level": "read_committed"})
-        self._uncommitted = Consumer({**common, "isolation.level": "read_uncommitted"})
-
-    def bounds(self) -> tuple[int, int]:
-        """First offset and high watermark, asked now."""
-        return self._watermarks(self._uncommitted)
-
-    def lso(self) -> int:
-        """End of what read_committed readers see, asked now."""
-        return self._watermarks(self._committed)[1]
-
-    def _watermarks(self, consumer: Consumer) -> tuple[int, int]:
-        try:
-            low, high = consumer.get_watermark_offsets(
-                TopicPartition(self._topic, 0), timeout=_ASK, cached=False
-            )
-        except KafkaException as exc:
-            raise ours(exc) from exc
-        return low, high
-
-    def read(self, low: int, high: int) -> list[tuple[int, bytes]]:
-        """Committed records with low <= offset < high; `high` is at most the LSO."""
-        if low >= high:
-            return []
-        consumer = self._committed
-        partition = TopicPartition(self._topic, 0, low)
-        out: list[tuple[int, bytes]] = []
-        silent = 0
-        try:
-            consumer.assign([partition])
-            while True:
-                for message in consumer.consume(1000, _READ_TRY):
-                    if (error := message.error()) is not None:
-                        raise of_error(error)
-                    if (offset := _offset(message)) >= high:
-                        return out
-                    silent = 0
-                    out.append((offset, message.value() or b""))
-                # The last offsets may be markers, which are never delivered: the position tells.
-                position = consumer.position([partition])[0].offset
-                if position >= high:
-                    return out
-                silent += 1
-                if silent > _SILENT_READS:
-                    raise BrokerDown("the cuts topic cannot be read", position=position, end=high)
-        except KafkaException as exc:
-            raise ours(exc) from exc
-        finally:
-            consumer.unassign()
-
-    def close(self) -> None:
-        """Close both consumers."""
-        self._committed.close()
-        self._uncommitted.close()

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from producer.drivers.kafka import QUIET
+from producer.drivers.kafka_client import QUIET
 from producer.drivers.topics import TopicAdmin
 from producer.errors import BrokerDown
 from schemas.positions import Lsn

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports 
     ResourceType,
 )
 
-from producer.drivers.kafka import QUIET, ours
+from producer.drivers.kafka_client import QUIET, ours
 from producer.errors import BrokerDown, TopicUnfit
 from schemas.control import Topic
 

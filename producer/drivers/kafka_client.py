@@ -1,0 +1,88 @@
+"""What all our clients of Kafka share: settings, and librdkafka's errors as ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
+
+from producer.errors import BrokerDown, CdcError, Fenced, GroupUnusable, RowTooLarge
+from producer.errors import KafkaError as OurKafkaError
+
+FENCED: Final = {
+    KafkaError._FENCED,  # noqa: SLF001  confluent-kafka's own constants
+    KafkaError.INVALID_PRODUCER_EPOCH,
+    KafkaError.PRODUCER_FENCED,
+}
+_DOWN: Final = {
+    KafkaError._TRANSPORT,  # noqa: SLF001
+    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+    KafkaError._TIMED_OUT,  # noqa: SLF001
+    KafkaError._MSG_TIMED_OUT,  # noqa: SLF001
+    KafkaError._RESOLVE,  # noqa: SLF001
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_ENOUGH_REPLICAS,
+    KafkaError.NOT_LEADER_FOR_PARTITION,  # a topic made just now, or a leader that moved
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+}
+_UNDONE: Final = {
+    KafkaError._PURGE_QUEUE,  # noqa: SLF001
+    KafkaError._PURGE_INFLIGHT,  # noqa: SLF001
+    KafkaError._STATE,  # noqa: SLF001
+    # A topic that was deleted while we run: the next start says so.
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+}
+# What librdkafka would print twenty times a second while a broker is down, our errors say once.
+# A broker that comes back may not know its topics yet; librdkafka would ask again in 5 minutes.
+QUIET: Final[Mapping[str, Any]] = {"log_level": 2, "topic.metadata.refresh.interval.ms": 5_000}
+
+
+def ours(exc: BaseException) -> CdcError:
+    """Turn librdkafka's exceptions into ours, by error code."""
+    if isinstance(exc, CdcError):
+        return exc
+    cause = exc.__cause__ if isinstance(exc, SystemError) else exc
+    if not isinstance(cause, KafkaException):
+        return OurKafkaError("the Kafka client failed", error=type(exc).__name__)
+    return of_error(cause.args[0])
+
+
+def of_error(error: KafkaError) -> CdcError:
+    """Turn one librdkafka error into ours."""
+    code, where = error.code(), {"error": error.name()}
+    if code in FENCED:
+        return Fenced(
+            "another producer of this prefix took over",
+            hint="one `gauss-cdc run` a prefix; this one leaves",
+            **where,
+        )
+    if code == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+        return OurKafkaError(
+            "the broker refuses kafka.transaction-timeout",
+            hint="lower it, or raise the broker's transaction.max.timeout.ms",
+            **where,
+        )
+    if code == KafkaError.MSG_SIZE_TOO_LARGE:
+        return RowTooLarge(
+            "the broker refuses a record as too large",
+            hint="raise max.message.bytes of the topic, or lower kafka.max-row-bytes",
+            **where,
+        )
+    if code in _DOWN:
+        return BrokerDown("no answer from Kafka", hint="is the broker up?", **where)
+    if code in _UNDONE or error.retriable() or error.txn_requires_abort():
+        return GroupUnusable("the open group failed and is sent again", **where)
+    return OurKafkaError("Kafka refused", text=error.str(), **where)
+
+
+def offset_of(message: Message) -> int:
+    """Where a message stands; -1: nobody knows."""
+    offset = message.offset()
+    return -1 if offset is None or offset == OFFSET_INVALID else offset

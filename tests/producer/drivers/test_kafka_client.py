@@ -1,0 +1,36 @@
+"""librdkafka's errors as ours."""
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from producer.drivers.kafka_client import of_error, ours
+from producer.errors import BrokerDown, CdcError, Fenced, GroupUnusable, RowTooLarge
+from producer.errors import KafkaError as OurKafkaError
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (KafkaError._FENCED, Fenced),
+        (KafkaError.INVALID_PRODUCER_EPOCH, Fenced),
+        (KafkaError._TRANSPORT, BrokerDown),
+        (KafkaError._MSG_TIMED_OUT, BrokerDown),
+        (KafkaError.MSG_SIZE_TOO_LARGE, RowTooLarge),
+        (KafkaError._PURGE_QUEUE, GroupUnusable),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, GroupUnusable),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, OurKafkaError),
+        (KafkaError.INVALID_TRANSACTION_TIMEOUT, OurKafkaError),
+    ],
+)
+def test_the_class_of_an_error_says_what_to_do(code: int, error: type[CdcError]) -> None:
+    assert type(of_error(KafkaError(code))) is error
+
+
+def test_a_system_error_is_what_caused_it() -> None:
+    hidden = SystemError("returned a result with an exception set")
+    hidden.__cause__ = KafkaException(KafkaError(KafkaError._FENCED))
+
+    assert type(ours(hidden)) is Fenced
+    assert type(ours(SystemError("other"))) is OurKafkaError
+    kept = BrokerDown("as it is")
+    assert ours(kept) is kept
