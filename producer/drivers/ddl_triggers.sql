@@ -55,8 +55,8 @@ BEGIN
             WHERE x.oid = which OR x.oid IN (SELECT relid FROM pg_partition_tree(which)));
 END $$;
 
--- A table as it stands now; NULL for what is no table. Arrays, not objects, where there is one per
--- column; columns of an index by their numbers.
+-- A table as it stands now; NULL for what is no table, though a foreign one may have heirs that are.
+-- Arrays, not objects, where there is one per column; columns of an index by their numbers.
 -- Values are printed here as in the stream, whatever the session that alters the table has set:
 -- 06-02-2016 is a day in February to one and in June to another.
 -- Every statement that alters a table waits for this: what only partitions or types of the users'
@@ -85,14 +85,14 @@ BEGIN
     SELECT n.nspname, c.relname, c.relkind, c.relpersistence, c.relispartition,
            c.relreplident, c.relnamespace, c.relhasindex, c.relhassubclass INTO this
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE c.oid = which AND c.relkind IN ('r', 'p');
-    IF NOT FOUND THEN
+    WHERE c.oid = which AND c.relkind IN ('r', 'p', 'f');
+    has_heirs := this.relhassubclass;
+    IF NOT FOUND OR this.relkind = 'f' THEN
         RETURN;
     END IF;
     schema := this.nspname;
     name := this.relname;
     persistence := this.relpersistence;
-    has_heirs := this.relhassubclass;
     has_parts := this.relkind = 'p' OR this.relispartition;
     IF this.relispartition THEN
         line := ARRAY(SELECT relid FROM pg_partition_ancestors(which));
@@ -223,8 +223,12 @@ BEGIN
         OR oid IN (SELECT relid FROM pg_partition_tree(top));
     INSERT INTO gauss_cdc.ddl_partitions
     -- A default partition that is alone has no bounds: every row is its.
-    SELECT relid, top, parentrelid, coalesce(pg_get_partition_constraintdef(relid), 'true')
-    FROM pg_partition_tree(top) WHERE relid <> top;
+    SELECT t.relid, r.root, t.parentrelid,
+           coalesce(pg_get_partition_constraintdef(t.relid), 'true')
+    FROM (SELECT top AS root UNION ALL
+          -- One that left is the root of its own, which nobody attaches.
+          SELECT (d ->> 0)::oid FROM jsonb_array_elements(told -> 'detached') AS d) AS r
+    CROSS JOIN pg_partition_tree(r.root) t WHERE t.relid <> r.root;
     -- TRUNCATE has no event, and of one partition the stream says nothing.
     IF EXISTS (SELECT FROM gauss_cdc.ddl_publication o JOIN pg_publication p ON p.pubname = o.name
                WHERE p.puballtables OR gauss_cdc.ddl_is_published(top, o.name)) THEN
@@ -371,6 +375,8 @@ SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off AS
 DECLARE
     gone json;
     altered oid[];
+    tables json;
+    via_root boolean;
 BEGIN
     SELECT json_agg(json_build_array(
                o.object_type, o.schema_name, o.object_name, o.object_identity, o.objid::bigint,
@@ -394,10 +400,12 @@ BEGIN
     WHERE c.relkind IN ('r', 'p');
     DELETE FROM gauss_cdc.ddl_partitions p USING pg_event_trigger_dropped_objects() o
     WHERE o.object_type = 'table' AND (p.oid = o.objid OR p.root = o.objid);
+    SELECT json_agg(l.shape) FILTER (WHERE l.shape IS NOT NULL), bool_and(l.via_root)
+    INTO tables, via_root
+    FROM unnest(altered) AS a CROSS JOIN gauss_cdc.ddl_look(a, false, false) AS l;
     PERFORM gauss_cdc.ddl_emit(json_build_object(
         'version', 1, 'event', 'drop', 'tag', TG_TAG, 'dropped', gone,
-        'tables', (SELECT coalesce(json_agg((gauss_cdc.ddl_look(oid, true, false)).shape), '[]')
-                   FROM unnest(altered) AS oid)));
+        'via_root', coalesce(via_root, true), 'tables', coalesce(tables, '[]')));
 END $$;
 
 CREATE FUNCTION gauss_cdc.ddl_on_end() RETURNS event_trigger
@@ -408,6 +416,7 @@ DECLARE
     c record;
     commands json[];
     touched oid[] := '{}';  -- tables
+    given int;  -- so many of them the statement names itself
     at int := 0;
     types oid[] := '{}';
     spaces oid[] := '{}';  -- schemas
@@ -432,7 +441,7 @@ BEGIN
         CONTINUE WHEN c.schema_name = 'gauss_cdc' OR c.schema_name LIKE 'pg_temp%'
             OR c.object_identity LIKE 'pg_temp%'
             OR c.object_type = 'trigger' AND c.object_identity LIKE 'gauss_cdc_truncate on %';
-        IF c.object_type = 'table' OR c.object_type = 'table column' THEN
+        IF c.object_type IN ('table', 'table column', 'foreign table', 'foreign table column') THEN
             this := c.objid;
         ELSIF c.object_type = 'index' THEN
             this := (SELECT indrelid FROM pg_index WHERE indexrelid = c.objid);
@@ -448,7 +457,7 @@ BEGIN
                 touched := touched || this;
             ELSIF c.classid::regclass::text = 'pg_type' THEN
                 types := types || c.objid;
-            ELSIF c.object_type = 'composite type' THEN  -- its attributes
+            ELSIF c.object_type IN ('composite type', 'composite type column') THEN
                 types := types || (SELECT reltype FROM pg_class WHERE oid = c.objid);
             ELSIF c.object_type = 'schema' THEN
                 spaces := spaces || c.objid;
@@ -479,40 +488,28 @@ BEGIN
                     UNION ALL SELECT r.reltype FROM pg_attribute a
                     JOIN pg_class r ON r.oid = a.attrelid AND r.relkind = 'c'
                     WHERE a.atttypid = m.oid AND NOT a.attisdropped) AS x)
-            SELECT DISTINCT a.attrelid FROM made m JOIN pg_attribute a ON a.atttypid = m.oid
-            WHERE a.attnum > 0 AND NOT a.attisdropped);
+            SELECT a.attrelid FROM made m JOIN pg_attribute a ON a.atttypid = m.oid
+            WHERE a.attnum > 0 AND NOT a.attisdropped
+            UNION SELECT oid FROM pg_class WHERE reloftype = ANY (types));
     END IF;
     IF spaces <> '{}' AND TG_TAG = 'ALTER SCHEMA' THEN
         touched := touched || ARRAY(SELECT oid FROM pg_class WHERE relnamespace = ANY (spaces));
     END IF;
     -- Whoever is met on the way comes at the end: what inherits changes with its parent; partitions
-    -- are their root, where it is published.
+    -- are their root, where it is published. Of a root that came so, the others did not change.
+    given := cardinality(touched);
     WHILE at < cardinality(touched) LOOP
         at := at + 1;
         this := touched[at];
         CONTINUE WHEN this = ANY (touched[: at - 1]);
         seen := gauss_cdc.ddl_look(this, false, rewritten <> '' OR types <> '{}');
         via_root := coalesce(seen.via_root, via_root);
-        IF seen.has_heirs THEN
+        IF seen.has_heirs AND (this <> ALL (roots) OR this = ANY (touched[: given])) THEN
             touched := touched || ARRAY(
                 SELECT inhrelid FROM pg_inherits WHERE inhparent = this ORDER BY inhrelid);
         END IF;
-        IF seen.has_parts AND TG_TAG IN ('CREATE TABLE', 'ALTER TABLE', 'CREATE TABLE AS',
-                                      'SELECT INTO') THEN
-            root := pg_partition_root(this);
-            IF root <> ALL (roots) THEN
-                roots := roots || root;
-                one := gauss_cdc.ddl_repartition(root);
-                partitions := jsonb_build_object(
-                    'attached', coalesce(partitions -> 'attached', '[]') || (one -> 'attached'),
-                    'detached', coalesce(partitions -> 'detached', '[]') || (one -> 'detached'));
-                touched := touched || root || ARRAY(
-                    SELECT (d ->> 0)::oid FROM jsonb_array_elements(one -> 'detached') AS d);
-            END IF;
-        END IF;
-        CONTINUE WHEN seen.shape IS NULL;
         -- A table that [tables] names joins the publication with the statement that makes it so.
-        IF NOT seen.is_for_all AND seen.persistence = 'p'
+        IF seen.shape IS NOT NULL AND NOT seen.is_for_all AND seen.persistence = 'p'
             AND seen.ours <> ALL (seen.publications)
             AND seen.schema NOT IN ('pg_catalog', 'information_schema', 'gauss_cdc')
             AND gauss_cdc.ddl_matches(seen.schema, seen.name)
@@ -524,7 +521,21 @@ BEGIN
             joined := joined || json_build_array(this::bigint, has_rows);
             seen := gauss_cdc.ddl_look(this, false, rewritten <> '' OR types <> '{}');
         END IF;
-        tables := tables || seen.shape;
+        IF seen.has_parts AND TG_TAG IN ('CREATE TABLE', 'ALTER TABLE', 'CREATE SCHEMA') THEN
+            root := pg_partition_root(this);
+            IF root <> ALL (roots) THEN
+                roots := roots || root;
+                one := gauss_cdc.ddl_repartition(root);
+                partitions := jsonb_build_object(
+                    'attached', coalesce(partitions -> 'attached', '[]') || (one -> 'attached'),
+                    'detached', coalesce(partitions -> 'detached', '[]') || (one -> 'detached'));
+                touched := touched || root || ARRAY(
+                    SELECT (d ->> 0)::oid FROM jsonb_array_elements(one -> 'detached') AS d);
+            END IF;
+        END IF;
+        IF seen.shape IS NOT NULL THEN
+            tables := tables || seen.shape;
+        END IF;
     END LOOP;
     /*15*/ IF spaces <> '{}' AND TG_TAG = 'CREATE SCHEMA' THEN
     /*15*/     FOR seen IN SELECT n.nspname, o.name FROM pg_namespace n, gauss_cdc.ddl_publication o

@@ -198,11 +198,13 @@ def test_what_changes_no_object_is_not_told(source, slot, statement) -> None:
 def follow(source, slot: str, statements: str) -> list:
     """What changed by these statements, with triggers that knew the tables before."""
     ddl_triggers.install(source, "ours", ["*.*"], [])
-    wanted = catalog.expand(source, ["*.*"])
-    known = {t.id: t for t in stream_shapes(catalog.table_schemas(source, wanted))}
-    follower = Follower(known, lambda _: True, "ours", lambda *_: pytest.fail("inferred"))
-    messages(source, slot)
     with source.cursor() as cursor:
+        cursor.execute("SET search_path TO pg_catalog")  # as sessions of ours have it
+        wanted = catalog.expand(source, ["*.*"])
+        known = {t.id: t for t in stream_shapes(catalog.table_schemas(source, wanted))}
+        follower = Follower(known, lambda _: True, "ours", lambda *_: pytest.fail("inferred"))
+        messages(source, slot)
+        cursor.execute("SET search_path TO public")
         cursor.execute(statements)
     return [change for told in messages(source, slot) for change in follower.follow(told)]
 
@@ -324,6 +326,127 @@ def test_a_partition_is_emptied_by_its_bounds(source, slot, statements, emptied)
 def test_a_partition_that_left_is_a_table_like_any_other(source, slot) -> None:
     changes = follow(source, slot, "ALTER TABLE part DETACH PARTITION part_1; TRUNCATE part_1")
     assert [c.tag for c in changes] == ["ALTER TABLE"]
+
+
+def test_a_partition_with_partitions_leaves_with_them(source, slot) -> None:
+    """They were attached to it all the time: their rows are among those that moved."""
+    with source.cursor() as cursor:
+        cursor.execute(
+            "CREATE TABLE tree (id int, k int) PARTITION BY RANGE (id);"
+            "CREATE TABLE branch PARTITION OF tree FOR VALUES FROM (0) TO (9)"
+            " PARTITION BY LIST (k);"
+            "CREATE TABLE leaf PARTITION OF branch FOR VALUES IN (1);"
+            "INSERT INTO tree VALUES (1, 1)"
+        )
+
+    changes = follow(
+        source,
+        slot,
+        "ALTER TABLE tree DETACH PARTITION branch; ALTER TABLE branch ADD v int; TRUNCATE leaf;"
+        "ALTER TABLE branch DROP v;"
+        "ALTER TABLE tree ATTACH PARTITION branch FOR VALUES FROM (0) TO (9)",
+    )
+
+    assert [c for c in changes if c.holes] == []
+    assert [(str(c.moved.table), c.moved.op, c.moved.where) for c in changes if c.moved] == [
+        ("public.tree", "move", "((id IS NOT NULL) AND (id >= 0) AND (id < 9))"),
+        ("public.branch", "delete", "((k IS NOT NULL) AND (k = 1))"),
+        ("public.branch", "move", None),
+    ]
+
+
+def test_a_partition_that_comes_with_its_schema_may_be_emptied(source, slot) -> None:
+    changes = follow(
+        source,
+        slot,
+        "CREATE SCHEMA fresh CREATE TABLE r (a int) PARTITION BY LIST (a)"
+        " CREATE TABLE r1 PARTITION OF r FOR VALUES IN (1);"
+        "INSERT INTO fresh.r VALUES (1); TRUNCATE fresh.r1; ALTER TABLE fresh.r ADD b int",
+    )
+
+    assert [c for c in changes if c.holes] == []
+    assert [(str(c.moved.table), c.moved.op) for c in changes if c.moved] == [("fresh.r", "delete")]
+
+
+def test_a_new_partition_says_nothing_of_its_siblings(source, slot) -> None:
+    """With a thousand of them, each told a thousand times is a million."""
+    ddl_triggers.install(source, "ours", ["*.*"], [])
+    with source.cursor() as cursor:
+        for via_root, parts in (("true", [2, 3]), ("false", [4, 5])):
+            cursor.execute(f"ALTER PUBLICATION ours SET (publish_via_partition_root = {via_root})")
+            messages(source, slot)
+            for n in parts:
+                cursor.execute(f"CREATE TABLE part_{n} PARTITION OF part FOR VALUES IN ({n})")
+            told = messages(source, slot)
+            shown = [[shape.table.id.name for shape in one.tables] for one in told]
+            if via_root == "true":
+                assert shown == [["part"], ["part"]]
+            else:
+                assert shown == [["part_4"], ["part_5"]]
+
+
+def known_and_shown(source, slot: str, statements: str) -> tuple[list, dict, dict]:
+    """Changes, the tables as followed, and as the server shows them; leaves as themselves."""
+    with source.cursor() as cursor:
+        cursor.execute("ALTER PUBLICATION ours SET (publish_via_partition_root = false)")
+    ddl_triggers.install(source, "ours", ["*.*"], [])
+
+    def shown() -> dict:
+        with source.cursor() as cursor:
+            cursor.execute("SET search_path TO pg_catalog")  # as sessions of ours have it
+        tables = catalog.publication(source, "ours").tables
+        return {t.id: t for t in stream_shapes(catalog.table_schemas(source, tables))}
+
+    follower = Follower(shown(), lambda _: True, "ours", lambda *_: pytest.fail("inferred"))
+    messages(source, slot)
+    with source.cursor() as cursor:
+        cursor.execute(f"SET search_path TO public; {statements}")
+    changes = [c for told in messages(source, slot) for c in follower.follow(told)]
+    return changes, dict(follower.known), shown()
+
+
+def test_a_leaf_that_loses_a_column_with_its_type_stays_captured(source, slot) -> None:
+    with source.cursor() as cursor:
+        cursor.execute("CREATE TYPE mood AS ENUM ('ok'); ALTER TABLE part ADD felt mood")
+
+    changes, known, shown = known_and_shown(source, slot, "DROP TYPE mood CASCADE")
+
+    assert known == shown
+    assert [c for c in changes if c.holes] == []
+    assert [c.after.id.name for c in changes if c.after is not None] == ["part_1"]
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        "ALTER TYPE pair ADD ATTRIBUTE z int CASCADE",
+        "ALTER TYPE pair RENAME ATTRIBUTE y TO w CASCADE",
+        "ALTER TYPE pair ALTER ATTRIBUTE x TYPE bigint CASCADE",
+        "ALTER TYPE pair DROP ATTRIBUTE y CASCADE",
+        "ALTER FOREIGN TABLE far ADD COLUMN b int",
+        "ALTER TABLE far RENAME a TO b",
+        "ALTER TABLE top RENAME a TO b",
+        "ALTER TABLE top ADD b int DEFAULT 7, ADD c text",
+        "DROP TYPE mood CASCADE",
+    ],
+)
+def test_tables_that_follow_a_type_or_a_foreign_table_are_told(source, slot, statements) -> None:
+    """Tables of a type, and heirs: also where a foreign table stands between."""
+    with source.cursor() as cursor:
+        cursor.execute(
+            "CREATE TYPE pair AS (x int, y text); CREATE TABLE typed OF pair (PRIMARY KEY (x));"
+            "CREATE TYPE mood AS ENUM ('ok'); CREATE TABLE top (a int, m mood);"
+            "CREATE FOREIGN DATA WRAPPER w; CREATE SERVER s FOREIGN DATA WRAPPER w;"
+            "CREATE FOREIGN TABLE far () INHERITS (top) SERVER s;"
+            "CREATE TABLE below () INHERITS (far)"
+        )
+        if statements.startswith(("ALTER FOREIGN", "ALTER TABLE far")):
+            cursor.execute("ALTER FOREIGN TABLE far NO INHERIT top")
+
+    changes, known, shown = known_and_shown(source, slot, statements)
+
+    assert known == shown
+    assert [c for c in changes if c.after is not None] != []
 
 
 def test_money_is_converted_by_a_locale_that_a_target_may_not_have(source, slot) -> None:
