@@ -438,7 +438,7 @@ BEGIN
         RETURN;
     END IF;
     FOR c IN SELECT * FROM pg_event_trigger_ddl_commands() LOOP
-        CONTINUE WHEN c.schema_name = 'gauss_cdc' OR c.schema_name LIKE 'pg_temp%'
+        CONTINUE WHEN c.schema_name = 'gauss_cdc' OR c.schema_name ~ '^pg_(temp|toast)'
             OR c.object_identity LIKE 'pg_temp%'
             OR c.object_type = 'trigger' AND c.object_identity LIKE 'gauss_cdc_truncate on %';
         IF c.object_type IN ('table', 'table column', 'foreign table', 'foreign table column') THEN
@@ -463,7 +463,7 @@ BEGIN
                 spaces := spaces || c.objid;
             END IF;
         END IF;
-        CONTINUE WHEN c.in_extension;
+        CONTINUE WHEN c.in_extension OR TG_TAG = 'REINDEX';
         commands := commands || json_build_array(
             c.command_tag, c.object_type, c.schema_name, c.object_identity, c.objid::bigint,
             CASE WHEN TG_TAG = 'COMMENT' THEN
