@@ -14,11 +14,12 @@ from dataclasses import replace
 from typing import Final
 
 from schemas.control import SchemaChange
-from schemas.tables import Column, TableSchema
+from schemas.tables import Column, TableSchema, UserType
 from schemas.types import FIRST_OF_USERS
 from spark_consumers.dialects.base import quote
 
 _MODIFIER: Final = re.compile(r'\([^"()]*\)$')
+_RENAMED_ALONE: Final = ("c", "d", "e")  # arrays follow; types of an extension are its own
 
 
 def wanted(change: SchemaChange) -> list[str]:
@@ -33,6 +34,63 @@ def settled(change: SchemaChange, there: Collection[str]) -> SchemaChange:
     return replace(
         change, before=_settled(change.before, there), after=_settled(change.after, there)
     )
+
+
+def renamed(change: SchemaChange) -> dict[str, str]:
+    """Return the enums, domains and composites in a table's columns whose name is another now."""
+    return {
+        was: now
+        for old, new in _pairs(change).values()
+        for was, now in _names_of(old, new)
+        if was != now
+    }
+
+
+def with_new_names(change: SchemaChange) -> SchemaChange:
+    """Return the change as if types had been named before as they are after it."""
+    if change.before is None or not (pairs := _pairs(change)):
+        return change
+    columns = (
+        replace(column, type_name=new.type_name, user_type=_named(column.user_type, new.user_type))
+        if (new := pairs.get(column.name, (None, None))[1]) is not None
+        else column
+        for column in change.before.columns
+    )
+    return replace(change, before=replace(change.before, columns=tuple(columns)))
+
+
+def _pairs(change: SchemaChange) -> dict[str, tuple[Column, Column]]:
+    """Return columns that stayed and are of one of the users' types still, by their older name."""
+    if change.before is None or change.after is None:
+        return {}
+    after = {column.name: column for column in change.after.columns}
+    out = {}
+    for old in change.before.columns:
+        new = after.get(change.renamed.get(old.name, old.name))
+        if new is not None and old.user_type is not None and new.user_type is not None:
+            same = (old.type_oid, old.type_mod) == (new.type_oid, new.type_mod)
+            if same and old.type_oid >= FIRST_OF_USERS:
+                out[old.name] = old, new
+    return out
+
+
+def _names_of(old: Column, new: Column) -> Iterator[tuple[str, str]]:
+    """Give the names of one type, and of those that it is made of, before and after."""
+    was, now = old.user_type, new.user_type
+    if was is None or now is None or was.kind != now.kind:
+        return
+    if was.kind in _RENAMED_ALONE:
+        yield _bare(old.type_name), _bare(new.type_name)
+    yield from _names_of(
+        Column("", was.type_oid, -1, was.made_of, user_type=was.of),
+        Column("", now.type_oid, -1, now.made_of, user_type=now.of),
+    )
+
+
+def _named(was: UserType | None, now: UserType | None) -> UserType | None:
+    if was is None or now is None:
+        return was
+    return replace(was, name=now.name, made_of=now.made_of, of=_named(was.of, now.of))
 
 
 def _settled(table: TableSchema | None, there: Collection[str]) -> TableSchema | None:

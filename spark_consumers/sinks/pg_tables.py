@@ -25,6 +25,7 @@ FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespa
 WHERE t.typtype <> 'p' AND (quote_ident(n.nspname) || '.' || quote_ident(t.typname) = ANY (%s)
                             OR t.typtype = 'b' AND '*."' || t.typname || '"' = ANY (%s))
 """
+_QUALIFIED: Final = re.compile(r'("(?:[^"]|"")+"|[^".]+)\.("(?:[^"]|"")+"|[^".]+)')
 _DROPS: Final = re.compile(r'^DROP TABLE |^ALTER TABLE (?:"(?:[^"]|"")*"\.?)+ DROP COLUMN ')
 _DEPENDENT: Final = "2BP01"
 
@@ -95,6 +96,8 @@ class Tables:
                 "AND table_name = %s",
                 (self._source, *before.id),
             )
+        if self._apply == "all":
+            change = self._rename_types(cursor, change)
         self.create(cursor, catalog, change, is_exact=is_exact)
         self._go_beyond(cursor, change)
 
@@ -116,6 +119,34 @@ class Tables:
         cursor.execute(f"DROP TABLE {table}" if gone[0] else f"DELETE FROM {table}")
         catalog.forget(cursor)
         self._on_note(f"{name}: the rows of an older table of this name are dropped")
+
+    def _rename_types(self, cursor: Any, change: SchemaChange) -> SchemaChange:
+        """Types that the source renamed are renamed here, not left for texts.
+
+        Only where the target has the older name and not the newer one: the first table of a type
+        does it for all of them.
+        """
+        names = user_types.renamed(change)
+        if not names:
+            return change
+        for was, now in names.items():
+            cursor.execute(_TYPES, ([was, now], []))
+            there = {name for name, _ in cursor.fetchall()}
+            old, new = _QUALIFIED.fullmatch(was), _QUALIFIED.fullmatch(now)
+            if there != {was} or old is None or new is None:
+                continue
+            (schema, name), (new_schema, new_name) = old.groups(), new.groups()
+            for statement in (
+                f"CREATE SCHEMA IF NOT EXISTS {new_schema}" * (schema != new_schema),
+                f"ALTER TYPE {was} SET SCHEMA {new_schema}" * (schema != new_schema),
+                f"ALTER TYPE {new_schema}.{name} RENAME TO {new_name}" * (name != new_name),
+            ):
+                if statement and (why := _try(cursor, statement)) is not None:
+                    self._on_note(f"type {was} is not renamed to {now}: the target says {why}")
+                    break
+        cursor.execute(_TYPES, (sorted(names.values()), []))
+        there = {name for name, _ in cursor.fetchall()}
+        return user_types.with_new_names(change) if there >= set(names.values()) else change
 
     def _go_beyond(self, cursor: Any, change: SchemaChange) -> None:
         """NOT NULL, defaults, other objects: what the target lacks the means for is told."""

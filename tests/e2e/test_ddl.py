@@ -173,13 +173,16 @@ def test_everything_is_applied_where_the_target_is_told_to(
             "CREATE TYPE mood AS ENUM ('sad'); CREATE DOMAIN positive AS int CHECK (VALUE > 0);"
             "CREATE TABLE felt (id serial PRIMARY KEY, m mood, p positive, at date DEFAULT now());"
             "CREATE INDEX felt_at ON felt (at DESC) WHERE p > 3; COMMENT ON TABLE felt IS 'hello';"
-            "CREATE VIEW seen AS SELECT m FROM felt;"
+            "CREATE VIEW seen AS SELECT m, p FROM felt;"
             "CREATE FUNCTION twice(x int) RETURNS int LANGUAGE sql AS 'SELECT x * 2';"
-            "ALTER TABLE felt ALTER m SET NOT NULL; CREATE SCHEMA empty_one",
+            "ALTER TABLE felt ALTER m SET NOT NULL; CREATE SCHEMA empty_one; CREATE SCHEMA inside",
         )
         ask(source, "ALTER TYPE mood ADD VALUE 'ok'")
         ask(source, "INSERT INTO felt (m, p) VALUES ('ok', 5)")
         ask(source, "ALTER TYPE mood RENAME VALUE 'ok' TO 'fine'; DROP SCHEMA empty_one")
+        # Both are in a view's way, and in that of a table made later.
+        ask(source, 'ALTER DOMAIN positive RENAME TO "Above 0"; ALTER TYPE mood RENAME TO feeling')
+        ask(source, "ALTER TYPE feeling SET SCHEMA inside; CREATE TABLE later (m inside.feeling[])")
         # A target need not have all that a source has: it is told, and nothing stops.
         ask(source, "CREATE EXTENSION IF NOT EXISTS plpgsql; CREATE TABLE parted (id int)")
         ledger = path.catch_up()
@@ -198,8 +201,8 @@ def test_everything_is_applied_where_the_target_is_told_to(
         )
         assert told == [
             (True, "integer", "nextval('felt_id_seq'::regclass)"),
-            (True, "mood", None),
-            (False, "positive", None),
+            (True, "inside.feeling", None),
+            (False, '"Above 0"', None),
             (False, "date", "now()"),
         ]
 

@@ -1,10 +1,12 @@
 """What becomes of a type that the target does not have."""
 
+from dataclasses import replace
+
 import pytest
 
 from schemas.tables import Column, TableId, TableSchema, UserType
 from spark_consumers.dialects.postgres import statements
-from spark_consumers.dialects.user_types import settled, wanted
+from spark_consumers.dialects.user_types import renamed, settled, wanted, with_new_names
 from tests.spark_consumers.feed import alter, create
 
 MOOD = UserType("e", "mood", labels=("sad",))
@@ -73,3 +75,29 @@ def test_names_in_quotes_are_types_whatever_they_hold() -> None:
     change = create(TableSchema(TableId("s", "t"), (odd,)))
 
     assert 's."it\'s --a; type"""' in statements(change)[1]
+
+
+def test_types_are_renamed_wherever_they_are_inside_a_columns() -> None:
+    was = UserType(
+        "d", "felt", "s.mood[]", 20001, of=UserType("a", "_mood", "s.mood", 20000, of=MOOD)
+    )
+    now = UserType(
+        "d", "Felt", "t.mood[]", 20001, of=UserType("a", "_mood", "t.mood", 20000, of=MOOD)
+    )
+    before = TableSchema(TableId("s", "t"), (Column("a", 20002, -1, "s.felt", user_type=was),))
+    after = TableSchema(TableId("s", "t"), (Column("b", 20002, -1, 's."Felt"', user_type=now),))
+    change = replace(alter(before, after), renamed={"a": "b"})
+
+    assert renamed(change) == {"s.felt": 's."Felt"', "s.mood": "t.mood"}
+    named = with_new_names(change).before
+    assert named is not None
+    assert [(c.name, c.type_name, c.user_type) for c in named.columns] == [("a", 's."Felt"', now)]
+
+
+def test_another_type_in_a_columns_place_is_no_new_name() -> None:
+    before = TableSchema(TableId("s", "t"), (Column("a", 20002, -1, "s.mood", user_type=MOOD),))
+    after = TableSchema(TableId("s", "t"), (Column("a", 20003, -1, "s.moods", user_type=MOOD),))
+    change = alter(before, after)
+
+    assert renamed(change) == {}
+    assert with_new_names(change) == change
