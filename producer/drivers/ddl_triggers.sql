@@ -329,16 +329,18 @@ DECLARE
     spared text[] := string_to_array(current_setting('gauss_cdc.spared', true), ',');
     part gauss_cdc.ddl_partitions;
 BEGIN
-    IF EXISTS (SELECT FROM pg_class WHERE oid = TG_RELID AND relkind = 'p') THEN
-        PERFORM set_config('gauss_cdc.spared', (
-            SELECT string_agg(t.relid::oid::text, ',') FROM pg_partition_tree(TG_RELID) t
-            JOIN pg_trigger g ON g.tgrelid = t.relid AND g.tgname = 'gauss_cdc_truncate'
-            WHERE t.isleaf), true);
-        RETURN NULL;
-    END IF;
     IF TG_RELID::text = ANY (spared) THEN
         PERFORM set_config('gauss_cdc.spared',
                            array_to_string(array_remove(spared, TG_RELID::text), ','), true);
+        RETURN NULL;
+    END IF;
+    IF EXISTS (SELECT FROM pg_class WHERE oid = TG_RELID AND relkind = 'p') THEN
+        IF TG_RELID = pg_partition_root(TG_RELID) THEN
+            PERFORM set_config('gauss_cdc.spared', (
+                SELECT string_agg(t.relid::oid::text, ',') FROM pg_partition_tree(TG_RELID) t
+                JOIN pg_trigger g ON g.tgrelid = t.relid AND g.tgname = 'gauss_cdc_truncate'
+                WHERE t.relid <> TG_RELID), true);
+        END IF;  -- else it was a root before it became a partition: its own ones speak for it
         RETURN NULL;
     END IF;
     SELECT * INTO part FROM gauss_cdc.ddl_partitions WHERE oid = TG_RELID;

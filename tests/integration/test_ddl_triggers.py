@@ -288,6 +288,15 @@ def test_an_empty_table_has_no_values_to_lose(source, slot, action, rows) -> Non
     assert bool(change.holes) == bool(rows)
 
 
+# A table with partitions of its own, before it was one.
+SUB = (
+    "CREATE TABLE sub (id int) PARTITION BY LIST (id);"
+    "CREATE TABLE sub_5 PARTITION OF sub FOR VALUES IN (5);"
+    "ALTER TABLE part ATTACH PARTITION sub FOR VALUES IN (5);"
+)
+FIVE = "(id IS NOT NULL) AND (id = 5)"
+
+
 @pytest.mark.parametrize(
     ("statements", "emptied"),
     [
@@ -303,6 +312,10 @@ def test_an_empty_table_has_no_values_to_lose(source, slot, action, rows) -> Non
          ["public.part ((id IS NOT NULL) AND (id = 2))"]),
         ("ALTER TABLE part RENAME id TO key; TRUNCATE part_1",
          ["public.part ((key IS NOT NULL) AND (key = 1))"]),
+        (f"{SUB} TRUNCATE sub", [f"public.part ({FIVE} AND {FIVE})"]),
+        (f"{SUB} TRUNCATE part; TRUNCATE sub_5", [f"public.part ({FIVE} AND {FIVE})"]),
+        (f"{SUB} CREATE TABLE part_9 PARTITION OF part FOR VALUES IN (9); TRUNCATE part", []),
+        (f"{SUB} ALTER TABLE part DETACH PARTITION sub; TRUNCATE sub", []),
         ("TRUNCATE h0", ["public.h seen"]),
         ("TRUNCATE h", []),
     ],
