@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from dataclasses import replace
 
 import psycopg2
 import pytest
@@ -11,6 +12,8 @@ from producer.core.told import PREFIX, read
 from producer.drivers import catalog, ddl_triggers
 from producer.drivers.postgres_dial import parse_dsn
 from producer.errors import NotPermitted, SourceError
+from producer.options import Options
+from producer.preflight import check_source
 from producer.sources.postgres import stream_shapes
 from schemas.tables import TableId
 from tests.services_fixtures import execute
@@ -95,6 +98,33 @@ def test_people_without_rights_of_ours_make_tables_all_the_same(source, postgres
         assert TableId("public", "of_maker") in catalog.publication(source, "ours").tables
     finally:
         execute(postgres_url, "DROP OWNED BY maker CASCADE; DROP ROLE maker")
+
+
+def test_check_says_how_schema_changes_are_learned(source, postgres_url) -> None:
+    options = Options(parse_dsn(postgres_url), "slot", "ours", "prefix", {}, "")
+
+    def said(options: Options) -> list[tuple[str, str]]:
+        found = check_source(options, source, fix=False)
+        return [(f.level.value, f.what) for f in found if f.subject == "schema changes"]
+
+    ((without, what),) = said(options)
+    ddl_triggers.install(source, "ours", ["*.*"], [])
+    told = said(options)
+    for_others = said(replace(options, include=("public.*",)))
+    for_another = said(replace(options, publication="another"))
+    with source.cursor() as cursor:
+        cursor.execute("ALTER EVENT TRIGGER gauss_cdc_ddl_drop DISABLE")
+    ((off, why_off),) = said(options)
+
+    assert (without, what.split(":")[0]) == (
+        "note",
+        "are inferred at the first row of a new shape",
+    )
+    ok = ("ok", "told by event triggers")
+    assert told == [ok]
+    assert for_others == [ok, ("warning", "the triggers were installed for other [tables]")]
+    assert for_another == [ok, ("warning", "new tables join publication ours, not another")]
+    assert (off, why_off) == ("warning", "some event triggers of ours are off or gone")
 
 
 SHAPES = """
@@ -524,6 +554,26 @@ def test_values_are_told_alike_whatever_the_session_has_set(source, slot) -> Non
     assert [c.moved.where for c in left if c.moved is not None] == [
         "((d IS NOT NULL) AND (d >= '2016-02-06'::date) AND (d < '2016-02-07'::date))"
     ]
+
+
+def test_a_table_that_leaves_the_log_is_a_hole_and_is_found_again(source, slot) -> None:
+    with source.cursor() as cursor:
+        cursor.execute("INSERT INTO item VALUES (1, 'x')")
+        cursor.execute("ALTER PUBLICATION ours DROP TABLE item")  # it has the schema: nobody minds
+
+    changes = follow(
+        source,
+        slot,
+        "ALTER TABLE item SET UNLOGGED; INSERT INTO item VALUES (2, 'y');"
+        "ALTER TABLE item SET LOGGED; CREATE UNLOGGED TABLE loose (id int)",
+    )
+
+    of_item = [c for c in changes if c.after is not None]
+    assert [(c.before and c.before.id.name, c.after.id.name) for c in of_item] == [
+        ("item", "item"),
+        (None, "item"),
+    ]
+    assert [[hole.kind for hole in c.holes] for c in of_item] == [["seen"], ["seen"]]
 
 
 def test_what_was_generated_was_never_sent(source, slot) -> None:
