@@ -195,15 +195,10 @@ class Tables:
         for statement in self._dialect(_with_types_of_the_target(cursor, change)):
             if is_exact or change.before is None or table is None:
                 self._run(cursor, statement)
-            elif _try(cursor, statement) is not None:
-                # Rows that nobody knows are in its way: a table with a hole goes on without any.
-                for there in (change.before.id, table.id):
-                    name = f"{quote(there.schema)}.{quote(there.name)}"
-                    cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (name,))
-                    if cursor.fetchone()[0]:
-                        cursor.execute(f"DELETE FROM {name}")
-                self._on_note(f"{table.id}: its rows are dropped, they were not exact")
-                cursor.execute(statement)
+            elif (why := _try(cursor, statement)) is not None:
+                if why != _DEPENDENT:
+                    self._empty(cursor, change.before.id, table.id)
+                self._run(cursor, statement)
         catalog.forget(cursor)
         if is_new and table is not None:
             cursor.execute(
@@ -211,6 +206,15 @@ class Tables:
                 "AND table_schema = %s AND table_name = %s",
                 (self._source, *table.id),
             )
+
+    def _empty(self, cursor: Any, was: TableId, now: TableId) -> None:
+        """Rows that nobody knows are in the way: a table with a hole goes on without any."""
+        for there in (was, now):
+            name = f"{quote(there.schema)}.{quote(there.name)}"
+            cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (name,))
+            if cursor.fetchone()[0]:
+                cursor.execute(f"DELETE FROM {name}")
+        self._on_note(f"{now}: its rows are dropped, they were not exact")
 
     def _run(self, cursor: Any, statement: str) -> None:
         """Run a statement of the dialect; with `all`, views that we made go with what they show.

@@ -938,3 +938,18 @@ def test_views_that_we_made_go_with_what_they_show(new_database: Callable[[], st
             target.apply(alter(slim, None))
             assert target.query("SELECT to_regclass('seen')") == [(None,)]
         target.sink.close()
+
+
+def test_views_go_where_the_table_is_not_exact_and_its_rows_stay(
+    new_database: Callable[[], str],
+) -> None:
+    slim = replace(ACCOUNT, columns=ACCOUNT.columns[:2])
+    target = Target(new_database(), "postgres", ddl="all")
+    target.apply(alter(None, ACCOUNT), insert(ACCOUNT, "1", "a", "x"))
+    target.apply(replace(alter(ACCOUNT, ACCOUNT), lossy="values were computed at the source"))
+    target.run("CREATE VIEW seen AS SELECT * FROM account")
+
+    target.apply(alter(ACCOUNT, slim))
+
+    assert target.query("SELECT id, name, to_regclass('seen') FROM account") == [(1, "a", None)]
+    target.sink.close()
