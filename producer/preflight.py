@@ -78,6 +78,13 @@ def _triggers(options: Options, connection: Connection, version: int) -> Iterato
     found = ddl_triggers.state(connection)
     if found.enabled:
         yield Finding(Level.OK, "schema changes", "told by event triggers")
+        if found.version != ddl_triggers.VERSION:
+            yield Finding(
+                Level.WARNING,
+                "schema changes",
+                "the triggers are those of another release",
+                "run `gauss-cdc ddl install` again",
+            )
         wanted = (set(options.include), set(options.exclude))
         if found.publication and found.publication != options.publication:
             yield Finding(

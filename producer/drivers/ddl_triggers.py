@@ -21,7 +21,8 @@ from producer.drivers.catalog import OWN_SCHEMA, asking, publication, server_inf
 from producer.errors import NotPermitted, SourceError, Unsupported
 from schemas.tables import TableId
 
-VERSION: Final = 1
+# Of the script; the one that is installed stands in a comment, which any role may read.
+VERSION: Final = 2
 TRIGGERS: Final = ("gauss_cdc_ddl_drop", "gauss_cdc_ddl_end", "gauss_cdc_ddl_rewrite")
 _MESSAGES: Final = 140_000  # pgoutput hands on logical messages from here on
 _SCHEMAS: Final = 150_000  # a publication may hold whole schemas from here on
@@ -43,18 +44,20 @@ def state(connection: Connection) -> Triggers:
     """Look at the triggers; any role may."""
     with asking(connection) as cursor:
         cursor.execute(
-            "SELECT evtname, evtenabled <> 'D' FROM pg_event_trigger WHERE evtname = ANY (%s)",
+            "SELECT evtname, evtenabled <> 'D', obj_description(oid, 'pg_event_trigger')"
+            " FROM pg_event_trigger WHERE evtname = ANY (%s)",
             [list(TRIGGERS)],
         )
-        found = dict(cursor.fetchall())
+        found = {name: (is_on, said) for name, is_on, said in cursor.fetchall()}
         if not found:
             return Triggers(0, enabled=False)
-        enabled = set(found) == set(TRIGGERS) and all(found.values())
+        enabled = set(found) == set(TRIGGERS) and all(is_on for is_on, _ in found.values())
+        version = max(_version(said) for _, said in found.values())
         cursor.execute("SELECT has_schema_privilege(%s, 'USAGE')", [OWN_SCHEMA])
         if not cursor.fetchone()[0]:
-            return Triggers(VERSION, enabled=enabled)
-        cursor.execute("SELECT name, schemas, version FROM gauss_cdc.ddl_publication")
-        name, schemas, version = cursor.fetchone()
+            return Triggers(version, enabled=enabled)
+        cursor.execute("SELECT name, schemas FROM gauss_cdc.ddl_publication")
+        name, schemas = cursor.fetchone()
         cursor.execute("SELECT is_exclude, table_schema, table_name FROM gauss_cdc.ddl_tables")
         told = [(out, str(patterns.Pattern(*rest))) for out, *rest in cursor.fetchall()]
     return Triggers(
@@ -65,6 +68,12 @@ def state(connection: Connection) -> Triggers:
         include=tuple(text for out, text in told if not out),
         exclude=tuple(text for out, text in told if out),
     )
+
+
+def _version(comment: str | None) -> int:
+    """The release's number in the comment; the first one wrote none."""
+    found = re.search(r"version (\d+)", comment or "")
+    return int(found[1]) if found is not None else 1
 
 
 def install(
@@ -105,8 +114,7 @@ def make(
     schemas = _publish_schemas(connection, cursor, name, [p for out, p in rows if not out])
     others = [str(table) for table in sorted(_tables(connection, name) - had)]
     cursor.execute(
-        "INSERT INTO gauss_cdc.ddl_publication VALUES (%s, %s, %s, %s)",
-        [name, schemas, VERSION, others],
+        "INSERT INTO gauss_cdc.ddl_publication VALUES (%s, %s, %s)", [name, schemas, others]
     )
     cursor.execute(
         "SELECT count(gauss_cdc.ddl_repartition(c.oid)) FROM pg_class c"
@@ -147,6 +155,7 @@ FROM (SELECT coalesce(bool_or(p.pubviaroot), true) AS via_root
 def script(version: int) -> str:
     """What `install` runs on a server of this version (150018 = 15.18)."""
     text = resources.files(__package__).joinpath("ddl_triggers.sql").read_text("utf-8")
+    text += f"COMMENT ON EVENT TRIGGER {TRIGGERS[1]} IS 'gauss-cdc, version {VERSION}';\n"
     if version < _SCHEMAS:
         return re.sub(r"^.*/\*15\*/.*\n", "", text, flags=re.MULTILINE)
     return text.replace("/*15*/ ", "")

@@ -17,7 +17,7 @@ CREATE TABLE gauss_cdc.ddl_tables (
 -- The publication that such tables join, the schemas that `ddl install` added to it, and the
 -- tables of these that it did not have before.
 CREATE TABLE gauss_cdc.ddl_publication (
-    name text NOT NULL, schemas text[] NOT NULL, version int NOT NULL, others text[] NOT NULL);
+    name text NOT NULL, schemas text[] NOT NULL, others text[] NOT NULL);
 
 -- Partitions as of the last statement that changed one: at ATTACH, DETACH and DROP the catalog
 -- does not say any more what was there before.

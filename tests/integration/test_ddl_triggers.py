@@ -113,6 +113,8 @@ def test_check_says_how_schema_changes_are_learned(source, postgres_url) -> None
     for_others = said(replace(options, include=("public.*",)))
     for_another = said(replace(options, publication="another"))
     with source.cursor() as cursor:
+        cursor.execute("COMMENT ON EVENT TRIGGER gauss_cdc_ddl_end IS NULL")  # the first release
+        of_before = said(options)
         cursor.execute("ALTER EVENT TRIGGER gauss_cdc_ddl_drop DISABLE")
     ((off, why_off),) = said(options)
 
@@ -124,6 +126,7 @@ def test_check_says_how_schema_changes_are_learned(source, postgres_url) -> None
     assert told == [ok]
     assert for_others == [ok, ("warning", "the triggers were installed for other [tables]")]
     assert for_another == [ok, ("warning", "new tables join publication ours, not another")]
+    assert of_before == [ok, ("warning", "the triggers are those of another release")]
     assert (off, why_off) == ("warning", "some event triggers of ours are off or gone")
 
 
