@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
+from producer.core import tddl
+from producer.core.ddl_model import Rename
 from producer.core.shape_change import ShapeChange
+from producer.core.sql_words import Words, cut
+from producer.core.told import Command
 from schemas.tables import Column, TableId, TableSchema
+
+_NAMED: Final = frozenset(
+    {"index", "view", "materialized view", "sequence", "function", "procedure", "trigger"}
+)
 
 
 def canonical(change: ShapeChange) -> str | None:
@@ -29,6 +38,54 @@ def canonical(change: ShapeChange) -> str | None:
     if actions := list(_actions(change, before, after)):
         parts.append(f"{table} {', '.join(actions)}")
     return "; ".join(parts) or None
+
+
+def moved_object(command: Command, sql: str | None) -> str | None:
+    """Return the statement that gave an object that is no table its name or its schema.
+
+    A definition says only what it is called by now; what it was before says the client's text.
+    """
+    if sql is None or command.kind not in _NAMED:
+        return None
+    verb = f"ALTER {command.kind.upper()}"
+    name = Words(command.identity).dotted()[-1:]
+    for text in _statements(sql):
+        said = tddl.statement(text)
+        # PostgreSQL takes ALTER TABLE for indexes, views and sequences, too.
+        if said.tag != command.tag or said.tag not in {verb, "ALTER TABLE"}:
+            continue
+        for move in said.actions:
+            if isinstance(move, Rename) and (move.new.name,) == name:
+                return _moved(verb, command, move)
+    return None
+
+
+def _moved(verb: str, command: Command, move: Rename) -> str | None:
+    if command.kind == "trigger":
+        table = command.identity.partition(" on ")[2]
+        return f"{verb} {_quote(move.old.name)} ON {table} RENAME TO {_quote(move.new.name)}"
+    # Whoever gets another name stays in the schema.
+    is_renamed = move.old.name != move.new.name
+    schema = command.schema if is_renamed else move.old.schema
+    if schema is None:
+        return None
+    old = _table(TableId(schema, move.old.name))
+    if command.kind in {"function", "procedure"}:
+        old += command.identity[command.identity.index("(") :]
+    if is_renamed:
+        return f"{verb} {old} RENAME TO {_quote(move.new.name)}"
+    return f"{verb} {old} SET SCHEMA {_quote(command.schema or '')}"
+
+
+def _statements(sql: str) -> Iterator[str]:
+    """Cut a client's text at the semicolons between statements."""
+    start, depth = 0, 0
+    for word in cut(sql):
+        depth += (word.text == "(") - (word.text == ")")
+        if word.text == ";" and not depth:
+            yield sql[start : word.start]
+            start = word.end
+    yield sql[start:]
 
 
 def _create(table: TableSchema) -> str:

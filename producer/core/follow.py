@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from producer.core.canonical import canonical
+from producer.core.canonical import canonical, moved_object
 from producer.core.catalog_rows import reads_otherwise
 from producer.core.shape_change import ShapeChange
 from producer.core.told import BY_TYPE, Dropped, Shape, Told
@@ -273,7 +273,7 @@ class Follower:
                     command.tag,
                     kind=command.kind,
                     identity=command.identity,
-                    canonical=command.definition,
+                    canonical=moved_object(command, told.sql) or command.definition,
                 )
 
     def _is_in_scope(self, schema: str | None, identity: str) -> bool:

@@ -254,6 +254,39 @@ def test_an_object_that_is_no_table_is_told_with_its_definition() -> None:
     assert happened[-1].ddl_ordinals == (0,)
 
 
+@pytest.mark.parametrize(
+    ("tag", "kind", "identity", "sql", "moved"),
+    [
+        ("ALTER INDEX", "index", "public.j", "SELECT 1; alter index i rename to j",
+         'ALTER INDEX "public"."i" RENAME TO "j"'),
+        ("ALTER TABLE", "view", "public.w", "ALTER TABLE v RENAME TO w",
+         'ALTER VIEW "public"."v" RENAME TO "w"'),
+        ("ALTER VIEW", "view", "public.v", "ALTER VIEW old.v SET SCHEMA public",
+         'ALTER VIEW "old"."v" SET SCHEMA "public"'),
+        ("ALTER FUNCTION", "function", "public.g(integer,text)",
+         "ALTER FUNCTION f(int, text) RENAME TO g",
+         'ALTER FUNCTION "public"."f"(integer,text) RENAME TO "g"'),
+        ("ALTER TRIGGER", "trigger", 'b on public."T"', 'ALTER TRIGGER a ON "T" RENAME TO b',
+         'ALTER TRIGGER "a" ON public."T" RENAME TO "b"'),
+        ("ALTER SEQUENCE", "sequence", "public.s", "ALTER SEQUENCE s MAXVALUE 9", "MADE"),
+        ("ALTER INDEX", "index", "public.j", "DO $$ BEGIN ALTER INDEX i RENAME TO j; END $$",
+         "MADE"),
+        ("ALTER INDEX", "index", "public.j", "ALTER INDEX a RENAME TO b", "MADE"),
+        ("ALTER VIEW", "view", "public.v", "ALTER VIEW v SET SCHEMA public", "MADE"),
+    ],
+)  # fmt: skip
+def test_an_object_that_gets_another_name_is_not_made_twice(
+    tag: str, kind: str, identity: str, sql: str, moved: str
+) -> None:
+    play = Told()
+    play.relations._wanted = lambda _: True
+    play.relations._follower.wanted = lambda _: True
+
+    play.transaction(ended(tag, sql=sql, commands=[[tag, kind, "public", identity, 7, "MADE"]]))
+
+    assert [change.canonical for change in play.changes] == [moved]
+
+
 def test_another_tables_statement_is_not_ours() -> None:
     play = Told()
     other = TableSchema(TableId("private", "t"), COLUMNS, ("id",), oid=OTHERS)
