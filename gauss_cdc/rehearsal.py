@@ -15,12 +15,11 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  it is a 
 
 from producer.captured import captured_tables
 from producer.core import holes, tddl
-from producer.core.ddl_losses import clauses_lost
 from producer.core.ddl_model import Name, Rename, Statement
 from producer.core.deparsed import Deparsed
 from producer.core.relations import Relations, difference
 from producer.core.shape_change import ShapeChange
-from producer.core.sql_words import cut
+from producer.core.sql_words import cut, statements
 from producer.core.told import Told, read
 from producer.drivers import catalog, ddl_triggers, gauss_catalog, gauss_readings, patterns
 from producer.drivers.gauss import GaussConnection
@@ -88,42 +87,16 @@ def at_gauss(options: Options, session: GaussConnection, statement: str) -> Rehe
     way = holes.way_of(effective(options.plugin_options, options.terms))
     if not way.is_gaussdb:
         way = replace(way, tells_ddl=gauss_readings.publishes_ddl(session))
-    if way.tells_ddl:
-        deparsed = Deparsed(dict(before), _wanted(options), after.get)
-        said = _qualified(said, str(schema), before)
-        lost = clauses_lost(said)
-        changes = [
-            replace(
-                change,
-                # Types and names are the catalog's; what older rows hold, the statement's.
-                after=change.after and after.get(change.after.id, change.after),
-                canonical=said.sql,
-                lossy="; ".join(filter(None, (change.lossy, lost))) or None,
-            )
-            for change in deparsed.changes(said)
-        ]
-        return Rehearsed(statement, Origin.DEPARSED, tuple((change, {}) for change in changes))
-    try:
-        inferred = [
-            difference(table, after[name])
-            for name, table in before.items()
-            if name in after and after[name] != table
-        ]
-    except Unsupported as error:
-        return Rehearsed(statement, Origin.INFERRED, (), f"`run` would stop: {error}")
-    inferred += [
-        ShapeChange(None, table, "CREATE TABLE")
-        for name, table in after.items()
-        if name not in before
+    if not way.tells_ddl:
+        return _inferred(statement, before, after)
+    deparsed = Deparsed(dict(before), _wanted(options), after.get)
+    told = deparsed.state(_qualified(said, str(schema), before), loses_clauses=way.is_gaussdb)
+    changes = [
+        # Types and names are the catalog's; what older rows hold, the statement's.
+        replace(change, after=change.after and after.get(change.after.id, change.after))
+        for change in told
     ]
-    return Rehearsed(
-        statement,
-        Origin.INFERRED,
-        tuple((change, {}) for change in inferred),
-        "DDL is not decoded here: this is what the first row of the new shape would show"
-        if inferred
-        else "DDL is not decoded here, and no row would show this",
-    )
+    return Rehearsed(statement, Origin.DEPARSED, tuple((change, {}) for change in changes))
 
 
 def _wanted(options: Options) -> Callable[[TableId], bool]:
@@ -133,14 +106,37 @@ def _wanted(options: Options) -> Callable[[TableId], bool]:
 # ---- openGauss and GaussDB
 
 
+def _inferred(
+    statement: str, before: Mapping[TableId, TableSchema], after: Mapping[TableId, TableSchema]
+) -> Rehearsed:
+    """Compare shapes, as `run` does at the first row of a new one."""
+    try:
+        changes = [
+            difference(table, after[name])
+            for name, table in before.items()
+            if name in after and after[name] != table
+        ]
+    except Unsupported as error:
+        return Rehearsed(statement, Origin.INFERRED, (), f"`run` would stop: {error}")
+    changes += [
+        ShapeChange(None, table, "CREATE TABLE")
+        for name, table in after.items()
+        if name not in before
+    ]
+    return Rehearsed(
+        statement,
+        Origin.INFERRED,
+        tuple((change, {}) for change in changes),
+        "DDL is not decoded here: this is what the first row of the new shape would show"
+        if changes
+        else "DDL is not decoded here, and no row would show this",
+    )
+
+
 def _one_statement(text: str) -> Statement:
     """Refuse what could end our transaction: then the rehearsal would be real."""
-    words = cut(text)
-    depth, ends = 0, 0
-    for word in words[:-1]:
-        depth += (word.text == "(") - (word.text == ")")
-        ends += word.text == ";" and not depth
-    if not words or ends or words[0].upper not in _VERBS:
+    first, *more = statements(cut(text))
+    if not first or more not in ([], [[]]) or first[0].upper not in _VERBS:
         raise Unsupported(
             "only one statement at a time is planned here, and one that changes the schema",
             hint=f"it begins with {', '.join(sorted(_VERBS))}",

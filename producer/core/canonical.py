@@ -8,7 +8,7 @@ from typing import Final
 from producer.core import tddl
 from producer.core.ddl_model import Rename
 from producer.core.shape_change import ShapeChange
-from producer.core.sql_words import Words, cut
+from producer.core.sql_words import Words, cut, statements
 from producer.core.told import Command
 from schemas.tables import Column, TableId, TableSchema
 
@@ -49,8 +49,8 @@ def moved_object(command: Command, sql: str | None) -> str | None:
         return None
     verb = f"ALTER {command.kind.upper()}"
     name = Words(command.identity).dotted()[-1:]
-    for text in _statements(sql):
-        said = tddl.statement(text)
+    for words in filter(None, statements(cut(sql))):
+        said = tddl.statement(sql[words[0].start : words[-1].end])
         # PostgreSQL takes ALTER TABLE for indexes, views and sequences, too.
         if said.tag != command.tag or said.tag not in {verb, "ALTER TABLE"}:
             continue
@@ -67,25 +67,14 @@ def _moved(verb: str, command: Command, move: Rename) -> str | None:
     # Whoever gets another name stays in the schema.
     is_renamed = move.old.name != move.new.name
     schema = command.schema if is_renamed else move.old.schema
-    if schema is None:
+    if schema is None or command.schema is None:
         return None
     old = _table(TableId(schema, move.old.name))
     if command.kind in {"function", "procedure"}:
         old += command.identity[command.identity.index("(") :]
     if is_renamed:
         return f"{verb} {old} RENAME TO {_quote(move.new.name)}"
-    return f"{verb} {old} SET SCHEMA {_quote(command.schema or '')}"
-
-
-def _statements(sql: str) -> Iterator[str]:
-    """Cut a client's text at the semicolons between statements."""
-    start, depth = 0, 0
-    for word in cut(sql):
-        depth += (word.text == "(") - (word.text == ")")
-        if word.text == ";" and not depth:
-            yield sql[start : word.start]
-            start = word.end
-    yield sql[start:]
+    return f"{verb} {old} SET SCHEMA {_quote(command.schema)}"
 
 
 def _create(table: TableSchema) -> str:

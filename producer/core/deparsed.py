@@ -39,7 +39,11 @@ class Deparsed:
         statement = jddl.read(ddl)
         if statement is None:  # "Drop table command start": the statement itself follows
             return []
-        lost = clauses_lost(statement) if ddl.form != "deparse" else None
+        return self.state(statement, loses_clauses=ddl.form != "deparse")
+
+    def state(self, statement: Statement, *, loses_clauses: bool) -> list[ShapeChange]:
+        """Return the changes of a statement that is read; GaussDB's text has not all clauses."""
+        lost = clauses_lost(statement) if loses_clauses else None
         return [
             replace(
                 change,

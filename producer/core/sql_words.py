@@ -96,6 +96,17 @@ _OPEN, _CLOSE = frozenset("(["), frozenset(")]")
 _END: Final = Word("end", "", -1, -1)
 
 
+def statements(words: list[Word]) -> Iterator[list[Word]]:
+    """Cut words at the semicolons between statements; what follows the last one comes, too."""
+    start, depth = 0, 0
+    for at, word in enumerate(words):
+        depth += (word.text == "(") - (word.text == ")")
+        if word.text == ";" and not depth:
+            yield words[start:at]
+            start = at + 1
+    yield words[start:]
+
+
 class Words:
     """A place among words; `take…` moves on only if what it looks for is there."""
 

@@ -44,7 +44,7 @@ from producer.core.ddl_model import (
     Statement,
     Unread,
 )
-from producer.core.sql_words import Word, Words, cut
+from producer.core.sql_words import Words, cut, statements
 
 # Objects by the words that name them, longest first.
 _OBJECTS: Final = (
@@ -78,22 +78,12 @@ _COLUMN_ASIDE: Final = ("STATISTICS", "STORAGE", "COMPRESSION", "(")
 
 def statement(sql: str) -> Statement:
     """Read one statement; whatever cannot be read stands in `unread`."""
-    words = Words(sql, _first_of(cut(sql)))
+    words = Words(sql, next(statements(cut(sql))))  # what is behind it is not read anyway
     read = _VERBS.get(words.look().upper)
     if read is None:
         return Statement("", "", (), sql, unread=(sql,))
     words.step()
     return read(words, sql)
-
-
-def _first_of(words: list[Word]) -> list[Word]:
-    """Up to the end of the first statement: a body behind it is not read anyway."""
-    depth = 0
-    for at, word in enumerate(words):
-        depth += (word.text == "(") - (word.text == ")")
-        if word.text == ";" and not depth:
-            return words[:at]
-    return words
 
 
 # Objects whose name has no schema of its own: that of their table.
