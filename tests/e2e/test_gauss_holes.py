@@ -1,6 +1,8 @@
 """What GaussDB does not send, done at the facade: each has its class in the cut."""
 
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -67,22 +69,41 @@ AT_OPENGAUSS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("gauss", ["gaussdb"], indirect=True)
-def test_a_hole_is_in_the_cut_and_its_table_is_marked(
-    addresses, topic_prefix, new_database, gauss
-) -> None:
-    source, target = new_database(), new_database()
+@contextmanager
+def streaming(addresses, prefix, databases, gauss, **how):
+    """A path that reads a server of the family from the state above."""
+    source, target = databases
     ask(source, START)
     with Watched(
-        addresses, topic_prefix, source, target,
-        kind="gaussdb", plugin="mppdb_decoding", without_identity="skip-and-record",
-        include=("public.*",),
-        plugin_options={"enable-ddl-decoding": "true"},
+        addresses, prefix, source, target,
+        plugin="mppdb_decoding", without_identity="skip-and-record", include=("public.*",), **how,
     ) as path:  # fmt: skip
         path.watch()
         path.options = replace(path.options, source=source_of(gauss, source))
         path.start()
         until(lambda: is_streaming(path), "streaming", path._stop.wait)
+        yield path
+
+
+def assert_told(path: Watched, cases: Mapping[str, tuple[str, list[str]]], way: Way) -> None:
+    """Each case has its class in a cut, its table is marked, and nothing else differs."""
+    told = {(f"public.{table}", BY_NAME[case].kind(way)) for case, (table, _) in cases.items()}
+    assert len(told) == len(cases)
+    assert path.holes == {(table, kind.value) for table, kind in told if kind is not None}
+    inexact = dict(path.applier.drain().inexact)
+    assert inexact.keys() == {table for table, _ in told}
+    assert differing(path.source, path.target, set(inexact)) == []
+
+
+@pytest.mark.parametrize("gauss", ["gaussdb"], indirect=True)
+def test_a_hole_is_in_the_cut_and_its_table_is_marked(
+    addresses, topic_prefix, new_database, gauss
+) -> None:
+    source, target = new_database(), new_database()
+    with streaming(
+        addresses, topic_prefix, (source, target), gauss,
+        kind="gaussdb", plugin_options={"enable-ddl-decoding": "true"},
+    ) as path:  # fmt: skip
         ask(source, "CREATE TABLE plain (id int PRIMARY KEY, v text)")
         caught_up(path, "plain")
         ask(source, "INSERT INTO plain VALUES (1, 'x')")
@@ -102,44 +123,20 @@ def test_a_hole_is_in_the_cut_and_its_table_is_marked(
         caught_up(path, "exact")
 
         way = Way(Product.GAUSSDB, tells_ddl=True)
-        told = {
-            (f"public.{table}", BY_NAME[case].kind(way))
-            for case, (table, _) in {**WHILE_READ, **WHILE_NOT}.items()
-        }
-        assert path.holes == {(table, kind.value) for table, kind in told if kind is not None}
-        assert len(told) == len(WHILE_READ) + len(WHILE_NOT)
-        assert {kind for _, kind in told} == {Told.SEEN, Told.SUSPECTED}
-        inexact = dict(path.applier.drain().inexact)
-        assert inexact.keys() == {table for table, _ in told}
-        assert differing(source, target, set(inexact)) == []
+        assert {kind for _, kind in path.holes} == {Told.SEEN, Told.SUSPECTED}
+        assert_told(path, {**WHILE_READ, **WHILE_NOT}, way)
 
 
 @pytest.mark.parametrize("gauss", ["og7"], indirect=True)
 def test_a_hole_of_opengauss_is_in_the_cut(addresses, topic_prefix, new_database, gauss) -> None:
     source, target = new_database(), new_database()
-    ask(source, START)
-    with Watched(
-        addresses, topic_prefix, source, target,
-        kind="opengauss", plugin="mppdb_decoding", without_identity="skip-and-record",
-        include=("public.*",),
-    ) as path:  # fmt: skip
-        path.watch()
-        path.options = replace(path.options, source=source_of(gauss, source))
-        path.start()
-        until(lambda: is_streaming(path), "streaming", path._stop.wait)
+    with streaming(addresses, topic_prefix, (source, target), gauss, kind="opengauss") as path:
         for _, transactions in AT_OPENGAUSS.values():
             for transaction in transactions:
                 ask(source, transaction)
         ask(source, LAST)
         caught_up(path, "exact")
-
-        way = Way(Product.OPENGAUSS)
-        told = {(f"public.{t}", BY_NAME[case].kind(way)) for case, (t, _) in AT_OPENGAUSS.items()}
-        assert path.holes == {(table, kind.value) for table, kind in told if kind is not None}
-        assert len(told) == len(AT_OPENGAUSS)
-        inexact = dict(path.applier.drain().inexact)
-        assert inexact.keys() == {table for table, _ in told}
-        assert differing(source, target, set(inexact)) == []
+        assert_told(path, AT_OPENGAUSS, Way(Product.OPENGAUSS))
 
 
 def differing(source: str, target: str, inexact: AbstractSet[str] = frozenset()) -> list[str]:

@@ -1,7 +1,8 @@
 """`ddl plan` says what would happen, for each source and target, and leaves nothing behind."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -103,26 +104,25 @@ def test_only_one_statement_that_changes_the_schema_is_tried(
         at_gauss(options, session, statement)
 
 
-class Place:
-    """A configuration file, and what `ddl plan` says with it."""
+@pytest.fixture
+def plan(
+    registry_url: str, topic_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Result]:
+    """`ddl plan` of a statement, with a configuration file."""
+    monkeypatch.setenv("GAUSS_CDC_SOURCE_PASSWORD", PASSWORD)
+    file = tmp_path / "gauss-cdc.toml"
 
-    def __init__(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.file = file
-        monkeypatch.setenv("GAUSS_CDC_SOURCE_PASSWORD", PASSWORD)
-
-    def plan(self, statement: str, *, target: str = "postgres") -> Result:
-        words = ["ddl", "plan", "--config", str(self.file), "--target", target, statement]
+    def run(
+        statement: str, *, kind: str, source: str, more: str, target: str = "postgres"
+    ) -> Result:
+        said = TOML.format(
+            kind=kind, source=source, prefix=topic_prefix, registry=registry_url, more=more
+        )
+        file.write_text(said, encoding="utf-8")
+        words = ["ddl", "plan", "--config", str(file), "--target", target, statement]
         return CliRunner().invoke(cli, words)
 
-
-def place(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, *, kind: str, dsn: str, registry: str,
-    prefix: str, more: str = "",
-) -> Place:  # fmt: skip
-    file = folder / "gauss-cdc.toml"
-    said = TOML.format(kind=kind, source=dsn, prefix=prefix, registry=registry, more=more)
-    file.write_text(said, encoding="utf-8")
-    return Place(file, monkeypatch)
+    return run
 
 
 TOLD = 'plugin = "mppdb_decoding"\n[source.options]\n"enable-ddl-decoding" = "true"'
@@ -130,20 +130,16 @@ TOLD = 'plugin = "mppdb_decoding"\n[source.options]\n"enable-ddl-decoding" = "tr
 
 @pytest.mark.parametrize("kind", ["gaussdb"], indirect=True)
 def test_gaussdb_says_what_its_statement_does(
-    front: str, kind: str, registry_url: str, topic_prefix: str, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch, postgres_url: str,
-) -> None:  # fmt: skip
-    asked = place(
-        tmp_path, monkeypatch, kind=kind, dsn=front, registry=registry_url, prefix=topic_prefix,
-        more=TOLD,
-    )  # fmt: skip
+    front: str, kind: str, plan: Callable[..., Result], postgres_url: str
+) -> None:
+    asked = partial(plan, kind=kind, source=front, more=TOLD)
 
-    added = asked.plan("ALTER TABLE t ADD COLUMN n numeric(9,2) DEFAULT 1.5")
-    renamed = asked.plan("ALTER TABLE t RENAME v TO w")
-    moved = asked.plan("ALTER TABLE t RENAME TO u;")
-    computed = asked.plan("ALTER TABLE t ADD COLUMN n int DEFAULT abs(-1)")
-    made = asked.plan("CREATE TABLE c (id int PRIMARY KEY, v varchar(5))")
-    refused = asked.plan("ALTER TABLE nothing ADD COLUMN n int")
+    added = asked("ALTER TABLE t ADD COLUMN n numeric(9,2) DEFAULT 1.5")
+    renamed = asked("ALTER TABLE t RENAME v TO w")
+    moved = asked("ALTER TABLE t RENAME TO u;")
+    computed = asked("ALTER TABLE t ADD COLUMN n int DEFAULT abs(-1)")
+    made = asked("CREATE TABLE c (id int PRIMARY KEY, v varchar(5))")
+    refused = asked("ALTER TABLE nothing ADD COLUMN n int")
 
     assert 'ADD COLUMN "n" numeric(9,2)' in added.stdout
     assert "hole" not in added.stdout
@@ -159,17 +155,13 @@ def test_gaussdb_says_what_its_statement_does(
 
 @pytest.mark.parametrize("kind", ["opengauss"], indirect=True)
 def test_where_ddl_is_not_decoded_the_first_row_tells(
-    front: str, kind: str, registry_url: str, topic_prefix: str, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    asked = place(
-        tmp_path, monkeypatch, kind=kind, dsn=front, registry=registry_url, prefix=topic_prefix,
-        more='plugin = "mppdb_decoding"',
-    )  # fmt: skip
+    front: str, kind: str, plan: Callable[..., Result]
+) -> None:
+    asked = partial(plan, kind=kind, source=front, more='plugin = "mppdb_decoding"')
 
-    added = asked.plan("ALTER TABLE t ADD COLUMN n int")
-    renamed = asked.plan("ALTER TABLE t RENAME v TO w")
-    dropped = asked.plan("DROP TABLE t")
+    added = asked("ALTER TABLE t ADD COLUMN n int")
+    renamed = asked("ALTER TABLE t RENAME v TO w")
+    dropped = asked("DROP TABLE t")
 
     assert "first row of the new shape" in added.stdout
     assert 'ADD COLUMN "n" integer' in added.stdout
@@ -184,17 +176,14 @@ NASTY = "ALTER TABLE t ADD COLUMN n text DEFAULT lower('By ' || session_user)"
 
 @pytest.mark.parametrize("target", ["postgres", "opengauss", "spark"])
 def test_a_plan_is_in_the_words_of_the_target(
-    target: str, postgres_url: str, registry_url: str, topic_prefix: str, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    target: str, postgres_url: str, topic_prefix: str, plan: Callable[..., Result]
+) -> None:
     execute(postgres_url, f"{MADE} CREATE PUBLICATION {topic_prefix} FOR TABLE t")
-    asked = place(
-        tmp_path, monkeypatch, kind="postgres", dsn=postgres_url, registry=registry_url,
-        prefix=topic_prefix, more=f'publication = "{topic_prefix}"',
-    )  # fmt: skip
+    published = f'publication = "{topic_prefix}"'
+    asked = partial(plan, kind="postgres", source=postgres_url, more=published, target=target)
 
-    added = asked.plan("ALTER TABLE t ADD COLUMN n numeric(9,2)", target=target)
-    nasty = asked.plan(NASTY, target=target)
+    added = asked("ALTER TABLE t ADD COLUMN n numeric(9,2)")
+    nasty = asked(NASTY)
 
     quote = "`" if target == "spark" else '"'
     said = [line for line in added.stdout.splitlines() if line.lstrip().startswith("target")]
