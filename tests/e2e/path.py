@@ -105,6 +105,10 @@ class Path:
     def catch_up(self) -> Ledger:
         """Apply until the target holds everything committed at the source before now."""
         goal = ask(self.source, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint")[0][0]
+        return self.catch_up_to(goal)
+
+    def catch_up_to(self, goal: int) -> Ledger:
+        """Apply until the target holds everything before a position."""
         until(self._arrived(goal), f"cuts up to {goal}", self._stop.wait)
         seq = self.progress.seq
         # A commit's markers are written after the broker has answered: its cut may not be visible.

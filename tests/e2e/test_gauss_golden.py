@@ -32,7 +32,7 @@ from producer.drivers.gauss import GaussConnection
 from producer.drivers.postgres_dial import parse_dsn
 from producer.errors import SourceError
 from schemas.positions import Lsn
-from tests.e2e.path import Path, ask, until
+from tests.e2e.path import Path, ask
 from tests.gauss_cdc.emulator.transcript import GOLDEN
 
 USER, PASSWORD = "cdc", "Gauss@123"
@@ -115,9 +115,7 @@ def test_a_target_ends_as_the_recorded_server(
         dsn = f"postgresql://{USER}@127.0.0.1:{emulator.port}/{found.database}?sslmode=disable"
         path.options = replace(path.options, source=parse_dsn(dsn, PASSWORD))
         path.start()
-        last = max(t.end_lsn for t in found.transactions if t.items)
-        until(lambda: arrived(path, last), f"position {last}", path._stop.wait)
-        path.applier.drain()
+        path.catch_up_to(max(t.end_lsn for t in found.transactions if t.items))
 
         kinds = kinds_of(workload)
         final = document(f"final_state_{workload}")
@@ -153,12 +151,6 @@ def check_what_is_told_beside_the_stream(path: Path, found: Recording) -> None:
         assert gauss_slots.advance(session, slot.name, Lsn(found.end)) == found.end
         gauss_slots.drop(session, slot.name)
         assert gauss_slots.slots(session) == []
-
-
-def arrived(path: Path, position: int) -> bool:
-    if path.failure is not None:
-        raise path.failure
-    return path.progress.resume >= position
 
 
 Row = dict[str, str | None]

@@ -93,14 +93,7 @@ def test_on_request_the_stream_goes_on_and_the_cut_has_a_hole(path, kafka) -> No
     path, _, last = path
     path.options = replace(path.options, unknown_message="quarantine")
     path.start()
-
-    def is_through() -> bool:
-        if path.failure is not None:
-            raise path.failure
-        return path.progress.resume >= last
-
-    until(is_through, f"position {last}", path._stop.wait)
-    ledger = path.applier.drain()
+    ledger = path.catch_up_to(last)
 
     assert quarantined(kafka, f"{path.prefix}.quarantine")[0][8:9] == b"Z"
     assert "*" in ledger.inexact
