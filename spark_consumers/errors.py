@@ -114,9 +114,27 @@ class StreamError(ApplyError):
 
 
 class KafkaDown(StreamError):
-    """No broker answers, or the registry does not."""
+    """No broker answers."""
 
     verdict = Verdict.RETRY
+
+
+class RegistryDown(StreamError):
+    """The schema registry does not answer."""
+
+    verdict = Verdict.RETRY
+
+
+class RegistryRefused(StreamError):
+    """The schema registry refuses us, or is none."""
+
+    exit_code = 85
+
+
+class SchemaUnknown(StreamError):
+    """A record names a schema that the registry does not have."""
+
+    exit_code = 86
 
 
 class CutsGap(StreamError):

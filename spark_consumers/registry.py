@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
-from spark_consumers.errors import KafkaDown
+from spark_consumers.errors import ApplyError, RegistryDown, RegistryRefused, SchemaUnknown
 
 SchemaOf = Callable[[int], dict[str, Any]]
+
+# Three tries of five seconds, a second apart at most, as the producer's client: without them a
+# registry that accepts and never answers keeps `apply` for minutes.
+_PATIENCE: Final = {
+    "timeout": 5,
+    "max.retries": 2,
+    "retries.wait.ms": 200,
+    "retries.max.wait.ms": 1000,
+}
+_NUMBERS: Final = {*_PATIENCE, "cache.capacity", "cache.latest.ttl.sec"}
+_MISSING: Final = 404
+_SCHEMA_NOT_FOUND: Final = 40403  # with _MISSING: the id, not the address
+_LATER: Final = {408, 429}  # a time limit, too many requests: as good as no answer
+_SERVER: Final = 500
 
 
 class Registry:
@@ -27,19 +42,62 @@ class Registry:
 
 
 def registry_at(url: str, options: Mapping[str, Any] | None = None) -> Registry:
-    """Schemas of a Confluent-compatible registry."""
-    from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415  heavy
-    from confluent_kafka.schema_registry.error import SchemaRegistryError  # noqa: PLC0415
+    """Schemas of a Confluent-compatible registry.
 
-    client = SchemaRegistryClient({"url": url, **(options or {})})
+    Its errors are RegistryDown, RegistryRefused and SchemaUnknown.
+    """
+    from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415  heavy
+    from confluent_kafka.schema_registry.common._httpx_compat import httpx  # noqa: PLC0415
+    from confluent_kafka.schema_registry.error import (  # noqa: PLC0415
+        OAuthTokenError,
+        SchemaRegistryError,
+    )
+
+    shown = re.sub(r"//[^/@]*@", "//", url)  # for messages: without credentials
+    try:
+        given = {
+            name: float(value) if name in _NUMBERS else value
+            for name, value in (options or {}).items()
+        }
+        client = SchemaRegistryClient({"url": url, **_PATIENCE, **given})
+    except (ValueError, TypeError, OSError) as error:  # an unknown setting, a missing file
+        why = str(error).replace(url, shown)
+        raise RegistryRefused(
+            f"[registry] cannot be used: {why}", hint="correct url and options"
+        ) from error
 
     def fetch(schema_id: int) -> str:
+        where: dict[str, Any] = {"schema_id": schema_id, "url": shown}
         try:
-            text: str = client.get_schema(schema_id).schema_str or ""
+            return client.get_schema(schema_id).schema_str or ""
         except SchemaRegistryError as error:
-            raise KafkaDown("the schema registry refused", schema_id=schema_id) from error
-        except OSError as error:
-            raise KafkaDown("the schema registry does not answer", url=url) from error
-        return text
+            raise _refusal(error.http_status_code, error.error_code, where) from error
+        except (httpx.HTTPError, OAuthTokenError) as error:  # what no server answered
+            raise RegistryDown(
+                "the schema registry does not answer", error=type(error).__name__, **where
+            ) from error
+        except (httpx.InvalidURL, ValueError) as error:  # an answer that is not JSON
+            raise RegistryRefused(
+                "what answers is not a schema registry", hint="is the URL right?", **where
+            ) from error
 
     return Registry(fetch)
+
+
+def _refusal(status: int, code: int, where: Mapping[str, Any]) -> ApplyError:
+    """Turn an answer that is no schema into ours, by its numbers."""
+    if status == _MISSING and code == _SCHEMA_NOT_FOUND:
+        return SchemaUnknown(
+            "the schema registry does not know a schema that a record names",
+            hint="is it the registry that `run` uses, and has it lost nothing?",
+            **where,
+        )
+    if 0 < status < _SERVER and status not in _LATER:
+        return RegistryRefused(
+            "the schema registry refused",
+            status=status,
+            code=code,
+            hint="are URL and credentials right?",
+            **where,
+        )
+    return RegistryDown("the schema registry does not answer", status=status, **where)

@@ -40,7 +40,13 @@ _NUMBERS: Final = {*_PATIENCE, "cache.capacity", "cache.latest.ttl.sec"}
 # Behind a subject's name: what it took before it took everything, kept in the registry itself.
 _BEFORE: Final = ".gauss-cdc-restore"
 _NO_LEVEL: Final = "GLOBAL"
-_ERRORS: Final = (SchemaRegistryError, OAuthTokenError, httpx.HTTPError, ValueError)
+_ERRORS: Final = (
+    SchemaRegistryError,
+    OAuthTokenError,
+    httpx.HTTPError,
+    httpx.InvalidURL,
+    ValueError,
+)
 
 
 class Registry:
@@ -55,8 +61,9 @@ class Registry:
             }
             self._client = SchemaRegistryClient({"url": url, **_PATIENCE, **given})
         except (ValueError, TypeError, OSError) as exc:  # an unknown setting, a missing file
+            why = str(exc).replace(url, self._url)
             raise RegistryError(
-                f"[registry] cannot be used: {exc}", hint="correct url and options"
+                f"[registry] cannot be used: {why}", hint="correct url and options"
             ) from exc
         self._parsed: dict[int, Any] = {}
         self._own: dict[str, tuple[int, Any]] = {}
@@ -181,7 +188,7 @@ class Registry:
 
     def _ours(self, exc: Exception, subject: str) -> RegistryError:
         where = {"subject": subject, "url": self._url}
-        if isinstance(exc, ValueError):
+        if isinstance(exc, (ValueError, httpx.InvalidURL)):
             return RegistryError(
                 "what answers is not a schema registry", hint="is the URL right?", **where
             )
