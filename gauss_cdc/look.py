@@ -20,7 +20,7 @@ from producer.preflight import Finding, Level
 from schemas.control import Commits, Cut, Start, State, TableLoad, cut_to_avro, kind_of
 from schemas.headers import position_of
 from schemas.positions import Lsn
-from schemas.tables import Missing
+from schemas.tables import Missing, TableId
 from schemas.topics import Topics
 from spark_consumers.avro_wire import RowDecoder, split
 from spark_consumers.model import Cell, Change
@@ -153,8 +153,7 @@ def tail_lines(
         places: list[TopicPartition] = []
         ends: dict[tuple[str, int], int] = {}
         for name, described in consumer.list_topics(timeout=30).topics.items():
-            table = topics.table_of(name)
-            if table is None or (tables and str(table) not in tables):
+            if not topics.is_data(name) or (tables and not _is_one(name, topics, tables)):
                 continue
             for partition in described.partitions:
                 place = TopicPartition(name, partition)
@@ -189,6 +188,14 @@ def tail_lines(
         consumer.close()
 
 
+def _is_one(topic: str, topics: Topics, tables: Sequence[str]) -> bool:
+    """Say whether a topic is one of these tables', also where its name ends in a hash."""
+    if (table := topics.table_of(topic)) is not None:
+        return str(table) in tables
+    split_at_dots = ((t[:at], t[at + 1 :]) for t in tables for at, c in enumerate(t) if c == ".")
+    return any(topics.table(TableId(*parts)) == topic for parts in split_at_dots)
+
+
 def _row_line(
     message: Message,
     topics: Topics,
@@ -201,11 +208,12 @@ def _row_line(
     if value is None:
         return None  # a tombstone
     schema_id, payload = split(value)
+    schema = schema_of(schema_id)
     if schema_id not in decoders:
-        decoders[schema_id] = RowDecoder(schema_of(schema_id))
+        decoders[schema_id] = RowDecoder(schema)
     change = decoders[schema_id].decode(payload)
     position = position_of(message.headers() or [])  # type: ignore[arg-type]
-    table = topics.table_of(message.topic() or "")
+    table = topics.table_by(message.topic() or "", schema)
     if as_json:
         return json.dumps(
             {

@@ -310,7 +310,7 @@ def check_kafka(options: Options) -> Iterator[Finding]:
         cluster = admin.cluster_id()
         yield Finding(Level.OK, "Kafka", f"cluster {cluster}")
         there = admin.list_below(options.prefix)
-        data = [t for t in there if topics.table_of(t) is not None]
+        data = [t for t in there if topics.is_data(t)]
         admin.check(
             data,
             cuts=topics.cuts if topics.cuts in there else "",

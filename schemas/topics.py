@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from schemas.tables import TableId
 
 MAX_TOPIC = 249
 _ESCAPE = re.compile(r"_u([0-9a-f]{4})")
+_HASHED = re.compile(r"-[0-9a-f]{16}\Z")  # the end of a name that was cut to MAX_TOPIC
 _PREFIX = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_-]{0,63}")
 
 
@@ -92,20 +95,42 @@ class Topics:
         return f"{self.prefix}.quarantine"
 
     def table(self, table: TableId) -> str:
-        """Topic of a table; a name above Kafka's limit ends in a hash and has no way back."""
+        """Topic of a table; a name above Kafka's limit is cut and ends in a hash of all of it."""
         name = f"{self.prefix}.{escape(table.schema)}.{escape(table.name)}"
-        if len(name) <= MAX_TOPIC:
+        # A name that only looks cut is cut as well: nobody names a table like another one's topic.
+        if len(name) < MAX_TOPIC or (len(name) == MAX_TOPIC and not _HASHED.search(name)):
             return name
         digest = hashlib.sha256(name.encode()).hexdigest()[:16]
-        return f"{name[: MAX_TOPIC - 17]}~{digest}".replace("~", "-")
+        return f"{name[: MAX_TOPIC - 17]}-{digest}"
 
     def table_of(self, topic: str) -> TableId | None:
-        """Table of a topic, or None for control topics and strangers."""
+        """Table of a topic; None for control topics, strangers, and names that end in a hash."""
         head, _, rest = topic.partition(".")
-        parts = rest.split(".")
-        if head != self.prefix or len(parts) != 2:
+        schema, _, name = rest.partition(".")
+        if head != self.prefix:
             return None
-        return TableId(unescape(parts[0]), unescape(parts[1]))
+        try:
+            table = TableId(unescape(schema), unescape(name))
+        except UnicodeDecodeError:  # half a character: nobody's name
+            return None
+        return table if schema and name and self.table(table) == topic else None
+
+    def table_by(self, topic: str, schema: Mapping[str, Any]) -> TableId | None:
+        """Table of a topic whose values have this schema, also where the name ends in a hash."""
+        if (table := self.table_of(topic)) is not None:
+            return table
+        head, _, rest = str(schema.get("namespace")).partition(".")
+        # Avro's escape is Kafka's with fewer plain letters: the way back is the same.
+        try:
+            table = TableId(*map(unescape, rest.partition(".")[::2]))
+        except UnicodeDecodeError:
+            return None
+        return table if head and self.table(table) == topic else None
+
+    def is_data(self, topic: str) -> bool:
+        """Say whether rows of a table stand in a topic, as far as its name tells."""
+        is_cut = len(topic) == MAX_TOPIC and topic.startswith(f"{self.prefix}.")
+        return (is_cut and bool(_HASHED.search(topic))) or self.table_of(topic) is not None
 
 
 def value_subject(topic: str) -> str:

@@ -71,8 +71,12 @@ class CommitGroup:
     @property
     def tables(self) -> tuple[TableId, ...]:
         """Tables with changes in this group."""
-        names = Topics(self.options.source)
-        found = (names.table_of(topic) for topic in sorted({r.topic for r in self.segment.ranges}))
+        names, cut = Topics(self.options.source), self.segment.cut
+        found = (
+            names.table_by(topic, self.schema_of(schema_id))
+            for topic in sorted({r.topic for r in self.segment.ranges} - {names.ddl})
+            for schema_id in _ids(cut, topic)[:1]
+        )
         return tuple(table for table in found if table is not None)
 
     def changes(self, table: TableId) -> DataFrame:

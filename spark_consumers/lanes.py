@@ -71,11 +71,11 @@ class Lanes:
         shapes: list[Shape] = []
         places: dict[tuple[str, int], int] = {}
         for topic in sorted({r.topic for r in segment.ranges} - {names.ddl}):
-            table = names.table_of(topic)
-            if table is None:
-                raise StreamError("a range names a topic that is not a table's", topic=topic)
             for schema_id in segment.cut.schema_ids.get(topic, ()):  # type: ignore[union-attr]
                 schemas[schema_id] = self._schema_of(schema_id)
+                table = names.table_by(topic, schemas[schema_id])
+                if table is None:
+                    raise StreamError("a range names a topic that is not a table's", topic=topic)
                 shape = Shape(table, RowDecoder(schemas[schema_id]).columns)
                 if shape not in shapes:  # another schema id may write the same columns
                     shapes.append(shape)

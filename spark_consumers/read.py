@@ -413,7 +413,7 @@ class RangeReader:
                 decoder = self._decoders.get(schema_id)
                 if decoder is None:
                     decoder = self._decoders[schema_id] = RowDecoder(self._schema_of(schema_id))
-                table = self._tables.get(topic) or self._table(topic)
+                table = self._tables.get(topic) or self._table(topic, schema_id)
                 changes.setdefault(table, []).append(decoder.decode(payload))
             except (ValueError, LookupError, EOFError) as error:
                 raise StreamError(
@@ -428,8 +428,8 @@ class RangeReader:
         ddl.sort(key=_commit_order)
         return Rows(changes, ddl)
 
-    def _table(self, topic: str) -> TableId:
-        table = self._names.table_of(topic)
+    def _table(self, topic: str, schema_id: int) -> TableId:
+        table = self._names.table_by(topic, self._schema_of(schema_id))
         if table is None:
             raise StreamError("a range names a topic that is not a table's", topic=topic)
         self._tables[topic] = table
