@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BeforeValidator, Field, SecretStr, field_validator
 
 from gauss_cdc.settings import Duration, Public, Section
+from producer import pgoutput_options
 from producer.errors import OptionRefused
 from producer.gauss_options import DEFAULT_PLUGIN, PLUGINS, Product, Terms, problems
 from producer.wire.commands import SLOT_NAME
@@ -78,7 +79,8 @@ class Source(Section):
     `at-most-once` takes (30 to 50 % faster) and loses rows in a crash."""
 
     options: Annotated[dict[str, str], BeforeValidator(_as_text)] = Field(default_factory=dict)
-    """The plugin's own options. For openGauss and GaussDB see the table of decoding options."""
+    """The plugin's own options, see the tables of decoding options: what is set by us, or would
+    change what the target is, is refused."""
 
     allow_internal_options: bool = False
     """openGauss, GaussDB: take options that the servers of a cluster send each other."""
@@ -160,6 +162,8 @@ class Source(Section):
                 yield (key,), 'only with kind = "opengauss" or "gaussdb"'
         if self.output_plugin != "pgoutput":
             yield ("plugin",), "PostgreSQL is read by pgoutput"
+        for refused in pgoutput_options.problems(self.options):
+            yield ("options", str(refused.where.get("option", ""))), _said(refused)
 
 
 def _said(refused: OptionRefused) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from gauss_cdc import target, wiring
 from gauss_cdc.config import Config, ConfigError
+from producer import pgoutput_options
 from producer.drivers import catalog, gauss_readings, gauss_slots
 from producer.drivers.cuts_reader import CutsReader
 from producer.drivers.gauss_slots import OrderedBy
@@ -312,7 +313,8 @@ class Places:
     def standing(self) -> Standing:
         """All three."""
         source = self._config.source
-        not_full = "" if source.kind == "postgres" else why_not_full(source.options)
+        why = pgoutput_options.why_not_full if source.kind == "postgres" else why_not_full
+        not_full = why(source.options)
         return Standing(
             self.source(),
             self.cuts(),

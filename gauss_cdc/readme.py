@@ -18,6 +18,7 @@ from gauss_cdc.cli import cli
 from gauss_cdc.emulator.formats.support import support_rows
 from gauss_cdc.metrics import METRICS
 from producer import errors as producer_errors
+from producer import pgoutput_options
 from producer.core.holes import CASES, Way
 from producer.gauss_options import OPTIONS, Mode, Option, Product, Treatment, Use
 from schemas.tables import Column, UserType
@@ -101,6 +102,25 @@ def options() -> str:
                 _where(option, Product.GAUSSDB),
                 _who(option),
                 f"{option.meaning} {_seen(option)}".strip(),
+            )
+
+    return _table(head, rows())
+
+
+def pgoutput() -> str:
+    """Every option of PostgreSQL's pgoutput."""
+    head = ("option", "server", "its values", "default", "who decides", "meaning")
+
+    def rows() -> Iterator[tuple[object, ...]]:
+        for option in pgoutput_options.OPTIONS:
+            why = f": {option.why}" if option.why else ""
+            yield (
+                f"`{option.name}`",
+                f"{option.since} and newer",
+                option.all_values,
+                option.default,
+                f"{option.treatment}{why}",
+                option.meaning,
             )
 
     return _table(head, rows())
@@ -248,6 +268,7 @@ TABLES: Final[dict[str, Callable[[], str]]] = {
     "commands": commands,
     "settings": settings,
     "options": options,
+    "pgoutput": pgoutput,
     "losses": losses,
     "support": support,
     "metrics": metrics,

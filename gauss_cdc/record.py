@@ -20,6 +20,7 @@ from typing import IO, Any, Final, Protocol
 from gauss_cdc import __version__
 from gauss_cdc.recordings import written
 from gauss_cdc.redaction import Redaction
+from producer import pgoutput_options
 from producer.decoders import NAMING, Format
 from producer.decoders.messages import Begun, Ended
 from producer.drivers import catalog, gauss_catalog, gauss_slots
@@ -30,7 +31,6 @@ from producer.errors import DecodeError, SlotMissing, Unsupported
 from producer.gauss_options import effective
 from producer.options import Options
 from producer.sources.gauss import open_session
-from producer.sources.postgres import plugin_options
 from producer.wire import commands
 from producer.wire.commands import Snapshot
 from producer.wire.protocol import Frame, Frames, frame
@@ -290,7 +290,12 @@ def _postgres(options: Options, plan: Plan) -> Iterator[_Streamed]:
         plugin = options.plugin if state is None else state.plugin or options.plugin
         sent = dict(plan.more)
         if plugin == "pgoutput":
-            sent = {**plugin_options(options, connection.server_version), **sent}
+            decided = pgoutput_options.effective(
+                options.plugin_options,
+                publication=options.publication,
+                version=connection.server_version,
+            )
+            sent = {**decided, **sent}
         with catalog.asking(connection) as cursor:
             cursor.execute(
                 "SELECT name, setting FROM pg_settings WHERE name = ANY(%s)", [list(_SETTINGS)]

@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
+from producer import pgoutput_options
 from producer.captured import captured, make_publication
 from producer.core.catalog_rows import as_sent
 from producer.drivers import catalog, ddl_triggers, patterns
@@ -53,6 +54,7 @@ def check_source(options: Options, connection: Connection, *, fix: bool) -> Iter
     """Server settings, rights, publication, slot, and every captured table."""
     info = catalog.server_info(connection)
     yield from _server(info)
+    yield from _options(options, info.version)
     tables = catalog.expand(connection, options.include, options.exclude)
     if catalog.publication(connection, options.publication) is not None:
         found = captured(connection, options)
@@ -71,6 +73,14 @@ def check_source(options: Options, connection: Connection, *, fix: bool) -> Iter
         yield from check_key(table, options.key)
     yield from _not_logged(options, connection)
     yield from _triggers(options, connection, info.version)
+
+
+def _options(options: Options, version: int) -> Iterator[Finding]:
+    """What this server's pgoutput does not take, and what leaves changes out."""
+    for refused in pgoutput_options.problems(options.plugin_options, version=version):
+        yield Finding(Level.ERROR, "options", str(refused))
+    if sentence := pgoutput_options.why_not_full(options.plugin_options):
+        yield Finding(Level.WARNING, "options", sentence)
 
 
 def _triggers(options: Options, connection: Connection, version: int) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from typing import Final, Self
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
+from producer import pgoutput_options
 from producer.captured import captured_tables, ensure_publication
 from producer.core.catalog_rows import as_sent
 from producer.core.takeover import MadeSlot, Slot
@@ -76,7 +77,11 @@ class PostgresSource:
         self._on_tables = on_tables
         self._is_streaming = False
         self._last_status = time.monotonic()
-        self._plugin_options = plugin_options(options, connection.server_version)
+        self._plugin_options = pgoutput_options.effective(
+            options.plugin_options,
+            publication=options.publication,
+            version=connection.server_version,
+        )
         self._decode = DECODERS[options.plugin]
         self._begun = deque[int](maxlen=_BEGUN)  # xids received that may not be visible yet
 
@@ -96,16 +101,18 @@ class PostgresSource:
 
     def prepare(self, note: Callable[[str], None]) -> list[TableId]:
         """Make the publication; list what it lets through of [tables]."""
+        if sentence := pgoutput_options.why_not_full(self._options.plugin_options):
+            note(sentence)
         ensure_publication(self.connection, self._options, note)
         return captured_tables(self.connection, self._options, note)
 
     def decides(self) -> Mapping[str, object]:
-        """Give the publication, and options as they are."""
+        """Give the publication, and options by which changes never arrive."""
         options = self._options
         return {
             "publication": options.publication,
             "plugin": options.plugin,
-            "options": dict(sorted(options.plugin_options.items())),
+            "options": pgoutput_options.removing(options.plugin_options),
         }
 
     def identity(self) -> Identity:
@@ -252,15 +259,6 @@ class PostgresSource:
         """Let go of slot and lock."""
         self.wire.close()
         self.connection.close()
-
-
-def plugin_options(options: Options, version: int) -> dict[str, str]:
-    """What pgoutput of this server takes: messages from 14 on."""
-    quoted = '"' + options.publication.replace('"', '""') + '"'
-    out = {"proto_version": "1", "publication_names": quoted}
-    if version >= 140_000:
-        out["messages"] = "true"
-    return {**out, **options.plugin_options}
 
 
 def stream_shapes(tables: list[TableSchema]) -> list[TableSchema]:

@@ -104,12 +104,12 @@ def test_sql_functions_are_asked_for(file: Path) -> None:
 
 
 def test_postgresql_is_as_it_was(file: Path) -> None:
-    loaded = load(written(file, options='binary = "true"', kind="postgres"))
+    loaded = load(written(file, options='binary = "false"', kind="postgres"))
 
     options = producer_options(loaded)
 
     assert (options.kind, options.plugin, options.hosts) == ("postgres", "pgoutput", ())
-    assert options.plugin_options == {"binary": "true"}
+    assert options.plugin_options == {"binary": "false"}
 
 
 # ---------------------------------------------------------------- what is refused, and where
@@ -191,3 +191,33 @@ def test_what_postgresql_does_not_have_is_refused(file: Path, source: str) -> No
 def test_postgresql_is_read_by_pgoutput(file: Path) -> None:
     told = refused(file, 'plugin = "mppdb_decoding"', kind="postgres")
     assert told == f"{file}:4: source.plugin: PostgreSQL is read by pgoutput"
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ('publication_names = "second"', "would lose its tables in silence (value second"),
+        ("streaming = true", "transactions are then interleaved"),
+        ("binary = true", "values are read as text"),
+        ("proto_version = 2", "set by us: 1 sends whole transactions"),
+        ("two_phase = true", "it may still be rolled back"),
+        ("messages = false", "set by us: always true"),
+        ('origin = "other"', "not one of its values (value other, range any or none)"),
+        ("publication-names = 1", "unknown option of pgoutput (value 1); did you mean"),
+    ],
+)
+def test_an_option_of_pgoutput_that_is_not_the_operators_is_refused(
+    file: Path, option: str, said: str
+) -> None:
+    name = option.split(" ", maxsplit=1)[0]
+
+    told = refused(file, options=option, kind="postgres")
+
+    assert told.startswith(f"{file}:6: source.options.{name}: ")
+    assert said in told
+
+
+def test_an_option_of_pgoutput_that_may_be_set_is_taken(file: Path) -> None:
+    loaded = load(written(file, options='origin = "none"\nbinary = false', kind="postgres"))
+
+    assert producer_options(loaded).plugin_options == {"origin": "none", "binary": "false"}

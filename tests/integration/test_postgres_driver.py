@@ -10,25 +10,32 @@ from pathlib import Path
 
 import pytest
 
+from gauss_cdc.services.postgres import create_database
+from producer import pgoutput_options
 from producer.decoders.messages import Begin, Commit, Delete, Insert, Message, Relation, Update
 from producer.decoders.pgoutput import decode
 from producer.drivers import catalog
 from producer.drivers.gauss import GaussConnection
 from producer.drivers.postgres import ConnectionArguments, ReplicationConnection
+from producer.drivers.postgres_dial import parse_dsn
 from producer.errors import (
     CdcError,
     ConnectionLost,
     LoginRefused,
     NotPermitted,
+    OptionRefused,
     SlotInvalid,
     SlotMismatch,
     SlotMissing,
     SlotTaken,
     SourceError,
 )
+from producer.options import Options
+from producer.sources.postgres import PostgresSource
 from producer.wire.commands import Snapshot
 from schemas.positions import Lsn
 from tests.integration.private_postgres import PASSWORD, PrivateServer, private_server
+from tests.services_fixtures import execute
 
 NOTHING = Lsn(0)
 
@@ -572,3 +579,65 @@ def test_a_connection_that_streams_answers_nothing_else(
 
     with pytest.raises(SourceError, match="answers no questions"):
         connection.query("SELECT 1")
+
+
+# ---- options of pgoutput
+
+
+def test_the_server_has_the_options_that_the_table_says(server: PrivateServer, name: str) -> None:
+    admin = server.admin()
+    major = admin.server_version // 10_000
+    admin.close()
+    for option in pgoutput_options.OPTIONS:
+        with ReplicationConnection.open(server.arguments()) as wire:
+            wire.create_slot(name, "pgoutput", temporary=True, snapshot=Snapshot.NONE)
+            given = {**options(name), **({option.name: option.default} if option.default else {})}
+            if major >= option.since:
+                wire.start(name, given)
+                continue
+            with pytest.raises(SourceError):  # it turns to streaming first
+                _start_and_read(wire, name, given)
+
+
+def _start_and_read(wire: ReplicationConnection, slot: str, given: dict[str, str]) -> None:
+    wire.start(slot, given)
+    wire.receive(60)
+
+
+def test_changes_of_an_origin_are_left_out_and_that_is_said(other_postgres: str) -> None:
+    name = f"t{uuid.uuid4().hex[:12]}"
+    create_database(other_postgres, name)
+    url = f"{other_postgres.rsplit('/', 1)[0]}/{name}"
+    execute(url, "CREATE TABLE t (id int PRIMARY KEY)")
+    given = {"origin": "none"}
+    asked = Options(
+        parse_dsn(url), name, name, "p", {}, "", include=("public.t",), plugin_options=given
+    )
+    connection = catalog.connect(asked.source)
+    version = connection.server_version
+    connection.close()
+    if version // 10_000 < pgoutput_options.BY_NAME["origin"].since:
+        with pytest.raises(OptionRefused, match="this server's pgoutput does not have"):
+            PostgresSource.open(asked, lambda _: None)
+        return
+    source = PostgresSource.open(asked, lambda _: None)
+    notes: list[str] = []
+    source.prepare(notes.append)
+    source.make_slot()
+    assert source.try_take()
+    execute(
+        url,
+        f"SELECT pg_replication_origin_create('{name}');"
+        f"SELECT pg_replication_origin_session_setup('{name}');"
+        "INSERT INTO t VALUES (1)",
+    )
+    execute(url, "INSERT INTO t VALUES (2)")
+    rows: list[Insert] = []
+    while not rows:
+        received = source.wire.receive(0.1)
+        rows = [m for _, m in source.messages(received.messages) if isinstance(m, Insert)]
+    source.close()
+
+    assert [row.new for row in rows] == [[b"2"]]
+    assert any("not a full copy" in note for note in notes)
+    assert source.decides()["options"] == {"origin": "none"}

@@ -1,0 +1,210 @@
+"""Options of PostgreSQL's pgoutput: one table, how values are judged, and what is sent.
+
+Source: PostgreSQL manual, "Logical Streaming Replication Parameters", and pgoutput.c
+of 10 to 18.  The README's table is made from this one; there is no second list.
+
+The decoder reads protocol version 1 with values as text, and the engine counts whole
+transactions in commit order.  An option that changes this, or that decides which
+tables are sent behind the back of [tables], is not the operator's.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from producer.errors import OptionRefused
+
+_BOOLEAN: Final = {"true": "true", "on": "true", "false": "false", "off": "false"}
+
+
+class Treatment(StrEnum):
+    """Who decides about an option."""
+
+    OURS = "set by us"
+    YOURS = "yours"
+    REFUSED = "only its default is taken"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One option of pgoutput."""
+
+    name: str
+    since: int  # first major version of the server that has it
+    values: Mapping[
+        str, str
+    ]  # what an operator may write, in lower case -> one spelling; {}: nothing
+    all_values: str  # the server's, for people
+    default: str  # the server's; "" = it must be given
+    treatment: Treatment
+    meaning: str
+    why: str = ""  # why we treat it so
+    instead: str = ""  # the way out for what is refused
+
+
+_NO: Final = {text: value for text, value in _BOOLEAN.items() if value == "false"}
+
+OPTIONS: Final = (
+    Option(
+        name="proto_version",
+        since=10,
+        values={"1": "1"},
+        all_values="1 to 4",
+        default="",
+        treatment=Treatment.OURS,
+        meaning="Version of the protocol.",
+        why="1 sends whole transactions in the order of their commits; later versions add only "
+        "what we refuse below",
+        instead="leave it out",
+    ),
+    Option(
+        name="publication_names",
+        since=10,
+        values={},
+        all_values="names",
+        default="",
+        treatment=Treatment.OURS,
+        meaning="Publications whose tables are sent.",
+        why="the first load and the list of captured tables come from `[source] publication`: "
+        "another name here would lose its tables in silence",
+        instead='write `publication = "…"` in [source]',
+    ),
+    Option(
+        name="messages",
+        since=14,
+        values={text: value for text, value in _BOOLEAN.items() if value == "true"},
+        all_values="true or false",
+        default="false",
+        treatment=Treatment.OURS,
+        meaning="Logical messages (`pg_logical_emit_message`).",
+        why="always true where the server has it; `[kafka] messages` says whether those of "
+        "applications are recorded",
+        instead="leave it out, or set `[kafka] messages`",
+    ),
+    Option(
+        name="origin",
+        since=16,
+        values={"any": "any", "none": "none"},
+        all_values="any or none",
+        default="any",
+        treatment=Treatment.YOURS,
+        meaning="`none` leaves out changes that came to the source by replication from elsewhere, "
+        "TRUNCATE and logical messages included; the first load still copies rows that came so. "
+        "The target is then not a full copy: `status`, `check` and `run` say so. A change of it "
+        "needs a new epoch (`run --accept-gap`).",
+    ),
+    Option(
+        name="binary",
+        since=14,
+        values=_NO,
+        all_values="true or false",
+        default="false",
+        treatment=Treatment.REFUSED,
+        meaning="Values in the binary form of their types.",
+        why="values are read as text, the one form that is the same in every version",
+        instead="leave it out",
+    ),
+    Option(
+        name="streaming",
+        since=14,
+        values=_NO,
+        all_values="true or false; parallel from 16 on",
+        default="false",
+        treatment=Treatment.REFUSED,
+        meaning="Sends large transactions before they end.",
+        why="transactions are then interleaved, and some are rolled back after they were sent; we "
+        "take whole ones in the order of their commits",
+        instead="leave it out; at the source `logical_decoding_work_mem` bounds the memory",
+    ),
+    Option(
+        name="two_phase",
+        since=15,
+        values=_NO,
+        all_values="true or false",
+        default="false",
+        treatment=Treatment.REFUSED,
+        meaning="Sends prepared transactions at PREPARE TRANSACTION.",
+        why="it may still be rolled back; we take it at COMMIT PREPARED, like every commit",
+        instead="leave it out",
+    ),
+)
+BY_NAME: Final = {option.name: option for option in OPTIONS}
+_MAJOR: Final = 10_000
+
+
+def problems(options: Mapping[str, str], *, version: int | None = None) -> Iterator[OptionRefused]:
+    """Find everything that is wrong with what the operator wrote, option by option.
+
+    `version` is the server's (150018 for 15.18); without it only what every server refuses
+    is found.  Each error's `where["option"]` is the option's name.
+    """
+    for name, text in options.items():
+        if (refused := _problem(name, text, version)) is not None:
+            yield refused
+
+
+def _problem(name: str, text: str, version: int | None) -> OptionRefused | None:
+    option = BY_NAME.get(name)
+    if option is None:
+        return OptionRefused(
+            "unknown option of pgoutput", option=name, value=text, hint=_near(name)
+        )
+    value = option.values.get(text.strip().lower())
+    if value is None:
+        rule = f"set by us: {option.why}" if option.treatment is Treatment.OURS else option.why
+        return OptionRefused(
+            rule or "not one of its values",
+            option=name,
+            value=text,
+            range=option.all_values,
+            hint=option.instead,
+        )
+    if version is not None and version // _MAJOR < option.since and value != option.default:
+        return OptionRefused(
+            "this server's pgoutput does not have the option",
+            option=name,
+            value=text,
+            server=version // _MAJOR,
+            since=option.since,
+            hint="leave it out",
+        )
+    return None
+
+
+def _near(name: str) -> str:
+    meant = difflib.get_close_matches(name.strip().lower().replace("-", "_"), BY_NAME, 1)
+    return f"did you mean {meant[0]}?" if meant else f"pgoutput has {', '.join(BY_NAME)}"
+
+
+def effective(options: Mapping[str, str], *, publication: str, version: int) -> dict[str, str]:
+    """Decide what START_REPLICATION is given; raise OptionRefused for what cannot be."""
+    for refused in problems(options, version=version):
+        raise refused
+    quoted = '"' + publication.replace('"', '""') + '"'
+    sent = {"proto_version": "1", "publication_names": quoted}
+    if version // _MAJOR >= BY_NAME["messages"].since:
+        sent["messages"] = "true"
+    return {**sent, **removing(options)}
+
+
+def removing(options: Mapping[str, str]) -> dict[str, str]:
+    """Give the options by which changes never arrive: part of what an epoch is.
+
+    >>> removing({"origin": "None", "binary": "false"}), removing({"origin": "any"})
+    ({'origin': 'none'}, {})
+    """
+    return {"origin": "none"} if options.get("origin", "").strip().lower() == "none" else {}
+
+
+def why_not_full(options: Mapping[str, str]) -> str:
+    """Give the sentence that `status` shows; "" where the target can be a full copy."""
+    if not removing(options):
+        return ""
+    return (
+        "the target is not a full copy because origin = none leaves out changes that came to the "
+        "source by replication from elsewhere"
+    )
