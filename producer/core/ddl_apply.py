@@ -36,6 +36,8 @@ from producer.core.ddl_model import (
 )
 from producer.core.ddl_types import column_of, written
 from producer.core.sql_words import Words
+from schemas import type_names
+from schemas.sql_text import NotRead, Token, tokens
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
 
 # A constant as a deparsed default has it, bare or cast; `(-5)` is a negative one.
@@ -360,11 +362,36 @@ class _Making:
 
 
 def _is_cast(expression: str, column: str) -> bool:
-    """Say whether a USING is nothing but a cast of the column itself."""
-    name = rf'(?:{re.escape(column)}|"{re.escape(column)}")'
-    cast = r'[\w. "]+(?:\([\d,\s]+\))?(?:\[\])*'
-    text = expression.strip()
-    return bool(
-        re.fullmatch(rf"\(?\(?{name}\)?\s*::\s*{cast}\)?", text)
-        or re.fullmatch(rf"CAST\s*\(\s*{name}\s+AS\s+{cast}\)", text, re.IGNORECASE)
-    )
+    """Say whether a USING is nothing but a cast of the column itself.
+
+    >>> _is_cast("(a)::numeric(10,2)", "a"), _is_cast('CAST("A" AS text)', "A")
+    (True, True)
+    >>> _is_cast("a::text || 'x'", "a"), _is_cast("a", "a")
+    (False, False)
+    """
+    try:
+        words = tokens(expression)
+        while _is_wrapped(words):
+            words = words[1:-1]
+        if [word.upper for word in words[:2]] == ["CAST", "("]:
+            name, rest = words[2:3], words[4:-1]
+            if words[3].upper != "AS" or words[-1].upper != ")":
+                return False
+        else:
+            at = next((n for n, word in enumerate(words) if word.upper == "::"), len(words))
+            name, rest = words[:at], words[at + 1 :]
+            while _is_wrapped(name):
+                name = name[1:-1]
+        return [n.name for n in name] == [column] and type_names.read(rest, 0)[1] == len(rest)
+    except (NotRead, IndexError):
+        return False
+
+
+def _is_wrapped(words: list[Token]) -> bool:
+    """Say whether one pair of brackets holds all of it."""
+    depth = 0
+    for at, word in enumerate(words):
+        depth += (word.upper == "(") - (word.upper == ")")
+        if depth == 0:
+            return at > 0 and at == len(words) - 1
+    return False

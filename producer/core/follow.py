@@ -18,21 +18,14 @@ from producer.core.catalog_rows import reads_otherwise
 from producer.core.shape_change import ShapeChange
 from producer.core.told import BY_TYPE, Dropped, Shape, Told
 from producer.core.using import conversions, converted
+from schemas.conditions import written
 from schemas.control import Hole, Moved
+from schemas.sql_text import NotRead
 from schemas.tables import Column, TableId, TableSchema
 
 Infer = Callable[[TableSchema, TableSchema], ShapeChange]
 
 _CREATES: Final = ("CREATE TABLE", "CREATE TABLE AS", "SELECT INTO", "CREATE SCHEMA")
-# A partition's bounds as pg_get_partition_constraintdef() prints them: columns, constants and
-# comparisons; no function of anybody's.
-_BOUND: Final = re.compile(
-    r"""(?: \s | [()<>=,\[\]] | -?[\d.]+ | '(?:[^']|'')*'
-        | "(?:[^"]|"")+"(?!\s*\() | \b(?:AND|OR|NOT|IS|NULL|ANY|ARRAY)\b
-        | ::[\w "]+(?:\([\d,]+\))?(?:\[\])* | \b[a-z_][\w$]*\b(?!\s*\() )+""",
-    re.VERBOSE,
-)
-
 _BOOL: Final = 16
 _MONEY: Final = 790
 _PLAIN: Final = {21, 23, 20, _BOOL, 25, 1043, 2950}  # int2, int4, int8, bool, text, varchar, uuid
@@ -300,9 +293,10 @@ def _where(bound: str | None) -> tuple[str | None, str]:
     """A partition's bound as a condition that a copy can use, or why not."""
     if bound is None:
         return None, "rows of a partition left, and its bounds are not known"
-    if _BOUND.fullmatch(bound) is None:
+    try:
+        return written(bound), ""
+    except NotRead:
         return None, "rows of a partition left, whose bounds only the source can compute"
-    return bound, ""
 
 
 def _is_unknown_default(column: Column, rewritten: int) -> bool:

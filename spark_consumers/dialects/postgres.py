@@ -17,15 +17,14 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from schemas import conditions, type_names
 from schemas.control import Moved, Origin, SchemaChange
+from schemas.sql_text import NotRead, tokens
 from schemas.tables import Column, TableId, TableSchema, Unique
 from schemas.types import BY_OID
 from spark_consumers.dialects.base import literal, quote
 from spark_consumers.errors import NotExpressible
 
-_MODIFIER: Final = re.compile(r"\([0-9, -]*\)")
-_TYPE: Final = re.compile(r'(?:[\w .,()\[\]$-]|"(?:[^"\0]|"")+")+')
-_QUOTED: Final = re.compile(r'"(?:[^"]|"")+"')
 _NAME: Final = r'("(?:[^"]|"")+"|[\w$]+)'
 _RENAME: Final = re.compile(rf"\bRENAME\s+(?:COLUMN\s+)?{_NAME}\s+TO\s+{_NAME}", re.IGNORECASE)
 _USING: Final = re.compile(r"\bUSING\b", re.IGNORECASE)
@@ -47,11 +46,6 @@ _AS_BEFORE: Final = "SELECT " + ", ".join(
 )
 # Types whose texts no setting changes: int2, int4, int8, numeric, bool, text, varchar, char, uuid.
 _PRINTED_ALIKE: Final = {21, 23, 20, 1700, 16, 25, 1043, 1042, 2950}
-# As our triggers print it: quote_literal() of each, so a backslash makes it E'…'.
-_LABEL: Final = re.compile(r"'(?:[^'\\]|'')*'")
-_LABELS: Final = re.compile(
-    rf"CREATE TYPE .+ AS ENUM \(((?:{_LABEL.pattern}(?:, )?)+)\)", re.DOTALL
-)
 _OTHERS: Final = (
     *("index", "view", "materialized view", "function", "procedure", "sequence", "schema"),
     *("trigger", "type", "table", "table column", "domain", "aggregate"),
@@ -105,16 +99,29 @@ def _other(change: SchemaChange) -> Iterator[str]:
         yield _uncheck(change.identity)
     elif change.kind == "type" and change.tag == "ALTER TYPE" and change.identity is not None:
         # What was renamed came with the tables that have it; of others the older name stays.
-        if (labels := _LABELS.fullmatch(text)) is not None:
-            names = [part[1:-1].replace("''", "'") for part in _LABEL.findall(labels[1])]
-            yield from _add_labels(change.identity, (), tuple(names))
+        if labels := _labels(text):
+            yield from _add_labels(_type_name(change.identity), (), labels)
     else:
         yield text
 
 
+def _labels(text: str) -> tuple[str, ...]:
+    """Read the labels of `CREATE TYPE … AS ENUM ('a', 'b')`, as our triggers print it; else ()."""
+    try:
+        words = tokens(text)
+    except NotRead:
+        return ()
+    start = next((n for n, word in enumerate(words) if word.upper == "ENUM"), len(words))
+    inside = words[start + 2 : -1]
+    labels = tuple(word.text for word in inside[::2] if word.kind == "string")
+    shape = [word.upper or word.kind for word in words[start + 1 :]]
+    expected = ["(", *["string", ","] * (len(labels) - 1), "string", ")"]
+    return labels if labels and shape == expected else ()
+
+
 def _uncheck(domain: str) -> str:
     """Take a domain's checks away: the source has its own, which are others by now."""
-    said = literal(domain)
+    said = literal(_type_name(domain))
     return _do(
         "DECLARE k text; BEGIN FOR k IN SELECT conname FROM pg_catalog.pg_constraint"
         f" WHERE contypid = {said}::regtype AND contype = 'c' LOOP"
@@ -134,7 +141,17 @@ def _move(after: TableSchema, moved: Moved | None) -> Iterator[str]:
     """Rows that the source moved between tables, or dropped with a partition."""
     if moved is None:
         return
-    where = f" WHERE {moved.where}" if moved.where is not None else ""
+    where = ""
+    if moved.where is not None:
+        try:
+            where = f" WHERE {conditions.written(moved.where)}"
+        except NotRead as why:
+            raise NotExpressible(
+                "rows moved or went by a condition that is no comparison of columns",
+                table=moved.table,
+                why=why,
+                hint="load the table again",
+            ) from None
     if moved.op == "move":
         names = _names(after.names())
         taken = f"SELECT {names} FROM {_table(moved.table)}{where}"
@@ -302,7 +319,7 @@ def _enum(column: Column) -> tuple[str, tuple[str, ...]] | None:
     name, said = column.type_name, column.user_type
     while said is not None and said.kind in {"a", "d"}:
         name, said = said.made_of, said.of
-    return None if said is None or said.kind != "e" else (name, said.labels)
+    return None if said is None or said.kind != "e" else (_type_name(name), said.labels)
 
 
 def _do(body: str) -> str:
@@ -396,23 +413,34 @@ def _create_unique(table: TableId, unique: Unique) -> str:
 
 
 def _type(table: TableSchema, column: Column) -> str:
-    """The type's own text: it comes from format_type() and is checked all the same.
+    """The type, read from its text and written anew.
 
     A type that PostgreSQL has not is written as the one that the table of types names.
     """
     entry = BY_OID.get(column.type_oid)
-    if entry is not None and (target := entry.ddl.get("postgres")) is not None:
-        modifier = _MODIFIER.search(column.type_name)
-        return target.replace("{}", modifier[0] if modifier else "")
-    outside = _QUOTED.sub("", column.type_name)
-    if _TYPE.fullmatch(column.type_name) is None or "--" in outside:
+    target = entry.ddl.get("postgres") if entry is not None else None
+    try:
+        found = type_names.parse(column.type_name or (target or "").replace("{}", ""))
+    except NotRead as why:
         raise NotExpressible(
             "the type of a column is not known by name",
             table=table.id,
             column=column.name,
             oid=column.type_oid,
-        )
-    return column.type_name
+            why=why,
+        ) from None
+    if target is not None:
+        numbers = ",".join(found.modifiers)
+        return str(type_names.parse(target.replace("{}", f"({numbers})" if numbers else "")))
+    return str(found)
+
+
+def _type_name(text: str) -> str:
+    """The name of a type that is no column's, written anew."""
+    try:
+        return type_names.written(text)
+    except NotRead as why:
+        raise NotExpressible("a type is not known by name", why=why) from None
 
 
 def _table(table: TableId) -> str:

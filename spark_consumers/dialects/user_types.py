@@ -8,25 +8,25 @@ made with other labels or checks would refuse rows which the source has.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Final
 
+from schemas import type_names
 from schemas.control import SchemaChange
+from schemas.sql_text import NotRead
 from schemas.tables import Column, TableSchema, UserType
 from schemas.types import FIRST_OF_USERS
 from spark_consumers.dialects.base import quote
 
-_MODIFIER: Final = re.compile(r'\([^"()]*\)$')
 _RENAMED_ALONE: Final = ("c", "d", "e")  # arrays follow; types of an extension are its own
 
 
 def wanted(change: SchemaChange) -> list[str]:
-    """Return the names to look for at the target, as format_type() of the source wrote them."""
+    """Return the names to look for at the target, with each part in quotes."""
     tables = (change.before, change.after)
     columns = [column for table in tables if table is not None for column in table.columns]
-    return sorted({name for column in columns for name in _names(column)})
+    return sorted({name for column in columns for name in _names(column) if name})
 
 
 def settled(change: SchemaChange, there: Collection[str]) -> SchemaChange:
@@ -42,7 +42,7 @@ def renamed(change: SchemaChange) -> dict[str, str]:
         was: now
         for old, new in _pairs(change).values()
         for was, now in _names_of(old, new)
-        if was != now
+        if was != now and was and now
     }
 
 
@@ -120,8 +120,7 @@ def _type(column: Column, there: Collection[str]) -> str:
     if said.kind == "d":
         return _type(inner, there)
     if said.kind == "b" and (found := _elsewhere(said.name, there)):
-        modifier = _MODIFIER.search(column.type_name)
-        return found + (modifier[0] if modifier else "")
+        return _with_modifiers(found, column.type_name)
     if said.kind == "a" and said.delimiter == ",":
         element = _type(inner, there)
         # Arrays of domains over arrays are no arrays of more dimensions: their text is another.
@@ -146,5 +145,17 @@ def _elsewhere(name: str, there: Collection[str]) -> str | None:
 
 
 def _bare(type_name: str) -> str:
-    """Cut what stands behind a type's own name: brackets and a modifier."""
-    return _MODIFIER.sub("", type_name.removesuffix("[]"))
+    """Cut what stands behind a type's own name: brackets and a modifier; quoted anew.
+
+    A text that names no type is nobody's: the target has none such.
+    """
+    try:
+        return type_names.parse(type_name).bare
+    except NotRead:
+        return ""
+
+
+def _with_modifiers(found: str, type_name: str) -> str:
+    """Give a type of the target the modifiers that the source's has."""
+    said = type_names.parse(type_name)
+    return str(replace(type_names.parse(found), modifiers=said.modifiers))

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
+from schemas import type_names
 from schemas.control import SchemaChange
 from schemas.tables import TableId
 from spark_consumers.dialects import user_types
@@ -19,14 +20,17 @@ from spark_consumers.errors import MissingColumn, MissingTable, NotExpressible, 
 from spark_consumers.sinks.driver import DRIVER_ERRORS, sqlstate
 from spark_consumers.sinks.pg_apply import Catalog
 
+# Each part in quotes, whether it needs them or not: as type_names.parse() writes them.
 _TYPES: Final = """
-SELECT quote_ident(n.nspname) || '.' || quote_ident(t.typname), '"' || t.typname || '"'
-FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
-WHERE t.typtype <> 'p' AND (quote_ident(n.nspname) || '.' || quote_ident(t.typname) = ANY (%s)
-                            OR t.typtype = 'b' AND '*."' || t.typname || '"' = ANY (%s))
+SELECT said.qualified, said.name FROM (
+    SELECT '"' || replace(n.nspname, '"', '""') || '"."' || replace(t.typname, '"', '""') || '"',
+           '"' || replace(t.typname, '"', '""') || '"', t.typtype
+    FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+    WHERE t.typtype <> 'p'
+) said (qualified, name, typtype)
+WHERE said.qualified = ANY (%s) OR said.typtype = 'b' AND '*.' || said.name = ANY (%s)
 """
-_QUALIFIED: Final = re.compile(r'("(?:[^"]|"")+"|[^".]+)\.("(?:[^"]|"")+"|[^".]+)')
-_DROPS: Final = re.compile(r'^DROP TABLE |^ALTER TABLE (?:"(?:[^"]|"")*"\.?)+ DROP COLUMN ')
+_DROPS: Final = re.compile(r'^DROP TABLE |^ALTER TABLE (?:"(?:[^"]|"")*+"\.?)++ DROP COLUMN ')
 _DEPENDENT: Final = "2BP01"
 
 
@@ -132,10 +136,11 @@ class Tables:
         for was, now in names.items():
             cursor.execute(_TYPES, ([was, now], []))
             there = {name for name, _ in cursor.fetchall()}
-            old, new = _QUALIFIED.fullmatch(was), _QUALIFIED.fullmatch(now)
-            if there != {was} or old is None or new is None:
+            old, new = type_names.parse(was), type_names.parse(now)
+            if there != {was} or old.schema is None or new.schema is None:
                 continue
-            (schema, name), (new_schema, new_name) = old.groups(), new.groups()
+            schema, name = quote(old.schema), quote(old.name)
+            new_schema, new_name = quote(new.schema), quote(new.name)
             for statement in (
                 f"CREATE SCHEMA IF NOT EXISTS {new_schema}" * (schema != new_schema),
                 f"ALTER TYPE {was} SET SCHEMA {new_schema}" * (schema != new_schema),

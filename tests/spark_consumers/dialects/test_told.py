@@ -96,14 +96,14 @@ def test_rows_of_partitions_move_by_their_bounds() -> None:
     names = '"id", "a", "b"'
 
     assert statements(detached)[2:] == [
-        f'INSERT INTO "public"."p" ({names}) SELECT {names} FROM "public"."t" WHERE (id < 10)',
-        'DELETE FROM "public"."t" WHERE (id < 10)',
+        f'INSERT INTO "public"."p" ({names}) SELECT {names} FROM "public"."t" WHERE ("id" < 10)',
+        'DELETE FROM "public"."t" WHERE ("id" < 10)',
     ]
     assert statements(attached) == [
         f'INSERT INTO "public"."t" ({names}) SELECT {names} FROM "public"."p"',
         'DELETE FROM "public"."p"',
     ]
-    assert statements(dropped) == ['DELETE FROM "public"."t" WHERE (id < 10)']
+    assert statements(dropped) == ['DELETE FROM "public"."t" WHERE ("id" < 10)']
 
 
 def test_labels_of_an_enum() -> None:
@@ -118,7 +118,7 @@ def test_labels_of_an_enum() -> None:
     as_text = told(mood("low", "ok", type_name="text"), mood("sad", "ok", type_name="text"))
 
     assert statements(added) == [
-        "ALTER TYPE public.mood ADD VALUE IF NOT EXISTS 'fine' AFTER 'sad'"
+        """ALTER TYPE "public"."mood" ADD VALUE IF NOT EXISTS 'fine' AFTER 'sad'"""
     ]
     assert "RENAME VALUE 'sad' TO 'low'" in statements(renamed)[0]
     assert statements(as_text) == [
@@ -141,8 +141,8 @@ def test_labels_of_an_enum_in_arrays_and_domains() -> None:
         return statements(told(more, was)), statements(told(other, was))
 
     added, renamed = both("public.mood[]")
-    assert added == ["ALTER TYPE public.mood ADD VALUE IF NOT EXISTS 'low' AFTER 'ok'"]
-    assert "ALTER TYPE public.mood RENAME VALUE 'sad' TO 'blue'" in renamed[0]
+    assert added == ["""ALTER TYPE "public"."mood" ADD VALUE IF NOT EXISTS 'low' AFTER 'ok'"""]
+    assert """ALTER TYPE "public"."mood" RENAME VALUE 'sad' TO 'blue'""" in renamed[0]
     assert both("public.of_mood", "d")[0] == added
     assert both("text[]")[0] == []
     assert both("text[]")[1][0].split(" SET ")[1] == (
@@ -165,9 +165,9 @@ def test_types_without_tables_are_followed() -> None:
     domain = replace(made, tag="ALTER DOMAIN", kind="domain", identity="public.d", canonical="x")
 
     assert extras(made) == [
-        "ALTER TYPE public.mood ADD VALUE IF NOT EXISTS 'it''s'",
-        "ALTER TYPE public.mood ADD VALUE IF NOT EXISTS 'a, b' AFTER 'it''s'",
-        "ALTER TYPE public.mood ADD VALUE IF NOT EXISTS 'c' AFTER 'a, b'",
+        """ALTER TYPE "public"."mood" ADD VALUE IF NOT EXISTS 'it''s'""",
+        """ALTER TYPE "public"."mood" ADD VALUE IF NOT EXISTS 'a, b' AFTER 'it''s'""",
+        """ALTER TYPE "public"."mood" ADD VALUE IF NOT EXISTS 'c' AFTER 'a, b'""",
     ]
     (unchecked,) = extras(domain)
     assert "DROP CONSTRAINT" in unchecked

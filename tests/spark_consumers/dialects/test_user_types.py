@@ -27,11 +27,11 @@ def type_at(column: Column, *there: str) -> str:
     ("type_name", "said", "there", "becomes"),
     [
         ("s.mood", MOOD, (), "text"),
-        ("s.mood", MOOD, ("s.mood",), "s.mood"),
+        ("s.mood", MOOD, ('"s"."mood"',), "s.mood"),
         ("s.mood[]", UserType("a", "_mood", "s.mood", 20000, of=MOOD), (), "text[]"),
-        ("s.mood[]", UserType("a", "_mood", "s.mood", 20000, of=MOOD), ("s.mood",), "s.mood[]"),
+        ("s.mood[]", UserType("a", "_mood", "s.mood", 20000, of=MOOD), ('"s"."mood"',), "s.mood[]"),
         ("s.cheap", CHEAP, (), "numeric(10,2)"),
-        ("s.cheap", CHEAP, ("s.price",), "s.price"),
+        ("s.cheap", CHEAP, ('"s"."price"',), "s.price"),
         ("s.cheap[]", UserType("a", "_cheap", "s.cheap", 20002, of=CHEAP), (), "numeric(10,2)[]"),
         ("s.days", DAYS, (), "date[]"),
         ("s.days[]", UserType("a", "_days", "s.days", 20003, of=DAYS), (), "text"),
@@ -40,11 +40,12 @@ def type_at(column: Column, *there: str) -> str:
         ("s.pair", UserType("c", "pair"), (), "text"),
         ("s.span", UserType("r", "span"), (), "text"),
         ("public.vector(3)", UserType("b", "vector"), (), "text"),
-        ("public.vector(3)", UserType("b", "vector"), ("public.vector",), "public.vector(3)"),
-        ("public.vector(3)", UserType("b", "vector"), ('*."vector"=x.vector',), "x.vector(3)"),
+        ("public.vector(3)", UserType("b", "vector"), ('"public"."vector"',), "public.vector(3)"),
+        ("public.vector(3)", UserType("b", "vector"), ('*."vector"="x"."vector"',),
+         '"x"."vector"(3)'),
         ("public.vector(3)[]", UserType("a", "_vector", "public.vector", 20005,
                                         of=UserType("b", "vector")), (), "text[]"),
-        ('s."a(b"', UserType("e", "a(b"), ('s."a(b"',), 's."a(b"'),
+        ('s."a(b"', UserType("e", "a(b"), ('"s"."a(b"',), 's."a(b"'),
     ],
 )  # fmt: skip
 def test_a_users_type_at_the_target(
@@ -66,7 +67,9 @@ def test_every_name_on_the_way_is_looked_for() -> None:
             Column("w", 20011, -1, "public.vector(3)", user_type=UserType("b", "vector")),
         ),
     )
-    assert wanted(create(table)) == ['*."vector"', "public.vector", "s.cheap", "s.price"]
+    assert wanted(create(table)) == [
+        '"public"."vector"', '"s"."cheap"', '"s"."price"', '*."vector"',
+    ]  # fmt: skip
     assert wanted(alter(None, None)) == []
 
 
@@ -74,7 +77,7 @@ def test_names_in_quotes_are_types_whatever_they_hold() -> None:
     odd = Column("v", 20010, -1, 's."it\'s --a; type"""', user_type=MOOD)
     change = create(TableSchema(TableId("s", "t"), (odd,)))
 
-    assert 's."it\'s --a; type"""' in statements(change)[1]
+    assert '"s"."it\'s --a; type"""' in statements(change)[1]
 
 
 def test_types_are_renamed_wherever_they_are_inside_a_columns() -> None:
@@ -88,7 +91,7 @@ def test_types_are_renamed_wherever_they_are_inside_a_columns() -> None:
     after = TableSchema(TableId("s", "t"), (Column("b", 20002, -1, 's."Felt"', user_type=now),))
     change = replace(alter(before, after), renamed={"a": "b"})
 
-    assert renamed(change) == {"s.felt": 's."Felt"', "s.mood": "t.mood"}
+    assert renamed(change) == {'"s"."felt"': '"s"."Felt"', '"s"."mood"': '"t"."mood"'}
     named = with_new_names(change).before
     assert named is not None
     assert [(c.name, c.type_name, c.user_type) for c in named.columns] == [("a", 's."Felt"', now)]

@@ -1,0 +1,152 @@
+r"""Conditions that bound a partition, taken apart and written anew.
+
+`pg_get_partition_constraintdef()` prints which rows of a table stand in a
+partition.  A copy can use it where it compares columns with constants; what
+calls a function (a hash partition, an expression as key) is the source's alone.
+The text comes from a record: it is parsed into these few forms, and what a
+statement gets is printed from them.
+
+>>> written("((a IS NOT NULL) AND (a >= 1) AND (b = ANY (ARRAY['x'::text, 'it''s'::text])))")
+'(("a" IS NOT NULL) AND ("a" >= 1) AND ("b" = ANY (ARRAY[\'x\'::text, \'it\'\'s\'::text])))'
+>>> written("satisfies_hash_partition('16400'::oid, 4, 0, a)")
+Traceback (most recent call last):
+schemas.sql_text.NotRead: a function, or words that are no comparison
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from schemas import type_names
+from schemas.sql_text import NotRead, Token, literal, quote, tokens
+
+_COMPARISONS: Final = frozenset({"=", "<>", "<", "<=", ">", ">="})
+_CONSTANTS: Final = frozenset({"TRUE", "FALSE", "NULL"})
+# Words that name no column, as long as they are not quoted.
+_RESERVED: Final = frozenset({
+    *("AND", "OR", "NOT", "IS", "ANY", "ALL", "SOME", "ARRAY", "CASE", "WHEN", "THEN", "ELSE"),
+    *("END", "SELECT", "FROM", "WHERE", "IN", "LIKE", "BETWEEN", "COLLATE", "ROW", "CAST"),
+    *("EXISTS", "UNION", "INTERSECT", "EXCEPT", "USER", "CURRENT_USER", "SESSION_USER"),
+    *("CURRENT_ROLE", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "CURRENT_CATALOG"),
+    *("CURRENT_SCHEMA", "LOCALTIME", "LOCALTIMESTAMP", "OPERATOR", "DISTINCT", "ISNULL", "NOTNULL"),
+})  # fmt: skip
+_DEEPEST: Final = 100  # brackets within each other: a bound of many columns has as many
+
+
+def written(text: str) -> str:
+    """Return the condition, printed anew; raise NotRead for any other."""
+    reader = _Reader(tokens(text))
+    condition = reader.either()
+    if reader.here():
+        raise NotRead("words behind a condition")
+    return condition
+
+
+class _Reader:
+    """Descends through brackets, AND, OR, NOT and comparisons; gives what it read as SQL."""
+
+    def __init__(self, words: list[Token]) -> None:
+        self._words, self._at, self._depth = words, 0, 0
+
+    def here(self, ahead: int = 0) -> str:
+        """The keyword or sign here; a name, a string or a number is its kind in lower case."""
+        if self._at + ahead >= len(self._words):
+            return ""
+        word = self._words[self._at + ahead]
+        if word.kind == "sign" or (word.kind == "name" and word.upper in _RESERVED | _CONSTANTS):
+            return word.upper
+        return word.kind
+
+    def _step(self) -> Token:
+        self._at += 1
+        return self._words[self._at - 1]
+
+    def _take(self, *expected: str) -> None:
+        for each in expected:
+            if self.here() != each:
+                raise NotRead("a function, or words that are no comparison")
+            self._at += 1
+
+    def either(self) -> str:
+        """Read conditions joined by OR."""
+        parts = [self._both()]
+        while self.here() == "OR":
+            self._step()
+            parts.append(self._both())
+        return " OR ".join(parts)
+
+    def _both(self) -> str:
+        parts = [self._not()]
+        while self.here() == "AND":
+            self._step()
+            parts.append(self._not())
+        return " AND ".join(parts)
+
+    def _not(self) -> str:
+        words = ""
+        while self.here() == "NOT":
+            self._step()
+            words += "NOT "
+        return words + self._comparison()
+
+    def _comparison(self) -> str:
+        left = self._operand()
+        if self.here() == "IS":
+            self._step()
+            negated = ""
+            if self.here() == "NOT":
+                self._step()
+                negated = "NOT "
+            if self.here() not in _CONSTANTS:
+                raise NotRead("a function, or words that are no comparison")
+            return f"{left} IS {negated}{self._step().upper}"
+        if self.here() not in _COMPARISONS:
+            return left
+        sign = self._step().text
+        if self.here() == "ANY":
+            self._take("ANY", "(")
+            inside = self._operand()
+            self._take(")")
+            return f"{left} {sign} ANY ({inside})"
+        return f"{left} {sign} {self._operand()}"
+
+    def _operand(self) -> str:
+        found = self._primary()
+        while self.here() == "::":
+            self._step()
+            kind, self._at = type_names.read(self._words, self._at)
+            found += f"::{kind}"
+        return found
+
+    def _primary(self) -> str:
+        match self.here():
+            case "(":
+                self._step()
+                self._depth += 1
+                if self._depth > _DEEPEST:
+                    raise NotRead("too many brackets within each other")
+                inside = self.either()
+                self._depth -= 1
+                self._take(")")
+                return f"({inside})"
+            case "ARRAY":
+                self._take("ARRAY", "[")
+                items = [self._operand()] if self.here() != "]" else []
+                while self.here() == ",":
+                    self._step()
+                    items.append(self._operand())
+                self._take("]")
+                return f"ARRAY[{', '.join(items)}]"
+            case "string":
+                return literal(self._step().text)
+            case "number":
+                return self._step().text
+            case "-" if self.here(1) == "number":
+                self._step()
+                return f"-{self._step().text}"
+            case "TRUE" | "FALSE" | "NULL":
+                return self._step().upper
+            case "name" | "quoted" if self.here(1) not in {"(", "."}:
+                return quote(self._step().text)
+            case _:
+                raise NotRead("a function, or words that are no comparison")

@@ -1,0 +1,102 @@
+"""No expression over foreign text can be made to run for ever.
+
+One test reads the expressions, the other runs them, with the texts that go around
+their loops, in a process that may be ended: a match holds the interpreter's lock, so
+nothing inside could end it.
+"""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests import expressions
+
+# The text of these comes from a caller, and is a table of the same module.
+MADE_LATE = {"gauss_cdc.emulator.deparse"}
+LIMIT = 300  # seconds for what needs some: only a hang reaches it
+
+RUN = """
+import sys
+from tests import expressions
+for where, pattern in expressions.patterns().items():
+    if isinstance(pattern, NameError):
+        continue
+    print(where, flush=True)
+    for text in expressions.worst(pattern, {size}):
+        pattern.match(text)
+        pattern.fullmatch(text)
+from producer.core import follow, sql_words
+from schemas import conditions, sql_text, type_names
+from spark_consumers.dialects import postgres
+texts = [
+    "((a IS NOT NULL) AND satisfies_hash_partition('16400'::oid, " + "123456, " * 20_000 + "a))",
+    "(" * 50_000, "NOT " * 50_000, "a::" * 50_000, "a = ANY (" * 20_000, "''" * 50_000 + "!",
+    "CREATE TYPE a AS ENUM (" + "''" * 50_000, '"a"' * 50_000 + "!", "[" * 50_000, "1" * 50_000,
+    "E'" + "\\\\" * 100_000, "$a$" * 50_000, "/*" * 50_000, "ALTER TABLE " * 20_000,
+]
+for text in texts:
+    print(text[:40], flush=True)
+    for read in (conditions.written, sql_text.tokens, type_names.written):
+        try:
+            read(text)
+        except sql_text.NotRead:
+            pass
+    follow._where(text)
+    postgres._labels(text)
+    sql_words.cut(text)
+print("done")
+"""
+
+
+def test_no_expression_reads_a_text_in_two_ways_again_and_again() -> None:
+    found = expressions.patterns()
+    exploding = {}
+    for where, pattern in found.items():
+        if isinstance(pattern, NameError):
+            assert where.partition(":")[0] in MADE_LATE, f"{where}: its text is not known here"
+        elif (text := expressions.explodes(pattern)) is not None:
+            exploding[where] = text
+
+    assert len(found) > 200
+    assert exploding == {}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_bad"),
+    [
+        (r"(a*)*b", True),
+        (r"(?:a|a)*b", True),
+        (r"(?:\s|-?[\d.]+|x)+", True),
+        (r"(?:a?b?)*c", True),
+        (r'(?:[\w .]|"(?:[^"]|"")+")+', True),
+        (r"(?:'(?:[^'\\]|'')*'(?:, )?)+", True),
+        (rb"(?:[^']+|'')*x", True),
+        (r"(?:[^']++|'')*+", False),
+        (r"'(?:[^']|'')*'", False),
+        (r"(?:(?:'[^']*')(?:, |$))+", False),
+        (r"(?:\w++\s*+)*+;", False),
+    ],
+)
+def test_what_explodes_is_known(pattern: str | bytes, *, is_bad: bool) -> None:
+    assert (expressions.explodes(re.compile(pattern)) is not None) == is_bad
+
+
+def test_the_worst_texts_of_each_expression_come_to_an_end() -> None:
+    run = subprocess.Popen(
+        [sys.executable, "-c", RUN.replace("{size}", "2_000")],
+        cwd=expressions.ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        out, err = run.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        run.kill()
+        out, err = run.communicate()
+        pytest.fail(f"does not come to an end: {out.splitlines()[-1:]}")
+
+    assert run.returncode == 0, err
+    assert out.splitlines()[-1] == "done"
