@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -15,7 +16,7 @@ from pyspark.sql import SparkSession
 from gauss_cdc import target, wiring
 from gauss_cdc.config import Config
 from gauss_cdc.services import jars, java
-from gauss_cdc.watch import StepName, StopSignal, console, say
+from gauss_cdc.watch import StopSignal, console
 from spark_consumers.errors import ApplyError, Verdict
 from spark_consumers.job import Applier, Options, Progress
 from spark_consumers.lanes import Lanes
@@ -23,6 +24,8 @@ from spark_consumers.model import Ledger
 from spark_consumers.read import CutReader, RangeReader, registry_at
 from spark_consumers.sinks import SINKS
 from spark_consumers.stream import spark_confs, start_query
+
+_log = logging.getLogger("gauss_cdc.apply")
 
 _SMALL_ROWS = 5_000
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set by spark-submit for the program that it starts
@@ -84,22 +87,27 @@ class _Remembering(Applier):
     """Keeps the error that ended a pass: Spark hands on only its text."""
 
     failure: BaseException | None = None
+    on_pass: Callable[..., None]
 
     def drain(self, stop: Callable[[], bool] = lambda: False) -> Ledger:
+        self.on_pass(ended=False)
         try:
-            return super().drain(stop)
+            ledger = super().drain(stop)
         except BaseException as error:
             self.failure = error
             raise
+        self.on_pass(ended=True)
+        return ledger
 
 
 def apply(
     config: Config,
     stop: StopSignal,
-    step: StepName,
+    on_step: Callable[[str], None],
     *,
     replace: bool,
     on_progress: Callable[[Progress], None],
+    on_pass: Callable[..., None],
 ) -> None:
     """Kafka -> target until asked to stop; come back by itself after errors that pass.
 
@@ -117,18 +125,19 @@ def apply(
         return isinstance(error, ApplyError) and error.verdict is Verdict.RETRY and not stop.asked()
 
     def note(state: tenacity.RetryCallState) -> None:
-        say(f"coming back after: {state.outcome and state.outcome.exception()}")
+        error = state.outcome and state.outcome.exception()
+        _log.warning("%s; retrying in %.1f s", error, state.upcoming_sleep)
 
     with ExitStack() as stack:
-        step.set("start: connect to the target")
+        on_step("start: connect to the target")
         sink = SINKS[config.target.kind](
             target.connector(config),
             prefix,
             replace=replace,
-            on_wait=say,
-            on_step=step.set,
+            on_wait=_log.info,
+            on_step=on_step,
             ddl=config.ddl.apply,
-            on_note=say,
+            on_note=_log.info,
         )
         stack.callback(sink.close)
         schema_of = registry_at(config.registry.url, config.registry.client())
@@ -150,10 +159,11 @@ def apply(
             lanes,
             sink,
             Options(max_rows=_SMALL_ROWS, strict=config.target.strict),
-            on_step=step.set,
+            on_step=on_step,
             on_progress=on_progress,
             pause=lambda attempt: pause(min(0.2 * 2**attempt, 5)),
         )
+        applier.on_pass = on_pass
         started = False
         spark: _Starting | None = None
 
@@ -163,7 +173,7 @@ def apply(
             if not started:
                 sink.start()
                 started = True
-            step.set("start: first pass")
+            on_step("start: first pass")
             applier.failure = None
             if spark is None:
                 spark = _Starting(config)
@@ -173,7 +183,7 @@ def apply(
                 applier.drain(stop.asked)
             if stop.asked():
                 return
-            step.set("start: Spark")
+            on_step("start: Spark")
             query = start_query(
                 spark.session(),
                 applier,

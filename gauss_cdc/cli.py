@@ -1,31 +1,47 @@
 """`gauss-cdc`: one verb per thing an operator does.  Thin: parse, call, print.
 
-People's output goes to stderr, programs' to stdout.  Exit codes: 0 done, 2 bad
-usage or configuration, 130 interrupted, others as the error classes say
-(`producer/errors.py`, `spark_consumers/errors.py`; listed in the README).
+People's output goes to stderr, programs' to stdout.  Exit codes: 0 done, 1 a finding
+or a fault, 2 bad usage or configuration, 5 a file or an output, 130 interrupted, others
+as the error classes say (`producer/errors.py`, `spark_consumers/errors.py`; listed in
+the README).
 """
 
 from __future__ import annotations
 
+import io
+import logging
+import os
 import sys
 
 import click
 
-from gauss_cdc import __version__, services
+from gauss_cdc import __version__, logs, services
 from gauss_cdc.commands import ddl, local, looking, recordings, slot, stream
-from gauss_cdc.commands.base import INTERRUPTED, USAGE, fail
+from gauss_cdc.commands.base import FAULT, INTERRUPTED, OUTPUT, USAGE, fail
 from gauss_cdc.config import ConfigError
-from gauss_cdc.watch import set_up_logging
 from producer.errors import CdcError
 from spark_consumers.errors import ApplyError
+
+_log = logging.getLogger("gauss_cdc")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="gauss-cdc")
-@click.option("-v", "--verbose", is_flag=True, help="Log state changes of the drivers.")
-def cli(*, verbose: bool) -> None:
+@click.option("-v", "--verbose", is_flag=True, help="The same as --log-level debug.")
+@click.option(
+    "--log-level",
+    type=click.Choice(logs.LEVELS, case_sensitive=False),
+    help="From which level on; default: info of `run` and `apply`, else warning.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="What stderr holds: lines for people, or one JSON object a line.",
+)
+def cli(*, verbose: bool, log_level: str | None, log_format: str | None) -> None:
     """Change data capture into Kafka, applied by PySpark in commit order."""
-    set_up_logging(verbose=verbose)
+    logs.reset()
+    logs.set_up(level=log_level or ("debug" if verbose else None), format=log_format)
 
 
 for _command in (
@@ -50,9 +66,20 @@ for _command in (
 
 
 def main() -> None:
-    """Run the command line; turn every expected error into a message and an exit code."""
+    """Run the command line; turn every error into a message and an exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # what the terminal cannot show is escaped
+        sys.stdout.reconfigure(errors="backslashreplace")
+    logs.set_up()
+    try:
+        _run()
+    except BrokenPipeError:
+        _leave_without_reader()
+
+
+def _run() -> None:
     try:
         cli(standalone_mode=False)
+        _flush()
     except click.ClickException as exc:
         exc.show()
         sys.exit(exc.exit_code)
@@ -62,7 +89,24 @@ def main() -> None:
         fail(str(exc), USAGE)
     except services.ServiceError as exc:
         fail(str(exc), 1)
-    except CdcError as exc:
+    except (CdcError, ApplyError) as exc:
         fail(str(exc), exc.exit_code)
-    except ApplyError as exc:
-        fail(str(exc), exc.exit_code)
+    except BrokenPipeError:
+        raise
+    except OSError as exc:
+        where = f"{exc.filename}: " if exc.filename else ""
+        fail(f"{where}{exc.strerror or exc}", OUTPUT)
+    except Exception:  # noqa: BLE001  the one place where everything ends
+        _log.critical("a fault of gauss-cdc: please report it with these lines", exc_info=True)
+        sys.exit(FAULT)
+
+
+def _flush() -> None:
+    """Write what is left, while an error can still be reported: a disk may be full."""
+    if not sys.stdout.closed:
+        sys.stdout.flush()
+
+
+def _leave_without_reader() -> None:
+    """End quietly where the reader of stdout has seen enough, as `head` does."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

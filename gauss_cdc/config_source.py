@@ -49,8 +49,7 @@ class Source(Section):
     """Product."""
 
     dsn: Public
-    """Without a password: `postgresql://user@host:port/database?sslrootcert=FILE`. Off this machine
-    TLS is verified unless it says otherwise, see docs/security.md."""
+    """Without a password: `postgresql://user@host:port/database?sslmode=verify-full`."""
 
     hosts: tuple[str, ...] = ()
     """openGauss, GaussDB: all nodes, as `["db1:5432", "db2:5432"]`; unset = the dsn's. After a

@@ -14,7 +14,7 @@ from rich.table import Table
 from gauss_cdc.config import Config
 from gauss_cdc.places import Standing
 from producer.drivers.gauss_slots import SlotReading
-from producer.drivers.kafka_client import of_error, ours
+from producer.drivers.kafka_client import LOGGED, of_error, ours
 from producer.errors import TopicReplaced
 from producer.preflight import Finding, Level
 from schemas.control import Commits, Cut, Start, State, TableLoad, cut_to_avro, kind_of
@@ -141,6 +141,7 @@ def tail_lines(
     topics = Topics(config.kafka.prefix)
     consumer = Consumer(
         {
+            **LOGGED,
             **config.kafka.client_settings(),
             "group.id": "gauss-cdc-tail",
             "enable.auto.commit": False,

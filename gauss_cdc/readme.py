@@ -250,11 +250,13 @@ def exits() -> str:
                     doc = (value.__doc__ or "").strip().splitlines()[0]
                     found.append((value.exit_code, name, verdict, doc))
         yield 0, "", "", "done"
+        yield 1, "", "", "`check` found an error, `demo` a difference; or a fault of ours"
         yield 2, "`ConfigError`", "stop", "bad usage or configuration"
         yield 4, "", "", "`wait` gave up"
+        yield 5, "", "stop", "a file or an output cannot be read or written, or a port is in use"
         for code, name, verdict, doc in sorted(found):
             yield code, f"`{name}`", verdict, doc
-        yield 130, "", "", "interrupted"
+        yield 130, "", "", "interrupted by Ctrl-C before it was done (143: by SIGTERM)"
 
     return _table(("exit code", "error", "verdict", "meaning"), rows())
 

@@ -16,15 +16,23 @@ class ConfigError(Exception):
     """The configuration cannot be used; the message names file, line and reason."""
 
 
-def duration(text: str) -> timedelta:
+def duration(text: str, *, bare_seconds: bool = False) -> timedelta:
     """Read `500ms`, `10s`, `5m`, `24h`, `7d`; raise ValueError for anything else.
 
-    >>> duration("1.5m")
-    datetime.timedelta(seconds=90)
+    With `bare_seconds` a number without a unit is seconds.
+
+    >>> duration("1.5m"), duration("5", bare_seconds=True)
+    (datetime.timedelta(seconds=90), datetime.timedelta(seconds=5))
     """
-    if (match := _DURATION.fullmatch(text.strip())) is None:
+    written = text.strip()
+    if bare_seconds and re.fullmatch(r"\d+(?:\.\d+)?", written):
+        written += "s"
+    if (match := _DURATION.fullmatch(written)) is None:
         raise ValueError("write a duration as 500ms, 10s, 5m, 24h or 7d")
-    return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+    try:
+        return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+    except OverflowError:
+        raise ValueError("a duration of more than 2.7 million years") from None
 
 
 def _duration(value: object) -> object:

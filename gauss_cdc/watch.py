@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import signal
 import threading
 from collections.abc import Callable
@@ -12,54 +13,60 @@ from types import FrameType
 from typing import Final
 
 from rich.console import Console
-from rich.logging import RichHandler
+
+from gauss_cdc.logs import printable
+
+_log = logging.getLogger(__name__)
 
 console: Final = Console(stderr=True)  # for people; programs read stdout
 
 
 def say(line: str) -> None:
     """Print a line that holds names of others' making: `[ddl]` is no markup, nor a table's name."""
-    console.print(line, markup=False)
+    console.print(printable(line), markup=False, soft_wrap=True)
 
 
 STEP_FILE: Final = "GAUSS_CDC_STEP_FILE"
-
-
-def set_up_logging(*, verbose: bool) -> None:
-    """Log state changes to stderr."""
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING,
-        format="%(name)s: %(message)s",
-        handlers=[RichHandler(console=console, show_path=False)],
-    )
-    for library in ("httpx", "httpx2", "py4j"):
-        logging.getLogger(library).setLevel(logging.WARNING)
 
 
 class StopSignal:
     """SIGTERM and SIGINT ask a command to leave; the second time it leaves at once.
 
     Also when it has not left after `limit` seconds: whatever hangs then, the next start
-    goes on from what is durable, as after any crash.
+    goes on from what is durable, as after any crash.  The limit holds while the main thread
+    is in a call that does not come back, as a login to a server that says nothing: Python
+    runs its handlers between two steps of that thread, hence the pipe.
     """
 
     def __init__(self, limit: float | None = 10.0) -> None:
         self._event = threading.Event()
         self._limit = limit
+        self._number = 0
         self._then: list[Callable[[], None]] = []
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._caught)
+        self._read, write = os.pipe()
+        os.set_blocking(write, False)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        threading.Thread(target=self._watch, name="signals", daemon=True).start()
 
     def _caught(self, number: int, _frame: FrameType | None) -> None:
         if self._event.is_set():
             os._exit(128 + number)
+        self._number = number
         self._event.set()
-        if self._limit is not None:
-            timer = threading.Timer(self._limit, os._exit, [128 + number])
-            timer.daemon = True
-            timer.start()
         for then in self._then:
             then()
+
+    def _watch(self) -> None:
+        """Hear of signals as soon as they come."""
+        number = os.read(self._read, 1)[0]
+        if signal.getsignal(number) != self._caught:
+            return  # somebody else's by now
+        # A second one, or the limit, whatever the main thread does.
+        if not select.select([self._read], [], [], self._limit)[0]:
+            _log.error("left after %g s without an end: the next start goes on", self._limit)
+        os._exit(128 + number)
 
     def then(self, do: Callable[[], None]) -> None:
         """Also do this when asked; it runs inside the signal handler, so keep it short."""
@@ -69,6 +76,11 @@ class StopSignal:
     def event(self) -> threading.Event:
         """Set when the command is to leave."""
         return self._event
+
+    @property
+    def exit_code(self) -> int:
+        """Of a command that a signal ended before it was done; 0: none came."""
+        return 128 + self._number if self._number else 0
 
     def asked(self, seconds: float = 0) -> bool:
         """Wait up to so many seconds; True = leave."""

@@ -11,6 +11,7 @@ from producer.drivers.gauss import GaussConnection
 from producer.drivers.postgres import ReplicationConnection
 from producer.drivers.postgres_dial import ConnectionArguments, parse_dsn
 from producer.drivers.topics import TopicSettings
+from producer.gauss_options import effective
 from producer.options import Options
 from schemas.types import TypeOptions
 
@@ -55,6 +56,13 @@ def source_session(config: Config) -> Session:
     return GaussConnection.open(
         options.source, replication=False, hosts=options.hosts, role=options.role
     )
+
+
+def is_ordered_by_csn(options: Options) -> bool:
+    """Say whether positions of the source are CSNs, and no places in its log."""
+    if options.kind == "postgres":
+        return False
+    return effective(options.plugin_options, options.terms).ordered_by == "csn"
 
 
 def producer_options(config: Config, *, accept_gap: bool = False, load: bool = True) -> Options:

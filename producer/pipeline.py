@@ -96,12 +96,14 @@ class Progress:
     committed_at: int = 0  # µs since 1970 of the newest delivered commit
     retries: int = 0
     takeovers: int = 0
+    has_streamed: bool = False
+    is_idle: bool = True  # all that was received is durable
 
 
-def run(options: Options, watch: Watch, progress: Progress | None = None) -> None:
+def run(options: Options, watch: Watch, progress: Progress | None = None) -> bool:
     """Capture until asked to stop; come back by itself after errors that pass.
 
-    Raises the CdcError that needs a person.
+    Returns whether a stream began before it was left.  Raises the CdcError that needs a person.
     """
     progress = progress or Progress()
 
@@ -119,8 +121,7 @@ def run(options: Options, watch: Watch, progress: Progress | None = None) -> Non
 
     def note(state: tenacity.RetryCallState) -> None:
         progress.retries += 1
-        error = state.outcome and state.outcome.exception()
-        watch.on_note(f"coming back after: {error}")
+        watch.retrying(state.outcome and state.outcome.exception(), state.upcoming_sleep)
 
     def pause(seconds: float) -> None:
         if watch.stop_asked(seconds):
@@ -135,7 +136,9 @@ def run(options: Options, watch: Watch, progress: Progress | None = None) -> Non
             reraise=True,
         )(_run_once, options, watch, progress)
     except Leaving:
-        _log.info("left before the stream began")
+        if not progress.has_streamed:
+            watch.on_note("left before the stream began: the next run starts over")
+    return progress.has_streamed
 
 
 def create_slot(options: Options, watch: Watch) -> bool:
@@ -311,6 +314,7 @@ class _Loop:
         watch = self._watch
         watch.on_step("run: read")
         watch.on_note(f"streaming from {Lsn(self._engine.resume)}")
+        self._progress.has_streamed = True
         self._tick()
         while self._stopped is None:
             self._read()
@@ -436,6 +440,9 @@ class _Loop:
 
     # ------------------------------------------------------------ engine
     def _tick(self) -> None:
+        progress = self._progress
+        progress.received = max(progress.received, self._source.wire.received_end)
+        progress.is_idle = self._engine.is_idle and not self._assembler.is_open
         self._step(Ticked(time.monotonic(), now_us()))
         self._tell_source()
 

@@ -59,6 +59,11 @@ class Watch:
     on_load: Callable[[TableId, int, int], None]  # table, rows so far, rows expected
     on_note: Callable[[str], None]  # a state change, for people
     stop_asked: Callable[[float], bool]  # waits up to so many seconds; True = leave
+    on_retry: Callable[[str], None] | None = None  # an error that passes; None: as a note
+
+    def retrying(self, error: object, seconds: float) -> None:
+        """Say which error it is, and when the next attempt begins."""
+        (self.on_retry or self.on_note)(f"{error}; retrying in {seconds:.1f} s")
 
 
 class CutsLog:

@@ -6,6 +6,7 @@ the long poll that it has under way.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -24,6 +25,9 @@ from spark_consumers.errors import KafkaDown
 _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 
+# Lines of librdkafka, which come when a client is polled: why a broker cannot be had.
+LOGGED: Final[Mapping[str, Any]] = {"log_level": 3, "logger": logging.getLogger("librdkafka")}
+
 Places = Iterable[tuple[str, int]]
 Offsets = dict[tuple[str, int], int]
 
@@ -32,7 +36,7 @@ class Cluster:
     """Questions to one cluster; KafkaDown where nobody answers."""
 
     def __init__(self, client: Mapping[str, Any], *, timeout: float = 10.0) -> None:
-        self._client = dict(client)
+        self._client = {**LOGGED, **client}
         self._admin = AdminClient(self._client)
         self._timeout = timeout
 
@@ -79,6 +83,7 @@ class Cluster:
         try:
             return ask()
         except KafkaException as error:
+            self._admin.poll(0)  # hands on what librdkafka has to say about it
             # librdkafka keeps the leader epochs that it knew: after a broker came back it
             # asks with the old one for ever, FENCED_LEADER_EPOCH (librdkafka issue 4620).
             self._admin = AdminClient(self._client)

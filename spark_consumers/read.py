@@ -45,6 +45,7 @@ from spark_consumers.registry import Registry, SchemaOf, registry_at
 _END: Final = KafkaError._PARTITION_EOF  # noqa: SLF001  public, in spite of its name
 _RESET: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
 _COMMON: Final = {
+    "log_level": 2,  # the cluster's own connection says why it is down
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "auto.offset.reset": "error",

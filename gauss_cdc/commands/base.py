@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import click
 
-from gauss_cdc.watch import console
+from gauss_cdc import logs
+from gauss_cdc.config import duration
 from schemas.positions import Lsn
 
+FAULT: Final = 1
 USAGE: Final = 2
+OUTPUT: Final = 5  # a file or an output that cannot be written or read, a port in use
 INTERRUPTED: Final = 130
 EXISTING_FILE: Final = click.Path(path_type=Path, dir_okay=False, exists=True)
 
@@ -37,6 +42,21 @@ class PositionType(click.ParamType[Lsn]):
             self.fail(f"{value!r} is no position: write it as 16/B374D848", param, ctx)
 
 
+class DurationType(click.ParamType[timedelta]):
+    """A time span: `500ms`, `10s`, `5m`; a bare number is seconds."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> timedelta:
+        """Read it, or say how it is written."""
+        try:
+            return value if isinstance(value, timedelta) else duration(value, bare_seconds=True)
+        except ValueError as error:
+            self.fail(f"{value!r}: {error}", param, ctx)
+
+
 def configured(command: Any) -> Any:
     """Give a command --config, as the argument `config_path`."""
     return click.option(
@@ -49,7 +69,28 @@ def configured(command: Any) -> Any:
     )(command)
 
 
+def logged(command: Any) -> Any:
+    """Give a command --log-level and --log-format, which may stand before its name, too."""
+
+    def take(ctx: click.Context, param: click.Parameter, value: str | None) -> None:  # noqa: ARG001
+        if value is not None:
+            logs.set_up(**{str(param.name).removeprefix("log_"): value})
+
+    for name, values, words in (
+        ("--log-format", ["text", "json"], "Lines for people, or one JSON object a line."),
+        ("--log-level", list(logs.LEVELS), "From which level on; default: info."),
+    ):
+        command = click.option(
+            name,
+            type=click.Choice(values, case_sensitive=False),
+            expose_value=False,
+            callback=take,
+            help=words,
+        )(command)
+    return command
+
+
 def fail(message: str, code: int) -> NoReturn:
     """Say why on stderr and leave with this exit code."""
-    console.print(f"gauss-cdc: {message}", style="red", markup=False, highlight=False)
+    logs.log(logging.getLogger("gauss_cdc"), logging.ERROR, message, exit_code=code)
     sys.exit(code)

@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import gc
+import logging
+import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 
 import click
+from pydantic import ValidationError
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from gauss_cdc import wiring
-from gauss_cdc.commands.base import Command, configured
-from gauss_cdc.config import load
+from gauss_cdc import logs, wiring
+from gauss_cdc.commands.base import Command, DurationType, configured, logged
+from gauss_cdc.config import Spark, load
 from gauss_cdc.pack import pack
-from gauss_cdc.watch import StepName, StopSignal, console, say
+from gauss_cdc.reports import ApplyReport, Reporter, RunReport
+from gauss_cdc.watch import StepName, StopSignal, console
+from producer.pipeline import Progress as Streamed
 from producer.pipeline import run as run_producer
 from producer.start import Watch
 from schemas.tables import TableId
+
+_run_log = logging.getLogger("gauss_cdc.run")
+
+_log_every = click.option(
+    "--log-every",
+    type=DurationType(),
+    default="1m",
+    show_default=True,
+    help="How often a line says what was done; 0s: never.",
+)
 
 
 @click.command(cls=Command, example="gauss-cdc run --config bank.toml")
@@ -27,17 +43,32 @@ from schemas.tables import TableId
     help="Where going on is impossible (slot lost, source promoted, topics replaced): open a new "
     "epoch and load every table again. Says what differed.",
 )
-def run(config_path: Path, *, accept_gap: bool) -> None:
-    """Source -> Kafka, until stopped. The first run also loads the existing rows."""
+@_log_every
+@logged
+def run(config_path: Path, *, accept_gap: bool, log_every: timedelta) -> None:
+    """Source -> Kafka, until stopped. The first run also loads the existing rows.
+
+    Exit code 0 after SIGTERM or Ctrl-C; 143 or 130 where they came before the stream began.
+    """
     stop, step = StopSignal(), StepName()
     options = wiring.producer_options(load(config_path), accept_gap=accept_gap)
+    logs.of_service()
     # Rows are short-lived and hold no cycles; the collector's default looks for some every 700
     # objects, which costs a tenth of the CPU and finds nothing.
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
-    with _LoadBars() as bars:
-        watch = Watch(step.set, bars.show, say, stop.asked)
-        run_producer(options, watch)
+    progress = Streamed()
+    report = RunReport(progress, by_csn=wiring.is_ordered_by_csn(options))
+    with _LoadBars() as bars, Reporter(log_every.total_seconds(), report.write):
+
+        def on_load(table: TableId, rows: int, expected: int) -> None:
+            report.on_load(table, rows, expected)
+            bars.show(table, rows, expected)
+
+        watch = Watch(step.set, on_load, _run_log.info, stop.asked, on_retry=_run_log.warning)
+        has_streamed = run_producer(options, watch, progress)
+    if not has_streamed:
+        sys.exit(stop.exit_code)
 
 
 @click.command(cls=Command, example="gauss-cdc apply --config bank.toml --master 'local[*]'")
@@ -46,6 +77,8 @@ def run(config_path: Path, *, accept_gap: bool) -> None:
 @click.option("--checkpoint", help="Checkpoint folder; default: [spark] checkpoint.")
 @click.option("--packages", help="Maven coordinates of the connector, for other clusters.")
 @click.option("--replace", is_flag=True, help="Empty target tables that hold rows before a load.")
+@_log_every
+@logged
 def apply(
     config_path: Path,
     *,
@@ -53,6 +86,7 @@ def apply(
     checkpoint: str | None,
     packages: str | None,
     replace: bool,
+    log_every: timedelta,
 ) -> None:
     """Kafka -> target with Spark, in commit order, until stopped."""
     from gauss_cdc.apply import apply as run_apply  # noqa: PLC0415  pyspark takes a second
@@ -66,8 +100,27 @@ def apply(
         changes["checkpoint"] = checkpoint
     if packages:
         changes["options"] = {**config.spark.options, "spark.jars.packages": packages}
-    config = config.model_copy(update={"spark": config.spark.model_copy(update=changes)})
-    run_apply(config, stop, step, replace=replace, on_progress=lambda _: None)
+    try:
+        spark = Spark(**{**config.spark.model_dump(), **changes})
+    except ValidationError as error:
+        raise click.UsageError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+    config = config.model_copy(update={"spark": spark})
+    logs.of_service()
+    report = ApplyReport()
+
+    def on_step(name: str) -> None:
+        step.set(name)
+        report.on_step(name)
+
+    with Reporter(log_every.total_seconds(), report.write):
+        run_apply(
+            config,
+            stop,
+            on_step,
+            replace=replace,
+            on_progress=report.on_progress,
+            on_pass=report.on_pass,
+        )
 
 
 @click.command("zip", cls=Command, example="gauss-cdc zip gauss-cdc.zip")
@@ -79,7 +132,7 @@ def make_zip(out: Path) -> None:
 
 
 class _LoadBars:
-    """Progress bars of a first load, shown from its first chunk on."""
+    """Progress bars of a first load, shown from its first chunk on; on a terminal only."""
 
     def __init__(self) -> None:
         self._progress = Progress(
@@ -88,6 +141,7 @@ class _LoadBars:
             MofNCompleteColumn(),
             console=console,
             transient=True,
+            disable=not console.is_terminal or logs.is_json(),
         )
         self._tasks: dict[TableId, TaskID] = {}
 

@@ -23,7 +23,7 @@ from typing import Any, Final, TypeAlias
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from producer.core.events import Acknowledgement, Record
-from producer.drivers.kafka_client import FENCED, QUIET, of_error, offset_of, ours
+from producer.drivers.kafka_client import FENCED, LOGGED, QUIET, of_error, offset_of, ours
 from producer.errors import BrokerDown, CdcError, GroupUnusable
 
 _ROOM_WAIT: Final = 0.2  # seconds for room in librdkafka's queue
@@ -96,6 +96,7 @@ class Delivery:
         self._closing = threading.Event()
         common = {
             **QUIET,
+            **LOGGED,
             "linger.ms": 0,
             "compression.type": "lz4",
             # A row that is larger than the queue would wait for room in it forever.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -42,6 +43,9 @@ _UNDONE: Final = {
 # What librdkafka would print twenty times a second while a broker is down, our errors say once.
 # A broker that comes back may not know its topics yet; librdkafka would ask again in 5 minutes.
 QUIET: Final[Mapping[str, Any]] = {"log_level": 2, "topic.metadata.refresh.interval.ms": 5_000}
+# Of clients that are polled: only then librdkafka hands its lines on, else it keeps them. They
+# say why a broker cannot be had (a name, a port, a certificate), which error codes do not.
+LOGGED: Final[Mapping[str, Any]] = {"log_level": 3, "logger": logging.getLogger("librdkafka")}
 
 
 def ours(exc: BaseException) -> CdcError:

@@ -20,8 +20,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports 
     ResourceType,
 )
 
-from producer.drivers.kafka_client import QUIET, ours
-from producer.errors import BrokerDown, TopicUnfit
+from producer.drivers.kafka_client import LOGGED, QUIET, ours
+from producer.errors import BrokerDown, CdcError, TopicUnfit
 from schemas.control import Topic
 
 _TIMEOUT: Final = 10.0
@@ -52,16 +52,21 @@ class TopicAdmin:
     """Makes, checks and describes topics."""
 
     def __init__(self, client: Mapping[str, Any], settings: TopicSettings) -> None:
-        self._client = {**QUIET, **client}
+        self._client = {**QUIET, **LOGGED, **client}
         self._admin = AdminClient(self._client)
         self._settings = settings
+
+    def _ours(self, exc: KafkaException) -> CdcError:
+        """Turn an exception into ours, with librdkafka's own lines about it in the log."""
+        self._admin.poll(0)
+        return ours(exc)
 
     def cluster_id(self) -> str:
         """Return the cluster's id: offsets mean something only there."""
         try:
             described = self._admin.describe_cluster(request_timeout=_TIMEOUT).result()
         except KafkaException as exc:
-            raise ours(exc) from exc
+            raise self._ours(exc) from exc
         return str(described.cluster_id)
 
     def describe(self, names: Iterable[str]) -> dict[str, tuple[Topic, dict[int, int]]]:
@@ -82,7 +87,7 @@ class TopicAdmin:
                 found[name] = Topic(str(described.topic_id), len(described.partitions))
             highs = self._ends(found)
         except KafkaException as exc:
-            raise ours(exc) from exc
+            raise self._ours(exc) from exc
         return {name: (topic, highs[name]) for name, topic in found.items()}
 
     def _ends(self, topics: Mapping[str, Topic]) -> dict[str, dict[int, int]]:
@@ -123,7 +128,7 @@ class TopicAdmin:
                 if name.startswith(f"{prefix}.")
             )
         except KafkaException as exc:
-            raise ours(exc) from exc
+            raise self._ours(exc) from exc
 
     def ensure(self, data: Iterable[str], *, cuts: str = "", ddl: str = "") -> bool:
         """Make the topics that are missing, check those that are there; True if any was made."""
@@ -191,7 +196,7 @@ class TopicAdmin:
                     if exc.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                         raise
         except KafkaException as exc:
-            raise ours(exc) from exc
+            raise self._ours(exc) from exc
 
     def _check(
         self, name: str, topic: Topic, partitions: int, config: Mapping[str, str], *, strict: bool
@@ -210,7 +215,7 @@ class TopicAdmin:
                 resource
             ].result()
         except KafkaException as exc:
-            raise ours(exc) from exc
+            raise self._ours(exc) from exc
         alter = f"kafka-configs.sh --alter --entity-type topics --entity-name {name} --add-config"
         if entries["cleanup.policy"].value != "delete":
             raise TopicUnfit(

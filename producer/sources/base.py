@@ -39,6 +39,10 @@ class Wire(Protocol):
     def fileno(self) -> int:
         """What to poll for input."""
 
+    @property
+    def received_end(self) -> Lsn:
+        """The greatest position the source has mentioned; 0 before."""
+
 
 class Reading(Protocol):
     """The source under one snapshot: what a first load reads."""

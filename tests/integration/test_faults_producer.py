@@ -118,7 +118,7 @@ def test_a_source_that_does_not_listen_is_tried_again(place: Place, closed_port:
     source = replace(place.options.source, port=port)
 
     with place.run(source=source) as running:
-        assert "coming back after" in running.note("coming back")
+        assert "retrying in" in running.note("127.0.0.1")
     assert running.error is None
     assert ConnectionLost.verdict is Verdict.RETRY
 
@@ -275,7 +275,7 @@ def test_records_of_cuts_that_were_deleted(place: Place) -> None:
 # ---------------------------------------------------------------- broker and registry
 def test_a_broker_that_is_down_at_the_start_is_tried_again(place: Place, closed_port: str) -> None:
     with place.run(client={"bootstrap.servers": closed_port}) as running:
-        assert "no answer from Kafka" in running.note("coming back")
+        assert "no answer from Kafka" in running.note("retrying in")
     assert running.error is None
     assert BrokerDown.verdict is Verdict.RETRY
 
@@ -287,7 +287,7 @@ def test_a_transaction_timeout_that_the_broker_refuses(place: Place) -> None:
 
 def test_a_registry_that_is_down_is_tried_again(place: Place, closed_port: str) -> None:
     with place.run(registry_url=f"http://{closed_port}") as running:
-        assert "registry does not answer" in running.note("coming back")
+        assert "registry does not answer" in running.note("retrying in")
     assert running.error is None
 
 

@@ -1,0 +1,209 @@
+"""Logs on stderr: one format for all that a command and its libraries say.
+
+Text is for people: `2026-11-22T03:25:04.123+00:00 INFO  gauss_cdc.run: streaming from=0/1A2B3C`.
+JSON is for programs: one object a line, with `time`, `level`, `logger`, `message` and the
+context's keys. A command that ends soon writes plain text without time, as other tools do.
+
+What others name (tables, columns, servers' words) may hold line ends and terminal escapes:
+no record can look like another one, nor steer a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final, Literal, TextIO
+
+Format = Literal["text", "json"]
+LEVELS: Final = ("debug", "info", "warning", "error")
+
+LIBRDKAFKA: Final = "librdkafka"
+SPARK: Final = "spark"
+_OURS: Final = ("gauss_cdc", "producer", "spark_consumers", LIBRDKAFKA, SPARK)
+_CONTEXT: Final = "context"
+_PLAIN: Final = (str, int, float, bool, type(None))  # not an Lsn, which is an int
+_WINDOW: Final = 30.0  # seconds in which a line that repeats is written once
+_KEYS: Final = 200  # different lines that are counted at the same time
+# What makes lines of librdkafka differ that say the same.
+_VARIES: Final = re.compile(
+    r"\[rdkafka#[^\]]*\](?: \[thrd:[^\]]*\])?: | \(after \d+ms in state [^)]*\)"
+)
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    r"""Escape what steers a terminal or ends a line.
+
+    >>> printable("a\nb\x1b[2Jc")
+    'a\\nb\\x1b[2Jc'
+    """
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def log(logger: logging.Logger, level: int, message: str, /, **context: object) -> None:
+    """Write one record; the context stays apart from the words, numbers as numbers."""
+    plain = {
+        name: value if type(value) in _PLAIN else str(value) for name, value in context.items()
+    }
+    logger.log(level, "%s", message, extra={_CONTEXT: plain})
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created).astimezone().isoformat(timespec="milliseconds")
+
+
+def _context(record: logging.LogRecord) -> dict[str, object]:
+    found: dict[str, object] = getattr(record, _CONTEXT, {})
+    return found
+
+
+class _Text(logging.Formatter):
+    """Time with zone, level, logger, message, key=value."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"{_time(record)} {record.levelname:<7} {record.name}: {self.body(record)}"
+
+    def body(self, record: logging.LogRecord) -> str:
+        """The message with its context; further lines are indented, so that none looks new."""
+        words = [record.getMessage(), *(f"{k}={_shown(v)}" for k, v in _context(record).items())]
+        lines = " ".join(words).split("\n")
+        if record.exc_info:
+            lines += self.formatException(record.exc_info).split("\n")
+        return "\n    ".join(map(printable, lines))
+
+
+class _Plain(_Text):
+    """For a command that ends soon: what a tool of a shell writes."""
+
+    def __init__(self, *, is_red: bool) -> None:
+        super().__init__()
+        self._is_red = is_red
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = self.body(record)
+        if record.levelno < logging.ERROR:
+            return text
+        text = f"gauss-cdc: {text}"
+        return f"\x1b[31m{text}\x1b[0m" if self._is_red else text
+
+
+class _Json(logging.Formatter):
+    """One object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        out: dict[str, object] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        for name, value in _context(record).items():
+            out[f"{name}_" if name in out else name] = value
+        if record.exc_info:
+            out["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(out)
+
+
+def _shown(value: object) -> str:
+    """A value of key=value: quoted where a blank or a quote would end it.
+
+    >>> _shown("a b"), _shown(1.5), _shown("")
+    ('"a b"', '1.5', '""')
+    """
+    text = str(value)
+    return text if re.fullmatch(r'[^\s"=]+', text) else json.dumps(text, ensure_ascii=False)
+
+
+class Limit(logging.Filter):
+    """Writes a line that repeats once in a window, then how often it came.
+
+    librdkafka says dozens of times a second that a broker is down.
+    """
+
+    def __init__(
+        self, seconds: float = _WINDOW, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__()
+        self._seconds, self._clock = seconds, clock
+        self._seen: dict[str, tuple[float, int]] = {}  # text -> window's begin, lines left out
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = _VARIES.sub("", record.getMessage())
+        now = self._clock()
+        since, left_out = self._seen.pop(text, (-self._seconds, 0))
+        if now - since < self._seconds:
+            self._seen[text] = since, left_out + 1
+            return False
+        if len(self._seen) >= _KEYS:
+            del self._seen[next(iter(self._seen))]
+        self._seen[text] = now, 0
+        if left_out:
+            text = f"{text} ({left_out + 1} times in {now - since:.0f} s)"
+        record.msg, record.args = text, None
+        return True
+
+
+class _Stderr(logging.StreamHandler[TextIO]):
+    """Writes to what `sys.stderr` is now: tests and pytest replace it."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> TextIO:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, _: TextIO) -> None:
+        pass
+
+
+_handler: Final = _Stderr()
+_limit: Final = Limit()
+_asked: dict[str, Any] = {"level": None, "format": "text"}
+
+
+def set_up(*, level: str | None = None, format: str | None = None) -> None:  # noqa: A002
+    """Log to stderr; what is None stays as it was, or is the default: warnings, as plain text."""
+    _asked.update({k: v for k, v in (("level", level), ("format", format)) if v is not None})
+    _apply(_asked["level"] or "warning", timed=False)
+
+
+def reset() -> None:
+    """Forget what was asked for: a process may run several commands, one after the other."""
+    _asked.update(level=None, format="text")
+
+
+def of_service() -> None:
+    """Log as a command does that runs for weeks: with time, and from level info on."""
+    _apply(_asked["level"] or "info", timed=True)
+
+
+def is_json() -> bool:
+    """Say whether stderr holds JSON, and nothing else."""
+    return bool(_asked["format"] == "json")
+
+
+def _apply(level: str, *, timed: bool) -> None:
+    if is_json():
+        _handler.setFormatter(_Json())
+    elif timed:
+        _handler.setFormatter(_Text())
+    else:
+        _handler.setFormatter(_Plain(is_red=sys.stderr.isatty()))
+    root = logging.getLogger()
+    if _handler not in root.handlers:
+        root.addHandler(_handler)
+    number = logging.getLevelNamesMapping()[level.upper()]
+    # Other libraries tell of their own affairs at level info; a retry of theirs is a warning.
+    root.setLevel(max(number, logging.WARNING))
+    for name in _OURS:
+        logging.getLogger(name).setLevel(number)
+    librdkafka = logging.getLogger(LIBRDKAFKA)
+    if _limit not in librdkafka.filters:
+        librdkafka.addFilter(_limit)

@@ -1,0 +1,202 @@
+"""What `run` and `apply` say once a minute, and of each table of a load.
+
+The counters are the loops' own, read by a thread of its own: a loop that hangs is seen by
+lines that say 0 rows.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from gauss_cdc.logs import log
+from producer.pipeline import Progress as Streamed
+from schemas.control import Phase, TableLoad
+from schemas.positions import Lsn
+from schemas.tables import TableId
+from spark_consumers.job import Progress as Applied
+from spark_consumers.model import Ledger
+
+_BUSY_SECONDS: Final = 5.0  # a pass over new cuts that takes longer has something to catch up with
+
+_run_log = logging.getLogger("gauss_cdc.run")
+_apply_log = logging.getLogger("gauss_cdc.apply")
+
+
+class Reporter:
+    """Calls `write(seconds since the last call)` again and again; a context manager."""
+
+    def __init__(self, every: float, write: Callable[[float], None]) -> None:
+        """`every`: seconds; 0 = never."""
+        self._every, self._write = every, write
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._go, name="reports", daemon=True)
+
+    def __enter__(self) -> Self:
+        if self._every:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+
+    def _go(self) -> None:
+        before = time.monotonic()
+        while not self._end.wait(self._every):
+            now = time.monotonic()
+            self._write(now - before)
+            before = now
+
+
+@dataclass(slots=True)
+class _Load:
+    """A table of a first load."""
+
+    since: float
+    rows: int = 0
+    expected: int = 0
+
+
+class RunReport:
+    """Lines of `run`."""
+
+    def __init__(self, progress: Streamed, *, by_csn: bool = False) -> None:
+        """`by_csn`: the source's order is that of CSNs, which are no places in its log."""
+        self._now, self._by_csn = progress, by_csn
+        self._before = (0, 0)
+        self._loads: dict[TableId, _Load] = {}
+
+    def on_load(self, table: TableId, rows: int, expected: int) -> None:
+        """Hear of a chunk that is durable; `expected` is the table's estimate, at its end exact."""
+        load = self._loads.setdefault(table, _Load(time.monotonic()))
+        is_end = rows == expected == load.rows  # nothing new, and no estimate any more
+        load.rows, load.expected = rows, expected
+        if is_end:
+            del self._loads[table]
+            seconds = time.monotonic() - load.since
+            log(_run_log, logging.INFO, "loaded", table=table, rows=rows, seconds=round(seconds, 1))
+
+    def write(self, seconds: float) -> None:
+        """Say what was done in the last so many seconds."""
+        now = self._now
+        rows, commits = now.rows - self._before[0], now.commits - self._before[1]
+        self._before = now.rows, now.commits
+        for table, load in list(self._loads.items()):
+            rate = load.rows / max(time.monotonic() - load.since, 0.001)
+            log(
+                _run_log,
+                logging.INFO,
+                "loading",
+                table=table,
+                rows=load.rows,
+                of_about=max(load.rows, load.expected),
+                rows_per_s=round(rate),
+            )
+        if not now.takeovers or self._loads:
+            return  # nothing streams yet
+        behind: dict[str, Any] = (
+            {} if self._by_csn else {"lag_bytes": max(0, now.received - now.resume)}
+        )
+        log(
+            *(_run_log, logging.INFO, "streamed"),
+            rows=rows,
+            commits=commits,
+            rows_per_s=round(rows / seconds, 1),
+            lag_s=run_lag(now, time.time()),
+            **behind,
+            position=Lsn(now.resume),
+            retries=now.retries,
+        )
+
+
+def run_lag(now: Streamed, wall: float) -> float:
+    """Age of the newest commit that was read, in seconds, while it is not durable; else 0."""
+    if now.is_idle or not now.committed_at:
+        return 0.0
+    return round(max(0.0, wall - now.committed_at / 1e6), 1)
+
+
+class ApplyReport:
+    """Lines of `apply`."""
+
+    def __init__(self) -> None:
+        self._now: Applied | None = None
+        self._before = (0, 0)
+        self._loads: dict[TableId, _Load] = {}
+        self._began = self._caught_up = time.monotonic()
+        self._doing = ""
+
+    def on_step(self, name: str) -> None:
+        """Hear which step is under way."""
+        self._doing = name
+
+    def on_pass(self, *, ended: bool) -> None:
+        """Hear that a pass over new cuts begins, or has brought the target to their end."""
+        if ended:
+            self._caught_up = time.monotonic()
+        else:
+            self._began = time.monotonic()
+
+    def on_progress(self, progress: Applied) -> None:
+        """Hear of a step of the target that is durable."""
+        self._now = progress
+        cut = progress.segment.cut
+        if not isinstance(cut, TableLoad):
+            return
+        if cut.phase is Phase.BEGIN:
+            self._loads.pop(cut.table, None)
+        load = self._loads.setdefault(cut.table, _Load(time.monotonic()))
+        load.rows += cut.rows
+        if cut.phase is Phase.END:
+            del self._loads[cut.table]
+            seconds = round(time.monotonic() - load.since, 1)
+            log(
+                *(_apply_log, logging.INFO, "loaded"),
+                table=cut.table,
+                rows=load.rows,
+                seconds=seconds,
+            )
+
+    def write(self, seconds: float) -> None:
+        """Say what was done in the last so many seconds."""
+        if self._now is None:
+            log(_apply_log, logging.INFO, "nothing applied yet", step=self._doing)
+            return
+        now, ledger = self._now, self._now.ledger
+        rows, commits = now.rows - self._before[0], now.commits - self._before[1]
+        self._before = now.rows, now.commits
+        for table, load in list(self._loads.items()):
+            rate = load.rows / max(time.monotonic() - load.since, 0.001)
+            log(
+                *(_apply_log, logging.INFO, "loading"),
+                table=table,
+                rows=load.rows,
+                rows_per_s=round(rate),
+            )
+        log(
+            _apply_log,
+            logging.INFO,
+            "applied",
+            rows=rows,
+            commits=commits,
+            rows_per_s=round(rows / seconds, 1),
+            lag_s=apply_lag(ledger, time.time(), is_behind=self._is_behind()),
+            position=f"{ledger.epoch}/{ledger.seq}",
+            state=ledger.state,
+            inexact_tables=len(ledger.inexact),
+        )
+
+    def _is_behind(self) -> bool:
+        is_busy = self._caught_up < self._began
+        return is_busy and time.monotonic() - self._began > _BUSY_SECONDS
+
+
+def apply_lag(ledger: Ledger, wall: float, *, is_behind: bool) -> float:
+    """Age of the newest applied commit, in seconds, while more waits in Kafka; else 0."""
+    if not is_behind or not ledger.committed_at:
+        return 0.0
+    return round(max(0.0, wall - ledger.committed_at / 1e6), 1)

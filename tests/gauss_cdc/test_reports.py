@@ -1,0 +1,117 @@
+"""The line a minute of `run` and `apply`, and the lines of a load."""
+
+import threading
+
+import pytest
+
+from gauss_cdc.reports import ApplyReport, Reporter, RunReport, apply_lag, run_lag
+from producer.pipeline import Progress as Streamed
+from schemas.control import Commits, Head, Phase, TableLoad
+from schemas.tables import TableId
+from spark_consumers.job import Progress as Applied
+from spark_consumers.model import Ledger, Segment
+
+BIG = TableId("public", "big")
+HEAD = Head(1, 1, 1, "i", 0, 0, -1)
+
+
+def applied(cut: object, rows: int, commits: int = 0, **ledger: object) -> Applied:
+    now = Ledger("bank", epoch=1, **ledger)  # type: ignore[arg-type]
+    return Applied(Segment(cut, now, now), now, 1, commits, rows)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level("INFO", logger="gauss_cdc")
+    return caplog
+
+
+def fields(said: pytest.LogCaptureFixture) -> list[tuple[str, dict[str, object]]]:
+    return [(one.getMessage(), one.context) for one in said.records]  # type: ignore[attr-defined]
+
+
+def test_run_says_rows_since_the_last_line_rate_lag_and_position(said) -> None:
+    progress = Streamed(rows=100, commits=10, resume=0x20, received=0x50, takeovers=1)
+    report = RunReport(progress)
+    report.write(60)
+    progress.rows, progress.commits, progress.retries = 700, 20, 1
+    report.write(60)
+
+    first, second = (context for message, context in fields(said) if message == "streamed")
+    assert (first["rows"], first["rows_per_s"]) == (100, 1.7)
+    assert (second["rows"], second["commits"], second["rows_per_s"]) == (600, 10, 10.0)
+    assert (second["position"], second["lag_bytes"], second["retries"]) == ("0/20", 0x30, 1)
+
+
+def test_csns_are_no_places_in_the_log(said) -> None:
+    RunReport(Streamed(takeovers=1, received=1 << 40), by_csn=True).write(60)
+
+    assert "lag_bytes" not in fields(said)[0][1]
+
+
+def test_a_load_is_seen_without_a_terminal_and_its_end_once(said) -> None:
+    report = RunReport(Streamed(takeovers=1))
+    report.on_load(BIG, 20_000, 50_000)
+    report.write(60)
+    report.on_load(BIG, 50_000, 50_000)  # the estimate, by chance
+    report.on_load(BIG, 60_000, 50_000)
+    report.on_load(BIG, 60_000, 60_000)
+
+    (loading, first), (loaded, last) = fields(said)
+    assert (loading, loaded) == ("loading", "loaded")
+    assert (first["table"], first["rows"], first["of_about"]) == ("public.big", 20_000, 50_000)
+    assert last["rows"] == 60_000
+
+
+def test_nothing_is_said_of_a_stream_that_has_not_begun(said) -> None:
+    RunReport(Streamed()).write(60)
+
+    assert not said.records
+
+
+def test_apply_says_rows_rate_lag_and_position(said) -> None:
+    report = ApplyReport()
+    report.on_step("connect")
+    report.write(60)
+    report.on_progress(applied(Commits(HEAD, (), ()), 600, 5, seq=5, state="EXACT"))
+    report.write(60)
+
+    (nothing, first), (message, second) = fields(said)
+    assert (nothing, first["step"], message) == ("nothing applied yet", "connect", "applied")
+    assert (second["rows"], second["commits"], second["rows_per_s"]) == (600, 5, 10.0)
+    assert (second["position"], second["state"], second["lag_s"]) == ("1/5", "EXACT", 0.0)
+
+
+def test_a_load_that_begins_again_counts_from_zero(said) -> None:
+    report = ApplyReport()
+    for phase, rows in (
+        (Phase.BEGIN, 0),
+        (Phase.CHUNK, 70),
+        (Phase.BEGIN, 0),
+        (Phase.CHUNK, 30),
+        (Phase.END, 0),
+    ):
+        report.on_progress(applied(TableLoad(HEAD, BIG, phase, rows=rows), rows))
+
+    ((message, context),) = fields(said)
+    assert (message, context["table"], context["rows"]) == ("loaded", "public.big", 30)
+
+
+def test_lag_is_the_age_of_the_newest_commit_while_something_waits() -> None:
+    behind = Streamed(committed_at=1_000_000_000, is_idle=False)
+    assert run_lag(behind, 1007.25) == 7.2
+    behind.is_idle = True
+    assert run_lag(behind, 1007.25) == 0
+
+    ledger = Ledger("bank", committed_at=1_000_000_000)
+    assert apply_lag(ledger, 1007.25, is_behind=True) == 7.2
+    assert apply_lag(ledger, 1007.25, is_behind=False) == 0
+
+
+def test_a_reporter_calls_until_it_is_left() -> None:
+    called = threading.Semaphore(0)
+    with Reporter(0.001, lambda _: called.release()):
+        assert called.acquire(timeout=60)
+        assert called.acquire(timeout=60)
+    with Reporter(0, lambda _: called.release()) as never:
+        assert not never._thread.is_alive()
