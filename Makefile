@@ -1,5 +1,6 @@
 # make demo    the whole thing on this machine, end to end, watched; SOURCE=gaussdb or opengauss
-# make test    everything that CI runs: lint, types, unit, services, Spark, end to end
+# make test    everything that CI runs: lint, types, unit, services, Spark, end to end;
+#              WORKERS=4 at once, each with services of its own (1.5 GB)
 # make check   before a push, two minutes: lint, types, unit tests (no services, no Spark)
 # make chaos   the demo under KILLS=50 kills of run, apply and broker; ARGS='--workload tpcb'
 # make venv    only the environment, .venv; the others make it by themselves
@@ -9,7 +10,8 @@ PYTHON ?= python3
 KILLS  ?= 50
 ARGS   ?=
 SOURCE ?= postgres
-# A filter may leave a part of the tests without any, which pytest calls 5.
+WORKERS ?= 4
+# A filter may leave no test, which pytest calls 5.
 NONE   := $(if $(ARGS),5,0)
 
 BIN   := .venv/bin
@@ -19,29 +21,16 @@ INTEGRATION := $(wildcard tests/integration)
 E2E   := $(wildcard tests/e2e)
 CODE  := $(wildcard schemas producer spark_consumers gauss_cdc tests benchmarks)
 
-.PHONY: demo test test-e2e test-integration test-pure check lint chaos coverage venv clean
+.PHONY: demo test check lint chaos coverage venv clean
 
 demo: $(STAMP)
 	@$(BIN)/gauss-cdc demo --source $(SOURCE) $(ARGS)
 
-# Three at once: one computes, the others mostly wait for servers, each for its own.
+# Most tests wait for a server of their own worker: more workers than cores, the long files first.
+# The files of one worker share its services, so a file stays together.
 test: lint
-	@$(MAKE) --no-print-directory -j3 test-e2e test-integration test-pure
-
-test-e2e: $(STAMP)
-	@$(BIN)/pytest $(ARGS) $(E2E) || [ $$? -eq $(NONE) ]
-
-test-integration: $(STAMP)
-	@$(call whole,$(INTEGRATION))
-
-test-pure: $(STAMP)
-	@$(call whole,$(UNIT) tests/sim)
-
-# Told when it is over: what runs beside it is told as it goes.
-define whole
-log=$$(mktemp); $(BIN)/pytest $(ARGS) $(1) > "$$log" 2>&1; status=$$?; \
-echo; cat "$$log"; rm -f "$$log"; [ $$status -eq 0 ] || [ $$status -eq $(NONE) ]
-endef
+	@$(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) \
+	    $(E2E) $(INTEGRATION) tests/sim $(UNIT) || [ $$? -eq $(NONE) ]
 
 check: lint
 	@echo "importing every test: one that cannot be stops CI"
