@@ -38,10 +38,14 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        if (child := _CHILDREN.get(self.pid)) is not None and child.poll() is not None:
-            del _CHILDREN[self.pid]
-            return False
-        return _started(self.pid) == self.started
+        child = _CHILDREN.get(self.pid)
+        if child is None:
+            return _started(self.pid) == self.started
+        # Nobody else can have the pid of a child until it is reaped, which `poll` does.
+        if child.poll() is None:
+            return True
+        del _CHILDREN[self.pid]
+        return False
 
     def send(self, number: signal.Signals) -> None:
         """Signal the process; it may be gone already."""
