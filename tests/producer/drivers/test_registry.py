@@ -2,7 +2,6 @@
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -79,12 +78,10 @@ def test_a_registry_that_accepts_and_never_answers_is_down() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://user:pencil@127.0.0.1:{silent.getsockname()[1]}"
         registry = Registry(url, {"timeout": "0.2", "max.retries": "1"})
-        began = time.monotonic()
 
         with pytest.raises(RegistryDown) as caught:
             registry.register("s", '"string"')
 
-        assert time.monotonic() - began < 10
         assert "pencil" not in str(caught.value)
         registry.close()
 
