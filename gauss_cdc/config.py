@@ -10,11 +10,21 @@ import os
 import re
 import tomllib
 from datetime import timedelta
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
+from gauss_cdc import kafka_settings
 from gauss_cdc.config_source import Source
 from gauss_cdc.settings import ConfigError, Duration, Public, Section, duration
 from schemas.topics import Topics
@@ -29,13 +39,22 @@ REGISTRY_CREDENTIALS = "GAUSS_CDC_REGISTRY_CREDENTIALS"
 _SECRET = re.compile(r"password|secret|token$|user\.info")
 
 
+def _as_list(value: object) -> object:
+    """One pattern may stand without brackets."""
+    return (value,) if isinstance(value, str) else value
+
+
+Patterns = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
+_MASTER = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|yarn|[a-z0-9]+://.+")
+
+
 class Tables(Section):
     """[tables]: what is captured. `schema.table`, `*` for a whole part."""
 
-    include: tuple[str, ...] = ("*.*",)
-    """Tables to capture: `public.*`, `*.orders`, `shop.item`."""
+    include: Patterns = ("*.*",)
+    """Tables to capture, one pattern or a list: `public.*`, `*.orders`, `shop.item`."""
 
-    exclude: tuple[str, ...] = ()
+    exclude: Patterns = ()
     """Tables to leave out of `include`."""
 
     without_identity: Literal["stop", "skip-and-record"] = "stop"
@@ -237,6 +256,16 @@ class Spark(Section):
     options: dict[str, str] = Field(default_factory=dict)
     """Further Spark settings, for instance `spark.jars`."""
 
+    @field_validator("master")
+    @classmethod
+    def _master(cls, master: str) -> str:
+        if not _MASTER.fullmatch(master):
+            raise ValueError(
+                f"{master!r} is no Spark master: write local[*], local[4], spark://host:7077, "
+                "yarn or k8s://https://host:443"
+            )
+        return master
+
 
 class Config(Section):
     """A whole file."""
@@ -254,16 +283,18 @@ class Config(Section):
 def load(path: Path) -> Config:
     """Read a file and the environment; raise ConfigError naming file, line and reason."""
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")
     except OSError as exc:
         raise ConfigError(
             f"{path}: {exc.strerror}; name it with --config, or make one with "
             "`gauss-cdc services up --dir DIR`"
         ) from exc
+    except ValueError as exc:  # UnicodeDecodeError is one, and so is a name with a zero byte
+        raise ConfigError(f"{str(path)!r} is no file of text in UTF-8: {exc}") from exc
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as exc:
-        raise ConfigError(f"{path}: not TOML: {exc}") from exc
+        raise ConfigError(_not_toml(path, text, str(exc))) from exc
     _add_secrets(raw, path, text)
     try:
         config = Config.model_validate(raw)
@@ -271,7 +302,22 @@ def load(path: Path) -> Config:
         raise ConfigError("\n".join(_explain(path, text, error) for error in exc.errors())) from exc
     if wrong := list(config.source.problems()):
         raise ConfigError("\n".join(_place(path, text, ["source", *k], why) for k, why in wrong))
+    if (refused := kafka_settings.problem(config.kafka.client_settings())) is not None:
+        name, why = refused
+        where = ["kafka", "client", *([name] if name else [])]
+        if "sasl.username" in config.kafka.client and not config.kafka.password.get_secret_value():
+            why += f"; the password comes from {KAFKA_PASSWORD}"
+        raise ConfigError(_place(path, text, where, why))
     return config
+
+
+def _not_toml(path: Path, text: str, said: str) -> str:
+    """Say where, as all other errors do; tomllib counts characters at a line's end, too."""
+    found = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", said)
+    if found is None:
+        return f"{path}: not TOML: {said}"
+    line = int(found[1]) if found[1] else text.rstrip().count("\n") + 1
+    return f"{path}:{line}: not TOML: {said}"
 
 
 def _add_secrets(raw: dict[str, Any], path: Path, text: str) -> None:
@@ -292,23 +338,74 @@ def _add_secrets(raw: dict[str, Any], path: Path, text: str) -> None:
         if variable in os.environ:
             values[key] = os.environ[variable]
         elif key == "password" and (file := values.get("password-file")):
-            try:
-                values[key] = Path(file).read_text("utf-8").strip()
-            except OSError as exc:
-                line = line_of(text, [section, "password-file"])
-                raise ConfigError(
-                    f"{path}:{line}: {section}.password-file: {file}: {exc.strerror}"
-                ) from exc
+            values[key] = _secret(file, path, text, [section, "password-file"])
+
+
+def _secret(file: object, path: Path, text: str, where: list[str]) -> str:
+    """Read a secret from its file; errors never show what stands in it."""
+    if not isinstance(file, str):
+        raise ConfigError(_place(path, text, where, "write the name of a file"))
+    try:
+        return Path(file).read_text("utf-8").strip()
+    except OSError as exc:
+        raise ConfigError(_place(path, text, where, f"{file}: {exc.strerror}")) from exc
+    except ValueError:
+        why = f"{file!r} is no file of text in UTF-8"
+        raise ConfigError(_place(path, text, where, why)) from None
+
+
+_WRITE = {
+    "tuple_type": 'write a list, as ["..."]',
+    "dict_type": "write a section in brackets, with keys below it",
+    "model_type": "write a section in brackets, with keys below it",
+    "string_type": "write text in quotes",
+}
 
 
 def _explain(path: Path, text: str, error: Any) -> str:
     where = [str(part) for part in error["loc"]]
     reason = error["msg"].removeprefix("Value error, ")
     if error["type"] == "extra_forbidden":
-        reason = "unknown key"
+        reason = _unknown(where)
     elif error["type"] == "missing":
         reason = "required, but missing"
+    else:
+        reason = _WRITE.get(error["type"], reason)
     return _place(path, text, where, reason)
+
+
+def _unknown(where: list[str]) -> str:
+    """Say that a key is unknown, what was meant perhaps, and where it would be known."""
+    *sections, key = where
+    model: type[BaseModel] = Config
+    for section in sections:
+        fields = {field.alias or name: field for name, field in model.model_fields.items()}
+        found = _model(fields[section].annotation) if section in fields else None
+        if found is None:
+            return "unknown key"
+        model = found
+    known = [field.alias or name for name, field in model.model_fields.items()]
+    inside = f"[{'.'.join(sections)}]" if sections else "the file"
+    if close := get_close_matches(key.replace("_", "-").lower(), known, 1):
+        return f"unknown key in {inside}; did you mean {close[0]}?"
+    elsewhere = [
+        f"[{name}] {key}"
+        for name, field in Config.model_fields.items()
+        if (other := _model(field.annotation)) is not None
+        and key in {f.alias or n for n, f in other.model_fields.items()}
+    ]
+    if elsewhere:
+        return f"unknown key in {inside}; did you mean {' or '.join(elsewhere)}?"
+    shown = [name for name in known if name not in {"password", "credentials"}]
+    return f"unknown key in {inside}, which knows {', '.join(shown)}"
+
+
+def _model(annotation: object) -> type[Section] | None:
+    """The section that a field holds; None: a plain value."""
+    for candidate in getattr(annotation, "__args__", (annotation,)):
+        if isinstance(candidate, type) and issubclass(candidate, Section):
+            return candidate
+    return None
 
 
 def _place(path: Path, text: str, where: list[str], reason: str) -> str:

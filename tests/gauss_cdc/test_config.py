@@ -25,6 +25,13 @@ url = "http://registry:8081"
 """
 
 
+SASL = """\
+"security.protocol" = "sasl_plaintext"
+"sasl.mechanism" = "PLAIN"
+"sasl.username" = "u"
+"""
+
+
 @pytest.fixture(autouse=True)
 def _no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in vars(config):
@@ -42,6 +49,13 @@ def file(tmp_path: Path) -> Path:
 
 def refused(file: Path, text: str) -> str:
     file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    return str(caught.value)
+
+
+def refused_bytes(file: Path, raw: bytes) -> str:
+    file.write_bytes(raw)
     with pytest.raises(ConfigError) as caught:
         load(file)
     return str(caught.value)
@@ -65,6 +79,24 @@ def test_keys_are_spelled_with_hyphens_and_durations_with_units(file: Path) -> N
     kafka = load(file).kafka
 
     assert (kafka.retention, kafka.group_time) == (timedelta(days=2), timedelta(milliseconds=20))
+
+
+def test_one_pattern_may_stand_without_a_list(file: Path) -> None:
+    file.write_text(SMALL + '[tables]\ninclude = "public.*"\nexclude = "public.t"\n')
+
+    tables = load(file).tables
+
+    assert (tables.include, tables.exclude) == (("public.*",), ("public.t",))
+
+
+@pytest.mark.parametrize(
+    "master",
+    ["local", "local[4]", "local[*,2]", "spark://a:7077,b:7077", "yarn", "k8s://https://h:443"],
+)
+def test_every_kind_of_master_is_taken(file: Path, master: str) -> None:
+    file.write_text(SMALL + f'[spark]\nmaster = "{master}"\n')
+
+    assert load(file).spark.master == master
 
 
 def test_it_becomes_the_producers_frozen_arguments(
@@ -110,6 +142,38 @@ def test_a_loaded_configuration_never_changes(file: Path) -> None:
             "source.slot: 'Upper' is no name of a slot: 1 to 63",
         ),
         ("[kafka]", '[tables]\ninclude = ["account"]\n[kafka]', 5, "'account': write schema.table"),
+        ("[kafka]", "[tables]\ninclude = 5\n[kafka]", 5, "tables.include: write a list"),
+        ("prefix = ", "prefx = ", 5, "unknown key in [kafka]; did you mean prefix?"),
+        ('"bank"\n', '"bank"\nslot = "x"\n', 6, "did you mean [source] slot?"),
+        (
+            '"bank"\n',
+            '"bank"\nzzz = "x"\n',
+            6,
+            "unknown key in [kafka], which knows prefix, exactly",
+        ),
+        ("[registry]", "[registri]", 10, "unknown key in the file; did you mean registry?"),
+        (
+            "[registry]",
+            '"linger" = 5\n[registry]',
+            9,
+            "kafka.client.linger: librdkafka has no such",
+        ),
+        (
+            "[registry]",
+            '"security.protcol" = "ssl"\n[registry]',
+            10,
+            "no such setting; did you mean security.protocol?",
+        ),
+        ("[registry]", '"security.protocol" = "tls"\n[registry]', 10, 'Invalid value "tls"'),
+        (
+            "[registry]",
+            f"{SASL}[registry]",
+            7,
+            "the password comes from GAUSS_CDC_KAFKA_PASSWORD",
+        ),
+        ("[registry]", '[spark]\nmaster = "locl[*]"\n[registry]', 11, "is no Spark master"),
+        ("[kafka]", "password-file = 5\n[kafka]", 4, "source.password-file: write the name"),
+        ("[kafka]", 'password-file = "/"\n[kafka]', 4, "source.password-file: /: Is a directory"),
     ],
 )
 def test_errors_name_file_line_and_reason(
@@ -129,7 +193,13 @@ def test_all_errors_are_told_at_once(file: Path) -> None:
 def test_a_file_that_is_not_there_or_not_toml(file: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.toml: No such file"):
         load(file.with_name("nowhere.toml"))
-    assert f"{file}: not TOML" in refused(file, "[source\n")
+    assert refused(file, "[source\n").startswith(f"{file}:1: not TOML: ")
+    assert refused(file, SMALL + "x = [1,\n").startswith(f"{file}:12: not TOML: ")
+    assert "is no file of text" in refused_bytes(file, b"\xff\xfe" + SMALL.encode("utf-16-le"))
+    with pytest.raises(ConfigError, match="Is a directory"):
+        load(file.parent)
+    with pytest.raises(ConfigError, match="is no file"):
+        load(Path("a\0b"))
 
 
 def test_settings_that_are_ours_to_make_are_refused(file: Path) -> None:
