@@ -156,7 +156,7 @@ def test_a_loaded_configuration_never_changes(file: Path) -> None:
             "[registry]",
             '"linger" = 5\n[registry]',
             9,
-            "kafka.client.linger: librdkafka has no such",
+            "did you mean linger.ms?",
         ),
         (
             "[registry]",
