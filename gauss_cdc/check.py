@@ -15,6 +15,7 @@ from producer.drivers.gauss import GaussConnection
 from producer.errors import CdcError
 from producer.gauss_preflight import check_gauss_source
 from producer.options import Options
+from producer.outlook import check_start
 from producer.preflight import Finding, Level, check_kafka, check_source
 from producer.wire.gauss_server import Product, parse_version
 from schemas.tables import TableId
@@ -46,6 +47,7 @@ def check_all(config: Config, *, fix: bool) -> Iterator[Finding]:
     except CdcError as error:
         yield Finding(Level.ERROR, "source", str(error))
     yield from check_kafka(options)
+    yield from check_start(options)
     if config.target is None:
         yield Finding(Level.WARNING, "target", "none is configured: only `run` can be used")
         return

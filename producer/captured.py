@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
 from producer.drivers import catalog
-from producer.errors import SourceError, Unsupported
+from producer.errors import CdcError, NotPermitted, SourceError, Unsupported
 from producer.options import Options
+from schemas.sql_text import quote
 from schemas.tables import TableId
 
-_ROOTS = 130_000  # from here on a partitioned table can be published as one
+_ROOTS: Final = 130_000  # from here on a partitioned table can be published as one
+_NAMED: Final = 5  # of many tables
 
 
 def ensure_publication(
@@ -22,28 +25,32 @@ def ensure_publication(
 
     It must be there before the slot: decoding at an earlier place would not find it.
     """
+    for problem in publication_problems(connection, options):
+        raise problem
+    name = options.publication
+    if catalog.publication(connection, name) is None:
+        wanted = catalog.expand(connection, options.include, options.exclude)
+        make_publication(connection, name, wanted)
+        note(f"publication {name} made for {len(wanted)} tables")
+
+
+def publication_problems(connection: Connection, options: Options) -> Iterator[CdcError]:
+    """Find what is wrong with the publication, or with making it, by this role."""
     name = options.publication
     publication = catalog.publication(connection, name)
     if publication is None:
         wanted = catalog.expand(connection, options.include, options.exclude)
-        if not wanted:
-            raise SourceError(
-                "no table matches [tables]",
-                include=", ".join(options.include),
-                hint="create tables, or correct include and exclude",
-            )
-        make_publication(connection, name, wanted)
-        note(f"publication {name} made for {len(wanted)} tables")
+        yield from _making_problems(connection, name, wanted, options)
         return
     if publication.filtered:
-        raise Unsupported(
+        yield Unsupported(
             "the publication leaves out rows or columns of a table: the copy would not be equal",
             publication=name,
             tables=", ".join(map(str, publication.filtered)),
             hint="ALTER PUBLICATION … SET TABLE without WHERE and column lists",
         )
     if publication.actions != {"insert", "update", "delete", "truncate"}:
-        raise SourceError(
+        yield SourceError(
             "the publication does not publish every kind of change",
             publication=name,
             publishes=",".join(sorted(publication.actions)),
@@ -51,11 +58,75 @@ def ensure_publication(
         )
 
 
+def _making_problems(
+    connection: Connection, name: str, wanted: list[TableId], options: Options
+) -> Iterator[CdcError]:
+    """A publication is made by who owns its tables and may CREATE in the database."""
+    if not wanted:
+        yield SourceError(
+            "no table matches [tables]",
+            include=", ".join(options.include),
+            hint="create tables, or correct include and exclude",
+        )
+        return
+    info = catalog.server_info(connection)
+    others = [str(table.id) for table in catalog.table_rights(connection, wanted) if not table.owns]
+    if info.is_superuser or (info.may_create and not others):
+        return
+    lacks = [] if info.may_create else ["CREATE on the database"]
+    lacks += [f"ownership of {shortened(others)}"] if others else []
+    statement = catalog.publication_sql(connection, name, wanted, _settings(connection))
+    yield NotPermitted(
+        "the publication does not exist, and the role may not make it",
+        publication=name,
+        lacks=" and ".join(lacks),
+        hint=f"as the tables' owner or a superuser: {statement}",
+    )
+
+
+def shortened(names: Sequence[str]) -> str:
+    """Join names for a message; of many the first.
+
+    >>> shortened(["a", "b"]), shortened(list("abcdefgh"))
+    ('a, b', 'a, b, c, d, e and 3 more')
+    """
+    some = ", ".join(names[:_NAMED])
+    return some if len(names) <= _NAMED else f"{some} and {len(names) - _NAMED} more"
+
+
 def make_publication(connection: Connection, name: str, tables: list[TableId]) -> None:
     """Publish tables; a partitioned one as one, where the server can."""
+    catalog.create_publication(connection, name, tables, _settings(connection))
+
+
+def _settings(connection: Connection) -> dict[str, str]:
     via_root = connection.server_version >= _ROOTS
-    settings = {"publish_via_partition_root": "true"} if via_root else {}
-    catalog.create_publication(connection, name, tables, settings)
+    return {"publish_via_partition_root": "true"} if via_root else {}
+
+
+def reading_problems(connection: Connection, tables: Sequence[TableId]) -> Iterator[CdcError]:
+    """Find why the role cannot read tables whole, as a first load must."""
+    rights = catalog.table_rights(connection, tables)
+    user = quote(catalog.user(connection))
+    for schema in sorted({table.id.schema for table in rights if not table.uses_schema}):
+        yield NotPermitted(
+            "the role may not use a schema",
+            schema=schema,
+            hint=f"GRANT USAGE ON SCHEMA {quote(schema)} TO {user}",
+        )
+    if unread := [table.id for table in rights if not table.selects]:
+        names = [f"{quote(table.schema)}.{quote(table.name)}" for table in unread]
+        yield NotPermitted(
+            "the role may not read tables",
+            tables=shortened([str(table) for table in unread]),
+            hint=f"GRANT SELECT ON {', '.join(names)} TO {user}",
+        )
+    if hidden := [str(table.id) for table in rights if table.selects and not table.sees_all_rows]:
+        yield NotPermitted(
+            "row security hides rows of tables from the role: the copy would not be equal",
+            tables=shortened(hidden),
+            hint=f"ALTER ROLE {user} BYPASSRLS",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Final, Literal
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
 from producer import pgoutput_options
-from producer.captured import captured, make_publication
+from producer.captured import captured, make_publication, publication_problems, reading_problems
 from producer.core.catalog_rows import as_sent
 from producer.drivers import catalog, ddl_triggers, patterns
 from producer.drivers.registry import Registry
@@ -50,6 +51,12 @@ class Finding:
     hint: str = ""
 
 
+def refused(subject: str, error: CdcError, level: Level = Level.ERROR) -> Finding:
+    """Show what a rule that `run` keeps to finds wrong."""
+    where = ", ".join(f"{name}={value}" for name, value in error.where.items())
+    return Finding(level, subject, f"{error.what} ({where})" if where else error.what, error.hint)
+
+
 def check_source(options: Options, connection: Connection, *, fix: bool) -> Iterator[Finding]:
     """Server settings, rights, publication, slot, and every captured table."""
     info = catalog.server_info(connection)
@@ -68,6 +75,10 @@ def check_source(options: Options, connection: Connection, *, fix: bool) -> Iter
         )
     yield from _publication(options, connection, tables, fix=fix)
     yield from _slot(options, connection)
+    # A first load reads every table; what streams already needs that for its next load only.
+    is_there = catalog.slot_state(connection, options.slot) is not None
+    for problem in reading_problems(connection, tables):
+        yield refused("rights", problem, Level.WARNING if is_there else Level.ERROR)
     for table in catalog.table_schemas(connection, tables):
         yield from check_table(table, options.types)
         yield from check_key(table, options.key)
@@ -151,13 +162,6 @@ def _server(info: catalog.ServerInfo) -> Iterator[Finding]:
         yield Finding(
             Level.ERROR, "server", "is a standby", "capture the primary: slots are made there"
         )
-    if not (info.has_replication or info.is_superuser):
-        yield Finding(
-            Level.ERROR,
-            "role",
-            "has no REPLICATION right",
-            "ALTER ROLE … REPLICATION, as a superuser",
-        )
     for name, used, most in (
         ("max_replication_slots", info.slots_used, info.max_replication_slots),
         ("max_wal_senders", info.wal_senders_used, info.max_wal_senders),
@@ -182,6 +186,10 @@ def _publication(
     name = options.publication
     found = catalog.publication(connection, name)
     if found is None:
+        problems = list(publication_problems(connection, options))
+        if problems:
+            yield from map(partial(refused, "publication"), problems)
+            return
         if not fix:
             yield Finding(
                 Level.WARNING,
@@ -200,13 +208,8 @@ def _publication(
             f"{name} lacks {', '.join(map(str, missing))}: not captured",
             f"ALTER PUBLICATION {name} ADD TABLE …; rows older than that are not copied",
         )
-    if found.actions != {"insert", "update", "delete", "truncate"}:
-        yield Finding(
-            Level.ERROR,
-            "publication",
-            f"{name} publishes only {', '.join(sorted(found.actions))}",
-            f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate')",
-        )
+    for problem in publication_problems(connection, options):
+        yield refused("publication", problem)
     if not missing:
         yield Finding(Level.OK, "publication", f"{name} has all {len(tables)} tables")
 
@@ -214,9 +217,13 @@ def _publication(
 def _slot(options: Options, connection: Connection) -> Iterator[Finding]:
     slot = catalog.slot_state(connection, options.slot)
     if slot is None:
-        yield Finding(
-            Level.OK, "slot", f"{options.slot} does not exist yet: the first `run` makes it"
-        )
+        for blocker in catalog.blockers(connection):
+            yield Finding(
+                Level.WARNING,
+                "transactions",
+                f"{blocker}: a new slot waits for its end",
+                blocker.way_out,
+            )
         return
     if slot.plugin != options.plugin or slot.database != options.source.dbname:
         yield Finding(

@@ -73,11 +73,12 @@ class CutsLog:
         self,
         options: Options,
         *,
-        reader: CutsReader,
+        reader: CutsReader | None,
         registry: Registry,
-        delivery: Delivery,
+        delivery: Delivery | None,
         admin: TopicAdmin,
     ) -> None:
+        """Without a `reader` there is no topic yet; without a `delivery` nothing is written."""
         self._options = options
         self._reader = reader
         self._registry = registry
@@ -86,14 +87,16 @@ class CutsLog:
 
     def bounds(self) -> tuple[int, int]:
         """First offset and high watermark."""
-        return self._reader.bounds()
+        return (0, 0) if self._reader is None else self._reader.bounds()
 
     def lso(self) -> int:
         """End of what is decided."""
-        return self._reader.lso()
+        return 0 if self._reader is None else self._reader.lso()
 
     def tail(self) -> Walk | None:
         """Walk to the last accepted record that is visible."""
+        if self._reader is None:
+            return None
         start, _ = self._reader.bounds()
         return walk_tail(self._read, start, self._reader.lso())
 
@@ -103,10 +106,12 @@ class CutsLog:
 
     def init_transactions(self) -> None:
         """Fence older selves."""
+        assert self._delivery is not None
         self._delivery.init_transactions(30.0)
 
     def write_start(self, start: Start) -> int:
         """Write START, durable."""
+        assert self._delivery is not None
         stamped = replace(start, head=replace(start.head, written_at=now_us()))
         _, offset = self._delivery.write_now([], lambda _: self.framed(stamped))
         return offset
@@ -117,6 +122,7 @@ class CutsLog:
         return self._options.prefix.encode(), value
 
     def _read(self, low: int, high: int) -> list[tuple[int, Cut]]:
+        assert self._reader is not None
         return [
             (offset, cut_from_avro(self._registry.decode(value)))
             for offset, value in self._reader.read(low, high)

@@ -68,14 +68,18 @@ class MadeSlot:
     snapshot: str
 
 
-class Source(Protocol):
+class Looking(Protocol):
+    """The source as far as it is only looked at."""
+
+    def slot(self) -> Slot | None:
+        """Look at the slot."""
+
+
+class Source(Looking, Protocol):
     """The source as far as a takeover needs it."""
 
     def try_lock(self) -> bool:
         """Take the advisory lock named after the slot, for the life of the session."""
-
-    def slot(self) -> Slot | None:
-        """Look at the slot."""
 
     def try_take(self) -> bool:
         """START_REPLICATION at 0/0; False while another connection streams from the slot."""
@@ -167,6 +171,24 @@ def take_over(
         return (yield from _go_on(source, log, wanted, walk, patience))
 
 
+def foresee(
+    source: Looking, log: Log, wanted: Wanted, *, patience: int = 100
+) -> Generator[Step, None, str | None]:
+    """Find what `take_over` would do next, and change nothing.
+
+    Returns why an epoch would begin, None where it would go on; raises what would stop it.
+    """
+    once_held = _once_held(log, wanted)
+    walk = yield from _settled_tail(log, patience)
+    reason = _why_begin(source, log, wanted, walk, once_held=once_held)
+    if reason is not None:
+        return reason
+    assert walk is not None  # else an epoch begins
+    slot = _fit_slot(source, wanted, walk)
+    yield from _compare(log, wanted, slot.confirmed, patience)
+    return None
+
+
 def take_slot(source: Source, resume: int) -> Generator[Step, None, None]:
     """Take the slot and compare it with `resume`: after a first load."""
     yield Step("take slot")
@@ -181,10 +203,7 @@ def _go_on(
     source: Source, log: Log, wanted: Wanted, seen: Walk, patience: int
 ) -> Generator[Step, None, Taken]:
     """Steps 1 to 6 of an ordinary start."""
-    try:
-        _preflight(source.slot(), wanted)
-    except CdcError as unfit:  # another source has no such slot, but that is not the reason
-        raise _other_source(seen, wanted) or unfit from None
+    _fit_slot(source, wanted, seen)
     yield Step("take slot")
     while not source.try_take():
         yield Step("take slot", "another connection streams from the slot")
@@ -192,18 +211,7 @@ def _go_on(
     _preflight(slot, wanted)
     assert slot is not None
     confirmed = slot.confirmed
-    _, high = log.bounds()
-    yield Step("compare")
-    tries = 0
-    while True:
-        is_settled = log.lso() >= high  # asked before the tail is read, or the tail is too old
-        problem = _difference(log, wanted, _tail(log), confirmed)
-        if problem is None:
-            break
-        if is_settled or tries >= patience:
-            raise problem
-        tries += 1
-        yield Step("compare", "the end of open transactions on cuts")
+    yield from _compare(log, wanted, confirmed, patience)
     yield Step("fence")
     log.init_transactions()
     yield from _wait_for_lso(log, patience)
@@ -224,6 +232,35 @@ def _go_on(
     offset = log.write_start(start)
     known = dict(walk.known.values())
     return Taken(_standing(start, offset, wanted), known, csn=walk.csn)
+
+
+def _fit_slot(source: Looking, wanted: Wanted, seen: Walk) -> Slot:
+    """Give the slot that the cuts were read through, or raise why it is not ours to take."""
+    slot = source.slot()
+    try:
+        _preflight(slot, wanted)
+    except CdcError as unfit:  # another source has no such slot, but that is not the reason
+        raise _other_source(seen, wanted) or unfit from None
+    assert slot is not None
+    return slot
+
+
+def _compare(
+    log: Log, wanted: Wanted, confirmed: int, patience: int
+) -> Generator[Step, None, None]:
+    """Raise what makes going on wrong, once all that could explain it is decided."""
+    _, high = log.bounds()
+    yield Step("compare")
+    tries = 0
+    while True:
+        is_settled = log.lso() >= high  # asked before the tail is read, or the tail is too old
+        problem = _difference(log, wanted, _tail(log), confirmed)
+        if problem is None:
+            return
+        if is_settled or tries >= patience:
+            raise problem
+        tries += 1
+        yield Step("compare", "the end of open transactions on cuts")
 
 
 def _begin_epoch(
@@ -277,7 +314,7 @@ def _once_held(log: Log, wanted: Wanted) -> bool:
 
 
 def _why_begin(
-    source: Source, log: Log, wanted: Wanted, walk: Walk | None, *, once_held: bool
+    source: Looking, log: Log, wanted: Wanted, walk: Walk | None, *, once_held: bool
 ) -> str | None:
     """Say why an epoch must begin; None for an ordinary start."""
     if walk is None:

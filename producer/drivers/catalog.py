@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import psycopg2
@@ -26,6 +26,7 @@ from producer.wire.protocol import ServerError
 from producer.wire.sqlstate import Asked, refusal
 from schemas.encodings import BYTES_OR_UTF8, WITHOUT, is_text
 from schemas.positions import Lsn
+from schemas.sql_text import literal
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, UserType
 from schemas.types import BY_OID, FIRST_OF_USERS
 
@@ -447,6 +448,68 @@ def any_running(connection: Connection, xids: Sequence[int]) -> bool:
         return bool(cursor.fetchone()[0])
 
 
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """A transaction that a slot waits for, or would wait for."""
+
+    xid: str
+    pid: int | None  # None: it is prepared
+    gid: str  # of a prepared one
+    user: str
+    database: str
+    state: str = field(compare=False)  # "" where the role may not see it
+    since: str  # with time zone; "" likewise
+    seconds: int | None = field(compare=False)
+
+    def __str__(self) -> str:
+        if self.pid is None:
+            who = f"prepared transaction {self.gid!r} of {self.user} in {self.database}"
+        else:
+            who = f"session {self.pid} of {self.user} in {self.database}"
+            who += f", {self.state}" if self.state else ""
+        when = f"since {self.since} ({self.seconds} s)" if self.since else "since when is not shown"
+        return f"{who}, xid {self.xid}, {when}"
+
+    @property
+    def way_out(self) -> str:
+        """What ends it."""
+        if self.pid is None:
+            said = literal(self.gid)
+            return f"in {self.database}: COMMIT PREPARED {said} or ROLLBACK PREPARED {said}"
+        seen = "" if self.since else "; GRANT pg_read_all_stats shows since when"
+        return f"let it end, or SELECT pg_terminate_backend({self.pid}){seen}"
+
+
+# Begin times of other roles' sessions are shown to members of pg_read_all_stats only.
+_BLOCKERS: Final = """
+SELECT DISTINCT ON (l.virtualtransaction) l.transactionid::text, l.pid, coalesce(p.gid, ''),
+       coalesce(a.usename, p.owner, ''), coalesce(a.datname, p.database, ''),
+       coalesce(a.state, ''),
+       coalesce(date_trunc('second', coalesce(a.xact_start, p.prepared))::text, ''),
+       floor(extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, p.prepared)))::int
+FROM pg_locks l
+LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+LEFT JOIN pg_prepared_xacts p ON l.pid IS NULL AND p.transaction = l.transactionid
+WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
+  AND l.pid IS DISTINCT FROM pg_backend_pid()
+  AND (%(waiter)s::int IS NULL OR l.transactionid IN
+       (SELECT w.transactionid FROM pg_locks w WHERE w.pid = %(waiter)s AND NOT w.granted))
+ORDER BY l.virtualtransaction, age(l.transactionid) DESC
+"""
+
+
+def blockers(connection: Connection, *, waiter: int | None = None) -> list[Blocker]:
+    """List the transactions with an id, of all databases, oldest first.
+
+    A new slot waits for all that are open when it is made. With a `waiter`, only those that
+    this backend waits for now.
+    """
+    with asking(connection) as cursor:
+        cursor.execute(_BLOCKERS, {"waiter": waiter})
+        found = [Blocker(*row) for row in cursor.fetchall()]
+    return sorted(found, key=lambda blocker: -(blocker.seconds or 0))
+
+
 # ---- publications
 
 
@@ -521,6 +584,23 @@ def create_publication(
     `options` are those of WITH, e.g. publish_via_partition_root = true.  The role
     must own the tables and may CREATE in the database: NotPermitted.
     """
+    with asking(connection, publication=name) as cursor:
+        cursor.execute(_create_publication(name, tables, options))
+
+
+def publication_sql(
+    connection: Connection,
+    name: str,
+    tables: Sequence[TableId],
+    options: Mapping[str, str] | None = None,
+) -> str:
+    """Give the statement of `create_publication`, for somebody who may run it."""
+    return _create_publication(name, tables, options).as_string(connection)
+
+
+def _create_publication(
+    name: str, tables: Sequence[TableId], options: Mapping[str, str] | None
+) -> sql.Composed:
     statement = sql.SQL("CREATE PUBLICATION {}").format(sql.Identifier(name))
     if tables:
         statement += sql.SQL(" FOR TABLE {}").format(_table_list(tables))
@@ -531,8 +611,43 @@ def create_publication(
                 for key, value in options.items()
             )
         )
-    with asking(connection, publication=name) as cursor:
-        cursor.execute(statement)
+    return statement
+
+
+@dataclass(frozen=True, slots=True)
+class TableRights:
+    """What the connected role may do with a table."""
+
+    id: TableId
+    uses_schema: bool
+    selects: bool  # the whole table: a lock is taken on it, so single columns are not enough
+    owns: bool
+    sees_all_rows: bool  # no policy of row security leaves out any
+
+
+def table_rights(connection: Connection, tables: Sequence[TableId]) -> list[TableRights]:
+    """Read what the role may do, in the order asked for; tables that are gone are left out."""
+    with asking(connection) as cursor:
+        cursor.execute(
+            """
+            SELECT w.schema, w.name, has_schema_privilege(n.oid, 'USAGE'),
+                   has_table_privilege(c.oid, 'SELECT'), pg_has_role(c.relowner, 'USAGE'),
+                   NOT row_security_active(c.oid)
+            FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS w(schema, name, ord)
+            JOIN pg_namespace n ON n.nspname = w.schema
+            JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
+            ORDER BY w.ord
+            """,
+            [[table.schema for table in tables], [table.name for table in tables]],
+        )
+        return [TableRights(TableId(*row[:2]), *row[2:]) for row in cursor.fetchall()]
+
+
+def user(connection: Connection) -> str:
+    """Name the role that statements run as."""
+    with asking(connection) as cursor:
+        cursor.execute("SELECT current_user::text")
+        return str(cursor.fetchone()[0])
 
 
 def set_publication_tables(connection: Connection, name: str, tables: Sequence[TableId]) -> None:

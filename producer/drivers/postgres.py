@@ -148,6 +148,25 @@ class ReplicationConnection:
         _log.info("slot created slot=%s consistent_point=%s", name, created.consistent_point)
         return created
 
+    def begin_slot(self, name: str, plugin: str) -> None:
+        """Begin to make a logical slot that exports its snapshot; `begun_slot` gives it."""
+        self._slot = name
+        self._session.begin(commands.create_slot(name, plugin, snapshot=Snapshot.EXPORT))
+
+    def begun_slot(self, timeout: float) -> SlotCreated | None:
+        """Give the slot that was begun, or None where it is not made within so many seconds.
+
+        The server makes it once all transactions open now have ended.
+        """
+        answer = self._session.poll(timeout)
+        if answer is None:
+            return None
+        if answer.error is not None:
+            raise refusal(answer.error, Asked.CREATE_SLOT, slot=self._slot)
+        created = commands.parse_slot_created(answer.rows)
+        _log.info("slot created slot=%s consistent_point=%s", self._slot, created.consistent_point)
+        return created
+
     def drop_slot(self, name: str, *, wait: bool = False) -> None:
         """Drop a slot; `wait` until nobody uses it.  Raises SlotMissing, SlotTaken."""
         self._ask(commands.drop_slot(name, wait=wait), Asked.DROP_SLOT, slot=name)

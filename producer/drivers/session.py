@@ -50,6 +50,7 @@ class Session:
         self._refuse = refuse
         self._dies_of_errors = dies_of_errors
         self._over = ""  # why nothing can be asked any more
+        self._begun = Answer()
 
     def log_in(
         self,
@@ -108,6 +109,21 @@ class Session:
         if answer.error is not None and self._dies_of_errors:
             self._end("the server ends a replication session that it refused something")
         return answer
+
+    def begin(self, sql: str) -> None:
+        """Send statements; `poll` gives their answer."""
+        if self._over:
+            raise ConnectionLost("the session is over", reason=self._over)
+        self._begun = Answer()
+        self.link.write(protocol.query(sql), time.monotonic() + SEND_LIMIT)
+
+    def poll(self, timeout: float) -> Answer | None:
+        """Give the answer to what was begun, or None where it is not there within seconds."""
+        deadline = time.monotonic() + timeout
+        while (got := self.wait_frame(deadline)) is not None:
+            if self._take(self._begun, got):
+                return self._begun
+        return None
 
     def copy_out(self, sql: str, **where: object) -> Iterator[bytes]:
         """Run a COPY TO STDOUT; what it sends, usually a line each.

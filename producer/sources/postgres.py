@@ -5,21 +5,29 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, Self
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
 from producer import pgoutput_options
-from producer.captured import captured_tables, ensure_publication
+from producer.captured import captured, captured_tables, ensure_publication, reading_problems
 from producer.core.catalog_rows import as_sent
 from producer.core.takeover import MadeSlot, Slot
 from producer.decoders import DECODERS
 from producer.decoders.messages import Begin, Cells, Message, Undecoded
 from producer.drivers import catalog, ddl_triggers, snapshot
 from producer.drivers.postgres import ReplicationConnection
-from producer.errors import DecodeError, SlotMismatch, SlotMissing, SlotTaken, SourceError, Verdict
+from producer.errors import (
+    CdcError,
+    DecodeError,
+    SlotMismatch,
+    SlotMissing,
+    SlotTaken,
+    SourceError,
+    Verdict,
+)
 from producer.options import Options
 from producer.sources.base import try_lock
 from producer.wire.replication import WalMessage
@@ -30,6 +38,8 @@ from schemas.tables import Column, TableId, TableSchema
 _BEGUN: Final = 4096  # transactions between two looks at the catalog that are waited for
 _VISIBLE_SECONDS: Final = 10.0
 _VISIBLE_PAUSE: Final = 0.005
+_MAKE_SECONDS: Final = 0.5  # for a new slot before the caller looks around
+_TELL_SECONDS: Final = 2.0  # between two looks at whom it waits for
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +93,10 @@ class PostgresSource:
             version=connection.server_version,
         )
         self._decode = DECODERS[options.plugin]
+        self._note: Callable[[str], None] = lambda _: None
+        self._making = False  # a slot, which waits for open transactions
+        self._told: list[catalog.Blocker] = []
+        self._tell_at = 0.0
         self._begun = deque[int](maxlen=_BEGUN)  # xids received that may not be visible yet
 
     @classmethod
@@ -101,6 +115,7 @@ class PostgresSource:
 
     def prepare(self, note: Callable[[str], None]) -> list[TableId]:
         """Make the publication; list what it lets through of [tables]."""
+        self._note = note
         if sentence := pgoutput_options.why_not_full(self._options.plugin_options):
             note(sentence)
         ensure_publication(self.connection, self._options, note)
@@ -152,6 +167,12 @@ class PostgresSource:
     def make_slot(self) -> MadeSlot | None:
         """Drop an old slot of ours, make it anew with its exported snapshot."""
         options = self._options
+        if self._making:
+            return self._made()
+        if options.load:  # before anything is made that would keep WAL for nobody
+            tables = captured(self.connection, options).tables
+            for problem in reading_problems(self.connection, tables):
+                raise problem
         state = catalog.slot_state(self.connection, options.slot)
         if state is not None:
             if state.plugin != options.plugin or state.database != options.source.dbname:
@@ -163,6 +184,10 @@ class PostgresSource:
                     hint="choose another name in source.slot",
                 )
             if state.active_pid is not None:
+                self._tell(
+                    f"slot {options.slot} is in use by pid {state.active_pid}, which waits",
+                    state.active_pid,
+                )
                 return None
             try:
                 self.wire.drop_slot(options.slot)
@@ -170,8 +195,37 @@ class PostgresSource:
                 return None
             except SlotMissing:
                 pass
-        made = self.wire.create_slot(options.slot, options.plugin)
-        return MadeSlot(int(made.consistent_point), made.snapshot or "")
+        self.wire.begin_slot(options.slot, options.plugin)
+        self._making, self._tell_at = True, time.monotonic() + _MAKE_SECONDS
+        return self._made()
+
+    def _made(self) -> MadeSlot | None:
+        """Give the slot that is being made; None while it waits, and say for whom."""
+        made = self.wire.begun_slot(_MAKE_SECONDS)
+        if made is not None:
+            self._making = False
+            return MadeSlot(int(made.consistent_point), made.snapshot or "")
+        self._tell("the new slot waits", self.wire.backend_pid)
+        return None
+
+    def _tell(self, what: str, waiter: int) -> None:
+        """Say once whose transactions a backend waits for."""
+        if time.monotonic() < self._tell_at:
+            return
+        self._tell_at = time.monotonic() + _TELL_SECONDS
+        found = catalog.blockers(self.connection, waiter=waiter)
+        for blocker in found:
+            if blocker not in self._told:
+                self._note(f"{what} for {blocker}; {blocker.way_out}")
+        self._told = found
+
+    def _give_up(self) -> None:
+        """End the session that makes the slot: it does not notice that nobody listens.
+
+        Left alone it would make the slot in the end, which would keep WAL for nobody.
+        """
+        with suppress(CdcError), catalog.asking(self.connection) as cursor:
+            cursor.execute("SELECT pg_terminate_backend(%s)", [self.wire.backend_pid])
 
     def captured(self, made: MadeSlot) -> tuple[str, ...]:
         """List the tables under the slot's own snapshot."""
@@ -257,6 +311,8 @@ class PostgresSource:
 
     def close(self) -> None:
         """Let go of slot and lock."""
+        if self._making:
+            self._give_up()
         self.wire.close()
         self.connection.close()
 

@@ -49,7 +49,11 @@ _NO_HBA: Final = (
     "address, such as `hostssl DATABASE USER ADDRESS scram-sha-256` (a logical stream matches the "
     "database's own line, not `replication`)"
 )
-_NO_RIGHT: Final = "ALTER ROLE the user WITH REPLICATION, and GRANT it what it is to read"
+_NO_RIGHT: Final = "ALTER ROLE the user WITH REPLICATION"
+_NO_READING: Final = (
+    "GRANT the user what it is to read: USAGE of the schema and SELECT on the table; "
+    "`gauss-cdc check` names what it lacks"
+)
 _MISSING_SLOT: Final = (
     "look at pg_replication_slots; if it was dropped, changes since then are gone"
 )
@@ -61,6 +65,7 @@ _MEANINGS: Final[Mapping[tuple[Asked, str], Meaning]] = {
     (Asked.LOGIN, "28000"): Meaning(LoginRefused, _NO_HBA),
     (Asked.LOGIN, "3D000"): Meaning(LoginRefused, "no such database; check the dsn"),
     (Asked.LOGIN, "42501"): Meaning(NotPermitted, "ALTER ROLE the user WITH LOGIN REPLICATION"),
+    (Asked.QUERY, "42501"): Meaning(NotPermitted, _NO_READING),
     (Asked.CREATE_SLOT, "42710"): Meaning(SourceError, "a slot of this name exists already"),
     (Asked.CREATE_SLOT, "53400"): Meaning(
         SourceError, "all slots are in use; raise max_replication_slots or drop an old one"

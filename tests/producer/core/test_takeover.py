@@ -12,6 +12,7 @@ from producer.core.takeover import (
     Step,
     Taken,
     Wanted,
+    foresee,
     take_over,
     take_slot,
 )
@@ -583,3 +584,75 @@ def test_a_heartbeat_moves_what_the_slot_may_be_confirmed_to() -> None:
     go(world)
 
     assert world.started[0].head == Head(3, 1, 2, "me", 1, 650, -1)
+
+
+# ---------------------------------------------------------------- looking without taking
+def look(world: World, wanted: Wanted = WANTED, patience: int = 3) -> str | None:
+    reason, _ = drive(foresee(world, world, wanted, patience=patience))
+    return reason
+
+
+def test_looking_ahead_takes_and_writes_nothing() -> None:
+    world = running()
+
+    assert look(world) is None
+    assert set(world.done) == {"slot", "tail"}
+
+
+def test_looking_ahead_says_why_an_epoch_begins() -> None:
+    assert look(World(highs={ACCOUNT: 0, CUTS: 0, DDL: 0}, the_slot=None)) == "first start"
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"the_slot": None}, SlotMissing),
+        ({"the_slot": Slot("pgoutput", "bank", 500, "wal_removed")}, SlotInvalid),
+        ({"the_slot": Slot("pgoutput", "bank", 501)}, SlotAhead),
+        ({"the_topics": {n: t for n, t in TOPICS.items() if n != ACCOUNT}}, TopicReplaced),
+        ({"highs": {ACCOUNT: 9, CUTS: 0, DDL: 5}}, TopicReplaced),
+        ({"records": []}, CutsBroken),
+    ],
+)
+def test_looking_ahead_finds_what_a_takeover_stops_with(
+    change: dict[str, object], error: type[CdcError]
+) -> None:
+    with pytest.raises(error) as foreseen:
+        look(replace(running(), **change))
+    with pytest.raises(error) as met:
+        go(replace(running(), **change))
+
+    assert str(foreseen.value) == str(met.value)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error"),
+    [
+        (replace(WANTED, content="others"), ContentChanged),
+        (replace(WANTED, identity=replace(IDENTITY, system_id="7001")), SourceSwitched),
+        (replace(WANTED, identity=replace(IDENTITY, slot="another")), SlotMismatch),
+        (replace(WANTED, cluster_id="another"), TopicReplaced),
+    ],
+)
+def test_looking_ahead_finds_what_is_asked_for_anew(wanted: Wanted, error: type[CdcError]) -> None:
+    with pytest.raises(error) as foreseen:
+        look(running(), wanted)
+    with pytest.raises(error) as met:
+        go(running(), wanted)
+
+    assert str(foreseen.value) == str(met.value)
+
+
+def test_looking_ahead_waits_for_a_cut_that_is_confirmed_and_not_visible_yet() -> None:
+    world = running()
+    world.the_slot = Slot("pgoutput", "bank", 600)
+    world.records.append((4, commits(3, 2, resume=600)))
+    world.undecided = 2
+
+    def decided(_: Step) -> None:
+        world.undecided = 0
+
+    reason, waited = drive(foresee(world, world, WANTED), decided)
+
+    assert reason is None
+    assert [step.name for step in waited] == ["compare"]

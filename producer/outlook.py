@@ -1,0 +1,79 @@
+"""What the next `run` would find: its own first steps, without taking or making anything.
+
+The source is opened as `run` opens it (which shows that it may replicate), and what the
+cuts say is compared by the rules of `core/takeover`: there is one set of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack
+from typing import Final, TypeVar
+
+from producer.core.takeover import Step, Wanted, foresee
+from producer.drivers.cuts_reader import CutsReader
+from producer.drivers.registry import Registry
+from producer.drivers.topics import TopicAdmin
+from producer.errors import BrokerDown, CdcError, RegistryDown
+from producer.options import Options
+from producer.preflight import Finding, Level, refused
+from producer.publish import fingerprint
+from producer.sources import SOURCES
+from producer.start import PAUSE, CutsLog
+
+T = TypeVar("T")
+_TRIES: Final = 50  # waits of PAUSE seconds for somebody else's open transaction
+
+
+def check_start(options: Options) -> Iterator[Finding]:
+    """Say what the next `run` would do, and what would stop it."""
+    try:
+        with ExitStack() as stack:
+            yield from _check_start(options, stack)
+    except (BrokerDown, RegistryDown):
+        return  # Kafka's and the registry's own lines say so
+    except CdcError as error:
+        yield refused("run", error)
+
+
+def _check_start(options: Options, stack: ExitStack) -> Iterator[Finding]:
+    source = SOURCES[options.kind](options, lambda _: None)
+    stack.callback(source.close)
+    identity = source.identity()
+    if options.kind == "postgres":  # of the others `check` looks at the port, too
+        where = f"system {identity.system_id}, timeline {identity.timeline}"
+        yield Finding(Level.OK, "replication", f"the role may replicate; {where}")
+    admin = TopicAdmin(options.client, options.topic_settings)
+    registry = Registry(options.registry_url, options.registry_options)
+    stack.callback(registry.close)
+    topics = options.topics
+    reader: CutsReader | None = None
+    if topics.cuts in admin.list_below(options.prefix):
+        reader = CutsReader(options.client, topics.cuts)
+        stack.callback(reader.close)
+    log = CutsLog(options, reader=reader, registry=registry, delivery=None, admin=admin)
+    wanted = Wanted(
+        identity=identity,
+        content=fingerprint(options, source.decides()),
+        cluster_id=admin.cluster_id(),
+        instance="",
+        ddl_topic=topics.ddl,
+    )
+    reason = _driven(foresee(source, log, wanted, patience=_TRIES))
+    if reason is None:
+        yield Finding(Level.OK, "run", f"goes on behind the newest cut, by slot {options.slot}")
+    else:
+        what = f"begins an epoch: makes slot {options.slot} and loads every table ({reason})"
+        yield Finding(Level.OK, "run", what)
+
+
+def _driven(steps: Generator[Step, None, T]) -> T:
+    while True:
+        try:
+            step = next(steps)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        if step.waits_for:
+            time.sleep(PAUSE)
