@@ -155,7 +155,7 @@ def test_a_loaded_configuration_never_changes(file: Path) -> None:
         (
             "[registry]",
             '"linger" = 5\n[registry]',
-            9,
+            10,
             "did you mean linger.ms?",
         ),
         (
