@@ -9,6 +9,7 @@ from typing import Final
 from gauss_cdc import wiring
 from gauss_cdc.config import Config
 from gauss_cdc.places import Places
+from gauss_cdc.protection import protections
 from producer.captured import captured_tables
 from producer.drivers import catalog, gauss_catalog
 from producer.drivers.gauss import GaussConnection
@@ -48,6 +49,7 @@ def check_all(config: Config, *, fix: bool) -> Iterator[Finding]:
         yield Finding(Level.ERROR, "source", str(error))
     yield from check_kafka(options)
     yield from check_start(options)
+    yield from protections(config)
     if config.target is None:
         yield Finding(Level.WARNING, "target", "none is configured: only `run` can be used")
         return

@@ -49,7 +49,8 @@ class Source(Section):
     """Product."""
 
     dsn: Public
-    """Without a password: `postgresql://user@host:port/database?sslmode=verify-full`."""
+    """Without a password: `postgresql://user@host:port/database?sslrootcert=FILE`. Off this machine
+    TLS is verified unless it says otherwise, see docs/security.md."""
 
     hosts: tuple[str, ...] = ()
     """openGauss, GaussDB: all nodes, as `["db1:5432", "db2:5432"]`; unset = the dsn's. After a

@@ -5,12 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import psycopg2
 
 from gauss_cdc import gauss_dbapi, wiring
 from gauss_cdc.config import Config
+from producer.drivers.postgres import ReplicationConnection
+from producer.drivers.postgres_dial import ConnectionArguments
+from producer.errors import CdcError, ConnectionLost
+from spark_consumers.sinks.driver import Refused
+
+_LOGIN: Final = "28000"  # invalid_authorization_specification: where no server told a code
 
 
 def connector(config: Config) -> Callable[[], Any]:
@@ -22,7 +28,26 @@ def connector(config: Config) -> Callable[[], Any]:
     assert config.target is not None
     if config.target.kind == "opengauss":
         return partial(gauss_dbapi.connect, arguments)
-    return partial(psycopg2.connect, **arguments.libpq())
+    return partial(_connect, arguments)
+
+
+def _connect(arguments: ConnectionArguments) -> Any:
+    """Log in by psycopg2; raise Refused with the cause, and None as its code if it may pass."""
+    try:
+        return psycopg2.connect(**arguments.libpq())
+    except psycopg2.OperationalError as error:
+        # libpq gives no SQLSTATE for a failed login, only text: our own client asks again,
+        # and says what it really was.
+        try:
+            ReplicationConnection.open(arguments, replication=False).close()
+        except ConnectionLost as lost:
+            raise Refused(None, hint=str(lost)) from error
+        except CdcError as refused:  # no row is in reach yet: its own words may be told
+            code = str(refused.where.get("sqlstate", _LOGIN))
+            raise Refused(code, hint=str(refused)) from error
+        raise Refused(None, hint="psycopg2 could not connect, and then it was possible") from error
+    except CdcError as refused:  # files and settings of the dsn
+        raise Refused(_LOGIN, hint=str(refused)) from refused
 
 
 def lanes(config: Config) -> dict[str, int]:

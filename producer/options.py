@@ -23,9 +23,9 @@ class Options:
     slot: str
     publication: str
     prefix: str
-    client: Mapping[str, Any]  # librdkafka
+    client: Mapping[str, Any] = field(repr=False)  # librdkafka; it holds secrets
     registry_url: str
-    registry_options: Mapping[str, Any] = field(default_factory=dict)
+    registry_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     include: tuple[str, ...] = ("*.*",)
     exclude: tuple[str, ...] = ()
     kind: str = "postgres"

@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 class Options:
     """Where a source's topics are."""
 
-    client: Mapping[str, str]  # librdkafka's settings
+    client: Mapping[str, str] = field(repr=False)  # librdkafka's settings
     registry: str | SchemaOf  # URL, or what finds a schema by id
     source: str  # kafka.prefix
-    registry_options: Mapping[str, Any] = field(default_factory=dict)
+    registry_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def schema_of(self) -> SchemaOf:
         """Find schemas by id."""

@@ -97,8 +97,8 @@ class SparkBulk:
     shapes: Sequence[Shape]
     ddl: Sequence[SchemaChange]
     ranges: Sequence[Range]
-    client: Mapping[str, Any]
-    target: Mapping[str, Any]
+    client: Mapping[str, Any] = field(repr=False)
+    target: Mapping[str, Any] = field(repr=False)
     places: Mapping[tuple[str, int], int]
     schemas: Mapping[int, dict[str, Any]]
     is_committed: bool = field(kw_only=True)
@@ -139,7 +139,7 @@ class SparkBulk:
 class _Job:
     """What a task needs; it travels to the executors."""
 
-    target: dict[str, Any]
+    target: dict[str, Any] = field(repr=False)  # the target's own secret, and no other
     stages: list[str]
     places: dict[tuple[str, int], int]
     schemas: dict[int, dict[str, Any]]

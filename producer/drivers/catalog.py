@@ -45,6 +45,8 @@ def connect(arguments: ConnectionArguments) -> Connection:
         for name, value in SESSION_SETTINGS.items()
         if name != "client_encoding"
     )
+    # What is said last holds: values must have one text form, whatever the dsn asks for.
+    options = f"{arguments.options} {options}".strip()
     settings = {**arguments.libpq(), "client_encoding": "UTF8", "options": options}
     try:
         connection: Connection = psycopg2.connect(**settings)

@@ -40,8 +40,8 @@ from producer.errors import (
     SourceError,
     WrongPort,
 )
-from producer.wire import auth, commands, gauss_auth, gauss_server, protocol
-from producer.wire.auth import Credentials, Login
+from producer.wire import commands, gauss_auth, gauss_server, protocol
+from producer.wire.auth import Login
 from producer.wire.commands import Identity, SlotCreated, TimelineSwitch
 from producer.wire.gauss_server import Server
 from producer.wire.gauss_sqlstate import is_ambiguous, refusal
@@ -161,6 +161,11 @@ class GaussConnection:
     @property
     def is_encrypted(self) -> bool:
         return self._link.is_encrypted
+
+    @property
+    def protection(self) -> str:
+        """How the connection is protected, for people: TLS, verified or not, the login."""
+        return self._link.protection(self.arguments, self._login.method)
 
     @property
     def parameters(self) -> Mapping[str, str]:
@@ -384,21 +389,25 @@ class GaussConnection:
         }
         if self._replication:
             parameters["replication"] = "database"
-        credentials = Credentials(
-            user=arguments.user,
-            password=arguments.password,
-            encrypted=link.is_encrypted or link.is_local,
-            certificate=link.certificate,
+        if arguments.options:
+            parameters["options"] = arguments.options
+        credentials = link.credentials(arguments)
+        self._login = Login(
+            credentials,
+            gauss_auth.methods(self._version),
+            names=gauss_auth.NAMES,
+            hint=gauss_auth.HINT,
         )
 
         def is_postgres(_: int) -> Login:
             # openGauss refuses a version it does not speak; only PostgreSQL negotiates.
             self._dialect = POSTGRES
-            return Login(credentials, auth.AUTH)
+            self._login = Login(credentials)
+            return self._login
 
         self._session.log_in(
             protocol.startup(parameters, version=self._version),
-            Login(credentials, gauss_auth.methods(self._version), hint=gauss_auth.HINT),
+            self._login,
             deadline,
             asked=Asked.REPLICATION_LOGIN if self._replication else Asked.LOGIN,
             negotiated=is_postgres,

@@ -25,7 +25,7 @@ from producer.errors import (
     SourceError,
 )
 from producer.wire import commands, protocol
-from producer.wire.auth import Credentials, Login
+from producer.wire.auth import Login
 from producer.wire.commands import Identity, SlotCreated, Snapshot, TimelineSwitch
 from producer.wire.protocol import Copying
 from producer.wire.replication import NOWHERE, POSTGRES, Received
@@ -90,6 +90,11 @@ class ReplicationConnection:
     @property
     def is_encrypted(self) -> bool:
         return self._link.is_encrypted
+
+    @property
+    def protection(self) -> str:
+        """How the connection is protected, for people: TLS, verified or not, the login."""
+        return self._link.protection(self.arguments, self._login.method)
 
     @property
     def parameters(self) -> Mapping[str, str]:
@@ -269,17 +274,12 @@ class ReplicationConnection:
         }
         if replication:
             parameters["replication"] = "database"
-        login = Login(
-            Credentials(
-                user=arguments.user,
-                password=arguments.password,
-                encrypted=link.is_encrypted or link.is_local,
-                certificate=link.certificate,
-            )
-        )
+        if arguments.options:
+            parameters["options"] = arguments.options
+        self._login = Login(link.credentials(arguments))
         self._session.log_in(
             protocol.startup(parameters),
-            login,
+            self._login,
             deadline,
             host=arguments.host,
             user=arguments.user,

@@ -6,13 +6,13 @@ without TLS after a login failed under it:
 | sslmode     | TLS                | certificate                                  |
 |-------------|--------------------|----------------------------------------------|
 | disable     | never              |                                              |
-| prefer      | if the server does | not looked at (the default: local servers)   |
+| prefer      | if the server does | not looked at (the default on this machine)  |
 | require     | or nothing         | chain checked if `sslrootcert` is given      |
 | verify-ca   | or nothing         | chain checked                                |
-| verify-full | or nothing         | chain and host name checked: use this one    |
+| verify-full | or nothing         | chain and host name checked (the default)    |
 
 `sslrootcert` is a file, or `system` for the machine's own authorities; without
-it ~/.postgresql/root.crt is used, as libpq does.
+it ~/.postgresql/root.crt is used, as libpq does, else the machine's.
 """
 
 from __future__ import annotations
@@ -23,120 +23,20 @@ import select
 import socket
 import ssl
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import psycopg2
-from psycopg2.extensions import parse_dsn as libpq_parse_dsn
-
-from producer.errors import ConnectionLost, LoginRefused, SourceError
+from producer.drivers.dsn import CHOOSE_LESS, SYSTEM, ConnectionArguments, parse_dsn
+from producer.errors import ConnectionLost, LoginRefused
 from producer.wire import protocol
+from producer.wire.auth import Credentials
 
-SSL_MODES: Final = ("disable", "prefer", "require", "verify-ca", "verify-full")
+__all__ = ["ConnectionArguments", "Link", "dial", "parse_dsn"]
 
 # A walsender sends each change by its own send(): the larger the buffer, the more
 # of them one recv brings, and the cheaper both ends get (measured: 4.0 to 1.9
 # CPU-seconds of the walsender per million rows).
 RECEIVE_BUFFER_BYTES: Final = 1 << 20
-
-# Silent peers are found within a minute, whatever the kernel's defaults are.
-_KEEPALIVE: Final = (
-    ("TCP_KEEPIDLE", 30),
-    ("TCP_KEEPINTVL", 10),
-    ("TCP_KEEPCNT", 3),
-    ("TCP_USER_TIMEOUT", 60_000),
-)
-
-# Settings of libpq which change nothing for a replication stream.
-_IGNORED: Final = re.compile(
-    "application_name|fallback_application_name|client_encoding|gssencmode|passfile"
-    "|keepalives|keepalives_idle|keepalives_interval|keepalives_count|tcp_user_timeout"
-)
-_KNOWN: Final = re.compile(
-    "host|hostaddr|port|dbname|user|password|sslmode|sslrootcert|sslcert|sslkey|sslpassword"
-    "|connect_timeout"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionArguments:
-    """Where to log in and as whom; never prints the password."""
-
-    host: str = "localhost"  # a name, an address, or a path: the folder of a Unix socket
-    port: int = 5432
-    dbname: str = ""
-    user: str = ""
-    password: str | None = field(default=None, repr=False)
-    hostaddr: str = ""  # connect here, but check the certificate against `host`
-    sslmode: str = "prefer"
-    sslrootcert: str = ""
-    sslcert: str = ""
-    sslkey: str = ""
-    sslpassword: str = field(default="", repr=False)
-    connect_timeout: float = 10.0  # seconds, from the first packet to the end of the login
-    application_name: str = "gauss-cdc"
-
-    def libpq(self) -> dict[str, Any]:
-        """The same as keyword arguments of psycopg2.connect."""
-        settings: dict[str, Any] = {
-            "host": self.host,
-            "port": self.port,
-            "dbname": self.dbname,
-            "user": self.user,
-            "sslmode": self.sslmode,
-            "connect_timeout": max(2, round(self.connect_timeout)),
-            "application_name": self.application_name,
-        }
-        for name in ("password", "hostaddr", "sslrootcert", "sslcert", "sslkey", "sslpassword"):
-            if value := getattr(self, name):
-                settings[name] = value
-        return settings
-
-
-def parse_dsn(dsn: str, password: str | None = None) -> ConnectionArguments:
-    """Read a postgresql:// URI or a key=value string; `password` wins over the one in it.
-
-    Raises SourceError for a setting we would have to ignore.
-    """
-    try:
-        given: Mapping[str, str] = libpq_parse_dsn(dsn)
-    except psycopg2.ProgrammingError:
-        # The text of the error repeats the dsn, which may hold a password.
-        raise SourceError(
-            "the dsn cannot be read", hint="write postgresql://user@host:port/database"
-        ) from None
-    settings = {name: value for name, value in given.items() if _KNOWN.fullmatch(name) and value}
-    unknown = [name for name in given if not (_KNOWN.fullmatch(name) or _IGNORED.fullmatch(name))]
-    if unknown:
-        raise SourceError("the dsn has settings we do not know", names=",".join(unknown))
-    host, port = settings.get("host", "localhost"), settings.get("port", "5432")
-    if "," in host or "," in port:
-        raise SourceError("the dsn names several hosts", hint="name the primary only", host=host)
-    if not (user := settings.get("user", "")):
-        raise SourceError("the dsn names no user", hint="write postgresql://user@host/database")
-    mode = settings.get("sslmode", "prefer")
-    if mode not in SSL_MODES:
-        raise SourceError("unknown sslmode", sslmode=mode, hint=f"one of {', '.join(SSL_MODES)}")
-    timeout = settings.get("connect_timeout", "10")
-    if not (port.isdigit() and timeout.isdigit()):
-        raise SourceError("port and connect_timeout must be numbers", host=host)
-    return ConnectionArguments(
-        host=host,
-        port=int(port),
-        dbname=settings.get("dbname", user),
-        user=user,
-        password=password if password is not None else settings.get("password"),
-        hostaddr=settings.get("hostaddr", ""),
-        sslmode=mode,
-        sslrootcert=settings.get("sslrootcert", ""),
-        sslcert=settings.get("sslcert", ""),
-        sslkey=settings.get("sslkey", ""),
-        sslpassword=settings.get("sslpassword", ""),
-        connect_timeout=float(timeout) or 10.0,
-        application_name=given.get("application_name", "gauss-cdc"),
-    )
 
 
 class Link:
@@ -166,6 +66,22 @@ class Link:
             return self.sock.getpeercert(binary_form=True) or b""
         return b""
 
+    def credentials(self, arguments: ConnectionArguments) -> Credentials:
+        """What a login over this link may know and use."""
+        return Credentials(
+            user=arguments.user,
+            password=arguments.password,
+            encrypted=self.is_encrypted or self.is_local,
+            certificate=self.certificate,
+            methods=arguments.methods,
+            channel_binding=arguments.channel_binding,
+        )
+
+    def protection(self, arguments: ConnectionArguments, method: str) -> str:
+        """Say how what is sent is protected: `TLSv1.3, verified, scram-sha-256`."""
+        version = self.sock.version() if isinstance(self.sock, ssl.SSLSocket) else None
+        return described(arguments, version, method)
+
     @property
     def has_pending(self) -> bool:
         """Are there bytes that TLS has decrypted, which poll cannot see?"""
@@ -182,6 +98,15 @@ class Link:
             return self._read_tls(self.sock, size)
         except (BlockingIOError, InterruptedError):
             return b""
+        except ssl.SSLError as error:
+            # With TLS 1.3 the server looks at our certificate after we have taken its own.
+            if "_ALERT_" in (error.reason or "") and _ABOUT_US.search(error.reason):
+                raise LoginRefused(
+                    "the server refuses our certificate",
+                    hint="check sslcert and sslkey: valid, and of an authority it trusts",
+                    reason=error.reason,
+                ) from error
+            raise ConnectionLost("the connection broke", reason=error.reason or error) from error
         except OSError as error:
             raise ConnectionLost("the connection broke", reason=error.strerror or error) from error
 
@@ -234,6 +159,24 @@ class Link:
             self.sock.close()
 
 
+# Names of OpenSSL's alerts that are about a certificate.
+_ABOUT_US: Final = re.compile("CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED")
+
+
+def described(arguments: ConnectionArguments, version: str | None, method: str = "") -> str:
+    """Say how a connection is protected, whichever client made it; `version` is TLS'."""
+    if version is None:
+        how = "Unix socket" if arguments.host.startswith("/") else "not encrypted"
+        return f"{how}, {_SAID.get(method, method)}" if method else how
+    names = {"verify-full": "verified", "verify-ca": "authority verified, name not"}
+    verified = names.get(arguments.mode, names["verify-ca"] if arguments.is_verified else "")
+    said = [version, verified or "not verified", _SAID.get(method, method)]
+    return ", ".join(part for part in said if part)
+
+
+_SAID: Final = {"none": "no password asked"}
+
+
 def _milliseconds(deadline: float | None) -> float | None:
     return None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
 
@@ -245,7 +188,7 @@ def dial(arguments: ConnectionArguments, deadline: float) -> Link:
     """
     sock = _connect(arguments, deadline)
     try:
-        if sock.family != socket.AF_UNIX and arguments.sslmode != "disable":
+        if sock.family != socket.AF_UNIX and arguments.mode != "disable":
             sock = _to_tls(sock, arguments)
         return Link(sock)
     except BaseException:
@@ -269,10 +212,7 @@ def _connect(arguments: ConnectionArguments, deadline: float) -> socket.socket:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
             if family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-                for name, value in _KEEPALIVE:
-                    if (option := getattr(socket, name, None)) is not None:
-                        sock.setsockopt(socket.IPPROTO_TCP, option, value)
+                _watch_for_silence(sock, arguments)
             sock.connect(address)
         except OSError as error:
             sock.close()
@@ -281,6 +221,21 @@ def _connect(arguments: ConnectionArguments, deadline: float) -> socket.socket:
             return sock
     reason = (last.strerror or last) if last else "no address"
     raise ConnectionLost("cannot connect", hint=hint, reason=reason, **where) from last
+
+
+def _watch_for_silence(sock: socket.socket, arguments: ConnectionArguments) -> None:
+    """Let the kernel find a peer that is gone, as the dsn says."""
+    times = {"TCP_USER_TIMEOUT": arguments.tcp_user_timeout}
+    if arguments.keepalives:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        times |= {
+            "TCP_KEEPIDLE": arguments.keepalives_idle,
+            "TCP_KEEPINTVL": arguments.keepalives_interval,
+            "TCP_KEEPCNT": arguments.keepalives_count,
+        }
+    for name, value in times.items():
+        if (option := getattr(socket, name, None)) is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _targets(arguments: ConnectionArguments) -> list[tuple[int, Any]]:
@@ -295,7 +250,7 @@ def _targets(arguments: ConnectionArguments) -> list[tuple[int, Any]]:
 
 
 def _to_tls(sock: socket.socket, arguments: ConnectionArguments) -> socket.socket:
-    where = {"host": arguments.host, "sslmode": arguments.sslmode}
+    where = {"host": arguments.host, "sslmode": arguments.mode}
     try:
         sock.sendall(protocol.ssl_request())
         # One byte and no more: whatever a stranger sends in clear text behind it
@@ -303,11 +258,14 @@ def _to_tls(sock: socket.socket, arguments: ConnectionArguments) -> socket.socke
         answer = sock.recv(1)
     except OSError as error:
         raise ConnectionLost("the server does not answer", **where) from error
-    if answer == b"N" and arguments.sslmode == "prefer":
+    if answer == b"N" and arguments.mode == "prefer":
         return sock
     if answer == b"N":
         raise LoginRefused(
-            "the server does not speak TLS", hint="set ssl = on in postgresql.conf", **where
+            "the server does not speak TLS",
+            hint="set ssl = on in postgresql.conf; or write sslmode=disable into the dsn, where "
+            "everybody on the way may read and change what is sent",
+            **where,
         )
     if answer != b"S":
         raise ConnectionLost("the server refused to talk, probably overloaded", **where)
@@ -317,7 +275,7 @@ def _to_tls(sock: socket.socket, arguments: ConnectionArguments) -> socket.socke
     except ssl.SSLCertVerificationError as error:
         raise LoginRefused(
             "the server's certificate is not trusted",
-            hint="give its authority as sslrootcert, and connect by a name the certificate holds",
+            hint=CHOOSE_LESS,
             reason=error.verify_message,
             **where,
         ) from error
@@ -330,29 +288,37 @@ def _to_tls(sock: socket.socket, arguments: ConnectionArguments) -> socket.socke
 
 
 def _tls_context(arguments: ConnectionArguments) -> ssl.SSLContext:
-    """Build the context for a mode other than disable (TLS 1.2 or newer)."""
+    """Build the context for a mode other than disable."""
+    arguments.check_files()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    mode, roots = arguments.sslmode, arguments.sslrootcert
-    if mode in ("verify-ca", "verify-full") and not roots:
-        roots = str(Path("~/.postgresql/root.crt").expanduser())
-    verify = mode.startswith("verify") or (mode == "require" and bool(roots))
-    context.check_hostname = mode == "verify-full"
-    context.verify_mode = ssl.CERT_REQUIRED if verify else ssl.CERT_NONE
+    roots = arguments.roots
+    context.check_hostname = arguments.mode == "verify-full"
+    context.verify_mode = ssl.CERT_REQUIRED if arguments.is_verified else ssl.CERT_NONE
+    context.minimum_version = _VERSIONS[arguments.ssl_min_protocol_version]
+    if newest := arguments.ssl_max_protocol_version:
+        context.maximum_version = _VERSIONS[newest]
     try:
-        if verify and roots == "system":
+        if roots == SYSTEM:
             context.load_default_certs()
-        elif verify:
+        elif roots:
             context.load_verify_locations(roots)
+        if arguments.is_verified and (arguments.sslcrl or arguments.sslcrldir):
+            context.load_verify_locations(arguments.sslcrl or None, arguments.sslcrldir or None)
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
         if arguments.sslcert:
+            # A function: without a password OpenSSL would ask at the terminal.
             context.load_cert_chain(
-                arguments.sslcert, arguments.sslkey or None, arguments.sslpassword or None
+                arguments.sslcert, arguments.sslkey or None, lambda: arguments.sslpassword
             )
     except (OSError, ssl.SSLError) as error:
         raise LoginRefused(
             "a certificate file cannot be read",
-            hint="check sslrootcert (a file, or `system`), sslcert and sslkey",
+            hint="check sslrootcert (a file, or `system`), sslcert, sslkey, its password, sslcrl",
             sslrootcert=roots,
             sslcert=arguments.sslcert,
             reason=error.strerror or error,
         ) from error
     return context
+
+
+_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}

@@ -37,6 +37,8 @@ class Credentials:
     password: str | None = field(default=None, repr=False)
     encrypted: bool = False  # TLS, or a Unix socket
     certificate: bytes = field(default=b"", repr=False)  # the server's, DER; b"" = no TLS
+    methods: frozenset[str] | None = None  # that may be asked for, as require_auth says; None: all
+    channel_binding: str = "prefer"  # or disable, require
     nonce: str = field(default_factory=lambda: secrets.token_urlsafe(18), repr=False)
 
 
@@ -52,20 +54,24 @@ _ROUNDS: Final = range(4096, 2_000_001)
 class Login:
     """One login: every `R` frame in, the body of a `p` frame (or None) out."""
 
-    __slots__ = ("_credentials", "_hint", "_machine", "_methods", "done")
+    __slots__ = ("_credentials", "_hint", "_machine", "_methods", "_names", "done", "method")
 
     def __init__(
         self,
         credentials: Credentials,
         methods: Mapping[int, Method] | None = None,
         *,
+        names: Mapping[int, str] | None = None,
         hint: str = "use scram-sha-256 in pg_hba.conf for this user",
     ) -> None:
+        """`names` are the words of `require_auth` for each of `methods`."""
         self._credentials = credentials
+        self._names = NAMES if names is None else names
         self._methods = AUTH if methods is None else methods
         self._hint = hint  # the way out when a method is not among them
         self._machine: Machine | None = None
         self.done = False
+        self.method = ""  # what the server asked for, as `require_auth` names it
 
     def answer(self, body: bytes) -> bytes | None:
         """Take the body of an authentication request.
@@ -78,6 +84,7 @@ class Login:
         if self._machine is not None:
             return self._go_on(self._machine, code, rest)
         if code == OK:
+            self._check("none")
             self.done = True
             return None
         if (method := self._methods.get(code)) is None:
@@ -86,8 +93,23 @@ class Login:
                 hint=self._hint,
                 method=code,
             )
+        self._check(self._names.get(code, str(code)))
         self._machine = method(self._credentials, rest)
         return next(self._machine)
+
+    def _check(self, method: str) -> None:
+        """Refuse what the settings exclude, before anything is said that the password is in."""
+        said = self._credentials
+        if said.methods is not None and method not in said.methods:
+            raise LoginRefused(
+                "the server asks for a login method that require_auth excludes",
+                hint="correct pg_hba.conf or the dsn; or somebody stands between",
+                method=method,
+                require_auth=",".join(sorted(said.methods)),
+            )
+        if said.channel_binding == "require" and method != "scram-sha-256":
+            raise _unbound(method)
+        self.method = method
 
     def _go_on(self, machine: Machine, code: int, rest: bytes) -> bytes | None:
         try:
@@ -98,6 +120,14 @@ class Login:
             self.done = True
             return None
         return answer
+
+
+def _unbound(method: str) -> LoginRefused:
+    return LoginRefused(
+        "the login cannot be bound to the certificate, as channel_binding=require wants it",
+        hint="use TLS and scram-sha-256 on the server; openGauss and GaussDB have no such thing",
+        method=method,
+    )
 
 
 def cleartext(credentials: Credentials, body: bytes) -> Machine:
@@ -130,10 +160,13 @@ def _sasl(credentials: Credentials, body: bytes) -> Machine:
     while name := cur.cstr():
         offered.append(name)
     cur.finish()
-    binding = server_end_point(credentials.certificate) if credentials.certificate else b""
+    may_bind = credentials.channel_binding != "disable" and credentials.certificate
+    binding = server_end_point(credentials.certificate) if may_bind else b""
     if binding and _SCRAM_PLUS in offered:
         # With channel binding a man in the middle cannot pass the proofs on.
         return _scram(credentials, _SCRAM_PLUS, "p=tls-server-end-point,,", binding)
+    if credentials.channel_binding == "require":
+        raise _unbound("|".join(offered))
     if _SCRAM in offered:
         # "y": we could have bound, had the server offered it; it can see a downgrade.
         return _scram(credentials, _SCRAM, "y,," if binding else "n,,", b"")
@@ -228,7 +261,8 @@ def password_of(credentials: Credentials) -> str:
     if credentials.password is None:
         raise LoginRefused(
             "the server asks for a password and none was given",
-            hint="set GAUSS_CDC_SOURCE_PASSWORD",
+            hint="set GAUSS_CDC_SOURCE_PASSWORD (at the target GAUSS_CDC_TARGET_PASSWORD), or "
+            "password-file",
             user=credentials.user,
         )
     return credentials.password
@@ -316,3 +350,4 @@ Method: TypeAlias = Callable[[Credentials, bytes], Machine]
 # Authentication request -> machine, as PostgreSQL numbers them.  openGauss uses
 # the same numbers for other methods: its table is another one.
 AUTH: Final[Mapping[int, Method]] = {3: cleartext, 5: md5, 10: _sasl}
+NAMES: Final[Mapping[int, str]] = {3: "password", 5: "md5", 10: "scram-sha-256"}

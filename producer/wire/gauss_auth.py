@@ -78,6 +78,11 @@ def methods(version: int) -> Mapping[int, Method]:
     )
 
 
+NAMES: Final[Mapping[int, str]] = MappingProxyType(
+    {3: "password", 5: "md5", 10: "sha256", 11: "md5-sha256", 13: "sm3"}
+)
+
+
 def _sha256(version: int, credentials: Credentials, body: bytes) -> Machine:
     cur = Cursor(body)
     stored = cur.u32()

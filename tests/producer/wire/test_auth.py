@@ -235,3 +235,47 @@ def test_a_server_can_see_that_its_offer_to_bind_was_taken_away() -> None:
 )
 def test_passwords_are_prepared_as_rfc_4013_says(given: str, prepared: str) -> None:
     assert saslprep(given) == prepared
+
+
+# ---- what the settings exclude
+
+
+@pytest.mark.parametrize(
+    ("methods", "asked"),
+    [
+        ({"scram-sha-256"}, request(3)),
+        ({"scram-sha-256"}, request(5, b"salt")),
+        ({"scram-sha-256"}, request(0)),
+        ({"md5", "none"}, request(10, OFFER)),
+    ],
+)
+def test_a_method_that_is_excluded_is_refused_before_anything_is_answered(
+    methods: set[str], asked: bytes
+) -> None:
+    who = login(methods=frozenset(methods), encrypted=True)
+
+    with pytest.raises(LoginRefused, match="require_auth"):
+        who.answer(asked)
+
+    assert not who.done
+
+
+@pytest.mark.parametrize("asked", [request(0), request(5, b"salt"), request(10, OFFER)])
+def test_a_login_that_must_be_bound_takes_nothing_less(asked: bytes) -> None:
+    who = login(channel_binding="require", encrypted=True)
+
+    with pytest.raises(LoginRefused, match="channel_binding"):
+        who.answer(asked)
+
+    assert not who.done
+
+
+def test_no_binding_is_offered_where_it_is_disabled() -> None:
+    who = login(channel_binding="disable", certificate=b"a certificate")
+
+    first = who.answer(request(10, b"SCRAM-SHA-256-PLUS\0SCRAM-SHA-256\0\0"))
+
+    assert first is not None
+    assert first.startswith(b"SCRAM-SHA-256\0")
+    assert b"n,,n=" in first
+    assert who.method == "scram-sha-256"

@@ -1,0 +1,447 @@
+"""What a dsn says: the one place that knows each setting of a connection.
+
+A source is read over our own wire and by psycopg2, a target by either: both get
+their settings from here, so that they mean the same.  A setting of libpq that one
+of the two cannot honour is refused by name; nothing is dropped.  libpq would also
+take settings from the environment (PGSSLMODE, PGOPTIONS, …), from a service file and
+from ~/.pgpass; our own wire reads none of them, hence each setting is handed to
+psycopg2 explicitly.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import os
+import re
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote
+
+import psycopg2
+from psycopg2.extensions import parse_dsn as libpq_parse_dsn
+
+from producer.errors import LoginRefused, SourceError
+
+SSL_MODES: Final = ("disable", "prefer", "require", "verify-ca", "verify-full")
+SYSTEM: Final = "system"  # as sslrootcert: the authorities of this machine
+
+# What a server may ask for, in the words of libpq's require_auth; the last three are
+# openGauss' and GaussDB's own.
+LIBPQ_METHODS: Final = ("password", "md5", "scram-sha-256", "none", "gss", "sspi")
+GAUSS_METHODS: Final = ("sha256", "md5-sha256", "sm3")
+
+CHOOSE_LESS: Final = (
+    "name a private authority's file by sslrootcert=FILE in the dsn, and connect by a name that "
+    "the certificate holds; or choose less: sslmode=verify-ca (any name), require (any "
+    "certificate), disable (no TLS)"
+)
+
+# Silent peers are found within a minute, whatever the kernel's defaults are.
+_KEEPALIVES_IDLE, _KEEPALIVES_INTERVAL, _KEEPALIVES_COUNT = 30, 10, 3  # seconds, seconds, probes
+_USER_TIMEOUT_MS: Final = 60_000
+
+# Usual places of the machine's authorities, for a libpq that was built elsewhere.
+_BUNDLES: Final = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionArguments:
+    """Where to log in and as whom; never prints the password."""
+
+    host: str = "localhost"  # a name, an address, or a path: the folder of a Unix socket
+    port: int = 5432
+    dbname: str = ""
+    user: str = ""
+    password: str | None = field(default=None, repr=False)
+    hostaddr: str = ""  # connect here, but check the certificate against `host`
+    sslmode: str = ""  # "": as `mode` decides
+    sslrootcert: str = ""
+    sslcert: str = ""
+    sslkey: str = ""
+    sslpassword: str = field(default="", repr=False)
+    sslcrl: str = ""
+    sslcrldir: str = ""
+    ssl_min_protocol_version: str = "TLSv1.2"
+    ssl_max_protocol_version: str = ""
+    require_auth: str = ""  # names with commas, all or none with `!` before them
+    channel_binding: str = "prefer"
+    connect_timeout: float = 10.0  # seconds, from the first packet to the end of the login
+    keepalives: bool = True
+    keepalives_idle: int = _KEEPALIVES_IDLE
+    keepalives_interval: int = _KEEPALIVES_INTERVAL
+    keepalives_count: int = _KEEPALIVES_COUNT
+    tcp_user_timeout: int = _USER_TIMEOUT_MS  # 0: the kernel's
+    options: str = ""  # of the server's command line: `-c name=value`
+    application_name: str = "gauss-cdc"
+
+    @property
+    def is_local(self) -> bool:
+        """Does nothing leave this machine?"""
+        return is_loopback(self.hostaddr or self.host)
+
+    @property
+    def mode(self) -> str:
+        """The sslmode: as the dsn says, else `verify-full` off this machine.
+
+        >>> ConnectionArguments(host="db").mode, ConnectionArguments(host="127.0.0.1").mode
+        ('verify-full', 'prefer')
+        """
+        return self.sslmode or ("prefer" if self.is_local else "verify-full")
+
+    @property
+    def is_verified(self) -> bool:
+        """Is the server's certificate looked at, where there is TLS?"""
+        return bool(self.roots)
+
+    @property
+    def roots(self) -> str:
+        """The file of authorities, libpq's own where the dsn names none, or `system`; "": none."""
+        if self.mode in ("disable", "prefer"):
+            return ""
+        if self.sslrootcert:
+            return self.sslrootcert
+        usual = _home("root.crt")
+        if usual.exists():
+            return str(usual)
+        return SYSTEM if self.mode.startswith("verify") else ""
+
+    @property
+    def methods(self) -> frozenset[str] | None:
+        """Which login methods are taken, as `require_auth` says; None: all.
+
+        >>> sorted(ConnectionArguments(require_auth="md5,scram-sha-256").methods)
+        ['md5', 'scram-sha-256']
+        """
+        if not self.require_auth:
+            return None
+        names = [name.strip() for name in self.require_auth.split(",")]
+        if names[0].startswith("!"):
+            return frozenset((*LIBPQ_METHODS, *GAUSS_METHODS)) - {name[1:] for name in names}
+        return frozenset(names)
+
+    def check_files(self) -> None:
+        """Raise LoginRefused where a file that the dsn names cannot be used."""
+        named = {
+            "sslrootcert": "" if self.roots == SYSTEM else self.roots,
+            "sslcrl": self.sslcrl,
+            "sslcrldir": self.sslcrldir,
+            "sslcert": self.sslcert,
+            "sslkey": self.sslkey,
+        }
+        for name, path in named.items():
+            # libpq goes on without a list of revoked certificates that it cannot read.
+            if path and not os.access(path, os.R_OK):
+                raise LoginRefused(
+                    "a certificate file cannot be read",
+                    hint="check sslrootcert (a file, or `system`), sslcert, sslkey and sslcrl",
+                    setting=name,
+                    file=path,
+                )
+        if self.sslkey and (mode := Path(self.sslkey).stat()).st_mode & (
+            0o037 if mode.st_uid == 0 else 0o077
+        ):
+            raise LoginRefused("others may read the private key", hint=f"chmod 600 {self.sslkey}")
+
+    def libpq(self) -> dict[str, Any]:
+        """The same as keyword arguments of psycopg2.connect.
+
+        Raises LoginRefused for files that cannot be used, SourceError for what libpq lacks.
+        """
+        if any(name.strip("!") in GAUSS_METHODS for name in self.require_auth.split(",")):
+            raise SourceError(
+                "require_auth names a login method of openGauss and GaussDB only",
+                hint=f"one of {', '.join(LIBPQ_METHODS)}",
+                require_auth=self.require_auth,
+            )
+        self.check_files()
+        settings: dict[str, Any] = {
+            "host": self.host,
+            "port": self.port,
+            "dbname": self.dbname,
+            "user": self.user,
+            "sslmode": self.mode,
+            "ssl_min_protocol_version": self.ssl_min_protocol_version,
+            "channel_binding": self.channel_binding,
+            "connect_timeout": max(2, round(self.connect_timeout)),
+            "keepalives": int(self.keepalives),
+            "keepalives_idle": self.keepalives_idle,
+            "keepalives_interval": self.keepalives_interval,
+            "keepalives_count": self.keepalives_count,
+            "tcp_user_timeout": self.tcp_user_timeout,
+            "application_name": self.application_name,
+            "options": self.options,
+            "sslrootcert": _bundle() if self.roots == SYSTEM else self.roots,
+            "sslcertmode": "allow" if self.sslcert else "disable",
+            # What our own wire does not know; libpq might take it from the environment.
+            "gssencmode": "disable",
+            "target_session_attrs": "any",
+            "load_balance_hosts": "disable",
+            "requirepeer": "",
+            "passfile": _NO_FILE,
+        }
+        if self.require_auth:  # empty it would exclude every method
+            settings["require_auth"] = self.require_auth
+        # Empty is not the same as left out: that would be the environment's.
+        return settings | {name: getattr(self, name) or "" for name in _AS_SAID}
+
+
+_AS_SAID: Final = (
+    *("password", "hostaddr", "sslcert", "sslkey", "sslpassword", "sslcrl", "sslcrldir"),
+    "ssl_max_protocol_version",
+)
+# libpq warns of a file that is there and is no plain one, and of an empty name it takes ~/.pgpass.
+_NO_FILE: Final = f"{os.devnull}/none"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine: a Unix socket, 127.0.0.0/8, ::1, localhost.
+
+    >>> is_loopback("/run/postgresql"), is_loopback("127.0.0.2"), is_loopback("db")
+    (True, True, False)
+    """
+    if host.startswith(("/", "@")) or host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)
+
+
+def parse_dsn(
+    dsn: str, password: str | None = None, *, sslpassword: str = ""
+) -> ConnectionArguments:
+    """Read a postgresql:// URI or a key=value string; the given secrets win over those in it.
+
+    Raises SourceError for a setting we would have to ignore.
+    """
+    if unknown := [name for name in names_in(dsn) if name not in _KNOWN and name not in _REFUSED]:
+        near = difflib.get_close_matches(unknown[0], _KNOWN, n=1)
+        raise SourceError(
+            "the dsn has settings we do not know",
+            hint=f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(_KNOWN))}",
+            names=",".join(unknown),
+        )
+    try:
+        given: Mapping[str, str] = libpq_parse_dsn(dsn)
+    except psycopg2.ProgrammingError:
+        # The text of the error repeats the dsn, which may hold a password.
+        raise SourceError(
+            "the dsn cannot be read", hint="write postgresql://user@host:port/database"
+        ) from None
+    said = {name: value for name, value in given.items() if value}
+    for name in said:
+        if name in _REFUSED:
+            raise SourceError(
+                "the dsn has a setting we cannot honour", hint=_REFUSED[name], name=name
+            )
+    host, port = said.get("host", "localhost"), said.get("port", "5432")
+    if "," in host + port + said.get("hostaddr", ""):
+        raise SourceError("the dsn names several hosts", hint="name the primary only", host=host)
+    if not (user := said.get("user", "")):
+        raise SourceError("the dsn names no user", hint="write postgresql://user@host/database")
+    taken: dict[str, Any] = {"host": host, "user": user, "dbname": said.get("dbname", user)}
+    for name, read in _KNOWN.items():
+        if name in said and name not in taken:
+            try:
+                taken[name] = read(said[name])
+            except ValueError as error:
+                raise SourceError(f"the dsn's {name} {error}", host=host) from None
+    known = {one.name for one in fields(ConnectionArguments)}
+    if "fallback_application_name" in taken:
+        taken.setdefault("application_name", taken["fallback_application_name"])
+    if taken.get("connect_timeout") == 0.0:
+        del taken["connect_timeout"]
+    if password is not None:
+        taken["password"] = password
+    if sslpassword:
+        taken["sslpassword"] = sslpassword
+    arguments = ConnectionArguments(**{name: taken[name] for name in taken.keys() & known})
+    _judge(arguments)
+    return _with_usual_files(arguments)
+
+
+def names_in(dsn: str) -> list[str]:
+    """The settings that a dsn names, known or not; whatever cannot be read has none.
+
+    >>> names_in("postgresql://u@h/db?sslmode=require&p%61ssword=x")
+    ['sslmode', 'password']
+    """
+    if dsn.startswith(("postgresql://", "postgres://")):
+        query = dsn.partition("?")[2]
+        return [unquote(part.partition("=")[0]) for part in query.split("&") if part]
+    return [name for name, _ in _PAIR.findall(dsn)]
+
+
+_PAIR: Final = re.compile(r"\s*([^\s=]+)\s*=\s*('(?:[^'\\]|\\.)*'|(?:[^\s'\\]|\\.)*)", re.DOTALL)
+
+
+def _judge(arguments: ConnectionArguments) -> None:
+    """Raise SourceError for settings that contradict each other."""
+    if arguments.sslrootcert == SYSTEM and arguments.mode in ("verify-ca", "require"):
+        raise SourceError(
+            "sslrootcert=system needs sslmode=verify-full",
+            hint="anybody has a certificate of a public authority: only its name tells",
+            sslmode=arguments.mode,
+        )
+    newest = arguments.ssl_max_protocol_version
+    if newest and newest < arguments.ssl_min_protocol_version:
+        raise SourceError("ssl_max_protocol_version is below ssl_min_protocol_version")
+    names = arguments.require_auth.split(",") if arguments.require_auth else []
+    if len({name.strip().startswith("!") for name in names}) > 1:
+        raise SourceError("require_auth negates some of its methods: all of them, or none")
+    methods = arguments.methods
+    is_bound = arguments.channel_binding == "require"
+    if is_bound and methods is not None and "scram-sha-256" not in methods:
+        raise SourceError("channel_binding=require needs scram-sha-256 in require_auth")
+    if arguments.sslkey and not arguments.sslcert:
+        raise SourceError("the dsn has sslkey without sslcert", hint="name the certificate as well")
+
+
+def _with_usual_files(arguments: ConnectionArguments) -> ConnectionArguments:
+    """Fill in the files that libpq takes from its own folder where the dsn names none."""
+    found: dict[str, Any] = {}
+    if not arguments.sslcert and (usual := _home("postgresql.crt")).exists():
+        found["sslcert"] = str(usual)
+    if (cert := arguments.sslcert or found.get("sslcert")) and not arguments.sslkey:
+        key = _home("postgresql.key")
+        found["sslkey"] = str(key) if key.exists() else cert  # one file may hold both
+    if not (arguments.sslcrl or arguments.sslcrldir) and (usual := _home("root.crl")).exists():
+        found["sslcrl"] = str(usual)
+    return replace(arguments, **found)
+
+
+def _home(name: str) -> Path:
+    return Path("~/.postgresql").expanduser() / name
+
+
+def _bundle() -> str:
+    """The machine's authorities as a file: psycopg2's own OpenSSL may look elsewhere."""
+    usual = ssl.get_default_verify_paths().cafile
+    return next((path for path in (usual, *_BUNDLES) if path and Path(path).is_file()), SYSTEM)
+
+
+# ---- readers of values; ValueError says what is wrong, never the value of a secret
+
+
+def _text(value: str) -> str:
+    return value
+
+
+def _number(low: int, high: int) -> Callable[[str], int]:
+    def read(value: str) -> int:
+        if not (value.isascii() and value.isdigit() and len(value) < 12):
+            raise ValueError("must be a number")
+        if not low <= int(value) <= high:
+            raise ValueError(f"must be a number of {low} to {high}")
+        return int(value)
+
+    return read
+
+
+def _one_of(*allowed: str) -> Callable[[str], str]:
+    def read(value: str) -> str:
+        if value not in allowed:
+            raise ValueError(f"{value!r} is unknown: one of {', '.join(allowed)}")
+        return value
+
+    return read
+
+
+def _switch(value: str) -> bool:
+    return _one_of("0", "1")(value) == "1"
+
+
+def _methods(value: str) -> str:
+    for name in value.split(","):
+        _one_of(*LIBPQ_METHODS, *GAUSS_METHODS)(name.strip().removeprefix("!"))
+    return value.replace(" ", "")
+
+
+def _tls(value: str) -> str:
+    if value in ("TLSv1", "TLSv1.1"):
+        raise ValueError(f"{value} is broken: TLSv1.2 or TLSv1.3")
+    return _one_of("TLSv1.2", "TLSv1.3")(value)
+
+
+def _utf8(value: str) -> str:
+    if value.upper().replace("-", "") not in ("UTF8", "AUTO"):
+        raise ValueError("is set by us: UTF8")
+    return value
+
+
+# Each setting of a dsn, and how its value is read.
+_KNOWN: Final[Mapping[str, Callable[[str], Any]]] = {
+    "host": _text,
+    "hostaddr": _text,
+    "port": _number(1, 65535),
+    "dbname": _text,
+    "user": _text,
+    "password": _text,
+    "sslmode": _one_of(*SSL_MODES),
+    "sslrootcert": _text,
+    "sslcert": _text,
+    "sslkey": _text,
+    "sslpassword": _text,
+    "sslcrl": _text,
+    "sslcrldir": _text,
+    "ssl_min_protocol_version": _tls,
+    "ssl_max_protocol_version": _tls,
+    "require_auth": _methods,
+    "channel_binding": _one_of("disable", "prefer", "require"),
+    "connect_timeout": lambda value: float(_number(0, 3600)(value)),
+    "keepalives": _switch,
+    "keepalives_idle": _number(1, 32767),
+    "keepalives_interval": _number(1, 32767),
+    "keepalives_count": _number(1, 127),
+    "tcp_user_timeout": _number(0, 2**31 - 1),
+    "options": _text,
+    "application_name": _text,
+    # Without effect beside what we do anyway; another value is refused.
+    "fallback_application_name": _text,
+    "client_encoding": _utf8,
+    "gssencmode": _one_of("disable"),
+    "sslcompression": _one_of("0"),
+    "sslsni": _one_of("1"),
+    "sslnegotiation": _one_of("postgres"),
+}
+
+_HOSTS: Final = "name the primary; openGauss and GaussDB have [source] hosts"
+_SECRET: Final = "use the variables and files for secrets, see docs/security.md"  # noqa: S105
+_GSS: Final = "there is no login by GSS: use scram-sha-256, or a client's certificate"
+# Settings that libpq knows and one of our two clients cannot honour: the way out.
+_REFUSED: Final[Mapping[str, str]] = {
+    "service": "write what the service file says into the dsn",
+    "servicefile": "write what the service file says into the dsn",
+    "passfile": "use password-file in the configuration",
+    "replication": "leave it out: which sessions replicate is ours to say",
+    "target_session_attrs": _HOSTS,
+    "load_balance_hosts": _HOSTS,
+    "requirepeer": "leave it out: who may listen at a socket is said by its folder's rights",
+    "sslcertmode": "leave it out: a certificate is sent where sslcert names one",
+    "krbsrvname": _GSS,
+    "gsslib": _GSS,
+    "gssdelegation": _GSS,
+    "min_protocol_version": "leave it out: protocol 3.0 is spoken",
+    "max_protocol_version": "leave it out: protocol 3.0 is spoken",
+    "scram_client_key": _SECRET,
+    "scram_server_key": _SECRET,
+    "oauth_issuer": "there is no login by OAuth to a database: use scram-sha-256",
+    "oauth_client_id": "there is no login by OAuth to a database: use scram-sha-256",
+    "oauth_client_secret": "there is no login by OAuth to a database: use scram-sha-256",
+    "oauth_scope": "there is no login by OAuth to a database: use scram-sha-256",
+    "ssl_key_log_file": "leave it out: it would give away what TLS protects",
+    "sslkeylogfile": "leave it out: it would give away what TLS protects",
+    "authtype": "leave it out: it has no effect",
+    "tty": "leave it out: it has no effect",
+}
