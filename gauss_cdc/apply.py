@@ -137,6 +137,7 @@ def apply(
             on_wait=_log.info,
             on_step=on_step,
             ddl=config.ddl.apply,
+            code=config.ddl.code,
             on_note=_log.info,
         )
         stack.callback(sink.close)

@@ -107,6 +107,16 @@ class Ddl(Section):
     column that the source drops goes with it, your own views too; `none` leaves the target
     alone."""
 
+    code: bool = False
+    """With `apply = "all"`: run also what executes code of the source's at the target, with the
+    target's rights: functions, procedures, triggers, aggregates, and definitions that call anything
+    but the server's own functions that only compute. Without it these are reported."""
+
+    text: bool = False
+    """Publish the text of statements, definitions and defaults in `<prefix>.ddl`, which is kept for
+    ever: all that people type, passwords and rows of other tables among it. Implied by
+    `apply = "all"`, which needs it."""
+
     incompatible: Literal["stop", "new-version", "quarantine"] = "stop"
     """A new schema that the registry refuses: stop before its first row; register it all the same
     as the subject's next version; or leave the table out (inexact at the target) and go on."""

@@ -18,6 +18,7 @@ from schemas.envelope import EnvelopeOptions, envelope_schema, key_schema
 from schemas.tables import TableId, TableSchema
 from schemas.topics import key_subject, value_subject
 from spark_consumers.dialects import DIALECTS, EXTRAS
+from spark_consumers.dialects.base import LeftOut
 from spark_consumers.errors import NotExpressible
 
 
@@ -82,10 +83,16 @@ def _statements(record: SchemaChange, target: str) -> tuple[tuple[str, ...], str
     try:
         statements = DIALECTS[target](record)
         if (extras := EXTRAS.get(target)) is not None:
-            statements += [f'{text}  -- with [ddl] apply = "all"' for text in extras(record)]
+            statements += [_beyond(one) for one in extras(record)]
     except NotExpressible as error:
         return (), str(error)
     return tuple(statements), ""
+
+
+def _beyond(one: str | LeftOut) -> str:
+    if isinstance(one, LeftOut):
+        return f"-- not run without [ddl] code: {one.why}"
+    return f'{one}  -- with [ddl] apply = "all"'
 
 
 def _asked(options: Options, registry: Registry, change: ShapeChange) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from spark_consumers.dialects import opengauss, postgres, spark
-from spark_consumers.dialects.base import Dialect
+from spark_consumers.dialects.base import Dialect, Extras
 
 # What goes beyond rows (NOT NULL, defaults, other objects), for targets of the source's family.
-EXTRAS: Final[Mapping[str, Dialect]] = {
+EXTRAS: Final[Mapping[str, Extras]] = {
     "postgres": postgres.extras,
     "opengauss": opengauss.extras,
 }

@@ -7,11 +7,51 @@ guesses, and it never repeats what the source's user typed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
 
+from schemas import sql_text
 from schemas.control import SchemaChange
-from schemas.sql_text import literal, quote
-
-__all__ = ["Dialect", "literal", "quote"]
+from spark_consumers.errors import NotExpressible
 
 Dialect: TypeAlias = Callable[[SchemaChange], list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Something of a schema change that is not run at the target, and why."""
+
+    why: str
+
+
+class Extras(Protocol):
+    """What goes beyond rows, statement by statement."""
+
+    def __call__(self, change: SchemaChange, *, code: bool = False) -> list[str | LeftOut]:
+        """`code`: definitions that run code of the source's are trusted."""
+        ...
+
+
+def quote(name: str) -> str:
+    """Quote an identifier as SQL says.
+
+    >>> quote('a"b')
+    '"a""b"'
+    """
+    return _known(sql_text.quote, name)
+
+
+def literal(text: str) -> str:
+    """Quote a string constant; needs standard_conforming_strings.
+
+    >>> literal("it's")
+    "'it''s'"
+    """
+    return _known(sql_text.literal, text)
+
+
+def _known(quoting: Callable[[str], str], text: str) -> str:
+    try:
+        return quoting(text)
+    except ValueError as why:
+        raise NotExpressible("SQL cannot hold a name or a text", why=why) from None

@@ -17,7 +17,8 @@ from typing import Final
 from schemas.control import Origin, SchemaChange
 from schemas.tables import Column, TableSchema
 from spark_consumers.dialects import postgres
-from spark_consumers.dialects.base import literal
+from spark_consumers.dialects.base import LeftOut, literal
+from spark_consumers.dialects.definitions import block
 
 _NAME: Final = r'"(?:[^"]|"")+"'
 _SCHEMA: Final = re.compile(rf"CREATE SCHEMA IF NOT EXISTS ({_NAME})")
@@ -43,7 +44,7 @@ def statements(change: SchemaChange) -> list[str]:
     return [_spelled(statement) for statement in postgres.statements(told)]
 
 
-def extras(change: SchemaChange) -> list[str]:
+def extras(change: SchemaChange, *, code: bool = False) -> list[str | LeftOut]:
     """Return what goes beyond rows: NOT NULL, defaults, other objects.
 
     Only where a server of this family told the statement: its words are no PostgreSQL.
@@ -52,13 +53,14 @@ def extras(change: SchemaChange) -> list[str]:
     if change.origin is not Origin.DEPARSED:
         return []
     if after is not None:
-        return list(postgres.beyond(change, after))
+        return list(postgres.beyond(change, after, code=code))
     is_object = change.before is None and change.kind in _OBJECTS
-    if not is_object or change.canonical is None:
-        return []
     # Of tables only comments: one that is not captured is nobody's copy.
-    is_told = change.kind not in {"table", "column"} or change.tag == "COMMENT"
-    return [change.canonical] if is_told else []
+    if not is_object or (change.kind in {"table", "column"} and change.tag != "COMMENT"):
+        return []
+    if change.canonical is None:
+        return [LeftOut("its definition is not in the topic")]
+    return list(postgres.defined(change.kind, change.canonical, code=code))
 
 
 def _known(table: TableSchema | None) -> TableSchema | None:
@@ -98,10 +100,7 @@ def _spelled(statement: str) -> str:
 
 def _unless(found: str, statement: str) -> str:
     body = f"BEGIN IF NOT EXISTS ({found}) THEN EXECUTE {literal(statement)}; END IF; END"
-    mark = "$gc$"
-    while mark in body:  # a name may hold anything
-        mark = f"{mark[:-1]}_$"
-    return f"DO {mark}{body}{mark}"
+    return block(body)
 
 
 def _plain(name: str) -> str:

@@ -22,7 +22,9 @@ from schemas.control import Moved, Origin, SchemaChange
 from schemas.sql_text import NotRead, tokens
 from schemas.tables import Column, TableId, TableSchema, Unique
 from schemas.types import BY_OID
-from spark_consumers.dialects.base import literal, quote
+from spark_consumers.dialects import definitions
+from spark_consumers.dialects.base import LeftOut, literal, quote
+from spark_consumers.dialects.definitions import RunsCode, block
 from spark_consumers.errors import NotExpressible
 
 _NAME: Final = r'("(?:[^"]|"")+"|[\w$]+)'
@@ -62,27 +64,38 @@ def statements(change: SchemaChange) -> list[str]:
     return [*_alter(before, after, change), *_move(after, change.moved)]
 
 
-def extras(change: SchemaChange) -> list[str]:
+def extras(change: SchemaChange, *, code: bool = False) -> list[str | LeftOut]:
     """Return what goes beyond rows: NOT NULL, defaults, other objects.
 
-    A target may lack what they speak of; each may fail, and is told then.
+    A target may lack what they speak of; each may fail, and is told then.  What would run code of
+    the source's at the target is left out, unless `code` trusts it.
     """
     after = change.after
     if change.origin is Origin.DEPARSED:
         return []  # words of another family
     if after is None:
-        return list(_other(change)) if change.before is None else []
-    return [*beyond(change, after)]
+        return list(_other(change, code=code)) if change.before is None else []
+    return [*beyond(change, after, code=code)]
 
 
-def beyond(change: SchemaChange, after: TableSchema) -> Iterator[str]:
+def beyond(
+    change: SchemaChange, after: TableSchema, *, code: bool = False
+) -> Iterator[str | LeftOut]:
     """Give a table's defaults and NOT NULL, for a target that has the source's expressions."""
     was = {change.renamed.get(c.name, c.name): c for c in (change.before or after).columns}
     for column in after.columns:
         head = f"ALTER TABLE {_table(after.id)} ALTER COLUMN {quote(column.name)}"
         old = was.get(column.name) if change.before is not None else None
         if column.default is not None and (old is None or old.default != column.default):
-            yield f"{head} SET DEFAULT {column.default}"
+            try:
+                yield f"{head} SET DEFAULT {definitions.expression(column.default)}"
+            except (NotRead, RunsCode) as why:
+                if code:
+                    yield block(
+                        f"BEGIN EXECUTE {literal(f'{head} SET DEFAULT {column.default}')}; END"
+                    )
+                else:
+                    yield LeftOut(f"the default of {column.name}: {why}")
         elif column.default is None and old is not None and old.default is not None:
             yield f"{head} DROP DEFAULT"
         is_new = old is None or old.nullable
@@ -90,19 +103,31 @@ def beyond(change: SchemaChange, after: TableSchema) -> Iterator[str]:
             yield f"{head} SET NOT NULL"
 
 
-def _other(change: SchemaChange) -> Iterator[str]:
+def _other(change: SchemaChange, *, code: bool) -> Iterator[str | LeftOut]:
     """An object that is no table, by the definition that the source's server printed."""
     text = change.canonical
-    if text is None or change.kind not in _OTHERS:
+    if change.kind not in _OTHERS:
         return
-    if change.kind == "domain" and change.tag == "ALTER DOMAIN" and change.identity is not None:
+    if text is None:
+        yield LeftOut("its definition is not in the topic")
+    elif change.kind == "domain" and change.tag == "ALTER DOMAIN" and change.identity is not None:
         yield _uncheck(change.identity)
     elif change.kind == "type" and change.tag == "ALTER TYPE" and change.identity is not None:
         # What was renamed came with the tables that have it; of others the older name stays.
         if labels := _labels(text):
             yield from _add_labels(_type_name(change.identity), (), labels)
+        else:
+            yield from defined(change.kind, text, code=code)
     else:
-        yield text
+        yield from defined(change.kind, text, code=code)
+
+
+def defined(kind: str, text: str, *, code: bool) -> Iterator[str | LeftOut]:
+    """Give the statement that makes an object which is no table, or why it is not run."""
+    try:
+        yield definitions.statement(kind, text)
+    except (NotRead, RunsCode) as why:
+        yield definitions.trusted(kind, text) if code else LeftOut(str(why))
 
 
 def _labels(text: str) -> tuple[str, ...]:
@@ -122,7 +147,7 @@ def _labels(text: str) -> tuple[str, ...]:
 def _uncheck(domain: str) -> str:
     """Take a domain's checks away: the source has its own, which are others by now."""
     said = literal(_type_name(domain))
-    return _do(
+    return block(
         "DECLARE k text; BEGIN FOR k IN SELECT conname FROM pg_catalog.pg_constraint"
         f" WHERE contypid = {said}::regtype AND contype = 'c' LOOP"
         f" EXECUTE 'ALTER DOMAIN ' || {said}::regtype || ' DROP CONSTRAINT ' || quote_ident(k);"
@@ -250,7 +275,7 @@ def _drop_key(table: TableId) -> str:
         f" EXECUTE 'ALTER TABLE ' || {said} || ' DROP CONSTRAINT ' || quote_ident(k);"
         " END LOOP; END"
     )
-    return _do(body)
+    return block(body)
 
 
 def _as_at_the_source(change: SchemaChange) -> Iterator[str]:
@@ -305,7 +330,7 @@ def _relabel(table: TableSchema, old: Column, new: Column) -> Iterator[str]:
         yield f"UPDATE {_table(table.id)} SET {name} = {changed} WHERE {where}"
         return
     for a, b in renamed:  # tables of one type share it
-        yield _do(
+        yield block(
             f"BEGIN IF EXISTS (SELECT 1 FROM pg_catalog.pg_enum WHERE enumtypid ="
             f" {literal(type_name)}::regtype AND enumlabel = {literal(a)}) THEN"
             f" ALTER TYPE {type_name} RENAME VALUE {literal(a)} TO {literal(b)}; END IF; END"
@@ -320,13 +345,6 @@ def _enum(column: Column) -> tuple[str, tuple[str, ...]] | None:
     while said is not None and said.kind in {"a", "d"}:
         name, said = said.made_of, said.of
     return None if said is None or said.kind != "e" else (_type_name(name), said.labels)
-
-
-def _do(body: str) -> str:
-    mark = "$gc$"
-    while mark in body:  # a name may hold anything
-        mark = f"{mark[:-1]}_$"
-    return f"DO {mark}{body}{mark}"
 
 
 def _type_of(column: Column) -> tuple[int, int]:

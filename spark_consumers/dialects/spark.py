@@ -75,7 +75,7 @@ def quote(name: str) -> str:
     '`a``b`'
     """
     if "\0" in name:
-        raise ValueError("an identifier cannot hold a zero byte")
+        raise NotExpressible("an identifier cannot hold a zero byte")
     return "`" + name.replace("`", "``") + "`"
 
 

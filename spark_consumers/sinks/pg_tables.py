@@ -15,7 +15,7 @@ from schemas import type_names
 from schemas.control import SchemaChange
 from schemas.tables import TableId
 from spark_consumers.dialects import user_types
-from spark_consumers.dialects.base import Dialect, quote
+from spark_consumers.dialects.base import Dialect, Extras, LeftOut, quote
 from spark_consumers.errors import MissingColumn, MissingTable, NotExpressible, TargetNotEmpty
 from spark_consumers.sinks.driver import DRIVER_ERRORS, sqlstate
 from spark_consumers.sinks.pg_apply import Catalog
@@ -69,12 +69,17 @@ class Tables:
         *,
         replace: bool,
         apply: str = "tables",
-        extras: Dialect | None = None,
+        extras: Extras | None = None,
+        code: bool = False,
         on_note: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`apply`: what of schema changes is followed, "none", "tables" or "all"."""
+        """`apply`: what of schema changes is followed, "none", "tables" or "all".
+
+        `code`: with "all", also what runs code of the source's at the target.
+        """
         self._source, self._dialect, self._replace = source, dialect, replace
         self._apply, self._extras, self._on_note = apply, extras, on_note
+        self._code = code
 
     def alter(
         self, cursor: Any, catalog: Catalog, change: SchemaChange, *, is_exact: bool = True
@@ -161,9 +166,18 @@ class Tables:
             if change.before is None and change.after is None:
                 self._on_note(f"{change.tag} of {about} is not applied: [ddl] apply = tables")
             return
-        for statement in self._extras(change):
-            if (why := _try(cursor, statement)) is not None:
+        if not (statements := self._extras(change, code=self._code)):
+            return
+        if not self._code:  # a name in a definition means the server's own
+            cursor.execute("SET LOCAL search_path = pg_catalog")
+        for statement in statements:
+            if isinstance(statement, LeftOut):
+                way = "" if self._code else "; [ddl] code = true would run it"
+                self._on_note(f"{change.tag} of {about} is not applied: {statement.why}{way}")
+            elif (why := _try(cursor, statement)) is not None:
                 self._on_note(f"{change.tag} of {about} is not applied: the target says {why}")
+        if not self._code:
+            cursor.execute("SET LOCAL search_path TO DEFAULT")
 
     def begin(self, cursor: Any, catalog: Catalog, change: SchemaChange) -> None:
         """A load begins: a table of our own making takes the shape that the source has by now.

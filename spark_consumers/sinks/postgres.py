@@ -83,6 +83,7 @@ class PostgresSink:
         on_wait: Callable[[str], None] = lambda _: None,
         on_step: Callable[[str], None] = lambda _: None,
         ddl: str = "tables",
+        code: bool = False,
         on_note: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`connect` is a DSN, or a callable that gives a DB-API connection.
@@ -102,6 +103,7 @@ class PostgresSink:
             replace=replace,
             apply=ddl,
             extras=EXTRAS.get(product.dialect),
+            code=code,
             on_note=on_note,
         )
         self._on_wait, self._on_step = on_wait, on_step

@@ -163,7 +163,7 @@ def test_everything_is_applied_where_the_target_is_told_to(
     ask(source, START)
     with Path(addresses, topic_prefix, source, target) as path:
         notes: list[str] = []
-        path.sink = PostgresSink(target, topic_prefix, ddl="all", on_note=notes.append)
+        path.sink = PostgresSink(target, topic_prefix, ddl="all", code=True, on_note=notes.append)
         path.applier = job.Applier(path.cuts, path.rows, path.sink)
         path.start()
         path.catch_up()

@@ -17,7 +17,7 @@ import pytest
 from gauss_cdc.gauss_dbapi import connect
 from producer.drivers.postgres_dial import parse_dsn
 from producer.wire.commands import SESSION_SETTINGS
-from schemas.control import Hole, Phase
+from schemas.control import Hole, Origin, Phase
 from schemas.tables import UNCHANGED, Column, TableId, TableSchema, UserType
 from spark_consumers.errors import (
     Fenced,
@@ -953,3 +953,44 @@ def test_views_go_where_the_table_is_not_exact_and_its_rows_stay(
 
     assert target.query("SELECT id, name, to_regclass('seen') FROM account") == [(1, "a", None)]
     target.sink.close()
+
+
+EVIL = (
+    "CREATE FUNCTION evil(x int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS"
+    " $$BEGIN PERFORM nextval('public.ran'); RETURN x; END$$"
+)
+
+
+def test_code_of_the_source_does_not_run_at_the_target_unless_it_is_trusted(
+    new_database: Callable[[], str],
+) -> None:
+    """As a user of the source who makes what calls his own function, and one who forges records."""
+    told = replace(alter(None, ACCOUNT), after=None, origin=Origin.TRIGGER)
+    attacks = [
+        replace(told, tag=f"CREATE {kind.upper()}", kind=kind, identity="x", canonical=text)
+        for kind, text in (
+            ("function", EVIL),
+            ("index", "CREATE INDEX i ON public.account USING btree ((public.evil(1)))"),
+            ("view", "CREATE VIEW v AS SELECT 1; SELECT nextval('ran')"),
+            ("view", "CREATE VIEW w AS SELECT 1; COMMIT; SELECT nextval('ran')"),
+            ("schema", "CREATE SCHEMA s CREATE TABLE mine (a int)"),
+        )
+    ]  # fmt: skip
+    called = replace(ACCOUNT.columns[1], default="public.evil(4)::text")
+    default = alter(ACCOUNT, replace(ACCOUNT, columns=(ACCOUNT.columns[0], called)))
+    for code in (False, True):
+        notes: list[str] = []
+        target = Target(new_database(), "postgres", ddl="all", code=code, on_note=notes.append)
+        target.run("CREATE SEQUENCE ran")
+        target.apply(alter(None, ACCOUNT), insert(ACCOUNT, "1", "a", "x"))
+
+        target.apply(*attacks[:1])
+        target.apply(*attacks[1:])
+        target.apply(replace(default, origin=Origin.TRIGGER))
+
+        assert target.query("SELECT is_called FROM ran") == [(code,)]
+        assert target.query("SELECT to_regclass('i') IS NOT NULL") == [(code,)]
+        assert target.query("SELECT to_regproc('evil') IS NOT NULL") == [(code,)]
+        assert len([n for n in notes if "[ddl] code = true" in n]) == (0 if code else 6)
+        assert target.sink.ledger().state == "EXACT"
+        target.sink.close()

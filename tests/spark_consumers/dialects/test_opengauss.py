@@ -9,6 +9,7 @@ import pytest
 from schemas.control import Origin, SchemaChange
 from schemas.tables import Column, TableId, TableSchema, Unique
 from spark_consumers.dialects import DIALECTS, EXTRAS
+from spark_consumers.dialects.base import LeftOut
 from spark_consumers.dialects.opengauss import statements
 from tests.spark_consumers.feed import alter, create, table
 
@@ -123,17 +124,29 @@ def test_what_goes_beyond_rows_reaches_its_own_family_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "tag", "is_told"),
+    ("kind", "tag", "said", "becomes"),
     [
-        ("package", "CREATE PACKAGE", True),
-        ("index", "REINDEX", True),
-        ("table", "COMMENT", True),
-        ("table", "DROP TABLE", False),
-        ("other", "DDL", False),
+        ("index", "CREATE INDEX", "CREATE INDEX i ON s.t USING btree (a)",
+         ["create index i on s.t using btree(a)"]),
+        ("table", "COMMENT", "COMMENT ON TABLE s.t IS 'x'", ["comment on table s.t is 'x'"]),
+        ("table", "DROP TABLE", "DROP TABLE s.t", []),
+        ("other", "DDL", "SAID", []),
     ],
-)
-def test_other_objects_are_made_by_their_own_statement(kind: str, tag: str, is_told: bool) -> None:
-    change = replace(deparsed(None, None, kind=kind, canonical="SAID"), tag=tag)
+)  # fmt: skip
+def test_other_objects_are_made_by_their_own_statement(
+    kind: str, tag: str, said: str, becomes: list[str]
+) -> None:
+    change = replace(deparsed(None, None, kind=kind, canonical=said), tag=tag)
 
-    assert EXTRAS["opengauss"](change) == ["SAID"] * is_told
+    assert EXTRAS["opengauss"](change) == becomes
     assert EXTRAS["postgres"](change) == []
+
+
+def test_a_package_is_code() -> None:
+    change = deparsed(None, None, kind="package", canonical="CREATE PACKAGE p AS END")
+
+    (left,) = EXTRAS["opengauss"](change)
+    (run,) = EXTRAS["opengauss"](change, code=True)
+
+    assert isinstance(left, LeftOut)
+    assert run == "DO $gc$BEGIN EXECUTE 'CREATE PACKAGE p AS END'; END$gc$"

@@ -37,7 +37,7 @@ def test_names_are_quoted_whatever_they_hold() -> None:
 
     assert statements(create(odd))[1] == 'CREATE TABLE IF NOT EXISTS "s"."a""b" ("x""; --" text)'
     for text in (quote, literal):
-        with pytest.raises(ValueError, match="zero byte"):
+        with pytest.raises(NotExpressible, match="zero byte"):
             text("\0")
 
 

@@ -63,7 +63,7 @@ def test_what_spark_cannot_say_is_refused_by_name(told: SchemaChange, what: str)
 
 
 def test_a_name_with_a_zero_byte_is_refused() -> None:
-    with pytest.raises(ValueError, match="zero byte"):
+    with pytest.raises(NotExpressible, match="zero byte"):
         quote("a\0b")
 
 

@@ -185,7 +185,7 @@ def test_what_goes_beyond_rows() -> None:
     assert extras(told(T, replace(T, columns=(KEY, firm, B)))) == [
         HEAD + 'ALTER COLUMN "a" DROP DEFAULT'
     ]
-    assert extras(view) == ["CREATE VIEW v AS SELECT 1"]
+    assert extras(view) == ["create view v as select 1"]
     assert extras(replace(view, kind="user mapping")) == []
     assert statements(view) == []
 
