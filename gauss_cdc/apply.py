@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from gauss_cdc import target, wiring
-from gauss_cdc.config import Config
+from gauss_cdc.config import Config, revealed
 from gauss_cdc.services import jars, java
 from gauss_cdc.watch import StopSignal, console
 from spark_consumers.errors import ApplyError, Verdict
@@ -36,7 +36,7 @@ def spark_session(config: Config) -> SparkSession:
 
     Under `spark-submit` master, jars and packages are what it was told.
     """
-    options = dict(config.spark.options)
+    options = revealed(config.spark.options)
     builder = SparkSession.builder.appName(f"gauss-cdc {config.kafka.prefix}")
     if _SUBMITTED not in os.environ:
         builder = builder.master(config.spark.master)

@@ -12,6 +12,7 @@ import io
 import logging
 import os
 import sys
+from typing import TextIO, cast
 
 import click
 
@@ -19,6 +20,7 @@ from gauss_cdc import __version__, logs, services
 from gauss_cdc.commands import ddl, local, looking, recordings, slot, stream
 from gauss_cdc.commands.base import FAULT, INTERRUPTED, OUTPUT, USAGE, fail
 from gauss_cdc.config import ConfigError
+from gauss_cdc.secrets import Masking
 from producer.errors import CdcError
 from spark_consumers.errors import ApplyError
 
@@ -67,6 +69,7 @@ for _command in (
 
 def main() -> None:
     """Run the command line; turn every error into a message and an exit code."""
+    sys.stderr = cast("TextIO", Masking(sys.stderr))
     if isinstance(sys.stdout, io.TextIOWrapper):  # what the terminal cannot show is escaped
         sys.stdout.reconfigure(errors="backslashreplace")
     logs.set_up()

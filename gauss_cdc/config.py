@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from collections.abc import Mapping
 from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
     BaseModel,
@@ -26,7 +27,8 @@ from pydantic import (
 
 from gauss_cdc import kafka_settings
 from gauss_cdc.config_source import Source
-from gauss_cdc.settings import ConfigError, Duration, Public, Section, duration
+from gauss_cdc.secrets import from_file, holds_secret, is_secret, known, option
+from gauss_cdc.settings import ConfigError, Duration, Options, Public, Section, duration
 from schemas.topics import Topics
 
 __all__ = ["Config", "ConfigError", "Section", "duration", "line_of", "load"]
@@ -36,7 +38,8 @@ TARGET_PASSWORD = "GAUSS_CDC_TARGET_PASSWORD"  # noqa: S105
 KAFKA_PASSWORD = "GAUSS_CDC_KAFKA_PASSWORD"  # noqa: S105
 REGISTRY_CREDENTIALS = "GAUSS_CDC_REGISTRY_CREDENTIALS"
 
-_SECRET = re.compile(r"password|secret|token$|user\.info")
+SOURCE_SSL_PASSWORD = "GAUSS_CDC_SOURCE_SSL_PASSWORD"  # noqa: S105
+TARGET_SSL_PASSWORD = "GAUSS_CDC_TARGET_SSL_PASSWORD"  # noqa: S105
 
 
 def _as_list(value: object) -> object:
@@ -170,16 +173,20 @@ class Kafka(Section):
     group_time: Duration = timedelta(milliseconds=100)
     """... or at this age. An idle source closes a group at once."""
 
-    client: dict[str, str | int | float | bool] = Field(default_factory=dict)
-    """librdkafka's own settings, for every client of ours; `bootstrap.servers` is required."""
+    client: Options = Field(default_factory=dict)
+    """librdkafka's own settings, for every client of ours; `bootstrap.servers` is required. A
+    secret is written as `{ env = "VARIABLE" }` or `{ file = "PATH" }`."""
 
     password: SecretStr = SecretStr("")
     """`sasl.password`, read from GAUSS_CDC_KAFKA_PASSWORD; never printed."""
 
+    password_file: Path | None = None
+    """File that holds it; used where the variable is not set."""
+
     def client_settings(self) -> dict[str, str | int | float | bool]:
         """Librdkafka's settings, the secret among them."""
         secret = self.password.get_secret_value()
-        return {**self.client, **({"sasl.password": secret} if secret else {})}
+        return {**revealed(self.client), **({"sasl.password": secret} if secret else {})}
 
     @field_validator("prefix")
     @classmethod
@@ -191,11 +198,6 @@ class Kafka(Section):
     def _client(self) -> Kafka:
         if "bootstrap.servers" not in self.client:
             raise ValueError('[kafka.client] needs "bootstrap.servers" = "host:port"')
-        if secrets := [name for name in self.client if _SECRET.search(name)]:
-            raise ValueError(
-                f"[kafka.client] {', '.join(secrets)}: secrets do not stand in the file; "
-                f"set {KAFKA_PASSWORD}"
-            )
         set_by_us = {"transactional.id", "enable.idempotence", "acks", "isolation.level"}
         if wrong := set_by_us & set(self.client):
             raise ValueError(f"[kafka.client] {', '.join(sorted(wrong))}: set by us, leave it out")
@@ -208,26 +210,23 @@ class Registry(Section):
     url: Public
     """Its base URL. Credentials: GAUSS_CDC_REGISTRY_CREDENTIALS as `user:password`."""
 
-    options: dict[str, str] = Field(default_factory=dict)
-    """Further settings of Confluent's client, for instance `ssl.ca.location`."""
+    options: Options = Field(default_factory=dict)
+    """Further settings of Confluent's client, for instance `ssl.ca.location`. A secret is written
+    as `{ env = "VARIABLE" }` or `{ file = "PATH" }`."""
 
     credentials: SecretStr = SecretStr("")
     """Read from GAUSS_CDC_REGISTRY_CREDENTIALS; never printed."""
 
-    @field_validator("options")
-    @classmethod
-    def _options(cls, options: dict[str, str]) -> dict[str, str]:
-        if secrets := [name for name in options if _SECRET.search(name)]:
-            raise ValueError(
-                f"{', '.join(secrets)}: secrets do not stand in the file; "
-                f"set {REGISTRY_CREDENTIALS}"
-            )
-        return options
+    credentials_file: Path | None = None
+    """File that holds `user:password`; used where the variable is not set."""
 
-    def client(self) -> dict[str, str]:
+    def client(self) -> dict[str, Any]:
         """Settings of the registry client besides the URL."""
         secret = self.credentials.get_secret_value()
-        return {**self.options, **({"basic.auth.user.info": secret} if secret else {})}
+        return {
+            **revealed(self.options),
+            **({"basic.auth.user.info": secret} if secret else {}),
+        }
 
 
 class Target(Section):
@@ -249,6 +248,12 @@ class Target(Section):
     password_file: Path | None = None
     """File that holds the password; used where the variable is not set."""
 
+    ssl_password: SecretStr = SecretStr("")
+    """Of `sslkey`; read from GAUSS_CDC_TARGET_SSL_PASSWORD; never printed."""
+
+    ssl_password_file: Path | None = None
+    """File that holds it; used where the variable is not set."""
+
 
 class Spark(Section):
     """[spark]: how `apply` runs."""
@@ -256,15 +261,16 @@ class Spark(Section):
     master: str = "local[*]"
     """Spark master."""
 
-    checkpoint: str = "state"
+    checkpoint: Public = "state"
     """Checkpoint folder of the streaming query. It decides nothing: the target's ledger does."""
 
     linger: Duration = timedelta(0)
     """Stay in a micro-batch this long and drain cuts there: 5 ms instead of 40 from commit to
     commit, at the price of Spark's own progress reports."""
 
-    options: dict[str, str] = Field(default_factory=dict)
-    """Further Spark settings, for instance `spark.jars`."""
+    options: Options = Field(default_factory=dict)
+    """Further Spark settings, for instance `spark.jars`. A secret is written as
+    `{ env = "VARIABLE" }` or `{ file = "PATH" }`."""
 
     @field_validator("master")
     @classmethod
@@ -306,10 +312,13 @@ def load(path: Path) -> Config:
     except tomllib.TOMLDecodeError as exc:
         raise ConfigError(_not_toml(path, text, str(exc))) from exc
     _add_secrets(raw, path, text)
+    _read_options(raw, path, text)
     try:
         config = Config.model_validate(raw)
     except ValidationError as exc:
-        raise ConfigError("\n".join(_explain(path, text, error) for error in exc.errors())) from exc
+        # Not `from exc`: it repeats the input, where a secret may stand that should not.
+        told = "\n".join(_explain(path, text, error) for error in exc.errors())
+        raise ConfigError(told) from None
     if wrong := list(config.source.problems()):
         raise ConfigError("\n".join(_place(path, text, ["source", *k], why) for k, why in wrong))
     if (refused := kafka_settings.problem(config.kafka.client_settings())) is not None:
@@ -333,7 +342,9 @@ def _not_toml(path: Path, text: str, said: str) -> str:
 def _add_secrets(raw: dict[str, Any], path: Path, text: str) -> None:
     for section, key, variable in (
         ("source", "password", SOURCE_PASSWORD),
+        ("source", "ssl-password", SOURCE_SSL_PASSWORD),
         ("target", "password", TARGET_PASSWORD),
+        ("target", "ssl-password", TARGET_SSL_PASSWORD),
         ("kafka", "password", KAFKA_PASSWORD),
         ("registry", "credentials", REGISTRY_CREDENTIALS),
     ):
@@ -346,9 +357,9 @@ def _add_secrets(raw: dict[str, Any], path: Path, text: str) -> None:
                 f"secrets do not stand in the file; set {variable}"
             )
         if variable in os.environ:
-            values[key] = os.environ[variable]
-        elif key == "password" and (file := values.get("password-file")):
-            values[key] = _secret(file, path, text, [section, "password-file"])
+            values[key] = known(os.environ[variable])
+        elif file := values.get(f"{key}-file"):
+            values[key] = _secret(file, path, text, [section, f"{key}-file"])
 
 
 def _secret(file: object, path: Path, text: str, where: list[str]) -> str:
@@ -356,12 +367,50 @@ def _secret(file: object, path: Path, text: str, where: list[str]) -> str:
     if not isinstance(file, str):
         raise ConfigError(_place(path, text, where, "write the name of a file"))
     try:
-        return Path(file).read_text("utf-8").strip()
-    except OSError as exc:
-        raise ConfigError(_place(path, text, where, f"{file}: {exc.strerror}")) from exc
-    except ValueError:
-        why = f"{file!r} is no file of text in UTF-8"
-        raise ConfigError(_place(path, text, where, why)) from None
+        return from_file(Path(file))
+    except ValueError as exc:
+        raise ConfigError(_place(path, text, where, str(exc))) from None
+
+
+# Tables of settings that are not ours: each secret in them is a reference.
+_TABLES: Final = (("kafka", "client"), ("registry", "options"), ("spark", "options"))
+_WAYS: Final = {
+    "sasl.password": f", or set {KAFKA_PASSWORD}",
+    "basic.auth.user.info": f", or set {REGISTRY_CREDENTIALS}",
+    "sasl.jaas.config": "; better: sasl.mechanism, sasl.username and the password, from which "
+    "`apply` makes it",
+}
+
+
+def _read_options(raw: dict[str, Any], path: Path, text: str) -> None:
+    """Put the secrets of such tables in the place of their references."""
+    wrong = []
+    source = raw.get("source")
+    plugin = source.get("options") if isinstance(source, dict) else None
+    for name, value in plugin.items() if isinstance(plugin, dict) else ():
+        if is_secret(name) or holds_secret(value):
+            why = "no option of a plugin is a secret, and none stands in the file: leave it out"
+            wrong.append(_place(path, text, ["source", "options", name], why))
+    for where in _TABLES:
+        section = raw.get(where[0])
+        table = section.get(where[1]) if isinstance(section, dict) else None
+        if not isinstance(table, dict):
+            continue
+        for name, value in table.items():
+            try:
+                table[name] = option(name, value, way=_WAYS.get(name, ""))
+            except ValueError as error:
+                wrong.append(_place(path, text, [*where, name], str(error)))
+    if wrong:
+        raise ConfigError("\n".join(wrong))
+
+
+def revealed(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with their secrets in the clear, for a client and for nobody else."""
+    return {
+        name: value.get_secret_value() if isinstance(value, SecretStr) else value
+        for name, value in options.items()
+    }
 
 
 _WRITE = {

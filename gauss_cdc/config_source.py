@@ -106,6 +106,12 @@ class Source(Section):
     password_file: Path | None = None
     """File that holds the password; used where the variable is not set."""
 
+    ssl_password: SecretStr = SecretStr("")
+    """Of `sslkey`; read from GAUSS_CDC_SOURCE_SSL_PASSWORD; never printed."""
+
+    ssl_password_file: Path | None = None
+    """File that holds it; used where the variable is not set."""
+
     @field_validator("slot")
     @classmethod
     def _slot(cls, name: str) -> str:

@@ -6,7 +6,9 @@ import re
 from datetime import timedelta
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, SecretStr
+
+from gauss_cdc.secrets import holds_secret
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
@@ -40,19 +42,17 @@ def _duration(value: object) -> object:
     return duration(value) if isinstance(value, str) else value
 
 
-_PASSWORD_IN_URL = re.compile(r"//[^/@]*:[^/@]+@")
-_PASSWORD_SETTING = re.compile(r"(?:^|[\s?&])(?:ssl)?password\s*=", re.IGNORECASE)
-
-
 def _without_password(value: object) -> object:
     """Refuse a dsn or URL that holds a password: the file is printed, and shown to others."""
-    if isinstance(value, str) and (
-        _PASSWORD_IN_URL.search(value) or _PASSWORD_SETTING.search(value)
-    ):
-        raise ValueError("a password does not stand in the file; see the variables in the README")
+    if holds_secret(value):
+        raise ValueError(
+            "a password does not stand in the file; use the variable, or the file of its own, "
+            "that docs/security.md names"
+        )
     return value
 
 
+Options = dict[str, str | int | float | bool | SecretStr]
 Public = Annotated[str, BeforeValidator(_without_password)]
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
 
@@ -66,4 +66,5 @@ class Section(BaseModel):
         use_attribute_docstrings=True,
         alias_generator=lambda name: name.replace("_", "-"),
         validate_default=True,
+        hide_input_in_errors=True,  # it may be a secret that stands where it should not
     )

@@ -21,7 +21,11 @@ def target_arguments(config: Config) -> ConnectionArguments:
     if config.target is None:
         raise ConfigError("[target] is missing: apply needs kind and dsn of the target database")
     password = config.target.password.get_secret_value()
-    return parse_dsn(config.target.dsn, password or None)
+    return parse_dsn(
+        config.target.dsn,
+        password or None,
+        sslpassword=config.target.ssl_password.get_secret_value(),
+    )
 
 
 def _milliseconds(seconds: float) -> int:
@@ -31,7 +35,11 @@ def _milliseconds(seconds: float) -> int:
 def source_arguments(config: Config) -> ConnectionArguments:
     """Where the source is."""
     password = config.source.password.get_secret_value()
-    return parse_dsn(config.source.dsn, password or None)
+    return parse_dsn(
+        config.source.dsn,
+        password or None,
+        sslpassword=config.source.ssl_password.get_secret_value(),
+    )
 
 
 class Session(Protocol):

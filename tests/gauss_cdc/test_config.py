@@ -259,9 +259,32 @@ def test_the_environment_wins_over_the_file(file: Path, monkeypatch: pytest.Monk
         ("/bank", "/bank?password=pencil", 2),
         ("postgresql://cdc@db:5432/bank", "host=db user=cdc password=pencil", 2),
         ("http://", "http://user:pencil@", 11),
-        ("[registry]", '"sasl.password" = "pencil"\n[registry]', 4),
-        ("[registry]", '"ssl.key.password" = "pencil"\n[registry]', 4),
-        (':8081"\n', ':8081"\n[registry.options]\n"bearer.auth.token" = "pencil"\n', 12),
+        ("[registry]", '"sasl.password" = "pencil"\n[registry]', 10),
+        ("[registry]", '"ssl.key.password" = "pencil"\n[registry]', 10),
+        ("[registry]", '"sasl.jaas.config" = "pencil"\n[registry]', 10),
+        ("[registry]", '"ssl.key.pem" = "pencil"\n[registry]', 10),
+        ("[registry]", '"sasl.oauthbearer.client.secret" = "pencil"\n[registry]', 10),
+        ("[registry]", '"sasl.oauthbearer.config" = "pencil"\n[registry]', 10),
+        ("[registry]", '"ssl.keystore.password" = "pencil"\n[registry]', 10),
+        (':8081"\n', ':8081"\n[registry.options]\n"bearer.auth.token" = "pencil"\n', 13),
+        (':8081"\n', ':8081"\n[registry.options]\n"basic.auth.user.info" = "a:pencil"\n', 13),
+        (':8081"\n', ':8081"\n[registry.options]\n"proxy" = "http://a:pencil@proxy"\n', 13),
+        (':8081"\n', ':8081"\n[spark.options]\n"spark.hadoop.fs.s3a.secret.key" = "pencil"\n', 13),
+        (':8081"\n', ':8081"\n[spark.options]\n"spark.ssl.keyPassword" = "pencil"\n', 13),
+        (
+            ':8081"\n',
+            (
+                ':8081"\n[spark.options]\n"spark.driver.extraJavaOptions" = '
+                '"-Djavax.net.ssl.trustStorePassword=pencil"\n'
+            ),
+            13,
+        ),
+        (':8081"\n', ':8081"\n[spark]\ncheckpoint = "s3a://me:pencil@bucket/x"\n', 13),
+        (':8081"\n', ':8081/?token=pencil"\n', 11),
+        ("/bank", "/bank?p%61ssword=pencil", 2),
+        ("/bank", "/bank?sslpassword=pencil", 2),
+        ("postgresql://cdc@db:5432/bank", "user=cdc PassWord = 'pencil'", 2),
+        ("[kafka]", '[source.options]\n"password" = "pencil"\n[kafka]', 5),
     ],
 )
 def test_secrets_in_the_file_are_refused_without_showing_them(
@@ -272,6 +295,49 @@ def test_secrets_in_the_file_are_refused_without_showing_them(
     assert told.startswith(f"{file}:{line}: ")
     assert "the file" in told
     assert "pencil" not in told
+
+
+def test_options_refer_to_secrets_in_variables_and_files(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = " päss\"\\;wörd' "  # any character is the password's own, but a line end behind it
+    (tmp_path / "secret").write_text(odd + "\n", "utf-8")
+    monkeypatch.setenv("KEY_PASSWORD", odd)
+    file.write_text(
+        SMALL.replace(
+            "[registry]",
+            '"sasl.username" = "me"\n'
+            f'"sasl.password" = {{ file = "{tmp_path / "secret"}" }}\n'
+            '"ssl.key.password" = { env = "KEY_PASSWORD" }\n[registry]',
+        )
+        + f'[registry.options]\n"bearer.auth.token" = {{ file = "{tmp_path / "secret"}" }}\n'
+    )
+
+    loaded = load(file)
+
+    client = loaded.kafka.client_settings()
+    assert client["sasl.password"] == client["ssl.key.password"] == odd
+    assert client["sasl.username"] == "me"
+    assert loaded.registry.client()["bearer.auth.token"] == odd
+    for text in (repr(loaded), loaded.model_dump_json(), repr(producer_options(loaded))):
+        assert "wörd" not in text
+        assert "w\\u00f6rd" not in text
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        ('{ env = "NOT_SET_ANYWHERE" }', "the variable NOT_SET_ANYWHERE is not set"),
+        ('{ file = "/nowhere/secret" }', "/nowhere/secret: No such file"),
+        ('{ env = "A", file = "B" }', "write a reference as"),
+        ('{ vault = "x" }', "write a reference as"),
+    ],
+)
+def test_a_reference_that_leads_nowhere_is_an_error(file: Path, reference: str, said: str) -> None:
+    told = refused(file, SMALL.replace("[registry]", f'"sasl.password" = {reference}\n[registry]'))
+
+    assert told.startswith(f"{file}:10: kafka.client.sasl.password: ")
+    assert said in told
 
 
 # ---------------------------------------------------------------- lines

@@ -1,0 +1,170 @@
+"""Secrets: what is one, where it comes from, and that nobody reads it by chance.
+
+A secret stands in the environment or in a file of its own, never in the
+configuration, which is printed and shown to others.  An option that is one is
+written as a reference:
+
+    [kafka.client]
+    "ssl.key.password" = { env = "KAFKA_KEY_PASSWORD" }
+    "sasl.password" = { file = "/run/secrets/kafka" }
+
+What was read is known here, and replaced by stars in all that a command writes
+to stderr: logs, messages, tracebacks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, TextIO
+from urllib.parse import quote, unquote
+
+from pydantic import SecretStr
+
+from producer.drivers.dsn import names_in
+
+STARS: Final = "**********"
+_LEAST: Final = 4  # characters of a secret that is looked for in other text
+
+# Names of settings that hold a secret: words of it, anywhere between dots, dashes, humps.
+_WORD: Final = re.compile(
+    r"pass(?:word|wd|phrase|code)?\d*(?:$|[._-])|password|passphrase|secret|token|credential"
+    r"|(?:^|[._-])(?:key|pwd|sas)$|(?:access|account|api|private|shared|encryption)[._-]?key"
+    r"|jaas|user\.?info|bearer|(?:key|assertion)\.pem$|oauthbearer\.config$",
+    re.IGNORECASE,
+)
+# … and names that only say where one is, or of what kind.
+_HARMLESS: Final = re.compile(
+    r"(?:location|file|files|path|dir|url|uri|type|class|provider|providers|algorithm|name"
+    r"|method|endpoint|enabled|enable|seconds|ms|interval|timeout|id|scope|deserializer|serializer"
+    r"|regex)$",
+    re.IGNORECASE,
+)
+_IN_URL: Final = re.compile(r"(//[^/@\s]*?:)[^/@\s]+@")
+_SETTING: Final = re.compile(
+    r"((?:password|passwd|passphrase|secret|token|credentials?|private[._-]?key|user\.info)"
+    r"['\"]?\s?[=:]\s?)(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[^\s,;&'\"})]+)",
+    re.IGNORECASE,
+)
+_PRIVATE_KEY: Final = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END|\Z)", re.DOTALL)
+_DSN_SECRETS: Final = {"password", "sslpassword", "scram_client_key", "oauth_client_secret"}
+
+_known: set[str] = set()
+
+
+def is_secret(name: str) -> bool:
+    """Whether a setting of this name holds a secret.
+
+    >>> is_secret("ssl.key.password"), is_secret("fs.s3a.secret.key"), is_secret("ssl.key.pem")
+    (True, True, True)
+    >>> is_secret("ssl.key.location"), is_secret("sasl.oauthbearer.token.endpoint.url")
+    (False, False)
+    """
+    return bool(_WORD.search(name)) and not _HARMLESS.search(name)
+
+
+def holds_secret(value: object) -> bool:
+    """Whether a value that should be public has a password within.
+
+    >>> holds_secret("http://me:pencil@proxy"), holds_secret("-Djavax.trustStorePassword=x")
+    (True, True)
+    """
+    if not isinstance(value, str):
+        return False
+    return bool(
+        _IN_URL.search(value)
+        or _SETTING.search(value)
+        or _PRIVATE_KEY.search(value)
+        or _DSN_SECRETS & {unquote(name).lower() for name in names_in(value)}
+    )
+
+
+def option(name: str, value: object, *, way: str = "") -> object:
+    """Read one option of a table: a public value as it is, a reference as the secret.
+
+    Raises ValueError, without the value, where a secret stands in the file.
+    """
+    if isinstance(value, Mapping):
+        return SecretStr(referenced(value))
+    if isinstance(value, SecretStr):
+        return value
+    if is_secret(name) or holds_secret(value):
+        raise ValueError(
+            "secrets do not stand in the file; write "
+            f'{{ env = "VARIABLE" }} or {{ file = "PATH" }} in the place of the value{way}'
+        )
+    return value
+
+
+def referenced(reference: Mapping[str, Any]) -> str:
+    """Read what `{ env = "VARIABLE" }` or `{ file = "PATH" }` names."""
+    match dict(reference):
+        case {"env": str(variable), **rest} if not rest:
+            if variable not in os.environ:
+                raise ValueError(f"the variable {variable} is not set")
+            return known(os.environ[variable])
+        case {"file": str(path), **rest} if not rest:
+            return from_file(Path(path))
+    raise ValueError('write a reference as { env = "VARIABLE" } or { file = "PATH" }')
+
+
+def from_file(path: Path) -> str:
+    """Read a secret's file; the line end behind it is no part of it."""
+    try:
+        return known(path.expanduser().read_text("utf-8").removesuffix("\n").removesuffix("\r"))
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: is no text in UTF-8") from None
+
+
+def known(secret: str) -> str:
+    """Remember a secret, to mask it; returns it."""
+    parts = [secret, *secret.split(":", 1)[1:]]  # of user:password the second alone, too
+    for part in parts:
+        lines = part.strip().splitlines()
+        for text in (part, *(line for line in lines if "-----" not in line)):
+            _known.update(t for t in _forms(text) if len(t.strip()) >= _LEAST)
+    return secret
+
+
+def _forms(text: str) -> Iterable[str]:
+    """The text as others may write it: in a URL, in JSON, in Python, in JAAS."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    url = (quote(text), quote(text, safe=""))
+    return {text, *url, json.dumps(text)[1:-1], repr(text)[1:-1], escaped}
+
+
+def masked(text: str) -> str:
+    """Put stars in the place of known secrets, and of what looks like one.
+
+    >>> masked("GET http://me:pencil@registry, password=pencil")
+    'GET http://me:**********@registry, password=**********'
+    """
+    for secret in sorted(_known, key=len, reverse=True):
+        if secret in text:
+            text = text.replace(secret, STARS)
+    text = _IN_URL.sub(rf"\1{STARS}@", text)
+    text = _PRIVATE_KEY.sub(STARS, text)
+    return _SETTING.sub(lambda match: match[1] + STARS, text)
+
+
+class Masking:
+    """A text stream that writes stars instead of secrets."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(masked(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
