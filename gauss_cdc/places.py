@@ -18,13 +18,15 @@ from producer.drivers.registry import Registry
 from producer.errors import CdcError, Verdict
 from producer.gauss_options import Mode, effective, why_not_full
 from schemas.accept import Walk, walk_tail
-from schemas.control import Cut, cut_from_avro
+from schemas.control import Cut, Phase, cut_from_avro
 from schemas.positions import Lsn
 from schemas.topics import Topics
-from spark_consumers.errors import TargetDown
+from spark_consumers import errors
+from spark_consumers.errors import ApplyError, TargetDown
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.driver import DRIVER_ERRORS, Refused
 from spark_consumers.sinks.postgres import read_ledger
+from spark_consumers.sinks.refusals import ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,13 @@ class CutsStanding:
     resume: int
     writer: int
     instance: str
-    loads: dict[str, str]
+    loads: dict[str, str]  # schema.table -> phase, of the tables that this epoch loads
     written_at: int  # µs since 1970
+
+    @property
+    def is_loading(self) -> bool:
+        """A table of this epoch is not loaded to its end: no position says what a target holds."""
+        return any(phase != Phase.END for phase in self.loads.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +127,7 @@ class Standing:
 _STILL_SECONDS = 30.0
 # How the Kafka client says that the cuts topic is not there (yet).
 _NO_TOPIC = frozenset({"_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_OR_PART"})
+_PASSES = (Verdict.RETRY, errors.Verdict.RETRY)
 _AGAIN = 1.0  # seconds until a broker that did not answer is asked again
 
 
@@ -308,7 +316,13 @@ class Places:
 
     def target(self) -> Ledger | None:
         """The ledger; None where nothing was applied yet."""
-        return read_ledger(self.target_connection(), self._config.kafka.prefix)
+        connection = self.target_connection()
+        try:
+            return read_ledger(connection, self._config.kafka.prefix)
+        except DRIVER_ERRORS as exc:
+            connection.close()
+            self._target = None  # the next look makes another one
+            raise ours(exc) from exc
 
     def standing(self) -> Standing:
         """All three."""
@@ -326,23 +340,46 @@ class Places:
     def wait(
         self, lsn: int, pause: Callable[[float], bool], on_look: Callable[[Standing], None]
     ) -> Standing | None:
-        """Wait until the target holds everything committed before `lsn`; None if left."""
-        goal: tuple[int, int] | None = None
+        """Wait until the target holds everything committed before `lsn`; None if left.
+
+        Where the epoch begins with a load, only after the load: before its end no position says
+        what the target holds.  A place that does not answer is asked again.
+        """
+        goal = Goal(lsn)
         while True:
             try:
-                cuts = self.cuts()
-            except CdcError as error:
-                if error.verdict is not Verdict.RETRY:
+                standing = Standing(None, self.cuts(), self.target())
+            except (CdcError, ApplyError) as error:
+                if error.verdict not in _PASSES:
                     raise
-                if pause(_AGAIN):  # a broker that is coming back
+                if pause(_AGAIN):
                     return None
                 continue
-            if goal is None and cuts is not None and cuts.resume >= lsn:
-                goal = cuts.epoch, cuts.n  # n counts loads, too
-            target = self.target()
-            standing = Standing(None, cuts, target)
             on_look(standing)
-            if goal and target and (target.epoch, target.n) >= goal:
+            if goal.is_reached(standing):
                 return standing
             if pause(0.1):
                 return None
+
+
+@dataclass(slots=True)
+class Goal:
+    """A position that a target is to hold, and the record of cuts that proves it."""
+
+    lsn: int
+    _proof: tuple[int, int] | None = None  # epoch and n of a record; n counts loads, too
+
+    def is_reached(self, standing: Standing) -> bool:
+        """Say whether the target holds the position, past every load that has begun."""
+        cuts, target = standing.cuts, standing.target
+        if cuts is None:
+            return False
+        if self._proof is not None and self._proof[0] != cuts.epoch:
+            self._proof = None  # a new epoch may load again: its end is waited for
+        if self._proof is None and cuts.resume >= self.lsn and not cuts.is_loading:
+            self._proof = cuts.epoch, cuts.n
+        return (
+            self._proof is not None
+            and target is not None
+            and (target.epoch, target.n) >= self._proof
+        )

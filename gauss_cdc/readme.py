@@ -254,6 +254,7 @@ def exits() -> str:
         yield 2, "`ConfigError`", "stop", "bad usage or configuration"
         yield 4, "", "", "`wait` gave up"
         yield 5, "", "stop", "a file or an output cannot be read or written, or a port is in use"
+        yield 6, "", "", "`wait`: the position is held, and some table is not exact"
         for code, name, verdict, doc in sorted(found):
             yield code, f"`{name}`", verdict, doc
         yield 130, "", "", "interrupted by Ctrl-C before it was done (143: by SIGTERM)"

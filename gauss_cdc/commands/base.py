@@ -17,6 +17,7 @@ from schemas.positions import Lsn
 FAULT: Final = 1
 USAGE: Final = 2
 OUTPUT: Final = 5  # a file or an output that cannot be written or read, a port in use
+INEXACT: Final = 6
 INTERRUPTED: Final = 130
 EXISTING_FILE: Final = click.Path(path_type=Path, dir_okay=False, exists=True)
 

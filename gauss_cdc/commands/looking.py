@@ -11,7 +11,14 @@ from pathlib import Path
 import click
 
 from gauss_cdc.check import check_all
-from gauss_cdc.commands.base import INTERRUPTED, Command, PositionType, configured, fail
+from gauss_cdc.commands.base import (
+    INEXACT,
+    INTERRUPTED,
+    Command,
+    PositionType,
+    configured,
+    fail,
+)
 from gauss_cdc.config import duration, load
 from gauss_cdc.look import cut_line, findings_table, standing_table, tail_lines
 from gauss_cdc.metrics import serve
@@ -66,7 +73,11 @@ def status(config_path: Path, *, as_json: bool, port: int | None, bind: str) -> 
 )
 @click.option("--timeout", help="Give up after this long, with exit code 4.")
 def wait(config_path: Path, *, lsn: Lsn | None, timeout: str | None) -> None:
-    """Wait until the target holds every commit before a position; prints where it stands."""
+    """Wait until the target holds every commit before a position; prints where it stands.
+
+    Not before the end of a first load. Exit code 6 where it holds them, and some table is not
+    exact.
+    """
     stop = StopSignal()
     until = time.monotonic() + duration(timeout).total_seconds() if timeout else None
 
@@ -81,9 +92,12 @@ def wait(config_path: Path, *, lsn: Lsn | None, timeout: str | None) -> None:
     if standing is None:
         fail(f"the target does not hold {Lsn(goal)} yet", INTERRUPTED if stop.asked() else 4)
     assert standing.target is not None
+    click.echo(f"{standing.target.epoch}/{standing.target.seq}")
     for table, why in standing.target.inexact.items():
         console.print(f"{table} is not exact: {why}", style="yellow", markup=False)
-    click.echo(f"{standing.target.epoch}/{standing.target.seq}")
+    if standing.target.inexact:
+        count = len(standing.target.inexact)
+        fail(f"the target holds the position, but {count} of its tables are not exact", INEXACT)
 
 
 @click.command(cls=Command, example="gauss-cdc cuts --last 5")

@@ -30,11 +30,10 @@ from spark_consumers.errors import (
     Fenced,
     NotExpressible,
     Superseded,
-    TargetDown,
     TargetRefused,
 )
 from spark_consumers.model import Change, Ledger, Rows, Segment
-from spark_consumers.sinks.driver import DRIVER_ERRORS, Refused, fields, sqlstate
+from spark_consumers.sinks.driver import DRIVER_ERRORS, sqlstate
 from spark_consumers.sinks.pg_apply import Catalog, apply_changes, clear_tables, load_rows
 from spark_consumers.sinks.pg_bulk import (
     FIRST,
@@ -52,11 +51,10 @@ from spark_consumers.sinks.pg_encoding import take_bytes
 from spark_consumers.sinks.pg_ledger import lock_ledger, move_ledger, read_ledger, take_fence
 from spark_consumers.sinks.pg_tables import Tables
 from spark_consumers.sinks.products import POSTGRES, Product
+from spark_consumers.sinks.refusals import ours
 
 _LOCK_CLASS: Final = 0x67637364  # one number of ours among the advisory locks of a database
 _LOCK_POLL: Final = 0.3  # seconds; short, so that a signal is noticed
-# Classes of SQLSTATE after which the same step may be tried again.
-_AGAIN: Final = ("08", "40", "53", "55", "57")
 _NO_RIGHT: Final = "42501"
 
 __all__ = ["PostgresSink", "read_ledger"]
@@ -198,7 +196,7 @@ class PostgresSink:
             conn.commit()
         except DRIVER_ERRORS as error:
             self._undo()
-            raise _ours(error) from error
+            raise ours(error) from error
         except BaseException:
             self._undo()
             raise
@@ -392,26 +390,3 @@ def _check_empty(cursor: Any) -> None:
             "the target's database takes an empty string for NULL, and would not be a copy",
             hint="CREATE DATABASE … DBCOMPATIBILITY 'PG', and apply there",
         )
-
-
-def _ours(error: psycopg2.Error | Refused) -> TargetDown | TargetRefused:
-    """Decide by SQLSTATE, never by text; the text may hold values."""
-    code = sqlstate(error)
-    if code is None or code[:2] in _AGAIN:
-        return TargetDown("the target cannot be reached, or broke off", sqlstate=code)
-    hint = _HINTS.get(code[:2], "see the target's log for the statement")
-    if isinstance(error, Refused) and error.hint:
-        hint = error.hint
-    return TargetRefused(
-        "the target refused a statement",
-        hint=hint,
-        sqlstate=code,
-        **fields(error),
-    )
-
-
-_HINTS: Final = {
-    "23": "the target has constraints of its own that the source's rows do not meet, or rows "
-    "written by someone else: drop or defer them, or let the user SET session_replication_role",
-    "42": "a right, a type or a column is missing at the target",
-}

@@ -2,7 +2,9 @@
 
 import json
 import signal
-from collections.abc import Iterator
+import socket
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path as File
 
@@ -11,7 +13,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gauss_cdc.cli import cli
-from tests.e2e.path import Path, ask
+from producer.errors import CdcError
+from spark_consumers.errors import ApplyError, RegistryDown
+from spark_consumers.job import Applier
+from spark_consumers.read import CutReader, registry_at
+from tests.e2e.path import Path, ask, until
 
 TOML = """\
 [source]
@@ -59,6 +65,14 @@ def command(file: File, *words: str) -> Result:
     return CliRunner().invoke(cli, [*words, "--config", str(file)], standalone_mode=False)
 
 
+def raises(error: type[Exception], call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except error:
+        return True
+    return False
+
+
 def test_one_looks_at_a_running_source(place) -> None:
     path, file = place
     ask(path.source, "CREATE TABLE t (id int PRIMARY KEY, v text)")
@@ -101,6 +115,35 @@ def test_wait_gives_up_where_nobody_applies(place) -> None:
 
     assert isinstance(given_up.exception, SystemExit)
     assert given_up.exception.code == 4
+
+
+def test_what_needs_a_registry_that_is_down_says_so(place) -> None:
+    path, file = place
+    ask(path.source, "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)")
+    path.start()
+    path.catch_up()
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    down = file.with_name("down.toml")
+    down.write_text(file.read_text().replace(path.options.registry_url, url))
+
+    for words in (["tail"], ["cuts"], ["tail", "public.t"]):
+        failure = command(down, *words).exception
+        assert isinstance(failure, CdcError | ApplyError), words
+        assert failure.verdict.name == "RETRY"
+        assert url in str(failure)
+    given_up = command(down, "wait", "--timeout", "1s")
+    assert isinstance(given_up.exception, SystemExit)
+    assert given_up.exception.code == 4
+    found = json.loads(command(down, "check", "--json").stdout)
+    assert "does not answer" in next(f["what"] for f in found if f["subject"] == "registry")
+
+    # `apply` tries again what passes: here with the loop that it runs in.
+    ask(path.source, "INSERT INTO t VALUES (2)")
+    cuts = CutReader(path.options.client, path.prefix, registry_at(url, {"max.retries": "0"}))
+    applier = Applier(cuts, path.rows, path.sink)
+    with closing(cuts):
+        until(lambda: raises(RegistryDown, applier.drain), "a record of cuts", time.sleep)
 
 
 def test_check_says_what_would_go_wrong_later(place) -> None:
