@@ -23,7 +23,15 @@ from typing import Any, Final, TypeAlias
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from producer.core.events import Acknowledgement, Record
-from producer.drivers.kafka_client import FENCED, LOGGED, QUIET, of_error, offset_of, ours
+from producer.drivers.kafka_client import (
+    FENCED,
+    LOGGED,
+    QUIET,
+    error_in,
+    of_error,
+    offset_of,
+    ours,
+)
 from producer.errors import BrokerDown, CdcError, GroupUnusable
 
 _ROOM_WAIT: Final = 0.2  # seconds for room in librdkafka's queue
@@ -124,7 +132,7 @@ class Delivery:
         )
         self._in_transaction = False
         self._acknowledged: list[Acknowledgement] = []
-        self._failure: CdcError | None = None
+        self._failure: CdcError | KafkaException | None = None
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._wake_read, self._wake_write = os.pipe()
@@ -155,7 +163,7 @@ class Delivery:
         try:
             self._transactional.init_transactions(timeout)
         except (KafkaException, SystemError) as exc:
-            raise ours(exc) from exc
+            raise self._ours(exc) from exc
         self._is_initialized = True
 
     def send(self, records: Sequence[Record], start: int = 0) -> int:
@@ -185,7 +193,7 @@ class Delivery:
             self._raise_failure()
             return at
         except (KafkaException, SystemError) as exc:
-            raise ours(exc) from exc
+            raise self._ours(exc) from exc
         return len(records)
 
     def poll(self) -> list[Acknowledgement]:
@@ -200,7 +208,7 @@ class Delivery:
         try:
             self._rows.poll(0)
         except (KafkaException, SystemError) as exc:
-            raise ours(exc) from exc
+            raise self._ours(exc) from exc
         self._raise_failure()
         taken, self._acknowledged = self._acknowledged, []
         return taken
@@ -242,7 +250,7 @@ class Delivery:
             acknowledged = self._flush().acknowledged
             answer = self._write_cuts([cut(acknowledged)])
         except (KafkaException, SystemError) as exc:
-            raise ours(exc) from exc
+            raise self._ours(exc) from exc
         return acknowledged, answer.offsets[0]
 
     def abort(self, timeout: float) -> None:
@@ -252,7 +260,7 @@ class Delivery:
         try:
             self._transactional.abort_transaction(timeout)
         except (KafkaException, SystemError) as exc:
-            raise ours(exc) from exc
+            raise self._ours(exc) from exc
         self._in_transaction = False
 
     def close(self) -> None:
@@ -281,7 +289,7 @@ class Delivery:
             try:
                 answer = job()
             except (KafkaException, SystemError, CdcError) as exc:
-                answer = ours(exc)
+                answer = self._ours(exc)
             self._answers.put(answer)
             os.write(self._wake_write, b"!")
 
@@ -303,7 +311,7 @@ class Delivery:
 
         def report(error: KafkaError | None, message: Message) -> None:
             if error is not None:
-                self._failure = self._failure or of_error(error)
+                self._failure = self._failure or KafkaException(error)
             else:
                 offsets.append(offset_of(message))
 
@@ -339,14 +347,30 @@ class Delivery:
 
     def _report(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            self._failure = self._failure or of_error(error)
+            self._failure = self._failure or KafkaException(error)
             return
         self._acknowledged.append((message.topic(), message.partition(), offset_of(message)))  # type: ignore[arg-type]
 
     def _on_error(self, error: KafkaError) -> None:
-        if error.fatal() or error.code() in FENCED:
-            self._failure = self._failure or of_error(error)
+        if error.code() in FENCED:
+            self._failure = self._failure or KafkaException(error)
+
+    def _ours(self, exc: BaseException) -> CdcError:
+        """Say what an exception means.
+
+        After a fatal error most calls only say that there was one, or fail inside a callback of
+        ours (SystemError): a transaction that is begun is refused with the error itself.
+        """
+        found = error_in(exc)
+        if not isinstance(exc, CdcError) and (found is None or not found.fatal()):
+            try:
+                self._transactional.begin_transaction()
+            except (KafkaException, SystemError) as refused:
+                said = error_in(refused)
+                if said is not None and said.fatal():
+                    return of_error(said)
+        return ours(exc)
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
-            raise self._failure
+            raise self._ours(self._failure)

@@ -52,10 +52,16 @@ def ours(exc: BaseException) -> CdcError:
     """Turn librdkafka's exceptions into ours, by error code."""
     if isinstance(exc, CdcError):
         return exc
-    cause = exc.__cause__ if isinstance(exc, SystemError) else exc
-    if not isinstance(cause, KafkaException):
+    if (error := error_in(exc)) is None:
         return OurKafkaError("the Kafka client failed", error=type(exc).__name__)
-    return of_error(cause.args[0])
+    return of_error(error)
+
+
+def error_in(exc: BaseException | None) -> KafkaError | None:
+    """Find librdkafka's error: a SystemError hides it in what caused it, or came before."""
+    while exc is not None and not isinstance(exc, KafkaException):
+        exc = exc.__cause__ or exc.__context__
+    return None if exc is None else exc.args[0]
 
 
 def of_error(error: KafkaError) -> CdcError:

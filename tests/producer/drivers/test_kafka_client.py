@@ -31,6 +31,9 @@ def test_a_system_error_is_what_caused_it() -> None:
     hidden.__cause__ = KafkaException(KafkaError(KafkaError._FENCED))
 
     assert type(ours(hidden)) is Fenced
+    came_before = SystemError("returned a result with an exception set")
+    came_before.__context__ = hidden
+    assert type(ours(came_before)) is Fenced
     assert type(ours(SystemError("other"))) is OurKafkaError
     kept = BrokerDown("as it is")
     assert ours(kept) is kept
