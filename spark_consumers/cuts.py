@@ -121,7 +121,7 @@ def segments(
     if skipped and not at.instance:
         raise CutsGap(
             "an empty target needs cuts from a beginning",
-            hint="the source must be loaded again (run --accept-gap)",
+            hint="the source must be loaded again (slot drop --yes, then run --accept-gap)",
         )
 
 

@@ -112,7 +112,7 @@ class CutReader:
         if self._walk.instance is None and self._low:
             raise RangeExpired(
                 "cuts were deleted before they were applied, and nothing begins in what is left",
-                hint="the source must be loaded again (run --accept-gap)",
+                hint="the source must be loaded again (slot drop --yes, then run --accept-gap)",
                 first=self._low,
             )
         self._served = self._reached(ledger)
@@ -148,7 +148,7 @@ class CutReader:
         if ledger.next_offset < low and not is_new:
             raise RangeExpired(
                 "cuts were deleted before they were applied",
-                hint="the target must be loaded again (run --accept-gap)",
+                hint="the target must be loaded again (slot drop --yes, then run --accept-gap)",
                 first=low,
                 needed=ledger.next_offset,
             )

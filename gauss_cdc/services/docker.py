@@ -21,7 +21,7 @@ from gauss_cdc.services.process import LOOPBACK, free_ports, poll
 
 # docker/compose.yaml names the same ones.
 POSTGRES_IMAGE: Final = "postgres:17"
-KAFKA_IMAGE: Final = "apache/kafka:4.1.1"
+KAFKA_IMAGE: Final = "apache/kafka:4.2.1"
 REGISTRY_IMAGE: Final = "apicurio/apicurio-registry:3.0.9"
 
 _START_SECONDS: Final = 300.0

@@ -35,7 +35,7 @@ from spark_consumers.compact import (
     one_by_one,
 )
 from spark_consumers.dialects.base import quote
-from spark_consumers.errors import MissingTable, NotExpressible, RowMissing
+from spark_consumers.errors import AGAIN, MissingTable, NotExpressible, RowMissing
 from spark_consumers.model import Cell, Change
 from spark_consumers.sinks.driver import part
 from spark_consumers.sinks.pg_catalog import (
@@ -76,7 +76,7 @@ class Catalog:
                 raise MissingTable(
                     "the target does not have a table of the stream",
                     table=table,
-                    hint="create it, or load it (gauss-cdc snapshot)",
+                    hint=f"create it as the source has it, with its rows; to load again: {AGAIN}",
                 )
 
     def forget(self, cursor: Any) -> None:
@@ -271,7 +271,7 @@ def _row_missing(plan: Plan, count: int) -> RowMissing:
         "changes need rows that the target does not have",
         table=plan.table.id,
         rows=count,
-        hint="someone else wrote to the target: load the table again (gauss-cdc snapshot)",
+        hint=f"someone else wrote to the target; to load again: {AGAIN}",
     )
 
 

@@ -1,0 +1,114 @@
+"""What messages and documents tell a person to type exists."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from gauss_cdc import readme
+from gauss_cdc.cli import cli
+
+ROOT = readme.README.parent
+CODE = [
+    path
+    for folder in ("schemas", "producer", "spark_consumers", "gauss_cdc")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+]
+TEXTS = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "docker").glob("*")),
+]
+# Names of sessions at a server, and a program that is told what to do by spark-submit.
+NO_COMMANDS = {"compare", "sampler", "under"}
+_TYPED = re.compile(r"gauss-cdc((?: +(?:--?)?[a-z][a-z-]*)+)")
+# In a sentence the command's own name may be all there is: `run --accept-gap`.
+_SHORT = re.compile(r"[`(]((?:[a-z]+ )?[a-z]+(?: --[a-z][a-z-]*)+)")
+_WORD = re.compile(r"[a-z][a-z-]*")
+_OPTION = re.compile(r"--[a-z][a-z-]*")
+
+
+def commands(group: click.Group = cli, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        yield f"{path}{name}", command
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{path}{name} ")
+
+
+COMMANDS = dict(commands())
+
+
+def fault(words: list[str]) -> str | None:
+    """Say what of a typed command does not exist; words of a sentence may follow it."""
+    command: click.Command = cli
+    known = {option for parameter in cli.params for option in parameter.opts}
+    at = 0
+    for at, word in enumerate(words):
+        if word.startswith("-"):
+            break
+        if not isinstance(command, click.Group):
+            break
+        if word not in command.commands:
+            return f"no command {' '.join(words[: at + 1])}"
+        command = command.commands[word]
+    known |= {o for p in command.params for o in [*p.opts, *p.secondary_opts]} | {"--help"}
+    for word in words[at:]:
+        if _OPTION.fullmatch(word) and word not in known:
+            return f"no option {word} of {command.name}"
+    return None
+
+
+def strings(path: Path) -> Iterator[str]:
+    """Every string of a module, those of an f-string joined, docstrings included."""
+    tree = ast.parse(path.read_text("utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(
+                part.value if isinstance(part, ast.Constant) else "\x00" for part in node.values
+            )
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def mentions(text: str) -> Iterator[list[str]]:
+    for match in _TYPED.finditer(text):
+        yield match[1].split()
+    for match in _SHORT.finditer(text):
+        words = match[1].split()
+        if " ".join(w for w in words if _WORD.fullmatch(w)) in COMMANDS:
+            yield words
+
+
+@pytest.mark.parametrize("path", CODE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_command_that_a_message_names_exists(path: Path) -> None:
+    found = [words for text in strings(path) for words in mentions(" ".join(text.split()))]
+    wrong = [fault(words) for words in found if words[0] not in NO_COMMANDS]
+
+    assert not [what for what in wrong if what]
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_command_that_a_document_names_exists(path: Path) -> None:
+    text = path.read_text("utf-8")
+    # Only what is written as code: a sentence may go on behind the product's name.
+    code = re.findall(r"`([^`\n]+)`", text) + re.findall(r"(?m)^(?:    |\$ )(.+)$", text)
+    code += re.findall(r"(?ms)^```[a-z]*\n(.*?)^```", text)
+    found = [words for piece in code for words in mentions("`" + " ".join(piece.split()))]
+    wrong = [fault(words) for words in found]
+
+    assert not [what for what in wrong if what]
+
+
+def test_what_does_not_exist_is_found() -> None:
+    assert [*mentions("load it (gauss-cdc snapshot)")] == [["snapshot"]]
+    assert fault(["snapshot"]) == "no command snapshot"
+    assert fault(["slot", "rop", "--yes"]) == "no command slot rop"
+    assert fault(["run", "--accept-gaps", "loads", "again"]) == "no option --accept-gaps of run"
+    assert fault(["run", "--accept-gap", "loads", "again"]) is None
+    assert [*mentions("see `check --fix` and (run --accept-gap)")] == [
+        ["check", "--fix"],
+        ["run", "--accept-gap"],
+    ]
