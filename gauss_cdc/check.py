@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from typing import Final
 
 from gauss_cdc import wiring
+from gauss_cdc.check_target import check_rights, refused
 from gauss_cdc.config import Config
 from gauss_cdc.places import Places
 from gauss_cdc.protection import protections
@@ -21,6 +23,7 @@ from producer.preflight import Finding, Level, check_kafka, check_source
 from producer.wire.gauss_server import Product, parse_version
 from schemas.tables import TableId
 from spark_consumers.errors import ApplyError
+from spark_consumers.sinks import pg_rights
 
 _PRODUCTS: Final = {
     Product.POSTGRES: "PostgreSQL",
@@ -78,11 +81,8 @@ def _replication(options: Options) -> Iterator[Finding]:
 
 def _target(config: Config, tables: list[TableId]) -> Iterator[Finding]:
     with Places(config) as places, places.target_connection().cursor() as cursor:
-        ledger = places.target()
-        cursor.execute(
-            "SELECT has_database_privilege(current_database(), 'CREATE'), version(), '' IS NULL"
-        )
-        may_create, said, loses_empty = cursor.fetchone()
+        cursor.execute("SELECT version(), '' IS NULL")
+        said, loses_empty = cursor.fetchone()
         product, version = parse_version(said)
         yield Finding(Level.OK, "target", f"{_PRODUCTS[product]} {version}")
         assert config.target is not None
@@ -100,13 +100,16 @@ def _target(config: Config, tables: list[TableId]) -> Iterator[Finding]:
                 "the database takes an empty string for NULL, and would not be a copy",
                 "CREATE DATABASE … DBCOMPATIBILITY 'PG', and apply there",
             )
-        if not may_create:
-            yield Finding(
-                Level.ERROR,
-                "target",
-                "the user may not create schemas in this database",
-                "GRANT CREATE ON DATABASE … TO the target's user: the ledger has its own schema",
-            )
+        problems = list(pg_rights.database_problems(cursor))
+        yield from map(partial(refused, "target rights"), problems)
+        ledger = None if problems else places.target()
+        yield from check_rights(
+            cursor,
+            tables,
+            follows=config.ddl.apply != "none",
+            is_postgres=product is Product.POSTGRES,
+            has_ledger=ledger is not None,
+        )
         if ledger is not None:
             what = f"{ledger.state} at {ledger.epoch}/{ledger.seq}"
             yield Finding(Level.OK, "ledger", what)

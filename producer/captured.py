@@ -70,10 +70,13 @@ def _making_problems(
         )
         return
     info = catalog.server_info(connection)
-    others = [str(table.id) for table in catalog.table_rights(connection, wanted) if not table.owns]
-    if info.is_superuser or (info.may_create and not others):
+    rights = catalog.table_rights(connection, wanted)
+    others = [str(table.id) for table in rights if not table.owns]
+    closed = sorted({table.id.schema for table in rights if not table.uses_schema})
+    if info.is_superuser or (info.may_create and not others and not closed):
         return
     lacks = [] if info.may_create else ["CREATE on the database"]
+    lacks += [f"USAGE on schema {shortened(closed)}"] if closed else []
     lacks += [f"ownership of {shortened(others)}"] if others else []
     statement = catalog.publication_sql(connection, name, wanted, _settings(connection))
     yield NotPermitted(

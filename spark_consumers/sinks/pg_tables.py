@@ -13,12 +13,13 @@ from typing import Any, Final
 
 from schemas import type_names
 from schemas.control import SchemaChange
-from schemas.tables import TableId
+from schemas.tables import TableId, TableSchema
 from spark_consumers.dialects import user_types
 from spark_consumers.dialects.base import Dialect, Extras, LeftOut, quote
 from spark_consumers.errors import MissingColumn, MissingTable, NotExpressible, TargetNotEmpty
 from spark_consumers.sinks.driver import DRIVER_ERRORS, sqlstate
 from spark_consumers.sinks.pg_apply import Catalog
+from spark_consumers.sinks.pg_rights import load_problems
 
 # Each part in quotes, whether it needs them or not: as type_names.parse() writes them.
 _TYPES: Final = """
@@ -57,6 +58,13 @@ def _try(cursor: Any, statement: str) -> str | None:
         return code
     cursor.execute("RELEASE SAVEPOINT gauss_cdc_ddl")
     return None
+
+
+def _has_schema(cursor: Any, table: TableSchema | None) -> bool:
+    if table is None:
+        return False
+    cursor.execute("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s", (table.id.schema,))
+    return cursor.fetchone() is not None
 
 
 class Tables:
@@ -187,6 +195,9 @@ class Tables:
         table = change.after
         if table is None:
             raise NotExpressible("a load of a table without a shape")
+        policies = catalog.product.has_policies
+        for problem in load_problems(cursor, [table.id], has_policies=policies):
+            raise problem
         cursor.execute(
             "SELECT 1 FROM gauss_cdc.tables WHERE source = %s AND table_schema = %s "
             "AND table_name = %s AND made",
@@ -211,7 +222,10 @@ class Tables:
             and change.before is None
             and not self._is_there(cursor, catalog, table.id)
         )
+        schema = f"CREATE SCHEMA IF NOT EXISTS {quote(table.id.schema)}" if table else ""
         for statement in self._dialect(_with_types_of_the_target(cursor, change)):
+            if statement == schema and _has_schema(cursor, table):
+                continue  # it would ask for CREATE on the database all the same
             if is_exact or change.before is None or table is None:
                 self._run(cursor, statement)
             elif (why := _try(cursor, statement)) is not None:

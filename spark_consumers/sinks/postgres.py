@@ -33,7 +33,7 @@ from spark_consumers.errors import (
     TargetRefused,
 )
 from spark_consumers.model import Change, Ledger, Rows, Segment
-from spark_consumers.sinks.driver import DRIVER_ERRORS, sqlstate
+from spark_consumers.sinks.driver import DRIVER_ERRORS
 from spark_consumers.sinks.pg_apply import Catalog, apply_changes, clear_tables, load_rows
 from spark_consumers.sinks.pg_bulk import (
     FIRST,
@@ -49,13 +49,13 @@ from spark_consumers.sinks.pg_bulk import (
 )
 from spark_consumers.sinks.pg_encoding import take_bytes
 from spark_consumers.sinks.pg_ledger import lock_ledger, move_ledger, read_ledger, take_fence
+from spark_consumers.sinks.pg_rights import database_problems, may_replicate
 from spark_consumers.sinks.pg_tables import Tables
 from spark_consumers.sinks.products import POSTGRES, Product
 from spark_consumers.sinks.refusals import ours
 
 _LOCK_CLASS: Final = 0x67637364  # one number of ours among the advisory locks of a database
 _LOCK_POLL: Final = 0.3  # seconds; short, so that a signal is noticed
-_NO_RIGHT: Final = "42501"
 
 __all__ = ["PostgresSink", "read_ledger"]
 
@@ -232,7 +232,9 @@ class PostgresSink:
             cursor.execute(self._product.settings)
             if self._product.may_lose_empty:
                 _check_empty(cursor)
-            is_replica = self._wants_replica and _may_replicate(cursor)
+            for problem in database_problems(cursor):
+                raise problem
+            is_replica = self._wants_replica and may_replicate(cursor)
             self._catalog = Catalog(
                 is_replica=is_replica, product=self._product, takes_bytes=take_bytes(conn)
             )
@@ -369,17 +371,6 @@ def followed(
 def _place(ledger: Ledger) -> tuple[int, int, int]:
     """What a step is compared by; the fence was compared when the row was locked."""
     return ledger.epoch, ledger.n, ledger.seq
-
-
-def _may_replicate(cursor: Any) -> bool:
-    """Switch foreign keys and triggers off for this session, where the user may."""
-    try:
-        cursor.execute("SET session_replication_role = replica")
-    except DRIVER_ERRORS as error:
-        if sqlstate(error) != _NO_RIGHT:
-            raise
-        return False
-    return True
 
 
 def _check_empty(cursor: Any) -> None:

@@ -30,6 +30,7 @@ class Product:
     has_on_conflict: bool
     has_discard: bool
     may_lose_empty: bool  # may a database hold '' as NULL?
+    has_policies: bool  # row security that row_security_active() tells of
 
 
 # Of PostgreSQL the columns' query stands beside its reading (pg_catalog).
@@ -40,6 +41,7 @@ POSTGRES: Final = Product(
     has_on_conflict=True,
     has_discard=True,
     may_lose_empty=False,
+    has_policies=True,
 )
 
 # pg_attrdef.adgencol tells generated columns (`s`) from defaults; it is read from the row as
@@ -77,4 +79,5 @@ OPENGAUSS: Final = Product(
     has_on_conflict=False,
     has_discard=False,
     may_lose_empty=True,
+    has_policies=False,
 )

@@ -1,0 +1,199 @@
+"""The rights that the documentation gives: its statements as printed, then the whole path."""
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path as File
+from typing import Any
+
+import psycopg2
+import pytest
+from click.testing import CliRunner
+from psycopg2 import sql
+
+from gauss_cdc.cli import cli
+from gauss_cdc.readme import README
+from producer.captured import reading_problems
+from producer.drivers import catalog
+from producer.preflight import Level, check_source
+from spark_consumers.sinks.pg_rights import database_problems, load_problems
+from spark_consumers.sinks.postgres import PostgresSink
+from tests.e2e.path import Path
+from tests.integration.private_postgres import PrivateServer, private_server
+
+SECURITY = README.parent / "docs" / "security.md"
+_RUN = re.compile(r"<!-- run: ([\w-]+) -->\n *```\w+\n(.*?)```", re.DOTALL)
+_PASSWORD = re.compile(r"CREATE ROLE (\w+) LOGIN[^']*PASSWORD '([^']*)'")
+PARAMETERS = 150_000  # from here on a role may be granted a setting
+
+TOML = """\
+[source]
+dsn = "postgresql://cdc_source@127.0.0.1:{port}/bank?sslmode=require"
+slot = "{prefix}"
+[tables]
+include = ["public.*"]
+[kafka]
+prefix = "{prefix}"
+[kafka.client]
+"bootstrap.servers" = "{kafka}"
+[registry]
+url = "{registry}"
+[target]
+dsn = "postgresql://cdc_target@127.0.0.1:{port}/copy?sslmode=require"
+"""
+
+
+def printed(file: File) -> dict[str, list[str]]:
+    """Blocks that are to be run, by their names; one name may have several."""
+    out: dict[str, list[str]] = {}
+    for name, block in _RUN.findall(file.read_text("utf-8")):
+        out.setdefault(name, []).append(block)
+    return out
+
+
+def run(server: PrivateServer, dbname: str, block: str) -> None:
+    """Run a block in one go, as a superuser pastes it."""
+    with closing(server.admin(dbname)) as admin, admin.cursor() as cursor:
+        if admin.server_version < PARAMETERS:
+            block = "\n".join(line for line in block.splitlines() if "ON PARAMETER" not in line)
+        cursor.execute(block)
+
+
+@pytest.fixture
+def server() -> Iterator[PrivateServer]:
+    """A server where nobody has a right by default: the documentation's database and tables."""
+    with private_server() as running:
+        running.execute(
+            "CREATE DATABASE copy",
+            "REVOKE ALL ON DATABASE bank FROM PUBLIC",
+            "REVOKE ALL ON DATABASE copy FROM PUBLIC",
+            "REVOKE ALL ON SCHEMA public FROM PUBLIC",
+            "CREATE ROLE bank_owner",
+            "CREATE TABLE account (id int PRIMARY KEY, owner text UNIQUE)",
+            "CREATE TABLE transfer (id int, at int, PRIMARY KEY (id, at)) PARTITION BY RANGE (at)",
+            "CREATE TABLE transfer_1 PARTITION OF transfer FOR VALUES FROM (0) TO (10)",
+            "ALTER TABLE account OWNER TO bank_owner",
+            "ALTER TABLE transfer OWNER TO bank_owner",
+            "ALTER TABLE transfer_1 OWNER TO bank_owner",
+            "INSERT INTO account VALUES (1, 'one'), (2, 'two')",
+            "INSERT INTO transfer VALUES (1, 1)",
+        )
+        with closing(running.admin("copy")) as copy:
+            copy.cursor().execute(
+                "REVOKE ALL ON SCHEMA public FROM PUBLIC;"
+                "CREATE TABLE account (id int PRIMARY KEY, owner text)"
+            )
+        yield running
+
+
+def check(file: File) -> list[dict[str, str]]:
+    result = CliRunner().invoke(
+        cli, ["check", "--json", "--config", str(file)], standalone_mode=False
+    )
+    found: list[dict[str, str]] = json.loads(result.stdout)
+    return found
+
+
+def test_the_roles_of_the_documentation_are_enough_for_the_whole_path(
+    server: PrivateServer, addresses, topic_prefix, tmp_path: File, monkeypatch
+) -> None:
+    blocks = printed(SECURITY)
+    passwords = dict(_PASSWORD.findall(SECURITY.read_text("utf-8")))
+    hba = server.data / "pg_hba.conf"
+    lines = blocks["source-hba"][0].replace("192.0.2.0/24", "127.0.0.1/32")
+    copy = "hostssl copy cdc_target 127.0.0.1/32 scram-sha-256\n"
+    hba.write_text(lines + copy + "host all postgres 127.0.0.1/32 trust\n")
+    server.execute("SELECT pg_reload_conf()")
+    for block in blocks["source"]:
+        run(server, "bank", block)
+    for block in (*blocks["target"], *blocks["target-table"]):
+        run(server, "copy", block)
+    monkeypatch.setenv("GAUSS_CDC_SOURCE_PASSWORD", passwords["cdc_source"])
+    monkeypatch.setenv("GAUSS_CDC_TARGET_PASSWORD", passwords["cdc_target"])
+    file = tmp_path / "gauss-cdc.toml"
+    file.write_text(
+        TOML.format(
+            port=server.port,
+            prefix=topic_prefix,
+            kafka=addresses.kafka_bootstrap,
+            registry=addresses.registry_url,
+        )
+    )
+
+    before = check(file)
+
+    bad = [f for f in before if f["level"] in ("error", "warning")]
+    assert [f for f in bad if f["level"] == "error"] == []
+    assert not [f for f in bad if f["subject"] in ("rights", "publication", "target rights")]
+    source = f"host=127.0.0.1 port={server.port} dbname=bank user=postgres sslmode=disable"
+    target = source.replace("dbname=bank", "dbname=copy")
+    by_role = server.arguments("cdc_source", password=passwords["cdc_source"], sslmode="require")
+    with Path(addresses, topic_prefix, source, target) as path:
+        path.options = replace(
+            path.options, source=by_role, publication="gauss_cdc", include=("public.*",)
+        )
+        login = server.arguments(
+            "cdc_target", dbname="copy", password=passwords["cdc_target"], sslmode="require"
+        ).libpq()
+        path.sink = PostgresSink(lambda: psycopg2.connect(**login), topic_prefix)
+        path.applier = type(path.applier)(path.cuts, path.rows, path.sink)
+        path.start()
+        path.catch_up()
+        server.execute(
+            "INSERT INTO transfer VALUES (2, 2)",
+            "ALTER TABLE account ADD COLUMN note text",
+            "UPDATE account SET note = 'x' WHERE id = 2",
+        )
+        ledger = path.catch_up()
+
+        assert (ledger.state, ledger.inexact) == ("EXACT", {})
+        found = check(file)
+    assert [f for f in found if f["level"] == "error"] == []
+    with closing(server.admin("copy")) as admin, admin.cursor() as cursor:
+        cursor.execute("SELECT id, owner, note FROM account ORDER BY id")
+        assert cursor.fetchall() == [(1, "one", None), (2, "two", "x")]
+        cursor.execute("SELECT id, at FROM transfer ORDER BY id")
+        assert cursor.fetchall() == [(1, 1), (2, 2)]
+    with pytest.raises(psycopg2.OperationalError):  # the line of pg_hba.conf lets it do no more
+        psycopg2.connect(**{**by_role.libpq(), "dbname": "postgres"})
+
+
+def as_role(server: PrivateServer, dbname: str, role: str) -> Any:
+    """A session that acts as a role, with its rights and no others."""
+    connection = catalog.connect(server.arguments(dbname=dbname))
+    with connection.cursor() as cursor:
+        cursor.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))
+    return connection
+
+
+def test_the_other_statements_of_the_documentation_are_enough(
+    server: PrivateServer, addresses, topic_prefix, tmp_path: File
+) -> None:
+    owner, readme = printed(SECURITY)["source-owner"][0], printed(README)
+    with Path(addresses, topic_prefix, "user=x", "user=x") as path:
+        options = replace(
+            path.options, source=server.arguments(), include=("public.*",), publication="gauss_cdc"
+        )
+    run(server, "bank", owner)
+    with closing(as_role(server, "bank", "cdc_owner")) as session:
+        made = [f for f in check_source(options, session, fix=True) if f.level is Level.FIXED]
+        assert [f.subject for f in made] == ["publication"]
+        tables = catalog.expand(session, ["public.*"])
+        assert list(reading_problems(session, tables)) == []
+    server.execute("DROP PUBLICATION gauss_cdc")
+
+    run(server, "bank", readme["readme-source"][0])
+
+    with closing(as_role(server, "bank", "cdc")) as session:
+        found = list(check_source(options, session, fix=False))
+        assert [f for f in found if f.level is Level.ERROR] == []
+    server.execute("DROP PUBLICATION gauss_cdc", "DROP OWNED BY cdc", "DROP ROLE cdc")
+    server.execute("DROP TABLE account, transfer", "GRANT TEMP ON DATABASE bank TO PUBLIC")
+
+    run(server, "bank", readme["readme-target"][0])
+
+    with closing(as_role(server, "bank", "cdc")) as session, session.cursor() as cursor:
+        assert list(database_problems(cursor)) == []
+        assert list(load_problems(cursor, tables)) == []

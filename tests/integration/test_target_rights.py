@@ -1,0 +1,145 @@
+"""What the target's role lacks is said by the statement that gives it, before it is needed."""
+
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import psycopg2
+import pytest
+
+from gauss_cdc.check_target import check_rights
+from producer.preflight import Level
+from schemas.control import Phase
+from schemas.tables import TableId
+from spark_consumers.errors import TargetRefused
+from spark_consumers.job import Applier
+from spark_consumers.sinks.pg_rights import database_problems, load_problems, ownership_problems
+from spark_consumers.sinks.postgres import PostgresSink
+from tests.services_fixtures import execute
+from tests.spark_consumers.feed import Feed, table
+
+HERE, ELSEWHERE = TableId("public", "account"), TableId("elsewhere", "t")
+
+
+@pytest.fixture
+def role(postgres_url: str) -> Iterator[str]:
+    name = f"r{uuid.uuid4().hex[:12]}"
+    database = postgres_url.rsplit("/", 1)[1]
+    execute(
+        postgres_url,
+        f"CREATE ROLE {name}; REVOKE ALL ON DATABASE {database} FROM PUBLIC;"
+        "REVOKE ALL ON SCHEMA public FROM PUBLIC; CREATE TABLE account (id int PRIMARY KEY)",
+    )
+    yield name
+    execute(postgres_url, f"REASSIGN OWNED BY {name} TO CURRENT_USER; DROP OWNED BY {name}")
+    execute(postgres_url, f"DROP ROLE {name}")
+
+
+@pytest.fixture
+def connect(postgres_url: str, role: str) -> Any:
+    """Give sessions that act as the role."""
+
+    def connect() -> Any:
+        connection = psycopg2.connect(postgres_url)
+        connection.cursor().execute(f"SET ROLE {role}")
+        connection.commit()
+        return connection
+
+    return connect
+
+
+def hints(problems: Iterator[TargetRefused]) -> list[str]:
+    return [problem.hint for problem in problems]
+
+
+def test_each_right_is_asked_for_by_the_statement_that_gives_it(
+    connect: Any, role: str, postgres_url: str
+) -> None:
+    database = postgres_url.rsplit("/", 1)[1]
+    with closing(connect()) as session, session.cursor() as cursor:
+        session.autocommit = True
+        assert hints(database_problems(cursor)) == [
+            f'GRANT TEMPORARY ON DATABASE "{database}" TO "{role}"',
+            f'GRANT CREATE ON DATABASE "{database}" TO "{role}"',
+        ]
+        found = hints(load_problems(cursor, [HERE, ELSEWHERE]))
+        assert found == [
+            f'GRANT CREATE ON DATABASE "{database}" TO "{role}"',
+            f'GRANT USAGE, CREATE ON SCHEMA "public" TO "{role}"',
+            f'ALTER TABLE "public"."account" OWNER TO "{role}"',
+        ]
+        assert hints(ownership_problems(cursor, [HERE])) == found[2:]
+
+        for statement in (*hints(database_problems(cursor)), *found):
+            execute(postgres_url, statement)
+
+        assert hints(database_problems(cursor)) == []
+        assert hints(load_problems(cursor, [HERE, ELSEWHERE])) == []
+        assert hints(ownership_problems(cursor, [HERE])) == []
+
+
+def test_a_ledger_of_another_role_is_said(connect: Any, role: str, postgres_url: str) -> None:
+    PostgresSink(postgres_url, "bank").start()
+    with closing(connect()) as session, session.cursor() as cursor:
+        found = hints(database_problems(cursor))
+        assert f'GRANT USAGE, CREATE ON SCHEMA gauss_cdc TO "{role}"' in found
+        for statement in found:
+            execute(postgres_url, statement)
+
+        assert hints(database_problems(cursor)) == []
+
+
+def test_row_security_at_the_target_is_said(connect: Any, role: str, postgres_url: str) -> None:
+    execute(
+        postgres_url,
+        f"GRANT ALL ON account TO {role}; GRANT ALL ON SCHEMA public TO {role};"
+        "ALTER TABLE account ENABLE ROW LEVEL SECURITY",
+    )
+    with closing(connect()) as session, session.cursor() as cursor:
+        (problem,) = load_problems(cursor, [HERE])
+
+    assert "row security hides rows" in problem.what
+
+
+def test_check_says_what_stays_on_where_it_may_not_be_switched_off(
+    connect: Any, role: str, postgres_url: str
+) -> None:
+    def found(session: Any) -> list[Any]:
+        with session.cursor() as cursor:
+            asked = {"follows": False, "is_postgres": True, "has_ledger": False}
+            rights = list(check_rights(cursor, [HERE], **asked))
+        return [f for f in rights if "foreign keys" in f.what]
+
+    with closing(connect()) as session:
+        session.autocommit = True
+        (plain,) = found(session)
+        execute(postgres_url, "ALTER TABLE account ADD other int REFERENCES account")
+        (warned,) = found(session)
+        if session.server_version < 150_000:
+            return
+        execute(postgres_url, warned.hint)
+        assert found(session) == []
+
+    assert (plain.level, warned.level) == (Level.NOTE, Level.WARNING)
+    execute(postgres_url, f"REVOKE ALL ON PARAMETER session_replication_role FROM {role}")
+
+
+def test_apply_stops_with_the_same_words_when_it_connects_and_when_a_load_begins(
+    connect: Any, role: str, postgres_url: str
+) -> None:
+    sink = PostgresSink(connect, "bank")
+    with pytest.raises(TargetRefused) as caught:
+        sink.start()
+    assert caught.value.hint.startswith("GRANT TEMPORARY ON DATABASE")
+    database = postgres_url.rsplit("/", 1)[1]
+    execute(postgres_url, f"GRANT TEMPORARY, CREATE ON DATABASE {database} TO {role}")
+    feed = Feed("bank")
+    feed.start()
+    feed.load(table("account", "id integer"), Phase.BEGIN)
+
+    with pytest.raises(TargetRefused) as caught:
+        Applier(feed.read_cuts, feed.read_rows, sink).drain()
+
+    assert caught.value.hint == f'GRANT USAGE, CREATE ON SCHEMA "public" TO "{role}"'
+    sink.close()
