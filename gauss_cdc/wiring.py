@@ -102,6 +102,7 @@ def producer_options(config: Config, *, accept_gap: bool = False, load: bool = T
         proof=proof,
         types=TypeOptions(**config.types.model_dump()),
         incompatible=config.ddl.incompatible,
+        ddl_text=config.ddl.text or config.ddl.apply == "all",
         exactly_once=kafka.exactly_once,
         messages=kafka.messages,
         transaction_metadata=kafka.transaction_metadata,

@@ -55,6 +55,7 @@ class Options:
     status_seconds: float = 10.0
     kafka_silence_seconds: float = 30.0  # then the source is let go
     incompatible: Literal["stop", "new-version", "quarantine"] = "stop"  # schemas, for the registry
+    ddl_text: bool = False  # statements, definitions and defaults stand in <prefix>.ddl as text
     accept_gap: bool = False
     load: bool = True
 

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 
 from producer.core.assemble import Binding, partition_of, table_key
+from producer.core.disclosed import without_text
 from producer.core.encode import compile_encoder, compile_key_encoder, compile_key_texts
 from producer.core.messages import MessageWriter
 from producer.core.transaction_topic import TransactionWriter
@@ -183,8 +184,9 @@ class Publisher:
         return self._registry.register(subject, schema)
 
     def encode_change(self, change: SchemaChange) -> bytes:
-        """Write a SchemaChange."""
-        return self._registry.encode(SCHEMA_CHANGE, change_to_avro(change))
+        """Write a SchemaChange; texts of statements only where that is asked for."""
+        told = change if self._options.ddl_text else without_text(change)
+        return self._registry.encode(SCHEMA_CHANGE, change_to_avro(told))
 
 
 def _bytes(cell: Cell) -> bytes:

@@ -35,6 +35,7 @@ from producer.core.ddl_model import (
     Unread,
 )
 from producer.core.ddl_types import column_of, written
+from producer.core.disclosed import redacted
 from producer.core.sql_words import Words
 from schemas import type_names
 from schemas.sql_text import NotRead, Token, tokens
@@ -74,7 +75,7 @@ def created(statement: Statement, table: TableId) -> Applied:
         making.add(spec)
     for constraint in statement.constraints:
         making.constrain(constraint)
-    making.unknown += [f"a part of the table: {text}" for text in statement.unread]
+    making.unknown += [f"a part of the table: {redacted(text)}" for text in statement.unread]
     return making.done()
 
 
@@ -195,7 +196,7 @@ class _Making:
             case Aside():
                 pass
             case Unread():
-                self.unknown.append(f"what was done: {action.text}")
+                self.unknown.append(f"what was done: {redacted(action.text)}")
             case _:
                 assert_never(action)
 
@@ -217,7 +218,7 @@ class _Making:
                 self._values[spec.name] = "new"
             column = replace(column, missing=value)
         if spec.rest:
-            self.unknown.append(f"column {spec.name}: {spec.rest}")
+            self.unknown.append(f"column {spec.name}: {redacted(spec.rest)}")
         at = len(self._columns)
         if spec.place == "":
             at = 0
@@ -290,7 +291,7 @@ class _Making:
             default=old.default if keeps else made.default,
         )
         if spec.rest:
-            self.unknown.append(f"column {spec.name}: {spec.rest}")
+            self.unknown.append(f"column {spec.name}: {redacted(spec.rest)}")
         if spec.place is not None:
             column = self._columns.pop(at)
             behind = self._at(spec.place) if spec.place else -1
@@ -331,7 +332,7 @@ class _Making:
             columns = taken.columns
             self._unique.remove(taken)
         if columns is None or not set(columns) <= names:
-            self.unknown.append(f"columns of a constraint: {constraint.text}")
+            self.unknown.append(f"columns of a constraint: {redacted(constraint.text)}")
         elif constraint.kind == "primary key":
             if self._letter is not ReplicaIdentity.INDEX:
                 self._key = columns

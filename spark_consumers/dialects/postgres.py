@@ -198,7 +198,7 @@ def _create(table: TableSchema) -> Iterator[str]:
 
 
 def _alter(before: TableSchema, after: TableSchema, change: SchemaChange) -> Iterator[str]:
-    sql = change.sql or change.canonical
+    sql = change.sql  # what we print ourselves says nothing of how values were made
     if before.id.schema != after.id.schema:
         yield f"CREATE SCHEMA IF NOT EXISTS {quote(after.id.schema)}"
         yield f"ALTER TABLE {_table(before.id)} SET SCHEMA {quote(after.id.schema)}"

@@ -1,0 +1,64 @@
+"""What `<prefix>.ddl` tells of a schema change: its structure, and no text of anybody's.
+
+A statement's text is kept for ever once it stands in Kafka, and holds whatever its
+author typed: passwords, a function's body, rows of a table that is not captured.
+Tables change by their structure, so nobody who copies rows needs it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from producer.core.canonical import canonical
+from producer.core.shape_change import ShapeChange
+from producer.core.sql_words import cut
+from schemas.control import SchemaChange
+from schemas.tables import TableSchema
+
+# Session settings that decide how casts read and print.
+_SETTINGS: Final = frozenset({
+    "TimeZone", "DateStyle", "IntervalStyle", "bytea_output", "extra_float_digits",
+})  # fmt: skip
+_LONGEST: Final = 120
+
+
+def without_text(change: SchemaChange) -> SchemaChange:
+    """Return the change with SQL of our own making only.
+
+    Of an object that is no captured table: its kind, its name and what happened to it.
+    """
+    before, after = _without_defaults(change.before), _without_defaults(change.after)
+    shape = ShapeChange(
+        before, after, change.tag, renamed=change.renamed, values=change.values, moved=change.moved
+    )
+    return replace(
+        change,
+        before=before,
+        after=after,
+        sql=None,
+        jddl=None,
+        canonical=canonical(shape) if change.canonical is not None else None,
+        settings={name: text for name, text in change.settings.items() if name in _SETTINGS},
+    )
+
+
+def redacted(text: str) -> str:
+    """Return a part of a statement for people, without what stands in it as values.
+
+    >>> redacted("ALTER a SET DEFAULT 'it''s' || 5 -- so")
+    'ALTER a SET DEFAULT … || …'
+    """
+    shown = " ".join(
+        word.text if word.kind in {"name", "quoted", "sign"} else "…" for word in cut(text)
+    )
+    return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…"
+
+
+def _without_defaults(table: TableSchema | None) -> TableSchema | None:
+    """Expressions go; that there is one stays in `has_default`."""
+    if table is None or all(column.default is None for column in table.columns):
+        return table
+    columns = tuple(replace(c, default=None, has_default=True) if c.default is not None else c
+                    for c in table.columns)  # fmt: skip
+    return replace(table, columns=columns)

@@ -1,0 +1,60 @@
+"""What stands in the DDL topic, where nobody asked for texts."""
+
+from producer.core.disclosed import redacted, without_text
+from schemas.control import Moved, Origin, SchemaChange
+from schemas.tables import Column, TableId, TableSchema
+
+T = TableId("public", "t")
+ID = Column("id", 23, -1, "integer", number=1)
+BEFORE = TableSchema(T, (ID, Column("a", 25, -1, "text", default="'hush'", number=2)), ("id",))
+AFTER = TableSchema(
+    T, (ID, Column("b", 25, -1, "text", missing="row", default="'hush 2'", number=2)), ("id",)
+)
+
+
+def change(before: TableSchema | None, after: TableSchema | None, **more: object) -> SchemaChange:
+    return SchemaChange(
+        1, 1, 0, 7, 7, 7, Origin.TRIGGER, "ALTER TABLE", before, after,
+        sql="INSERT INTO other VALUES ('hush'); ALTER TABLE …",
+        canonical="ALTER TABLE t ALTER a SET DEFAULT 'hush'",
+        jddl='{"fmt": "hush"}',
+        settings={"TimeZone": "UTC", "gauss_cdc.x": "hush"},
+        **more,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def test_a_table_keeps_its_structure_and_loses_all_texts() -> None:
+    told = without_text(change(BEFORE, AFTER, renamed={"a": "b"}, moved=Moved("delete", T)))
+
+    assert "hush" not in repr(told)
+    assert told.canonical == 'ALTER TABLE "public"."t" RENAME COLUMN "a" TO "b"'
+    assert (told.renamed, told.moved, told.settings) == (
+        {"a": "b"}, Moved("delete", T), {"TimeZone": "UTC"},
+    )  # fmt: skip
+    assert told.after is not None
+    column = told.after.columns[1]
+    assert (column.missing, column.has_default, column.number) == ("row", True, 2)
+    assert told.after == AFTER or column.has_default
+
+
+def test_another_object_is_its_kind_and_its_name() -> None:
+    told = without_text(change(None, None, kind="function", identity="public.f(integer)"))
+
+    assert (told.kind, told.identity) == ("function", "public.f(integer)")
+    assert (told.sql, told.canonical, told.jddl) == (None, None, None)
+
+
+def test_a_snapshots_shape_stays() -> None:
+    told = without_text(change(None, AFTER))
+
+    assert (
+        told.canonical == 'CREATE TABLE "public"."t" ("id" integer, "b" text, PRIMARY KEY ("id"))'
+    )
+
+
+def test_parts_of_statements_are_shown_without_values() -> None:
+    shown = redacted("SET DEFAULT E'hu\\'sh' || $$hush$$ || 5 || U&'hush' || 'hush")
+
+    assert "hu" not in shown
+    assert "5" not in shown
+    assert shown.startswith("SET DEFAULT …")
