@@ -3,84 +3,34 @@
 from __future__ import annotations
 
 import logging
-import os
-import sys
-import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
 import tenacity
-from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from gauss_cdc import target, wiring
-from gauss_cdc.config import Config, revealed
-from gauss_cdc.services import jars, java
-from gauss_cdc.watch import StopSignal, console
-from spark_consumers.errors import ApplyError, Verdict
+from gauss_cdc.config import Config
+from gauss_cdc.session import (
+    SPARK_ERRORS,
+    Checkpoint,
+    Starting,
+    reason,
+    spark_session,
+)
+from gauss_cdc.watch import StopSignal
+from spark_consumers.errors import ApplyError, QueryEnded, SparkFailed, Verdict
 from spark_consumers.job import Applier, Options, Progress
 from spark_consumers.lanes import Lanes
 from spark_consumers.model import Ledger
 from spark_consumers.read import CutReader, RangeReader, registry_at
 from spark_consumers.sinks import SINKS
-from spark_consumers.stream import spark_confs, start_query
+from spark_consumers.stream import start_query
 
 _log = logging.getLogger("gauss_cdc.apply")
 
 _SMALL_ROWS = 5_000
-_SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set by spark-submit for the program that it starts
-
-
-def spark_session(config: Config) -> SparkSession:
-    """Make the session; a local one finds Java and the connector's jars by itself.
-
-    Under `spark-submit` master, jars and packages are what it was told.
-    """
-    options = revealed(config.spark.options)
-    builder = SparkSession.builder.appName(f"gauss-cdc {config.kafka.prefix}")
-    if _SUBMITTED not in os.environ:
-        builder = builder.master(config.spark.master)
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        if config.spark.master.startswith("local"):
-            if not {"spark.jars", "spark.jars.packages"} & set(options):
-                found = jars.fetch(["spark"], console=console)["spark"]
-                options["spark.jars"] = ",".join(map(str, found))
-            os.environ["JAVA_HOME"] = str(java.find(shims=jars.cache()).home)
-            options.setdefault("spark.driver.host", "127.0.0.1")
-            options.setdefault("spark.driver.bindAddress", "127.0.0.1")
-    for name, value in {**spark_confs(), **options}.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    return session
-
-
-class _Starting:
-    """A Spark session in the making: a JVM takes seconds, in which the target moves on."""
-
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._session: SparkSession | None = None
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="spark", daemon=True)
-        self._thread.start()
-
-    @property
-    def is_ready(self) -> bool:
-        return not self._thread.is_alive()
-
-    def session(self) -> SparkSession:
-        """Wait for it; raise what went wrong."""
-        self._thread.join()
-        if self._session is None:
-            raise self._error or RuntimeError("no Spark session")
-        return self._session
-
-    def _run(self) -> None:
-        try:
-            self._session = spark_session(self._config)
-        except BaseException as error:  # noqa: BLE001  raised where it is asked for
-            self._error = error
 
 
 class _Remembering(Applier):
@@ -165,8 +115,9 @@ def apply(
             pause=lambda attempt: pause(min(0.2 * 2**attempt, 5)),
         )
         applier.on_pass = on_pass
+        checkpoint = Checkpoint(config.spark.checkpoint)
         started = False
-        spark: _Starting | None = None
+        spark: Starting | None = None
 
         def turn() -> None:
             """What a crash may have left over, until Spark has started; then the query."""
@@ -177,7 +128,7 @@ def apply(
             on_step("start: first pass")
             applier.failure = None
             if spark is None:
-                spark = _Starting(config)
+                spark = Starting(config)
             applier.drain(stop.asked)
             while not spark.is_ready and not stop.asked():
                 cuts.wait(0.1)
@@ -185,22 +136,26 @@ def apply(
             if stop.asked():
                 return
             on_step("start: Spark")
-            query = start_query(
-                spark.session(),
-                applier,
-                source=prefix,
-                client={name: str(value) for name, value in client.items()},
-                checkpoint=config.spark.checkpoint,
-                stop=stop.asked,
-                linger=config.spark.linger.total_seconds(),
-                wait=cuts.wait,
-            )
-            while not stop.asked(0.3):
-                if not query.isActive:
-                    raise applier.failure or query.exception() or RuntimeError("the query ended")
-            # A signal to the whole process group ends the JVM as well, perhaps before us:
-            # what is left of the query then cannot be stopped, and need not be.
-            with suppress(Py4JError, OSError):
+            session = spark.session()
+            try:
+                query = start_query(
+                    session,
+                    applier,
+                    source=prefix,
+                    client={name: str(value) for name, value in client.items()},
+                    checkpoint=checkpoint.folder(),
+                    stop=stop.asked,
+                    linger=config.spark.linger.total_seconds(),
+                    wait=cuts.wait,
+                )
+                while not stop.asked(0.3):
+                    if not query.isActive:
+                        raise applier.failure or _ended(query, checkpoint)
+            except SPARK_ERRORS as error:
+                if stop.asked():
+                    return  # a signal to the whole process group ends the JVM as well
+                raise _broken(session, error, checkpoint) from error
+            with suppress(*SPARK_ERRORS):
                 query.stop()
 
         tenacity.Retrying(
@@ -210,6 +165,28 @@ def apply(
             before_sleep=note,
             reraise=True,
         )(turn)
-        if spark is not None and spark.is_ready:
-            with suppress(Py4JError, OSError):
-                spark.session().stop()
+        if spark is not None:
+            spark.stop()
+
+
+def _ended(query: StreamingQuery, checkpoint: Checkpoint) -> ApplyError:
+    """What ended a query that we did not: a folder that is full, or files in it, most likely."""
+    error = query.exception()
+    why = reason(error) if error is not None else "it does not say why"
+    checkpoint.give_up(why)
+    return QueryEnded("Spark ended the query", cause=why)
+
+
+def _broken(session: SparkSession, error: BaseException, checkpoint: Checkpoint) -> ApplyError:
+    """A query that cannot begin, or a JVM that is gone."""
+    try:
+        _ = session.sparkContext.version
+    except SPARK_ERRORS:
+        return SparkFailed(
+            "Spark's JVM ended",
+            hint="was it killed, or short of memory ([spark.options] spark.driver.memory)? "
+            "start again: nothing is lost",
+            cause=reason(error),
+        )
+    checkpoint.give_up(reason(error))
+    return QueryEnded("Spark cannot begin the query", cause=reason(error))

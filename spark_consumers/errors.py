@@ -116,6 +116,18 @@ class StreamError(ApplyError):
     exit_code = 80
 
 
+class SparkFailed(ApplyError):
+    """Spark does not start, or its JVM ended."""
+
+    exit_code = 90
+
+
+class QueryEnded(SparkFailed):
+    """Spark ended the query by itself: it begins again, and the ledger decides where."""
+
+    verdict = Verdict.RETRY
+
+
 class KafkaDown(StreamError):
     """No broker answers."""
 

@@ -101,10 +101,10 @@ def apply(
     if packages:
         changes["options"] = {**config.spark.options, "spark.jars.packages": packages}
     try:
-        spark = Spark(**{**config.spark.model_dump(), **changes})
+        Spark(master=changes.get("master", config.spark.master))
     except ValidationError as error:
         raise click.UsageError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
-    config = config.model_copy(update={"spark": spark})
+    config = config.model_copy(update={"spark": config.spark.model_copy(update=changes)})
     logs.of_service()
     report = ApplyReport()
 

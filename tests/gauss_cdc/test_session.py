@@ -1,0 +1,107 @@
+"""How `apply` starts Spark: what it says of Java, of the JVM's lines, and of a checkpoint."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from gauss_cdc.config import Config
+from gauss_cdc.services import ServiceError, java
+from gauss_cdc.session import Checkpoint, Starting, judged, reason
+
+CONFIG = Config.model_validate(
+    {
+        "source": {"dsn": "postgresql://cdc@db/bank"},
+        "kafka": {"prefix": "bank", "client": {"bootstrap.servers": "kafka:9092"}},
+        "registry": {"url": "http://registry"},
+    }
+)
+
+
+# ---------------------------------------------------------------- Java
+def test_a_java_home_that_is_none_is_said_and_not_replaced(tmp_path: Path) -> None:
+    with pytest.raises(ServiceError, match=rf"JAVA_HOME={tmp_path} does not start") as caught:
+        java._find(str(tmp_path), "/usr/bin", tmp_path)
+
+    assert "unset it" in str(caught.value)
+
+
+def test_a_java_home_of_another_version_is_said_and_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    fake = tmp_path / "bin" / "java"
+    fake.write_text(
+        "#!/bin/sh\necho '    java.specification.version = 11' >&2\n"
+        f"echo '    java.home = {tmp_path}' >&2\n"
+    )
+    fake.chmod(0o755)
+
+    with pytest.raises(ServiceError, match="is Java 11; Kafka and Spark need Java 17 or 21"):
+        java._find(str(tmp_path), "/usr/bin", tmp_path)
+
+
+def test_a_session_that_does_not_start_is_left_in_peace(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """SIGTERM while `apply` starts: what failed meanwhile is no traceback."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setitem(CONFIG.spark.options, "spark.jars", "none.jar")
+    starting = Starting(CONFIG)
+    with pytest.raises(ServiceError, match="JAVA_HOME"):
+        starting.session()
+
+    starting.stop()
+
+
+# ---------------------------------------------------------------- the JVM's lines
+@pytest.mark.parametrize(
+    ("line", "level", "text"),
+    [
+        ("26/11/22 03:37:45 ERROR Executor: Exception in task 0.0", logging.ERROR, "Executor: "),
+        ("26/11/22 03:37:45 WARN TaskSetManager: Lost task 0.0", logging.WARNING, "TaskSetManager"),
+        ("26/11/22 03:37:45 WARN NativeCodeLoader: Unable to load", logging.DEBUG, "NativeCode"),
+        ("26/11/22 03:37:45 ERROR MicroBatchExecution: Query bank", logging.DEBUG, "MicroBatch"),
+        ("WARNING: Using incubator modules: jdk.incubator.vector", logging.DEBUG, "WARNING: "),
+        ("\tat java.base/java.lang.Thread.run(Thread.java:840)", logging.DEBUG, "at java.base"),
+        ("org.apache.spark.SparkException: Exception thrown", logging.DEBUG, "org.apache"),
+        ("Invalid maximum heap size: -Xmxzz", logging.WARNING, "Invalid maximum heap size"),
+    ],
+)
+def test_lines_of_the_jvm_are_judged(line: str, level: int, text: str) -> None:
+    assert judged(line)[0] == level
+    assert judged(line)[1].startswith(text)
+
+
+def test_a_stack_is_told_by_its_first_line() -> None:
+    assert reason(ValueError("first\n\tat second")) == "first"
+    assert reason(ValueError()) == "ValueError"
+    assert len(reason(ValueError("x" * 1000))) == 300
+
+
+# ---------------------------------------------------------------- the checkpoint
+def test_a_checkpoint_that_cannot_be_written_is_replaced_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    checkpoint = Checkpoint(str(tmp_path / "file" / "state"))
+
+    first, second = checkpoint.folder(), checkpoint.folder()
+
+    assert Path(first).is_dir()
+    assert second != first
+    assert [one.levelname for one in caplog.records] == ["WARNING"]
+    assert "Not a directory" in caplog.text
+    assert "it decides nothing" in caplog.text
+
+
+def test_a_checkpoint_that_can_be_written_or_is_not_ours_to_judge_stays(tmp_path: Path) -> None:
+    for wanted in (str(tmp_path / "new" / "state"), f"file://{tmp_path}/x", "hdfs://host/state"):
+        assert Checkpoint(wanted).folder() == wanted
+
+
+def test_after_a_query_that_ended_by_itself_another_folder_is_used(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(str(tmp_path))
+    assert checkpoint.folder() == str(tmp_path)
+
+    checkpoint.give_up("No space left on device")
+
+    assert checkpoint.folder() != str(tmp_path)
