@@ -9,7 +9,7 @@ import json
 import signal
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -29,6 +29,8 @@ offset.flush.interval.ms=500
 consumer.auto.offset.reset=earliest
 consumer.isolation.level=read_committed
 """
+
+_SHORT_RUNS: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx384m")
 
 _LOG4J: Final = """\
 <?xml version="1.0" encoding="UTF-8"?>
@@ -67,8 +69,11 @@ class Refused(AssertionError):
 class Connect:
     """One standalone worker; connectors are made and asked by its REST interface."""
 
-    def __init__(self, addresses: Addresses, directory: Path) -> None:
-        self._addresses, self._directory = addresses, directory
+    def __init__(
+        self, addresses: Addresses, directory: Path, *, java: Sequence[str] = _SHORT_RUNS
+    ) -> None:
+        """`java`: options of the virtual machine."""
+        self._addresses, self._directory, self._java = addresses, directory, java
         self._port: int
         self._process: Process | None = None
 
@@ -93,12 +98,8 @@ class Connect:
         command = Command(
             (
                 runtime.executable,
-                *(
-                    "-XX:+UseSerialGC",
-                    "-XX:TieredStopAtLevel=1",
-                    "-Xmx384m",
-                    "-Dfile.encoding=UTF-8",
-                ),
+                *self._java,
+                "-Dfile.encoding=UTF-8",
                 f"-Dlog4j2.configurationFile={self._directory / 'log4j2.xml'}",
                 *("-cp", ":".join(map(str, files))),
                 "org.apache.kafka.connect.cli.ConnectStandalone",
@@ -118,6 +119,12 @@ class Connect:
                 self._process.send(signal.SIGKILL)
                 self._process.wait(30)
             self._process = None
+
+    @property
+    def pid(self) -> int:
+        """Of the worker, while the block runs."""
+        assert self._process is not None
+        return self._process.pid
 
     @property
     def log(self) -> Path:
