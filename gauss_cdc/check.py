@@ -107,6 +107,7 @@ def _target(config: Config, tables: list[TableId]) -> Iterator[Finding]:
             cursor,
             tables,
             follows=config.ddl.apply != "none",
+            runs_definitions=config.ddl.apply == "all",
             is_postgres=product is Product.POSTGRES,
             has_ledger=ledger is not None,
         )

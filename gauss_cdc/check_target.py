@@ -32,6 +32,7 @@ def check_rights(
     tables: Sequence[TableId],
     *,
     follows: bool,
+    runs_definitions: bool = False,
     is_postgres: bool,
     has_ledger: bool,
 ) -> Iterator[Finding]:
@@ -41,6 +42,9 @@ def check_rights(
         yield refused("target rights", problem, level)
     if follows:
         for problem in pg_rights.ownership_problems(cursor, tables):
+            yield refused("target rights", problem)
+    if runs_definitions:
+        for problem in pg_rights.power_problems(cursor):
             yield refused("target rights", problem)
     if not pg_rights.may_replicate(cursor):
         cursor.execute(_OF_THEIR_OWN, ([t.schema for t in tables], [t.name for t in tables]))

@@ -51,6 +51,17 @@ JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.t
 ORDER BY 1, 2
 """
 
+# A system administrator of openGauss is no superuser by rolsuper; PostgreSQL has no such column.
+_POWERS: Final = """
+SELECT current_user::text,
+       rolsuper OR row_to_json(r)::text LIKE '%"rolsystemadmin":true%', rolcreaterole,
+       ARRAY(SELECT g.rolname::text FROM pg_catalog.pg_roles g
+             WHERE g.rolname IN ('pg_execute_server_program', 'pg_read_server_files',
+                                 'pg_write_server_files')
+               AND pg_has_role(r.oid, g.oid, 'MEMBER') ORDER BY 1)
+FROM pg_catalog.pg_roles r WHERE r.rolname = current_user
+"""
+
 
 def database_problems(cursor: Any) -> Iterator[TargetRefused]:
     """What the ledger and staging need: a schema of ours, and temporary tables."""
@@ -92,6 +103,32 @@ def database_problems(cursor: Any) -> Iterator[TargetRefused]:
                 table=f"{LEDGER_SCHEMA}.{name}",
                 hint=f"ALTER TABLE {LEDGER_SCHEMA}.{name} OWNER TO {to}",
             )
+
+
+def power_problems(cursor: Any) -> Iterator[TargetRefused]:
+    """What a role must not be that runs definitions of the source's (`[ddl] apply = "all"`)."""
+    cursor.execute(_POWERS)
+    user, is_superuser, makes_roles, member_of = cursor.fetchone()
+    why = "definitions of the source's users run with its rights ([ddl] apply = all)"
+    if is_superuser:
+        yield TargetRefused(
+            f"the role is a superuser, and {why}",
+            role=user,
+            hint=f"ALTER ROLE {quote(user)} NOSUPERUSER, or apply with another role",
+        )
+        return
+    if makes_roles:
+        yield TargetRefused(
+            f"the role may make roles and join them, and {why}",
+            role=user,
+            hint=f"ALTER ROLE {quote(user)} NOCREATEROLE",
+        )
+    for name in member_of:
+        yield TargetRefused(
+            f"the role is a member of {name}, and {why}",
+            role=user,
+            hint=f"REVOKE {name} FROM {quote(user)}",
+        )
 
 
 def load_problems(

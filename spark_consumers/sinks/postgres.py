@@ -49,7 +49,7 @@ from spark_consumers.sinks.pg_bulk import (
 )
 from spark_consumers.sinks.pg_encoding import take_bytes
 from spark_consumers.sinks.pg_ledger import lock_ledger, move_ledger, read_ledger, take_fence
-from spark_consumers.sinks.pg_rights import database_problems, may_replicate
+from spark_consumers.sinks.pg_rights import database_problems, may_replicate, power_problems
 from spark_consumers.sinks.pg_tables import Tables
 from spark_consumers.sinks.products import POSTGRES, Product
 from spark_consumers.sinks.refusals import ours
@@ -104,7 +104,8 @@ class PostgresSink:
             code=code,
             on_note=on_note,
         )
-        self._on_wait, self._on_step = on_wait, on_step
+        self._on_wait, self._on_step, self._on_note = on_wait, on_step, on_note
+        self._runs_definitions = ddl == "all"
         # Staging tables of this source, whatever its name holds.
         self._stages = f"stage_{zlib.crc32(source.encode()):08x}_"
         self._conn: Any = None
@@ -234,6 +235,8 @@ class PostgresSink:
                 _check_empty(cursor)
             for problem in database_problems(cursor):
                 raise problem
+            for problem in power_problems(cursor) if self._runs_definitions else ():
+                self._on_note(f"WARNING: {problem}")
             is_replica = self._wants_replica and may_replicate(cursor)
             self._catalog = Catalog(
                 is_replica=is_replica, product=self._product, takes_bytes=take_bytes(conn)

@@ -143,3 +143,36 @@ def test_apply_stops_with_the_same_words_when_it_connects_and_when_a_load_begins
 
     assert caught.value.hint == f'GRANT USAGE, CREATE ON SCHEMA "public" TO "{role}"'
     sink.close()
+
+
+def test_a_role_that_may_do_all_is_refused_where_definitions_of_the_source_run(
+    connect: Any, role: str, postgres_url: str
+) -> None:
+    """Whoever makes a view at the source would run it with these rights."""
+
+    def found(session: Any, **more: bool) -> list[str]:
+        with session.cursor() as cursor:
+            asked = {"follows": False, "is_postgres": True, "has_ledger": False, **more}
+            rights = list(check_rights(cursor, [], **asked))
+        return [f.hint for f in rights if f.level is Level.ERROR]
+
+    with closing(connect()) as session:
+        session.autocommit = True
+        assert found(session, runs_definitions=True) == []
+        for given in ("SUPERUSER", "CREATEROLE"):
+            execute(postgres_url, f"ALTER ROLE {role} {given}")
+            assert found(session) == []
+            (hint,) = found(session, runs_definitions=True)
+            execute(postgres_url, hint.partition(",")[0])
+        execute(postgres_url, f"GRANT pg_execute_server_program, pg_write_server_files TO {role}")
+        for hint in (revoked := found(session, runs_definitions=True)):
+            execute(postgres_url, hint)
+        assert (len(revoked), found(session, runs_definitions=True)) == (2, [])
+
+    for ddl, words in (("tables", []), ("all", ["the role is a superuser"])):
+        notes: list[str] = []
+        sink = PostgresSink(postgres_url, "bank", ddl=ddl, on_note=notes.append)
+        sink.start()
+        sink.close()
+        assert [word for word in words if not any(word in note for note in notes)] == []
+        assert len(notes) == len(words)
