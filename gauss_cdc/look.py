@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gauss_cdc.config import Config
+from gauss_cdc.logs import printable
 from gauss_cdc.places import Standing
 from producer.drivers.gauss_slots import SlotReading
 from producer.drivers.kafka_client import LOGGED, of_error, ours
@@ -54,20 +55,26 @@ def standing_table(standing: Standing) -> Table:
     """`status` for people."""
     table = Table(show_header=False)
     source, cuts, target = standing.source, standing.cuts, standing.target
+    down = standing.down
+    for place, error in down.items():
+        table.add_row(place, f"[red]{escape(printable(f'cannot be reached: {error}'))}[/]")
     if source is None:
-        table.add_row("source", "no slot: `gauss-cdc run` makes it")
+        if "source" not in down:
+            table.add_row("source", "no slot: `gauss-cdc run` makes it")
     else:
         active = "streaming" if source.active else "nobody streams"
         table.add_row("source", f"log ends at {Lsn(source.wal_end)}; {active}")
         table.add_row("", f"keeps {source.retained_bytes / 1e6:.1f} MB of WAL for us")
     if cuts is None:
-        table.add_row("Kafka", "no cuts yet")
+        if not {"kafka", "registry"} & down.keys():
+            table.add_row("Kafka", "no cuts yet")
     else:
         age = time.time() - cuts.written_at / 1e6
         table.add_row("Kafka", f"commit {cuts.epoch}/{cuts.seq}, source read to {Lsn(cuts.resume)}")
         table.add_row("", f"newest record {age:.1f} s ago; writer {cuts.writer}")
     if target is None:
-        table.add_row("target", "nothing was applied yet")
+        if "target" not in down:
+            table.add_row("target", "nothing was applied yet")
     else:
         at = datetime.fromtimestamp(target.committed_at / 1e6, UTC)
         table.add_row("target", f"{target.state} at commit {target.epoch}/{target.seq}")

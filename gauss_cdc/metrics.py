@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from typing import Final
@@ -11,14 +12,17 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from gauss_cdc.config import Config
-from gauss_cdc.places import Places, Standing
-from producer.errors import CdcError
-from spark_consumers.errors import ApplyError
+from gauss_cdc.logs import log
+from gauss_cdc.places import PLACES, Places, Standing
+
+_log = logging.getLogger("gauss_cdc.metrics")
 
 METRICS: Final[dict[str, str]] = {  # after gauss_cdc_; what is not known is not told
+    "place_up": "1 if the place of label `place` answered: source, kafka, registry, target",
     "lag_commits": "Source transactions in Kafka that the target does not hold",
     "lag_bytes": "Bytes of the source's log that are not in Kafka yet",
-    "lag_seconds": "Age of the newest applied commit; 0 where nothing is behind",
+    "lag_seconds": "Age of the newest applied commit (of the load where there is none); "
+    "0 where nothing is behind",
     "retained_wal_bytes": "Bytes of log that the source keeps for our slot",
     "slot_active": "1 while somebody streams from the slot",
     "cuts_age_seconds": "Age of the newest record of cuts; heartbeats keep it young",
@@ -51,7 +55,7 @@ def values(standing: Standing) -> dict[str, float | None]:
 
 
 class _Standing(Collector):
-    """Asks all three places at each scrape; a place that fails is `up 0`."""
+    """Asks all places at each scrape; of what does not answer, the others still tell."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -59,15 +63,23 @@ class _Standing(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         label, name_of = ["source"], [self._config.kafka.prefix]
         up = GaugeMetricFamily("gauss_cdc_up", "1 if every place answered", labels=label)
-        try:
-            with Places(self._config) as places:
-                standing = places.standing()
-        except (CdcError, ApplyError):
-            up.add_metric(name_of, 0)
-            yield up
-            return
-        up.add_metric(name_of, 1)
+        each = GaugeMetricFamily(
+            "gauss_cdc_place_up", METRICS["place_up"], labels=[*label, "place"]
+        )
+        with Places(self._config) as places:
+            standing = places.standing()
+        up.add_metric(name_of, float(not standing.down))
         yield up
+        for place in PLACES:
+            if place == "target" and self._config.target is None:
+                continue
+            # The registry is asked for what Kafka holds.
+            if place == "registry" and place not in standing.down and standing.cuts is None:
+                continue
+            each.add_metric([*name_of, place], float(place not in standing.down))
+            if place in standing.down:
+                log(_log, logging.WARNING, "no answer", place=place, why=standing.down[place])
+        yield each
         for name, value in values(standing).items():
             if value is not None:
                 gauge = GaugeMetricFamily(f"gauss_cdc_{name}", METRICS[name], labels=label)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import Any, Final, Self, TypeVar
 
 from gauss_cdc import target, wiring
 from gauss_cdc.config import Config, ConfigError
@@ -15,7 +16,7 @@ from producer.drivers import catalog, gauss_readings, gauss_slots
 from producer.drivers.cuts_reader import CutsReader
 from producer.drivers.gauss_slots import OrderedBy
 from producer.drivers.registry import Registry
-from producer.errors import CdcError, Verdict
+from producer.errors import CdcError, RegistryError, Verdict
 from producer.gauss_options import Mode, effective, why_not_full
 from schemas.accept import Walk, walk_tail
 from schemas.control import Cut, Phase, cut_from_avro
@@ -27,6 +28,9 @@ from spark_consumers.model import Ledger
 from spark_consumers.sinks.driver import DRIVER_ERRORS, Refused
 from spark_consumers.sinks.postgres import read_ledger
 from spark_consumers.sinks.refusals import ours
+
+PLACES: Final = ("source", "kafka", "registry", "target")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,7 @@ class CutsStanding:
     instance: str
     loads: dict[str, str]  # schema.table -> phase, of the tables that this epoch loads
     written_at: int  # µs since 1970
+    state_at: int = 0  # µs since 1970, of the newest START or STATE
 
     @property
     def is_loading(self) -> bool:
@@ -70,6 +75,7 @@ class Standing:
     cuts: CutsStanding | None
     target: Ledger | None
     notes: tuple[str, ...] = field(default=())
+    down: Mapping[str, CdcError | ApplyError] = field(default_factory=dict)  # place -> why
 
     @property
     def commits_behind(self) -> int | None:
@@ -87,12 +93,16 @@ class Standing:
 
     @property
     def seconds_behind(self) -> float | None:
-        """Age of the newest applied commit, 0 where nothing is behind."""
-        if self.target is None or not self.target.committed_at:
+        """Age of the newest applied commit; 0: nothing is behind, None: nobody knows.
+
+        Where nothing but a load was applied, the age of the newest START: the load is older.
+        """
+        if self.target is None or self.cuts is None:
             return None
-        if not self.commits_behind and not self._is_cut_old():
+        if self.commits_behind == 0 and not self._is_cut_old():
             return 0.0
-        return round(max(0.0, time.time() - self.target.committed_at / 1e6), 3)
+        since = self.target.committed_at or self.cuts.state_at
+        return round(max(0.0, time.time() - since / 1e6), 3) if since else None
 
     def _is_cut_old(self) -> bool:
         """A `run` that stands still writes no heartbeats."""
@@ -110,6 +120,7 @@ class Standing:
                 "seconds": self.seconds_behind,
             },
             "notes": list(self.notes),
+            "down": {place: str(error) for place, error in self.down.items()},
         }
         for section, name in (
             ("source", "wal_end"),
@@ -285,6 +296,7 @@ class Places:
             walk.instance or "",
             dict(walk.loads),
             written_at,
+            walk.state.head.written_at if walk.state is not None else written_at,
         )
 
     def follow(self, start: int, stop_asked: Callable[[float], bool]) -> Iterator[tuple[int, Cut]]:
@@ -325,15 +337,33 @@ class Places:
             raise ours(exc) from exc
 
     def standing(self) -> Standing:
-        """All three."""
+        """All three, asked at the same time; of a place that does not answer, why."""
         source = self._config.source
         why = pgoutput_options.why_not_full if source.kind == "postgres" else why_not_full
         not_full = why(source.options)
+        down: dict[str, CdcError | ApplyError] = {}
+
+        def asked(place: str, ask: Callable[[], _T]) -> _T | None:
+            try:
+                return ask()
+            except (CdcError, ApplyError) as error:
+                down["registry" if isinstance(error, RegistryError) else place] = error
+                return None
+
+        with ThreadPoolExecutor(3) as pool:
+            at_source = pool.submit(asked, "source", self.source)
+            in_kafka = pool.submit(asked, "kafka", self.cuts)
+            at_target = (
+                pool.submit(asked, "target", self.target)
+                if self._config.target is not None
+                else None
+            )
         return Standing(
-            self.source(),
-            self.cuts(),
-            self.target() if self._config.target is not None else None,
+            at_source.result(),
+            in_kafka.result(),
+            at_target.result() if at_target is not None else None,
             notes=(not_full,) if not_full else (),
+            down={place: down[place] for place in PLACES if place in down},
         )
 
     # ------------------------------------------------------------ waiting

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from gauss_cdc import logs
 from gauss_cdc.check import check_all
 from gauss_cdc.commands.base import (
     INEXACT,
@@ -50,10 +51,15 @@ def check(config_path: Path, *, fix: bool, as_json: bool) -> None:
 @click.option("--serve", "port", type=click.IntRange(0, 65535), help="Serve /metrics on this port.")
 @click.option("--bind", default="127.0.0.1", show_default=True, help="Address for --serve.")
 def status(config_path: Path, *, as_json: bool, port: int | None, bind: str) -> None:
-    """Where source, cuts and target stand: lag in commits, bytes and seconds."""
+    """Where source, cuts and target stand: lag in commits, bytes and seconds.
+
+    A place that cannot be reached is named, and the others are said: the exit code is then that
+    of its error (10 source, 30 Kafka, 40 registry, 60 target, or a nearer one).
+    """
     config = load(config_path)
     if port is not None:
         stop = StopSignal()
+        logs.of_service()
         console.print(f"metrics on http://{bind}:{serve(config, bind, port)}/metrics")
         while not stop.asked(1):
             pass
@@ -64,6 +70,8 @@ def status(config_path: Path, *, as_json: bool, port: int | None, bind: str) -> 
         click.echo(json.dumps(standing.as_json()))
     else:
         console.print(standing_table(standing))
+    for error in standing.down.values():
+        sys.exit(error.exit_code)
 
 
 @click.command(cls=Command, example="gauss-cdc wait --timeout 60s")

@@ -6,13 +6,18 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gauss_cdc.config import Config
 from gauss_cdc.metrics import METRICS, serve
+from gauss_cdc.places import Places
 from tests.e2e.path import Path, ask
 
 
 def scrape(port: int) -> dict[str, float]:
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         text = answer.read().decode()
-    return {f.name: f.samples[0].value for f in text_string_to_metric_families(text)}
+    return {
+        " ".join([one.name, *filter(None, [one.labels.get("place")])]): one.value
+        for family in text_string_to_metric_families(text)
+        for one in family.samples
+    }
 
 
 def test_every_metric_is_there_and_true(addresses, topic_prefix, new_database) -> None:
@@ -36,7 +41,10 @@ def test_every_metric_is_there_and_true(addresses, topic_prefix, new_database) -
         path.catch_up()
         found = scrape(serve(config, "127.0.0.1", 0))
 
-    assert set(found) == {"gauss_cdc_up", *(f"gauss_cdc_{name}" for name in METRICS)}
+    assert {name.split()[0] for name in found} == {
+        "gauss_cdc_up",
+        *(f"gauss_cdc_{name}" for name in METRICS),
+    }
     assert found["gauss_cdc_up"] == found["gauss_cdc_target_exact"] == 1
     assert found["gauss_cdc_kafka_seq"] == found["gauss_cdc_target_seq"] == 1
     assert found["gauss_cdc_lag_commits"] == found["gauss_cdc_inexact_tables"] == 0
@@ -54,4 +62,34 @@ def test_a_place_that_does_not_answer_is_told(addresses, topic_prefix, new_datab
         }
     )
 
-    assert scrape(serve(config, "127.0.0.1", 0)) == {"gauss_cdc_up": 0}
+    found = scrape(serve(config, "127.0.0.1", 0))
+
+    assert (found["gauss_cdc_up"], found["gauss_cdc_place_up source"]) == (0, 0)
+    assert found["gauss_cdc_place_up kafka"] == 1
+
+
+def test_one_place_that_is_down_hides_no_other(addresses, topic_prefix, new_database) -> None:
+    """Target: nobody listens. Source and Kafka are told, by `status`, too."""
+    source = new_database()
+    raw = {
+        "source": {"dsn": source, "slot": topic_prefix},
+        "kafka": {
+            "prefix": topic_prefix,
+            "client": {"bootstrap.servers": addresses.kafka_bootstrap},
+        },
+        "registry": {"url": addresses.registry_url},
+        "target": {"dsn": "postgresql://nobody@127.0.0.1:1/none"},
+    }
+    config = Config.model_validate(raw)
+    ask(source, "SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", topic_prefix)
+
+    found = scrape(serve(config, "127.0.0.1", 0))
+    with Places(config) as places:
+        standing = places.standing()
+
+    assert (found["gauss_cdc_up"], found["gauss_cdc_place_up target"]) == (0, 0)
+    assert found["gauss_cdc_place_up source"] == found["gauss_cdc_place_up kafka"] == 1
+    assert found["gauss_cdc_slot_active"] == 0
+    assert standing.source is not None
+    assert set(standing.down) == {"target"}
+    assert "127.0.0.1" in standing.as_json()["down"]["target"]

@@ -1,5 +1,6 @@
 """When a target holds a position: what `wait` decides by."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -47,3 +48,24 @@ def test_an_epoch_that_loads_again_is_waited_for() -> None:
     ended = replace(loading, n=7, loads={"public.a": Phase.END})
     assert not goal.is_reached(standing(ended, 6, epoch=2))
     assert goal.is_reached(standing(ended, 7, epoch=2))
+
+
+# ---------------------------------------------------------------- lag
+def test_lag_in_seconds_is_there_whenever_lag_in_commits_is() -> None:
+    now = int(time.time() * 1e6)
+    started = replace(CUTS, seq=3, written_at=now, state_at=now - 60_000_000)
+    only_loaded = Standing(None, started, Ledger("bank", epoch=1, n=4))
+
+    assert only_loaded.commits_behind == 3
+    assert 59 < (only_loaded.seconds_behind or 0) < 600
+
+    behind = Ledger("bank", epoch=1, n=4, seq=2, committed_at=now - 5_000_000)
+    assert 4 < (Standing(None, started, behind).seconds_behind or 0) < 600
+    level = replace(behind, seq=3)
+    assert Standing(None, started, level).seconds_behind == 0
+    assert Standing(None, replace(started, seq=0), Ledger("b", epoch=1)).seconds_behind == 0
+
+
+def test_nothing_is_said_of_a_lag_that_nobody_knows() -> None:
+    assert Standing(None, None, Ledger("bank", epoch=1, committed_at=1)).seconds_behind is None
+    assert Standing(None, CUTS, None).seconds_behind is None
