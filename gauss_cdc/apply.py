@@ -25,6 +25,7 @@ from spark_consumers.job import Applier, Options, Progress
 from spark_consumers.lanes import Lanes
 from spark_consumers.model import Ledger
 from spark_consumers.read import CutReader, RangeReader, registry_at
+from spark_consumers.security import java_client
 from spark_consumers.sinks import SINKS
 from spark_consumers.stream import start_query
 
@@ -66,6 +67,7 @@ def apply(
     arguments = wiring.target_arguments(config)
     assert config.target is not None
     client = config.kafka.client_settings()
+    java_client(client)  # what Spark cannot honour is said before anything begins
     prefix = config.kafka.prefix
 
     def pause(seconds: float) -> None:

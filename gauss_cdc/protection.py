@@ -20,6 +20,8 @@ from producer.drivers.postgres import ReplicationConnection
 from producer.errors import CdcError
 from producer.options import Options
 from producer.preflight import Finding, Level
+from spark_consumers.errors import SettingRefused
+from spark_consumers.security import java_client
 
 _WAY: Final = "sslmode=verify-full, and sslrootcert=FILE for a private authority"
 
@@ -28,8 +30,15 @@ def protections(config: Config) -> Iterator[Finding]:
     """Yield a line for each connection; one that cannot be made is the others' to report."""
     options = wiring.producer_options(config)
     yield from _databases(config, options)
-    yield kafka(config.kafka.client_settings())
-    yield registry(config.registry.url)
+    client = config.kafka.client_settings()
+    yield kafka(client)
+    if config.target is not None:
+        try:
+            java_client(client)
+        except SettingRefused as error:
+            what = f"{error.what}: {error.where['setting']}"
+            yield Finding(Level.ERROR, "connection Kafka, Spark", what, error.hint)
+    yield registry(config.registry.url, config.registry.client())
 
 
 def _databases(config: Config, options: Options) -> Iterator[Finding]:
@@ -116,13 +125,25 @@ def kafka(client: Mapping[str, Any]) -> Finding:
     return _finding("Kafka", ", ".join(said), way, is_safe=is_safe)
 
 
-def registry(url: str) -> Finding:
-    """How the registry's connection is protected: its client verifies every https."""
+def registry(url: str, options: Mapping[str, Any] | None = None) -> Finding:
+    """How the registry's connection is protected."""
+    options = options or {}
     parts = [urlsplit(one.strip()) for one in url.split(",")]
     is_tls = all(part.scheme == "https" for part in parts)
     is_local = all(is_loopback(part.hostname or "") for part in parts)
-    said = "TLS, verified" if is_tls else "not encrypted"
-    return _finding("registry", said, "use an https:// URL", is_safe=is_tls or is_local)
+    is_checked = options.get("ssl.ca.location") is not False  # so its client spells it
+    said = ["TLS", "verified" if is_checked else "not verified"] if is_tls else ["not encrypted"]
+    if "ssl.certificate.location" in options:
+        said += ["client certificate"]
+    if "basic.auth.user.info" in options:
+        said += ["password"]
+    elif any(name.startswith("bearer.auth.") for name in options):
+        said += ["token"]
+    elif "client certificate" not in said:
+        said += ["no login"]
+    way = "use an https:// URL, and ssl.ca.location for a private authority"
+    is_safe = is_local or (is_tls and is_checked)
+    return _finding("registry", ", ".join(said), way, is_safe=is_safe)
 
 
 def _finding(name: str, said: str, way: str, *, is_safe: bool) -> Finding:

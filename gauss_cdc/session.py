@@ -17,6 +17,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError, Py4JJavaError
+from pydantic import SecretStr
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
@@ -27,6 +28,7 @@ from gauss_cdc.logs import SPARK
 from gauss_cdc.services import jars, java
 from gauss_cdc.watch import console
 from spark_consumers.errors import SparkFailed
+from spark_consumers.security import java_properties
 from spark_consumers.stream import spark_confs
 
 _log = logging.getLogger(SPARK)
@@ -90,13 +92,30 @@ def _session(config: Config) -> SparkSession:
             os.environ["JAVA_HOME"] = str(java.find(shims=jars.cache()).home)
             options.setdefault("spark.driver.host", "127.0.0.1")
             options.setdefault("spark.driver.bindAddress", "127.0.0.1")
+    properties = java_properties(config.kafka.client_settings())
+    for side in ("driver", "executor") if properties else ():
+        name = f"spark.{side}.extraJavaOptions"
+        said = [str(options.get(name, "")), *(f"-D{k}={v}" for k, v in properties.items())]
+        options[name] = " ".join(filter(None, said))
     for name, value in {**spark_confs(), **options}.items():
-        conf.set(name, value)
+        conf.set(name, str(value))
     if is_ours and SparkContext._gateway is None:  # noqa: SLF001  else a second attempt
-        SparkContext(conf=conf, gateway=_gateway(conf))
+        SparkContext(conf=conf, gateway=_gateway(public(conf, config)))
     session = SparkSession.builder.config(conf=conf).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def public(conf: SparkConf, config: Config) -> SparkConf:
+    """Settings without secrets, for the JVM's command line, which everybody on the machine reads.
+
+    The context sends the others to the running JVM.
+    """
+    out = SparkConf(loadDefaults=False)
+    for name, value in conf.getAll():
+        if not isinstance(config.spark.options.get(name), SecretStr):
+            out.set(name, value)
+    return out
 
 
 def _gateway(conf: SparkConf) -> Any:

@@ -7,6 +7,7 @@ the long poll that it has under way.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from spark_consumers.errors import KafkaDown
+from spark_consumers.errors import KafkaDown, StreamError
 
 _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
@@ -36,14 +37,16 @@ class Cluster:
     """Questions to one cluster; KafkaDown where nobody answers."""
 
     def __init__(self, client: Mapping[str, Any], *, timeout: float = 10.0) -> None:
-        self._client = {**LOGGED, **client}
+        self._refusal: KafkaError | None = None
+        self._refused_since: float | None = None
+        self._client = {**LOGGED, "error_cb": self._hear, **client}
         self._admin = AdminClient(self._client)
         self._timeout = timeout
 
     def id(self) -> str:
         """The cluster's own id."""
         cluster = self._asked(
-            lambda: self._admin.describe_cluster(request_timeout=self._timeout).result()
+            lambda: self._waited(self._admin.describe_cluster(request_timeout=self._timeout))
         )
         return str(cluster.cluster_id)
 
@@ -87,7 +90,54 @@ class Cluster:
             # librdkafka keeps the leader epochs that it knew: after a broker came back it
             # asks with the old one for ever, FENCED_LEADER_EPOCH (librdkafka issue 4620).
             self._admin = AdminClient(self._client)
-            raise down(error, "the cluster does not answer") from error
+            raise self._explained(error) from error
+
+    def _hear(self, error: KafkaError) -> None:
+        """Keep why no broker takes us in: the answer says only that the time is over."""
+        if error.code() in _REFUSING:
+            self._refusal = error
+            self._refused_since = self._refused_since or time.monotonic()
+        elif self._refused_since is None and error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
+            self._refusal = error
+
+    def _waited(self, future: Any) -> Any:
+        """A future's result; a refusal is not waited out, other brokers had their time."""
+        while not future.done():
+            self._admin.poll(0.1)
+            since = self._refused_since
+            if since is not None and time.monotonic() - since > _GRACE:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001
+        return future.result()
+
+    def _explained(self, error: KafkaException) -> StreamError:
+        heard, self._refusal, self._refused_since = self._refusal, None, None
+        if heard is None or error.args[0].code() not in _SILENT:
+            return down(error, "the cluster does not answer")
+        if heard.code() not in _REFUSING:
+            said = down(error, "the cluster does not answer")
+            said.where["reason"] = heard.str()
+            return said
+        if heard.code() == KafkaError._SSL:  # noqa: SLF001
+            return KafkaDown(
+                "no TLS with Kafka",
+                hint="ssl.ca.location names the broker's authority, and bootstrap.servers a name "
+                "that its certificate holds; is the port one for TLS?",
+                reason=heard.str(),
+            )
+        return StreamError(
+            "Kafka refuses the login",
+            hint="check sasl.mechanism, sasl.username and the password (GAUSS_CDC_KAFKA_PASSWORD)",
+            reason=heard.str(),
+        )
+
+
+_GRACE: Final = 2.0  # seconds for other brokers to take us in where one refuses
+_SILENT: Final = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT}  # noqa: SLF001
+_REFUSING: Final = {
+    KafkaError._SSL,  # noqa: SLF001
+    KafkaError._AUTHENTICATION,  # noqa: SLF001
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+}
 
 
 def down(error: KafkaException, what: str) -> KafkaDown:

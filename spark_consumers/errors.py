@@ -175,3 +175,9 @@ class TopicReplaced(StreamError):
     """A topic was deleted or recreated, or the cluster is another one."""
 
     exit_code = 84
+
+
+class SettingRefused(StreamError):
+    """A security setting of Kafka that Spark's client cannot honour."""
+
+    exit_code = 85

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from schemas.control import Range
-from spark_consumers.stream import java_client
+from spark_consumers.security import java_client
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

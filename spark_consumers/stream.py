@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from schemas.topics import Topics
 from spark_consumers.job import Applier, make_foreach_batch
+from spark_consumers.security import java_client
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,15 +21,8 @@ if TYPE_CHECKING:
 _CHECKPOINTS: Final = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
-# librdkafka's names of settings that Kafka's Java client spells otherwise, or lacks.
-_JAVA: Final = {
-    "bootstrap.servers": "bootstrap.servers",
-    "security.protocol": "security.protocol",
-    "ssl.ca.location": "ssl.truststore.location",
-    "sasl.mechanism": "sasl.mechanism",
-    "sasl.mechanisms": "sasl.mechanism",
-    "client.id": "client.id",
-}
+# Spark prints the options of its sources; these hold secrets, in addition to its own pattern.
+_REDACTED: Final = "(?i)secret|password|token|access[.]?key|jaas[.]config|keystore[.]key"
 
 
 def spark_confs(partitions: int = 64, cores: int = 2) -> dict[str, str]:
@@ -39,28 +33,10 @@ def spark_confs(partitions: int = 64, cores: int = 2) -> dict[str, str]:
         "spark.kafka.consumer.cache.capacity": str(max(64, 2 * partitions)),
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.session.timeZone": "UTC",
+        "spark.redaction.regex": _REDACTED,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-
-
-def java_client(client: Mapping[str, str]) -> dict[str, str]:
-    """Settings of librdkafka as options of Spark's Kafka source.
-
-    >>> java_client({"bootstrap.servers": "b:9092", "linger.ms": "5"})
-    {'kafka.bootstrap.servers': 'b:9092'}
-    """
-    out = {f"kafka.{_JAVA[name]}": value for name, value in client.items() if name in _JAVA}
-    if "ssl.ca.location" in client:
-        out["kafka.ssl.truststore.type"] = "PEM"
-    mechanism = out.get("kafka.sasl.mechanism")
-    if mechanism is not None and "sasl.username" in client:
-        module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
-        user, secret = (json.dumps(client[f"sasl.{f}"]) for f in ("username", "password"))
-        out["kafka.sasl.jaas.config"] = (
-            f"org.apache.kafka.common.security.{module} required username={user} password={secret};"
-        )
-    return out
 
 
 def start_query(

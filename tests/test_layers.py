@@ -31,7 +31,7 @@ LAYERS = {
         ("spark_consumers.job", "spark_consumers.verify"),
         ("spark_consumers.sinks", "spark_consumers.read"),
         ("spark_consumers.compact", "spark_consumers.avro_wire"),
-        ("spark_consumers.cluster", "spark_consumers.registry"),
+        ("spark_consumers.cluster", "spark_consumers.registry", "spark_consumers.security"),
         ("spark_consumers.cuts", "spark_consumers.dialects"),
         ("spark_consumers.model",),
         ("spark_consumers.errors",),

@@ -4,7 +4,7 @@ import base64
 import logging
 import signal
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -76,10 +76,19 @@ class Kafka:
     transient: Final = None
 
     def __init__(
-        self, directory: Path, *, java: Java, jars: Sequence[Path], port: int, controller: int
+        self,
+        directory: Path,
+        *,
+        java: Java,
+        jars: Sequence[Path],
+        port: int,
+        controller: int,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
+        """`settings` of the broker replace ours."""
         self._directory, self._java, self._jars = directory, java, jars
         self._port, self._controller = port, controller
+        self._settings = settings or {}
 
     def prepare(self) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -88,7 +97,8 @@ class Kafka:
         self._properties.write_text(
             _PROPERTIES.format(
                 host=LOOPBACK, port=self._port, controller=self._controller, data=data
-            ),
+            )
+            + "".join(f"{name}={value}\n" for name, value in self._settings.items()),
             encoding="utf-8",
         )
         if (data / "meta.properties").exists():

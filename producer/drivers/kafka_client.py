@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -62,6 +63,64 @@ def error_in(exc: BaseException | None) -> KafkaError | None:
     while exc is not None and not isinstance(exc, KafkaException):
         exc = exc.__cause__ or exc.__context__
     return None if exc is None else exc.args[0]
+
+
+REFUSING: Final = {
+    KafkaError._SSL,  # noqa: SLF001
+    KafkaError._AUTHENTICATION,  # noqa: SLF001
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+}
+
+
+class Heard:
+    """What a client of librdkafka is told beside its answers: why no broker takes it in.
+
+    An answer says only that the time is over.  Give `listen` as `error_cb`.
+    """
+
+    def __init__(self) -> None:
+        self._last: KafkaError | None = None
+        self._since: float | None = None
+
+    def listen(self, error: KafkaError) -> None:
+        """Take an error as librdkafka reports it."""
+        if error.code() in REFUSING:
+            self._last = error
+            self._since = self._since or time.monotonic()
+        elif self._since is None and error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
+            self._last = error
+
+    def wait(self, client: Any, future: Any) -> Any:
+        """Give a future's result; a refusal is not waited out, other brokers had their time."""
+        while not future.done():
+            client.poll(0.1)
+            if self._since is not None and time.monotonic() - self._since > _GRACE:
+                raise self.explain(BrokerDown("no answer from Kafka"))
+        return future.result()
+
+    def explain(self, error: CdcError) -> CdcError:
+        """Say the reason, where one was heard; a refused login stops, TLS may be a restart's."""
+        heard, self._last, self._since = self._last, None, None
+        if heard is None or not isinstance(error, BrokerDown):
+            return error
+        if heard.code() not in REFUSING:
+            error.where.setdefault("reason", heard.str())
+            return error
+        if heard.code() == KafkaError._SSL:  # noqa: SLF001
+            return BrokerDown(
+                "no TLS with Kafka",
+                hint="ssl.ca.location names the broker's authority, and bootstrap.servers a name "
+                "that its certificate holds; is the port one for TLS?",
+                reason=heard.str(),
+            )
+        return OurKafkaError(
+            "Kafka refuses the login",
+            hint="check sasl.mechanism, sasl.username and the password (GAUSS_CDC_KAFKA_PASSWORD)",
+            reason=heard.str(),
+        )
+
+
+_GRACE: Final = 2.0  # seconds for other brokers to take us in where one refuses
 
 
 def of_error(error: KafkaError) -> CdcError:

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports 
     ResourceType,
 )
 
-from producer.drivers.kafka_client import LOGGED, QUIET, ours
+from producer.drivers.kafka_client import LOGGED, QUIET, Heard, ours
 from producer.errors import BrokerDown, CdcError, TopicUnfit
 from schemas.control import Topic
 
@@ -52,19 +52,21 @@ class TopicAdmin:
     """Makes, checks and describes topics."""
 
     def __init__(self, client: Mapping[str, Any], settings: TopicSettings) -> None:
-        self._client = {**QUIET, **LOGGED, **client}
+        self._heard = Heard()
+        self._client = {**QUIET, **LOGGED, "error_cb": self._heard.listen, **client}
         self._admin = AdminClient(self._client)
         self._settings = settings
 
     def _ours(self, exc: KafkaException) -> CdcError:
         """Turn an exception into ours, with librdkafka's own lines about it in the log."""
         self._admin.poll(0)
-        return ours(exc)
+        return self._heard.explain(ours(exc))
 
     def cluster_id(self) -> str:
         """Return the cluster's id: offsets mean something only there."""
         try:
-            described = self._admin.describe_cluster(request_timeout=_TIMEOUT).result()
+            asked = self._admin.describe_cluster(request_timeout=_TIMEOUT)
+            described = self._heard.wait(self._admin, asked)
         except KafkaException as exc:
             raise self._ours(exc) from exc
         return str(described.cluster_id)

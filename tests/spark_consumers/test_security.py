@@ -1,0 +1,183 @@
+"""Kafka's security settings in the words of its Java client; real brokers: tests/integration."""
+
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
+
+from spark_consumers.errors import SettingRefused
+from spark_consumers.security import TABLE, java_client, java_properties
+from tests.certificates import authority, written
+
+BROKER = {"bootstrap.servers": "b:9093"}
+SCRAM = {
+    **BROKER,
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "SCRAM-SHA-512",
+    "sasl.username": "cdc",
+    "sasl.password": "pencil",
+}
+OAUTH = {
+    **BROKER,
+    "security.protocol": "sasl_ssl",
+    "sasl.mechanisms": "OAUTHBEARER",
+    "sasl.oauthbearer.method": "oidc",
+    "sasl.oauthbearer.client.id": "cdc",
+    "sasl.oauthbearer.client.secret": 'a"b',
+    "sasl.oauthbearer.scope": "kafka read",
+    "sasl.oauthbearer.extensions": "logicalCluster=lkc-1,pool=x",
+    "sasl.oauthbearer.token.endpoint.url": "https://login/token",
+}
+SECURITY = Path(__file__).parents[2] / "docs" / "security.md"
+
+
+def test_names_and_spellings_of_librdkafka_are_java_s() -> None:
+    assert java_client({**SCRAM, "security.protocol": "sasl_ssl", "linger.ms": 5}) == {
+        "kafka.bootstrap.servers": "b:9093",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule"
+        ' required username="cdc" password="pencil";',
+    }
+    assert java_client({"metadata.broker.list": "b:9"}) == {"kafka.bootstrap.servers": "b:9"}
+
+
+@pytest.mark.parametrize(
+    ("secret", "written"),
+    [
+        ('se"cret', r'"se\"cret"'),
+        ("back\\slash", r'"back\\slash"'),
+        ("semi;colon=equals", '"semi;colon=equals"'),
+        ("it's", '"it\'s"'),
+        ("ключ-💚", '"ключ-💚"'),
+        ("line\nend\r", r'"line\nend\r"'),
+        ("// no comment /* at all", '"// no comment /* at all"'),
+    ],
+)
+def test_a_password_of_any_characters_is_quoted_as_java_reads_it(secret: str, written: str) -> None:
+    jaas = java_client({**SCRAM, "sasl.password": secret})["kafka.sasl.jaas.config"]
+
+    assert jaas.endswith(f" password={written};")
+
+
+def test_a_certificate_travels_as_text(tmp_path: Path) -> None:
+    root = authority()
+    own = root.issue("cdc")
+    locked = {
+        "ssl.ca.location": str(written(tmp_path / "root.crt", root.pem)),
+        "ssl.certificate.location": str(written(tmp_path / "own.crt", own.pem)),
+        "ssl.key.location": str(written(tmp_path / "own.key", own.key_pem("pencil"))),
+        "ssl.key.password": "pencil",
+    }
+    inline = {
+        "ssl.ca.pem": root.pem,
+        "ssl.certificate.pem": own.pem,
+        "ssl.key.pem": own.key_pem(pkcs1=True),
+    }
+    store = pkcs12.serialize_key_and_certificates(
+        None, own.key, own.certificate, None, serialization.BestAvailableEncryption(b"pencil")
+    )
+    (tmp_path / "own.p12").write_bytes(store)
+    stored = {
+        "ssl.ca.pem": root.pem,
+        "ssl.keystore.location": str(tmp_path / "own.p12"),
+        "ssl.keystore.password": "pencil",
+    }
+
+    for settings in (locked, inline, stored):
+        assert java_client({**BROKER, "security.protocol": "ssl", **settings}) == {
+            "kafka.bootstrap.servers": "b:9093",
+            "kafka.security.protocol": "SSL",
+            "kafka.ssl.truststore.type": "PEM",
+            "kafka.ssl.truststore.certificates": root.pem,
+            "kafka.ssl.keystore.type": "PEM",
+            "kafka.ssl.keystore.certificate.chain": own.pem,
+            "kafka.ssl.keystore.key": own.key_pem(),
+        }
+
+
+def test_a_token_is_asked_for_at_the_address_that_the_jvm_allows() -> None:
+    options = java_client(OAUTH)
+
+    assert options["kafka.sasl.mechanism"] == "OAUTHBEARER"
+    assert options["kafka.sasl.oauthbearer.token.endpoint.url"] == "https://login/token"
+    assert options["kafka.sasl.login.callback.handler.class"].endswith(
+        ".oauthbearer.OAuthBearerLoginCallbackHandler"
+    )
+    assert options["kafka.sasl.jaas.config"] == (
+        "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+        r' clientId="cdc" clientSecret="a\"b" scope="kafka read"'
+        ' extension_logicalCluster="lkc-1" extension_pool="x";'
+    )
+    assert java_properties(OAUTH) == {
+        "org.apache.kafka.sasl.oauthbearer.allowed.urls": "https://login/token"
+    }
+    assert java_properties(SCRAM) == {}
+
+
+def test_names_that_need_not_match_are_said_as_java_says_it() -> None:
+    options = java_client({**SCRAM, "ssl.endpoint.identification.algorithm": "none"})
+
+    assert options["kafka.ssl.endpoint.identification.algorithm"] == ""
+
+
+@pytest.mark.parametrize(
+    ("settings", "setting"),
+    [
+        ({**SCRAM, "ssl.crl.location": "/crl"}, "ssl.crl.location"),
+        ({**SCRAM, "ssl.something.new": "x"}, "ssl.something.new"),
+        ({**SCRAM, "sasl.something.new": "x"}, "sasl.something.new"),
+        ({**SCRAM, "ssl.curves.list": "X25519"}, "ssl.curves.list"),
+        ({**SCRAM, "enable.ssl.certificate.verification": False}, "enable.ssl.certificate"),
+        ({**SCRAM, "ssl.cipher.suites": "ECDHE-RSA-AES256-GCM-SHA384"}, "ssl.cipher.suites"),
+        ({**SCRAM, "ssl.certificate.pem": "x"}, "ssl.key.location"),
+        ({**SCRAM, "ssl.key.pem": "x"}, "ssl.certificate.location"),
+        ({**SCRAM, "ssl.ca.location": "/nowhere"}, "ssl.ca.location"),
+        ({**SCRAM, "ssl.ca.location": "/tmp"}, "ssl.ca.location"),
+        ({**SCRAM, "sasl.password": ""}, "sasl.password"),
+        ({**SCRAM, "sasl.mechanism": "GSSAPI"}, "sasl.mechanism"),
+        ({**BROKER, "security.protocol": "sasl_ssl"}, "sasl.mechanism"),  # GSSAPI by default
+        ({**BROKER, "security.protocol": "tls"}, "security.protocol"),
+        ({**OAUTH, "sasl.oauthbearer.method": "default"}, "sasl.oauthbearer.method"),
+        ({**OAUTH, "sasl.oauthbearer.client.secret": ""}, "sasl.oauthbearer.client.secret"),
+        ({**OAUTH, "sasl.oauthbearer.grant.type": "urn:x"}, "sasl.oauthbearer.grant.type"),
+        ({**OAUTH, "sasl.oauthbearer.config": "x"}, "sasl.oauthbearer.config"),
+        ({**OAUTH, "sasl.oauthbearer.extensions": 'a"b=c'}, "sasl.oauthbearer.extensions"),
+        ({**OAUTH, "enable.sasl.oauthbearer.unsecure.jwt": True}, "enable.sasl.oauthbearer"),
+    ],
+)
+def test_what_has_no_counterpart_is_refused_by_name(
+    settings: dict[str, object], setting: str
+) -> None:
+    with pytest.raises(SettingRefused) as caught:
+        java_client(settings)
+
+    assert str(caught.value.where["setting"]).startswith(setting)
+    assert caught.value.hint
+    assert "pencil" not in str(caught.value)
+
+
+def test_a_key_with_a_wrong_password_is_refused_without_showing_it() -> None:
+    own = authority().issue("cdc")
+    settings = {
+        **BROKER,
+        "security.protocol": "ssl",
+        "ssl.certificate.pem": own.pem,
+        "ssl.key.pem": own.key_pem("right one"),
+        "ssl.key.password": "wrong one",
+    }
+
+    with pytest.raises(SettingRefused, match="cannot be read") as caught:
+        java_client(settings)
+
+    assert "wrong one" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_the_documentation_has_the_table_as_it_is() -> None:
+    lines = SECURITY.read_text("utf-8").splitlines()
+
+    for row in TABLE:
+        spark = f"refused: {row.refused}" if row.refused else row.java
+        assert f"| `{row.librdkafka}` | {spark} | {row.registry} |" in lines
