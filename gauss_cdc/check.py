@@ -50,7 +50,7 @@ def check_all(config: Config, *, fix: bool) -> Iterator[Finding]:
             yield from _replication(options)
     except CdcError as error:
         yield Finding(Level.ERROR, "source", str(error))
-    yield from check_kafka(options)
+    yield from check_kafka(options, tables)
     yield from check_start(options)
     yield from protections(config)
     if config.target is None:

@@ -166,6 +166,12 @@ class Fenced(KafkaError):
     exit_code = 31
 
 
+class KafkaNotPermitted(KafkaError):
+    """The principal lacks an ACL that we need."""
+
+    exit_code = 36
+
+
 class TopicUnfit(KafkaError):
     """A topic exists without the settings we need."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -14,11 +15,13 @@ from producer import pgoutput_options
 from producer.captured import captured, make_publication, publication_problems, reading_problems
 from producer.core.catalog_rows import as_sent
 from producer.drivers import catalog, ddl_triggers, patterns
+from producer.drivers.kafka_client import transactional_id
+from producer.drivers.kafka_rights import KafkaRights
 from producer.drivers.registry import Registry
 from producer.drivers.topics import TopicAdmin
-from producer.errors import CdcError
+from producer.errors import CdcError, KafkaNotPermitted
 from producer.options import Options
-from schemas.load import CUT
+from schemas.load import CUT, SCHEMA_CHANGE, canonical
 from schemas.tables import ReplicaIdentity, TableId, TableSchema
 from schemas.topics import value_subject
 from schemas.types import TypeOptions, UnknownType, type_of
@@ -28,6 +31,7 @@ _OLDEST = 100_000
 _MESSAGES = 140_000
 
 
+_RIGHTS: Final = "docs/security.md"
 _NAMED: Final = 5  # of many tables
 
 
@@ -319,14 +323,15 @@ def _not_logged(options: Options, connection: Connection) -> Iterator[Finding]:
             yield Finding(Level.NOTE, "temporary tables", f"are never captured: {some}")
 
 
-def check_kafka(options: Options) -> Iterator[Finding]:
-    """Broker, topics and registry."""
+def check_kafka(options: Options, tables: Sequence[TableId] = ()) -> Iterator[Finding]:
+    """Broker, topics and registry; `tables` are those whose topics will be needed."""
     admin = TopicAdmin(options.client, options.topic_settings)
     topics = options.topics
     try:
         cluster = admin.cluster_id()
         yield Finding(Level.OK, "Kafka", f"cluster {cluster}")
         there = admin.list_below(options.prefix)
+        yield from _kafka_rights(options, admin, there, tables)
         data = [t for t in there if topics.is_data(t)]
         admin.check(
             data,
@@ -337,9 +342,84 @@ def check_kafka(options: Options) -> Iterator[Finding]:
     except CdcError as error:
         yield Finding(Level.ERROR, "Kafka", error.what, error.hint)
     try:
-        Registry(options.registry_url, options.registry_options).own(
-            CUT, value_subject(topics.cuts)
-        )
-        yield Finding(Level.OK, "registry", options.registry_url)
+        with closing(Registry(options.registry_url, options.registry_options)) as registry:
+            yield from _registry(registry, options)
     except CdcError as error:
         yield Finding(Level.ERROR, "registry", error.what, error.hint)
+
+
+def _kafka_rights(
+    options: Options, admin: TopicAdmin, there: Sequence[str], tables: Sequence[TableId]
+) -> Iterator[Finding]:
+    """What the brokers would refuse our principal; nothing is made or written."""
+    topics, rights = options.topics, KafkaRights(options.client)
+    for problem in rights.problems(there):
+        yield refused("Kafka rights", problem)
+    data = [name for name in map(topics.table, tables) if name not in there]
+    try:
+        admin.try_to_make(
+            data[:1],  # the others ask the same
+            cuts="" if topics.cuts in there else topics.cuts,
+            ddl="" if topics.ddl in there else topics.ddl,
+        )
+    except KafkaNotPermitted:
+        yield Finding(
+            Level.ERROR,
+            "Kafka rights",
+            f"the principal may not make topics below {options.prefix}.",
+            f"allow Create on topics with this prefix, see {_RIGHTS}",
+        )
+    name = transactional_id(options.prefix)
+    match rights.transactional_id(name):
+        case None:
+            yield Finding(
+                Level.NOTE,
+                "Kafka rights",
+                f"who may use transactional id {name} is not shown to our principal",
+                "the first `run` shows it; Describe on the cluster would show it here",
+            )
+        case []:
+            yield Finding(
+                Level.WARNING,
+                "Kafka rights",
+                f"no ACL lets anybody use transactional id {name}",
+                f"allow Write and Describe on it, see {_RIGHTS}; super users need no ACL",
+            )
+        case principals:
+            who = ", ".join(principals)
+            yield Finding(Level.OK, "Kafka rights", f"transactional id {name} may be used by {who}")
+
+
+def _registry(registry: Registry, options: Options) -> Iterator[Finding]:
+    """Look whether our schemas are there, or would be taken; nothing is registered."""
+    topics = options.topics
+    missing = []
+    for name, subject in (
+        (CUT, value_subject(topics.cuts)),
+        (SCHEMA_CHANGE, value_subject(topics.ddl)),
+    ):
+        if registry.has(subject, canonical(name)):
+            continue
+        missing.append(subject)
+        if registry.would_refuse(subject, canonical(name)):
+            yield Finding(
+                Level.ERROR,
+                "registry",
+                f"would refuse our schema of {subject} as incompatible",
+                f"set the subject's compatibility to NONE, or delete what {subject} holds",
+            )
+    if registry.is_read_only():
+        yield Finding(
+            Level.ERROR if missing else Level.WARNING,
+            "registry",
+            "is read-only: no schema can be registered",
+            "PUT /mode READWRITE, or name the primary in registry.url",
+        )
+    yield Finding(Level.OK, "registry", options.registry_url)
+    if missing:
+        yield Finding(
+            Level.NOTE,
+            "registry",
+            "whether it lets us register is not checked: that would write",
+            "the first `run` registers, and stops before any row if it may not",
+        )

@@ -31,6 +31,7 @@ from producer.drivers.kafka_client import (
     of_error,
     offset_of,
     ours,
+    transactional_id,
 )
 from producer.errors import BrokerDown, CdcError, GroupUnusable
 
@@ -119,7 +120,7 @@ class Delivery:
         self._transactional = Producer(
             {
                 **common,
-                "transactional.id": f"gauss-cdc.{prefix}",
+                "transactional.id": transactional_id(prefix),
                 "transaction.timeout.ms": int(transaction_timeout * 1000),
                 "error_cb": self._on_error,
             }

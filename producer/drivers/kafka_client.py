@@ -9,7 +9,14 @@ from typing import Any, Final
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, Message
 
-from producer.errors import BrokerDown, CdcError, Fenced, GroupUnusable, RowTooLarge
+from producer.errors import (
+    BrokerDown,
+    CdcError,
+    Fenced,
+    GroupUnusable,
+    KafkaNotPermitted,
+    RowTooLarge,
+)
 from producer.errors import KafkaError as OurKafkaError
 
 FENCED: Final = {
@@ -41,12 +48,23 @@ _UNDONE: Final = {
     KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
     KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
 }
+_NOT_PERMITTED: Final = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
 # What librdkafka would print twenty times a second while a broker is down, our errors say once.
 # A broker that comes back may not know its topics yet; librdkafka would ask again in 5 minutes.
 QUIET: Final[Mapping[str, Any]] = {"log_level": 2, "topic.metadata.refresh.interval.ms": 5_000}
 # Of clients that are polled: only then librdkafka hands its lines on, else it keeps them. They
 # say why a broker cannot be had (a name, a port, a certificate), which error codes do not.
 LOGGED: Final[Mapping[str, Any]] = {"log_level": 3, "logger": logging.getLogger("librdkafka")}
+
+
+def transactional_id(prefix: str) -> str:
+    """Name the one writer of a prefix: the fence, and the resource of an ACL."""
+    return f"gauss-cdc.{prefix}"
 
 
 def ours(exc: BaseException) -> CdcError:
@@ -136,6 +154,12 @@ def of_error(error: KafkaError) -> CdcError:
         return OurKafkaError(
             "the broker refuses kafka.transaction-timeout",
             hint="lower it, or raise the broker's transaction.max.timeout.ms",
+            **where,
+        )
+    if code in _NOT_PERMITTED:
+        return KafkaNotPermitted(
+            "the brokers do not allow it",
+            hint="`gauss-cdc check` names the right that is missing; docs/security.md has them all",
             **where,
         )
     if code == KafkaError.MSG_SIZE_TOO_LARGE:

@@ -149,6 +149,31 @@ class Registry:
         except _ERRORS as exc:
             raise self._ours(exc, subject) from exc
 
+    def has(self, subject: str, schema: Mapping[str, Any] | str) -> bool:
+        """Say whether a subject has this very schema; nothing is registered."""
+        text = schema if isinstance(schema, str) else json.dumps(schema, separators=(",", ":"))
+        try:
+            self._client.lookup_schema(subject, Schema(text, "AVRO"))
+        except SchemaRegistryError as exc:
+            if exc.http_status_code == _MISSING:
+                return False
+            raise self._ours(exc, subject) from exc
+        except _ERRORS as exc:
+            raise self._ours(exc, subject) from exc
+        return True
+
+    def is_read_only(self) -> bool:
+        """Say whether the registry takes no schemas at all, as far as it says so."""
+        try:
+            mode = self._client.get_global_mode()
+        except SchemaRegistryError as exc:
+            if 0 < exc.http_status_code < _SERVER:
+                return False  # not every product has modes, nor shows them to everybody
+            raise self._ours(exc, "") from exc
+        except _ERRORS as exc:
+            raise self._ours(exc, "") from exc
+        return mode.upper().startswith("READONLY")
+
     def _level(self, subject: str) -> str | None:
         """A subject's own compatibility; None where the registry's holds."""
         try:

@@ -150,6 +150,14 @@ class TopicAdmin:
         """Check the topics that are there; make none."""
         self._check_all(self._wanted(data, cuts, ddl), strict=(cuts, ddl))
 
+    def try_to_make(self, data: Iterable[str], *, cuts: str = "", ddl: str = "") -> None:
+        """Ask the brokers whether they would make topics; make none.
+
+        A topic that is there after all, and hidden from us, is no obstacle to this question.
+        """
+        if wanted := self._wanted(data, cuts, ddl):
+            self._make(wanted, validate_only=True)
+
     def _wanted(
         self, data: Iterable[str], cuts: str, ddl: str
     ) -> dict[str, tuple[int, dict[str, str]]]:
@@ -179,7 +187,9 @@ class TopicAdmin:
             self._check(name, topic, *wanted[name], strict=name in strict)
         return set(there)
 
-    def _make(self, missing: Mapping[str, tuple[int, dict[str, str]]]) -> None:
+    def _make(
+        self, missing: Mapping[str, tuple[int, dict[str, str]]], *, validate_only: bool = False
+    ) -> None:
         settings = self._settings
         new = []
         for name, (partitions, asked) in missing.items():
@@ -189,7 +199,10 @@ class TopicAdmin:
             new.append(NewTopic(name, partitions, settings.replication, config=config))
         try:
             futures = self._admin.create_topics(
-                new, operation_timeout=_TIMEOUT, request_timeout=_TIMEOUT
+                new,
+                operation_timeout=_TIMEOUT,
+                request_timeout=_TIMEOUT,
+                validate_only=validate_only,
             )
             for future in futures.values():
                 try:

@@ -13,7 +13,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gauss_cdc.cli import cli
+from producer.drivers.registry import Registry
+from producer.drivers.topics import TopicAdmin
 from producer.errors import CdcError
+from schemas.load import CUT, canonical
 from spark_consumers.errors import ApplyError, RegistryDown
 from spark_consumers.job import Applier
 from spark_consumers.read import CutReader, registry_at
@@ -188,6 +191,20 @@ def test_check_fixes_what_may_be_fixed_and_then_finds_nothing_wrong(place) -> No
     assert ("fixed", "publication") in {(f["level"], f["subject"]) for f in fixed}
     assert ("ok", "publication") in {(f["level"], f["subject"]) for f in again}
     assert not [f for f in again if f["level"] == "error"]
+
+
+def test_check_registers_no_schema_and_makes_no_topic(place, registry_url: str) -> None:
+    path, file = place
+    ask(path.source, "CREATE TABLE t (id int PRIMARY KEY)")
+
+    found = json.loads(command(file, "check", "--json").stdout)
+
+    assert any("is not checked: that would write" in f["what"] for f in found)
+    registry = Registry(registry_url)
+    assert not registry.has(f"{path.prefix}.cuts-value", canonical(CUT))
+    registry.close()
+    admin = TopicAdmin(path.options.client, path.options.topic_settings)
+    assert admin.list_below(path.prefix) == []
 
 
 def test_a_slot_without_a_load_leaves_older_rows_behind(place) -> None:

@@ -36,6 +36,12 @@ def server() -> Iterator[str]:
             self.end_headers()
             self.wfile.write(BODY.get(kind, b"{}"))
 
+        def do_GET(self) -> None:
+            kind = self.path.split("/")[1]
+            self.send_response(STATUS.get(kind, 200))
+            self.end_headers()
+            self.wfile.write(b'{"mode": "%s"}' % kind.upper().encode())
+
         def log_message(self, *_: object) -> None:
             pass
 
@@ -97,4 +103,17 @@ def test_a_record_that_is_not_framed_is_refused() -> None:
     for value in (b"", b"\x00\x00", b"\x01\x00\x00\x00\x01x"):
         with pytest.raises(RegistryError, match="framing"):
             registry.decode(value)
+    registry.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "read_only"),
+    [("readonly", True), ("readonly_override", True), ("readwrite", False), ("nowhere", False)],
+)
+def test_a_registry_says_whether_it_takes_schemas(
+    server: str, kind: str, *, read_only: bool
+) -> None:
+    registry = Registry(f"{server}/{kind}")
+
+    assert registry.is_read_only() is read_only
     registry.close()
