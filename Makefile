@@ -19,7 +19,7 @@ STAMP := .venv/.installed
 UNIT  := $(wildcard tests/test_*.py tests/schemas tests/producer tests/spark_consumers tests/gauss_cdc tests/contract)
 INTEGRATION := $(wildcard tests/integration)
 E2E   := $(wildcard tests/e2e)
-CODE  := $(wildcard schemas producer spark_consumers gauss_cdc tests benchmarks)
+CODE  := $(wildcard schemas producer spark_consumers gauss_cdc tests benchmarks docs)
 
 .PHONY: demo test check lint chaos coverage venv clean
 

@@ -1,0 +1,395 @@
+"""The consumers of docs/examples, run as a user runs them while `run` is killed.
+
+Twice: as a source is configured by default, and at least once with keyed rows in partitions.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from threading import Event
+from typing import Any, Self
+
+import pyspark
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from gauss_cdc.demo.programs import Program
+from gauss_cdc.services import Addresses, postgres
+from tests.e2e.bank_truth import TABLES, TOTAL, Bank, Row
+from tests.e2e.path import ask, until
+from tests.services_fixtures import drop_database, open_directory
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+LARGE = 4_000  # rows
+SENDING = (
+    "run: rows sent",
+    "run: waiting for acknowledgements",
+    "run: cut written, not committed",
+)
+TOML = """\
+[source]
+dsn = "{source}"
+slot = "{prefix}"
+publication = "{prefix}"
+[kafka]
+prefix = "{prefix}"
+{kafka_lines}
+[kafka.client]
+"bootstrap.servers" = "{kafka}"
+[registry]
+url = "{registry}"
+[target]
+dsn = "{source}"
+"""
+AT_LEAST_ONCE = """\
+exactly-once = false
+key = "primary-key"
+partition-by = "primary-key"
+partitions = 3
+"""
+
+
+class Example:
+    """A program of docs/examples, which prints one JSON object a line."""
+
+    def __init__(self, name: str, folder: Path, *command: str | Path) -> None:
+        self._out, self._err = folder / f"{name}.out", folder / f"{name}.err"
+        self.name = name
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self._process = subprocess.Popen(
+                command, stdout=out, stderr=err, cwd=folder, start_new_session=True
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What was printed until now; numbers with a point as text."""
+        code = self._process.poll()
+        assert code is None, f"{self.name} ended with {code}: {self._err.read_text()[-2000:]}"
+        whole = self._out.read_text().rpartition("\n")[0].splitlines()
+        return [json.loads(line, parse_float=str) for line in whole]
+
+
+@dataclass
+class Played:
+    """What the source committed, and what each example printed."""
+
+    bank: Bank
+    prefix: str
+    before: dict[int, dict[str, Any]]  # account, as it was loaded
+    printed: dict[str, list[dict[str, Any]]]
+    records: int  # in the journal's topic, those of killed attempts among them
+
+    def rows(self, table: str) -> list[Row]:
+        return [row for truth in self.bank.committed for row in truth.rows if row[0] == table]
+
+
+class Scene:
+    """A source, a `run` that is killed, and the examples."""
+
+    def __init__(self, addresses: Addresses, folder: Path, lines: str, stack: ExitStack) -> None:
+        self.addresses, self.folder, self._stack = addresses, folder, stack
+        self.prefix = f"t{uuid.uuid4().hex[:12]}"
+        database = f"t_{self.prefix}"
+        postgres.create_database(addresses.postgres_url(), database)
+        stack.callback(drop_database, addresses.postgres_url(), database)
+        self.source = addresses.postgres_url(database)
+        ask(self.source, TABLES)
+        config = folder / "gauss-cdc.toml"
+        config.write_text(
+            TOML.format(
+                source=self.source,
+                prefix=self.prefix,
+                kafka_lines=lines,
+                kafka=addresses.kafka_bootstrap,
+                registry=addresses.registry_url,
+            )
+        )
+        (folder / "logs").mkdir()
+        self.run = Program("run", config, folder=folder)
+        stack.callback(self.run.close)
+        self._pause = Event()
+        self._kafka = Consumer(
+            {
+                "bootstrap.servers": addresses.kafka_bootstrap,
+                "group.id": self.prefix,
+                "isolation.level": "read_uncommitted",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+            }
+        )
+        stack.callback(self._kafka.close)
+
+    def example(self, name: str, *command: str | Path) -> Example:
+        return self._stack.enter_context(Example(name, self.folder, *command))
+
+    def python(self, name: str, program: str, *words: str) -> Example:
+        return self.example(name, sys.executable, EXAMPLES / program, *self.places(), *words)
+
+    def places(self) -> tuple[str, str]:
+        return self.addresses.kafka_bootstrap, self.addresses.registry_url
+
+    def wait(self, is_so: Any, what: str) -> None:
+        def checked() -> bool:
+            assert not self.run.died(), self.run.last_words()
+            return bool(is_so())
+
+        until(checked, what, self._pause.wait)
+
+    def streams(self) -> None:
+        self.wait(lambda: self.run.step().startswith("run: "), "the stream")
+
+    def kill_while_rows_are_sent(self, bank: Bank) -> None:
+        """Leave rows in Kafka that no cut names: they are sent again."""
+        journal = TopicPartition(f"{self.prefix}.public.journal", 0)
+        for _ in range(20):
+            before = self.high(journal)
+            bank.large(LARGE)
+            while self.high(journal) == before:
+                assert not self.run.died(), self.run.last_words()
+            if self.run.kill() in SENDING:
+                return
+            self.run.start()
+            self.streams()
+        raise AssertionError("a large transaction is never seen under way")
+
+    def high(self, place: TopicPartition) -> int:
+        return int(self._kafka.get_watermark_offsets(place, cached=False)[1])
+
+    def records(self, table: str) -> int:
+        """Count the records with a value, committed or not."""
+        parts = self._kafka.list_topics(f"{self.prefix}.public.{table}").topics.popitem()[1]
+        left = [TopicPartition(parts.topic, number) for number in parts.partitions]
+        self._kafka.assign(left)
+        found, ends = 0, 0
+        while ends < len(left):
+            message = self._kafka.poll(1)
+            if message is not None and message.error():
+                ends += 1
+            elif message is not None:
+                found += message.value() is not None
+        return found
+
+
+def java(scene: Scene) -> Path | None:
+    """The Java that runs a source file: it has a compiler."""
+    home = scene.addresses.java_home / "bin"
+    return home / "java" if shutil.which("javac", path=str(home)) else None
+
+
+def jars(scene: Scene) -> Path:
+    """The folder of what Commits.java needs."""
+    folder = scene.folder / "jars"
+    folder.mkdir()
+    spark = Path(pyspark.__file__).parent / "jars"
+    names = ("avro-1", "jackson-annotations", "jackson-core-2", "jackson-databind", "lz4-java")
+    for name in (*names, "slf4j-api"):
+        (jar,) = spark.glob(f"{name}*.jar")
+        (folder / jar.name).symlink_to(jar)
+    (kafka,) = (jar for jar in scene.addresses.spark_jars if jar.name.startswith("kafka-clients"))
+    (folder / kafka.name).symlink_to(kafka)
+    return folder
+
+
+def submit(scene: Scene) -> tuple[str | Path, ...]:
+    """`spark-submit` with this machine's jars in place of `--packages`."""
+    connectors = ("spark-sql-kafka", "spark-token-provider", "spark-avro", "kafka-", "commons-pool")
+    mine = [str(jar) for jar in scene.addresses.spark_jars if jar.name.startswith(connectors)]
+    return (
+        Path(pyspark.__file__).parent / "bin" / "spark-submit",
+        *("--master", "local[2]", "--jars", ",".join(mine)),
+        *("--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1"),
+        *("--driver-java-options", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"),
+    )
+
+
+def play(scene: Scene, bank: Bank, *, followed: str, with_spark: bool) -> Played:
+    before = bank.content("account")
+    scene.run.start()
+    scene.streams()
+    topic = f"{scene.prefix}.public.{followed}"
+    all_of = {
+        "table": scene.python("table", "table.py", topic),
+        "commits": scene.python("commits", "commits.py", scene.prefix),
+    }
+    if (executable := java(scene)) is not None:
+        classpath = f"{jars(scene)}/*"
+        program = EXAMPLES / "Commits.java"
+        all_of["java"] = scene.example(
+            "java", executable, "-cp", classpath, program, *scene.places(), scene.prefix
+        )
+    if with_spark:
+        program = EXAMPLES / "plain_spark.py"
+        all_of["spark"] = scene.example(
+            "spark", *submit(scene), program, *scene.places(), topic, scene.folder / "state"
+        )
+    bank.transfers(20)
+    bank.reopen()
+    # Before the schema changes: a reader that knows one schema only has begun.
+    if with_spark:
+        scene.wait(all_of["spark"].lines, "a first line of Spark")
+    scene.kill_while_rows_are_sent(bank)
+    bank.transfers(10)
+    bank.truncate()
+    scene.run.start()
+    bank.add_column("level")
+    bank.transfers(10)
+    scene.streams()
+    bank.reopen()
+    bank.add_column("grade")
+    bank.transfers(10)
+    scene.run.kill()
+    bank.transfers(10)
+    scene.run.start()
+    bank.reopen()
+
+    count = len(bank.committed)
+    for name in all_of.keys() & {"commits", "java"}:
+        scene.wait(lambda n=name: len(all_of[n].lines()) >= count, f"all transactions of {name}")
+    half = count // 2
+    late = scene.python("late", "commits.py", scene.prefix, f"1/{half}")
+    scene.wait(lambda: len(late.lines()) >= count - half, "the second half")
+    rows = len([row for truth in bank.committed for row in truth.rows if row[0] == followed])
+    rows += len(before) if followed == "account" else 0
+    for name in all_of.keys() & {"table", "spark"}:
+        scene.wait(lambda n=name: len(positions(all_of[n].lines())) >= rows, f"rows of {name}")
+    printed = {name: example.lines() for name, example in all_of.items()}
+    printed["late"] = late.lines()
+    return Played(bank, scene.prefix, before, printed, scene.records("journal"))
+
+
+def positions(lines: list[dict[str, Any]]) -> set[str]:
+    return {line["position"] for line in lines}
+
+
+@pytest.fixture(scope="module", params=["exactly once", "at least once"])
+def played(request: pytest.FixtureRequest, addresses: Addresses) -> Iterator[Played]:
+    is_exact = request.param == "exactly once"
+    folder = open_directory()
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        scene = Scene(addresses, folder, "" if is_exact else AT_LEAST_ONCE, stack)
+        bank = Bank(scene.source, keyed=not is_exact, partitions=1 if is_exact else 3)
+        stack.enter_context(bank)
+        followed = "account" if is_exact else "journal"
+        yield play(scene, bank, followed=followed, with_spark=is_exact)
+
+
+def rows_of(transaction: dict[str, Any]) -> list[Row]:
+    """What a printed transaction says in the words of the truth."""
+    out = []
+    for row in transaction["changes"]:
+        if "op" in row:  # else a change of a schema
+            content = row["before"] if row["op"] == "d" else row["after"]
+            key = content and next(iter(content.values()))
+            out.append((row["source"]["table"], row["op"], key))
+    return out
+
+
+def fold(content: dict[Any, dict[str, Any]], op: str, before: Any, after: Any) -> None:
+    """Apply a change of a keyed table."""
+    if op == "t":
+        content.clear()
+    if before:
+        content.pop(before["id"], None)
+    if after:
+        content[after["id"]] = after
+
+
+def equal(content: dict[Any, dict[str, Any]], source: dict[Any, dict[str, Any]]) -> bool:
+    """Rows from before ADD COLUMN lack the column, whose value is NULL."""
+    return content.keys() == source.keys() and all(
+        str(content[key].get(name)) == str(value)
+        for key, row in source.items()
+        for name, value in row.items()
+    )
+
+
+@pytest.mark.parametrize("example", ["commits", "java"])
+def test_every_transaction_is_shown_once_and_whole_in_commit_order(
+    played: Played, example: str
+) -> None:
+    if example not in played.printed:
+        pytest.skip("this Java has no compiler: it cannot run Commits.java")
+    shown, committed = played.printed[example], played.bank.committed
+
+    assert played.records > len(played.rows("journal")), "no row was sent twice: nothing is shown"
+    assert [line["commit"]["seq"] for line in shown] == [i + 1 for i in range(len(committed))]
+    assert [line["commit"]["xid"] for line in shown] == [truth.xid for truth in committed]
+    for line, truth in zip(shown, committed, strict=True):
+        assert rows_of(line) == truth.rows
+        assert [row["tag"] for row in line["changes"] if "tag" in row] == (
+            ["ALTER TABLE"] if truth.has_ddl else []
+        )
+        assert line["commit"]["holes"] == []
+        assert line["epoch"] == 1
+
+    account, transfer = dict(played.before), {}
+    for line in shown:
+        for row in line["changes"]:
+            for name, content in (("account", account), ("transfer", transfer)):
+                if "op" in row and row["source"]["table"] == name:
+                    fold(content, row["op"], row["before"], row["after"])
+        assert sum(Decimal(row["balance"]) for row in account.values()) == TOTAL
+    assert equal(account, played.bank.content("account"))
+    assert equal(transfer, played.bank.content("transfer"))
+
+
+def test_a_reader_of_commits_goes_on_behind_the_last_one_it_has(played: Played) -> None:
+    half = len(played.bank.committed) // 2
+
+    assert played.printed["late"] == played.printed["commits"][half:]
+
+
+def test_a_reader_of_one_table_gets_every_change(played: Played) -> None:
+    lines = played.printed["table"]
+    distinct = {tuple(map(int, line["position"].split("/"))): line for line in lines}
+    in_order = [distinct[position] for position in sorted(distinct)]
+    table = lines[0]["key"].removeprefix("public.") if lines[0]["key"] else "journal"
+
+    loaded = [("account", "r", key) for key in played.before] if table == "account" else []
+    found = []
+    for line in in_order:
+        content = line["before"] if line["op"] == "d" else line["after"]
+        found.append((table, line["op"], content and next(iter(content.values()))))
+    assert found == loaded + played.rows(table)
+    if table == "account":
+        assert lines == in_order, "exactly once, and one partition: nothing to sort, nothing twice"
+    else:
+        assert len(lines) == played.records > len(distinct), "the same position tells a repetition"
+    seqs = [truth.xid for truth in played.bank.committed]
+    assert all(
+        int(line["xid"])
+        == (seqs[int(line["position"].split("/")[1]) - 1] if line["op"] != "r" else 0)
+        for line in lines
+    )
+
+
+@pytest.mark.parametrize("played", ["exactly once"], indirect=True)
+def test_a_plain_spark_job_survives_add_column(played: Played) -> None:
+    lines = played.printed["spark"]
+
+    assert [(line["position"], line["op"]) for line in lines] == [
+        (line["position"], line["op"]) for line in played.printed["table"]
+    ]
+    account: dict[Any, dict[str, Any]] = {}
+    for line in lines:
+        fold(account, line["op"], line["before"], line["after"])
+    assert equal(account, played.bank.content("account"))
+    assert "grade" not in lines[0]["after"]
+    assert lines[-1]["after"].keys() == {"id", "balance", "note", "level", "grade"}
