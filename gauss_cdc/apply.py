@@ -32,6 +32,7 @@ from spark_consumers.stream import start_query
 _log = logging.getLogger("gauss_cdc.apply")
 
 _SMALL_ROWS = 5_000
+_DOUBT = 30.0  # seconds: several heartbeats of a `run` that goes on
 
 
 class _Remembering(Applier):
@@ -80,6 +81,9 @@ def apply(
         error = state.outcome and state.outcome.exception()
         _log.warning("%s; retrying in %.1f s", error, state.upcoming_sleep)
 
+    def alarm(what: str) -> None:
+        _log.warning("a record that is not ours: %s; who may write there? (gauss-cdc check)", what)
+
     with ExitStack() as stack:
         on_step("start: connect to the target")
         sink = SINKS[config.target.kind](
@@ -94,7 +98,7 @@ def apply(
         )
         stack.callback(sink.close)
         schema_of = registry_at(config.registry.url, config.registry.client())
-        cuts = CutReader(client, prefix, schema_of)
+        cuts = CutReader(client, prefix, schema_of, doubt=_DOUBT, on_alarm=alarm)
         stack.callback(cuts.close)
         rows = RangeReader(client, prefix, schema_of)
         stack.callback(rows.close)

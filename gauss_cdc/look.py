@@ -14,16 +14,19 @@ from rich.table import Table
 from gauss_cdc.config import Config
 from gauss_cdc.logs import printable
 from gauss_cdc.places import Standing
+from gauss_cdc.watch import console
 from producer.drivers.gauss_slots import SlotReading
 from producer.drivers.kafka_client import LOGGED, of_error, ours
 from producer.errors import TopicReplaced
 from producer.preflight import Finding, Level
-from schemas.control import Commits, Cut, Start, State, TableLoad, cut_to_avro, kind_of
+from schemas.accept import Foreign, Record
+from schemas.control import Commits, Start, State, TableLoad, cut_to_avro, kind_of
 from schemas.headers import position_of
 from schemas.positions import Lsn
 from schemas.tables import Missing, TableId
 from schemas.topics import Topics
 from spark_consumers.avro_wire import RowDecoder, split
+from spark_consumers.errors import SchemaUnknown
 from spark_consumers.model import Cell, Change
 from spark_consumers.read import registry_at
 
@@ -72,6 +75,9 @@ def standing_table(standing: Standing) -> Table:
         age = time.time() - cuts.written_at / 1e6
         table.add_row("Kafka", f"commit {cuts.epoch}/{cuts.seq}, source read to {Lsn(cuts.resume)}")
         table.add_row("", f"newest record {age:.1f} s ago; writer {cuts.writer}")
+        if cuts.alarm:
+            what = f"{cuts.alarms} records of cuts are not ours; {cuts.alarm}"
+            table.add_row("", f"[yellow]{escape(what)}[/]")
     if target is None:
         if "target" not in down:
             table.add_row("target", "nothing was applied yet")
@@ -112,8 +118,12 @@ def _known(value: float | None) -> str:
     return "?" if value is None else f"{value:,}"
 
 
-def cut_line(offset: int, cut: Cut, *, as_json: bool) -> str:
-    """One record of cuts."""
+def cut_line(offset: int, cut: Record, *, as_json: bool) -> str:
+    """One record of cuts, or one in their topic that is not ours."""
+    if isinstance(cut, Foreign):
+        if as_json:
+            return json.dumps({"offset": offset, "kind": "FOREIGN", "why": cut.why})
+        return f"{offset:>8}  FOREIGN    {cut.why}"
     if as_json:
         return json.dumps({"offset": offset, **cut_to_avro(cut)})
     head = cut.head
@@ -215,12 +225,17 @@ def _row_line(
     value = message.value()
     if value is None:
         return None  # a tombstone
-    schema_id, payload = split(value)
-    schema = schema_of(schema_id)
-    if schema_id not in decoders:
-        decoders[schema_id] = RowDecoder(schema)
-    change = decoders[schema_id].decode(payload)
-    position = position_of(message.headers() or [])  # type: ignore[arg-type]
+    try:
+        schema_id, payload = split(value)
+        schema = schema_of(schema_id)
+        if schema_id not in decoders:
+            decoders[schema_id] = RowDecoder(schema)
+        change = decoders[schema_id].decode(payload)
+        position = position_of(message.headers() or [])  # type: ignore[arg-type]
+    except (ValueError, LookupError, EOFError, SchemaUnknown):
+        place = f"{message.topic()}/{message.partition()} offset {message.offset()}"
+        console.print(f"{place}: a record that is not ours", style="yellow", markup=False)
+        return None
     table = topics.table_by(message.topic() or "", schema)
     if as_json:
         return json.dumps(

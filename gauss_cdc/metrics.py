@@ -26,6 +26,7 @@ METRICS: Final[dict[str, str]] = {  # after gauss_cdc_; what is not known is not
     "retained_wal_bytes": "Bytes of log that the source keeps for our slot",
     "slot_active": "1 while somebody streams from the slot",
     "cuts_age_seconds": "Age of the newest record of cuts; heartbeats keep it young",
+    "foreign_cuts": "Records of cuts since its newest STATE that are not ours",
     "epoch": "Epoch of the newest record of cuts",
     "kafka_seq": "Newest source transaction in Kafka",
     "target_seq": "Newest source transaction at the target",
@@ -47,6 +48,7 @@ def values(standing: Standing) -> dict[str, float | None]:
     if (cuts := standing.cuts) is not None:
         found["cuts_age_seconds"] = time.time() - cuts.written_at / 1e6
         found["epoch"], found["kafka_seq"] = cuts.epoch, cuts.seq
+        found["foreign_cuts"] = cuts.alarms
     if (target := standing.target) is not None:
         found["target_seq"] = target.seq
         found["target_exact"] = float(target.state == "EXACT")

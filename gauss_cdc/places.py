@@ -18,8 +18,8 @@ from producer.drivers.gauss_slots import OrderedBy
 from producer.drivers.registry import Registry
 from producer.errors import CdcError, RegistryError, Verdict
 from producer.gauss_options import Mode, effective, why_not_full
-from schemas.accept import Walk, walk_tail
-from schemas.control import Cut, Phase, cut_from_avro
+from schemas.accept import Foreign, Record, Records, Walk, judge, walk_tail
+from schemas.control import Phase
 from schemas.positions import Lsn
 from schemas.topics import Topics
 from spark_consumers import errors
@@ -60,6 +60,8 @@ class CutsStanding:
     loads: dict[str, str]  # schema.table -> phase, of the tables that this epoch loads
     written_at: int  # µs since 1970
     state_at: int = 0  # µs since 1970, of the newest START or STATE
+    alarms: int = 0  # records since the writer's newest STATE that are not ours
+    alarm: str = ""  # the newest of them, or one that does not follow
 
     @property
     def is_loading(self) -> bool:
@@ -247,11 +249,12 @@ class Places:
             self._stack.callback(self._reader.close)
         return self._reader
 
-    def read_cuts(self, low: int, high: int) -> list[tuple[int, Cut]]:
-        """Committed records of cuts in a window."""
+    def read_cuts(self, low: int, high: int) -> Records:
+        """Committed records of cuts in a window, whoever wrote them."""
+        source, read = self._config.kafka.prefix, self._registry.read_cut
         return [
-            (offset, cut_from_avro(self._registry.decode(value)))
-            for offset, value in self.reader().read(low, high)
+            (stored.offset, judge(stored.key, stored.value, source=source, read=read))
+            for stored in self.reader().read(low, high)
         ]
 
     def first_cut(self) -> int | None:
@@ -266,20 +269,21 @@ class Places:
 
     def walk(self) -> tuple[Walk, int] | None:
         """What is known at the end of cuts, and when it was written (µs since 1970)."""
-        newest = 0
+        newest: dict[str, int] = {}  # instance -> when it wrote
 
-        def read(low: int, high: int) -> list[tuple[int, Cut]]:
-            nonlocal newest
+        def read(low: int, high: int) -> Records:
             records = self.read_cuts(low, high)
-            if records:
-                newest = max(newest, records[-1][1].head.written_at)
+            for _, cut in records:
+                if not isinstance(cut, Foreign):
+                    head = cut.head
+                    newest[head.instance] = max(newest.get(head.instance, 0), head.written_at)
             return records
 
         start = self.first_cut()
         if start is None:
             return None
         found = walk_tail(read, start, self.reader().lso())
-        return None if found is None else (found, newest)
+        return None if found is None else (found, newest.get(found.instance or "", 0))
 
     def cuts(self) -> CutsStanding | None:
         """The newest accepted record."""
@@ -297,9 +301,13 @@ class Places:
             dict(walk.loads),
             written_at,
             walk.state.head.written_at if walk.state is not None else written_at,
+            alarms=walk.alarms,
+            alarm=str(walk.suspect or walk.alarm),
         )
 
-    def follow(self, start: int, stop_asked: Callable[[float], bool]) -> Iterator[tuple[int, Cut]]:
+    def follow(
+        self, start: int, stop_asked: Callable[[float], bool]
+    ) -> Iterator[tuple[int, Record]]:
         """Records of cuts from an offset on, as they come."""
         at = start
         while not stop_asked(0):

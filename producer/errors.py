@@ -172,6 +172,12 @@ class KafkaNotPermitted(KafkaError):
     exit_code = 36
 
 
+class TakenOver(KafkaError):
+    """Somebody else's START counts for readers, and not what we wrote behind it: start again."""
+
+    verdict = Verdict.RETRY
+
+
 class TopicUnfit(KafkaError):
     """A topic exists without the settings we need."""
 

@@ -68,6 +68,7 @@ from producer.start import (
     now_us,
 )
 from producer.wire.replication import Received
+from schemas.control import Cut
 from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
 
@@ -196,6 +197,7 @@ def _run_once(options: Options, watch: Watch, progress: Progress, *, stream: boo
             # For one takeover: what differs weeks later, in a retry, a person decides again.
             accept_gap=options.accept_gap and not progress.takeovers,
             load=options.load,
+            newest_epoch=now_us() // 1_000_000,
         )
         patience = round(options.limits.transaction_timeout / PAUSE)
         taken = drive(take_over(source, log, wanted, patience=patience), watch, source)
@@ -308,6 +310,7 @@ class _Loop:
         self._is_waiting = False
         self._leaving_since: float | None = None
         self._stopped: Stopped | None = None
+        self._in_flight: Sequence[Cut] = ()
 
     def run(self) -> None:
         """Go on until asked to stop; leave source and Kafka tidy."""
@@ -427,6 +430,7 @@ class _Loop:
                 case PartCommitted():
                     self._step(PartDurable())
                 case CutsCommitted(offsets):
+                    self._log.judge_own(self._in_flight, offsets)
                     self._watch.on_step("run: cut durable, not confirmed")
                     self._step(CutsDurable(offsets))
                     self._progress.seq = self._engine.seq
@@ -470,6 +474,7 @@ class _Loop:
             case WriteCuts(cuts):
                 watch.on_step("run: cut written, not committed")
                 self._answered_at = time.monotonic()
+                self._in_flight = cuts
                 delivery.write_cuts([self._log.framed(cut) for cut in cuts])
             case Confirm(lsn):
                 self._confirmed = lsn

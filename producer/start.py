@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -18,11 +19,11 @@ from producer.drivers.cuts_reader import CutsReader
 from producer.drivers.kafka import Delivery
 from producer.drivers.registry import Registry
 from producer.drivers.topics import TopicAdmin
-from producer.errors import GroupUnusable, RowTooLarge
+from producer.errors import CutsBroken, GroupUnusable, RegistryError, RowTooLarge, TakenOver
 from producer.options import Options
 from producer.publish import Publisher
 from producer.sources.base import Reading, Source
-from schemas.accept import Walk, walk_tail
+from schemas.accept import Records, Walk, judge, walk_tail
 from schemas.control import (
     Cut,
     Origin,
@@ -32,8 +33,6 @@ from schemas.control import (
     Start,
     TableLoad,
     Topic,
-    change_from_avro,
-    cut_from_avro,
     cut_to_avro,
 )
 from schemas.headers import row_headers, transaction_headers
@@ -41,10 +40,12 @@ from schemas.load import CUT
 from schemas.positions import CommitKey
 from schemas.tables import TableId, TableSchema
 
+_log = logging.getLogger(__name__)
 T = TypeVar("T")
 _CHUNK_ROWS = 20_000
 _CHUNK_BYTES = 16 << 20
 PAUSE = 0.1
+_WHO_WRITES = "let nobody else write below the prefix (`gauss-cdc check` prints the ACLs)"
 
 
 class Leaving(Exception):
@@ -84,6 +85,7 @@ class CutsLog:
         self._registry = registry
         self._delivery = delivery
         self._admin = admin
+        self._walk, self._walked_to = Walk.from_nobody(), -1
 
     def bounds(self) -> tuple[int, int]:
         """First offset and high watermark."""
@@ -98,7 +100,15 @@ class CutsLog:
         if self._reader is None:
             return None
         start, _ = self._reader.bounds()
-        return walk_tail(self._read, start, self._reader.lso())
+        walk = walk_tail(self._read, start, self._reader.lso())
+        if walk is None and self._registry.unknown is not None and not self._options.accept_gap:
+            raise RegistryError(
+                "the schema registry does not know the schema of any record of cuts",
+                schema_id=self._registry.unknown,
+                hint="is it the registry that wrote them, and has it lost nothing? "
+                "`gauss-cdc run --accept-gap` loads every table again",
+            )
+        return walk
 
     def topics(self) -> Mapping[str, tuple[Topic, Mapping[int, int]]]:
         """Topics of the prefix as they are."""
@@ -116,16 +126,54 @@ class CutsLog:
         _, offset = self._delivery.write_now([], lambda _: self.framed(stamped))
         return offset
 
+    def judge_own(self, cuts: Sequence[Cut], offsets: Sequence[int]) -> None:
+        """See that readers accept what was just written; raise TakenOver or CutsBroken.
+
+        To be called before it is confirmed: who may write into the topic can forge what comes
+        before ours.  Our own records stand two offsets apart, a marker between; only where they
+        do not, somebody else's may be there, and the topic is read.
+        """
+        assert self._reader is not None
+        if self._walked_to < 0:
+            self._walked_to = max(0, cuts[0].head.state_from)
+        if offsets[0] != self._walked_to:
+            if self._reader.lso() < offsets[0]:
+                return  # somebody's transaction is open: the next time shows it
+            for offset, record in self._read(self._walked_to, offsets[0]):
+                self._walk.follow(offset, record)
+        alarms, instance = self._walk.alarms, cuts[0].head.instance
+        for offset, cut in zip(offsets, cuts, strict=True):
+            if self._walk.follow(offset, cut) is not None:
+                continue
+            where = {"topic": self._options.topics.cuts, "offset": offset}
+            if self._walk.instance != instance:
+                raise TakenOver(
+                    "somebody else's START stands before our record",
+                    hint=_WHO_WRITES,
+                    writer=self._walk.writer,
+                    **where,
+                )
+            raise CutsBroken(
+                "somebody else wrote into cuts in our name",
+                hint=f"{_WHO_WRITES}; then `gauss-cdc run --accept-gap`",
+                why=str(self._walk.suspect),
+                **where,
+            )
+        self._walked_to = offsets[-1] + 2
+        if self._walk.alarms > alarms:
+            _log.warning("%s: %s; %s", self._options.topics.cuts, self._walk.alarm, _WHO_WRITES)
+
     def framed(self, cut: Cut) -> tuple[bytes, bytes]:
         """Key and value of a record of cuts."""
         value = self._registry.encode(CUT, cut_to_avro(cut))
         return self._options.prefix.encode(), value
 
-    def _read(self, low: int, high: int) -> list[tuple[int, Cut]]:
+    def _read(self, low: int, high: int) -> Records:
         assert self._reader is not None
+        source, read = self._options.prefix, self._registry.read_cut
         return [
-            (offset, cut_from_avro(self._registry.decode(value)))
-            for offset, value in self._reader.read(low, high)
+            (stored.offset, judge(stored.key, stored.value, source=source, read=read))
+            for stored in self._reader.read(low, high)
         ]
 
 
@@ -134,12 +182,17 @@ def known_tables(
 ) -> dict[TableId, TableSchema]:
     """Rebuild the tables' shapes from `<prefix>.ddl`, never beyond the last accepted commit.
 
-    A record of a later seq is of an attempt whose cut never came: it comes again.
+    A record of a later seq is of an attempt whose cut never came: it comes again.  What is no
+    schema change is nobody's of ours.
     """
     low, _ = reader.bounds()
     tables: dict[TableId, TableSchema] = {}
-    for _, value in reader.read(low, reader.lso()):
-        change = change_from_avro(registry.decode(value))
+    for stored in reader.read(low, reader.lso()):
+        try:
+            change = registry.read_change(stored.value or b"")
+        except ValueError:
+            _log.warning("%s offset %s: no schema change of ours", reader.topic, stored.offset)
+            continue
         if change.epoch != epoch or change.seq > seq:
             continue
         if change.before is not None and change.before.id != (change.after and change.after.id):

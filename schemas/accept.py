@@ -12,15 +12,36 @@ there and is not stops the walk.
 
 START, COMMITS and TABLE carry the known n + 1; HEARTBEAT and STATE repeat it.
 Commits at or before the known `seq` were delivered before and are only compared.
+
+Whoever may write into the topic can write what looks like ours, so only its ACLs
+make it trustworthy.  What can be told apart does no harm:
+
+    foreign         cannot be decoded, or has another key: skipped, an alarm
+    does not follow refused, and suspected: the log goes on, and ends with CutGap
+                    unless cur goes on behind it as if it were not there.  Then it was
+                    not lost but written by somebody else: n has no gap without it
+    new history     a START that begins an epoch which is loaded anew (`reloads`)
+                    needs nothing of what was before: it is the way out of any gap
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Self, assert_never
+from typing import Final, Self, TypeAlias, assert_never
 
-from schemas.control import Commits, Cut, Head, Heartbeat, Phase, Range, Start, State, TableLoad
+from schemas.control import (
+    Commits,
+    Cut,
+    Head,
+    Heartbeat,
+    NewerFormat,
+    Phase,
+    Range,
+    Start,
+    State,
+    TableLoad,
+)
 
 
 class CutGap(ValueError):
@@ -29,6 +50,37 @@ class CutGap(ValueError):
 
 class CutIdentity(ValueError):
     """One seq names two different source transactions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A record in a control topic that is not ours, as far as bytes tell."""
+
+    why: str
+    is_newer: bool = False  # of a later release's format: not to be passed over in silence
+
+
+Record: TypeAlias = Cut | Foreign
+
+
+def judge(
+    key: bytes | None, value: bytes | None, *, source: str, read: Callable[[bytes], Cut]
+) -> Record:
+    """Read a record of `<prefix>.cuts`; `source` is the prefix, the key of all of ours.
+
+    `read` raises ValueError for bytes that are no record, or are of another schema; what else
+    it raises is the registry's.  The reasons hold nothing of the record's own.
+    """
+    if key != source.encode():
+        return Foreign("its key is not the prefix")
+    if value is None:
+        return Foreign("it has no value")
+    try:
+        return read(value)
+    except NewerFormat as error:
+        return Foreign(str(error), is_newer=True)
+    except ValueError:
+        return Foreign(f"{len(value)} bytes that are no record of cuts")
 
 
 @dataclass(slots=True)
@@ -46,7 +98,9 @@ class Walk:
     known: dict[int, tuple[int, int]] = field(default_factory=dict)  # seq -> (commit_start, xid)
     ends: dict[tuple[str, int], int] = field(default_factory=dict)  # partition -> end of our rows
     csn: int = 0  # the newest of this epoch's commits, as far as they were read
-    alarms: int = 0  # records of writers that should have been fenced
+    alarms: int = 0  # records that nobody of ours can have written here
+    alarm: str = ""  # the newest of them
+    suspect: CutGap | CutIdentity | None = None  # why the walk goes no further, if it stays
 
     @classmethod
     def from_nobody(cls) -> Self:
@@ -60,21 +114,54 @@ class Walk:
         """Go on where a ledger stands."""
         return cls(n=n, epoch=epoch, seq=seq, writer=writer, instance=instance, resume=resume)
 
-    def accept(self, offset: int, cut: Cut) -> Cut | None:
+    def accept(self, offset: int, cut: Record) -> Cut | None:
         """Return `cut` if it counts, None if it is to be ignored; raise CutGap or CutIdentity.
 
         A COMMITS record that counts may begin at or before the `seq` known until
-        then: only its later commits are new.
+        then: only its later commits are new.  After an error the walk may go on with the
+        records behind; what is in `suspect` at the log's end stays an error.
         """
+        if isinstance(cut, Foreign):
+            if not cut.is_newer:
+                self._alarm(offset, cut.why)
+                return None
+            self.suspect = self.suspect or CutGap(f"offset {offset}: {cut.why}")
+            raise self.suspect
+        try:
+            counts = self._accept(offset, cut)
+        except (CutGap, CutIdentity) as error:
+            self.suspect = self.suspect or error
+            raise
+        if counts is not None and self.suspect is not None:
+            if not reloads(cut):
+                self._alarm(offset, f"not ours: {self.suspect}")
+            self.suspect = None
+        return counts
+
+    def follow(self, offset: int, cut: Record) -> Cut | None:
+        """Accept, and go on behind a record that does not follow: it stays in `suspect`."""
+        try:
+            return self.accept(offset, cut)
+        except (CutGap, CutIdentity):
+            return None
+
+    def _alarm(self, offset: int, why: str) -> None:
+        self.alarms += 1
+        self.alarm = f"offset {offset}: {why}"
+
+    def _accept(self, offset: int, cut: Cut) -> Cut | None:
         head = cut.head
         if self.instance is None:
             return self._begin(cut) if isinstance(cut, State) else None
         if isinstance(cut, Start):
+            if reloads(cut) and head.epoch > self.epoch:
+                self.known, self.ends, self.csn = {}, {}, 0
+                return self._begin(cut)
             return self._take_over(offset, cut) if head.writer > self.writer else None
         if (head.writer, head.instance) != (self.writer, self.instance):
             if head.writer > self.writer:
                 raise CutGap(f"offset {offset}: the START of writer {head.writer} is missing")
-            self.alarms += 1
+            self._alarm(offset, f"writer {head.writer} was overtaken by {self.writer}")
             return None
         if head.epoch != self.epoch:
             raise CutGap(
@@ -112,6 +199,8 @@ class Walk:
     def _take_over(self, offset: int, cut: Start) -> Cut:
         head = cut.head
         self._counted(offset, head, move=False)
+        if head.writer != self.writer + 1:  # each START counts: it cannot have been the next one
+            raise CutGap(f"offset {offset}: START of writer {head.writer} after {self.writer}")
         if head.epoch != self.epoch:
             if cut.prev is None or cut.prev != (self.epoch, self.seq, self.n):
                 known = (self.epoch, self.seq, self.n)
@@ -160,31 +249,85 @@ class Walk:
             raise CutGap(f"offset {offset}: n is {head.n}, known is {self.n}")
 
 
-Records = list[tuple[int, Cut]]
+def reloads(cut: Cut) -> bool:
+    """Say whether a record begins an epoch that is loaded anew, whatever came before it."""
+    return isinstance(cut, Start) and cut.prev is not None and cut.continues is False
+
+
+Records = list[tuple[int, Record]]
+_NEAR: Final = 256  # offsets
 
 
 def walk_tail(read: Callable[[int, int], Records], start: int, end: int) -> Walk | None:
     """Find what is known at the log's end.
 
-    Walks from the `state_from` of the newest record that counts.
+    Walks from the `state_from` of the newest record that counts; its `suspect` says what at
+    the end does not follow.
 
     `read(low, high)` returns the committed records of cuts in [low, high); `start` is the log's
     start, `end` its LSO.  The last offset is usually a marker, so the tail is looked for backwards
     in windows that double.  None: nothing is committed there.
+
+    A START or STATE must follow the record before it, or the walk begins at an older one: taken
+    as it stands, anybody's would count.  Where none does, the newest is taken.
     """
-    window = 256
+    return _tail(read, start, end, is_strict=True) or _tail(read, start, end, is_strict=False)
+
+
+def _tail(
+    read: Callable[[int, int], Records], start: int, end: int, *, is_strict: bool
+) -> Walk | None:
+    window, looked = _NEAR, end
+    unlinked: set[int] = set()
     while True:
         low = max(start, end - window)
         records = read(low, end)
         for offset, cut in reversed(records):
+            if offset >= looked or isinstance(cut, Foreign):
+                continue
             base = offset if cut.head.state_from < 0 else max(start, cut.head.state_from)
-            walked = records if base >= low else read(base, end)
+            if base > offset or base in unlinked:
+                continue
+            if base >= low:
+                walked = records
+            elif _is_state(read(base, base + 1)):
+                walked = read(base, end)
+            else:
+                continue
+            if is_strict and not _is_linked(read, start, base, walked):
+                unlinked.add(base)
+                continue
             walk, counts = Walk.from_nobody(), False
             for at, record in walked:
-                if at >= base and walk.accept(at, record) is not None:
+                if at >= base and walk.follow(at, record) is not None:
                     counts = counts or at == offset
             if counts:
                 return walk
         if low == start:
             return None
-        window *= 2
+        window, looked = window * 2, low
+
+
+def _is_state(records: Records) -> bool:
+    return any(isinstance(record, State) for _, record in records)
+
+
+def _is_linked(read: Callable[[int, int], Records], start: int, base: int, walked: Records) -> bool:
+    """Say whether the START or STATE at `base` follows what stands before it, if that is near."""
+    found = next((record for at, record in walked if at == base), None)
+    if not isinstance(found, State):
+        return True  # the walk begins at the next one, or not at all
+    if reloads(found):
+        return True
+    low = max(start, base - _NEAR)
+    before = [record for at, record in walked if low <= at < base]
+    if not before and base > low:
+        before = [record for _, record in read(low, base)]
+    for record in reversed(before):
+        if isinstance(record, Foreign):
+            continue
+        was, head = record.head, found.head
+        if isinstance(found, Start):
+            return (head.n, head.writer) == (was.n + 1, was.writer + 1)
+        return (head.n, head.writer, head.instance) == (was.n, was.writer, was.instance)
+    return True

@@ -20,6 +20,10 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
+class NewerFormat(ValueError):
+    """A record of a later release."""
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """Which history the positions belong to."""
@@ -283,9 +287,9 @@ def cut_to_avro(cut: Cut) -> dict[str, Any]:
 
 
 def cut_from_avro(raw: Mapping[str, Any]) -> Cut:
-    """Turn what fastavro read back into a record; raise ValueError for an unknown format."""
+    """Turn what fastavro read back into a record; raise NewerFormat."""
     if raw["version"] > FORMAT_VERSION:
-        raise ValueError(
+        raise NewerFormat(
             f"cut of format {raw['version']}, this release reads up to {FORMAT_VERSION}"
         )
     head = Head(

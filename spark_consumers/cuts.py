@@ -4,7 +4,8 @@ Pure.  `segments` takes what the acceptance function let through, in order, and
 a ledger, and yields steps that follow each other without a gap:
 
     START     one step that moves only the ledger; a new epoch must name the
-              place where the ledger stands as the end of the one before
+              place where the ledger stands as the end of the one before, unless it
+              is loaded anew: then it does not matter what the target missed
     TABLE     one step each: a load begins, brings a chunk, or ends
     COMMITS   whole commits, packed up to `max_rows`, also across records; a
               commit larger than that, or with DDL, is a step of its own
@@ -26,6 +27,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from schemas.accept import reloads
 from schemas.control import (
     CommitEntry,
     Commits,
@@ -96,7 +98,7 @@ def segments(
                 if packed:
                     yield _pack(at_first, packed)
                     packed, rows = [], 0
-                if at.instance:
+                if at.instance and not _is_new(at, cut):
                     _follows(at, offset, cut.head)
                 before = at
                 if isinstance(cut, Start):
@@ -121,7 +123,7 @@ def segments(
     if skipped and not at.instance:
         raise CutsGap(
             "an empty target needs cuts from a beginning",
-            hint="the source must be loaded again (slot drop --yes, then run --accept-gap)",
+            hint="the source must be loaded again (run --accept-gap)",
         )
 
 
@@ -258,9 +260,12 @@ def _joined(ranges: Iterable[Range]) -> tuple[Range, ...]:
 
 def _begins(cut: Cut) -> bool:
     """Say whether an empty target may begin here: with the first epoch, or one loaded anew."""
-    return isinstance(cut, Start) and (
-        cut.head.n == 1 or (cut.prev is not None and cut.continues is False)
-    )
+    return isinstance(cut, Start) and (cut.head.n == 1 or reloads(cut))
+
+
+def _is_new(at: Ledger, cut: Cut) -> bool:
+    """Say whether everything is loaded again from here on, whatever the target missed."""
+    return reloads(cut) and cut.head.epoch > at.epoch
 
 
 def _follows(at: Ledger, offset: int, head: Head, *, epoch: bool = False) -> None:
@@ -277,11 +282,12 @@ def _follows(at: Ledger, offset: int, head: Head, *, epoch: bool = False) -> Non
 
 def _started(at: Ledger, offset: int, cut: Start) -> Ledger:
     head = cut.head
-    _same_place(at, cut)
+    if not _is_new(at, cut):
+        _same_place(at, cut)
     inexact, known = at.inexact, at.topics
     if head.epoch != at.epoch:
         place = (at.epoch, at.seq, at.n)
-        if at.epoch and cut.prev != place:
+        if at.epoch and cut.prev != place and not _is_new(at, cut):
             raise CutsGap(
                 "an epoch does not begin where the target stands", prev=cut.prev, at=place
             )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
@@ -24,11 +24,11 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from schemas.accept import CutGap, CutIdentity, Walk
+from schemas.accept import CutGap, CutIdentity, Walk, judge
 from schemas.control import Cut, Range, SchemaChange
 from schemas.tables import TableId
 from schemas.topics import Topics
-from spark_consumers.avro_wire import RowDecoder, decode_control, split
+from spark_consumers.avro_wire import RowDecoder, decode_control, decode_cut, split
 from spark_consumers.cluster import Cluster, down
 from spark_consumers.cuts import check_complete
 from spark_consumers.errors import (
@@ -36,6 +36,7 @@ from spark_consumers.errors import (
     Incomplete,
     KafkaDown,
     RangeExpired,
+    SchemaUnknown,
     StreamError,
     TopicReplaced,
 )
@@ -63,6 +64,7 @@ _SILENCE: Final = 30.0  # seconds without a record or an end of partition
 _STUCK: Final = 10.0  # seconds until a stranger's open transaction is read past
 _TOPICS_KNOWN: Final = 60.0  # seconds for which topic ids are believed
 
+_LOAD_AGAIN: Final = "the source must be loaded again (run --accept-gap)"
 _START: Final = attrgetter("start")
 
 
@@ -73,9 +75,20 @@ class CutReader:
     """The cuts topic, from a ledger's place to the last stable offset."""
 
     def __init__(
-        self, client: Mapping[str, Any], source: str, schema_of: SchemaOf, *, timeout: float = 10.0
+        self,
+        client: Mapping[str, Any],
+        source: str,
+        schema_of: SchemaOf,
+        *,
+        timeout: float = 10.0,
+        doubt: float = 0.0,
+        on_alarm: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`timeout`: seconds in which the broker must tell the log's ends."""
+        """`timeout`: seconds in which the broker must tell the log's ends.
+
+        `doubt`: seconds for which a record that does not follow is not an error: the next
+        heartbeat may show that it was forged.  `on_alarm` takes a line about one that is not ours.
+        """
         self._cluster = Cluster(client, timeout=timeout)
         self._topic = Topics(source).cuts
         self._schema_of = schema_of
@@ -88,8 +101,12 @@ class CutReader:
                 "fetch.wait.max.ms": 100,
             }
         )
+        self._source, self._on_alarm = source, on_alarm
         self._walk = Walk()
-        self._low = 0  # where the log begins
+        self._unfit: StreamError | None = None  # why the ledger's place is none of this log's
+        self._unknown: SchemaUnknown | None = None  # of the newest record, if none counts since
+        self._doubt = doubt
+        self._doubted_at: float | None = None  # when a record came that does not follow
         self._at: int | None = None  # offset to be read next; None: assign by the ledger
         self._served: tuple[int, ...] | None = None  # the ledger's place after what was given out
         self._ahead: list[Any] = []  # messages that `wait` saw first
@@ -100,8 +117,9 @@ class CutReader:
             self._begin(ledger)
         end = self._end()
         self._served = None  # until the caller has taken all of them
-        # The last stable offset stands behind a marker: every cut is in a transaction.
-        while self._at is not None and self._at < end - 1:
+        # The last stable offset stands behind a marker: every cut is in a transaction.  What
+        # `wait` saw is taken in any case: a stranger's record need not be in one.
+        while self._at is not None and (self._at < end - 1 or self._is_ahead(end)):
             message = self._next(end)
             if message is None:
                 break
@@ -109,12 +127,7 @@ class CutReader:
             cut = self._accept(message)
             if cut is not None:
                 yield message.offset(), cut
-        if self._walk.instance is None and self._low:
-            raise RangeExpired(
-                "cuts were deleted before they were applied, and nothing begins in what is left",
-                hint="the source must be loaded again (slot drop --yes, then run --accept-gap)",
-                first=self._low,
-            )
+        self._raise_unfit()
         self._served = self._reached(ledger)
 
     def wait(self, seconds: float) -> bool:
@@ -141,27 +154,32 @@ class CutReader:
         walk = self._walk
         return walk.epoch, walk.n, walk.seq, ledger.fence
 
+    def _is_ahead(self, end: int) -> bool:
+        return bool(self._ahead) and self._ahead[-1].offset() < end
+
     def _begin(self, ledger: Ledger) -> None:
+        """Begin at the ledger's place; where that is gone, look for an epoch loaded anew."""
         place = (self._topic, 0)
         low, high = self._cluster.first([place])[place], self._end()
-        is_new, self._low = not ledger.instance, low
-        if ledger.next_offset < low and not is_new:
-            raise RangeExpired(
-                "cuts were deleted before they were applied",
-                hint="the target must be loaded again (slot drop --yes, then run --accept-gap)",
+        self._unfit = None
+        if ledger.next_offset < low:
+            self._unfit = RangeExpired(
+                "cuts were deleted before they were applied"
+                + ("" if ledger.instance else ", and nothing begins in what is left"),
+                hint=_LOAD_AGAIN,
                 first=low,
                 needed=ledger.next_offset,
             )
-        if ledger.next_offset > high:
-            raise TopicReplaced(
+        elif ledger.next_offset > high:
+            self._unfit = TopicReplaced(
                 "the cuts topic ends before the target's place in it",
-                hint="the topic was made again, or the cluster lost its tail: load again",
+                hint=f"the topic was made again, or the cluster lost its tail: {_LOAD_AGAIN}",
                 end=high,
                 needed=ledger.next_offset,
             )
         self._walk = (
             Walk.from_nobody()
-            if is_new
+            if not ledger.instance
             else Walk.resumed(
                 n=ledger.n,
                 epoch=ledger.epoch,
@@ -171,9 +189,33 @@ class CutReader:
                 resume=ledger.resume,
             )
         )
-        self._at = max(low, ledger.next_offset)
+        self._at = low if self._unfit else ledger.next_offset
         self._ahead.clear()
         self._consumer.assign([TopicPartition(self._topic, 0, self._at)])
+
+    def _raise_unfit(self) -> None:
+        """Raise what stays at the log's end: a place that is gone, a record that does not follow.
+
+        Where only heartbeats were deleted the next record follows, and nothing was lost.
+        """
+        walk = self._walk
+        if self._unknown is not None and walk.instance is None:
+            raise self._unknown  # nothing can be read: another registry, or one that lost its data
+        if self._unfit is not None and (
+            walk.suspect is not None
+            or walk.instance is None
+            or isinstance(self._unfit, TopicReplaced)
+        ):
+            raise self._unfit
+        if self._doubted_at is not None and time.monotonic() - self._doubted_at < self._doubt:
+            return
+        match walk.suspect:
+            case CutIdentity() as error:
+                raise CutsGap(
+                    str(error), hint=f"two sources write under one prefix; then {_LOAD_AGAIN}"
+                ) from error
+            case CutGap() as error:
+                raise CutsGap(str(error), hint=_LOAD_AGAIN) from error
 
     def _end(self) -> int:
         place = (self._topic, 0)
@@ -201,18 +243,27 @@ class CutReader:
                 raise KafkaDown("the broker is silent", topic=self._topic)
 
     def _accept(self, message: Any) -> Cut | None:
-        offset = message.offset()
+        walk = self._walk
+        offset, alarms = message.offset(), walk.alarms
+        record = judge(message.key(), message.value(), source=self._source, read=self._read)
+        cut = walk.follow(offset, record)
+        if cut is not None:
+            self._unfit = self._unknown = None
+        if walk.alarms != alarms and not walk.alarms & (walk.alarms - 1):  # the 1st, 2nd, 4th, ...
+            self._on_alarm(f"{self._topic}, {walk.alarms} by now: {walk.alarm}")
+        if walk.suspect is None:
+            self._doubted_at = None
+        elif self._doubted_at is None:
+            self._doubted_at = time.monotonic()
+            self._on_alarm(f"{self._topic}: {walk.suspect}")
+        return cut
+
+    def _read(self, value: bytes) -> Cut:
         try:
-            cut = decode_control(message.value(), self._schema_of)
-            if isinstance(cut, SchemaChange):
-                raise CutsGap("a schema change stands in the cuts topic", offset=offset)
-            return self._walk.accept(offset, cut)
-        except CutIdentity as error:
-            raise CutsGap(str(error), hint="two sources write under one prefix") from error
-        except CutGap as error:
-            raise CutsGap(str(error), hint="the target must be loaded again") from error
-        except ValueError as error:
-            raise CutsGap("a record of cuts cannot be read", offset=offset) from error
+            return decode_cut(value, self._schema_of)
+        except SchemaUnknown as error:
+            self._unknown = error
+            raise ValueError("of no schema") from error
 
 
 class RangeReader:

@@ -40,8 +40,8 @@ _log_every = click.option(
 @click.option(
     "--accept-gap",
     is_flag=True,
-    help="Where going on is impossible (slot lost, source promoted, topics replaced): open a new "
-    "epoch and load every table again. Says what differed.",
+    help="Where run or apply cannot go on (slot lost, source promoted, topics replaced, cuts "
+    "lost): make the slot anew, open a new epoch and load every table again, once.",
 )
 @_log_every
 @logged

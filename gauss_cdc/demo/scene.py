@@ -20,6 +20,7 @@ from gauss_cdc.demo.disguise import Disguise
 from gauss_cdc.places import Places
 from gauss_cdc.services import Addresses, LocalServices, postgres
 from producer.errors import CdcError
+from schemas.accept import Foreign
 
 _POSTGRES: Final = """\
 [source]
@@ -156,7 +157,8 @@ class Follower:
                 try:
                     end = places.reader().lso()
                     for _, cut in places.read_cuts(at, end):
-                        self.seq = cut.head.last_seq
+                        if not isinstance(cut, Foreign):
+                            self.seq = cut.head.last_seq
                     at = max(at, end)
                 except CdcError:
                     continue  # the topic is not there yet, or the broker is dead

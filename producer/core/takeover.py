@@ -129,8 +129,9 @@ class Wanted:
     cluster_id: str
     instance: str
     ddl_topic: str
-    accept_gap: bool = False
+    accept_gap: bool = False  # begin a new epoch, whatever stopped
     load: bool = True
+    newest_epoch: int = 0  # no epoch has a greater number: for a log that does not tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +217,7 @@ def _go_on(
     log.init_transactions()
     yield from _wait_for_lso(log, patience)
     yield Step("compare again")
-    walk = _tail(log)
+    walk = log.tail()
     if (problem := _difference(log, wanted, walk, confirmed)) is not None:
         raise problem
     assert walk is not None
@@ -254,7 +255,7 @@ def _compare(
     tries = 0
     while True:
         is_settled = log.lso() >= high  # asked before the tail is read, or the tail is too old
-        problem = _difference(log, wanted, _tail(log), confirmed)
+        problem = _difference(log, wanted, log.tail(), confirmed)
         if problem is None:
             return
         if is_settled or tries >= patience:
@@ -272,7 +273,7 @@ def _begin_epoch(
     once_held = _once_held(log, wanted)
     yield from _wait_for_lso(log, patience)
     yield Step("look again")
-    walk = _tail(log)
+    walk = log.tail()
     reason = _why_begin(source, log, wanted, walk, once_held=once_held)
     if reason is None:
         return None
@@ -281,6 +282,10 @@ def _begin_epoch(
         yield Step("make slot", "the slot is in use, or waits for open transactions")
     tables = source.captured(made) if wanted.load else ()
     n, epoch, writer = (walk.n, walk.epoch, walk.writer) if walk else (0, 0, 0)
+    prev = Prev(walk.epoch, walk.seq, walk.n) if walk else None
+    if walk is None and reason != _FIRST:  # readers may stand in any epoch that the log once had
+        epoch = max(wanted.newest_epoch, 1)
+        prev = Prev(epoch, 0, 0)
     head = Head(n + 1, epoch + 1, writer + 1, wanted.instance, 0, made.consistent_point, -1)
     topics = {name: topic for name, (topic, _) in log.topics().items()}
     start = Start(
@@ -290,8 +295,8 @@ def _begin_epoch(
         wanted.cluster_id,
         topics,
         dict.fromkeys(tables, "PENDING"),
-        Prev(walk.epoch, walk.seq, walk.n) if walk else None,
-        False if walk else None,
+        prev,
+        None if prev is None else False,
         reason,
     )
     yield Step("write START")
@@ -300,6 +305,7 @@ def _begin_epoch(
 
 
 _FIRST = "first start"
+_ASKED = "asked for by --accept-gap"
 
 
 def _once_held(log: Log, wanted: Wanted) -> bool:
@@ -318,13 +324,14 @@ def _why_begin(
 ) -> str | None:
     """Say why an epoch must begin; None for an ordinary start."""
     if walk is None:
-        if once_held:
+        if not once_held:
+            return _FIRST
+        if not wanted.accept_gap:
             raise CutsBroken(
                 "the cuts topic holds no record, but it once did",
-                hint="retention removed them, or the topic was deleted: use a new kafka.prefix, "
-                "or delete all its topics",
+                hint=f"retention removed them, or the topic was deleted: {GAP_HINT}",
             )
-        return _FIRST
+        return "the cuts topic holds no record any more"
     if walk.is_loading() and walk.seq == 0:
         problem = _other_source(walk, wanted)
         if problem is not None and not wanted.accept_gap:
@@ -339,7 +346,8 @@ def _why_begin(
         return problem.what
     assert slot is not None
     problem_found = _difference(log, wanted, walk, slot.confirmed)
-    return None if problem_found is None else problem_found.what
+    # What stopped may stand in the stream, or be a reader's: then nothing differs here.
+    return _ASKED if problem_found is None else problem_found.what
 
 
 def _settled_tail(log: Log, patience: int) -> Generator[Step, None, Walk | None]:
@@ -348,24 +356,13 @@ def _settled_tail(log: Log, patience: int) -> Generator[Step, None, Walk | None]
     tries = 0
     while True:
         is_settled = log.lso() >= high  # asked before the tail is read, or the tail is too old
-        walk = _tail(log)
+        walk = log.tail()
         if walk is not None or is_settled:
             return walk
         if tries >= patience:
             raise _held()
         tries += 1
         yield Step("look", "the end of open transactions on cuts")
-
-
-def _tail(log: Log) -> Walk | None:
-    """Walk to the tail; a walk that stops is a topic that is broken."""
-    try:
-        return log.tail()
-    except ValueError as exc:  # CutGap, CutIdentity, an unknown format
-        raise CutsBroken(
-            f"the records of cuts do not follow each other: {exc}",
-            hint="records were lost or written by another program: use a new kafka.prefix",
-        ) from exc
 
 
 def _wait_for_lso(log: Log, patience: int) -> Generator[Step, None, None]:
@@ -415,6 +412,12 @@ def _difference(log: Log, wanted: Wanted, walk: Walk | None, confirmed: int) -> 
     """Return what makes going on from `walk` wrong, or None."""
     if walk is None or walk.state is None:
         return CutsBroken("the records of cuts are gone", hint="were its topics deleted?")
+    if walk.suspect is not None:
+        return CutsBroken(
+            f"the records of cuts do not follow each other: {walk.suspect}",
+            hint="records were lost, or somebody else may write into the topic "
+            f"(`gauss-cdc check` prints the ACLs that it needs); {GAP_HINT}",
+        )
     if (problem := _other_source(walk, wanted)) is not None:
         return problem
     was = walk.state

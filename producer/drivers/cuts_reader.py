@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -13,6 +13,14 @@ from producer.errors import BrokerDown
 _ASK: Final = 10.0  # seconds for an answer about offsets
 _TRY: Final = 0.2  # seconds
 _SILENT_READS: Final = 150  # 30 s
+
+
+class Stored(NamedTuple):
+    """A record as it stands in the topic, whoever wrote it."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
 
 
 class CutsReader:
@@ -27,7 +35,7 @@ class CutsReader:
             "auto.offset.reset": "error",
             "fetch.wait.max.ms": 10,
         }
-        self._topic = topic
+        self.topic = topic
         self._committed = Consumer({**common, "isolation.level": "read_committed"})
         self._uncommitted = Consumer({**common, "isolation.level": "read_uncommitted"})
 
@@ -42,19 +50,19 @@ class CutsReader:
     def _watermarks(self, consumer: Consumer) -> tuple[int, int]:
         try:
             low, high = consumer.get_watermark_offsets(
-                TopicPartition(self._topic, 0), timeout=_ASK, cached=False
+                TopicPartition(self.topic, 0), timeout=_ASK, cached=False
             )
         except KafkaException as exc:
             raise ours(exc) from exc
         return low, high
 
-    def read(self, low: int, high: int) -> list[tuple[int, bytes]]:
+    def read(self, low: int, high: int) -> list[Stored]:
         """Committed records with low <= offset < high; `high` is at most the LSO."""
         if low >= high:
             return []
         consumer = self._committed
-        partition = TopicPartition(self._topic, 0, low)
-        out: list[tuple[int, bytes]] = []
+        partition = TopicPartition(self.topic, 0, low)
+        out: list[Stored] = []
         silent = 0
         try:
             consumer.assign([partition])
@@ -65,7 +73,7 @@ class CutsReader:
                     if (offset := offset_of(message)) >= high:
                         return out
                     silent = 0
-                    out.append((offset, message.value() or b""))
+                    out.append(Stored(offset, _bytes(message.key()), _bytes(message.value())))
                 # The last offsets may be markers, which are never delivered: the position tells.
                 position = consumer.position([partition])[0].offset
                 if position >= high:
@@ -82,3 +90,7 @@ class CutsReader:
         """Close both consumers."""
         self._committed.close()
         self._uncommitted.close()
+
+
+def _bytes(given: bytes | str | None) -> bytes | None:
+    return given.encode() if isinstance(given, str) else given

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import struct
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -16,13 +17,17 @@ import fastavro
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.common._httpx_compat import httpx
 from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
+from fastavro.read import SchemaResolutionError
+from fastavro.schema import SchemaParseException
 
 from producer.core.framing import framed
 from producer.errors import RegistryDown, RegistryError, SchemaRefused
-from schemas.load import avsc, canonical
+from schemas.control import Cut, SchemaChange, change_from_avro, cut_from_avro
+from schemas.load import CUT, SCHEMA_CHANGE, avsc, canonical, check_bounded
 
 _INCOMPATIBLE: Final = 409
 _MISSING: Final = 404
+_SCHEMA_NOT_FOUND: Final = 40403  # with _MISSING: the id, not the address
 _INVALID: Final = 422
 _LATER: Final = {408, 429}  # a time limit, too many requests: as good as no answer
 _SERVER: Final = 500
@@ -40,6 +45,21 @@ _NUMBERS: Final = {*_PATIENCE, "cache.capacity", "cache.latest.ttl.sec"}
 # Behind a subject's name: what it took before it took everything, kept in the registry itself.
 _BEFORE: Final = ".gauss-cdc-restore"
 _NO_LEVEL: Final = "GLOBAL"
+_FRAME: Final = 5  # bytes before a record: a zero, and its schema's id
+# What fastavro raises for anybody's bytes under anybody's schema.
+_UNREADABLE: Final = (
+    ValueError,
+    LookupError,
+    EOFError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    MemoryError,
+    struct.error,
+    SchemaParseException,
+    SchemaResolutionError,
+)
 _ERRORS: Final = (
     SchemaRegistryError,
     OAuthTokenError,
@@ -67,6 +87,7 @@ class Registry:
             ) from exc
         self._parsed: dict[int, Any] = {}
         self._own: dict[str, tuple[int, Any]] = {}
+        self.unknown: int | None = None  # the newest id of a record that the registry has not
 
     def register(self, subject: str, schema: Mapping[str, Any] | str) -> int:
         """Register a schema, or find it; return its id."""
@@ -192,20 +213,59 @@ class Registry:
         schema_id, parsed = self._own[name]
         return framed(schema_id, parsed, record)
 
-    def decode(self, value: bytes) -> dict[str, Any]:
-        """Read a framed control record with the schema it was written with."""
-        if len(value) < 5 or value[0] != 0:
-            raise RegistryError("a control record is not in Confluent's framing", size=len(value))
-        schema_id = int.from_bytes(value[1:5], "big")
-        if schema_id not in self._parsed:
-            try:
-                text = self._client.get_schema(schema_id).schema_str
-            except _ERRORS as exc:
-                raise self._ours(exc, f"id {schema_id}") from exc
-            self._parsed[schema_id] = fastavro.parse_schema(json.loads(text or "null"))
-        record = fastavro.schemaless_reader(io.BytesIO(value[5:]), self._parsed[schema_id], None)
-        assert isinstance(record, dict)
+    def read_cut(self, value: bytes) -> Cut:
+        """Read a record of cuts; ValueError: it is none, or of a schema that nobody knows."""
+        return cut_from_avro(self._decode(CUT, value))
+
+    def read_change(self, value: bytes) -> SchemaChange:
+        """Read a schema change; ValueError: it is none, or of a schema that nobody knows."""
+        record = self._decode(SCHEMA_CHANGE, value)
+        try:
+            return change_from_avro(record)
+        except (LookupError, TypeError) as exc:
+            raise ValueError("a schema change without some of its fields") from exc
+
+    def _decode(self, name: str, value: bytes) -> dict[str, Any]:
+        """Read a framed control record; the writer's schema is an older or newer one of ours."""
+        if len(value) < _FRAME or value[0] != 0:
+            raise ValueError("it is not in Confluent's framing")
+        schema_id = int.from_bytes(value[1:_FRAME], "big")
+        schema = self._schema(schema_id)
+        if schema is None or schema["name"] != _full_name(name):
+            raise ValueError("its schema is another one")
+        stream = io.BytesIO(value[_FRAME:])
+        try:
+            record = fastavro.schemaless_reader(stream, schema, avsc(name))
+        except _UNREADABLE as exc:
+            raise ValueError("its bytes do not follow its schema") from exc
+        if stream.read(1) or not isinstance(record, dict):
+            raise ValueError("bytes are left over")
         return record
+
+    def _schema(self, schema_id: int) -> Any:
+        """Return a writer's schema; None where the registry has none of this id, or it is unfit.
+
+        A registry that does not answer raises: it is never a reason to pass over a record.
+        """
+        if schema_id in self._parsed:
+            return self._parsed[schema_id]
+        try:
+            text = self._client.get_schema(schema_id).schema_str
+        except SchemaRegistryError as exc:
+            if (exc.http_status_code, exc.error_code) != (_MISSING, _SCHEMA_NOT_FOUND):
+                raise self._ours(exc, f"id {schema_id}") from exc
+            self.unknown = schema_id
+            return None  # asked again: it may be a replica that has it in a moment
+        except _ERRORS as exc:
+            raise self._ours(exc, f"id {schema_id}") from exc
+        try:
+            schema = json.loads(text or "null")
+            check_bounded(schema)
+            parsed: Any = fastavro.parse_schema(schema)
+            self._parsed[schema_id] = parsed if isinstance(parsed, dict) else None
+        except _UNREADABLE:  # a schema of somebody else's, in whatever language
+            self._parsed[schema_id] = None
+        return self._parsed[schema_id]
 
     def close(self) -> None:
         """Close its connections."""
@@ -239,3 +299,8 @@ class Registry:
         return RegistryDown(
             "the schema registry does not answer", error=type(exc).__name__, **where
         )
+
+
+def _full_name(name: str) -> str:
+    schema = avsc(name)
+    return f"{schema['namespace']}.{schema['name']}"

@@ -17,17 +17,33 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 import fastavro
+from fastavro.read import SchemaResolutionError
+from fastavro.schema import SchemaParseException
 
-from schemas.control import Cut, SchemaChange, change_from_avro, cut_from_avro
+from schemas.control import Cut, NewerFormat, SchemaChange, change_from_avro, cut_from_avro
 from schemas.encodings import from_exact
 from schemas.envelope import SOURCE_NAME, column_name, without_null
-from schemas.load import CUT, SCHEMA_CHANGE, avsc
+from schemas.load import CUT, SCHEMA_CHANGE, avsc, check_bounded
 from schemas.tables import UNCHANGED
 from schemas.types import AvroType, dumper, spark_text
 from spark_consumers.avro_wire.row_code import SURPRISES, is_ours, parts_function
 from spark_consumers.model import Cell, Change
 
 _FRAME: Final = struct.Struct(">bI")
+# What fastavro, and what makes a record of it, raise for anybody's bytes under anybody's schema.
+_UNREADABLE: Final = (
+    ValueError,
+    LookupError,
+    EOFError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    MemoryError,
+    struct.error,
+    SchemaParseException,
+    SchemaResolutionError,
+)
 
 SchemaOf = Callable[[int], dict[str, Any]]
 
@@ -119,15 +135,31 @@ class RowDecoder:
 
 
 def decode_control(value: bytes, schema_of: SchemaOf) -> Cut | SchemaChange:
-    """Read a framed value of `<prefix>.cuts` or `<prefix>.ddl`; raise ValueError for a stranger."""
+    """Read a framed value of `<prefix>.cuts` or `<prefix>.ddl`; raise ValueError for a stranger.
+
+    What `schema_of` raises where the registry does not answer goes through.
+    """
     schema_id, payload = split(value)
     writer = schema_of(schema_id)
-    name = writer["name"].rpartition(".")[2]
-    if name == avsc(CUT)["name"]:
-        return cut_from_avro(_resolved(payload, writer, avsc(CUT)))
-    if name == avsc(SCHEMA_CHANGE)["name"]:
-        return change_from_avro(_resolved(payload, writer, avsc(SCHEMA_CHANGE)))
+    try:
+        name = writer["name"].rpartition(".")[2]
+        if name == avsc(CUT)["name"]:
+            return cut_from_avro(_resolved(payload, writer, avsc(CUT)))
+        if name == avsc(SCHEMA_CHANGE)["name"]:
+            return change_from_avro(_resolved(payload, writer, avsc(SCHEMA_CHANGE)))
+    except NewerFormat:
+        raise
+    except _UNREADABLE as error:
+        raise ValueError("bytes that do not follow their schema") from error
     raise ValueError(f"schema {schema_id} is {name}: neither a cut nor a schema change")
+
+
+def decode_cut(value: bytes, schema_of: SchemaOf) -> Cut:
+    """Read a framed value of `<prefix>.cuts`; raise ValueError for a stranger."""
+    cut = decode_control(value, schema_of)
+    if isinstance(cut, SchemaChange):
+        raise ValueError("a schema change in the cuts topic")  # noqa: TRY004  of the bytes
+    return cut
 
 
 def spark_columns(
@@ -177,4 +209,9 @@ def _physical(schema: Any) -> Any:
 
 
 def _resolved(payload: memoryview, writer: dict[str, Any], reader: dict[str, Any]) -> Any:
-    return fastavro.schemaless_reader(io.BytesIO(payload), writer, reader)
+    check_bounded(writer)
+    stream = io.BytesIO(payload)
+    record = fastavro.schemaless_reader(stream, writer, reader)
+    if stream.read(1):
+        raise ValueError("value does not fill its record")
+    return record

@@ -107,13 +107,14 @@ class KafkaFeed:
             cut = replace(cut, cluster_id=self.cluster, topics=dict(self.feed.topics))
         self.send_raw(avro("cut", cut_to_avro(cut), CUT_ID))
 
-    def send_raw(self, value: bytes) -> None:
-        """Put anything into the cuts topic."""
+    def send_raw(self, value: bytes | None, key: bytes | None = None) -> None:
+        """Put anything into the cuts topic, under our key unless another is given."""
 
         def delivered(_: object, message: Message) -> None:
             self.last_cut = message.offset()
 
-        self.producer.produce(self.names.cuts, value, on_delivery=delivered)
+        key = self.feed.source.encode() if key is None else key
+        self.producer.produce(self.names.cuts, value, key, on_delivery=delivered)
         self.producer.flush(30)
 
     def with_rows(self, cut: Cut) -> Cut:

@@ -13,10 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 
 from gauss_cdc.services import Addresses
 from producer.core.events import Limits
+from producer.drivers.cuts_reader import CutsReader
+from producer.drivers.registry import Registry
 from producer.drivers.topics import TopicSettings
 from producer.errors import (
     BrokerDown,
@@ -38,6 +40,9 @@ from producer.errors import (
     TopicUnfit,
     Verdict,
 )
+from schemas.accept import Walk
+from schemas.control import Commits, Cut, Start, cut_to_avro
+from schemas.load import CUT
 from schemas.topics import value_subject
 from tests.integration.faults import Place, Run, make_place
 from tests.integration.private_postgres import PrivateServer, private_server
@@ -261,6 +266,87 @@ def test_a_cuts_topic_that_was_deleted(place: Place) -> None:
     place.delete_topic(place.options.topics.cuts)
 
     stops(place.run(), CutsBroken, 35)
+
+    with place.run(accept_gap=True) as running:
+        running.note("streaming from")
+    assert running.error is None
+
+
+# ---------------------------------------------------------------- strangers
+STRANGE = (
+    None,
+    b"",
+    b"strange",
+    b"\0\0\0\0\0",
+    b"\0\x7f\xff\xff\xffx",
+    b"\0\0\0\0\1" + b"\xff" * 99,
+)
+
+
+def test_what_strangers_write_into_the_control_topics_stops_nobody(place: Place) -> None:
+    place.deliver_once()
+    topics, prefix = place.options.topics, place.options.prefix.encode()
+    stranger = Producer(place.options.client)
+
+    def intrude() -> None:
+        for topic in (topics.cuts, topics.ddl):
+            for value in STRANGE:
+                for key in (prefix, b"another", None):
+                    stranger.produce(topic, value, key)
+        assert not stranger.flush(30)
+
+    intrude()
+    with place.run() as running:
+        running.note("streaming from")
+        place.execute("INSERT INTO account VALUES (2, 'Bob')")
+        running.step("run: confirmed")
+        intrude()
+        seq = running.progress.seq
+        place.execute("INSERT INTO account VALUES (3, 'Eve')")
+        while running.progress.seq == seq:
+            running.step("run: cut durable, not confirmed")
+    assert running.error is None
+    place.deliver_once()
+
+
+def test_a_forged_takeover_costs_a_restart_and_no_commit(place: Place) -> None:
+    place.deliver_once()
+    options = place.options
+    registry = Registry(options.registry_url)
+    registry.own(CUT, value_subject(options.topics.cuts))
+    reader = CutsReader(options.client, options.topics.cuts)
+
+    def cuts() -> list[tuple[int, Cut]]:
+        found = reader.read(0, reader.lso())
+        return [(s.offset, registry.read_cut(s.value or b"")) for s in found]
+
+    with place.run(limits=Limits(heartbeat_seconds=3600)) as running:
+        running.note("streaming from")
+        place.execute("INSERT INTO account VALUES (2, 'Bob')")
+        running.step("run: cut durable, not confirmed")
+        was = next(cut for _, cut in reversed(cuts()) if isinstance(cut, Start))
+        newest = cuts()[-1][1].head
+        head = replace(
+            newest, n=newest.n + 1, writer=newest.writer + 1, instance="x", state_from=-1
+        )
+        stranger = Producer(options.client)
+        forged = registry.encode(CUT, cut_to_avro(replace(was, head=head)))
+        stranger.produce(options.topics.cuts, forged, options.prefix.encode())
+        assert not stranger.flush(30)
+        place.execute("INSERT INTO account VALUES (3, 'Eve')")
+        running.note("somebody else's START")
+        running.note("streaming from")
+        while running.progress.seq < newest.last_seq + 1:
+            running.step("run: cut durable, not confirmed")
+    assert running.error is None
+
+    walk = Walk.from_nobody()
+    taken = [cut for offset, cut in cuts() if walk.accept(offset, cut)]
+    seqs = [e.seq for cut in taken if isinstance(cut, Commits) for e in cut.commits]
+    assert seqs == list(range(1, newest.last_seq + 2))
+    assert walk.suspect is None
+    reader.close()
+    registry.close()
 
 
 def test_records_of_cuts_that_were_deleted(place: Place) -> None:

@@ -1,13 +1,14 @@
 """Cuts and exact ranges, from a real broker."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 
-from schemas.control import Commits, Phase, Range
+from schemas.control import Commits, Phase, Range, cut_to_avro
 from schemas.tables import Column, TableId, TableSchema
 from spark_consumers.cuts import segments
 from spark_consumers.errors import (
@@ -15,14 +16,16 @@ from spark_consumers.errors import (
     Incomplete,
     KafkaDown,
     RangeExpired,
+    RegistryDown,
+    SchemaUnknown,
     StreamError,
     TopicReplaced,
 )
 from spark_consumers.job import Applier
 from spark_consumers.model import Ledger, Rows
-from spark_consumers.read import CutReader, RangeReader
+from spark_consumers.read import CutReader, RangeReader, Registry
 from spark_consumers.sinks.postgres import PostgresSink
-from tests.integration.kafka_feed import KafkaFeed
+from tests.integration.kafka_feed import CUT_ID, KafkaFeed, avro
 from tests.spark_consumers.feed import alter, delete, insert, truncate, update
 
 
@@ -211,6 +214,24 @@ def test_expired_cuts_are_told(source: KafkaFeed, reader: Reader) -> None:
     source.publish()
     late.read()
     assert (late.ledger.epoch, late.ledger.seq) == (2, 1)
+    late.ledger = reader.ledger  # a target that had begun goes on with the new epoch, too
+    late.read()
+    assert (late.ledger.epoch, late.ledger.seq) == (2, 1)
+    late.close()
+
+
+def test_expired_heartbeats_are_no_loss(source: KafkaFeed, reader: Reader) -> None:
+    source.feed.heartbeat()
+    source.feed.commits([insert(A, "1", "x")])
+    source.publish()
+    for future in source.admin.delete_records([TopicPartition(source.names.cuts, 0, 4)]).values():
+        future.result()
+    late = Reader(source)
+    late.ledger = reader.ledger
+
+    late.read()
+
+    assert late.ledger.seq == 1
     late.close()
 
 
@@ -257,13 +278,138 @@ def test_what_we_did_not_write_is_told_with_its_place(
         reader.read()
 
 
-def test_a_stranger_in_cuts_is_a_gap(source: KafkaFeed, reader: Reader) -> None:
-    source.producer.begin_transaction()
-    source.send_raw(b"stranger")
-    source.commit()
+def frame(schema_id: int, payload: bytes = b"") -> bytes:
+    return b"\0" + schema_id.to_bytes(4, "big") + payload
 
-    with pytest.raises(CutsGap):
+
+BOMB = {
+    "type": "record",
+    "name": "Cut",
+    "namespace": "gauss_cdc",
+    "fields": [{"name": "n", "type": {"type": "array", "items": "null"}}],
+}
+
+
+def test_records_that_are_not_ours_are_passed_over_and_told(source: KafkaFeed) -> None:
+    source.schemas |= {98: BOMB, 99: "strange"}
+    source.feed.heartbeat()
+    beat = source.feed.records.pop()[1]
+    ahead = avro("cut", cut_to_avro(replace(beat, head=replace(beat.head, n=99))), CUT_ID)
+    strange: dict[str, tuple[bytes | None, bytes | None]] = {
+        "7 bytes": (b"strange", None),
+        "no value": (None, None),
+        "nothing": (b"", None),
+        "another magic byte": (b"\1" + frame(1)[1:], None),
+        "a schema that the registry does not know": (frame(404, b"xy"), None),
+        "a schema alone": (frame(1), None),
+        "garbage": (frame(1, b"\xff" * 40), None),
+        "zeros": (frame(1, bytes(400)), None),
+        "the schema of schema changes": (frame(2, bytes(40)), None),
+        "a table's schema": (frame(3, bytes(40)), None),
+        "nulls without number": (frame(98, b"\xff" * 7 + b"\x7f"), None),
+        "a schema of no language": (frame(99, b"7"), None),
+        "a large one": (b"x" * 900_000, None),
+        "of another key": (ahead, b"another"),
+        "of no key": (ahead, b""),
+    }
+    alarms: list[str] = []
+    cuts = CutReader(source.client, source.feed.source, registry_of(source), on_alarm=alarms.append)
+    source.producer.begin_transaction()
+    for value, key in strange.values():
+        source.send_raw(value, key)
+    source.commit()
+    source.feed.commits([insert(A, "1", "x")])
+    source.publish()
+
+    seen = [cut.head.n for _, cut in cuts(Ledger(source.feed.source))]
+
+    assert seen == [1, 2]
+    assert cuts.walk.alarms == len(strange)
+    assert len(alarms) == 4  # the 1st, 2nd, 4th and 8th: nobody fills a log with them
+    assert source.names.cuts in alarms[0]
+    cuts.close()
+
+
+def registry_of(source: KafkaFeed) -> Registry:
+    """As a registry, which says of an id that it has not."""
+
+    def fetch(schema_id: int) -> str:
+        if schema_id not in source.schemas:
+            raise SchemaUnknown("unknown", schema_id=schema_id)
+        return json.dumps(source.schemas[schema_id])
+
+    return Registry(fetch)
+
+
+def test_a_registry_that_is_down_is_no_reason_to_pass_over_a_record(source: KafkaFeed) -> None:
+    def fetch(_: int) -> str:
+        raise RegistryDown("down")
+
+    cuts = CutReader(source.client, source.feed.source, Registry(fetch))
+
+    with pytest.raises(RegistryDown):
+        list(cuts(Ledger(source.feed.source)))
+    assert cuts.walk.alarms == 0
+    cuts.close()
+
+
+def test_a_registry_that_knows_no_record_is_told(source: KafkaFeed) -> None:
+    def fetch(schema_id: int) -> str:
+        raise SchemaUnknown("unknown", schema_id=schema_id)
+
+    cuts = CutReader(source.client, source.feed.source, Registry(fetch))
+
+    with pytest.raises(SchemaUnknown):
+        list(cuts(Ledger(source.feed.source)))
+    cuts.close()
+
+
+def test_a_strangers_record_outside_of_transactions_keeps_nobody_busy(
+    source: KafkaFeed, reader: Reader
+) -> None:
+    stranger = Producer(source.client)
+    stranger.produce(source.names.cuts, b"strange")
+    stranger.flush(30)
+
+    assert reader.cuts.wait(30)
+    assert reader.read() == []
+    assert not reader.cuts.wait(0.01)
+
+
+def test_a_record_that_does_not_follow_is_doubted_until_the_next_one_of_ours(
+    source: KafkaFeed, reader: Reader
+) -> None:
+    source.feed.commits([insert(A, "1", "x")])
+    ours = source.feed.records[-1][1]
+    forged = replace(ours, head=replace(ours.head, n=9, last_seq=8), ranges=())
+    source.producer.begin_transaction()
+    source.send_cut(forged)
+    source.commit()
+    patient = CutReader(source.client, source.feed.source, source.registry, doubt=3600)
+
+    with pytest.raises(CutsGap, match="accept-gap"):
         reader.read()
+    assert list(patient(reader.ledger)) == []
+    source.publish()
+
+    assert [cut.head.n for _, cut in patient(reader.ledger)] == [2]
+    reader.read()
+    assert reader.ledger.seq == 1
+    patient.close()
+
+
+def test_a_strangers_rows_between_ours_are_nobodys(source: KafkaFeed, reader: Reader) -> None:
+    stranger = Producer(source.client)
+    for i in range(3):
+        source.feed.commits([insert(A, str(i), "x")])
+        for value in (b"strange", frame(404, b"xy"), None):
+            stranger.produce(source.names.table(A.id), value, b"public.a")
+        stranger.flush(30)
+        source.publish()
+
+    (rows,) = reader.read()
+
+    assert [c.seq for c in rows.changes[A.id]] == [1, 2, 3]
 
 
 def test_waiting_ends_when_a_cut_comes(source: KafkaFeed, reader: Reader) -> None:

@@ -1,12 +1,13 @@
 """Which records of cuts count: each rule of the protocol's section 1."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.accept import CutGap, CutIdentity, Walk, walk_tail
+from schemas.accept import CutGap, CutIdentity, Foreign, Record, Walk, walk_tail
 from schemas.control import (
     CommitEntry,
     Commits,
@@ -108,6 +109,7 @@ def test_commits_move_n_seq_and_resume_and_say_where_our_rows_end() -> None:
         pytest.param(state(2), id="n of STATE is ahead"),
         pytest.param(start(3, writer=2), id="n of START jumps"),
         pytest.param(start(1, writer=2), id="n of START repeats"),
+        pytest.param(start(2, writer=3), id="a START was passed over"),
         pytest.param(start(2, writer=2, seq=1), id="START knows another seq"),
         pytest.param(start(2, writer=2, resume=7), id="START knows another resume"),
         pytest.param(commits(2, 1, epoch=2), id="epoch without its START"),
@@ -190,10 +192,10 @@ def test_a_newer_writer_takes_over() -> None:
 
 
 def test_an_older_writers_start_is_ignored() -> None:
-    walk = walked(start(1), start(2, writer=3))
+    walk = walked(start(1), start(2, writer=2), start(3, writer=3))
 
-    assert walk.accept(2, start(3, writer=2)) is None
-    assert walk.accept(3, replace(start(3, writer=3), content="other")) is None
+    assert walk.accept(3, start(4, writer=2)) is None
+    assert walk.accept(4, replace(start(4, writer=3), content="other")) is None
     assert walk.writer == 3
 
 
@@ -222,8 +224,103 @@ def test_a_new_epoch_follows_exactly_the_place_it_names() -> None:
     assert walk.ends == {}
 
 
+# ---------------------------------------------------------------- what is not ours
+JUNK = Foreign("7 bytes that are no record")
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_a_record_that_cannot_be_decoded_is_skipped_and_counted(at: int) -> None:
+    log: list[Record] = [start(1), commits(2, 1), beat(2)]
+    log.insert(at, JUNK)
+    walk = Walk.from_nobody()
+
+    taken = [walk.accept(offset, record) for offset, record in enumerate(log)]
+
+    assert [cut for cut in taken if cut] == [start(1), commits(2, 1), beat(2)]
+    assert (walk.alarms, walk.alarm) == (1, f"offset {at}: 7 bytes that are no record")
+    assert walk.suspect is None
+
+
+FORGED = [
+    pytest.param(start(1, writer=2), id="START with a known n"),
+    pytest.param(start(9, writer=99, seq=8, resume=1 << 62), id="START out of the blue"),
+    pytest.param(commits(7, 9), id="commits that leave a gap"),
+    pytest.param(commits(3, 9), id="commits whose seq leaves a gap"),
+    pytest.param(commits(3, 1, xid=0), id="another transaction of one seq"),
+    pytest.param(beat(5), id="a heartbeat ahead"),
+    pytest.param(beat(2, writer=7), id="a heartbeat of nobody"),
+    pytest.param(commits(3, 2, epoch=4), id="commits of no epoch"),
+    pytest.param(Foreign("of format 99", is_newer=True), id="a later format"),
+]
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_what_does_not_follow_was_forged_if_its_writer_goes_on_as_if_it_were_not_there(
+    forged: Record,
+) -> None:
+    walk = walked(start(1), commits(2, 1))
+
+    assert walk.follow(2, forged) is None
+    assert walk.suspect is not None
+    assert walk.accept(3, commits(3, 2)) is not None
+
+    assert walk.suspect is None
+    assert walk.alarms == 1
+    assert (walk.n, walk.seq) == (3, 2)
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_a_forged_record_at_the_end_is_not_the_tail(forged: Record) -> None:
+    found = tail([(0, start(1)), (2, from_(0, commits(2, 1))), (4, forged)])
+
+    assert found is not None
+    assert (found.n, found.seq, found.resume, found.writer) == (2, 1, 15, 1)
+    assert found.suspect is not None
+
+
+def test_a_lost_record_stays_suspected_whatever_its_writer_says_later() -> None:
+    walk = walked(start(1), commits(2, 1))
+
+    for offset, later in enumerate([commits(4, 3), beat(4), state(4, seq=3), commits(5, 4)], 4):
+        assert walk.follow(offset, later) is None
+
+    assert "offset 4: n is 4, expected 3" in str(walk.suspect)
+
+
+def test_an_epoch_that_is_loaded_anew_is_the_way_out_of_any_gap() -> None:
+    walk = walked(start(1), commits(2, 1))
+    walk.follow(2, commits(9, 8))
+    anew = replace(start(40, writer=7, epoch=5, prev=Prev(4, 9, 39)), continues=False)
+
+    assert walk.accept(3, anew) is anew
+
+    assert (walk.suspect, walk.n, walk.epoch, walk.writer) == (None, 40, 5, 7)
+    assert walk.follow(4, replace(anew, head=replace(anew.head, epoch=4, writer=8))) is None
+
+
+def test_a_state_from_that_names_garbage_is_no_beginning() -> None:
+    records: list[tuple[int, Record]] = [
+        (0, start(1)),
+        (2, JUNK),
+        (4, from_(2, beat(1))),
+        (6, from_(900, beat(1))),
+        (8, from_(0, beat(1, resume=30))),
+        (10, from_(2, beat(1, resume=99))),
+        (12, JUNK),
+    ]
+
+    found = tail(records)
+
+    assert found is not None
+    assert found.n == 1
+
+
+def test_a_log_of_garbage_alone_has_no_tail() -> None:
+    assert tail([(offset, JUNK) for offset in range(600)]) is None
+
+
 # ---------------------------------------------------------------- the tail
-def tail(records: list[tuple[int, Cut]], low: int = 0) -> Walk | None:
+def tail(records: Sequence[tuple[int, Record]], low: int = 0) -> Walk | None:
     return walk_tail(
         lambda a, b: [(o, c) for o, c in records if max(a, low) <= o < b],
         low,

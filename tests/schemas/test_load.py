@@ -4,7 +4,7 @@ import avro.schema
 import fastavro
 import pytest
 
-from schemas.load import CUT, SCHEMA_CHANGE, avsc, canonical
+from schemas.load import CUT, SCHEMA_CHANGE, avsc, canonical, check_bounded
 
 
 @pytest.mark.parametrize("name", [CUT, SCHEMA_CHANGE])
@@ -13,3 +13,33 @@ def test_our_schemas_are_avro_for_both_libraries(name: str) -> None:
     avro.schema.parse(canonical(name))
     assert json.loads(canonical(name)) == avsc(name)
     assert avsc(name)["namespace"] == "gauss_cdc"
+
+
+def record(items: object) -> dict[str, object]:
+    field = {"name": "a", "type": {"type": "array", "items": items}}
+    return {"type": "record", "name": "R", "fields": [field]}
+
+
+@pytest.mark.parametrize("name", [CUT, SCHEMA_CHANGE])
+def test_our_schemas_end_with_their_bytes(name: str) -> None:
+    check_bounded(avsc(name))
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        "null",
+        {"type": "null"},
+        {"type": "record", "name": "E", "fields": []},
+        {"type": "fixed", "name": "F", "size": 0},
+        "R",  # of itself
+        "of.another.schema",
+    ],
+)
+def test_a_schema_in_which_nothing_stands_for_any_number_of_items_is_refused(
+    items: object,
+) -> None:
+    with pytest.raises(ValueError, match="no bytes"):
+        check_bounded(record(items))
+    with pytest.raises(ValueError, match="no bytes"):
+        check_bounded(["null", {"type": "map", "values": record(items)}])

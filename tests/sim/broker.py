@@ -211,6 +211,15 @@ class Broker:
         self._join(transaction, place)
         self.logs[place].append(Entry("stranger", transaction, b"", None, []))
 
+    def write_strange(self, place: Place, value: Any) -> None:
+        """Let somebody else store a record, outside of transactions."""
+        self.logs[place].append(Entry("stranger", None, b"", value, []))
+
+    def is_strange(self, place: Place) -> bool:
+        """Say whether the newest record that readers see is a stranger's."""
+        seen = self.read(place, 0, self.high(place))
+        return bool(seen) and seen[-1][1].sender == "stranger"
+
     # ------------------------------------------------------------ steps
     def _check(self, client: Client) -> None:
         if client.epoch != self.epochs.get(client.identity, -1):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from schemas.accept import CutGap, CutIdentity, Walk
+from schemas.accept import Walk
 from schemas.control import Cut
 from spark_consumers.cuts import check_complete
 from spark_consumers.errors import (
@@ -54,13 +54,15 @@ class SimCuts:
                 resume=ledger.resume,
             )
         )
-        for offset, entry in self._broker.read(CUTS, ledger.next_offset, self._broker.high(CUTS)):
-            try:
-                cut = walk.accept(offset, entry.value)
-            except (CutGap, CutIdentity) as error:
-                raise CutsGap(str(error)) from error
-            if cut is not None:
+        seen = self._broker.read(CUTS, ledger.next_offset, self._broker.high(CUTS))
+        for offset, entry in seen:
+            if entry.value is None:
+                continue
+            if (cut := walk.follow(offset, entry.value)) is not None:
                 yield offset, cut
+        # One that does not follow may be a stranger's: the real reader doubts it for a while.
+        if walk.suspect is not None and seen[-1][1].sender != "stranger":
+            raise CutsGap(str(walk.suspect)) from walk.suspect
 
 
 class SimRows:

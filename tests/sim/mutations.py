@@ -24,6 +24,7 @@ from producer.core import takeover
 from producer.core.assemble import Assembler
 from producer.core.engine import Engine, Runs
 from producer.core.events import Command, Confirm, Happened, PositionReached
+from schemas import accept
 from schemas.accept import Walk
 from schemas.control import Cut, Phase
 from spark_consumers.model import Ledger, Rows, Segment
@@ -265,16 +266,16 @@ MUTATIONS: list[Mutation] = [
              edit(takeover, "_go_on", ("if is_settled or", "if True or")),
              {"slow_markers": True, "producer_crashes": 9, "steps": 900}),
     Mutation("tail-not-reread", "the tail is read again after the fence",
-             edit(takeover, "_go_on", ("    walk = _tail(log)\n", "    walk = seen\n")),
+             edit(takeover, "_go_on", ("    walk = log.tail()\n", "    walk = seen\n")),
              {"second_producers": 4, "drops": 9, "rush": True, "steps": 600, "transactions": 20,
-              "slow_markers": False, "producer_crashes": 0}),
+              "slow_markers": False, "producer_crashes": 0, "intruders": 0}),
     Mutation("no-lso", "the tail is read when the LSO has reached the high watermark [H5, H32]",
              replaced(takeover, _wait_for_lso=_never_waits), {"strangers": 3}),
     Mutation("txid", "transactional.id is made of nothing but the prefix [H5]",
              part("identity", lambda name: f"gauss-cdc.bank.{name}"),
              {"second_producers": 2, "drops": 3}),
     Mutation("tail-last-offset", "the last offset may be a marker [H6]",
-             edit(start, "walk_tail",
+             edit(accept, "_tail",
                   ("low = max(start, end - window)", "low = max(start, end - 1)"),
                   ("if low == start:", "if True:"))),
     Mutation("fence-before-slot", "nobody fences a producer whose slot it cannot have [H8]",
@@ -307,11 +308,16 @@ MUTATIONS: list[Mutation] = [
               "crash_at": "runs (flushing)"}),
     # ------------------------------------------------------------ readers
     Mutation("writer", "a record of an older writer is ignored [H7]",
-             edit(Walk, "accept",
+             edit(Walk, "_accept",
                   ("if (head.writer, head.instance) != (self.writer, self.instance):",
                    "if head.writer > self.writer:"))),
     Mutation("n", "n has no gaps [H28]",
              edit(Walk, "_counted", ("if head.n != self.n + 1:", "if False:"))),
+    Mutation("doubt-stays", "what does not follow was forged, if its writer goes on",
+             edit(Walk, "accept", ("if counts is not None and self.suspect is not None:",
+                                   "if False:")), {"intruders": 9}),
+    Mutation("anybody-begins", "a START or STATE follows the record before it",
+             edit(accept, "_tail", ("if is_strict and", "if False and")), {"intruders": 9}),
     # ------------------------------------------------------------ consumer
     Mutation("not-compared", "(epoch, n, seq) is compared under the ledger's lock [H10]",
              reader("sink", _NotCompared), {"lost_commits": 9, "second_appliers": 0}),

@@ -17,8 +17,10 @@ from producer.core.events import (
     TopicsChanged,
 )
 from producer.core.takeover import MadeSlot, Slot
+from producer.drivers.cuts_reader import Stored
 from producer.errors import ConnectionLost, SlotMissing
-from schemas.control import Cut, SchemaChange, Topic, change_to_avro
+from schemas.accept import Records
+from schemas.control import Cut, SchemaChange, Topic, change_from_avro, change_to_avro
 from schemas.tables import UNCHANGED, TableId, TableSchema
 from schemas.topics import Topics
 from tests.sim.broker import Broker
@@ -164,10 +166,10 @@ class SimReader:
         self._actor.park("asks for the LSO of cuts")
         return self._broker.lso(self._place)
 
-    def read(self, low: int, high: int) -> list[tuple[int, Any]]:
+    def read(self, low: int, high: int) -> list[Any]:
         self._actor.park(f"reads {self._place[0]}")
         return [
-            (offset, entry.value)
+            Stored(offset, entry.key, entry.value)
             for offset, entry in self._broker.read(self._place, low, high)
             if entry.value is not None
         ]
@@ -199,15 +201,17 @@ class SimLog(start.CutsLog):
     def framed(self, cut: Cut) -> Any:
         return b"bank", cut
 
-    def _read(self, low: int, high: int) -> list[tuple[int, Cut]]:
-        return self._reader.read(low, high)  # type: ignore[return-value]
+    def _read(self, low: int, high: int) -> Records:
+        return [(stored.offset, stored.value) for stored in self._reader.read(low, high)]  # type: ignore[misc]
 
 
 class SimRegistry:
-    """Control records stand in Kafka as they are; the real readers ask for their Avro."""
+    """Control records stand in Kafka as they are."""
 
-    def decode(self, value: Any) -> Any:
-        return change_to_avro(value.change)
+    unknown = None
+
+    def read_change(self, value: Any) -> SchemaChange:
+        return change_from_avro(change_to_avro(value.change))
 
 
 class SimEncoder:
@@ -293,3 +297,4 @@ class SimOptions(NamedTuple):
     prefix: str = "bank"
     topics: Topics = TOPICS
     max_row_bytes: int = 1000
+    accept_gap: bool = False

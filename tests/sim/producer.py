@@ -196,6 +196,7 @@ def _run_once(around: Around, process: Process) -> None:
         process,
         delivery=delivery,
         publisher=publisher,
+        log=log,
         standing=standing,
         taken=taken,
         known=known,
@@ -219,6 +220,7 @@ class Loop:
         *,
         delivery: SimDelivery,
         publisher: SimPublisher,
+        log: SimLog,
         standing: Any,
         taken: Any,
         known: dict[TableId, TableSchema],
@@ -228,7 +230,7 @@ class Loop:
         self._around, self._process, self._world = around, process, world
         assert process.connection is not None
         self._wire = process.connection
-        self._delivery, self._changed = delivery, changed
+        self._delivery, self._log, self._changed = delivery, log, changed
         self._engine = process.engine = parts.engine(standing, process.plan.limits)
         relations = Relations(
             known,
@@ -255,6 +257,7 @@ class Loop:
         self._confirmed = self._told = 0
         self._answered_at = self._leaving_since = world.now
         self._is_leaving = False
+        self._in_flight: Any = ()
         self._stopped: Stopped | None = None
 
     def run(self) -> None:
@@ -331,6 +334,7 @@ class Loop:
                 case PartCommitted():
                     self._step(PartDurable())
                 case CutsCommitted(offsets):
+                    self._log.judge_own(self._in_flight, offsets)
                     self._step(CutsDurable(offsets))
                 case CdcError():
                     raise answer
@@ -357,7 +361,8 @@ class Loop:
                 delivery.commit_part()
             case WriteCuts(cuts):
                 self._answered_at = self._world.now
-                delivery.write_cuts([(b"bank", cut) for cut in cuts])
+                self._in_flight = cuts
+                delivery.write_cuts([self._log.framed(cut) for cut in cuts])
             case Confirm(lsn):
                 self._confirmed = lsn
                 self._around.on_confirm(self._process.actor.name, lsn)

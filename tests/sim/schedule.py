@@ -18,6 +18,7 @@ from producer import start
 from producer.core.events import Limits
 from producer.errors import (
     CdcError,
+    CutsBroken,
     Fenced,
     SlotAhead,
     SlotMismatch,
@@ -25,6 +26,8 @@ from producer.errors import (
     SourceSwitched,
     Verdict,
 )
+from schemas.accept import Foreign
+from schemas.control import Commits, Heartbeat, Start
 from spark_consumers.errors import Fenced as ApplierFenced
 from spark_consumers.errors import RangeExpired
 from spark_consumers.job import Options
@@ -55,6 +58,7 @@ class Faults:
     drops: int = 1
     timeouts: int = 0
     strangers: int = 0
+    intruders: int = 0  # records of somebody else's in cuts
     aliens: int = 0
     stops: int = 0
     lost_offsets: int = 0
@@ -86,6 +90,7 @@ class Faults:
             drops=some(2),
             timeouts=some(2, 0.2),
             strangers=some(2, 0.2),
+            intruders=some(6, 0.3),
             aliens=some(2, 0.15),
             stops=some(1, 0.2),
             lost_offsets=some(1, 0.15),
@@ -149,7 +154,7 @@ class Simulation:
         self.events: Counter[str] = Counter()
         self.producers: list[Process] = []
         self.appliers: list[ApplierProcess] = []
-        self.needs_gap = False
+        self._gap_in = 0  # an epoch that cannot be gone on with
         self._has_run = False  # a producer came to its stream
         self._made = 0
         rng = world.rng
@@ -259,6 +264,8 @@ class Simulation:
             )
         if faults.strangers:
             out.append(Move(0.03, "a stranger opens a transaction", self._stranger))
+        if faults.intruders and self.oracle.records:
+            out.append(Move(0.1, "a stranger writes into cuts", self._intrude))
         if faults.aliens and self.oracle.epoch:
             out.append(Move(0.05, "a run for another source is started", self._alien))
         if faults.expiries:
@@ -272,7 +279,9 @@ class Simulation:
     def _start_producer(self, *, is_alien: bool = False) -> None:
         rng, mode = self.world.rng, self.faults.mode
         exact = rng.random() < 0.5 if mode == "mixed" else mode == "exact"
-        plan = Plan(exact, self.needs_gap and not is_alien, is_alien, self.limits)
+        plan = Plan(
+            exact, self._gap_in == self.oracle.epoch > 0 and not is_alien, is_alien, self.limits
+        )
         self._made += 1
         process = make_producer(
             Around(self.world, self.source, self.broker, self.parts, self.oracle.believed),
@@ -325,6 +334,26 @@ class Simulation:
         self.faults.strangers -= 1
         places = [p for p in self.broker.logs if p[0] != TOPICS.ddl]
         self.broker.open_strange(CUTS if self.world.chance(0.6) else self.world.rng.choice(places))
+
+    def _intrude(self) -> None:
+        """Bytes that are no record, one of ours again, or one that looks like the next."""
+        self.faults.intruders -= 1
+        rng = self.world.rng
+        _, cut = rng.choice(self.oracle.records)
+        newest = self.oracle.records[-1][1].head
+        heads = (
+            replace(newest, n=newest.n + rng.choice([2, 9]), writer=newest.writer + 3),
+            replace(newest, n=newest.n + 2, resume=1 << 40),
+            replace(newest, n=newest.n - 1),
+        )
+        forged = (
+            Foreign("bytes"),
+            replace(cut, head=replace(cut.head, instance="nobody")),
+            *(Heartbeat(head) for head in heads),
+            *(Commits(head, (), ()) for head in heads),
+            *((replace(cut, head=heads[0]),) if isinstance(cut, Start) else ()),
+        )
+        self.broker.write_strange(CUTS, rng.choice(forged))
 
     def _touch_slot(self) -> None:
         self.faults.slot_faults -= 1
@@ -380,10 +409,13 @@ class Simulation:
             case SlotAhead():
                 slot = self.source.slot
                 right = slot is not None and slot["confirmed"] > self.oracle.resume
-                self.needs_gap = self.needs_gap or right
+                self._gap_in = self.oracle.epoch if right else self._gap_in
             case SlotMissing():
                 right = self.source.slot is None
-                self.needs_gap = self.needs_gap or right
+                self._gap_in = self.oracle.epoch if right else self._gap_in
+            case CutsBroken():  # a stranger's record at the end might as well be one that was lost
+                right = self.broker.is_strange(CUTS)
+                self._gap_in = self.oracle.epoch if right else self._gap_in
             case SourceSwitched() | SlotMismatch():
                 right = process.plan.is_alien
             case CdcError():

@@ -179,6 +179,20 @@ def test_an_epoch_that_follows_another_place_is_a_gap() -> None:
         list(segments(replace(ledger, n=2), feed.records[2:]))
 
 
+def test_an_epoch_that_is_loaded_anew_is_followed_whatever_the_target_missed() -> None:
+    feed, ledger = started()
+    feed.commits([insert(A, "1", "x")])
+    feed.start(epoch=2, continues=False)
+    start = feed.records[-1]
+
+    (segment,) = segments(replace(ledger, n=1, cluster_id="another"), [start])
+
+    assert (segment.upto.epoch, segment.upto.n, segment.upto.seq) == (2, 3, 0)
+    assert segment.upto.state == "EXACT"  # nothing was captured
+    with pytest.raises(CutsGap):  # of an epoch that the target has left
+        list(segments(replace(ledger, epoch=2), [start]))
+
+
 def test_an_empty_target_begins_with_an_epoch_that_is_loaded_anew() -> None:
     feed, _ = started()
     feed.commits([insert(A, "1", "x")])

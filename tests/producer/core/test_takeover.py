@@ -29,11 +29,10 @@ from producer.errors import (
     TopicHeld,
     TopicReplaced,
 )
-from schemas.accept import Walk, walk_tail
+from schemas.accept import Foreign, Record, Walk, walk_tail
 from schemas.control import (
     CommitEntry,
     Commits,
-    Cut,
     Head,
     Heartbeat,
     Identity,
@@ -65,7 +64,7 @@ class World:
     makes: list[MadeSlot | None] = field(default_factory=list)
     the_slot: Slot | None = SLOT
     made: MadeSlot = field(default_factory=lambda: MadeSlot(900, "snapshot-1"))
-    records: list[tuple[int, Cut]] = field(default_factory=list)
+    records: list[tuple[int, Record]] = field(default_factory=list)
     first: int = 0
     undecided: int = 0  # offsets at the end that read_committed readers do not see yet
     highs: dict[str, int] = field(default_factory=lambda: {ACCOUNT: 10, CUTS: 0, DDL: 5})
@@ -108,7 +107,7 @@ class World:
     def tail(self) -> Walk | None:
         self.done.append("tail")
 
-        def read(low: int, high: int) -> list[tuple[int, Cut]]:
+        def read(low: int, high: int) -> list[tuple[int, Record]]:
             return [(offset, cut) for offset, cut in self.records if low <= offset < high]
 
         return walk_tail(read, self.first, self.lso())
@@ -318,11 +317,7 @@ def test_a_difference_stops_before_anything_is_fenced(
 
 @pytest.mark.parametrize(
     "change",
-    [
-        pytest.param(change, id=name)
-        for name, error, change in DIFFERENCES
-        if error is not CutsBroken
-    ],
+    [pytest.param(change, id=name) for name, _, change in DIFFERENCES],
 )
 def test_accept_gap_opens_a_new_epoch_that_says_why(
     change: Callable[[World], Wanted | None],
@@ -341,13 +336,43 @@ def test_accept_gap_opens_a_new_epoch_that_says_why(
     assert world.done.index("fence") < world.done.index("make") < world.done.index("START")
 
 
-def test_accept_gap_without_a_gap_is_an_ordinary_start() -> None:
+def test_accept_gap_loads_again_also_where_nothing_differs_here() -> None:
+    """What stopped may be a reader, or stand in the stream."""
     world = running()
 
     go(world, replace(WANTED, accept_gap=True))
 
-    assert world.started[0].head.epoch == 1
-    assert "make" not in world.done
+    (wrote,) = world.started
+    assert (wrote.head.epoch, wrote.prev, wrote.continues) == (2, Prev(1, 1, 2), False)
+    assert wrote.reason == "asked for by --accept-gap"
+    assert "make" in world.done
+
+
+def test_accept_gap_goes_on_where_the_cuts_are_gone() -> None:
+    world = World(first=40)
+
+    go(world, replace(WANTED, accept_gap=True, newest_epoch=77))
+
+    (wrote,) = world.started
+    assert (wrote.head.n, wrote.head.epoch, wrote.prev) == (1, 78, Prev(77, 0, 0))
+    assert wrote.continues is False
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        Foreign("7 bytes that are no record"),
+        Heartbeat(Head(2, 1, 1, "nobody", 1, 1 << 60, 0)),
+        start(2, writer=1),
+    ],
+)
+def test_what_is_not_ours_in_cuts_does_not_stop_a_start(forged: Record) -> None:
+    world = running()
+    right = go(world).standing.head
+    world = running()
+    world.records.append((world.end, forged))
+
+    assert go(world).standing.head == right
 
 
 # ---------------------------------------------------------------- undecided records

@@ -20,8 +20,14 @@ STATUS = {
     "late": 408,
     "gateway": 504,
     "nowhere": 404,
+    "unknown": 404,
 }
-BODY = {"page": b"<html>", "incompatible": b'{"error_code": 409, "message": "no"}'}
+UNKNOWN = b'{"error_code": 40403, "message": "Schema not found"}'
+BODY = {
+    "unknown": UNKNOWN,
+    "page": b"<html>",
+    "incompatible": b'{"error_code": 409, "message": "no"}',
+}
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +46,7 @@ def server() -> Iterator[str]:
             kind = self.path.split("/")[1]
             self.send_response(STATUS.get(kind, 200))
             self.end_headers()
-            self.wfile.write(b'{"mode": "%s"}' % kind.upper().encode())
+            self.wfile.write(BODY.get(kind, b'{"mode": "%s"}' % kind.upper().encode()))
 
         def log_message(self, *_: object) -> None:
             pass
@@ -98,11 +104,29 @@ def test_settings_that_the_client_does_not_know_are_told() -> None:
             Registry("http://127.0.0.1:1", options)
 
 
-def test_a_record_that_is_not_framed_is_refused() -> None:
+def test_a_record_that_is_not_framed_is_none_of_ours() -> None:
     registry = Registry("http://127.0.0.1:1")
     for value in (b"", b"\x00\x00", b"\x01\x00\x00\x00\x01x"):
-        with pytest.raises(RegistryError, match="framing"):
-            registry.decode(value)
+        with pytest.raises(ValueError, match="framing"):
+            registry.read_cut(value)
+    registry.close()
+
+
+@pytest.mark.parametrize("kind", ["down", "busy", "gateway", "nowhere", "denied"])
+def test_a_registry_that_does_not_answer_is_no_reason_to_pass_over_a_record(
+    server: str, kind: str
+) -> None:
+    registry = Registry(f"{server}/{kind}", {"max.retries": "0"})
+    with pytest.raises(RegistryError):
+        registry.read_cut(b"\0\0\0\0\7payload")
+    registry.close()
+
+
+def test_an_id_that_the_registry_does_not_know_is_nobodys(server: str) -> None:
+    registry = Registry(f"{server}/unknown")
+    with pytest.raises(ValueError, match="schema"):
+        registry.read_cut(b"\0\0\0\0\7payload")
+    assert registry.unknown == 7
     registry.close()
 
 
