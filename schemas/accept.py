@@ -189,10 +189,13 @@ class Walk:
         """Say whether a table of this epoch was begun and not ended."""
         return any(phase != Phase.END for phase in self.loads.values())
 
-    def _begin(self, cut: State) -> Cut:
-        head = cut.head
+    def _stand(self, head: Head) -> None:
         self.n, self.epoch, self.seq, self.resume = head.n, head.epoch, head.last_seq, head.resume
-        self.writer, self.instance, self.state = head.writer, head.instance, cut
+        self.writer, self.instance = head.writer, head.instance
+
+    def _begin(self, cut: State) -> Cut:
+        self._stand(cut.head)
+        self.state = cut
         self.loads = dict(cut.loads)
         return cut
 
@@ -317,17 +320,13 @@ def _is_linked(read: Callable[[int, int], Records], start: int, base: int, walke
     found = next((record for at, record in walked if at == base), None)
     if not isinstance(found, State):
         return True  # the walk begins at the next one, or not at all
-    if reloads(found):
-        return True
     low = max(start, base - _NEAR)
-    before = [record for at, record in walked if low <= at < base]
+    before = [(at, record) for at, record in walked if low <= at < base]
     if not before and base > low:
-        before = [record for _, record in read(low, base)]
-    for record in reversed(before):
-        if isinstance(record, Foreign):
-            continue
-        was, head = record.head, found.head
-        if isinstance(found, Start):
-            return (head.n, head.writer) == (was.n + 1, was.writer + 1)
-        return (head.n, head.writer, head.instance) == (was.n, was.writer, was.instance)
-    return True
+        before = read(low, base)
+    walk = Walk.from_nobody()
+    if low > start and (oldest := next((r for _, r in before if not isinstance(r, Foreign)), None)):
+        walk._stand(oldest.head)  # noqa: SLF001  as any of its readers would
+    for at, record in before:
+        walk.follow(at, record)
+    return walk.instance is None or walk.follow(base, found) is not None

@@ -298,6 +298,17 @@ def test_an_epoch_that_is_loaded_anew_is_the_way_out_of_any_gap() -> None:
     assert walk.follow(4, replace(anew, head=replace(anew.head, epoch=4, writer=8))) is None
 
 
+def test_a_copy_of_an_older_epochs_start_is_not_the_tail() -> None:
+    anew = replace(start(3, writer=2, epoch=2, prev=Prev(1, 1, 2)), continues=False)
+    log = [(0, start(1)), (2, from_(0, commits(2, 1))), (4, anew)]
+    log += [(6, from_(4, commits(4, 1, writer=2, epoch=2)))]
+
+    found = tail([*log, (8, replace(anew, head=replace(anew.head, instance="nobody")))])
+
+    assert found is not None
+    assert (found.n, found.seq, found.instance) == (4, 1, "w2")
+
+
 def test_a_state_from_that_names_garbage_is_no_beginning() -> None:
     records: list[tuple[int, Record]] = [
         (0, start(1)),
