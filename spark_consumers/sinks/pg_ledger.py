@@ -21,6 +21,10 @@ CREATE TABLE IF NOT EXISTS gauss_cdc.ledger (
 CREATE TABLE IF NOT EXISTS gauss_cdc.tables (
     source text, table_schema text, table_name text,
     made boolean NOT NULL DEFAULT false,  -- by us, not found: a load may make it anew
+    PRIMARY KEY (source, table_schema, table_name));
+CREATE TABLE IF NOT EXISTS gauss_cdc.loads (  -- that began and did not end
+    source text, table_schema text, table_name text,
+    loaded bigint NOT NULL,  -- rows: all that the table may hold
     PRIMARY KEY (source, table_schema, table_name))
 """
 _FIELDS: Final = (

@@ -67,6 +67,91 @@ def _has_schema(cursor: Any, table: TableSchema | None) -> bool:
     return cursor.fetchone() is not None
 
 
+def _name(table: TableId) -> str:
+    return f"{quote(table.schema)}.{quote(table.name)}"
+
+
+def lock_table(cursor: Any, table: TableId) -> None:
+    """Let nobody else write into a table until this transaction ends."""
+    cursor.execute(f"LOCK TABLE {_name(table)} IN SHARE ROW EXCLUSIVE MODE")
+
+
+class OpenLoads:
+    """Loads that began and did not end, and how many rows each brought.
+
+    Between two steps of a load, of which the second may come after days and a restart, anybody
+    may write into the table.  So the first chunk of each run and the end count what is there.
+    """
+
+    def __init__(self, source: str, *, replace: bool) -> None:
+        self._source, self._replace = source, replace
+        self._counted: set[TableId] = set()
+
+    def begin(self, cursor: Any, table: TableId) -> None:
+        """The table was emptied."""
+        self._forget(cursor, table)
+        cursor.execute("INSERT INTO gauss_cdc.loads VALUES (%s, %s, %s, 0)", (self._source, *table))
+
+    def add(self, cursor: Any, table: TableId, rows: int) -> None:
+        """A chunk is about to be written: ask whether the table holds the ones before it alone."""
+        if table not in self._counted:
+            lock_table(cursor, table)
+            if (loaded := self._loaded(cursor, table)) is not None:
+                self._compare(cursor, table, loaded)
+            self._counted.add(table)
+        cursor.execute(
+            "UPDATE gauss_cdc.loads SET loaded = loaded + %s "
+            "WHERE source = %s AND table_schema = %s AND table_name = %s",
+            (rows, self._source, *table),
+        )
+
+    def end(self, cursor: Any, table: TableId) -> None:
+        """The table is to be called exact: it must hold what was loaded, and nothing else."""
+        lock_table(cursor, table)
+        if (loaded := self._loaded(cursor, table)) is not None:
+            self._compare(cursor, table, loaded)
+        self._forget(cursor, table)
+
+    def ask_again(self) -> None:
+        """A transaction was undone, or another run begins."""
+        self._counted.clear()
+
+    def _compare(self, cursor: Any, table: TableId, loaded: int) -> None:
+        cursor.execute(f"SELECT count(*) FROM {_name(table)}")
+        there = cursor.fetchone()[0]
+        if there == loaded:
+            return
+        if self._replace and not loaded:
+            cursor.execute(f"DELETE FROM {_name(table)}")
+            return
+        raise TargetNotEmpty(
+            "a table that is being loaded holds other rows than those of the load",
+            table=table,
+            rows=there,
+            loaded=loaded,
+            hint="somebody else, or a trigger, writes into it: end that, then "
+            + ("load again (run --accept-gap)" if loaded else "empty it, or apply with --replace"),
+        )
+
+    def _loaded(self, cursor: Any, table: TableId) -> int | None:
+        """None: it began under a release that did not count."""
+        cursor.execute(
+            "SELECT loaded FROM gauss_cdc.loads "
+            "WHERE source = %s AND table_schema = %s AND table_name = %s",
+            (self._source, *table),
+        )
+        row = cursor.fetchone()
+        return None if row is None else int(row[0])
+
+    def _forget(self, cursor: Any, table: TableId) -> None:
+        self._counted.discard(table)
+        cursor.execute(
+            "DELETE FROM gauss_cdc.loads "
+            "WHERE source = %s AND table_schema = %s AND table_name = %s",
+            (self._source, *table),
+        )
+
+
 class Tables:
     """What one source may do to a target's tables."""
 
@@ -285,8 +370,8 @@ class Tables:
             return
         if not self._is_there(cursor, catalog, table):
             return
-        name = f"{quote(table.schema)}.{quote(table.name)}"
-        cursor.execute(f"SELECT EXISTS (SELECT 1 FROM {name})")
+        lock_table(cursor, table)  # what is asked here must still be so when the step commits
+        cursor.execute(f"SELECT EXISTS (SELECT 1 FROM {_name(table)})")
         if cursor.fetchone()[0]:
             raise TargetNotEmpty(
                 f"a table that {why} holds rows already",

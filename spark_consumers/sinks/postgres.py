@@ -50,7 +50,7 @@ from spark_consumers.sinks.pg_bulk import (
 from spark_consumers.sinks.pg_encoding import take_bytes
 from spark_consumers.sinks.pg_ledger import lock_ledger, move_ledger, read_ledger, take_fence
 from spark_consumers.sinks.pg_rights import database_problems, may_replicate, power_problems
-from spark_consumers.sinks.pg_tables import Tables
+from spark_consumers.sinks.pg_tables import OpenLoads, Tables
 from spark_consumers.sinks.products import POSTGRES, Product
 from spark_consumers.sinks.refusals import ours
 
@@ -104,6 +104,7 @@ class PostgresSink:
             code=code,
             on_note=on_note,
         )
+        self._loads = OpenLoads(source, replace=replace)
         self._on_wait, self._on_step, self._on_note = on_wait, on_step, on_note
         self._runs_definitions = ddl == "all"
         # Staging tables of this source, whatever its name holds.
@@ -181,6 +182,7 @@ class PostgresSink:
 
     def close(self) -> None:
         """End the connection, and with it the lock."""
+        self._loads.ask_again()
         if self._conn is not None:
             self._conn.close()
             self._conn = None
@@ -204,6 +206,7 @@ class PostgresSink:
 
     def _undo(self) -> None:
         """Roll back; where even that fails the connection is given up."""
+        self._loads.ask_again()
         if self._conn is None:
             return
         try:
@@ -324,14 +327,16 @@ class PostgresSink:
                     self._tables.begin(cursor, self._catalog, change)
                 self._catalog.need(cursor, [cut.table])
                 clear_tables(cursor, [self._catalog.tables[cut.table]])
+                self._loads.begin(cursor, cut.table)
             case Phase.CHUNK:
+                self._loads.add(cursor, cut.table, cut.rows)
                 if isinstance(staged, StagedBulk):
                     load_bulk(cursor, self._catalog, staged)
                     return
                 for table, changes in staged.rows.changes.items():
                     load_rows(cursor, self._catalog, table, changes)
             case Phase.END:
-                pass
+                self._loads.end(cursor, cut.table)
 
 
 def _marks(change: SchemaChange) -> set[str]:

@@ -530,6 +530,64 @@ def test_a_table_with_rows_is_not_loaded_over(target: Target) -> None:
     replacing.close()
 
 
+@pytest.mark.parametrize("chunks", [0, 1])
+def test_rows_written_while_a_load_stands_still_are_not_taken_for_the_sources(
+    target: Target, chunks: int
+) -> None:
+    """A chunk failed, the column was mended, somebody wrote a row, `apply` was started again."""
+    target.run("CREATE TABLE account (id integer PRIMARY KEY, name integer, note text)")
+    target.feed.load(ACCOUNT, Phase.BEGIN)
+    if chunks:
+        target.feed.load(ACCOUNT, Phase.CHUNK, ["1", "8", "x"])
+    target.feed.load(ACCOUNT, Phase.CHUNK, ["2", "b", "x"])
+    target.feed.load(ACCOUNT, Phase.END)
+    with pytest.raises(TargetRefused):
+        target.drain()
+    target.run("ALTER TABLE account ALTER name TYPE text")
+    target.run("INSERT INTO account VALUES (7, 'not the source''s', '')")
+    target.sink.close()
+    target.sink = target.new_sink()
+    again = Applier(target.feed.read_cuts, target.feed.read_rows, target.sink)
+
+    with pytest.raises(TargetNotEmpty, match=f"rows={chunks + 1}"):
+        again.drain()
+
+    assert target.sink.ledger().state == "LOADING"
+    target.run("DELETE FROM account WHERE id = 7")
+    assert again.drain().state == "EXACT"
+    assert [row[0] for row in rows(target, "account")] == [1, 2][1 - chunks :]
+
+
+def test_rows_written_before_the_first_chunk_are_replaced_as_asked_for(target: Target) -> None:
+    target.feed.load(ACCOUNT, Phase.BEGIN)
+    target.drain()
+    target.run("INSERT INTO account VALUES (7, 'not the source''s', '')")
+    target.feed.load(ACCOUNT, Phase.CHUNK, ["1", "a", "x"])
+    target.feed.load(ACCOUNT, Phase.END)
+    target.sink.close()
+    target.sink = target.new_sink(replace=True)
+
+    Applier(target.feed.read_cuts, target.feed.read_rows, target.sink).drain()
+
+    assert rows(target, "account") == [(1, "a", "x")]
+
+
+@pytest.mark.parametrize(
+    "change", ["INSERT INTO account VALUES (7, '', '')", "DELETE FROM account"]
+)
+def test_a_table_is_exact_only_with_the_rows_of_its_load(target: Target, change: str) -> None:
+    target.feed.load(ACCOUNT, Phase.BEGIN)
+    target.feed.load(ACCOUNT, Phase.CHUNK, ["1", "a", "x"])
+    target.drain()
+    target.run(change)
+    target.feed.load(ACCOUNT, Phase.END)
+
+    with pytest.raises(TargetNotEmpty, match="accept-gap"):
+        target.drain()
+
+    assert target.sink.ledger().state == "LOADING"
+
+
 def test_a_load_that_begins_again_replaces_what_was_there(target: Target) -> None:
     target.feed.load(ACCOUNT, Phase.BEGIN)
     target.feed.load(ACCOUNT, Phase.CHUNK, ["1", "a", "x"])
