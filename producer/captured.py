@@ -20,18 +20,20 @@ _NAMED: Final = 5  # of many tables
 
 def ensure_publication(
     connection: Connection, options: Options, note: Callable[[str], None]
-) -> None:
-    """Make the publication if there is none, refuse one that hides changes.
+) -> bool:
+    """Make the publication if there is none, refuse one that hides changes; True: made now.
 
     It must be there before the slot: decoding at an earlier place would not find it.
     """
     for problem in publication_problems(connection, options):
         raise problem
     name = options.publication
-    if catalog.publication(connection, name) is None:
-        wanted = catalog.expand(connection, options.include, options.exclude)
-        make_publication(connection, name, wanted)
-        note(f"publication {name} made for {len(wanted)} tables")
+    if catalog.publication(connection, name) is not None:
+        return False
+    wanted = catalog.expand(connection, options.include, options.exclude)
+    make_publication(connection, name, wanted)
+    note(f"publication {name} made for {len(wanted)} tables")
+    return True
 
 
 def publication_problems(connection: Connection, options: Options) -> Iterator[CdcError]:

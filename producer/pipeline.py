@@ -187,6 +187,7 @@ def _run_once(options: Options, watch: Watch, progress: Progress, *, stream: boo
         )
         stack.callback(delivery.close)
         log = CutsLog(options, reader=reader, registry=registry, delivery=delivery, admin=admin)
+        stack.callback(_undo, options, source, log, watch)
         publisher.prepare_tables(source.prepare(watch.on_note))
         wanted = Wanted(
             identity=source.identity(),
@@ -240,6 +241,23 @@ def _run_once(options: Options, watch: Watch, progress: Progress, *, stream: boo
             changed=changed,
         )
         loop.run()
+
+
+def _undo(options: Options, source: Source, log: CutsLog, watch: Watch) -> None:
+    """Drop what was made for a START that was never written, or say what stays.
+
+    Until then nobody knows of slot and publication, and no run would go on from them. What a
+    crash leaves, the next start drops.
+    """
+    if log.has_started:
+        return
+    if not log.begins:
+        source.discard(watch.on_note)
+        return
+    watch.on_note(
+        f"slot {options.slot} was made and stays: whether its START is durable, the next run "
+        "finds out; to give up: gauss-cdc slot drop --yes"
+    )
 
 
 class _Loop:

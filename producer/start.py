@@ -86,6 +86,8 @@ class CutsLog:
         self._delivery = delivery
         self._admin = admin
         self._walk, self._walked_to = Walk.from_nobody(), -1
+        self.begins = ""  # why an epoch begins, once its START is being written
+        self.has_started = False  # a START of ours is durable
 
     def bounds(self) -> tuple[int, int]:
         """First offset and high watermark."""
@@ -122,8 +124,10 @@ class CutsLog:
     def write_start(self, start: Start) -> int:
         """Write START, durable."""
         assert self._delivery is not None
+        self.begins = start.reason or ""
         stamped = replace(start, head=replace(start.head, written_at=now_us()))
         _, offset = self._delivery.write_now([], lambda _: self.framed(stamped))
+        self.has_started = True
         return offset
 
     def judge_own(self, cuts: Sequence[Cut], offsets: Sequence[int]) -> None:

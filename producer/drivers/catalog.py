@@ -590,6 +590,19 @@ def create_publication(
         cursor.execute(_create_publication(name, tables, options))
 
 
+def drop_unused_publication(connection: Connection, name: str) -> bool:
+    """Drop a publication unless a slot of this database may decode with it; False: it stays."""
+    with asking(connection, publication=name) as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_replication_slots"
+            " WHERE database = current_database() AND plugin = 'pgoutput'"
+        )
+        if cursor.fetchone()[0]:
+            return False
+        cursor.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(name)))
+    return True
+
+
 def publication_sql(
     connection: Connection,
     name: str,

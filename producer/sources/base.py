@@ -94,6 +94,9 @@ class Source(takeover.Source, Protocol):
     def prepare(self, note: Callable[[str], None]) -> list[TableId]:
         """Make what must be there before the slot; list the tables captured now."""
 
+    def discard(self, note: Callable[[str], None]) -> None:
+        """Drop what this object made for a START that never came, or name what stays."""
+
     def decides(self) -> Mapping[str, object]:
         """Name what decides which rows exist, beside [tables]: part of the epoch's content."""
 

@@ -102,6 +102,7 @@ class GaussSource:
         self._last_status = time.monotonic()
         self._held: Held | None = None
         self._making: gauss_slots.Making[MadeSlot] | None = None  # waits for open transactions
+        self._has_made_slot = False  # and no START is durable yet
         self._refused_since: float | None = None  # without a reason that we could find
         self._try_at = 0.0
 
@@ -325,10 +326,24 @@ class GaussSource:
         assert self._making is not None
         made = self._making.result(_MAKE_WAIT)
         if made is not None:
-            self._making = None
+            self._making, self._has_made_slot = None, True
             if made.snapshot:
                 self._import(made.snapshot)
         return made
+
+    def discard(self, note: Callable[[str], None]) -> None:
+        """Drop the slot that was made in vain: it keeps log for nobody."""
+        if not self._has_made_slot:
+            return
+        slot = self._options.slot
+        try:
+            gauss_slots.drop(self.asking, slot)
+            note(f"slot {slot} dropped again: nothing was written behind it")
+        except CdcError as error:
+            note(
+                f"slot {slot} was made and stays, and keeps log ({error.what}); to drop it: "
+                "gauss-cdc slot drop --yes"
+            )
 
     def captured(self, made: MadeSlot) -> tuple[str, ...]:
         """List the tables under the slot's own snapshot; none where the product gives none."""

@@ -33,6 +33,7 @@ from producer.sources.base import try_lock
 from producer.wire.replication import WalMessage
 from schemas.control import Identity
 from schemas.positions import Lsn
+from schemas.sql_text import quote
 from schemas.tables import Column, TableId, TableSchema
 
 _BEGUN: Final = 4096  # transactions between two looks at the catalog that are waited for
@@ -94,6 +95,7 @@ class PostgresSource:
         )
         self._decode = DECODERS[options.plugin]
         self._note: Callable[[str], None] = lambda _: None
+        self._has_made_publication = self._has_made_slot = False  # and no START is durable yet
         self._making = False  # a slot, which waits for open transactions
         self._told: list[catalog.Blocker] = []
         self._tell_at = 0.0
@@ -118,7 +120,8 @@ class PostgresSource:
         self._note = note
         if sentence := pgoutput_options.why_not_full(self._options.plugin_options):
             note(sentence)
-        ensure_publication(self.connection, self._options, note)
+        made = ensure_publication(self.connection, self._options, note)
+        self._has_made_publication = made
         return captured_tables(self.connection, self._options, note)
 
     def decides(self) -> Mapping[str, object]:
@@ -203,7 +206,7 @@ class PostgresSource:
         """Give the slot that is being made; None while it waits, and say for whom."""
         made = self.wire.begun_slot(_MAKE_SECONDS)
         if made is not None:
-            self._making = False
+            self._making, self._has_made_slot = False, True
             return MadeSlot(int(made.consistent_point), made.snapshot or "")
         self._tell("the new slot waits", self.wire.backend_pid)
         return None
@@ -233,6 +236,31 @@ class PostgresSource:
             self.tables = captured_tables(connection, self._options)
         self._on_tables(self.tables)
         return tuple(str(table) for table in self.tables)
+
+    def discard(self, note: Callable[[str], None]) -> None:
+        """Drop slot and publication that were made in vain: a slot keeps log for nobody."""
+        slot, publication = self._options.slot, self._options.publication
+        if self._has_made_slot:
+            try:
+                self.wire.drop_slot(slot)
+                note(f"slot {slot} dropped again: nothing was written behind it")
+            except CdcError as error:
+                note(
+                    f"slot {slot} was made and stays, and keeps log ({error.what}); to drop it: "
+                    "gauss-cdc slot drop --yes"
+                )
+        if self._has_made_publication:
+            try:
+                is_dropped = catalog.drop_unused_publication(self.connection, publication)
+            except CdcError:
+                is_dropped = False
+            if is_dropped:
+                note(f"publication {publication} dropped again")
+            else:
+                note(
+                    f"publication {publication} was made and stays; "
+                    f"to drop it: DROP PUBLICATION {quote(publication)}"
+                )
 
     @contextmanager
     def reading(self, made: MadeSlot) -> Iterator[_Reading]:

@@ -9,9 +9,11 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import psycopg2
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
@@ -105,6 +107,37 @@ def test_a_key_change_moves_a_row_for_readers_that_upsert_by_key(place: Place) -
     for key, value in place.records(f"{place.options.prefix}.public.account", partitions=3):
         left.setdefault(key, []).append(value is None)
     assert sorted(left.values()) == [[False, False, True], [False, False, True]]
+
+
+# ---------------------------------------------------------------- a first run that fails
+def test_a_first_run_that_fails_before_its_slot_drops_its_publication(place: Place) -> None:
+    place.make_topic(f"{place.options.prefix}.public.account", **{"cleanup.policy": "compact"})
+
+    with place.run() as running:
+        assert isinstance(running.fails(), TopicUnfit)
+
+    assert place.execute("SELECT pubname FROM pg_publication") == []
+
+
+def test_a_first_run_that_fails_behind_its_slot_drops_it_and_nothing_of_others(
+    place: Place,
+) -> None:
+    """The new slot waits for a transaction; meanwhile comes a table whose topic is unfit."""
+    name = place.options.publication
+    place.execute(f"CREATE PUBLICATION {name} FOR ALL TABLES")
+    with closing(psycopg2.connect(place.url)) as other:
+        other.cursor().execute("SELECT txid_current()")
+        with place.run() as running:
+            running.note("the new slot waits")
+            place.make_topic(f"{place.options.prefix}.public.late", **{"cleanup.policy": "compact"})
+            place.execute("CREATE TABLE late (id int PRIMARY KEY)")
+            other.commit()
+            running.note("dropped again: nothing was written behind it")
+            assert isinstance(running.fails(), TopicUnfit)
+
+    slots = "SELECT slot_name FROM pg_replication_slots WHERE slot_name = '%s'"
+    assert place.execute(slots % place.options.slot) == []
+    assert place.execute("SELECT pubname FROM pg_publication") == [(name,)]
 
 
 # ---------------------------------------------------------------- the login
