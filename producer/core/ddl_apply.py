@@ -7,11 +7,11 @@ sending them in `lost`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, assert_never
 
+from producer.core.ddl_defaults import value_of
 from producer.core.ddl_model import (
     ROWS_MOVE,
     Action,
@@ -36,25 +36,11 @@ from producer.core.ddl_model import (
 )
 from producer.core.ddl_types import column_of, written
 from producer.core.disclosed import redacted
-from producer.core.sql_words import Words
 from schemas import type_names
 from schemas.sql_text import NotRead, Token, tokens
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
 
-# A constant as a deparsed default has it, bare or cast; `(-5)` is a negative one.
-_CAST: Final = r"""(?:\s*::\s*(?:"\w+"|\w+)(?:\.(?:"\w+"|\w+))?(?:\s*\([\d,\s]+\))?
-    (?:\s+(?:varying|precision|with(?:out)?\s+time\s+zone))?(?:\([\d,\s]+\))?(?:\[\])*)"""
-_CONSTANT: Final = re.compile(
-    r"""\(?\s*(?: '(?P<text>(?:[^']|'')*)' | \(?(?P<number>-?\s*\d+(?:\.\d+)?)\)?
-        | (?P<bool>true|false) | (?P<null>null) )
-        CAST? \s*\)?""".replace("CAST", _CAST),
-    re.VERBOSE | re.IGNORECASE,
-)
-_ARRAY: Final = re.compile(
-    rf"\(?\s*ARRAY\s*\[(?P<inside>.*?)\]{_CAST}?\s*\)?", re.VERBOSE | re.IGNORECASE | re.DOTALL
-)
-_BACKSLASHES: Final = re.compile(r"\\+")
-_BARE: Final = re.compile(r"(?!null$)[^\s{}\",\\]+", re.IGNORECASE)
+WHETHER_KEY: Final = "whether a constraint was a key"  # that was dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,46 +71,6 @@ def altered(before: TableSchema, actions: tuple[Action, ...]) -> Applied:
     for action in actions:
         making.take(action)
     return making.done()
-
-
-def value_of(default: str | None) -> tuple[bool, str | None]:
-    """Read a default as a constant: whether it is one, and its text; None is NULL.
-
-    >>> value_of("'it''s'::text"), value_of("(-5)"), value_of("now()"), value_of(None)
-    ((True, "it's"), (True, '-5'), (False, None), (True, None))
-    """
-    if default is None:
-        return True, None
-    found = _CONSTANT.fullmatch(default.strip())
-    if found is None:
-        return _array(default.strip())
-    if (text := found["text"]) is not None:
-        runs = [len(run) for run in _BACKSLASHES.findall(text)]
-        # With standard_conforming_strings off all are doubled, and the text means another one.
-        if runs and not any(length % 2 for length in runs):
-            return False, None
-        return True, text.replace("''", "'")
-    if found["number"] is not None:
-        return True, found["number"].replace(" ", "")
-    return True, found["bool"] and found["bool"].lower()
-
-
-def _array(default: str) -> tuple[bool, str | None]:
-    """Read `ARRAY[…]` of constants as the array's text; of several dimensions nothing is known."""
-    found = _ARRAY.fullmatch(default)
-    if found is None:
-        return False, None
-    elements: list[str] = []
-    for part in Words(found["inside"]).parts():
-        is_known, value = value_of(part.rest())
-        if not is_known or (value is not None and value.startswith("{")):
-            return False, None
-        if value is None or _BARE.fullmatch(value):
-            elements.append("NULL" if value is None else value)
-        else:
-            escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-            elements.append(f'"{escaped}"')
-    return True, f"{{{','.join(elements)}}}"
 
 
 class _Making:
@@ -210,7 +156,7 @@ class _Making:
             return
         column = self._column(spec)
         if has_rows:
-            is_known, value = value_of(spec.default)
+            is_known, value = value_of(spec.default, column)
             if spec.generated is not None or spec.is_identity or not is_known:
                 self._values[spec.name] = "lost"
                 self.lost.append(f"column {spec.name}: the source computed it for older rows")
@@ -347,9 +293,10 @@ class _Making:
             self._unique = kept
         elif name is None or name == f"{self._before.id.name}_pkey":
             self._key = ()
-        elif self._key:
-            # Only the catalog knows what the primary key is called: others are named otherwise.
-            self.unknown.append(f"whether {name} was the primary key")
+        elif self._key or self._unique:
+            # Only the catalog knows what a key or a unique constraint is called: DDL of before may
+            # have named it otherwise, and a renamed table's keeps its own.
+            self.unknown.append(f"{WHETHER_KEY}: {name}")
 
     def _identify(self, letter: str, index: str | None) -> None:
         self._letter = ReplicaIdentity(letter)

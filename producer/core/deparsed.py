@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from producer.core import jddl
-from producer.core.ddl_apply import Applied, altered, created
+from producer.core.ddl_apply import WHETHER_KEY, Applied, altered, created
 from producer.core.ddl_losses import clauses_lost
 from producer.core.ddl_model import Name, OnPartition, Rename, Statement
 from producer.core.shape_change import ShapeChange
@@ -20,7 +20,7 @@ from producer.core.sql_words import Words
 from producer.core.system_schemas import is_system_schema
 from producer.decoders.messages import Ddl
 from schemas.control import Hole
-from schemas.tables import Column, TableId, TableSchema, Unique
+from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
 
 
 @dataclass(slots=True)
@@ -181,7 +181,9 @@ class Deparsed:
         return found[0] if len(found) == 1 else None
 
     def _completed(self, made: Applied) -> Applied:
-        """Ask the catalog for types that the statement only names."""
+        """Ask the catalog for types, and for constraints, that the statement only names."""
+        if any(why.startswith(WHETHER_KEY) for why in made.unknown):
+            made = _keyed(made, self.read_catalog(made.after.id))
         if all(column.type_oid for column in made.after.columns):
             return made
         read = self.read_catalog(made.after.id)
@@ -264,9 +266,32 @@ def _told(made: Applied) -> tuple[tuple[Hole, ...], str | None]:
     table = str(made.after.id)
     holes = [Hole(table, "seen", why) for why in made.lost]
     holes += [
-        Hole(table, "suspected", why) for why in made.unknown if why.startswith("what was done")
+        Hole(table, "suspected", why)
+        for why in made.unknown
+        if why.startswith(("what was done", WHETHER_KEY))
     ]
     return tuple(holes), "; ".join([*made.lost, *made.unknown]) or None
+
+
+def _keyed(made: Applied, read: TableSchema | None) -> Applied:
+    """Settle what a dropped constraint was by what the table has now.
+
+    Where the catalog shows the same key, it was another constraint; where it shows none, the key.
+    Anything else stays unknown, and is a gap: rows that are not unique would become one.
+    """
+    if read is None or read.key not in {made.after.key, ()}:
+        return made
+    there = {unique.columns for unique in read.unique}
+    kept = tuple(unique for unique in made.after.unique if unique.columns in there)
+    is_carried = made.after.replica_identity is ReplicaIdentity.DEFAULT
+    after = replace(
+        made.after,
+        key=read.key,
+        unique=kept,
+        identity_columns=read.key if is_carried else made.after.identity_columns,
+    )
+    unknown = tuple(why for why in made.unknown if not why.startswith(WHETHER_KEY))
+    return replace(made, after=after, unknown=unknown)
 
 
 def _typed(column: Column, read: Column | None) -> Column:

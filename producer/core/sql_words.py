@@ -164,9 +164,9 @@ class Words:
             self.step()
         return tuple(found)
 
-    def brackets(self) -> Words | None:
-        """Take what stands in round brackets."""
-        if self.look().text != "(":
+    def brackets(self, opening: str = "(") -> Words | None:
+        """Take what stands in round brackets, or in those that open with `[`."""
+        if self.look().text != opening:
             return None
         start, depth = self._at, 0
         for at in range(start, len(self._words)):

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from producer.core import jddl, tddl
-from producer.core.ddl_apply import Applied, altered, created, value_of
+from producer.core.ddl_apply import Applied, altered, created
 from producer.core.ddl_columns import type_spec
+from producer.core.ddl_defaults import value_of
 from producer.core.ddl_types import column_of
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
 from tests.producer.core.ddl_examples import OPENGAUSS, SQL, TDDL
@@ -80,10 +81,34 @@ def test_a_column_is_added_with_the_value_of_older_rows() -> None:
 
 
 @pytest.mark.parametrize(
+    ("definition", "missing"),
+    [
+        ("c INT DEFAULT ABS(1)", "1"),  # the manual's
+        ("c pg_catalog.int4 DEFAULT (1.7)::integer", "2"),
+        ("c pg_catalog.int4 DEFAULT 1.5", "2"),
+        ("c pg_catalog.numeric(6,1) DEFAULT 1e2", "100.0"),
+        ("c pg_catalog.numeric(6,1) DEFAULT '2.25'", "2.3"),
+        ("c pg_catalog.text DEFAULT $$it's$$", "it's"),
+        ("c pg_catalog.text DEFAULT E'a\\tb'", "a\tb"),
+        ("c pg_catalog.bit(3) DEFAULT B'101'", "101"),
+        ("c pg_catalog.bool DEFAULT NULL", None),
+    ],
+)
+def test_a_constant_of_any_notation_is_the_value_of_older_rows(
+    definition: str, missing: str | None
+) -> None:
+    made = after(f"ADD COLUMN {definition}")
+
+    assert (made.lost, made.unknown, made.values) == ((), (), {})
+    assert made.after.columns[-1].missing == missing
+
+
+@pytest.mark.parametrize(
     "definition",
     [
-        "c pg_catalog.int4 DEFAULT abs(1)",
+        "c pg_catalog.int4 DEFAULT public.f(1)",
         "c pg_catalog.text DEFAULT 'it's'",
+        "c pg_catalog.varchar(2) DEFAULT 'abc'::pg_catalog.text",
         "c pg_catalog.int4 GENERATED ALWAYS AS ((id * 2)) STORED",
         "c pg_catalog.int4 AUTO_INCREMENT",
     ],
@@ -194,7 +219,7 @@ def test_rows_of_a_partition_are_lost(verb: str) -> None:
         ("ADD COLUMN m public.mood", "column m: type public.mood"),
         ("ADD COLUMN a pg_catalog.text", "column a: it is added and was there"),
         ("ALTER COLUMN z TYPE pg_catalog.text", "column z: its type changes, and it is not known"),
-        ("DROP CONSTRAINT c", "whether c was the primary key"),
+        ("DROP CONSTRAINT c", "whether a constraint was a key: c"),
         ("ADD CONSTRAINT p PRIMARY KEY USING INDEX i", "columns of a constraint: CONSTRAINT p"),
         ("REPLICA IDENTITY USING INDEX i", "columns of index i, which names rows"),
         ("RENAME COLUMN z TO y", "column z: its new name y"),
@@ -224,7 +249,34 @@ def test_what_no_copy_has_changes_nothing(actions: str) -> None:
         ("'{}'::pg_catalog.int4[]", (True, "{}")),
         ("'a' || 'b'", (False, None)),
         ("'it's'", (False, None)),
-        ("E'a\\nb'", (False, None)),
+        ("E'a\\nb\\'\\x41\\\\'", (True, "a\nb'A\\")),
+        ("E'\\xe9'", (False, None)),
+        ("$$it's $ 5 %$$::text", (True, "it's $ 5 %")),
+        ("$a$x$$y$a$", (True, "x$$y")),
+        ("B'101'::\"bit\"", (True, "101")),
+        ("B'101'::bit(5)", (True, "10100")),
+        ("X'1f'::bit varying(6)", (True, "000111")),
+        ("1e2", (True, "100")),
+        ("-1.5E-3", (True, "-0.0015")),
+        ("(1.7)::integer", (True, "2")),
+        ("(-2.5)::pg_catalog.int8", (True, "-3")),
+        ("CAST(1.755 AS numeric(5,2))", (True, "1.76")),
+        ("(1.755)::numeric(5,2)::integer", (True, "2")),
+        ("99999::smallint", (False, None)),
+        ("1000::numeric(5,2)", (False, None)),
+        ("ABS(1)", (True, "1")),
+        ("pg_catalog.abs((-1.5))", (True, "1.5")),
+        ("public.abs(1)", (False, None)),
+        ("upper('a'::text)", (True, "A")),
+        ("upper('é'::text)", (False, None)),
+        ("'abc'::character varying(2)", (False, None)),
+        ("'now'::timestamp without time zone", (False, None)),
+        ("date '2024-01-01'", (True, "2024-01-01")),
+        ("ARRAY[1.7, 2]::integer[]", (True, "{2,2}")),
+        ("1.5::double precision::integer", (False, None)),
+        ("1::numeric(2,5)", (False, None)),
+        ("'sad'::public.mood", (True, "sad")),
+        ("5::public.mood", (False, None)),
         # Doubled where standard_conforming_strings is off, so one alone is itself.
         ("'a\\b'::text", (True, "a\\b")),
         ("'\\x00ff'::bytea", (True, "\\x00ff")),

@@ -432,3 +432,31 @@ def test_an_undecoded_default_makes_its_table_suspect() -> None:
     told.feed(done(row(1)), done(row(2, text("a", "y"), number("b", 7)), at=0x200))
 
     assert [(hole.table, hole.kind) for hole in told.holes] == [(str(ID), "suspected")]
+
+
+DROPPED = "ALTER TABLE  public.t DROP CONSTRAINT odd_name"
+
+
+@pytest.mark.parametrize(
+    ("catalog", "key", "is_suspected"),
+    [
+        ((replace(T, key=(), identity_columns=()),), (), False),  # it was the key
+        ((T,), ("id",), False),  # another constraint
+        ((replace(T, key=("a",)),), ("id",), True),  # something happened since
+        ((replace(T, id=TableId("public", "other")),), ("id",), True),  # it is gone by now
+    ],
+)
+def test_a_key_of_any_name_that_is_dropped_is_noticed(
+    catalog: tuple[TableSchema, ...], key: tuple[str, ...], *, is_suspected: bool
+) -> None:
+    """Two rows that are alike in what was the key would be one at the target."""
+    through = Through(catalog=catalog)
+    if T.id not in {table.id for table in catalog}:
+        through._catalog.pop(T.id)
+
+    told = through.feed(done(ddl(DROPPED)))
+
+    [change] = told.changes
+    assert change.after is not None
+    assert change.after.key == key
+    assert [hole.kind for hole in told.holes] == ["suspected"] * is_suspected

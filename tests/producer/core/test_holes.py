@@ -95,7 +95,7 @@ DEEDS: dict[str, Callable[[Way], Deed]] = {
     ),
     "computed": lambda _: Deed(
         (
-            done(said("ALTER TABLE  public.t ADD COLUMN b pg_catalog.int4 DEFAULT abs((-1))")),
+            done(said("ALTER TABLE  public.t ADD COLUMN b pg_catalog.int4 DEFAULT public.f((-1))")),
             done(wide(1), at=0x200),
         ),
         NEVER,
