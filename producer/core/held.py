@@ -22,7 +22,7 @@ from typing import Final, Protocol
 
 from producer.core import ddl_pairs, jddl
 from producer.core.described import Described
-from producer.core.mixed import Mixed, Wrote
+from producer.core.mixed import Holds, Mixed, Wrote
 from producer.core.system_schemas import is_system_schema
 from producer.decoders import Naming
 from producer.decoders.messages import (
@@ -74,6 +74,10 @@ def _nobody_knows(_table: TableId, _xid: int) -> bool | None:
     return None
 
 
+def _may_hold_more(_table: TableId, _xid: int, _rows: int) -> bool:
+    return False
+
+
 class Held:
     """One stream's open transaction."""
 
@@ -89,6 +93,7 @@ class Held:
         newest_csn: int = 0,
         loses_rows_behind_ddl: bool = False,
         wrote: Wrote = _nobody_knows,
+        holds: Holds = _may_hold_more,
         is_system: Callable[[str], bool] = is_system_schema,
     ) -> None:
         self._decoder, self._tables = decoder, tables
@@ -96,7 +101,7 @@ class Held:
         self._is_system = is_system
         self._resume, self._newest_csn = resume, newest_csn
         self._mixed = Mixed() if loses_rows_behind_ddl else None
-        self._wrote = wrote
+        self._wrote, self._holds = wrote, holds
         self._first: ddl_pairs.Waiting | None = None  # a statement that may have more messages
         self._begun: Begun | None = None
         self._began_at = 0
@@ -191,7 +196,8 @@ class Held:
             if self._mixed is not None:
                 was_delivered = int(begin.commit_lsn) < self._resume
                 wrote = _nobody_knows if was_delivered else self._wrote
-                for lost in self._mixed.end(begin.xid, wrote):
+                holds = _may_hold_more if was_delivered else self._holds
+                for lost in self._mixed.end(begin.xid, wrote, holds):
                     yield int(commit.end_lsn), lost
             yield int(commit.end_lsn), commit
         finally:
@@ -249,7 +255,7 @@ class Held:
                 for message in self._tables.row(told):
                     yield position, message
                 if self._mixed is not None:
-                    self._mixed.row(told.schema, told.table)
+                    self._mixed.row(told.schema, told.table, told.op)
             case Emptied():
                 for message in self._tables.emptied(told):
                     yield position, message

@@ -131,7 +131,8 @@ CASES: Final = (
         "mixed",
         "rows behind a DDL statement, in a transaction that has rows or another statement beside",
         _behind(SUSPECTED),
-        "a statement and something beside it in one transaction; its tables",
+        "a statement and something beside it in one transaction; its tables. After inserted rows"
+        " and nothing but CREATE TABLE, only if the source does not hold just what was sent",
         f"{_MIXED}; {_OVERVIEW} (DDL in transactions)",
     ),
     Case(

@@ -20,9 +20,39 @@ from producer.wire.sql_text import constant, qualified
 from schemas.tables import TableId
 
 _ROWS: Final = 1000  # of its beginning, where the first rows stand
+_MOST_ROWS: Final = 100_000  # of a table that is counted
 _LIMIT_MS: Final = 2000  # for one question: a lock may be in the way
 _VISIBLE_SECONDS: Final = 2.0
 _PAUSE: Final = 0.01
+
+
+def holds(session: Asks, table: TableId, xid: int, rows: int) -> bool:
+    """Say whether a table holds just `rows` rows of transaction `xid`, and none of a later one.
+
+    A later number may be that of a subtransaction.  Raises ConnectionLost; what is not known,
+    or would take long to know, is not so.
+    """
+    if not xid:
+        return False
+    try:
+        session.query(f"SET statement_timeout = {_LIMIT_MS}")
+        try:
+            _await_visible(session, xid)
+            [found] = session.query(
+                "SELECT count(*)::text,"  # noqa: S608  quoted
+                f" coalesce(sum(CASE WHEN r.writer = {xid:d} THEN 1 ELSE 0 END), 0)::text,"
+                f" coalesce(sum(CASE WHEN r.writer > {xid:d} THEN 1 ELSE 0 END), 0)::text"
+                " FROM (SELECT xmin::text::bigint AS writer"
+                f" FROM {qualified(table)} LIMIT {_MOST_ROWS + 1}) r"
+            )
+        finally:
+            session.query("SET statement_timeout = 0")
+    except ConnectionLost:
+        raise
+    except SourceError:
+        return False
+    count, written, later = (int(text or 0) for text in found)
+    return count <= _MOST_ROWS and (written, later) == (rows, 0)
 
 
 def wrote(session: Asks, table: TableId, xid: int) -> bool | None:

@@ -410,6 +410,7 @@ class GaussSource:
             newest_csn=csn,
             loses_rows_behind_ddl=way.is_gaussdb and way.tells_ddl,
             wrote=self._wrote,
+            holds=self._holds,
         )
 
     def _check_log(self, resume: int) -> None:
@@ -443,8 +444,14 @@ class GaussSource:
     def _wrote(self, table: TableId, xid: int) -> bool | None:
         """Ask whether a transaction wrote rows into a captured table that it made."""
         if not patterns.selects(self._options.include, self._options.exclude, table):
-            return None
+            return False  # nobody's rows are missed
         return gauss_evidence.wrote(self.asking, table, xid)
+
+    def _holds(self, table: TableId, xid: int, rows: int) -> bool:
+        """Ask whether a captured table has just so many rows of a transaction."""
+        if not patterns.selects(self._options.include, self._options.exclude, table):
+            return True  # nobody's rows are missed
+        return gauss_evidence.holds(self.asking, table, xid, rows)
 
     def type_name(self, type_oid: int, modifier: int) -> str:
         """Name a type as format_type() does."""

@@ -12,7 +12,7 @@ from producer.core.described import Described
 from producer.core.encode import TransactionConstants, compile_encoder
 from producer.core.events import Happened, TransactionEnded
 from producer.core.held import Held
-from producer.core.mixed import Wrote
+from producer.core.mixed import Holds, Wrote
 from producer.core.relations import Relations
 from producer.decoders.messages import Lost
 from producer.drivers.spill import SpillFile
@@ -48,6 +48,7 @@ class Through:
     known: tuple[TableSchema, ...] = (T,)
     catalog: tuple[TableSchema, ...] = ()  # as it is by now, where it is not as known
     wrote: Wrote = lambda _table, _xid: None  # what the source says of new tables
+    holds: Holds = lambda _table, _xid, _rows: False  # and of others
     changes: list[SchemaChange] = field(default_factory=list)
     published: list[TableSchema] = field(default_factory=list)
     happened: list[Happened] = field(default_factory=list)
@@ -68,6 +69,7 @@ class Through:
             spill=SpillFile,
             loses_rows_behind_ddl=self.product == "gaussdb" and self.mode.enable_ddl_decoding,
             wrote=self.wrote,
+            holds=self.holds,
         )
         self._assembler = Assembler(
             relations=Relations(

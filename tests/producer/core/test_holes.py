@@ -229,6 +229,31 @@ def test_a_mixed_transaction_of_the_manual(
     assert (len(deparsed), told.rows) == (statements, rows)
 
 
+@pytest.mark.parametrize(
+    ("items", "rows_there", "suspected"),
+    [
+        ([ROW, made("t7"), made("t8")], 1, set()),  # the manual: all of it is decoded
+        ([ROW, made("t6")], 2, {"t4", "t6"}),  # the manual: the last row is not
+        ([made("t5"), made("t6")], 0, set()),
+        ([ROW, made("t6"), said("DROP TABLE public.t6")], 1, {"t4"}),
+        ([ROW, said("ALTER TABLE public.t4 ADD COLUMN n pg_catalog.int4")], 1, {"t4"}),
+    ],
+)
+def test_rows_and_new_tables_are_whole_where_the_source_holds_just_them(
+    items: list[Item], rows_there: int, suspected: set[str]
+) -> None:
+    through = Through(
+        TDDL,
+        known=(T4,),
+        wrote=lambda _table, _xid: False,
+        holds=lambda _table, _xid, rows: rows == rows_there,
+    )
+
+    told = through.feed(done(*items))
+
+    assert {hole.table for hole in told.holes} == {f"public.{name}" for name in suspected}
+
+
 def test_the_source_is_asked_about_a_table_made_by_itself_and_about_no_other() -> None:
     asked: list[tuple[TableId, int]] = []
 
@@ -238,7 +263,9 @@ def test_the_source_is_asked_about_a_table_made_by_itself_and_about_no_other() -
 
     told = Through(TDDL, known=(T,), wrote=wrote).feed(
         done(said(MADE)),
-        done(row(1), made("d"), at=0x200),  # somebody worked in a transaction
+        done(
+            row(1), said("ALTER TABLE public.t ADD COLUMN n pg_catalog.int4"), made("d"), at=0x200
+        ),
         done(said("CREATE UNLOGGED TABLE public.u (id pg_catalog.int4)"), at=0x300),
         done(said("CREATE TABLE public.e (a int)"), said("DROP TABLE public.e"), at=0x400),
     )
