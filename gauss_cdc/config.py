@@ -64,6 +64,11 @@ class Tables(Section):
     """openGauss, GaussDB: an UPDATE or DELETE that does not say which row. `skip-and-record` goes
     on, and the table is marked as not exact."""
 
+    unfit_row: Literal["stop", "quarantine"] = "stop"
+    """A row larger than `kafka.max-row-bytes`, or with a value that cannot be written. `quarantine`
+    keeps what can be kept of it in `<prefix>.quarantine` and goes on; its table is marked as not
+    exact. With `stop`, anybody who may insert such a row stops everything."""
+
     @field_validator("include", "exclude")
     @classmethod
     def _grammar(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
@@ -165,7 +170,8 @@ class Kafka(Section):
     """Longest Kafka transaction; a longer source transaction is committed in parts."""
 
     max_row_bytes: int = Field(8 << 20, ge=1 << 10, le=1 << 30)
-    """A larger row stops `run` with a clear error. Topics are made to take this and 1 MiB more."""
+    """A larger row stops `run`, or is put aside (tables.unfit-row). Topics are made to take this
+    and 1 MiB more."""
 
     group_rows: int = Field(20_000, ge=1)
     """A group of source transactions closes at this many rows."""

@@ -97,6 +97,7 @@ def producer_options(config: Config, *, accept_gap: bool = False, load: bool = T
         allow_internal=config.source.allow_internal_options,
         unknown_message=config.source.unknown_message,
         without_identity=config.tables.without_identity,
+        unfit_row=config.tables.unfit_row,
         hold_bytes=config.source.hold_bytes,
         spill_folder=str(config.source.spill_folder) if config.source.spill_folder else None,
         proof=proof,

@@ -40,6 +40,7 @@ class Options:
     allow_internal: bool = False  # decoding options that servers send each other
     unknown_message: Literal["stop", "quarantine"] = "stop"
     without_identity: Literal["stop", "skip-and-record"] = "stop"  # changes that name no row
+    unfit_row: Literal["stop", "quarantine"] = "stop"  # too large, or a value without a form
     hold_bytes: int = 64 << 20  # of a transaction in memory, where it is held until its COMMIT
     spill_folder: str | None = None  # for what is beyond; None: the system's temporary folder
     proof: Callable[[Server, Effective], str] = lambda _server, _decided: ""  # seen on a server?

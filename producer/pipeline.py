@@ -44,12 +44,13 @@ from producer.core.events import (
 )
 from producer.core.relations import Relations
 from producer.core.takeover import Taken, Wanted, take_over, take_slot
+from producer.core.unfit import Unfit
 from producer.decoders.messages import Begin, Lost, Message, Undecoded
 from producer.drivers import patterns
 from producer.drivers.catalog import is_system
 from producer.drivers.cuts_reader import CutsReader
 from producer.drivers.kafka import CutsCommitted, Delivery, Flushed, PartCommitted
-from producer.drivers.quarantine import quarantine
+from producer.drivers.quarantine import Quarantine
 from producer.drivers.registry import Registry
 from producer.drivers.topics import TopicAdmin
 from producer.errors import BrokerDown, CdcError, DecodeError, Verdict
@@ -63,6 +64,7 @@ from producer.start import (
     Loader,
     Watch,
     drive,
+    keep,
     known_tables,
     new_instance,
     now_us,
@@ -176,6 +178,7 @@ def _run_once(options: Options, watch: Watch, progress: Progress, *, stream: boo
         source = SOURCES[options.kind](options, publisher.prepare_tables)
         stack.callback(source.close)
         publisher.encoding = source.encoding
+        quarantine = Quarantine(options.client, admin, topics.quarantine)
         delivery = Delivery(
             options.client,
             prefix=options.prefix,
@@ -217,6 +220,7 @@ def _run_once(options: Options, watch: Watch, progress: Progress, *, stream: boo
                 publisher=publisher,
                 watch=watch,
                 made=taken.made,
+                quarantine=quarantine,
             )
             standing, known = loader.run(source.tables)
             drive(take_slot(source, standing.head.resume), watch, source)
@@ -233,7 +237,7 @@ def _run_once(options: Options, watch: Watch, progress: Progress, *, stream: boo
             source=source,
             delivery=delivery,
             publisher=publisher,
-            admin=admin,
+            quarantine=quarantine,
             log=log,
             standing=standing,
             taken=taken,
@@ -272,7 +276,7 @@ class _Loop:
         source: Source,
         delivery: Delivery,
         publisher: Publisher,
-        admin: TopicAdmin,
+        quarantine: Quarantine,
         log: CutsLog,
         standing: Standing,
         taken: Taken,
@@ -281,7 +285,7 @@ class _Loop:
     ) -> None:
         self._options, self._watch, self._progress = options, watch, progress
         self._source = source
-        self._delivery, self._admin, self._log = delivery, admin, log
+        self._delivery, self._quarantine, self._log = delivery, quarantine, log
         self._changed = changed
         topics = options.topics
         standing = replace(standing, beside=frozenset({topics.message, topics.transaction}))
@@ -306,7 +310,13 @@ class _Loop:
         )
         self._assembler = Assembler(
             relations=self._relations,
-            world=World(publisher.publish, publisher.encode_change, TransactionConstants, now_us),
+            world=World(
+                publisher.publish,
+                publisher.encode_change,
+                TransactionConstants,
+                now_us,
+                self._put_aside if options.unfit_row == "quarantine" else None,
+            ),
             epoch=head.epoch,
             seq=head.last_seq,
             resume=head.resume,
@@ -400,14 +410,7 @@ class _Loop:
                     self._lost_between = None
                 continue
             topic = options.topics.quarantine
-            quarantine(
-                options.client,
-                self._admin,
-                topic=topic,
-                lsn=lsn,
-                payload=message.payload,
-                why=message.why,
-            )
+            self._quarantine.put(message.payload, lsn=lsn, why=message.why)
             self._watch.on_note(f"bytes that are no message went to {topic}: {message.why}")
             if options.unknown_message == "stop":
                 raise DecodeError(
@@ -423,6 +426,10 @@ class _Loop:
                 yield lsn, lost
             else:  # it may have been a whole transaction, or its BEGIN
                 self._lost_between = lost
+
+    def _put_aside(self, unfit: Unfit) -> None:
+        keep(self._quarantine, unfit, self._watch)
+        self._tell_source()  # there may be many of them
 
     def _tell_source(self, *, force: bool = False) -> None:
         now = time.monotonic()

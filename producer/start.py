@@ -14,9 +14,11 @@ from producer.core.encode import TransactionConstants
 from producer.core.engine import Runs, Standing
 from producer.core.events import Acknowledgement, Record
 from producer.core.takeover import MadeSlot, Step
+from producer.core.unfit import HINT, UNFIT, WHY, Unfit, of_row, put_aside
 from producer.decoders.messages import Cells
 from producer.drivers.cuts_reader import CutsReader
 from producer.drivers.kafka import Delivery
+from producer.drivers.quarantine import Quarantine
 from producer.drivers.registry import Registry
 from producer.drivers.topics import TopicAdmin
 from producer.errors import CutsBroken, GroupUnusable, RegistryError, RowTooLarge, TakenOver
@@ -246,8 +248,10 @@ class Loader:
         publisher: Publisher,
         watch: Watch,
         made: MadeSlot,
+        quarantine: Quarantine,
     ) -> None:
         self._options = options
+        self._quarantine = quarantine
         self._source = source
         self._log = log
         self._delivery = delivery
@@ -312,24 +316,30 @@ class Loader:
         size = done = 0
         lsn = self._made.consistent_point
         place = first
+        lossy: str | None = None  # what is missing in the end
         newest: Cells | None = None  # is held back until it is known whether it is the last one
 
         def put(cells: Cells, place: TransactionConstants) -> None:
-            nonlocal size
-            value = binding.encoder.encode("r", "", None, cells, place, lsn, self._ordinal)
-            if len(value) > self._options.max_row_bytes:
-                raise RowTooLarge(
-                    "a row is larger than kafka.max-row-bytes",
-                    table=table.id,
-                    bytes=len(value),
-                    limit=self._options.max_row_bytes,
-                    hint="raise it and max.message.bytes of the topic, or exclude the table",
-                )
-            key = binding.key if binding.key_of is None else binding.key_of(cells)
-            partition = (
-                binding.partition if binding.partition_of is None else binding.partition_of(cells)
-            )
-            chunk.append((binding.topic, partition, key, value, self._headers()))
+            nonlocal size, lossy
+            try:
+                value = binding.encoder.encode("r", "", None, cells, place, lsn, self._ordinal)
+                if len(value) > self._options.max_row_bytes:
+                    raise RowTooLarge(
+                        "a row is larger than kafka.max-row-bytes",
+                        table=table.id,
+                        bytes=len(value),
+                        limit=self._options.max_row_bytes,
+                        hint=HINT,
+                    )
+                key = binding.key if binding.key_of is None else binding.key_of(cells)
+                at = binding.partition
+                if binding.partition_of is not None:
+                    at = binding.partition_of(cells)
+            except UNFIT as error:
+                self._put_aside(error, table, cells)
+                lossy = WHY
+                return
+            chunk.append((binding.topic, at, key, value, self._headers()))
             size += len(value)
 
         def take(rows: list[Cells]) -> None:
@@ -358,8 +368,22 @@ class Loader:
             put(newest, first if place is first and is_first and not is_last else last)
             flush()
         watch.on_step("load: END")
-        self._write([], table.id, Phase.END)
+        self._write([], table.id, Phase.END, lossy=lossy)
         watch.on_load(table.id, done, done)
+
+    def _put_aside(self, error: Exception, table: TableSchema, cells: Cells) -> None:
+        """Keep a row that cannot be delivered, or stop before it.
+
+        A gap that was accepted is not refused again because of the row that stopped us.
+        """
+        position = str(CommitKey(self._head.epoch, 0, self._ordinal))
+        if self._options.unfit_row != "quarantine" and not self._options.accept_gap:
+            raise of_row(error, table, position) from error
+        lsn = self._made.consistent_point
+        unfit = put_aside(
+            error, table, op="r", before=None, after=cells, lsn=lsn, position=position
+        )
+        keep(self._quarantine, unfit, self._watch)
 
     def _headers(self) -> list[tuple[str, bytes]]:
         point = self._made.consistent_point
@@ -373,6 +397,8 @@ class Loader:
         table: TableId,
         phase: Phase,
         ids: Mapping[str, tuple[int, ...]] | None = None,
+        *,
+        lossy: str | None = None,
     ) -> None:
         self._loads[str(table)] = phase.value
         head = replace(self._head, n=self._head.n + 1, written_at=now_us())
@@ -391,6 +417,7 @@ class Loader:
                     rows=len(records),
                     as_of=self._made.consistent_point,
                     schema_ids=ids or {},
+                    lossy=lossy,
                 )
             )
 
@@ -408,6 +435,20 @@ def runs_of(acknowledged: list[Acknowledgement]) -> tuple[Range, ...]:
         for place, runs in places.items()
         for start, end in runs.take(runs.count)
     )
+
+
+def keep(quarantine: Quarantine, unfit: Unfit, watch: Watch) -> None:
+    """Write an unfit row into the quarantine topic, durable."""
+    quarantine.put(
+        unfit.content,
+        lsn=unfit.lsn,
+        why=unfit.why,
+        table=unfit.table,
+        position=unfit.position,
+        op=unfit.op,
+        bytes=unfit.size,
+    )
+    watch.on_note(f"{unfit.table}: a row is in quarantine, {unfit.size} bytes: {unfit.why}")
 
 
 def new_instance() -> str:

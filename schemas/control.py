@@ -159,6 +159,7 @@ class TableLoad:
     rows: int = 0
     as_of: int = 0
     schema_ids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    lossy: str | None = None  # END: rows are missing, and why
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +279,7 @@ def cut_to_avro(cut: Cut) -> dict[str, Any]:
                 "as_of": cut.as_of,
                 "ranges": [r._asdict() for r in cut.ranges],
                 "schema_ids": {topic: list(ids) for topic, ids in cut.schema_ids.items()},
+                "lossy": cut.lossy,
             }
         case Heartbeat():
             pass
@@ -338,6 +340,7 @@ def cut_from_avro(raw: Mapping[str, Any]) -> Cut:
                 raw["rows"],
                 raw["as_of"],
                 _ids(raw),
+                raw.get("lossy"),
             )
         case "HEARTBEAT":
             return Heartbeat(head)

@@ -326,6 +326,8 @@ def _loaded(at: Ledger, offset: int, cut: TableLoad) -> Ledger:
         case Phase.END:
             inexact.pop(table, None)
             inexact.pop(Topics(at.source).table(cut.table), None)
+            if cut.lossy is not None:
+                inexact[table] = f"seen: {cut.lossy}"
     return replace(
         at,
         n=cut.head.n,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import binascii
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from producer.core import told as triggers
@@ -34,6 +34,7 @@ from producer.core.relations import Relations
 from producer.core.shape_change import ShapeChange
 from producer.core.told import Told
 from producer.core.transaction_topic import Counted, TransactionWriter
+from producer.core.unfit import HINT, UNFIT, WHY, Unfit, of_row, put_aside
 from producer.decoders.messages import (
     Begin,
     Cells,
@@ -60,6 +61,7 @@ from schemas.tables import UNCHANGED, TableId, TableSchema
 
 POSTGRES_EPOCH_US = 946_684_800_000_000  # 2000-01-01 in µs since 1970
 _BATCH_BYTES = 1 << 20
+_LONG = "the statement is longer than kafka.max-row-bytes, and left out"
 _HELD_MESSAGES = 20_000  # that wait for the message about a new table; then its rows tell enough
 
 
@@ -88,6 +90,7 @@ class World:
     encode_change: Callable[[SchemaChange], bytes]
     constants: Callable[..., TransactionConstants]
     now_us: Callable[[], int]
+    put_aside: Callable[[Unfit], None] | None = None  # rows that are unfit; None: they stop
 
 
 def partition_of(key: bytes, partitions: int) -> int:
@@ -362,6 +365,35 @@ class Assembler:
             return
         if self._tx is None:
             self._first_row()
+        tx, first = self._tx, self._ordinal
+        assert tx is not None
+        events = 0 if tx.counted is None else tx.counted.total
+        try:
+            self._write_row(relation, binding, op, old_kind, old, new, lsn, out)
+        except UNFIT as error:
+            position = f"{self._epoch}/{self._seq}/{self._ordinal}"
+            table = binding.table
+            if self._world.put_aside is None:
+                raise of_row(error, table, position) from error
+            if tx.counted is not None:
+                tx.counted.take_back(str(table.id), events + self._ordinal - first)
+            aside = put_aside(
+                error, table, op=op, before=old, after=new, lsn=lsn, position=position
+            )
+            self._world.put_aside(aside)
+            self._note_hole(Hole(str(table.id), "seen", WHY))
+
+    def _write_row(  # noqa: PLR0917  called once per row: keywords cost
+        self,
+        relation: int,
+        binding: Binding,
+        op: str,
+        old_kind: str,
+        old: Cells | None,
+        new: Cells | None,
+        lsn: int,
+        out: list[Happened],
+    ) -> None:
         value = self._encode(relation, binding, op, old_kind, old, new, lsn, out)
         if not binding.key_at:
             self._put(binding.topic, binding.partition, binding.key, value, lsn, out)
@@ -431,8 +463,7 @@ class Assembler:
                 bytes=len(value),
                 limit=self._max_row_bytes,
                 position=f"{self._epoch}/{self._seq}/{self._ordinal}",
-                hint="raise kafka.max-row-bytes and max.message.bytes of its topic, "
-                "or exclude the table",
+                hint=HINT,
             )
         return value
 
@@ -652,7 +683,11 @@ class Assembler:
         self._holes += [hole for hole in change.holes if hole not in self._holes]
         table = change.after or change.before
         key = table_key(table.id) if table is not None else (change.identity or "").encode()
-        self._put(self._ddl_topic, 0, key, self._world.encode_change(record), lsn, out)
+        value = self._world.encode_change(record)
+        if len(value) > self._max_row_bytes:  # whoever may run DDL decides how long it is
+            record = replace(record, sql=None, canonical=None, jddl=None, lossy=_LONG)
+            value = self._world.encode_change(record)
+        self._put(self._ddl_topic, 0, key, value, lsn, out)
 
 
 def _csn(begin: Begin) -> int:

@@ -37,6 +37,14 @@ class Counted:
         place = self.of[table] = self.of.get(table, 0) + 1
         return self.total, place
 
+    def take_back(self, table: str, total: int) -> None:
+        """Count as many events as were written: those behind `total` were not."""
+        if self.total > total:
+            self.of[table] -= self.total - total
+            self.total = total
+            if not self.of[table]:
+                del self.of[table]
+
     def block(self, table: str) -> bytes:
         """Count one event and return the envelope's `transaction` field."""
         total, place = self.number(table)

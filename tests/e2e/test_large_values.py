@@ -12,6 +12,7 @@ import pytest
 
 from gauss_cdc.services import Addresses
 from producer.core.encode import TransactionConstants, compile_encoder
+from producer.core.unfit import WHY
 from producer.drivers.topics import TopicSettings
 from producer.errors import RowTooLarge
 from schemas.envelope import envelope_schema
@@ -71,6 +72,63 @@ def test_a_larger_row_stops_with_an_error_that_names_it(
             path.catch_up()
         assert "max-row-bytes" in str(caught.value)
         path.failure = None  # it was expected
+
+
+def test_unfit_rows_are_put_aside_and_everything_else_flows(
+    addresses: Addresses, new_database: Callable[[], str], topic_prefix: str
+) -> None:
+    source, target = new_database(), new_database()
+    large = "(SELECT string_agg(md5(i::text), '') FROM generate_series(1, 60000) i)"
+
+    def commit(*statements: str) -> None:
+        for statement in statements:
+            ask(source, statement)
+
+    commit(
+        "CREATE TABLE big (id int PRIMARY KEY, t text)",
+        "CREATE TABLE other (id int PRIMARY KEY)",
+        f"INSERT INTO big VALUES (1, 'small'), (2, {large}), (3, 'small')",
+    )
+
+    def ids(url: str, table: str) -> list[int]:
+        return [row[0] for row in ask(url, f"SELECT id FROM {table} ORDER BY id")]
+
+    with Path(
+        addresses, topic_prefix, source, target, max_row_bytes=MB, unfit_row="quarantine"
+    ) as path:
+        path.start()
+        assert path.catch_up().inexact == {"public.big": f"seen: {WHY}"}
+        assert ids(target, "big") == [1, 3]
+
+        commit(
+            "INSERT INTO other VALUES (1)",
+            f"INSERT INTO big VALUES (4, {large}); INSERT INTO other VALUES (2); "
+            f"INSERT INTO big VALUES (5, 'small'), (6, {large})",
+            "UPDATE big SET id = 40 WHERE id = 4",
+            "UPDATE big SET t = 'small' WHERE id = 3",
+            "DELETE FROM big WHERE id = 2",
+            "INSERT INTO other VALUES (3)",
+        )
+        ledger = path.catch_up()
+        assert ledger.inexact == {"public.big": f"seen: {WHY}"}
+        assert ids(target, "other") == [1, 2, 3]
+        assert {1, 3, 5} <= set(ids(target, "big"))
+        path.stop()
+
+        path.options = replace(path.options, unfit_row="stop")
+        path.start()
+        commit(f"INSERT INTO big VALUES (7, {large})", "INSERT INTO other VALUES (4)")
+        with pytest.raises(RowTooLarge, match="unfit-row"):
+            path.catch_up()
+        with pytest.raises(RowTooLarge):
+            path.stop()
+        path.failure = None
+
+        path.options = replace(path.options, accept_gap=True)
+        path.start()
+        assert set(path.catch_up().inexact) == {"public.big"}
+        assert ids(target, "other") == [1, 2, 3, 4]
+        assert ids(target, "big") == [1, 3, 5]
 
 
 @pytest.mark.parametrize(("oid", "cell"), [(25, b"x" * 100 * MB), (17, b"\\x" + b"ab" * 100 * MB)])

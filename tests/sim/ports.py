@@ -298,3 +298,4 @@ class SimOptions(NamedTuple):
     topics: Topics = TOPICS
     max_row_bytes: int = 1000
     accept_gap: bool = False
+    unfit_row: str = "stop"

@@ -183,6 +183,7 @@ def _run_once(around: Around, process: Process) -> None:
             publisher=publisher,  # type: ignore[arg-type]
             watch=watch,
             made=taken.made,
+            quarantine=None,  # type: ignore[arg-type]
         )
         standing, known = loader.run(taker.tables)
         start.drive(take_slot(taker, standing.head.resume), watch, taker)

@@ -20,6 +20,7 @@ from producer.core.events import (
 from producer.core.messages import MessageWriter
 from producer.core.relations import Relations
 from producer.core.transaction_topic import TransactionWriter
+from producer.core.unfit import WHY, Unfit
 from producer.decoders.messages import (
     Begin,
     Cells,
@@ -37,7 +38,7 @@ from producer.decoders.messages import (
     Undecoded,
     Update,
 )
-from producer.errors import DecodeError, HistoryDiffers, RowTooLarge
+from producer.errors import DecodeError, HistoryDiffers, RowTooLarge, Unsupported
 from schemas.control import Hole, SchemaChange
 from schemas.envelope import (
     EnvelopeOptions,
@@ -85,6 +86,7 @@ class Play:
     frames: TransactionWriter | None = None
     published: list[TableSchema] = field(default_factory=list)
     changes: list[SchemaChange] = field(default_factory=list)
+    aside: list[Unfit] | None = None  # where unfit rows go; None: they stop
 
     def __post_init__(self) -> None:
         self.relations = Relations(
@@ -95,7 +97,13 @@ class Play:
         )
         self.assembler = Assembler(
             relations=self.relations,
-            world=World(self.publish, self.encode_change, TransactionConstants, lambda: 7),
+            world=World(
+                self.publish,
+                self.encode_change,
+                TransactionConstants,
+                lambda: 7,
+                None if self.aside is None else self.aside.append,
+            ),
             epoch=2,
             seq=40,
             resume=RESUME,
@@ -464,6 +472,60 @@ def test_a_row_above_the_limit_stops_with_its_place_and_without_its_content() ->
 
     assert "secret" not in str(caught.value)
     assert "max-row-bytes" in caught.value.hint
+
+
+def test_an_unfit_row_is_put_aside_takes_no_ordinal_and_leaves_a_gap() -> None:
+    aside: list[Unfit] = []
+    play = Play(max_row_bytes=300, aside=aside)
+
+    happened = play.transaction(
+        insert(1), insert(2, b"secret" * 100), insert(3), insert(4, b"x" * 500), insert(5)
+    )
+
+    ended = happened[-1]
+    assert isinstance(ended, TransactionEnded)
+    assert (ended.seq, ended.rows) == (41, 3)
+    assert ended.holes == (Hole("public.account", "seen", WHY),)
+    assert [position.ordinal for position in positions(happened)] == [0, 1, 2]
+    assert [(u.table, u.op, u.position, u.size) for u in aside] == [
+        ("public.account", "c", "2/41/1", 601),
+        ("public.account", "c", "2/41/2", 501),
+    ]
+    assert "secret" not in aside[0].why
+
+
+def test_a_transaction_of_unfit_rows_alone_is_a_commit_with_a_gap() -> None:
+    play = Play(max_row_bytes=300, aside=[])
+
+    ended = play.transaction(insert(2, b"x" * 500))[-1]
+
+    assert isinstance(ended, TransactionEnded)
+    assert (ended.seq, ended.rows, len(ended.holes)) == (41, 0, 1)
+    assert play.transaction(insert(3), start=2000)[-1].seq == 42  # type: ignore[attr-defined]
+
+
+def test_counts_of_the_transaction_topic_leave_unfit_rows_out() -> None:
+    play = Play(max_row_bytes=400, aside=[], frames=FRAMES)
+
+    happened = play.transaction(insert(1), insert(2, b"x" * 500), insert(3))
+
+    end = frames(happened)[1]
+    assert end["event_count"] == 2
+    assert end["data_collections"] == [{"data_collection": "public.account", "event_count": 2}]
+
+
+def test_a_key_that_cannot_be_written_makes_its_row_unfit() -> None:
+    aside: list[Unfit] = []
+    play = Play(keyed=True, partitions=3, aside=aside)
+
+    happened = play.transaction(insert(1), Insert(ACCOUNTS, [b"no number", b"x"]), insert(2))
+
+    assert [position.ordinal for position in positions(happened)] == [0, 1]
+    assert [u.why for u in aside] == ["a value cannot be written"]
+    assert b"no number" in aside[0].content
+    with pytest.raises(Unsupported, match="quarantine") as caught:
+        Play(keyed=True, partitions=3).transaction(Insert(ACCOUNTS, [b"no number", b"x"]))
+    assert "no number" not in str(caught.value)
 
 
 # ---------------------------------------------------------------- tables
