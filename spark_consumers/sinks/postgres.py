@@ -51,11 +51,18 @@ from spark_consumers.sinks.pg_encoding import take_bytes
 from spark_consumers.sinks.pg_ledger import lock_ledger, move_ledger, read_ledger, take_fence
 from spark_consumers.sinks.pg_rights import database_problems, may_replicate, power_problems
 from spark_consumers.sinks.pg_tables import OpenLoads, Tables
+from spark_consumers.sinks.pg_waits import TELL_AGAIN, Waits, holder
 from spark_consumers.sinks.products import POSTGRES, Product
 from spark_consumers.sinks.refusals import ours
 
 _LOCK_CLASS: Final = 0x67637364  # one number of ours among the advisory locks of a database
 _LOCK_POLL: Final = 0.3  # seconds; short, so that a signal is noticed
+
+# Not every server knows each; what the dsn's `options` say stays.
+_SET_IF_KNOWN: Final = (
+    "SELECT set_config(name, %s, false) FROM pg_catalog.pg_settings"
+    " WHERE name = %s AND source NOT IN ('client', 'session')"
+)
 
 __all__ = ["PostgresSink", "read_ledger"]
 
@@ -109,6 +116,8 @@ class PostgresSink:
         self._runs_definitions = ddl == "all"
         # Staging tables of this source, whatever its name holds.
         self._stages = f"stage_{zlib.crc32(source.encode()):08x}_"
+        self._waits = Waits(self._connect, on_wait, has_blocking_pids=product.has_blocking_pids)
+        self._pid = 0  # of the connection's backend
         self._conn: Any = None
         self._fence: int | None = None
         self._catalog = Catalog(product=product)
@@ -182,6 +191,10 @@ class PostgresSink:
 
     def close(self) -> None:
         """End the connection, and with it the lock."""
+        self._waits.close()
+        self._give_up()
+
+    def _give_up(self) -> None:
         self._loads.ask_again()
         if self._conn is not None:
             self._conn.close()
@@ -194,9 +207,9 @@ class PostgresSink:
         """A cursor in a transaction; foreign exceptions become ours here, and only here."""
         try:
             conn = self._connected()
-            with conn.cursor() as cursor:
+            with self._waits.watched(self._pid), conn.cursor() as cursor:
                 yield cursor
-            conn.commit()
+                conn.commit()
         except DRIVER_ERRORS as error:
             self._undo()
             raise ours(error) from error
@@ -215,7 +228,7 @@ class PostgresSink:
                 self._catalog.forget(cursor)
             self._conn.commit()
         except DRIVER_ERRORS:
-            self.close()
+            self._give_up()
             self._catalog = Catalog(product=self._product)
 
     def _connected(self) -> Any:
@@ -234,6 +247,10 @@ class PostgresSink:
         conn.autocommit = True
         with conn.cursor() as cursor:
             cursor.execute(self._product.settings)
+            for setting in self._product.limits:
+                cursor.execute(_SET_IF_KNOWN, setting)
+            cursor.execute("SELECT pg_backend_pid()")
+            (self._pid,) = cursor.fetchone()
             if self._product.may_lose_empty:
                 _check_empty(cursor)
             for problem in database_problems(cursor):
@@ -250,16 +267,18 @@ class PostgresSink:
     def _lock(self, cursor: Any) -> None:
         """Hold the source's advisory lock for the life of this connection."""
         mine = zlib.crc32(self._source.encode()) - (1 << 31)
-        is_told = False
+        told = float("-inf")
         while True:
             cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", (_LOCK_CLASS, mine))
             if cursor.fetchone()[0]:
                 return
-            if not is_told:
+            if time.monotonic() - told >= TELL_AGAIN:
+                told = time.monotonic()
+                who = holder(cursor, _LOCK_CLASS, mine)
                 self._on_wait(
-                    f"another applier of {self._source} holds the target; waiting for it to end"
+                    f"another applier of {self._source} holds the target, {who or 'which'}; "
+                    "waiting for it to end"
                 )
-                is_told = True
             time.sleep(_LOCK_POLL)
 
     def _locked(self, cursor: Any) -> Ledger:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from spark_consumers.sinks.pg_waits import LOCK_LIMIT
+
 _SETTINGS: Final = """
 SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'postgres'; SET TimeZone = 'UTC';
 SET standard_conforming_strings = on; SET xmloption = content; SET client_encoding = 'UTF8';
@@ -30,8 +32,21 @@ class Product:
     has_on_conflict: bool
     has_discard: bool
     may_lose_empty: bool  # may a database hold '' as NULL?
+    limits: tuple[tuple[str, str], ...]  # (value, setting), where the server knows it
+    has_blocking_pids: bool
     has_policies: bool  # row security that row_security_active() tells of
 
+
+# A server that loses us would keep the source's lock for two hours: it asks, as we do.
+_SILENCE: Final = (
+    ("30", "tcp_keepalives_idle"),  # seconds
+    ("10", "tcp_keepalives_interval"),
+    ("3", "tcp_keepalives_count"),
+    ("60000", "tcp_user_timeout"),  # milliseconds
+)
+# A statement that waits for a lock makes all who come later wait behind it: it gives way, and
+# the step is tried again.
+_LOCKS: Final = (LOCK_LIMIT, "lock_timeout")
 
 # Of PostgreSQL the columns' query stands beside its reading (pg_catalog).
 POSTGRES: Final = Product(
@@ -42,6 +57,8 @@ POSTGRES: Final = Product(
     has_discard=True,
     may_lose_empty=False,
     has_policies=True,
+    limits=(*_SILENCE, _LOCKS),
+    has_blocking_pids=True,
 )
 
 # pg_attrdef.adgencol tells generated columns (`s`) from defaults; it is read from the row as
@@ -80,4 +97,6 @@ OPENGAUSS: Final = Product(
     has_discard=False,
     may_lose_empty=True,
     has_policies=False,
+    limits=_SILENCE,
+    has_blocking_pids=False,
 )

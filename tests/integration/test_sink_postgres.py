@@ -4,6 +4,7 @@ No openGauss runs here: its statements and its client meet a PostgreSQL.
 """
 
 import contextlib
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -805,6 +806,97 @@ def test_a_second_applier_waits_and_then_takes_over(target: Target) -> None:
     assert len(waits) == 1
     assert second.ledger().fence == 2
     second.close()
+
+
+def test_who_waits_is_told_who_holds_the_target(target: Target) -> None:
+    load(target, ACCOUNT)
+    told = threading.Event()
+    waits: list[str] = []
+    second = target.new_sink(on_wait=lambda text: (waits.append(text), told.set()))
+    thread = threading.Thread(target=second.ledger)
+    thread.start()
+    assert told.wait(60)
+    target.sink.close()
+    thread.join()
+    second.close()
+
+    assert re.search(
+        r"holds the target, pid \d+ \(user postgres, application \S+, from 127\.0\.0\.1, "
+        r"\w+, since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\)",
+        waits[0],
+    )
+
+
+@pytest.mark.parametrize(
+    "lock",
+    ["LOCK TABLE account IN ACCESS EXCLUSIVE MODE", "UPDATE account SET note = 'se-cret'"],
+)
+def test_a_step_that_waits_says_for_whom(
+    new_database: Callable[[], str], kind: str, lock: str
+) -> None:
+    waits: list[str] = []
+    told = threading.Event()
+    target = Target(new_database(), kind, on_wait=lambda text: (waits.append(text), told.set()))
+    target.sink._waits._patience = 0.0
+    load(target, ACCOUNT, ["1", "a", "x"])
+    with contextlib.closing(psycopg2.connect(target.url, application_name="an analyst")) as other:
+        with other.cursor() as cursor:
+            cursor.execute(lock)
+        thread = threading.Thread(target=target.apply, args=(update(ACCOUNT, "1", "A", ...),))
+        thread.start()
+        assert told.wait(60)
+        other.rollback()
+        thread.join()
+        pid = other.info.backend_pid
+
+    assert rows(target, "account") == [(1, "A", "x")]
+    assert re.search(rf"for a lock on (public\.)?account, held by pid {pid} \(user pos", waits[0])
+    assert "application an analyst" in waits[0]
+    assert "idle in transaction, since 20" in waits[0]
+    assert "se-cret" not in waits[0]
+    target.sink.close()
+
+
+@only_postgresql
+def test_a_lock_that_is_not_given_is_let_go_and_tried_again(target: Target) -> None:
+    load(target, ACCOUNT, ["1", "a", "x"])
+    with target.sink._transaction() as cursor:
+        cursor.execute("SHOW lock_timeout")
+        assert cursor.fetchone() == ("30s",)
+        cursor.execute("SET lock_timeout = '50ms'")
+    with contextlib.closing(psycopg2.connect(target.url)) as other:
+        with other.cursor() as cursor:
+            cursor.execute("LOCK TABLE account IN ACCESS EXCLUSIVE MODE")
+
+        with pytest.raises(TargetDown, match="a lock at the target was not given in time"):
+            target.apply(update(ACCOUNT, "1", "A", ...))
+
+        other.rollback()
+    target.drain()
+    assert rows(target, "account") == [(1, "A", "x")]
+
+
+@only_postgresql
+def test_limits_of_the_dsn_stay_and_a_lost_applier_is_noticed(new_database, target: Target) -> None:
+    url = f"{target.url}?options=-c%20lock_timeout%3D7s"
+    sink = target.new_sink(url=url)
+    target.sink.close()
+    sink.ledger()
+    with sink._transaction() as cursor:
+        cursor.execute(
+            "SELECT name, setting FROM pg_settings"
+            " WHERE name = 'lock_timeout' OR name LIKE 'tcp_%' ORDER BY name"
+        )
+        found = dict(cursor.fetchall())
+    sink.close()
+
+    assert found == {
+        "lock_timeout": "7000",
+        "tcp_keepalives_count": "3",
+        "tcp_keepalives_idle": "30",
+        "tcp_keepalives_interval": "10",
+        "tcp_user_timeout": "60000",
+    }
 
 
 def test_who_lost_the_fence_gives_up(target: Target) -> None:
