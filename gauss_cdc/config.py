@@ -27,7 +27,7 @@ from pydantic import (
 
 from gauss_cdc import kafka_settings
 from gauss_cdc.config_source import Source
-from gauss_cdc.secrets import from_file, holds_secret, is_secret, known, option
+from gauss_cdc.secrets import from_environment, from_file, holds_secret, is_secret, option
 from gauss_cdc.settings import ConfigError, Duration, Options, Public, Section, duration
 from schemas.topics import Topics
 
@@ -363,7 +363,7 @@ def _add_secrets(raw: dict[str, Any], path: Path, text: str) -> None:
                 f"secrets do not stand in the file; set {variable}"
             )
         if variable in os.environ:
-            values[key] = known(os.environ[variable])
+            values[key] = from_environment(variable)
         elif file := values.get(f"{key}-file"):
             values[key] = _secret(file, path, text, [section, f"{key}-file"])
 

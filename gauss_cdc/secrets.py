@@ -17,7 +17,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TextIO
 from urllib.parse import quote, unquote
@@ -53,6 +54,7 @@ _PRIVATE_KEY: Final = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----
 _DSN_SECRETS: Final = {"password", "sslpassword", "scram_client_key", "oauth_client_secret"}
 
 _known: set[str] = set()
+_variables: set[str] = set()
 
 
 def is_secret(name: str) -> bool:
@@ -105,10 +107,26 @@ def referenced(reference: Mapping[str, Any]) -> str:
         case {"env": str(variable), **rest} if not rest:
             if variable not in os.environ:
                 raise ValueError(f"the variable {variable} is not set")
-            return known(os.environ[variable])
+            return from_environment(variable)
         case {"file": str(path), **rest} if not rest:
             return from_file(Path(path))
     raise ValueError('write a reference as { env = "VARIABLE" } or { file = "PATH" }')
+
+
+def from_environment(variable: str) -> str:
+    """Read a secret's variable, which must be set."""
+    _variables.add(variable)
+    return known(os.environ[variable])
+
+
+@contextmanager
+def hidden() -> Iterator[None]:
+    """Take the secrets' variables out of the environment, which child processes inherit."""
+    held = {name: os.environ.pop(name) for name in _variables if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(held)
 
 
 def from_file(path: Path) -> str:

@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 
 from gauss_cdc.config import Config, revealed
 from gauss_cdc.logs import SPARK
+from gauss_cdc.secrets import hidden
 from gauss_cdc.services import jars, java
 from gauss_cdc.watch import console
 from spark_consumers.errors import SparkFailed
@@ -124,7 +125,9 @@ def _gateway(conf: SparkConf) -> Any:
     lines = os.fdopen(read, encoding="utf-8", errors="replace")
     threading.Thread(target=_hand_on, args=(lines,), name="spark's lines", daemon=True).start()
     try:
-        return launch_gateway(conf, {"stdout": write, "stderr": write})  # type: ignore[no-untyped-call]
+        # Its Python workers inherit the environment: what they need is given to their task.
+        with hidden():
+            return launch_gateway(conf, {"stdout": write, "stderr": write})  # type: ignore[no-untyped-call]
     finally:
         os.close(write)
 

@@ -1,13 +1,16 @@
 """How `apply` starts Spark: what it says of Java, of the JVM's lines, and of a checkpoint."""
 
 import logging
+import os
 from pathlib import Path
 
 import pytest
+from pyspark import SparkConf
 
-from gauss_cdc.config import Config
+from gauss_cdc.config import Config, load, revealed
+from gauss_cdc.secrets import hidden
 from gauss_cdc.services import ServiceError, java
-from gauss_cdc.session import Checkpoint, Starting, judged, reason
+from gauss_cdc.session import Checkpoint, Starting, judged, public, reason
 
 CONFIG = Config.model_validate(
     {
@@ -105,3 +108,38 @@ def test_after_a_query_that_ended_by_itself_another_folder_is_used(tmp_path: Pat
     checkpoint.give_up("No space left on device")
 
     assert checkpoint.folder() != str(tmp_path)
+
+
+# ---------------------------------------------------------------- secrets
+SECRETS = """
+[source]
+dsn = "postgresql://cdc@db/bank"
+[kafka]
+prefix = "bank"
+[kafka.client]
+"bootstrap.servers" = "k:9092"
+[registry]
+url = "http://r:8081"
+[spark.options]
+"spark.hadoop.fs.s3a.secret.key" = { env = "S3_SECRET" }
+"spark.executor.memory" = "1g"
+"""
+
+
+def test_secrets_stand_neither_in_the_jvm_s_command_line_nor_in_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("S3_SECRET", "pencil-9")
+    monkeypatch.setenv("GAUSS_CDC_SOURCE_PASSWORD", "pencil-8")
+    (tmp_path / "bank.toml").write_text(SECRETS)
+    config = load(tmp_path / "bank.toml")
+    conf = SparkConf(loadDefaults=False)
+    for name, value in revealed(config.spark.options).items():
+        conf.set(name, str(value))
+
+    with hidden():
+        inherited = dict(os.environ)
+
+    assert public(conf, config).getAll() == [("spark.executor.memory", "1g")]
+    assert not [value for value in inherited.values() if "pencil" in value]
+    assert os.environ["S3_SECRET"] == "pencil-9"

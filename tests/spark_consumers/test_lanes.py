@@ -1,7 +1,10 @@
 """What executors are told, and what they write, without any of them."""
 
+import pickle
+from functools import partial
+
 from schemas.tables import UNCHANGED
-from spark_consumers.lanes import copy_line
+from spark_consumers.lanes import _Job, copy_line, copy_rows
 from spark_consumers.model import Change
 
 
@@ -12,3 +15,13 @@ def test_a_staged_line_tells_null_unsent_and_text_apart() -> None:
     assert copy_line(9, Change(3, 4, "t", ("a",), None, None)) == (
         "9\t3\t4\tt\t\\N\t\\N\t\\N\t\\N\n"
     )
+
+
+def test_a_task_holds_the_target_s_secret_only_and_prints_none() -> None:
+    job = _Job({"host": "db", "password": "of-the-target"}, ["stage"], {}, {}, {})
+
+    travels = pickle.dumps(partial(copy_rows, job))
+
+    assert b"of-the-target" in travels
+    assert "of-the-target" not in repr(job)
+    assert set(job.__slots__) == {"target", "stages", "places", "schemas", "ranges"}
