@@ -6,6 +6,7 @@ import java.net.http.HttpResponse;
 import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
@@ -65,6 +66,9 @@ public final class Commits {
         GenericRecord known = null; // the last record that counted
         while (true) {
             for (ConsumerRecord<byte[], byte[]> message : cuts.poll(Duration.ofSeconds(1))) {
+                if (!Arrays.equals(message.key(), prefix.getBytes())) {
+                    continue; // not written by gauss-cdc
+                }
                 GenericRecord cut = decode(message);
                 if (!isAccepted(cut, known)) {
                     continue;
@@ -87,6 +91,10 @@ public final class Commits {
         }
         boolean isStart = kind(cut).equals("START");
         boolean isSame = cut.get("instance").equals(known.get("instance"));
+        if (isStart && Boolean.FALSE.equals(cut.get("continues"))
+                && number(cut, "epoch") > number(known, "epoch")) {
+            return true; // another history: all tables are loaded again, whatever came before
+        }
         if (number(cut, "writer") <= number(known, "writer") && (isStart || !isSame)) {
             return false; // of a producer that another one has taken over from
         }

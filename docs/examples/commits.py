@@ -8,7 +8,8 @@ A greater epoch begins another history, see docs/subscribers.md.
 
 Simplified: the cuts are read from their beginning at each start (about 50 bytes a transaction); the
 transactions of one record are held in memory; `n` alone shows that a record is missing (`seq` and
-`prev` would show it, too); the ids of cluster and topics in START and STATE are not compared.
+`prev` would show it, too), and what does not follow ends the program, though somebody else may have
+written it; the ids of cluster and topics in START and STATE are not compared.
 """
 
 import json
@@ -45,6 +46,8 @@ def is_accepted(cut: Record, known: Record | None) -> bool:
     if known is None:  # the log may begin anywhere: wait for a record that says who writes
         return cut["kind"] in {"START", "STATE"}
     is_start, is_same = cut["kind"] == "START", cut["instance"] == known["instance"]
+    if is_start and cut["continues"] is False and cut["epoch"] > known["epoch"]:
+        return True  # another history: all tables are loaded again, whatever came before
     if cut["writer"] <= known["writer"] and (is_start or not is_same):
         return False  # of a producer that another one has taken over from
     is_known = is_start or is_same  # else the START of this producer is missing
@@ -91,7 +94,10 @@ cuts.assign([TopicPartition(f"{prefix}.cuts", 0, OFFSET_BEGINNING)])
 known: Record | None = None  # the newest record that counts
 after = tuple(map(int, last[0].split("/"))) if last else (0, 0)  # the newest transaction shown
 while True:
-    cut = decode(poll(cuts))
+    message = poll(cuts)
+    if message.key() != prefix.encode():
+        continue  # not written by gauss-cdc
+    cut = decode(message)
     if not is_accepted(cut, known):
         continue
     upto = (cut["epoch"], cut["last_seq"])

@@ -20,15 +20,39 @@ from typing import Any, Self
 
 import pyspark
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 
 from gauss_cdc.demo.programs import Program
 from gauss_cdc.services import Addresses, postgres
+from schemas.accept import Walk
+from schemas.control import (
+    CommitEntry,
+    Commits,
+    Cut,
+    Head,
+    Heartbeat,
+    Identity,
+    Phase,
+    Prev,
+    Range,
+    Start,
+    State,
+    TableLoad,
+    cut_to_avro,
+)
+from schemas.load import canonical
+from schemas.tables import TableId
+from schemas.topics import Topics
 from tests.e2e.bank_truth import TABLES, TOTAL, Bank, Row
-from tests.e2e.path import ask, until
+from tests.e2e.path import PATIENCE, ask, until
 from tests.services_fixtures import drop_database, open_directory
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+NO_COMPILER = "this Java has no compiler: it cannot run Commits.java"
 LARGE = 4_000  # rows
 SENDING = (
     "run: rows sent",
@@ -63,6 +87,7 @@ class Example:
 
     def __init__(self, name: str, folder: Path, *command: str | Path) -> None:
         self._out, self._err = folder / f"{name}.out", folder / f"{name}.err"
+        self._read, self._lines = 0, []
         self.name = name
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self._process = subprocess.Popen(
@@ -73,15 +98,29 @@ class Example:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def ended(self) -> tuple[list[dict[str, Any]], int, str]:
+        """Wait for the end; return what was printed, the exit code and the last words."""
+        code = self._process.wait(PATIENCE)
+        return self._printed(), code, self._err.read_text()
 
     def lines(self) -> list[dict[str, Any]]:
         """What was printed until now; numbers with a point as text."""
         code = self._process.poll()
         assert code is None, f"{self.name} ended with {code}: {self._err.read_text()[-2000:]}"
-        whole = self._out.read_text().rpartition("\n")[0].splitlines()
-        return [json.loads(line, parse_float=str) for line in whole]
+        return self._printed()
+
+    def _printed(self) -> list[dict[str, Any]]:
+        with self._out.open("rb") as out:
+            out.seek(self._read)
+            new = out.read()
+        whole = new[: new.rfind(b"\n") + 1]
+        self._read += len(whole)
+        self._lines += [json.loads(line, parse_float=str) for line in whole.splitlines()]
+        return self._lines
 
 
 @dataclass
@@ -186,22 +225,21 @@ class Scene:
         return found
 
 
-def java(scene: Scene) -> Path | None:
+def java(addresses: Addresses) -> Path | None:
     """The Java that runs a source file: it has a compiler."""
-    home = scene.addresses.java_home / "bin"
+    home = addresses.java_home / "bin"
     return home / "java" if shutil.which("javac", path=str(home)) else None
 
 
-def jars(scene: Scene) -> Path:
-    """The folder of what Commits.java needs."""
-    folder = scene.folder / "jars"
+def jars(addresses: Addresses, folder: Path) -> Path:
+    """Fill a folder with what Commits.java needs."""
     folder.mkdir()
     spark = Path(pyspark.__file__).parent / "jars"
     names = ("avro-1", "jackson-annotations", "jackson-core-2", "jackson-databind", "lz4-java")
     for name in (*names, "slf4j-api"):
         (jar,) = spark.glob(f"{name}*.jar")
         (folder / jar.name).symlink_to(jar)
-    (kafka,) = (jar for jar in scene.addresses.spark_jars if jar.name.startswith("kafka-clients"))
+    (kafka,) = (jar for jar in addresses.spark_jars if jar.name.startswith("kafka-clients"))
     (folder / kafka.name).symlink_to(kafka)
     return folder
 
@@ -227,17 +265,18 @@ def play(scene: Scene, bank: Bank, *, followed: str, with_spark: bool) -> Played
         "table": scene.python("table", "table.py", topic),
         "commits": scene.python("commits", "commits.py", scene.prefix),
     }
-    if (executable := java(scene)) is not None:
-        classpath = f"{jars(scene)}/*"
-        program = EXAMPLES / "Commits.java"
-        all_of["java"] = scene.example(
-            "java", executable, "-cp", classpath, program, *scene.places(), scene.prefix
-        )
+    if (executable := java(scene.addresses)) is not None:
+        folder = jars(scene.addresses, scene.folder / "jars")
+        words = ("-cp", f"{folder}/*", EXAMPLES / "Commits.java", *scene.places(), scene.prefix)
+        all_of["java"] = scene.example("java", executable, *words)
     if with_spark:
         program = EXAMPLES / "plain_spark.py"
         all_of["spark"] = scene.example(
             "spark", *submit(scene), program, *scene.places(), topic, scene.folder / "state"
         )
+    else:
+        keyed = f"{scene.prefix}.public.account"
+        all_of["keyed"] = scene.python("keyed", "table.py", keyed)
     bank.transfers(20)
     bank.reopen()
     # Before the schema changes: a reader that knows one schema only has begun.
@@ -264,10 +303,11 @@ def play(scene: Scene, bank: Bank, *, followed: str, with_spark: bool) -> Played
     half = count // 2
     late = scene.python("late", "commits.py", scene.prefix, f"1/{half}")
     scene.wait(lambda: len(late.lines()) >= count - half, "the second half")
-    rows = len([row for truth in bank.committed for row in truth.rows if row[0] == followed])
-    rows += len(before) if followed == "account" else 0
-    for name in all_of.keys() & {"table", "spark"}:
-        scene.wait(lambda n=name: len(positions(all_of[n].lines())) >= rows, f"rows of {name}")
+    for name in all_of.keys() - {"commits", "java"}:
+        table = "account" if name == "keyed" else followed
+        rows = len([row for truth in bank.committed for row in truth.rows if row[0] == table])
+        rows += len(before) if table == "account" else 0
+        scene.wait(lambda n=name, r=rows: len(positions(all_of[n].lines())) >= r, f"rows of {name}")
     printed = {name: example.lines() for name, example in all_of.items()}
     printed["late"] = late.lines()
     return Played(bank, scene.prefix, before, printed, scene.records("journal"))
@@ -325,7 +365,7 @@ def test_every_transaction_is_shown_once_and_whole_in_commit_order(
     played: Played, example: str
 ) -> None:
     if example not in played.printed:
-        pytest.skip("this Java has no compiler: it cannot run Commits.java")
+        pytest.skip(NO_COMPILER)
     shown, committed = played.printed[example], played.bank.committed
 
     assert played.records > len(played.rows("journal")), "no row was sent twice: nothing is shown"
@@ -356,28 +396,66 @@ def test_a_reader_of_commits_goes_on_behind_the_last_one_it_has(played: Played) 
     assert played.printed["late"] == played.printed["commits"][half:]
 
 
-def test_a_reader_of_one_table_gets_every_change(played: Played) -> None:
-    lines = played.printed["table"]
-    distinct = {tuple(map(int, line["position"].split("/"))): line for line in lines}
-    in_order = [distinct[position] for position in sorted(distinct)]
-    table = lines[0]["key"].removeprefix("public.") if lines[0]["key"] else "journal"
-
-    loaded = [("account", "r", key) for key in played.before] if table == "account" else []
-    found = []
-    for line in in_order:
+def changes_of(lines: list[dict[str, Any]], table: str) -> list[Row]:
+    """What table.py printed in the words of the truth."""
+    out = []
+    for line in lines:
         content = line["before"] if line["op"] == "d" else line["after"]
-        found.append((table, line["op"], content and next(iter(content.values()))))
-    assert found == loaded + played.rows(table)
-    if table == "account":
-        assert lines == in_order, "exactly once, and one partition: nothing to sort, nothing twice"
-    else:
-        assert len(lines) == played.records > len(distinct), "the same position tells a repetition"
-    seqs = [truth.xid for truth in played.bank.committed]
-    assert all(
-        int(line["xid"])
-        == (seqs[int(line["position"].split("/")[1]) - 1] if line["op"] != "r" else 0)
-        for line in lines
-    )
+        out.append((table, line["op"], content and next(iter(content.values()))))
+    return out
+
+
+def place(line: dict[str, Any]) -> tuple[int, ...]:
+    """`position` as numbers, which have an order."""
+    return tuple(map(int, line["position"].split("/")))
+
+
+def of_its_transaction(played: Played, line: dict[str, Any]) -> bool:
+    _, seq, _ = place(line)
+    return int(line["xid"]) == (played.bank.committed[seq - 1].xid if seq else 0)
+
+
+@pytest.mark.parametrize("played", ["exactly once"], indirect=True)
+def test_a_reader_of_one_table_gets_every_change_once_and_in_order(played: Played) -> None:
+    lines = played.printed["table"]
+    loaded = [("account", "r", key) for key in played.before]
+
+    assert changes_of(lines, "account") == loaded + played.rows("account")
+    assert {line["key"] for line in lines} == {"public.account"}
+    assert all(of_its_transaction(played, line) for line in lines)
+
+
+@pytest.mark.parametrize("played", ["at least once"], indirect=True)
+def test_a_reader_of_one_table_finds_a_repeated_change_by_its_position(played: Played) -> None:
+    lines = played.printed["table"]
+    newest, once = (0, 0, 0), []
+    for line in lines:
+        if place(line) > newest:
+            newest = place(line)
+            once.append(line)
+
+    assert len(lines) == played.records > len(once)
+    assert changes_of(once, "journal") == played.rows("journal")
+    assert {line["key"] for line in lines} == {""}
+    assert all(of_its_transaction(played, line) for line in lines)
+
+
+@pytest.mark.parametrize("played", ["at least once"], indirect=True)
+def test_keyed_rows_have_their_key_in_avro_and_are_in_order_in_their_partition(
+    played: Played,
+) -> None:
+    lines = played.printed["keyed"]
+    by_position = {place(line): line for line in lines}
+    loaded = [("account", "r", key) for key in played.before]
+
+    in_order = [by_position[position] for position in sorted(by_position)]
+    assert changes_of(in_order, "account") == loaded + played.rows("account")
+    for line in lines:
+        content = line["before"] if line["op"] == "d" else line["after"]
+        assert line["key"] == {"id": content["id"]}
+    for key in {line["key"]["id"] for line in lines}:
+        mine = list(dict.fromkeys(place(line) for line in lines if line["key"]["id"] == key))
+        assert mine == sorted(mine)
 
 
 @pytest.mark.parametrize("played", ["exactly once"], indirect=True)
@@ -393,3 +471,105 @@ def test_a_plain_spark_job_survives_add_column(played: Played) -> None:
     assert equal(account, played.bank.content("account"))
     assert "grade" not in lines[0]["after"]
     assert lines[-1]["after"].keys() == {"id", "balance", "note", "level", "grade"}
+
+
+class Forgery:
+    """A log of cuts as no producer alone would write it, with the rows that it names."""
+
+    def __init__(self, addresses: Addresses, prefix: str) -> None:
+        client = {"bootstrap.servers": addresses.kafka_bootstrap}
+        self._prefix, self._names = prefix, Topics(prefix)
+        self._topic = self._names.table(TableId("public", "t"))
+        topics = [NewTopic(name, 1, 1) for name in (self._names.cuts, self._topic)]
+        admin = AdminClient(client)
+        for made in admin.create_topics(topics).values():
+            made.result()
+        self._producer = Producer({**client, "acks": "all"})
+        registry = SchemaRegistryClient({"url": addresses.registry_url})
+        row = {"name": "op", "type": "string"}, {"name": "id", "type": "long"}
+        schema = {"type": "record", "name": "Envelope", "namespace": prefix, "fields": row}
+        self._row = AvroSerializer(registry, json.dumps(schema))
+        self._cut = AvroSerializer(registry, canonical("cut"))
+        self.cuts: list[Cut] = []
+
+    def row(self, position: str, id_: int | None) -> None:
+        """Write a row, or a tombstone, at the next offset."""
+        context = SerializationContext(self._topic, MessageField.VALUE)
+        value = None if id_ is None else self._row({"op": "c", "id": id_}, context)
+        headers = [("position", position.encode())]
+        self._producer.produce(self._topic, value, partition=0, headers=headers)
+
+    def cut(self, cut: Cut) -> None:
+        self.cuts.append(cut)
+        context = SerializationContext(self._names.cuts, MessageField.VALUE)
+        self.raw(self._prefix, self._cut(cut_to_avro(cut), context))
+
+    def commits(self, head: Head, seqs: dict[int, int], *ranges: tuple[int, int]) -> None:
+        """`seqs`: number of a transaction -> its rows."""
+        entries = (CommitEntry(seq, seq, seq, seq, seq, 0, rows, {}) for seq, rows in seqs.items())
+        mine = tuple(Range(self._topic, 0, *r) for r in ranges)
+        self.cut(Commits(head, tuple(entries), mine))
+
+    def raw(self, key: str, value: bytes) -> None:
+        self._producer.produce(self._names.cuts, value, key)
+
+    def close(self) -> None:
+        assert self._producer.flush(PATIENCE) == 0
+
+
+@pytest.mark.parametrize("example", ["commits", "java"])
+def test_a_reader_of_commits_passes_over_what_does_not_count_and_ends_where_a_cut_is_missing(
+    addresses: Addresses, topic_prefix: str, tmp_path: Path, example: str
+) -> None:
+    identity = Identity("1", 1, "d", "s", "p")
+    more: Any = {"identity": identity, "content": "", "cluster_id": "", "topics": {}}
+
+    def head(n: int, seq: int, writer: int = 1, *, epoch: int = 1, by: str = "") -> Head:
+        return Head(n, epoch, writer, by or f"writer {writer}", seq, 0, -1)
+
+    log = Forgery(addresses, topic_prefix)
+    for position, id_ in (
+        *(("1/5/0", 50), ("1/6/0", 60), ("1/6/0", None), ("1/6/1", -1), ("1/6/1", 61)),
+        *(("1/7/0", -1), ("1/7/0", 70), ("2/1/0", 210), ("3/1/0", 310), ("3/2/0", -1)),
+    ):
+        log.row(position, id_)
+    log.commits(head(7, 4), {4: 1}, (0, 1))  # older than what says who writes
+    log.cut(State(head(7, 4), **more))
+    log.commits(head(8, 6), {5: 1, 6: 2}, (0, 3), (4, 5))
+    log.raw("somebody else", b"7 bytes")
+    log.cut(TableLoad(head(9, 6), TableId("public", "t"), Phase.BEGIN))
+    log.cut(Start(head(10, 6, 2), **more))
+    log.commits(head(10, 7), {7: 1}, (5, 6))  # of the producer that was taken over from
+    log.cut(Start(head(11, 6, 2, by="another"), **more))
+    log.commits(head(11, 6, 2), {5: 1, 6: 2}, (0, 3), (4, 5))
+    log.commits(head(11, 7, 2), {6: 2, 7: 1}, (1, 2), (4, 5), (6, 7))
+    log.cut(Heartbeat(head(11, 7, 2)))
+    log.cut(Start(head(12, 0, 3, epoch=2), **more, prev=Prev(1, 7, 11), continues=True))
+    log.commits(head(13, 1, 3, epoch=2), {1: 1}, (7, 8))
+    log.cut(Start(head(40, 0, 9, epoch=3), **more, prev=Prev(2, 5, 39), continues=False))
+    log.commits(head(41, 1, 9, epoch=3), {1: 1}, (8, 9))
+    log.commits(head(43, 2, 9, epoch=3), {2: 1}, (9, 10))
+    log.close()
+
+    places = (addresses.kafka_bootstrap, addresses.registry_url, topic_prefix)
+    command: tuple[str | Path, ...] = (sys.executable, EXAMPLES / "commits.py", *places)
+    if example == "java":
+        if (executable := java(addresses)) is None:
+            pytest.skip(NO_COMPILER)
+        classpath = f"{jars(addresses, tmp_path / 'jars')}/*"
+        command = (executable, "-cp", classpath, EXAMPLES / "Commits.java", *places)
+    with Example(example, tmp_path, *command) as reader:
+        shown, code, last_words = reader.ended()
+
+    assert [
+        (line["epoch"], line["commit"]["seq"], [row["id"] for row in line["changes"]])
+        for line in shown
+    ] == [(1, 5, [50]), (1, 6, [60, 61]), (1, 7, [70]), (2, 1, [210]), (3, 1, [310])]
+    assert code == 1
+    assert "cuts are missing" in last_words
+    # What the product itself makes of this log.
+    walk = Walk.from_nobody()
+    counts = [walk.follow(at, cut) for at, cut in enumerate(log.cuts)]
+    seqs = [(cut.head.epoch, cut.head.last_seq) for cut in counts if isinstance(cut, Commits)]
+    assert seqs == [(1, 6), (1, 7), (2, 1), (3, 1)]
+    assert walk.suspect is not None
