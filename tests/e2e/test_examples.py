@@ -529,7 +529,7 @@ def test_a_reader_of_commits_passes_over_what_does_not_count_and_ends_where_a_cu
 
     log = Forgery(addresses, topic_prefix)
     for position, id_ in (
-        *(("1/5/0", 50), ("1/6/0", 60), ("1/6/0", None), ("1/6/1", -1), ("1/6/1", 61)),
+        *(("1/5/0", 50), ("1/6/0", 60), ("1/6/0", None), ("1/6/0", -1), ("1/6/1", 61)),
         *(("1/7/0", -1), ("1/7/0", 70), ("2/1/0", 210), ("3/1/0", 310), ("3/2/0", -1)),
     ):
         log.row(position, id_)
