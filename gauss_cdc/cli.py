@@ -11,8 +11,9 @@ from __future__ import annotations
 import io
 import logging
 import os
+import select
 import sys
-from typing import TextIO, cast
+from typing import Any, TextIO, cast
 
 import click
 
@@ -27,7 +28,21 @@ from spark_consumers.errors import ApplyError
 _log = logging.getLogger("gauss_cdc")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _PipeBroke(Exception):
+    """A BrokenPipeError, of which click would make exit code 1 without a word."""
+
+
+class _Group(click.Group):
+    """Hands errors of pipes on."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as exc:
+            raise _PipeBroke from exc
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="gauss-cdc")
 @click.option("-v", "--verbose", is_flag=True, help="The same as --log-level debug.")
 @click.option(
@@ -74,13 +89,6 @@ def main() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
     logs.set_up()
     try:
-        _run()
-    except BrokenPipeError:
-        _leave_without_reader()
-
-
-def _run() -> None:
-    try:
         cli(standalone_mode=False)
         _flush()
     except click.ClickException as exc:
@@ -94,8 +102,8 @@ def _run() -> None:
         fail(str(exc), 1)
     except (CdcError, ApplyError) as exc:
         fail(str(exc), exc.exit_code)
-    except BrokenPipeError:
-        raise
+    except (BrokenPipeError, _PipeBroke) as exc:
+        _leave_without_reader(exc)
     except OSError as exc:
         where = f"{exc.filename}: " if exc.filename else ""
         fail(f"{where}{exc.strerror or exc}", OUTPUT)
@@ -110,6 +118,11 @@ def _flush() -> None:
         sys.stdout.flush()
 
 
-def _leave_without_reader() -> None:
+def _leave_without_reader(error: Exception) -> None:
     """End quietly where the reader of stdout has seen enough, as `head` does."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    if any(events & select.POLLERR for _, events in poll.poll(0)):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return
+    fail(f"a connection broke: {error.__cause__ or error}", OUTPUT)

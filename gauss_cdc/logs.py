@@ -70,11 +70,15 @@ class _Text(logging.Formatter):
 
     def body(self, record: logging.LogRecord) -> str:
         """The message with its context; further lines are indented, so that none looks new."""
-        words = [record.getMessage(), *(f"{k}={_shown(v)}" for k, v in _context(record).items())]
-        lines = " ".join(words).split("\n")
+        lines = self.words(record).split("\n")
         if record.exc_info:
             lines += self.formatException(record.exc_info).split("\n")
         return "\n    ".join(map(printable, lines))
+
+    def words(self, record: logging.LogRecord) -> str:
+        """The message and its context."""
+        context = (f"{name}={_shown(value)}" for name, value in _context(record).items())
+        return " ".join([record.getMessage(), *context])
 
 
 class _Plain(_Text):
@@ -84,11 +88,14 @@ class _Plain(_Text):
         super().__init__()
         self._is_red = is_red
 
+    def words(self, record: logging.LogRecord) -> str:
+        return record.getMessage()  # an exit code is told by the shell
+
     def format(self, record: logging.LogRecord) -> str:
         text = self.body(record)
         if record.levelno < logging.ERROR:
             return text
-        text = f"gauss-cdc: {text}"
+        text = f"{LIBRDKAFKA if record.name == LIBRDKAFKA else 'gauss-cdc'}: {text}"
         return f"\x1b[31m{text}\x1b[0m" if self._is_red else text
 
 

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from gauss_cdc.config import Config
 from gauss_cdc.logs import printable
-from gauss_cdc.places import Standing
-from gauss_cdc.watch import console
+from gauss_cdc.places import Places, Standing
+from gauss_cdc.rows import JsonRows, dumps
+from gauss_cdc.watch import say
 from producer.drivers.gauss_slots import SlotReading
 from producer.drivers.kafka_client import LOGGED, of_error, ours
 from producer.errors import TopicReplaced
 from producer.preflight import Finding, Level
 from schemas.accept import Foreign, Record
 from schemas.control import Commits, Start, State, TableLoad, cut_to_avro, kind_of
-from schemas.headers import position_of
-from schemas.positions import Lsn
+from schemas.headers import CSN, LSN, POSITION, USER, XID
+from schemas.positions import CommitKey, Lsn
 from schemas.tables import Missing, TableId
 from schemas.topics import Topics
 from spark_consumers.avro_wire import RowDecoder, split
@@ -41,16 +47,23 @@ _LONG = 60
 
 
 def findings_table(findings: Sequence[Finding]) -> Table:
-    """`check` for people, errors last."""
-    table = Table("", "subject", "finding", "what to do", show_lines=False)
-    order = list(Level)
-    for finding in sorted(findings, key=lambda f: order.index(f.level)):
-        table.add_row(
-            f"[{_STYLES[finding.level]}]{finding.level}[/]",
-            escape(finding.subject),
-            escape(finding.what),
-            escape(finding.hint),
-        )
+    """`check` for people: grouped by level, errors last, each hint below its finding."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    found = {level: [f for f in findings if f.level is level] for level in Level}
+    groups = [group for group in found.values() if group]
+    for group in groups:
+        for finding in group:
+            text = Text.assemble(
+                (printable(finding.subject), "bold"), ": ", printable(finding.what)
+            )
+            table.add_row(Text(finding.level, style=_STYLES[finding.level]), text)
+            if finding.hint:
+                table.add_row("", Text.assemble(("-> ", "bold"), printable(finding.hint)))
+        table.add_row()
+    counts = [f"{len(group)} {level}" for level, group in found.items() if group]
+    table.add_row(Text("total"), Text(", ".join(counts) or "nothing found"))
     return table
 
 
@@ -154,56 +167,181 @@ def tail_lines(
     as_json: bool,
     stop: Callable[[float], bool],
 ) -> Iterator[str]:
-    """The newest row changes, read committed, in the order in which they arrive."""
-    topics = Topics(config.kafka.prefix)
-    consumer = Consumer(
-        {
-            **LOGGED,
-            **config.kafka.client_settings(),
-            "group.id": "gauss-cdc-tail",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-        }
-    )
-    schema_of = registry_at(config.registry.url, config.registry.client())
-    decoders: dict[int, RowDecoder] = {}
+    """The newest row changes, read committed, in commit order across tables.
+
+    What comes later is held back until a cut names it, and nothing before it is missing.
+    """
     try:
-        places: list[TopicPartition] = []
-        ends: dict[tuple[str, int], int] = {}
+        with Places(config) as places, closing(_Tail(config, tables, as_json=as_json)) as tail:
+            start = places.first_cut()
+            at = places.reader().lso() if start is not None and follow else 0
+            yield from tail.newest(last, stop)
+            if not follow or start is None:
+                return
+            while not stop(0):
+                tail.read(0.3)
+                end = places.reader().lso()
+                for _, cut in places.read_cuts(at, end):
+                    if isinstance(cut, Commits | TableLoad):
+                        tail.add(cut)
+                at = max(at, end)
+                yield from tail.complete()
+    except KafkaException as exc:
+        raise ours(exc) from exc
+
+
+class _Tail:
+    """Rows of some tables, put into commit order."""
+
+    def __init__(self, config: Config, tables: Sequence[str], *, as_json: bool) -> None:
+        self._topics, self._tables, self._as_json = Topics(config.kafka.prefix), tables, as_json
+        self._consumer = Consumer(
+            {
+                **LOGGED,
+                **config.kafka.client_settings(),
+                "group.id": "gauss-cdc-tail",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+            }
+        )
+        self._schema_of = registry_at(config.registry.url, config.registry.client())
+        self._decoders: dict[int, tuple[RowDecoder, JsonRows]] = {}
+        self._rows: list[tuple[CommitKey, str]] = []  # read, and not given out
+        self._read: dict[tuple[str, int], int] = {}  # partition -> everything below was read
+        self._cuts: deque[Commits | TableLoad] = deque()
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def newest(self, last: int, stop: Callable[[float], bool]) -> list[str]:
+        """The last rows of all tables together."""
+        consumer, places, left = self._consumer, [], set()
         for name, described in consumer.list_topics(timeout=30).topics.items():
-            if not topics.is_data(name) or (tables and not _is_one(name, topics, tables)):
+            if not self._is_wanted(name):
                 continue
             for partition in described.partitions:
                 place = TopicPartition(name, partition)
                 low, high = consumer.get_watermark_offsets(place, timeout=30)
-                ends[name, partition] = high
-                places.append(TopicPartition(name, partition, max(low, high - 2 * last)))
+                # Each commit leaves a marker, so a row takes two offsets at most, mostly.
+                begin = max(low, high - 2 * last)
+                places.append(TopicPartition(name, partition, begin))
+                self._read[name, partition] = begin
+                left.add((name, partition))
         if not places:
             raise TopicReplaced(
                 "no topic of these tables", hint="did `run` start? names are schema.table"
             )
         consumer.assign(places)
-        kept: list[str] = []
-        live = False
-        while not stop(0):
-            messages = consumer.consume(500, 0.3)
-            for message in messages:
-                if (error := message.error()) is not None:
+        while left and not stop(0):
+            left -= self.read(0.3)
+        rows, self._rows = sorted(self._rows), []
+        return [line for _, line in rows[-last:]]
+
+    def read(self, seconds: float) -> set[tuple[str, int]]:
+        """Take what has come; say which partitions were read to their ends."""
+        ended = set()
+        for message in self._consumer.consume(500, seconds):
+            place = (message.topic() or "", message.partition() or 0)
+            if (error := message.error()) is not None:
+                if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  public, in spite of it
                     raise of_error(error)
-                line = _row_line(message, topics, decoders, schema_of, as_json=as_json)
-                if line is not None and live:
-                    yield line
-                elif line is not None:
-                    kept.append(line)
-            if not live and not messages:
-                yield from kept[-last:]
-                live = True
-                if not follow:
-                    return
-    except KafkaException as exc:
-        raise ours(exc) from exc
-    finally:
-        consumer.close()
+                ended.add(place)
+                continue
+            self._read[place] = (message.offset() or 0) + 1
+            ended.discard(place)
+            if (row := self._row(message)) is not None:
+                self._rows.append(row)
+        return ended
+
+    def add(self, cut: Commits | TableLoad) -> None:
+        """Hear of rows that are durable; a topic that is new is read from there on."""
+        self._cuts.append(cut)
+        for one in cut.ranges:
+            place = (one.topic, one.partition)
+            if place not in self._read and self._is_wanted(one.topic):
+                self._read[place] = one.start
+                self._consumer.incremental_assign(
+                    [TopicPartition(one.topic, one.partition, one.start)]
+                )
+
+    def complete(self) -> Iterator[str]:
+        """Rows of cuts that were read whole, in their order."""
+        while self._cuts and self._has_all(self._cuts[0]):
+            cut = self._cuts.popleft()
+            seq = cut.commits[-1].seq if isinstance(cut, Commits) else 0
+            upto = (cut.head.epoch, seq + 1)
+            self._rows.sort()
+            known = bisect_left(self._rows, upto, key=lambda row: row[0][:2])
+            yield from (line for _, line in self._rows[:known])
+            del self._rows[:known]
+
+    def _has_all(self, cut: Commits | TableLoad) -> bool:
+        return all(
+            self._read[one.topic, one.partition] >= one.end
+            for one in cut.ranges
+            if (one.topic, one.partition) in self._read
+        )
+
+    def _is_wanted(self, topic: str) -> bool:
+        if not self._topics.is_data(topic):
+            return False
+        return not self._tables or _is_one(topic, self._topics, self._tables)
+
+    def _row(self, message: Message) -> tuple[CommitKey, str] | None:
+        value = message.value()
+        if value is None:
+            return None  # a tombstone
+        given: Any = message.headers() or []
+        headers: dict[str, bytes] = {name: raw for name, raw in given if raw is not None}
+        try:
+            schema_id, payload = split(value)
+            schema = self._schema_of(schema_id)
+            if schema_id not in self._decoders:
+                decoder = RowDecoder(schema)
+                self._decoders[schema_id] = decoder, JsonRows(decoder, schema)
+            decoder, json_rows = self._decoders[schema_id]
+            change = decoder.decode(payload)
+            position = CommitKey.parse(headers[POSITION].decode())
+            raw = decoder.raw(payload) if self._as_json else {}
+            facts = _facts(headers, raw)
+        except (ValueError, LookupError, EOFError, TypeError, SchemaUnknown):
+            place = f"{message.topic()}/{message.partition()} offset {message.offset()}"
+            say(f"{place}: a record that is not ours", style="yellow")
+            return None
+        table = self._topics.table_by(message.topic() or "", schema)
+        if self._as_json:
+            line = dumps(
+                {
+                    "table": str(table),
+                    "position": str(position),
+                    **facts,
+                    "op": change.op,
+                    "before": json_rows.row(change.before, raw["before"]),
+                    "after": json_rows.row(change.after, raw["after"]),
+                }
+            )
+            return position, line
+        rows = [_shown(change, row) for row in (change.before, change.after) if row is not None]
+        return position, printable(f"{position}  {change.op}  {table}  {' -> '.join(rows)}")
+
+
+def _facts(headers: Mapping[str, bytes], raw: Mapping[str, Any]) -> dict[str, object]:
+    """What else is told of a row's transaction: when it committed, its id, where the row stands."""
+    out: dict[str, object] = {}
+    if raw:
+        source = raw["source"]
+        microseconds = source.get("ts_us") or source["ts_ms"] * 1000
+        at = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=microseconds)
+        out["time"] = at.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    for name in (XID, CSN):
+        if name in headers:
+            out[name] = int(headers[name])
+    if LSN in headers:
+        out[LSN] = str(Lsn.parse(headers[LSN].decode()))
+    if USER in headers:
+        out[USER] = headers[USER].decode()
+    return out
 
 
 def _is_one(topic: str, topics: Topics, tables: Sequence[str]) -> bool:
@@ -212,59 +350,6 @@ def _is_one(topic: str, topics: Topics, tables: Sequence[str]) -> bool:
         return str(table) in tables
     split_at_dots = ((t[:at], t[at + 1 :]) for t in tables for at, c in enumerate(t) if c == ".")
     return any(topics.table(TableId(*parts)) == topic for parts in split_at_dots)
-
-
-def _row_line(
-    message: Message,
-    topics: Topics,
-    decoders: dict[int, RowDecoder],
-    schema_of: Callable[[int], dict[str, object]],
-    *,
-    as_json: bool,
-) -> str | None:
-    value = message.value()
-    if value is None:
-        return None  # a tombstone
-    try:
-        schema_id, payload = split(value)
-        schema = schema_of(schema_id)
-        if schema_id not in decoders:
-            decoders[schema_id] = RowDecoder(schema)
-        change = decoders[schema_id].decode(payload)
-        position = position_of(message.headers() or [])  # type: ignore[arg-type]
-    except (ValueError, LookupError, EOFError, SchemaUnknown):
-        place = f"{message.topic()}/{message.partition()} offset {message.offset()}"
-        console.print(f"{place}: a record that is not ours", style="yellow", markup=False)
-        return None
-    table = topics.table_by(message.topic() or "", schema)
-    if as_json:
-        return json.dumps(
-            {
-                "table": str(table),
-                "position": str(position),
-                "op": change.op,
-                "before": _named(change, change.before),
-                "after": _named(change, change.after),
-            },
-            ensure_ascii=False,
-        )
-    parts = []
-    if change.before is not None:
-        parts.append(_shown(change, change.before))
-    if change.after is not None:
-        parts.append(_shown(change, change.after))
-    return f"{position}  {change.op}  {table}  {' -> '.join(parts)}"
-
-
-def _named(change: Change, cells: Sequence[Cell] | None) -> dict[str, object] | None:
-    """Columns that were sent; an unsent one is left out, NULL is null."""
-    if cells is None:
-        return None
-    return {
-        name: cell
-        for name, cell in zip(change.columns, cells, strict=True)
-        if not isinstance(cell, Missing)
-    }
 
 
 def _shown(change: Change, cells: Sequence[Cell]) -> str:

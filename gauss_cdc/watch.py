@@ -21,9 +21,9 @@ _log = logging.getLogger(__name__)
 console: Final = Console(stderr=True)  # for people; programs read stdout
 
 
-def say(line: str) -> None:
+def say(line: str, style: str | None = None) -> None:
     """Print a line that holds names of others' making: `[ddl]` is no markup, nor a table's name."""
-    console.print(printable(line), markup=False, soft_wrap=True)
+    console.print(printable(line), style=style, markup=False, soft_wrap=True)
 
 
 STEP_FILE: Final = "GAUSS_CDC_STEP_FILE"

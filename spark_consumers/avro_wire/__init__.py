@@ -92,6 +92,18 @@ class RowDecoder:
                 self._correct(new, exact, unsent)
         return Change(seq, ordinal, op, self.columns, old, new)
 
+    def raw(self, payload: bytes | memoryview) -> dict[str, Any]:
+        """Read one value as its Avro record, without the conversions of the table of types."""
+        record: Any = fastavro.schemaless_reader(io.BytesIO(payload), self._schema, None)
+        return dict(record)
+
+    @staticmethod
+    def types(writer_schema: dict[str, Any]) -> list[tuple[str, AvroType]]:
+        """Field and type of each column, in the order of `columns`."""
+        return [
+            (field["name"], without_null(field["type"])) for field in _value_fields(writer_schema)
+        ]
+
     def decode_slowly(self, data: bytes) -> Change:
         """Read one value with fastavro."""
         stream = io.BytesIO(data)

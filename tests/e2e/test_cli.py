@@ -1,11 +1,14 @@
 """The commands that look, as an operator types them."""
 
 import json
+import queue
+import re
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path as File
 
 import psycopg2
@@ -13,6 +16,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gauss_cdc.cli import cli
+from gauss_cdc.config import load
+from gauss_cdc.look import tail_lines
 from producer.drivers.registry import Registry
 from producer.drivers.topics import TopicAdmin
 from producer.errors import CdcError
@@ -20,7 +25,7 @@ from schemas.load import CUT, canonical
 from spark_consumers.errors import ApplyError, RegistryDown
 from spark_consumers.job import Applier
 from spark_consumers.read import CutReader, registry_at
-from tests.e2e.path import Path, ask, until
+from tests.e2e.path import PATIENCE, Path, ask, until
 
 TOML = """\
 [source]
@@ -76,6 +81,26 @@ def raises(error: type[Exception], call: Callable[[], object]) -> bool:
     return False
 
 
+@contextmanager
+def tailing(file: File) -> Iterator[Callable[[], str]]:
+    """`tail --follow` in a thread; call for the next line."""
+    stop, lines = threading.Event(), queue.SimpleQueue[str]()
+
+    def follow() -> None:
+        for line in tail_lines(
+            load(file), (), last=100, follow=True, as_json=False, stop=stop.wait
+        ):
+            lines.put(line)
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    try:
+        yield lambda: lines.get(timeout=PATIENCE)
+    finally:
+        stop.set()
+        thread.join()
+
+
 def test_one_looks_at_a_running_source(place) -> None:
     path, file = place
     ask(path.source, "CREATE TABLE t (id int PRIMARY KEY, v text)")
@@ -93,9 +118,9 @@ def test_one_looks_at_a_running_source(place) -> None:
 
     lines = [json.loads(line) for line in command(file, "tail", "--json").stdout.splitlines()]
     assert [(row["position"], row["op"], row["after"]) for row in lines] == [
-        ("1/1/0", "c", {"id": "1", "v": "one"}),
-        ("1/1/1", "c", {"id": "2", "v": None}),
-        ("1/1/2", "u", {"id": "2", "v": "x"}),
+        ("1/1/0", "c", {"id": 1, "v": "one"}),
+        ("1/1/1", "c", {"id": 2, "v": None}),
+        ("1/1/2", "u", {"id": 2, "v": "x"}),
     ]
 
     cuts = [json.loads(line) for line in command(file, "cuts", "--json").stdout.splitlines()]
@@ -104,6 +129,49 @@ def test_one_looks_at_a_running_source(place) -> None:
     ]
     assert command(file, "wait", "--timeout", "60s").stdout == "1/1\n"
     assert json.loads(command(file, "slot", "show").stdout)["active"] is True
+
+
+def test_tail_is_typed_and_in_commit_order_across_tables(place) -> None:
+    path, file = place
+    ask(
+        path.source,
+        "CREATE TABLE a (id bigint PRIMARY KEY, n numeric, f float8, b bool, j jsonb,"
+        " l int[], d date); CREATE TABLE b (id int PRIMARY KEY, v text)",
+    )
+    path.start()
+    path.catch_up()
+    with tailing(file) as line:
+        for number in range(3):
+            ask(
+                path.source,
+                f"INSERT INTO b VALUES ({number}, E'\\x1b[2J'); INSERT INTO a VALUES ("
+                f"9007199254740993 + {number}, 12345678901234567890.10, 'NaN', true,"
+                " '{\"x\": [1.10, null]}', '{1,NULL}', '2024-05-01');"
+                f"UPDATE b SET v = 'x' WHERE id = {number}",
+            )
+        path.catch_up()
+        followed = [line() for _ in range(9)]
+
+    said = command(file, "tail", "--json", "--last", "5").stdout
+    lines = [json.loads(line) for line in said.splitlines()]
+    assert [row["position"] for row in lines] == ["1/2/1", "1/2/2", "1/3/0", "1/3/1", "1/3/2"]
+    assert '"n": 12345678901234567890.10, ' in said
+    assert '"j": {"x": [1.10, null]}' in said
+    first = lines[0]
+    assert (first["table"], first["after"]["id"]) == ("public.a", 9007199254740994)
+    assert (first["after"]["f"], first["after"]["b"], first["after"]["l"]) == (
+        "NaN",
+        True,
+        [1, None],
+    )
+    assert first["after"]["d"] == "2024-05-01"
+    assert first["xid"] > 0
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z", first["time"])
+    assert re.fullmatch(r"[0-9A-F]+/[0-9A-F]+", first["lsn"])
+    assert [line.split()[0] for line in followed] == [
+        f"1/{seq}/{ordinal}" for seq in (1, 2, 3) for ordinal in range(3)
+    ]
+    assert "\x1b" not in "".join(followed)
 
 
 def test_wait_gives_up_where_nobody_applies(place) -> None:

@@ -79,7 +79,7 @@ def test_what_others_name_forges_no_line_and_steers_no_terminal(
 def test_a_command_that_ends_soon_writes_plain_text(capsys: pytest.CaptureFixture[str]) -> None:
     logs.set_up()
     _log.info("not asked for")
-    _log.error("the target is down")
+    logs.log(_log, logging.ERROR, "the target is down", exit_code=60)
 
     assert capsys.readouterr().err == "gauss-cdc: the target is down\n"
 
