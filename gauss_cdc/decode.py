@@ -177,6 +177,7 @@ def print_all(
     styles: tuple[tuple[str, str], ...] = ()
     if sql:
         write("SET client_encoding = 'UTF8';")
+        write("SET standard_conforming_strings = on;")  # a backslash in a value is only that
     for decoded in transactions(path, known, lambda *told: printed.errors.append(told)):
         txn = decoded.transaction
         for change in txn.changes:

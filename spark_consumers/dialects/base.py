@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from schemas import sql_text
 from schemas.control import SchemaChange
+from schemas.tables import TableId
 from spark_consumers.errors import NotExpressible
+
+_RESERVED: Final = frozenset({"gauss_cdc", "information_schema"})
 
 Dialect: TypeAlias = Callable[[SchemaChange], list[str]]
 
@@ -30,6 +33,21 @@ class Extras(Protocol):
     def __call__(self, change: SchemaChange, *, code: bool = False) -> list[str | LeftOut]:
         """`code`: definitions that run code of the source's are trusted."""
         ...
+
+
+def refuse_reserved(*tables: TableId) -> None:
+    """Raise NotExpressible for a table in a schema of the target's server, or of the ledger.
+
+    No source has such a table captured: who names one in a record means no good.
+    """
+    for table in tables:
+        if table.schema in _RESERVED or table.schema.startswith("pg_"):
+            raise NotExpressible(
+                "a table of the stream stands in a schema that belongs to the target's server, or"
+                " to us",
+                table=table,
+                hint="leave it out of [tables]; no producer of ours captures it",
+            )
 
 
 def quote(name: str) -> str:

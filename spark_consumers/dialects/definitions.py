@@ -142,7 +142,10 @@ def statement(kind: str, text: str) -> str:
                 raise RunsCode("it makes a type that may call functions")
             if kind == "type" and upper[1] == "TYPE" and "AS" not in upper[:8]:
                 raise RunsCode("it makes a base type, whose functions are code")
-            return _judged(words, _FUNCTIONS, _METHODS if kind == "index" else frozenset())
+            if kind == "index":
+                _check_classes(words)
+                return _judged(words, _FUNCTIONS, _METHODS)
+            return _judged(words, _FUNCTIONS, skip=_header(words) if "view" in kind else 0)
         case _:
             raise NotRead(f"no definition of a {kind}")
 
@@ -200,10 +203,36 @@ def _schema(words: list[Token], upper: list[str]) -> str:
     return f"CREATE SCHEMA IF NOT EXISTS {quote(name)}"
 
 
+def _check_classes(words: list[Token]) -> None:
+    """Behind USING only pg_catalog's names are qualified: operator classes bring functions."""
+    start = next((n for n, w in enumerate(words) if w.upper == "USING"), len(words))
+    for at in range(start + 1, len(words)):
+        if words[at].upper == "." and words[at - 1].name != "pg_catalog":
+            is_type = any(w.upper == "::" for w in words[max(at - 2, 0) : at])
+            if not is_type:
+                raise RunsCode("it names an operator class or a collation that is not the server's")
+
+
+def _header(words: list[Token]) -> int:
+    """Count the tokens of a view before AS, where they are its name and names of columns."""
+    end = next((n for n, w in enumerate(words) if w.upper == "AS"), 0)
+    is_plain = all(
+        w.name is not None or w.upper in {".", ",", "(", ")"} for w in words[:end]
+    ) and not any(w.upper in {"WITH", "SELECT"} for w in words[:end])
+    return end if is_plain else 0
+
+
 def _judged(
-    words: list[Token], functions: frozenset[str], methods: frozenset[str] = frozenset()
+    words: list[Token],
+    functions: frozenset[str],
+    methods: frozenset[str] = frozenset(),
+    *,
+    skip: int = 0,
 ) -> str:
-    """Print tokens anew, as long as nothing in them is called that is not known."""
+    """Print tokens anew, as long as nothing in them is called that is not known.
+
+    The first `skip` of them are only names.
+    """
     out: list[Token | str] = []
     at = 0
     while at < len(words):
@@ -218,7 +247,7 @@ def _judged(
             continue
         if word.kind == "name" and word.text in _NEVER:
             raise RunsCode(f"it says {word.upper}")
-        if word.name is not None:
+        if word.name is not None and at >= skip:
             _check_name(words, at, functions, methods)
         out.append(word)
         at += 1
@@ -241,6 +270,8 @@ def _check_name(
         return
     if schema in {None, "pg_catalog"} and word.text in functions:
         return
+    if schema is None and at and words[at - 1].upper == ")" and _is_names(words, at + 1):
+        return  # an alias of what stands in brackets, and of its columns
     if schema is None and word.kind == "name":
         if word.text in _SYNTAX:
             return
@@ -250,6 +281,15 @@ def _check_name(
             return
     raise RunsCode(f"it calls {word.text}(), which is not one of the server's functions that "
                    "only compute")  # fmt: skip
+
+
+def _is_names(words: list[Token], at: int) -> bool:
+    """Say whether brackets hold names only, as behind an alias."""
+    inside = words[at + 1 :]
+    end = next((n for n, w in enumerate(inside) if w.upper == ")"), 0)
+    return end > 0 and all(
+        (w.name is not None) if n % 2 == 0 else w.upper == "," for n, w in enumerate(inside[:end])
+    )
 
 
 def _is_size(words: list[Token], at: int) -> bool:

@@ -23,7 +23,7 @@ from schemas.sql_text import NotRead, tokens
 from schemas.tables import Column, TableId, TableSchema, Unique
 from schemas.types import BY_OID
 from spark_consumers.dialects import definitions
-from spark_consumers.dialects.base import LeftOut, literal, quote
+from spark_consumers.dialects.base import LeftOut, literal, quote, refuse_reserved
 from spark_consumers.dialects.definitions import RunsCode, block
 from spark_consumers.errors import NotExpressible
 
@@ -57,6 +57,9 @@ _OTHERS: Final = (
 def statements(change: SchemaChange) -> list[str]:
     """Return what brings a copy from `change.before` to `change.after`, in order."""
     before, after = change.before, change.after
+    refuse_reserved(*(table.id for table in (before, after) if table is not None))
+    if change.moved is not None:
+        refuse_reserved(change.moved.table)
     if after is None:
         return [] if before is None else [f"DROP TABLE IF EXISTS {_table(before.id)}"]
     if before is None or change.origin is Origin.SNAPSHOT:

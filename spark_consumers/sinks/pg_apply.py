@@ -34,7 +34,7 @@ from spark_consumers.compact import (
     netted,
     one_by_one,
 )
-from spark_consumers.dialects.base import quote
+from spark_consumers.dialects.base import quote, refuse_reserved
 from spark_consumers.errors import AGAIN, MissingTable, NotExpressible, RowMissing
 from spark_consumers.model import Cell, Change
 from spark_consumers.sinks.driver import part
@@ -70,6 +70,7 @@ class Catalog:
         unknown = [table for table in wanted if table not in self.tables]
         if not unknown:
             return
+        refuse_reserved(*unknown)
         self.tables |= read_tables(cursor, unknown, self.product)
         for table in unknown:
             if table not in self.tables:

@@ -15,7 +15,7 @@ from schemas import type_names
 from schemas.control import SchemaChange
 from schemas.tables import TableId, TableSchema
 from spark_consumers.dialects import user_types
-from spark_consumers.dialects.base import Dialect, Extras, LeftOut, quote
+from spark_consumers.dialects.base import Dialect, Extras, LeftOut, quote, refuse_reserved
 from spark_consumers.errors import MissingColumn, MissingTable, NotExpressible, TargetNotEmpty
 from spark_consumers.sinks.driver import DRIVER_ERRORS, sqlstate
 from spark_consumers.sinks.pg_apply import Catalog
@@ -181,6 +181,7 @@ class Tables:
         if self._apply == "none":
             return
         before, after = change.before, change.after
+        refuse_reserved(*(table.id for table in (before, after) if table is not None))
         if after is not None and (before is None or before.id != after.id):
             self._make_room(cursor, catalog, after.id)
         if before is not None and after is not None and before.id != after.id:
@@ -237,6 +238,7 @@ class Tables:
             old, new = type_names.parse(was), type_names.parse(now)
             if there != {was} or old.schema is None or new.schema is None:
                 continue
+            refuse_reserved(TableId(old.schema, old.name), TableId(new.schema, new.name))
             schema, name = quote(old.schema), quote(old.name)
             new_schema, new_name = quote(new.schema), quote(new.name)
             for statement in (

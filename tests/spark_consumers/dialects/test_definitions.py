@@ -84,6 +84,7 @@ OBJECTS = [
     ("view", "create or replace view public.v as select felt.m, felt.p from public.felt"),
     ("view", "create view v as select count(*) as n, sum(a) over (order by c) from f"),
     ("view", "create view v as select a from public.g where (a = any (array[1, 2]))"),
+    ("view", "create view public.v(a, b) as select u.a, 1 as b from (values (1)) u(a)"),
     ("materialized view", "create materialized view public.m as select 1 as a with no data"),
     ("sequence", "create sequence if not exists s as bigint increment by 1 minvalue 1 cycle"),
     ("domain", "create domain public.p as integer constraint c check ((value > 0))"),
@@ -108,6 +109,9 @@ def test_what_only_computes_is_run(kind: str, text: str) -> None:
 REFUSED = [
     ("index", "CREATE INDEX i ON t USING btree (public.f(a))"),
     ("index", "CREATE INDEX i ON t USING evil (a)"),
+    ("index", "CREATE INDEX i ON t USING btree (a public.evil_ops)"),
+    ("view", "CREATE VIEW v (a) AS SELECT f(a) FROM t"),
+    ("view", "CREATE VIEW v WITH (x = f(1)) AS SELECT 1"),
     ("index", "CREATE INDEX i ON t USING btree (a); DROP TABLE t"),
     ("index", "CREATE TABLE t (a int)"),
     ("view", "CREATE VIEW v AS SELECT pg_read_file('/etc/passwd')"),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from schemas.control import Origin
+from schemas.control import Moved, Origin
 from schemas.tables import Column, TableId, TableSchema, Unique
 from spark_consumers.dialects import DIALECTS
 from spark_consumers.dialects.base import literal, quote
@@ -183,3 +183,14 @@ def test_types_of_gauss_are_written_as_those_of_postgresql() -> None:
     assert statements(alter(narrow, wide)) == [
         HEAD + 'ALTER COLUMN "n" TYPE character varying(40)'  # tinyint was a smallint there
     ]
+
+
+@pytest.mark.parametrize("schema", ["gauss_cdc", "pg_catalog", "pg_toast", "information_schema"])
+def test_tables_of_the_server_and_of_the_ledger_are_nobodys_copy(schema: str) -> None:
+    ours = TableSchema(TableId(schema, "ledger"), (Column("a", 25, -1, "text"),))
+    theirs = replace(ours, id=TableId("public", "t"))
+    moved = replace(alter(theirs, theirs), moved=Moved("delete", ours.id))
+
+    for change in (create(ours), alter(ours, None), alter(theirs, ours), moved):
+        with pytest.raises(NotExpressible, match="belongs to the target"):
+            statements(change)
