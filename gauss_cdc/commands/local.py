@@ -184,7 +184,9 @@ _dir = click.option(
 def services_up(directory: Path) -> None:
     """Start them and leave them running; writes DIR/gauss-cdc.toml."""
     addresses = services.up(directory, console=console)
-    console.print(f"PostgreSQL  {addresses.postgres_url('source')} and …/target")
+    user = addresses.postgres_user
+    console.print(f"PostgreSQL  {addresses.public_url('source', user)} and …/target", markup=False)
+    console.print(f"passwords   {directory / 'secrets'}", markup=False)
     console.print(f"Kafka       {addresses.kafka_bootstrap}")
     console.print(f"registry    {addresses.registry_url}")
     click.echo(str(directory / "gauss-cdc.toml"))
@@ -200,7 +202,7 @@ def services_down(directory: Path) -> None:
 @services_group.command("env", cls=Command, example='eval "$(gauss-cdc services env --dir try)"')
 @_dir
 def services_env(directory: Path) -> None:
-    """Print their addresses as shell variables."""
+    """Print their addresses, and the administrator's password, as shell variables."""
     for name, value in services.env(directory).items():
         click.echo(f"export {name}={shlex.quote(value)}")
 

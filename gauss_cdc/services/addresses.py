@@ -2,10 +2,10 @@
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from gauss_cdc.services.errors import ServiceError
 
@@ -26,9 +26,16 @@ class Addresses:
     registry_url: str  # ends in /apis/ccompat/v7, or whatever the registry's own root is
     spark_jars: tuple[Path, ...]
     java_home: Path
+    postgres_password: str = field(default="", repr=False)  # of the user; "": none is asked for
 
     def postgres_url(self, database: str = "postgres") -> str:
-        return f"postgresql://{self.postgres_user}@{self.postgres_host}:{self.postgres_port}/{database}"
+        """For programs: the administrator's, with the password where there is one."""
+        password = f":{quote(self.postgres_password, safe='')}" if self.postgres_password else ""
+        return self.public_url(database, f"{self.postgres_user}{password}")
+
+    def public_url(self, database: str, user: str) -> str:
+        """Without a password."""
+        return f"postgresql://{user}@{self.postgres_host}:{self.postgres_port}/{database}"
 
     def environment(self) -> dict[str, str]:
         """As variables; with GAUSS_CDC_SERVICES=external another program uses these services."""
@@ -110,6 +117,7 @@ def from_environment(*, spark_jars: tuple[Path, ...], java_home: Path) -> Addres
         postgres_host=url.hostname or "127.0.0.1",
         postgres_port=url.port or 5432,
         postgres_user=url.username or "postgres",
+        postgres_password=unquote(url.password or ""),
         kafka_bootstrap=named["GAUSS_CDC_KAFKA_BOOTSTRAP"],
         registry_url=named["GAUSS_CDC_REGISTRY_URL"],
         spark_jars=spark_jars,

@@ -71,12 +71,14 @@ class LocalServices:
         *,
         postgres_kind: postgres.Kind | None = None,
         keep: bool = False,
+        password: str = "",
         console: Console | None = None,
     ) -> None:
+        """`password` of PostgreSQL's administrator; "": everybody on this machine is believed."""
         self.directory = directory.expanduser().absolute()
         self._console = console or Console(stderr=True)
         self._postgres_kind = postgres_kind
-        self._keep = keep
+        self._keep, self._password = keep, password
         self._lock = threading.RLock()
         self._services: dict[Name, Service] = {}
         self._addresses: Addresses | None = None
@@ -195,7 +197,10 @@ class LocalServices:
         )
         self._services = {
             "postgres": Postgres(
-                self.directory / "postgres", binaries=binaries, port=self._ports["postgres"]
+                self.directory / "postgres",
+                binaries=binaries,
+                port=self._ports["postgres"],
+                password=self._password,
             ),
             "kafka": Kafka(
                 self.directory / "kafka",
@@ -210,6 +215,7 @@ class LocalServices:
             postgres_host=LOOPBACK,
             postgres_port=self._ports["postgres"],
             postgres_user=postgres.USER,
+            postgres_password=self._password,
             kafka_bootstrap=f"{LOOPBACK}:{self._ports['kafka']}",
             registry_url=registry.url,
             spark_jars=files["spark"],

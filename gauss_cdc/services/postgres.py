@@ -1,7 +1,8 @@
 """One PostgreSQL server: the machine's own, else one from the cache.
 
-No Unix socket (its path has a limit of 107 characters) and no passwords
-(loopback only).  synchronous_commit stays on although fsync is off: without it
+No Unix socket (its path has a limit of 107 characters), loopback only; with a
+password every login proves it by scram-sha-256, else everybody is believed, as
+tests want it.  synchronous_commit stays on although fsync is off: without it
 a slot shows nothing right after a commit, since the log is not flushed yet.
 """
 
@@ -13,6 +14,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal
 
@@ -82,8 +84,10 @@ class Postgres:
     # The backends of a killed server keep its memory until they notice.
     transient: Final = "pre-existing shared memory block"
 
-    def __init__(self, directory: Path, *, binaries: Path, port: int) -> None:
+    def __init__(self, directory: Path, *, binaries: Path, port: int, password: str = "") -> None:
+        """`password` of the administrator, when the data are made; "": everybody is believed."""
         self._directory, self._binaries, self._port = directory, binaries, port
+        self._password = password
         self._user = _server_user()
 
     def prepare(self) -> None:
@@ -102,8 +106,10 @@ class Postgres:
         # By a rename, so that a half-made cluster is never taken for one.
         draft = data.with_name("data.new")
         shutil.rmtree(draft, ignore_errors=True)
-        options = ("-U", USER, "-A", "trust", "-E", "UTF8", "--no-locale", "-N")
-        made = self._run("initdb", "-D", draft, *options).run()
+        options = ["-U", USER, "-E", "UTF8", "--no-locale", "-N"]
+        with self._password_file() as file:
+            options += ["-A", "scram-sha-256", f"--pwfile={file}"] if file else ["-A", "trust"]
+            made = self._run("initdb", "-D", draft, *options).run()
         if made.returncode != 0:
             raise ServiceError(f"initdb failed:\n{made.stdout}{made.stderr}")
         draft.rename(data)
@@ -117,17 +123,39 @@ class Postgres:
     def answers(self) -> bool:
         try:
             psycopg2.connect(
-                host=LOOPBACK, port=self._port, user=USER, dbname="postgres", connect_timeout=2
+                host=LOOPBACK,
+                port=self._port,
+                user=USER,
+                password=self._password,
+                dbname="postgres",
+                connect_timeout=2,
             ).close()
         except psycopg2.OperationalError:
             return False
         return True
 
+    @contextmanager
+    def _password_file(self) -> Iterator[Path | None]:
+        """The password where initdb, and nobody else, may read it."""
+        if not self._password:
+            yield None
+            return
+        file = self._directory.resolve() / "password"
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(descriptor, "w") as out:
+                out.write(self._password)
+            if self._user is not None:
+                os.chown(file, self._user.pw_uid, self._user.pw_gid)
+            yield file
+        finally:
+            file.unlink()
+
     def _make_folder(self) -> None:
         if self._directory.exists():
             return
         if self._user is None:
-            self._directory.mkdir(parents=True)
+            self._directory.mkdir(parents=True, mode=0o700)
             return
         if _may_enter(self._user, self._directory.parent):
             self._directory.mkdir()
@@ -159,6 +187,17 @@ def create_database(url: str, name: str) -> None:
             cursor.execute("SELECT FROM pg_database WHERE datname = %s", (name,))
             if cursor.fetchone() is None:
                 cursor.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    finally:
+        connection.close()
+
+
+def run_as_admin(url: str, *statements: sql.Composed) -> None:
+    """Run statements at the server of `url`, in one transaction."""
+    connection = psycopg2.connect(url, connect_timeout=10)
+    try:
+        with connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
     finally:
         connection.close()
 

@@ -3,10 +3,12 @@
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psycopg2
@@ -16,8 +18,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from rich.console import Console
 
-from gauss_cdc.services import LocalServices, ServiceError, down, env, jars, up
+from gauss_cdc import wiring
+from gauss_cdc.config import load
+from gauss_cdc.services import Addresses, LocalServices, ServiceError, down, env, jars, up
 from gauss_cdc.services.process import Command, accepts
+from producer.drivers.postgres import ReplicationConnection
 from tests.services_fixtures import execute, open_directory
 
 
@@ -114,6 +119,37 @@ def test_both_kinds_of_postgresql_decode_changes(topic_prefix: str) -> None:
     assert said[1] == "table public.t: INSERT: id[integer]:7"
 
 
+def _check_that_strangers_stay_outside(directory: Path, addresses: Addresses) -> None:
+    """What `services up` made: files for their owner, passwords, roles with the least rights."""
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    for file in (directory / "gauss-cdc.toml", *(directory / "secrets").iterdir()):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    passwords = {
+        who: (directory / "secrets" / who).read_text().strip() for who in ("source", "target")
+    }
+    text = (directory / "gauss-cdc.toml").read_text()
+    assert not [word for word in (*passwords.values(), addresses.postgres_password) if word in text]
+    assert addresses.postgres_password not in repr(addresses)
+    for user in ("postgres", "cdc_source", "cdc_target"):
+        for guess in ("", "postgres", user):
+            with pytest.raises(psycopg2.OperationalError):
+                psycopg2.connect(addresses.public_url("source", user), password=guess)
+    config = load(directory / "gauss-cdc.toml")
+    with ReplicationConnection.open(wiring.source_arguments(config)) as source:
+        assert source.protection == "not encrypted, scram-sha-256"
+    for arguments, rights in (
+        (wiring.source_arguments(config), [(False, True, False, False)]),
+        (wiring.target_arguments(config), [(False, False, False, False)]),
+    ):
+        with closing(psycopg2.connect(**arguments.libpq())) as connection:
+            cursor = connection.cursor()
+            cursor.execute(
+                "SELECT rolsuper, rolreplication, rolcreaterole, rolcreatedb"
+                " FROM pg_roles WHERE rolname = current_user"
+            )
+            assert cursor.fetchall() == rights
+
+
 def test_up_leaves_services_running_and_down_leaves_nothing() -> None:
     directory = open_directory()
     try:
@@ -123,9 +159,10 @@ def test_up_leaves_services_running_and_down_leaves_nothing() -> None:
         assert up(directory) == addresses, "safe to repeat"
         assert env(directory)["GAUSS_CDC_KAFKA_BOOTSTRAP"] == addresses.kafka_bootstrap
         written = tomllib.loads((directory / "gauss-cdc.toml").read_text(encoding="utf-8"))
-        assert written["source"]["dsn"] == addresses.postgres_url("source")
+        assert written["source"]["dsn"] == addresses.public_url("source", "cdc_source")
         for name in ("source", "target"):
             psycopg2.connect(addresses.postgres_url(name)).close()
+        _check_that_strangers_stay_outside(directory, addresses)
 
         stopped = down(directory)
 
