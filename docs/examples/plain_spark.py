@@ -1,11 +1,11 @@
-"""Print the changes of one table with plain Spark, through changes of its columns.
+r"""Print the changes of one table with plain Spark, through changes of its columns.
 
-spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1,\
-org.apache.spark:spark-avro_2.13:4.1.1 \
+spark-submit --packages CONNECTORS \
     plain_spark.py localhost:9092 http://localhost:8081 bank.public.account state/account
 
-The last argument is the folder of the checkpoint.  After a crash a micro-batch may come again: a
-sink that is not idempotent compares `position`.
+CONNECTORS are spark-sql-kafka-0-10_2.13 and spark-avro_2.13 (org.apache.spark) of your Spark's
+version; the last argument is the folder of the checkpoint.  After a crash a micro-batch may come
+again: a sink that is not idempotent compares `position`.
 """
 
 import json

@@ -5,6 +5,7 @@ Twice: as a source is configured by default, and at least once with keyed rows i
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -28,6 +29,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from gauss_cdc.demo.programs import Program
 from gauss_cdc.services import Addresses, postgres
+from schemas import headers
 from schemas.accept import Walk
 from schemas.control import (
     CommitEntry,
@@ -44,7 +46,7 @@ from schemas.control import (
     TableLoad,
     cut_to_avro,
 )
-from schemas.load import canonical
+from schemas.load import avsc, canonical
 from schemas.tables import TableId
 from schemas.topics import Topics
 from tests.e2e.bank_truth import TABLES, TOTAL, Bank, Row
@@ -80,6 +82,9 @@ key = "primary-key"
 partition-by = "primary-key"
 partitions = 3
 """
+
+
+DOCUMENT = EXAMPLES.parent / "subscribers.md"
 
 
 class Example:
@@ -573,3 +578,31 @@ def test_a_reader_of_commits_passes_over_what_does_not_count_and_ends_where_a_cu
     seqs = [(cut.head.epoch, cut.head.last_seq) for cut in counts if isinstance(cut, Commits)]
     assert seqs == [(1, 6), (1, 7), (2, 1), (3, 1)]
     assert walk.suspect is not None
+
+
+def test_every_example_is_introduced_by_the_command_that_runs_it() -> None:
+    blocks = re.findall(r"```sh\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)
+    commands = "".join(blocks).replace("docs/examples/", "")
+
+    for program in ("table.py", "commits.py", "plain_spark.py", "Commits.java"):
+        text = (EXAMPLES / program).read_text("utf-8")
+        (said,) = re.findall(rf"^.*\b{re.escape(program)} localhost.*$", text, re.MULTILINE)
+        command = said.strip(" *").removeprefix("<p>").partition(" [")[0]
+        assert f"{command}\n" in commands, program
+
+
+@pytest.mark.parametrize("record", ["cut", "schema_change"])
+def test_the_document_names_every_field_of_the_records_in_the_control_topics(record: str) -> None:
+    said = set(re.findall(r"`([a-z_]+)`", DOCUMENT.read_text("utf-8")))
+    fields = {field["name"] for field in avsc(record)["fields"]}
+    if record == "cut":
+        (commits,) = (f for f in avsc(record)["fields"] if f["name"] == "commits")
+        fields |= {field["name"] for field in commits["type"][1]["items"]["fields"]}
+
+    assert fields - said - {"epoch", "seq", "ordinal", "xid", "csn", "lsn"} == set()
+
+
+def test_the_document_names_every_header() -> None:
+    said = re.findall(r"^\| `(\w+)` \|", DOCUMENT.read_text("utf-8"), re.MULTILINE)
+
+    assert {headers.XID, headers.CSN, headers.LSN, headers.POSITION, headers.USER} <= set(said)
