@@ -11,16 +11,20 @@ from typing import Any, Final, Self, TypeVar
 
 from gauss_cdc import target, wiring
 from gauss_cdc.config import Config, ConfigError
-from producer import pgoutput_options
-from producer.drivers import catalog, gauss_readings, gauss_slots
+from producer import catalog_look, pgoutput_options
+from producer.catalog_look import chooser
+from producer.core.catalog_watch import Described, Finding, differences
+from producer.drivers import catalog, ddl_triggers, gauss_readings, gauss_slots
 from producer.drivers.cuts_reader import CutsReader
 from producer.drivers.gauss_slots import OrderedBy
 from producer.drivers.registry import Registry
-from producer.errors import CdcError, RegistryError, Verdict
+from producer.errors import CdcError, ConnectionLost, RegistryError, Verdict
 from producer.gauss_options import Mode, effective, why_not_full
+from producer.start import known_tables
 from schemas.accept import Foreign, Record, Records, Walk, judge, walk_tail
 from schemas.control import Phase
 from schemas.positions import Lsn
+from schemas.tables import TableId, TableSchema
 from schemas.topics import Topics
 from spark_consumers import errors
 from spark_consumers.errors import ApplyError, TargetDown
@@ -152,6 +156,7 @@ class Places:
         self._stack = ExitStack()
         self._registry = Registry(config.registry.url, config.registry.client())
         self._reader: CutsReader | None = None
+        self._ddl_reader: CutsReader | None = None
         self._source: Any = None
         self._session: wiring.Session | None = None
         self._target: Any = None
@@ -366,38 +371,110 @@ class Places:
                 if self._config.target is not None
                 else None
             )
+            notes = [not_full] if not_full else []
+            at_source.result()  # one connection, one question at a time
+            if "source" not in down and source.kind == "postgres":
+                asking = pool.submit(asked, "source", self._not_captured)
+                notes += asking.result() or []
         return Standing(
             at_source.result(),
             in_kafka.result(),
             at_target.result() if at_target is not None else None,
-            notes=(not_full,) if not_full else (),
+            notes=tuple(notes),
             down={place: down[place] for place in PLACES if place in down},
         )
 
     # ------------------------------------------------------------ waiting
     def wait(
-        self, lsn: int, pause: Callable[[float], bool], on_look: Callable[[Standing], None]
+        self,
+        lsn: int,
+        pause: Callable[[float], bool],
+        on_look: Callable[[Standing], None],
+        on_note: Callable[[str], None] = lambda _: None,
     ) -> Standing | None:
         """Wait until the target holds everything committed before `lsn`; None if left.
 
         Where the epoch begins with a load, only after the load: before its end no position says
         what the target holds.  A place that does not answer is asked again.
         """
-        goal = Goal(lsn)
+        goal, said = Goal(lsn), ""
         while True:
             try:
                 standing = Standing(None, self.cuts(), self.target())
+                on_look(standing)
+                if goal.is_reached(standing):
+                    left = self._unexplained(standing, on_note)
+                    if not left:
+                        return standing
+                    if left != said:
+                        on_note(f"`run` has not told yet what the catalog shows: {left}")
+                        said = left
             except (CdcError, ApplyError) as error:
                 if error.verdict not in _PASSES:
                     raise
                 if pause(_AGAIN):
                     return None
                 continue
-            on_look(standing)
-            if goal.is_reached(standing):
-                return standing
-            if pause(0.1):
+            if pause(_AGAIN if said else 0.1):
                 return None
+
+    def _unexplained(self, standing: Standing, on_note: Callable[[str], None]) -> str:
+        """Name what the source's catalog shows and neither the stream nor a mark explains.
+
+        Without triggers a table that is dropped and made again is not in the stream: the target
+        holds every commit, and another table.
+        """
+        if self._config.source.kind != "postgres" or standing.target is None:
+            return ""
+        options = wiring.producer_options(self._config)
+        at = standing.target
+        known = known_tables(self._ddl(), self._registry, epoch=at.epoch, seq=at.seq)
+        try:
+            connection = self.source_connection()
+            is_told = ddl_triggers.state(connection).enabled
+            look = catalog_look.look(connection, options, known, unless="")
+        except ConnectionLost as error:  # waited for by its position, which it need not tell
+            on_note(f"the source's catalog was not compared: {error}")
+            return ""
+        if look is None:
+            return "somebody alters a partitioned table"
+        found = differences(
+            known,
+            look,
+            wanted=chooser(options),
+            publication=options.publication,
+            is_told=is_told,
+        )
+        left = [
+            f for f in found if str(f.table) not in at.inexact and not _comes_with_a_row(f, known)
+        ]
+        return "; ".join(map(str, left))
+
+    def _not_captured(self) -> list[str]:
+        """Tables that match [tables] and are in no publication of ours, as the catalog is now."""
+        options = wiring.producer_options(self._config)
+        look = catalog_look.look(self.source_connection(), options, {}, unless="")
+        if (
+            look is None
+            or catalog.publication(self.source_connection(), options.publication) is None
+        ):
+            return []
+        return [catalog_look.not_captured(options, table) for table in look.missing]
+
+    def _ddl(self) -> CutsReader:
+        if self._ddl_reader is None:
+            topic = Topics(self._config.kafka.prefix).ddl
+            self._ddl_reader = CutsReader(self._config.kafka.client_settings(), topic)
+            self._stack.callback(self._ddl_reader.close)
+        return self._ddl_reader
+
+
+def _comes_with_a_row(finding: Finding, known: Mapping[TableId, TableSchema]) -> bool:
+    """Say whether a table is only shaped otherwise: no row that it has is another one."""
+    if not isinstance(finding, Described):
+        return False
+    relation, table = finding.relation, known[finding.table]
+    return table.oid in {0, relation.relation} and table.id == (relation.schema, relation.table)
 
 
 @dataclass(slots=True)

@@ -53,6 +53,7 @@ class Options:
     max_row_bytes: int = 8 << 20
     topic_settings: TopicSettings = field(default_factory=TopicSettings)
     limits: Limits = field(default_factory=Limits)
+    look_seconds: float = 3.0  # between two looks at the source's catalog
     status_seconds: float = 10.0
     kafka_silence_seconds: float = 30.0  # then the source is let go
     incompatible: Literal["stop", "new-version", "quarantine"] = "stop"  # schemas, for the registry

@@ -19,7 +19,9 @@ from typing import assert_never
 
 import tenacity
 
+from producer.catalog_look import chooser, not_captured
 from producer.core.assemble import Assembler, World
+from producer.core.catalog_watch import CatalogWatch
 from producer.core.encode import TransactionConstants
 from producer.core.engine import Engine, Standing
 from producer.core.events import (
@@ -46,8 +48,6 @@ from producer.core.relations import Relations
 from producer.core.takeover import Taken, Wanted, take_over, take_slot
 from producer.core.unfit import Unfit
 from producer.decoders.messages import Begin, Lost, Message, Undecoded
-from producer.drivers import patterns
-from producer.drivers.catalog import is_system
 from producer.drivers.cuts_reader import CutsReader
 from producer.drivers.kafka import CutsCommitted, Delivery, Flushed, PartCommitted
 from producer.drivers.quarantine import Quarantine
@@ -83,6 +83,7 @@ _BUSY_WAIT = 0.02  # seconds to wait for input while something is open
 _IDLE_WAIT = 0.5
 _LEAVE_SECONDS = 5.0  # for the open source transaction to end before the group is aborted
 _GIVE_UP_SECONDS = 8.0  # on leaving; what is not durable then, the source sends again
+_LOOK_SHARE = 50  # a look that takes long is taken as rarely: 2 % of the time
 _CONFIRM_SECONDS = 0.1  # status messages at most this often
 
 
@@ -290,8 +291,6 @@ class _Loop:
         topics = options.topics
         standing = replace(standing, beside=frozenset({topics.message, topics.transaction}))
         self._engine = Engine(standing, options.limits)
-        include = [patterns.parse(text) for text in options.include]
-        exclude = [patterns.parse(text) for text in options.exclude]
         head = standing.head
         source.start_reading(known, resume=head.resume, csn=taken.csn)
         self._relations = Relations(
@@ -299,11 +298,7 @@ class _Loop:
             read_catalog=source.shape,
             name_type=source.type_name,
             name_table=source.table_name if source.ids_are_oids else None,
-            wanted=lambda table: (
-                not is_system(table.schema)
-                and any(p.matches(table) for p in include)
-                and not any(p.matches(table) for p in exclude)
-            ),
+            wanted=chooser(options),
             new_tables_are_complete=source.new_tables_are_complete,
             is_told=source.tells_changes,
             publication=options.publication,
@@ -327,6 +322,9 @@ class _Loop:
             transactions=publisher.transactions(),
             quarantines=options.incompatible == "quarantine",
         )
+        self._catalog = CatalogWatch(wanted=self._relations.wants, publication=options.publication)
+        self._look_due = 0.0
+        self._at = head.resume  # everything committed before was fed to the assembler
         self._pending: Iterator[tuple[int, Message]] | None = None
         self._lost_between: Lost | None = None  # outside a transaction: a hole of the next one
         self._received = Received()
@@ -349,6 +347,7 @@ class _Loop:
         self._tick()
         while self._stopped is None:
             self._read()
+            self._watch_catalog()
             self._hear_from_kafka()
             self._tick()
             self._leave_if_asked()
@@ -431,6 +430,40 @@ class _Loop:
         keep(self._quarantine, unfit, self._watch)
         self._tell_source()  # there may be many of them
 
+    # ------------------------------------------------------------ catalog
+    def _watch_catalog(self) -> None:
+        """Compare what the stream has told with the catalog, every few seconds; see the module."""
+        catalog, relations = self._catalog, self._relations
+        if self._assembler.is_open or self._pending is not None or self._leaving_since is not None:
+            return
+        if not catalog.is_waiting:
+            began = time.monotonic()
+            if began < self._look_due:
+                return
+            look = self._source.look(relations.known, unless=catalog.signature)
+            now = time.monotonic()
+            self._look_due = now + max(self._options.look_seconds, _LOOK_SHARE * (now - began))
+            if look is None:
+                return
+            for table in catalog.take(look, relations.known):
+                self._watch.on_note(f"new: {not_captured(self._options, table)}")
+        if self._lost_between is not None:
+            return
+        if self._at < catalog.due_at:
+            return
+        emptied = frozenset(relations.emptied)
+        relations.emptied.clear()
+        found = catalog.judge(self._at, relations.known, is_told=relations.is_told, emptied=emptied)
+        for finding in found:
+            self._watch.on_note(f"the catalog shows what the stream did not tell: {finding}")
+        if found:
+            happened = self._assembler.explain(found, self._at)
+            while self._changed:
+                self._step(self._changed.pop(0))
+            for each in happened:
+                self._step(each)
+            self._step(InputDrained())
+
     def _tell_source(self, *, force: bool = False) -> None:
         now = time.monotonic()
         due = now - self._status_at
@@ -480,6 +513,9 @@ class _Loop:
             self._progress.commits += 1
             self._progress.rows += happened.rows
             self._progress.committed_at = happened.committed_at
+            self._at = max(self._at, happened.end_lsn)
+        elif isinstance(happened, PositionReached):
+            self._at = max(self._at, happened.position)
         for command in self._engine.step(happened):
             self._obey(command)
 

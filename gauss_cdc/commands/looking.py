@@ -24,7 +24,7 @@ from gauss_cdc.config import duration, load
 from gauss_cdc.look import cut_line, findings_table, standing_table, tail_lines
 from gauss_cdc.metrics import serve
 from gauss_cdc.places import Places
-from gauss_cdc.watch import StopSignal, console
+from gauss_cdc.watch import StopSignal, console, say
 from producer.preflight import Level
 from schemas.positions import Lsn
 
@@ -96,7 +96,7 @@ def wait(config_path: Path, *, lsn: Lsn | None, timeout: str | None) -> None:
 
     with Places(load(config_path)) as places:
         goal = places.goal() if lsn is None else int(lsn)
-        standing = places.wait(goal, pause, lambda _: None)
+        standing = places.wait(goal, pause, lambda _: None, say)
     if standing is None:
         fail(f"the target does not hold {Lsn(goal)} yet", INTERRUPTED if stop.asked() else 4)
     assert standing.target is not None

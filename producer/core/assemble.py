@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from producer.core import told as triggers
+from producer.core.catalog_watch import Altered, Described, Dropped, Finding, Unseen
 from producer.core.encode import (
     NullInRequired,
     RowEncoder,
@@ -221,6 +222,40 @@ class Assembler:
                     assert_never(message)
         self._hand_over(out)
         return out
+
+    def explain(self, findings: Iterable[Finding], position: int) -> list[Happened]:
+        """Put what only the catalog showed into a transaction of its own, between two others.
+
+        `position`: everything committed before it was fed, nothing after it.
+        """
+        out: list[Happened] = []
+        begin = Begin(Lsn(position), self._world.now_us() - POSTGRES_EPOCH_US, 0)
+        self._open(begin)
+        for finding in findings:
+            match finding:
+                case Described(_, relation):
+                    self._relations.describe(relation)
+                    self._bindings.pop(relation.relation, None)
+                    self._bind(relation.relation, position, out)
+                case Dropped(_, table):
+                    self._follow(self._relations.drop(table), position, out)
+                case Altered(_, before, after, why):
+                    self._follow(self._relations.alter(before, after, why), position, out)
+                case Unseen():
+                    self._note_hole(finding.hole)
+                case _:
+                    assert_never(finding)
+        if self._tx is None:
+            self._begin = None
+            return out
+        self._close(Commit(Lsn(position), Lsn(position), begin.committed_at), out)
+        return out
+
+    def _follow(self, change: ShapeChange, lsn: int, out: list[Happened]) -> None:
+        """Write a change that no message told."""
+        binding = self._publish(change.after, out) if change.after is not None else None
+        self._schema_change(change, binding, lsn, out)
+        self._forget_bindings(change)
 
     # ------------------------------------------------------------ transactions
     def _open(self, begin: Begin) -> None:
@@ -526,6 +561,7 @@ class Assembler:
             return
         if self._begin is None:
             raise DecodeError("TRUNCATE outside a transaction")
+        self._relations.emptied.update(relations)
         for relation in relations:
             binding = self._bindings.get(relation) or self._bind(relation, lsn, out)
             if binding is None:

@@ -59,6 +59,28 @@ class Relations:
         self._follower = Follower(self._known, wanted, publication, difference)
         self._deparsed = Deparsed(self._known, wanted, read_catalog)
         self._stated: set[TableId] = set()  # tables whose shape is a statement's
+        self.emptied: set[int] = set()  # relations that the stream truncated; whoever looks clears
+
+    @property
+    def known(self) -> dict[TableId, TableSchema]:
+        """The tables as they are known at this place."""
+        return dict(self._known)
+
+    @property
+    def is_told(self) -> bool:
+        """Say whether event triggers tell each statement."""
+        return self._is_told
+
+    def drop(self, table: TableSchema) -> ShapeChange:
+        """Take a table for gone that the catalog does not have any more."""
+        del self._known[table.id]
+        return ShapeChange(table, None, "DROP TABLE")
+
+    def alter(self, before: TableSchema, after: TableSchema, why: str) -> ShapeChange:
+        """Take a shape of the catalog's under which older rows read otherwise."""
+        self._known[after.id] = after
+        holes = (Hole(str(after.id), "seen", why),)
+        return ShapeChange(before, after, "ALTER TABLE", holes, why)
 
     def describe(self, relation: Relation) -> None:
         """Take a relation message: in force from here on."""

@@ -32,7 +32,7 @@ from schemas.types import BY_OID, FIRST_OF_USERS
 
 # Schemas that are never captured; our own would capture itself.
 OWN_SCHEMA: Final = "gauss_cdc"
-_SYSTEM: Final = r"^(pg_catalog|information_schema|pg_toast.*|pg_temp.*|gauss_cdc)$"
+SYSTEM: Final = r"^(pg_catalog|information_schema|pg_toast.*|pg_temp.*|gauss_cdc)$"
 
 
 def connect(arguments: ConnectionArguments) -> Connection:
@@ -176,7 +176,7 @@ def is_system(schema: str) -> bool:
     >>> [is_system(name) for name in ("pg_catalog", "gauss_cdc", "pg_mine", "public")]
     [True, True, False, False]
     """
-    return re.search(_SYSTEM, schema) is not None
+    return re.search(SYSTEM, schema) is not None
 
 
 def expand(
@@ -216,7 +216,7 @@ def _matching(
                 WHERE c.relpersistence = 'p' AND c.relkind = ANY (%s) AND n.nspname !~ %s
                 """
             ).format(root=sql.SQL(root)),
-            [["r", "p"] if roots_count else ["r"], _SYSTEM],
+            [["r", "p"] if roots_count else ["r"], SYSTEM],
         )
         rows = cursor.fetchall()
     tables = {oid: (TableId(schema, name), of) for schema, name, oid, of in rows}

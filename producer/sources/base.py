@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Final, Protocol
 
 from producer.core import takeover
+from producer.core.catalog_watch import Look
 from producer.core.takeover import MadeSlot
 from producer.decoders.messages import Cells, Message
 from producer.drivers.gauss_catalog import Asks
@@ -117,6 +118,12 @@ class Source(takeover.Source, Protocol):
 
     def shape(self, table: TableId) -> TableSchema | None:
         """Read one table's shape as it is now; None if it is gone."""
+
+    def look(self, known: Mapping[TableId, TableSchema], *, unless: str) -> Look | None:
+        """Read the catalog, to compare it with what the stream has told.
+
+        None: not now, not here, or all is as it was when the look had the signature `unless`.
+        """
 
     def type_name(self, type_oid: int, modifier: int) -> str:
         """Name a type as format_type() does."""

@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Final, Self
 
 from producer.core import holes
+from producer.core.catalog_watch import Look
 from producer.core.described import Described
 from producer.core.held import Held
 from producer.core.takeover import MadeSlot, Slot
@@ -452,6 +453,15 @@ class GaussSource:
         if not patterns.selects(self._options.include, self._options.exclude, table):
             return True  # nobody's rows are missed
         return gauss_evidence.holds(self.asking, table, xid, rows)
+
+    def look(
+        self,
+        known: Mapping[TableId, TableSchema],  # noqa: ARG002
+        *,
+        unless: str,  # noqa: ARG002
+    ) -> Look | None:
+        """Give none: here the stream or its gaps tell (`core.holes`)."""
+        return None
 
     def type_name(self, type_oid: int, modifier: int) -> str:
         """Name a type as format_type() does."""

@@ -11,9 +11,10 @@ from typing import Final, Self
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer import pgoutput_options
+from producer import catalog_look, pgoutput_options
 from producer.captured import captured, captured_tables, ensure_publication, reading_problems
 from producer.core.catalog_rows import as_sent
+from producer.core.catalog_watch import Look
 from producer.core.takeover import MadeSlot, Slot
 from producer.decoders import DECODERS
 from producer.decoders.messages import Begin, Cells, Message, Undecoded
@@ -319,6 +320,12 @@ class PostgresSource:
                 return
             self.keep_alive()
             time.sleep(_VISIBLE_PAUSE)
+
+    def look(self, known: Mapping[TableId, TableSchema], *, unless: str) -> Look | None:
+        """Take a look, unless a transaction that the stream has told is not visible yet."""
+        if self._begun and catalog.any_running(self.connection, self._begun):
+            return None
+        return catalog_look.look(self.connection, self._options, known, unless=unless)
 
     def type_name(self, type_oid: int, modifier: int) -> str:
         """Name a type as format_type() does."""

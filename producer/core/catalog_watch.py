@@ -1,0 +1,308 @@
+"""What the catalog shows and the stream did not tell.
+
+Without event triggers the stream describes a table with its next row only, and says nothing
+of a table that is dropped, of labels that are renamed, or of who is published.  So the catalog
+is looked at every few seconds, and each look is judged when the stream has passed the place in
+the log where it was taken: what the stream was to tell of it, it has told by then.  A table of
+which it told more since the look is left to the next one.
+
+What can still be followed is put into the same words as the stream's own (`Described`,
+`Dropped`); what cannot is a gap (`Altered`, `Unseen`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from producer.decoders.messages import Relation, RelationColumn
+from schemas.control import Hole
+from schemas.sql_text import quote
+from schemas.tables import Column, TableId, TableSchema, UserType
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A partition below a root that is published as one table."""
+
+    filenode: int  # another one: it was rewritten, or emptied
+    is_empty: bool
+    is_born: bool  # made as a partition, so empty then; False: attached
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One table of the catalog."""
+
+    id: TableId
+    oid: int
+    is_partitioned: bool
+    is_logged: bool
+    is_published: bool
+    shape: TableSchema | None = None  # as the stream would describe it; None: it would not
+    parts: Mapping[int, Part] = field(default_factory=dict)  # by oid; of a root that is published
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The catalog as of a place in the log: what was committed before it is in, or told."""
+
+    lsn: int
+    tables: Mapping[int, Seen]  # by oid
+    missing: tuple[TableId, ...] = ()  # they match [tables] and are not published
+    signature: str = ""  # of all that was read; the same one: nothing changed since
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """The stream would describe a table otherwise than it did, were there a row of it."""
+
+    table: TableId
+    relation: Relation
+
+    def __str__(self) -> str:
+        return f"{self.table} has another shape"
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A table is gone."""
+
+    table: TableId
+    known: TableSchema
+
+    def __str__(self) -> str:
+        return f"{self.table} was dropped"
+
+
+@dataclass(frozen=True, slots=True)
+class Altered:
+    """Values of older rows read otherwise than they were sent."""
+
+    table: TableId
+    before: TableSchema
+    after: TableSchema
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.table}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """Changes of a table did not come, or do not come any more."""
+
+    table: TableId
+    why: str
+    kind: str = "seen"  # or "suspected": it may have been without effect
+
+    @property
+    def hole(self) -> Hole:
+        return Hole(str(self.table), self.kind, self.why)
+
+    def __str__(self) -> str:
+        return f"{self.table} {self.why}"
+
+
+Finding: TypeAlias = Described | Dropped | Altered | Unseen
+Known: TypeAlias = Mapping[TableId, TableSchema]
+
+
+def differences(
+    known: Known,
+    look: Look,
+    *,
+    wanted: Callable[[TableId], bool],
+    publication: str,
+    is_told: bool = False,
+) -> Iterator[Finding]:
+    """Compare what the stream has told with a look; `is_told`: event triggers tell it."""
+    by_name = {seen.id: seen for seen in look.tables.values()}
+    for table in known.values():
+        if not wanted(table.id):
+            continue
+        seen = look.tables.get(table.oid) if table.oid else by_name.get(table.id)
+        if seen is None:
+            yield _gone(table, by_name.get(table.id), publication, is_told=is_told)
+        elif not seen.is_logged:
+            why = "is UNLOGGED now: its later rows are not in the log; SET LOGGED, and load again"
+            yield Unseen(table.id, why)
+        elif seen.is_published and seen.shape is not None:
+            yield from _compared(table, seen.shape)
+        elif not wanted(seen.id):
+            yield Unseen(table.id, f"is not captured any more: it is {seen.id} now")
+        elif not seen.is_published and not seen.is_partitioned and not is_told:
+            yield Unseen(table.id, _unpublished(seen.id, publication, "is not"))
+
+
+def _gone(
+    table: TableSchema, other: Seen | None, publication: str, *, is_told: bool
+) -> Dropped | Described | Unseen:
+    if other is None:
+        return Dropped(table.id, table)
+    if not other.is_published or other.shape is None:
+        how = "was dropped and made again, and the new table is not"
+        return Unseen(table.id, _unpublished(table.id, publication, how))
+    if is_told:
+        return Unseen(table.id, "was dropped and made again while nobody told; load again")
+    return Described(table.id, relation_of(other.shape))
+
+
+def _unpublished(table: TableId, publication: str, how: str) -> str:
+    return (
+        f"{how} in publication {publication}: changes of it do not come; "
+        f"ALTER PUBLICATION {quote(publication)} ADD TABLE "
+        f"{quote(table.schema)}.{quote(table.name)}, and load again"
+    )
+
+
+def _compared(table: TableSchema, now: TableSchema) -> Iterator[Finding]:
+    if table.id != now.id or not _is_one_shape(table, now):
+        yield Described(table.id, relation_of(now))
+        return
+    read = {column.name: column for column in now.columns}
+    columns = tuple(replace(c, user_type=read[c.name].user_type) for c in table.columns)
+    if changed := [
+        c.name for c in table.columns if not _reads_as_before(c, read[c.name].user_type)
+    ]:
+        why = f"labels or attributes of a type are others now, in columns {', '.join(changed)}"
+        yield Altered(table.id, table, replace(table, columns=columns), why)
+
+
+def _is_one_shape(table: TableSchema, now: TableSchema) -> bool:
+    """Say whether a target has nothing to follow; a number tells a column that was made again."""
+    return (
+        table.key == now.key
+        and len(table.columns) == len(now.columns)
+        and all(
+            (c.name, c.type_oid, c.type_mod) == (n.name, n.type_oid, n.type_mod)
+            and (c.number == n.number or not (c.number and n.number))
+            for c, n in zip(table.columns, now.columns, strict=True)
+        )
+    )
+
+
+def _reads_as_before(column: Column, now: UserType | None) -> bool:
+    """Say whether older values of a column have the same text: labels may only be added."""
+    was = column.user_type
+    while was is not None and now is not None:
+        if (was.kind, was.type_oid) != (now.kind, now.type_oid):
+            return True  # made again under an oid of its own: the column's type would be another
+        if was.kind != "e" and was.labels != now.labels:
+            return False
+        left = iter(now.labels)
+        if not all(label in left for label in was.labels):
+            return False
+        was, now = was.of, now.of
+    return True
+
+
+def relation_of(table: TableSchema) -> Relation:
+    """Describe a table as the stream would before its next row."""
+    return Relation(
+        table.oid,
+        table.id.schema,
+        table.id.name,
+        table.replica_identity,
+        tuple(
+            RelationColumn(c.name, c.type_oid, c.type_mod, c.name in table.identity_columns)
+            for c in table.columns
+        ),
+    )
+
+
+class CatalogWatch:
+    """Looks that wait for the stream, and what was said of earlier ones."""
+
+    def __init__(self, *, wanted: Callable[[TableId], bool], publication: str) -> None:
+        self._wanted, self._publication = wanted, publication
+        self._look: Look | None = None
+        self._known: Known = {}
+        self._said: set[Finding] = set()
+        self._missing: set[TableId] | None = None
+        self._emptied: set[int] = set()
+        self._last: Look | None = None  # the newest that was judged
+        self.signature = ""  # of a look of which everything is said; "": look again
+
+    @property
+    def is_waiting(self) -> bool:
+        """Say whether a look waits for the stream to reach it."""
+        return self._look is not None
+
+    @property
+    def due_at(self) -> int:
+        """The place in the log that the stream must reach; 0 where no look waits."""
+        return self._look.lsn if self._look is not None else 0
+
+    def take(self, look: Look, known: Known) -> list[TableId]:
+        """Take a look, with what was known then; return tables that are new and not captured."""
+        self._look, self._known = look, dict(known)
+        missing = set(look.missing)
+        new = missing - self._missing if self._missing is not None else set()
+        self._missing = missing
+        return sorted(new)
+
+    def judge(
+        self, position: int, known: Known, *, is_told: bool, emptied: Collection[int] = ()
+    ) -> list[Finding]:
+        """Say what of the look the stream, now at `position`, did not tell; each once.
+
+        `emptied`: relations that it truncated since the call before.
+        """
+        look = self._look
+        if look is None or position < look.lsn:
+            return []
+        self._look = None
+        settled = {name: t for name, t in self._known.items() if known.get(name) is t}
+        found = list(
+            differences(
+                settled,
+                look,
+                wanted=self._wanted,
+                publication=self._publication,
+                is_told=is_told,
+            )
+        )
+        if self._last is not None:
+            found += self._since(
+                self._last, look, settled, {*self._emptied, *emptied}, is_told=is_told
+            )
+        self._emptied = set(emptied)  # perhaps behind this look, so before the next one
+        new = [finding for finding in found if finding not in self._said]
+        # What is said stays said as long as it is so: seen again later, it is said again.
+        self._said = set(found)
+        self._last = look
+        is_complete = len(settled) == len(self._known) == len(known)
+        self.signature = look.signature if is_complete and not new else ""
+        return new
+
+    def _since(
+        self, before: Look, now: Look, known: Known, emptied: Collection[int], *, is_told: bool
+    ) -> Iterator[Finding]:
+        """Compare with the look before: what a look alone cannot show."""
+        if is_told:
+            for table in known.values():  # a told table may be known and not published
+                was, seen = before.tables.get(table.oid), now.tables.get(table.oid)
+                if was and seen and was.is_published and not seen.is_published and seen.is_logged:
+                    yield Unseen(table.id, _unpublished(seen.id, self._publication, "is no more"))
+            return
+        for table in known.values():
+            was, seen = before.tables.get(table.oid), now.tables.get(table.oid)
+            if was is None or seen is None or not (was.is_published and seen.is_published):
+                continue
+            if gone := was.parts.keys() - seen.parts.keys():
+                yield Unseen(table.id, f"lost {len(gone)} partitions: their rows are still here")
+            for oid, part in seen.parts.items():
+                old = was.parts.get(oid)
+                if old is None and not part.is_born:
+                    why = "a partition was attached, with the rows that it had"
+                    yield Unseen(table.id, why, "suspected")
+                elif (
+                    old is not None
+                    and old.filenode != part.filenode
+                    and part.is_empty
+                    and table.oid not in emptied
+                ):
+                    why = "a partition was emptied: its rows are still here"
+                    yield Unseen(table.id, why, "suspected")
