@@ -107,7 +107,7 @@ def said(change: SchemaChange, name: str) -> list[str]:
 
 
 @given(CHANGES)
-@settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
 def test_statements_hold_a_records_texts_in_quotes_only(change: SchemaChange) -> None:
     for name in DIALECTS:
         for statement in said(change, name):
@@ -119,7 +119,7 @@ def test_statements_hold_a_records_texts_in_quotes_only(change: SchemaChange) ->
 
 
 @given(CHANGES)
-@settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
 def test_what_goes_beyond_rows_is_one_statement_that_calls_nothing(change: SchemaChange) -> None:
     for extras in EXTRAS.values():
         try:
@@ -159,7 +159,7 @@ def test_a_server_that_runs_them_loses_nothing(canary) -> None:
     runs = 0
 
     @given(CHANGES)
-    @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
     def attack(change: SchemaChange) -> None:
         nonlocal runs
         table = change.after or change.before
