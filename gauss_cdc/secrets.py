@@ -41,7 +41,7 @@ _WORD: Final = re.compile(
 _HARMLESS: Final = re.compile(
     r"(?:location|file|files|path|dir|url|uri|type|class|provider|providers|algorithm|name"
     r"|method|endpoint|enabled|enable|seconds|ms|interval|timeout|id|scope|deserializer|serializer"
-    r"|regex)$",
+    r"|mechanism|regex)$|^spark\.kubernetes\.(?:driver|executor)\.secret(?:s|KeyRef)\.",
     re.IGNORECASE,
 )
 _IN_URL: Final = re.compile(r"(//[^/@\s]*?:)[^/@\s]+@")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -73,6 +74,15 @@ def registry_at(url: str, options: Mapping[str, Any] | None = None) -> Registry:
         except SchemaRegistryError as error:
             raise _refusal(error.http_status_code, error.error_code, where) from error
         except (httpx.HTTPError, OAuthTokenError) as error:  # what no server answered
+            if (tls := _tls_error(error)) is not None:
+                is_final = isinstance(tls, ssl.SSLCertVerificationError)
+                raise (RegistryRefused if is_final else RegistryDown)(
+                    "no TLS with the registry",
+                    hint="ssl.ca.location in [registry.options] names its authority, the URL a "
+                    "name that its certificate holds; ssl.certificate.location is ours, if it asks",
+                    reason=getattr(tls, "verify_message", "") or tls.reason,
+                    **where,
+                ) from error
             raise RegistryDown(
                 "the schema registry does not answer", error=type(error).__name__, **where
             ) from error
@@ -82,6 +92,13 @@ def registry_at(url: str, options: Mapping[str, Any] | None = None) -> Registry:
             ) from error
 
     return Registry(fetch)
+
+
+def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
+    """Find the error of TLS behind the HTTP library's."""
+    while error is not None and not isinstance(error, ssl.SSLError):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _refusal(status: int, code: int, where: Mapping[str, Any]) -> ApplyError:

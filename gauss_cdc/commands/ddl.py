@@ -15,6 +15,7 @@ import click
 from gauss_cdc import wiring
 from gauss_cdc.commands.base import Command, configured
 from gauss_cdc.config import SOURCE_PASSWORD, load
+from gauss_cdc.secrets import holds_secret
 from gauss_cdc.watch import console, say
 from producer.drivers import catalog, ddl_triggers
 from producer.drivers.gauss import GaussConnection
@@ -30,7 +31,20 @@ def ddl_group() -> None:
     """Schema changes: event triggers of a PostgreSQL source; what a statement would do."""
 
 
-_dsn = click.option("--dsn", help="Of a superuser at the source; default: [source] dsn.")
+def _without_password(
+    _context: click.Context, _parameter: click.Parameter, dsn: str | None
+) -> str | None:
+    """Refuse a secret that everybody on the machine reads in the list of processes."""
+    if dsn is not None and holds_secret(dsn):
+        raise click.BadParameter(f"a password does not stand in a command; set {SOURCE_PASSWORD}")
+    return dsn
+
+
+_dsn = click.option(
+    "--dsn",
+    callback=_without_password,
+    help="Of a superuser at the source; default: [source] dsn.",
+)
 
 
 @ddl_group.command(

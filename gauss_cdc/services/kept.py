@@ -21,6 +21,8 @@ _TOML: Final = """\
 # Made by `gauss-cdc services up`: two empty databases, source and target, each with a role that has
 # the rights it needs and no more. Tables are made by the administrator:
 #   PGPASSFILE={secrets}/pgpass psql {admin}
+# and where it installs triggers (`gauss-cdc ddl install --dsn {admin}`),
+# by GAUSS_CDC_SOURCE_PASSWORD="$(cat {secrets}/admin)"
 
 [source]
 kind = "postgres"

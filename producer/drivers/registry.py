@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import ssl
 import struct
 from collections.abc import Mapping
 from typing import Any, Final
@@ -296,9 +297,25 @@ class Registry:
                     hint="are URL and credentials right?",
                     **where,
                 )
+        if (tls := tls_error(exc)) is not None:
+            kind = RegistryError if isinstance(tls, ssl.SSLCertVerificationError) else RegistryDown
+            return kind(
+                "no TLS with the registry",
+                hint="ssl.ca.location in [registry.options] names its authority, the URL a name "
+                "that its certificate holds; ssl.certificate.location is ours, if it asks for one",
+                reason=getattr(tls, "verify_message", "") or tls.reason,
+                **where,
+            )
         return RegistryDown(
             "the schema registry does not answer", error=type(exc).__name__, **where
         )
+
+
+def tls_error(exc: BaseException | None) -> ssl.SSLError | None:
+    """Find the error of TLS behind an HTTP library's."""
+    while exc is not None and not isinstance(exc, ssl.SSLError):
+        exc = exc.__cause__ or exc.__context__
+    return exc
 
 
 def _full_name(name: str) -> str:

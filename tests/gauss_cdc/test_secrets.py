@@ -38,6 +38,7 @@ def test_a_setting_of_such_a_name_is_a_secret(name: str) -> None:
         *("ssl.ca.location", "ssl.key.location", "ssl.certificate.pem", "ssl.ca.pem"),
         *("sasl.oauthbearer.token.endpoint.url", "sasl.oauthbearer.client.id", "sasl.username"),
         *("ssl.keystore.location", "sasl.mechanism", "client.id", "key.serializer"),
+        *("spark.kubernetes.driver.secrets.db", "spark.kafka.clusters.a.sasl.token.mechanism"),
         *("spark.jars", "spark.executor.memory", "spark.sql.shuffle.partitions"),
     ],
 )
@@ -106,3 +107,15 @@ def test_a_command_masks_its_tracebacks(tmp_path: Path) -> None:
     assert done.returncode != 0
     assert "login of cdc with" in done.stderr
     assert "pencil-7" not in done.stderr
+
+
+def test_a_password_in_a_command_is_refused() -> None:
+    from click.testing import CliRunner
+
+    from gauss_cdc.cli import cli
+
+    done = CliRunner().invoke(cli, ["ddl", "show", "--dsn", "postgresql://postgres:pencil@db/bank"])
+
+    assert done.exit_code == 2
+    assert "GAUSS_CDC_SOURCE_PASSWORD" in done.output
+    assert "pencil" not in done.output
