@@ -8,23 +8,35 @@ from functools import partial
 from typing import Final
 
 from gauss_cdc import wiring
-from gauss_cdc.check_target import check_rights, refused
+from gauss_cdc.check_target import (
+    check_next_step,
+    check_rights,
+    check_shapes,
+    owned_tables,
+    refused,
+)
 from gauss_cdc.config import Config
 from gauss_cdc.places import Places
 from gauss_cdc.protection import protections
 from producer.captured import captured_tables
 from producer.drivers import catalog, gauss_catalog
+from producer.drivers.cuts_reader import CutsReader
 from producer.drivers.gauss import GaussConnection
+from producer.drivers.registry import Registry
 from producer.errors import CdcError
 from producer.gauss_preflight import check_gauss_source
 from producer.options import Options
 from producer.outlook import check_start
 from producer.preflight import Finding, Level, check_kafka, check_source
+from producer.sources.postgres import stream_shapes
+from producer.start import known_tables
 from producer.wire.gauss_server import Product, parse_version
-from schemas.tables import TableId
+from schemas.tables import TableId, TableSchema
 from spark_consumers.errors import ApplyError
+from spark_consumers.model import Ledger
 from spark_consumers.sinks import pg_rights
 
+_BETWEEN: Final = ("Kafka", "registry")
 _PRODUCTS: Final = {
     Product.POSTGRES: "PostgreSQL",
     Product.OPENGAUSS: "openGauss",
@@ -36,6 +48,7 @@ def check_all(config: Config, *, fix: bool) -> Iterator[Finding]:
     """Yield everything, errors included: a place that does not answer hides no other."""
     options = wiring.producer_options(config)
     tables: list[TableId] = []
+    shapes: list[TableSchema] = []
     try:
         if options.kind == "postgres":
             with closing(catalog.connect(options.source)) as connection:
@@ -43,21 +56,25 @@ def check_all(config: Config, *, fix: bool) -> Iterator[Finding]:
                 tables = captured_tables(connection, options)
                 if not tables:  # no publication yet
                     tables = catalog.expand(connection, options.include, options.exclude)
+                shapes = stream_shapes(catalog.table_schemas(connection, tables))
         else:
             with closing(wiring.source_session(config)) as session:
                 yield from check_gauss_source(options, session)
                 tables = gauss_catalog.expand(session, options.include, options.exclude)
+                shapes = gauss_catalog.table_schemas(session, tables)
             yield from _replication(options)
     except CdcError as error:
         yield Finding(Level.ERROR, "source", str(error))
-    yield from check_kafka(options, tables)
+    kafka = list(check_kafka(options, tables))
+    yield from kafka
     yield from check_start(options)
     yield from protections(config)
     if config.target is None:
         yield Finding(Level.WARNING, "target", "none is configured: only `run` can be used")
         return
     try:
-        yield from _target(config, tables)
+        reads_cuts = not any(f.level is Level.ERROR and f.subject in _BETWEEN for f in kafka)
+        yield from _target(config, tables, shapes, reads_cuts=reads_cuts)
     except (ApplyError, CdcError) as error:
         yield Finding(Level.ERROR, "target", str(error))
 
@@ -79,7 +96,23 @@ def _replication(options: Options) -> Iterator[Finding]:
     )
 
 
-def _target(config: Config, tables: list[TableId]) -> Iterator[Finding]:
+def _loaded_shapes(config: Config, ledger: Ledger) -> list[TableSchema]:
+    """Shapes of tables where the ledger stands; none where Kafka does not say."""
+    options = wiring.producer_options(config)
+    try:
+        with (
+            closing(Registry(options.registry_url, options.registry_options)) as registry,
+            closing(CutsReader(options.client, options.topics.ddl)) as reader,
+        ):
+            known = known_tables(reader, registry, epoch=ledger.epoch, seq=ledger.seq)
+    except CdcError:
+        return []  # Kafka's own lines say so
+    return list(known.values())
+
+
+def _target(
+    config: Config, tables: list[TableId], shapes: list[TableSchema], *, reads_cuts: bool
+) -> Iterator[Finding]:
     with Places(config) as places, places.target_connection().cursor() as cursor:
         cursor.execute("SELECT version(), '' IS NULL")
         said, loses_empty = cursor.fetchone()
@@ -109,14 +142,22 @@ def _target(config: Config, tables: list[TableId]) -> Iterator[Finding]:
             follows=config.ddl.apply != "none",
             runs_definitions=config.ddl.apply == "all",
             is_postgres=product is Product.POSTGRES,
-            has_ledger=ledger is not None,
+            has_ledger=ledger is not None and ledger.epoch > 0,
         )
-        if ledger is not None:
+        is_postgres = product is Product.POSTGRES
+        if ledger is not None and ledger.epoch:
             what = f"{ledger.state} at {ledger.epoch}/{ledger.seq}"
             yield Finding(Level.OK, "ledger", what)
             for name, why in ledger.inexact.items():
                 yield Finding(Level.WARNING, f"table {name}", f"is not exact: {why}")
+            if not reads_cuts:
+                return
+            owned = owned_tables(cursor, config.kafka.prefix)
+            known = [shape for shape in _loaded_shapes(config, ledger) if shape.id in owned]
+            yield from check_shapes(cursor, known, is_postgres=is_postgres, are_loaded=True)
+            yield from check_next_step(config, ledger)
             return
+        yield from check_shapes(cursor, shapes, is_postgres=is_postgres, are_loaded=False)
         for table in tables:
             cursor.execute(
                 "SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
+from gauss_cdc.config import Config
 from producer.preflight import Finding, Level
-from schemas.tables import TableId
-from spark_consumers.errors import ApplyError
+from schemas.control import Origin, SchemaChange
+from schemas.tables import TableId, TableSchema
+from spark_consumers.cuts import segments
+from spark_consumers.errors import ApplyError, KafkaDown, RegistryDown
+from spark_consumers.model import Ledger
+from spark_consumers.read import CutReader, RangeReader, registry_at
 from spark_consumers.sinks import pg_rights
+from spark_consumers.sinks.pg_apply import Catalog
+from spark_consumers.sinks.pg_tables import shape_problems
+from spark_consumers.sinks.products import OPENGAUSS, POSTGRES
 
 _OF_THEIR_OWN = """
 SELECT EXISTS (
@@ -57,3 +66,61 @@ def check_rights(
         )
     else:
         cursor.execute("RESET session_replication_role")
+
+
+def check_shapes(
+    cursor: Any, shapes: Iterable[TableSchema], *, is_postgres: bool, are_loaded: bool
+) -> Iterator[Finding]:
+    """Tables that cannot hold the source's, of shapes that they are loaded or will be with."""
+    catalog = Catalog(product=POSTGRES if is_postgres else OPENGAUSS)
+    for shape in shapes:
+        subject = f"table {shape.id}"
+        try:
+            for problem in shape_problems(cursor, catalog, _as_load(shape)):
+                yield refused(subject, problem)
+            if are_loaded:
+                catalog.need(cursor, [shape.id])
+        except ApplyError as problem:
+            yield refused(subject, problem)
+
+
+def owned_tables(cursor: Any, source: str) -> set[TableId]:
+    """Tables that were loaded or made by `apply` of a source."""
+    cursor.execute(
+        "SELECT table_schema, table_name FROM gauss_cdc.tables WHERE source = %s", (source,)
+    )
+    return {TableId(*row) for row in cursor.fetchall()}
+
+
+def _as_load(shape: TableSchema) -> SchemaChange:
+    """The record that a load of the table would begin with."""
+    return SchemaChange(
+        epoch=0,
+        seq=0,
+        ordinal=0,
+        xid=0,
+        csn=0,
+        lsn=0,
+        origin=Origin.SNAPSHOT,
+        tag="CREATE TABLE",
+        before=None,
+        after=shape,
+    )
+
+
+def check_next_step(config: Config, ledger: Ledger) -> Iterator[Finding]:
+    """Read the cuts behind the ledger as the next step of `apply` will."""
+    client, prefix = config.kafka.client_settings(), config.kafka.prefix
+    schema_of = registry_at(config.registry.url, config.registry.client())
+    with (
+        closing(CutReader(client, prefix, schema_of)) as cuts,
+        closing(RangeReader(client, prefix, schema_of)) as rows,
+    ):
+        try:
+            for segment in segments(ledger, cuts(ledger), max_rows=1):
+                rows.check_identity(segment)
+                break
+        except (KafkaDown, RegistryDown):
+            return  # their own lines say so
+        except ApplyError as problem:
+            yield refused("apply", problem)

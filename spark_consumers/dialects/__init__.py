@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
+from schemas.tables import Column, TableSchema
 from spark_consumers.dialects import opengauss, postgres, spark
 from spark_consumers.dialects.base import Dialect, Extras
 
@@ -12,6 +13,12 @@ from spark_consumers.dialects.base import Dialect, Extras
 EXTRAS: Final[Mapping[str, Extras]] = {
     "postgres": postgres.extras,
     "opengauss": opengauss.extras,
+}
+
+# How a column's type is written, where tables of the target may have been made by others.
+COLUMN_TYPES: Final[Mapping[str, Callable[[TableSchema, Column], str]]] = {
+    "postgres": postgres.column_type,
+    "opengauss": opengauss.column_type,
 }
 
 DIALECTS: Final[Mapping[str, Dialect]] = {

@@ -63,6 +63,11 @@ def extras(change: SchemaChange, *, code: bool = False) -> list[str | LeftOut]:
     return list(postgres.defined(change.kind, change.canonical, code=code))
 
 
+def column_type(table: TableSchema, column: Column) -> str:
+    """The type of a column as this family writes it."""
+    return postgres.column_type(table, _column(column))
+
+
 def _known(table: TableSchema | None) -> TableSchema | None:
     return table and replace(table, columns=tuple(map(_column, table.columns)))
 

@@ -189,7 +189,7 @@ def _move(after: TableSchema, moved: Moved | None) -> Iterator[str]:
 
 def _create(table: TableSchema) -> Iterator[str]:
     columns = [
-        f"{quote(c.name)} {_type(table, c)}" + (" NOT NULL" if c.name in table.key else "")
+        f"{quote(c.name)} {column_type(table, c)}" + (" NOT NULL" if c.name in table.key else "")
         for c in table.columns
     ]
     if table.key:
@@ -297,14 +297,14 @@ def _convert(table: TableSchema, old: Column, new: Column, how: str) -> Iterator
     """A column's type, with its values as the source converted them."""
     head = f"ALTER TABLE {_table(table.id)} ALTER COLUMN {quote(new.name)}"
     if _type_of(old) != _type_of(new):
-        now = _type(table, new)
+        now = column_type(table, new)
         if how == "lost":
             if new.name in table.key:  # a key cannot be unknown
                 yield f"DELETE FROM {_table(table.id)}"
             yield f"{head} TYPE {now} USING NULL"
         elif how == "explicit":
             yield f"{head} TYPE {now} USING {quote(new.name)}::{now}"
-        elif _type(table, old) != now:
+        elif column_type(table, old) != now:
             yield f"{head} TYPE {now}"
     yield from _relabel(table, old, new)
     if not old.nullable and new.nullable and new.name not in table.key:
@@ -318,13 +318,13 @@ def _relabel(table: TableSchema, old: Column, new: Column) -> Iterator[str]:
         return
     (_, was), (type_name, now) = before, after
     renamed = [(a, b) for a, b in zip(was, now, strict=False) if a != b] * (len(was) == len(now))
-    column_type, name = _type(table, new), quote(new.name)
-    if column_type in {"text", "text[]"}:
+    type_text, name = column_type(table, new), quote(new.name)
+    if type_text in {"text", "text[]"}:
         if not renamed:
             return
         cases = " ".join(f"WHEN {literal(a)} THEN {literal(b)}" for a, b in renamed)
         labels = ", ".join(literal(a) for a, _ in renamed)
-        if column_type == "text":
+        if type_text == "text":
             changed, where = f"CASE {name} {cases} END", f"{name} IN ({labels})"
         else:
             changed, where = name, f"{name} && ARRAY[{labels}]"
@@ -387,7 +387,7 @@ def _renamed(before: TableSchema, after: TableSchema, sql: str | None) -> dict[s
 
 def _add(table: TableSchema, column: Column) -> Iterator[str]:
     name, head = quote(column.name), f"ALTER TABLE {_table(table.id)}"
-    added = f"{head} ADD COLUMN {name} {_type(table, column)}"
+    added = f"{head} ADD COLUMN {name} {column_type(table, column)}"
     if column.missing is None:
         yield added
     else:  # rows that were there before have this value without having been written again
@@ -400,7 +400,7 @@ def _change(
 ) -> Iterator[str]:
     head = f"ALTER TABLE {_table(table.id)} ALTER COLUMN {quote(new.name)}"
     if (old.type_oid, old.type_mod) != (new.type_oid, new.type_mod):
-        was, now = _type(table, old), _type(table, new)
+        was, now = column_type(table, old), column_type(table, new)
         if _keeps_values(was, now) or (sql is not None and not _USING.search(sql)):
             if was != now:
                 yield f"{head} TYPE {now}"
@@ -433,7 +433,7 @@ def _create_unique(table: TableId, unique: Unique) -> str:
     )
 
 
-def _type(table: TableSchema, column: Column) -> str:
+def column_type(table: TableSchema, column: Column) -> str:
     """The type, read from its text and written anew.
 
     A type that PostgreSQL has not is written as the one that the table of types names.

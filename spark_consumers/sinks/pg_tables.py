@@ -8,14 +8,15 @@ before is refused, so that nobody's data are mixed or emptied unasked.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from schemas import type_names
 from schemas.control import SchemaChange
 from schemas.tables import TableId, TableSchema
-from spark_consumers.dialects import user_types
+from spark_consumers.dialects import COLUMN_TYPES, user_types
 from spark_consumers.dialects.base import Dialect, Extras, LeftOut, quote, refuse_reserved
+from spark_consumers.dialects.fitting import fits
 from spark_consumers.errors import MissingColumn, MissingTable, NotExpressible, TargetNotEmpty
 from spark_consumers.sinks.driver import DRIVER_ERRORS, sqlstate
 from spark_consumers.sinks.pg_apply import Catalog
@@ -215,7 +216,7 @@ class Tables:
             (self._source, *name),
         )
         gone = cursor.fetchone()
-        if gone is None or not self._is_there(cursor, catalog, name):
+        if gone is None or not self.is_there(cursor, catalog, name):
             return
         table = f"{quote(name.schema)}.{quote(name.name)}"
         # What somebody else made keeps its shape.
@@ -290,7 +291,7 @@ class Tables:
             "AND table_name = %s AND made",
             (self._source, *table.id),
         )
-        if cursor.fetchone() is not None and self._is_there(cursor, catalog, table.id):
+        if cursor.fetchone() is not None and self.is_there(cursor, catalog, table.id):
             there = catalog.tables[table.id]
             if (set(there.columns), set(there.key)) != (set(table.names()), set(table.key)):
                 cursor.execute(f"DROP TABLE {quote(table.id.schema)}.{quote(table.id.name)}")
@@ -307,7 +308,7 @@ class Tables:
         is_new = (
             table is not None
             and change.before is None
-            and not self._is_there(cursor, catalog, table.id)
+            and not self.is_there(cursor, catalog, table.id)
         )
         schema = f"CREATE SCHEMA IF NOT EXISTS {quote(table.id.schema)}" if table else ""
         for statement in self._dialect(_with_types_of_the_target(cursor, change)):
@@ -350,7 +351,8 @@ class Tables:
             self._on_note("objects of the target that the source has no more are dropped")
 
     @staticmethod
-    def _is_there(cursor: Any, catalog: Catalog, table: TableId) -> bool:
+    def is_there(cursor: Any, catalog: Catalog, table: TableId) -> bool:
+        """Say whether the target has a table."""
         try:
             catalog.need(cursor, [table])
         except MissingTable:
@@ -370,7 +372,7 @@ class Tables:
         cursor.execute("INSERT INTO gauss_cdc.tables VALUES (%s, %s, %s)", mine)
         if self._replace:
             return
-        if not self._is_there(cursor, catalog, table):
+        if not self.is_there(cursor, catalog, table):
             return
         lock_table(cursor, table)  # what is asked here must still be so when the step commits
         cursor.execute(f"SELECT EXISTS (SELECT 1 FROM {_name(table)})")
@@ -381,23 +383,48 @@ class Tables:
                 hint="empty it, or apply with --replace",
             )
 
-    @classmethod
-    def check_shape(cls, cursor: Any, catalog: Catalog, change: SchemaChange) -> None:
+    @staticmethod
+    def check_shape(cursor: Any, catalog: Catalog, change: SchemaChange) -> None:
         """A table that is there must be able to hold the source's."""
-        if change.after is None or not cls._is_there(cursor, catalog, change.after.id):
-            return
-        there = catalog.tables[change.after.id]
-        if lost := [name for name in change.after.names() if name not in there.columns]:
-            raise MissingColumn(
-                "the target's table lacks columns of the source's",
+        for problem in shape_problems(cursor, catalog, change):
+            raise problem
+
+
+def shape_problems(
+    cursor: Any, catalog: Catalog, change: SchemaChange
+) -> Iterator[MissingColumn | NotExpressible]:
+    """Why a table of the target cannot hold what the source's of `change.after` does."""
+    if change.after is None or not Tables.is_there(cursor, catalog, change.after.id):
+        return
+    there = catalog.tables[change.after.id]
+    if lost := [name for name in change.after.names() if name not in there.columns]:
+        yield MissingColumn(
+            "the target's table lacks columns of the source's",
+            table=change.after.id,
+            columns=", ".join(lost),
+            hint="add them, or drop the table and let apply create it",
+        )
+    settled = _with_types_of_the_target(cursor, change).after or change.after
+    type_of = COLUMN_TYPES[catalog.product.dialect]
+    for column in settled.columns:
+        found = there.columns.get(column.name)
+        if found is None or found.is_generated:
+            continue
+        wanted = type_of(settled, column)
+        if not fits(found.type_name, wanted):
+            yield NotExpressible(
+                "a column of the target has a type that does not hold the source's values as they "
+                "are",
                 table=change.after.id,
-                columns=", ".join(lost),
-                hint="add them, or drop the table and let apply create it",
+                column=column.name,
+                source=wanted,
+                target=found.type_name,
+                hint="ALTER TABLE … ALTER COLUMN … TYPE, or drop the table and let apply create it",
             )
-        if change.after.key and there.key and set(change.after.key) != set(there.key):
-            raise NotExpressible(
-                "the target's table has another primary key than the source's",
-                table=change.after.id,
-                source=", ".join(change.after.key),
-                target=", ".join(there.key),
-            )
+    if change.after.key and there.key and set(change.after.key) != set(there.key):
+        yield NotExpressible(
+            "the target's table has another primary key than the source's",
+            table=change.after.id,
+            source=", ".join(change.after.key),
+            target=", ".join(there.key),
+        )

@@ -14,15 +14,17 @@ from pathlib import Path as File
 import psycopg2
 import pytest
 from click.testing import CliRunner, Result
+from confluent_kafka.admin import AdminClient
 
 from gauss_cdc.cli import cli
 from gauss_cdc.config import load
 from gauss_cdc.look import tail_lines
+from gauss_cdc.services.process import poll
 from producer.drivers.registry import Registry
 from producer.drivers.topics import TopicAdmin
 from producer.errors import CdcError
 from schemas.load import CUT, canonical
-from spark_consumers.errors import ApplyError, RegistryDown
+from spark_consumers.errors import ApplyError, NotExpressible, RegistryDown
 from spark_consumers.job import Applier
 from spark_consumers.read import CutReader, registry_at
 from tests.e2e.path import PATIENCE, Path, ask, until
@@ -229,7 +231,7 @@ def test_check_says_what_would_go_wrong_later(place) -> None:
         "CREATE TABLE odd (id int PRIMARY KEY, v other);"
         "CREATE UNLOGGED TABLE loose (id int PRIMARY KEY)",
     )
-    ask(path.target, "CREATE TABLE fine (id int PRIMARY KEY); INSERT INTO fine VALUES (1)")
+    ask(path.target, "CREATE TABLE fine (id int PRIMARY KEY, m text); INSERT INTO fine VALUES (1)")
     file.write_text(file.read_text() + '\n[types]\nunknown-types = "fail"\n')
 
     with closing(psycopg2.connect(path.source)) as session:
@@ -273,6 +275,70 @@ def test_check_registers_no_schema_and_makes_no_topic(place, registry_url: str) 
     registry.close()
     admin = TopicAdmin(path.options.client, path.options.topic_settings)
     assert admin.list_below(path.prefix) == []
+
+
+def errors(file: File) -> dict[str, str]:
+    found = json.loads(command(file, "check", "--json").stdout)
+    return {f["subject"]: f"{f['what']}; {f['hint']}" for f in found if f["level"] == "error"}
+
+
+def test_check_asks_what_run_and_apply_will_ask(place, new_database) -> None:
+    path, file = place
+    ask(
+        path.source,
+        "CREATE TABLE t (id int PRIMARY KEY, v text, n numeric(10,2));"
+        "CREATE TABLE u (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'one', 1.25)",
+    )
+    path.start()
+    path.catch_up()
+    path.stop()
+    text = file.read_text()
+    assert errors(file) == {}
+
+    # Other tables, and another source.
+    file.write_text(text + '[tables]\nexclude = ["public.u"]\n')
+    assert "tables or filters differ" in errors(file)["run"]
+    elsewhere = new_database()
+    ask(elsewhere, "CREATE TABLE t (id int PRIMARY KEY)")
+    file.write_text(text.replace(path.source, elsewhere))
+    assert "the prefix belongs to another database" in errors(file)["run"]
+    file.write_text(text)
+
+    # A target that somebody altered.
+    ask(path.target, "ALTER TABLE t ALTER n TYPE numeric(10,1); ALTER TABLE u DROP COLUMN v")
+    found = errors(file)
+    assert "does not hold the source's values" in found["table public.t"]
+    assert "source=numeric(10,2), target=numeric(10,1)" in found["table public.t"]
+    assert "lacks columns of the source's (table=public.u, columns=v)" in found["table public.u"]
+    ask(path.target, "DROP TABLE t; ALTER TABLE u ADD v text")
+    assert "does not have a table of the stream" in errors(file)["table public.t"]
+
+    # A topic and a slot that are gone.
+    admin = AdminClient(path.options.client)
+    topic = f"{path.prefix}.public.t"
+    admin.delete_topics([topic])[topic].result()
+    assert poll(lambda: "run" in errors(file), 60)
+    assert f"a topic was deleted or made again (topic={topic})" in errors(file)["run"]
+    ask(path.source, "SELECT pg_drop_replication_slot(%s)", path.prefix)
+    assert "the replication slot does not" in errors(file)["run"]
+    assert "--accept-gap" in errors(file)["run"]
+
+
+def test_a_table_that_cannot_hold_the_sources_values_is_refused_by_check_and_by_apply(
+    place,
+) -> None:
+    path, file = place
+    ask(path.source, "CREATE TABLE t (id bigint PRIMARY KEY, v text)")
+    ask(path.target, "CREATE TABLE t (id int PRIMARY KEY, v varchar(10))")
+
+    found = json.loads(command(file, "check", "--json").stdout)
+
+    said = [f["what"] for f in found if f["subject"] == "table public.t" and f["level"] == "error"]
+    assert ["column=id" in said[0], "column=v" in said[1]] == [True, True]
+    path.start()
+    with pytest.raises(NotExpressible) as caught:
+        path.catch_up()
+    assert caught.value.what in said[0]
 
 
 def test_a_slot_without_a_load_leaves_older_rows_behind(place) -> None:

@@ -29,7 +29,7 @@ ACCOUNT = table("account", "id integer, name text, note text", unique="name")
 
 
 def check_target(config: Config) -> list[Finding]:
-    return list(check._target(config, [ACCOUNT.id]))
+    return list(check._target(config, [ACCOUNT.id], [ACCOUNT], reads_cuts=False))
 
 
 def sink(front: Front, *, source: str = "bank", password: str = PASSWORD) -> PostgresSink:

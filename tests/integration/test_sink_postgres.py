@@ -535,8 +535,11 @@ def test_a_table_with_rows_is_not_loaded_over(target: Target) -> None:
 def test_rows_written_while_a_load_stands_still_are_not_taken_for_the_sources(
     target: Target, chunks: int
 ) -> None:
-    """A chunk failed, the column was mended, somebody wrote a row, `apply` was started again."""
-    target.run("CREATE TABLE account (id integer PRIMARY KEY, name integer, note text)")
+    """A chunk failed, the table was mended, somebody wrote a row, `apply` was started again."""
+    target.run(
+        "CREATE TABLE account (id integer PRIMARY KEY, name text,"
+        " note text, CONSTRAINT mine CHECK (name <> 'b'))"
+    )
     target.feed.load(ACCOUNT, Phase.BEGIN)
     if chunks:
         target.feed.load(ACCOUNT, Phase.CHUNK, ["1", "8", "x"])
@@ -544,7 +547,7 @@ def test_rows_written_while_a_load_stands_still_are_not_taken_for_the_sources(
     target.feed.load(ACCOUNT, Phase.END)
     with pytest.raises(TargetRefused):
         target.drain()
-    target.run("ALTER TABLE account ALTER name TYPE text")
+    target.run("ALTER TABLE account DROP CONSTRAINT mine")
     target.run("INSERT INTO account VALUES (7, 'not the source''s', '')")
     target.sink.close()
     target.sink = target.new_sink()
@@ -557,6 +560,25 @@ def test_rows_written_while_a_load_stands_still_are_not_taken_for_the_sources(
     target.run("DELETE FROM account WHERE id = 7")
     assert again.drain().state == "EXACT"
     assert [row[0] for row in rows(target, "account")] == [1, 2][1 - chunks :]
+
+
+def test_a_table_of_another_type_is_refused_when_the_load_begins(target: Target) -> None:
+    """And then nobody's rows are taken for the source's."""
+    target.run("CREATE TABLE account (id integer PRIMARY KEY, name integer, note text)")
+    target.feed.load(ACCOUNT, Phase.BEGIN)
+    target.feed.load(ACCOUNT, Phase.CHUNK, ["1", "b", "x"])
+    target.feed.load(ACCOUNT, Phase.END)
+    with pytest.raises(NotExpressible, match="source=text, target=integer"):
+        target.drain()
+    target.run("ALTER TABLE account ALTER name TYPE text")
+    target.run("INSERT INTO account VALUES (7, 'not the source''s', '')")
+    with pytest.raises(TargetNotEmpty):
+        target.drain()
+
+    target.run("DELETE FROM account")
+
+    assert target.drain().state == "EXACT"
+    assert rows(target, "account") == [(1, "b", "x")]
 
 
 def test_rows_written_before_the_first_chunk_are_replaced_as_asked_for(target: Target) -> None:
