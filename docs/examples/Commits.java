@@ -1,9 +1,11 @@
 import java.io.IOException;
+import java.io.PrintStream;
 import java.net.URI;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -37,6 +39,7 @@ public final class Commits {
     private static final HttpClient HTTP = HttpClient.newHttpClient();
     private static final ObjectMapper JSON = new ObjectMapper();
 
+    private final PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
     private final String registry;
     private final Map<Integer, Schema> schemas = new HashMap<>();
     private final KafkaConsumer<byte[], byte[]> cuts;
@@ -131,7 +134,7 @@ public final class Commits {
                 throw new IllegalStateException(AVRO.toString(commit) + " is not complete");
             }
             if (number(commit, "seq") > known) {
-                System.out.printf("{\"epoch\": %s, \"commit\": %s, \"changes\": [%s]}%n",
+                out.printf("{\"epoch\": %s, \"commit\": %s, \"changes\": [%s]}%n",
                         cut.get("epoch"), AVRO.toString(commit),
                         String.join(", ", changes.values()));
             }

@@ -12,7 +12,7 @@ TABLES = """
 CREATE TABLE account (id int PRIMARY KEY, balance numeric(12,2) NOT NULL, note text);
 CREATE TABLE transfer (id int PRIMARY KEY, payer int, payee int, amount numeric(12,2));
 CREATE TABLE journal (what text);
-INSERT INTO account SELECT i, 100, 'before' FROM generate_series(1, 10) i
+INSERT INTO account SELECT i, 100, 'früher 以前' FROM generate_series(1, 10) i
 """
 TOTAL = 1000  # of all balances, at each commit
 
@@ -84,7 +84,7 @@ class Bank:
         if self._keyed:
             truth.rows.append(("account", "d", was))
         self._do(0, truth, "DELETE FROM account WHERE id = 8", "account", "d", 8)
-        again = "INSERT INTO account VALUES (8, 100, 'again')"
+        again = "INSERT INTO account VALUES (8, 100, 'wieder: 又')"
         self._do(0, truth, again, "account", "c", 8)
         self._end(0, truth)
 
