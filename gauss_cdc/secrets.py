@@ -45,9 +45,11 @@ _HARMLESS: Final = re.compile(
     re.IGNORECASE,
 )
 _IN_URL: Final = re.compile(r"(//[^/@\s]*?:)[^/@\s]+@")
+# A quoted value ends at its own kind of quote, also within JSON, where that is escaped.
 _SETTING: Final = re.compile(
     r"((?:password|passwd|passphrase|secret|token|credentials?|private[._-]?key|user\.info)"
-    r"['\"]?\s?[=:]\s?)(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|[^\s,;&'\"})]+)",
+    r"\\?['\"]?\s?[=:]\s?)"
+    r"(?:\"[^\"\\]*(?:\\.[^\"\\]*)*\"|\\\"[^\"\\]*\\\"|'[^']*'|[^\s,;&'\"\\})]+)",
     re.IGNORECASE,
 )
 _PRIVATE_KEY: Final = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END|\Z)", re.DOTALL)
@@ -167,7 +169,14 @@ def masked(text: str) -> str:
             text = text.replace(secret, STARS)
     text = _IN_URL.sub(rf"\1{STARS}@", text)
     text = _PRIVATE_KEY.sub(STARS, text)
-    return _SETTING.sub(lambda match: match[1] + STARS, text)
+    return _SETTING.sub(_starred, text)
+
+
+def _starred(match: re.Match[str]) -> str:
+    """Keep a value's quotes: a line of JSON stays one."""
+    value = match[0][len(match[1]) :]
+    quote_ = next((mark for mark in ('\\"', '"', "'") if value.startswith(mark)), "")
+    return f"{match[1]}{quote_}{STARS}{quote_}"
 
 
 class Masking:

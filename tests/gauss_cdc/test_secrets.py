@@ -67,6 +67,8 @@ def test_a_known_secret_is_masked_however_it_is_written(secret: str) -> None:
         '{"bearer.auth.token": "pencil"}',
         "-Djavax.net.ssl.keyStorePassword=pencil -Xmx1g",
         "host=db password='pencil' user=cdc",
+        "host=db password='a pencil, sharp' user=cdc",
+        '{"message": "login with password=\\"a pencil\\" failed", "token": "two pencil words"}',
         "-----BEGIN EC PRIVATE KEY-----\npencil\n-----END EC PRIVATE KEY-----",
     ],
 )
@@ -76,6 +78,27 @@ def test_what_looks_like_a_secret_is_masked(text: str) -> None:
 
     assert "pencil" not in out.getvalue()
     assert STARS in out.getvalue()
+
+
+def test_a_line_of_json_stays_one() -> None:
+    import json
+
+    known('pen"cil\\9')
+    line = json.dumps(
+        {
+            "message": 'login of cdc with password="a pencil" and pen"cil\\9 failed',
+            "password": "pencil, sharp",
+            "token": 'p"q',
+            "n": 1,
+        }
+    )
+
+    read = json.loads(masked(line))
+
+    assert read["password"] == read["token"] == STARS
+    assert read["n"] == 1
+    assert "pencil" not in read["message"]
+    assert "cil" not in read["message"]
 
 
 def test_a_command_masks_its_tracebacks(tmp_path: Path) -> None:
