@@ -35,6 +35,12 @@ class _PipeBroke(Exception):
 class _Group(click.Group):
     """Hands errors of pipes on."""
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **kwargs)
+        except BrokenPipeError as exc:  # of --help
+            raise _PipeBroke from exc
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import shlex
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
 import click
 
 from gauss_cdc import services
-from gauss_cdc.commands.base import EXISTING_FILE, Command, configured, fail
-from gauss_cdc.config import duration, load
+from gauss_cdc.commands.base import EXISTING_FILE, Command, DurationType, configured, fail
+from gauss_cdc.config import load
 from gauss_cdc.watch import console
 
 
@@ -111,10 +112,18 @@ def demo(
 @click.option("--certificate", type=EXISTING_FILE, help="Offer TLS with this certificate …")
 @click.option("--key", type=EXISTING_FILE, help="… and this key.")
 @click.option("--no-thread-pool", is_flag=True, help="Replication at the main port, too.")
-@click.option("--sender-timeout", default="30s", show_default=True, help="0s: never.")
-@click.option("--busy", default="0s", help="How long a slot stays active when its client vanished.")
+@click.option(
+    "--sender-timeout", type=DurationType(), default="30s", show_default=True, help="0s: never."
+)
+@click.option(
+    "--busy",
+    type=DurationType(),
+    default="0s",
+    help="How long a slot stays active when its client vanished.",
+)
 @click.option(
     "--background",
+    type=DurationType(),
     default="1s",
     show_default=True,
     help="With --facade: something empty commits this often while a stream runs; 0s: never.",
@@ -124,9 +133,9 @@ def emulator(
     login: str,
     stored: str,
     no_thread_pool: bool,
-    sender_timeout: str,
-    busy: str,
-    background: str,
+    sender_timeout: timedelta,
+    busy: timedelta,
+    background: timedelta,
     replay: Path | None,
     facade: str | None,
     product: str | None,
@@ -153,9 +162,9 @@ def emulator(
         stored=Stored(stored),
         product=product or "",
         has_thread_pool=not no_thread_pool,
-        sender_timeout_ms=round(duration(sender_timeout).total_seconds() * 1000),
-        busy_seconds=duration(busy).total_seconds(),
-        background_seconds=duration(background).total_seconds(),
+        sender_timeout_ms=round(sender_timeout.total_seconds() * 1000),
+        busy_seconds=busy.total_seconds(),
+        background_seconds=background.total_seconds(),
         **given,
     )
     try:

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 
 import click
@@ -16,11 +17,12 @@ from gauss_cdc.commands.base import (
     INEXACT,
     INTERRUPTED,
     Command,
+    DurationType,
     PositionType,
     configured,
     fail,
 )
-from gauss_cdc.config import duration, load
+from gauss_cdc.config import load
 from gauss_cdc.look import cut_line, findings_table, standing_table, tail_lines
 from gauss_cdc.metrics import serve
 from gauss_cdc.places import Places
@@ -79,15 +81,15 @@ def status(config_path: Path, *, as_json: bool, port: int | None, bind: str) -> 
 @click.option(
     "--lsn", type=PositionType(), help="Position at the source; default: where its log ends now."
 )
-@click.option("--timeout", help="Give up after this long, with exit code 4.")
-def wait(config_path: Path, *, lsn: Lsn | None, timeout: str | None) -> None:
+@click.option("--timeout", type=DurationType(), help="Give up after this long, with exit code 4.")
+def wait(config_path: Path, *, lsn: Lsn | None, timeout: timedelta | None) -> None:
     """Wait until the target holds every commit before a position; prints where it stands.
 
     Not before the end of a first load. Exit code 6 where it holds them, and some table is not
     exact.
     """
     stop = StopSignal()
-    until = time.monotonic() + duration(timeout).total_seconds() if timeout else None
+    until = None if timeout is None else time.monotonic() + timeout.total_seconds()
 
     def pause(seconds: float) -> bool:
         if until is not None and time.monotonic() > until:

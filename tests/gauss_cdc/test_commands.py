@@ -1,0 +1,170 @@
+"""No command ends in a traceback: whatever is wrong is one message, a hint and an exit code."""
+
+import io
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gauss_cdc import cli, logs
+
+COMMANDS = [
+    "run",
+    "apply",
+    "check",
+    "check --json",
+    "status",
+    "status --serve 0",
+    "wait",
+    "wait --timeout 5",
+    "cuts",
+    "tail",
+    "slot show",
+    "slot create",
+    "slot list",
+    "slot advance",
+    "slot drop --yes",
+    "ddl install",
+    "ddl uninstall",
+    "ddl show",
+    "ddl plan SELECT",
+    "config show",
+    "record --out new",
+]
+Say = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Say]:
+    """Run a command line in this process; (exit code, stderr)."""
+    monkeypatch.chdir(tmp_path)
+    before = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
+    stderr = sys.stderr
+
+    def run(*words: str) -> tuple[int, str]:
+        out = io.StringIO()
+        monkeypatch.setattr(sys, "argv", ["gauss-cdc", *words])
+        monkeypatch.setattr(sys, "stderr", out)
+        try:
+            cli.main()
+        except SystemExit as left:
+            return int(left.code or 0), out.getvalue()
+        return 0, out.getvalue()
+
+    yield run
+    monkeypatch.setattr(sys, "stderr", stderr)
+    logs.reset()
+    logs.set_up()
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_configuration_that_cannot_be_read_is_said(
+    say: Say, command: str, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.toml").write_text("[source\n")
+    (tmp_path / "raw.toml").write_bytes(b"\xff\xfe\x00")
+    for name, why in (
+        ("none.toml", "No such file"),
+        (".", "Is a directory"),
+        ("bad.toml", "not TOML"),
+        ("raw.toml", "no file of text"),
+    ):
+        code, said = say(*command.split(), "--config", name)
+
+        assert code == 2, said
+        assert why in said
+        assert "Traceback" not in said
+
+
+def test_a_duration_is_seconds_or_has_a_unit(say: Say) -> None:
+    code, said = say("wait", "--timeout", "soon")
+
+    assert code == 2
+    assert "write a duration as 500ms" in said
+    assert say("wait", "--timeout", "1" * 400 + "d")[0] == 2
+
+
+def test_a_source_that_is_down_is_one_line(say: Say, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        port = taken.getsockname()[1]
+        (tmp_path / "gauss-cdc.toml").write_text(
+            f'[source]\ndsn = "postgresql://cdc@127.0.0.1:{port}/bank"\n'
+            f'[kafka]\nprefix = "bank"\n[kafka.client]\n"bootstrap.servers" = "127.0.0.1:{port}"\n'
+            f'[registry]\nurl = "http://127.0.0.1:{port}"\n'
+        )
+        for command in ("slot show", "slot list", "slot drop --yes", "ddl show", "record --out x"):
+            code, said = say(*command.split())
+
+            assert code == 10, said
+            assert said.startswith("gauss-cdc: cannot connect (")
+            assert len(said.splitlines()) == 1
+
+
+def test_a_port_in_use_is_one_line(say: Say, tmp_path: Path) -> None:
+    (tmp_path / "gauss-cdc.toml").write_text(
+        '[source]\ndsn = "postgresql://cdc@127.0.0.1:1/bank"\n'
+        '[kafka]\nprefix = "bank"\n[kafka.client]\n"bootstrap.servers" = "127.0.0.1:1"\n'
+        '[registry]\nurl = "http://127.0.0.1:1"\n'
+    )
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        code, said = say("status", "--serve", str(taken.getsockname()[1]))
+
+    assert code == 5, said
+    assert "Address already in use" in said
+    assert "Traceback" not in said
+
+
+def test_an_output_that_cannot_be_written_is_one_line(say: Say) -> None:
+    code, said = say("zip", "/dev/null/there.zip")
+
+    assert code == 5, said
+    assert "/dev/null: " in said
+    assert len(said.splitlines()) == 1
+
+
+def _shell(line: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    program = f"{sys.executable} -m gauss_cdc"
+    return subprocess.run(
+        ["bash", "-c", line.replace("GAUSS", program)],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=120,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+def test_a_reader_that_leaves_and_a_full_disk() -> None:
+    left = _shell("GAUSS --help | true; echo ${PIPESTATUS[0]}")
+    full = _shell("GAUSS --version > /dev/full; echo $?")
+
+    assert (left.stdout, left.stderr) == ("0\n", "")
+    assert full.stdout == "5\n"
+    assert full.stderr == "gauss-cdc: No space left on device\n"
+
+
+def test_a_locale_without_unicode_a_terminal_of_ascii_and_no_home(tmp_path: Path) -> None:
+    file = tmp_path / "数据.toml"
+    file.write_text('[source]\n"数" = 1\n')
+
+    said = _shell(
+        f"unset HOME; GAUSS config show --config {file}; echo $?",
+        LC_ALL="C",
+        PYTHONIOENCODING="ascii",
+        PYTHONUTF8="0",
+    )
+
+    assert said.stdout == "2\n"
+    assert "required, but missing" in said.stderr
+    assert "Traceback" not in said.stderr
