@@ -174,6 +174,7 @@ class Tables:
         self._source, self._dialect, self._replace = source, dialect, replace
         self._apply, self._extras, self._on_note = apply, extras, on_note
         self._code = code
+        self._left_out = 0
 
     def alter(
         self, cursor: Any, catalog: Catalog, change: SchemaChange, *, is_exact: bool = True
@@ -268,8 +269,12 @@ class Tables:
             cursor.execute("SET LOCAL search_path = pg_catalog")
         for statement in statements:
             if isinstance(statement, LeftOut):
+                self._left_out += 1
                 way = "" if self._code else "; [ddl] code = true would run it"
-                self._on_note(f"{change.tag} of {about} is not applied: {statement.why}{way}")
+                self._on_note(
+                    f"{change.tag} of {about} is not applied: {statement.why}{way}"
+                    f" ({self._left_out} of this kind since apply began)"
+                )
             elif (why := _try(cursor, statement)) is not None:
                 self._on_note(f"{change.tag} of {about} is not applied: the target says {why}")
         if not self._code:

@@ -1163,6 +1163,8 @@ def test_code_of_the_source_does_not_run_at_the_target_unless_it_is_trusted(
         assert target.query("SELECT is_called FROM ran") == [(code,)]
         assert target.query("SELECT to_regclass('i') IS NOT NULL") == [(code,)]
         assert target.query("SELECT to_regproc('evil') IS NOT NULL") == [(code,)]
-        assert len([n for n in notes if "[ddl] code = true" in n]) == (0 if code else 6)
+        left = [n for n in notes if "[ddl] code = true" in n]
+        assert len(left) == (0 if code else 6)
+        assert code or "(6 of this kind" in left[-1]
         assert target.sink.ledger().state == "EXACT"
         target.sink.close()
