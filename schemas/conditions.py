@@ -111,7 +111,11 @@ class _Reader:
         return f"{left} {sign} {self._operand()}"
 
     def _operand(self) -> str:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise NotRead("too many brackets within each other")
         found = self._primary()
+        self._depth -= 1
         while self.here() == "::":
             self._step()
             kind, self._at = type_names.read(self._words, self._at)
@@ -122,11 +126,7 @@ class _Reader:
         match self.here():
             case "(":
                 self._step()
-                self._depth += 1
-                if self._depth > _DEEPEST:
-                    raise NotRead("too many brackets within each other")
                 inside = self.either()
-                self._depth -= 1
                 self._take(")")
                 return f"({inside})"
             case "ARRAY":

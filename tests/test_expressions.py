@@ -27,11 +27,12 @@ for where, pattern in expressions.patterns().items():
     for text in expressions.worst(pattern, {size}):
         pattern.match(text)
         pattern.fullmatch(text)
-from producer.core import follow, sql_words
+from producer.core import ddl_defaults, follow, sql_words
 from schemas import conditions, sql_text, type_names
-from spark_consumers.dialects import postgres
+from spark_consumers.dialects import definitions, postgres
 texts = [
     "((a IS NOT NULL) AND satisfies_hash_partition('16400'::oid, " + "123456, " * 20_000 + "a))",
+    "ARRAY[" * 50_000, "a = ANY (ARRAY[" * 20_000,
     "(" * 50_000, "NOT " * 50_000, "a::" * 50_000, "a = ANY (" * 20_000, "''" * 50_000 + "!",
     "CREATE TYPE a AS ENUM (" + "''" * 50_000, '"a"' * 50_000 + "!", "[" * 50_000, "1" * 50_000,
     "E'" + "\\\\" * 100_000, "$a$" * 50_000, "/*" * 50_000, "ALTER TABLE " * 20_000,
@@ -46,6 +47,11 @@ for text in texts:
     follow._where(text)
     postgres._labels(text)
     sql_words.cut(text)
+    ddl_defaults.value_of(text[:20_000])
+    try:
+        definitions.expression(text)
+    except ValueError:
+        pass
 print("done")
 """
 

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from hashlib import sha256
+from typing import Final, TypeAlias
 
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique, UserType
 from schemas.types import BY_OID
 
 # kind, name, made of, its oid, its modifier, delimiter, labels: see UserType
 TypeRow: TypeAlias = tuple[str, str, str, int, int, str, Sequence[str]]
+_DEEPEST: Final = 40  # of types made of types: anybody may make thousands
+_MOST_PARTS: Final = 2_000
+_DIGEST = "#"  # in front of what stands for too many attributes
 _LABEL = "="  # in front of an enum's labels among a composite's attributes
 
 
@@ -79,16 +83,33 @@ def as_sent(table: TableSchema) -> TableSchema:
 
 def user_types(said: Mapping[int, TypeRow], wanted: Iterable[int]) -> dict[int, UserType]:
     """Make descriptions of the wanted types; `said` also has what they are made of."""
+    known: dict[int, UserType | None] = {}
 
-    def described(oid: int) -> UserType | None:
+    def described(oid: int, depth: int = 0) -> UserType | None:
         if oid in BY_OID or oid not in said:
             return None
+        if oid not in known:
+            known[oid] = made(oid, depth)
+        return known[oid]
+
+    def made(oid: int, depth: int) -> UserType:
         kind, name, made_of, inner, modifier, delimiter, own = said[oid]
+        if depth >= _DEEPEST:
+            return UserType("b", name)  # its values are texts
         labels = list(own)
         for attribute in own if kind == "c" else ():
-            labels += _parts(described(int(attribute.split(":")[1])))
+            labels += _parts(described(int(attribute.split(":")[1]), depth + 1))
+        if kind == "c" and len(labels) > _MOST_PARTS:  # composites of composites double each time
+            labels = [_DIGEST + sha256(repr(labels).encode()).hexdigest()]
         return UserType(
-            kind, name, made_of, inner, modifier, delimiter, tuple(labels), described(inner)
+            kind,
+            name,
+            made_of,
+            inner,
+            modifier,
+            delimiter,
+            tuple(labels),
+            described(inner, depth + 1),
         )
 
     return {oid: found for oid in wanted if (found := described(oid)) is not None}

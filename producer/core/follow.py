@@ -294,9 +294,10 @@ def _where(bound: str | None) -> tuple[str | None, str]:
     if bound is None:
         return None, "rows of a partition left, and its bounds are not known"
     try:
-        return written(bound), ""
+        written(bound)
     except NotRead:
         return None, "rows of a partition left, whose bounds only the source can compute"
+    return bound, ""  # whoever runs it reads it again, and writes it anew
 
 
 def _is_unknown_default(column: Column, rewritten: int) -> bool:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from producer.core.catalog_rows import Index, table_schema
+from producer.core.catalog_rows import Index, table_schema, user_types
 from schemas.tables import Column, ReplicaIdentity, TableId, Unique
 
 ID = TableId("public", "t")
@@ -34,3 +34,28 @@ def test_the_key_is_what_names_a_row_in_the_stream(
 
     assert (shape.key, shape.identity_columns) == (key, carried)
     assert shape.unique == tuple(Unique(name, ("code",)) for name in unique)
+
+
+def test_types_of_thousands_of_types_are_described_all_the_same() -> None:
+    """Anybody may make a domain over a domain …, or a composite of two of the one before."""
+    domains = {
+        20_000 + n: ("d", f"d{n}", f"d{n - 1}", 19_999 + n, -1, ",", ()) for n in range(3000)
+    }
+    pairs = {
+        30_000 + n: ("c", f"c{n}", "", 0, -1, ",", (f"1:{29_999 + n}:-1", f"2:{29_999 + n}:-1"))
+        for n in range(1, 300)
+    }
+    first = {30_000: ("c", "c0", "", 0, -1, ",", ("1:23:-1",))}
+    altered = {30_000: ("c", "c0", "", 0, -1, ",", ("1:20:-1",))}
+
+    found = user_types(domains | pairs | first, [22_999, 30_020])
+    after = user_types(domains | pairs | altered, [22_999, 30_020])
+
+    depth, at = 0, found[22_999]
+    while at.of is not None:
+        depth, at = depth + 1, at.of
+    assert depth < 100
+    assert at.kind == "b"
+    assert len(found[30_020].labels) < 5000
+    assert found[22_999] == after[22_999]
+    assert found[30_020] != after[30_020]  # what changed far below is noticed
