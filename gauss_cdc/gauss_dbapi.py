@@ -138,7 +138,8 @@ def _refusals() -> Iterator[None]:
     except ConnectionLost as error:
         raise Refused(None) from error
     except CdcError as error:
-        raise Refused(str(error.where.get("sqlstate", _UNKNOWN))) from error
+        code = str(error.where.get("sqlstate", _UNKNOWN))
+        raise Refused(code, message=error.what) from error
 
 
 # ---- arguments

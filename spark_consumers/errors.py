@@ -80,6 +80,18 @@ class TargetRefused(TargetError):
     exit_code = 66
 
 
+class TargetLogin(TargetRefused):
+    """The target refused the login: password, user, database, or the line of pg_hba.conf."""
+
+    exit_code = 68
+
+
+class TargetNotPermitted(TargetRefused):
+    """The role lacks a right at the target."""
+
+    exit_code = 69
+
+
 class NotText(TargetError):
     """A value's bytes are no text, and the target's database takes only text."""
 
@@ -143,7 +155,7 @@ class RegistryDown(StreamError):
 class RegistryRefused(StreamError):
     """The schema registry refuses us, or is none."""
 
-    exit_code = 85
+    exit_code = 87
 
 
 class SchemaUnknown(StreamError):

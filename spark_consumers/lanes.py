@@ -30,8 +30,10 @@ from spark_consumers.errors import Incomplete, StreamError, TargetDown
 from spark_consumers.frames import range_options
 from spark_consumers.model import Cell, Change, Rows, Segment
 from spark_consumers.read import RangeReader, SchemaOf
+from spark_consumers.sinks.driver import Refused
 from spark_consumers.sinks.pg_bulk import Shape, has_stage
 from spark_consumers.sinks.pg_encoding import is_no_text, no_text, take_bytes
+from spark_consumers.sinks.refusals import ours
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,6 +128,10 @@ class SparkBulk:
             # ask the offsets themselves.
             raise TargetDown("the Spark job of a large segment failed", rows=need) from error
         for one in done:
+            if one.refused is not None:
+                code, said = one.refused
+                hint = "" if code else "do executors reach it, and with which password?"
+                raise ours(Refused(code, message=said, hint=hint), where="an executor")
             if one.no_text is not None:
                 place, lines = one.no_text
                 raise no_text(self.shapes[place].table, 2 * self.shapes[place].columns, lines)
@@ -152,10 +158,12 @@ class Copied(NamedTuple):
     task: int  # its attempt
     records: int
     no_text: tuple[int, str] | None = None  # a staging table, and a line that it cannot take
+    refused: tuple[str | None, str] | None = None  # by the target: SQLSTATE, primary message
 
 
 def copy_rows(job: _Job, rows: Iterable[Any]) -> Iterator[Copied]:
     """Copy one task's records in one transaction."""
+    import psycopg2  # noqa: PLC0415  on executors
     from pyspark import TaskContext  # noqa: PLC0415
 
     context = TaskContext.get()
@@ -196,6 +204,9 @@ def copy_rows(job: _Job, rows: Iterable[Any]) -> Iterator[Copied]:
                 return
         if connection is not None:
             connection.commit()
+    except psycopg2.Error as error:  # its own text may hold values, and would be in Spark's
+        yield Copied(task, count, refused=(error.pgcode, error.diag.message_primary or ""))
+        return
     finally:
         if connection is not None:
             connection.close()

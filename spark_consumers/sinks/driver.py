@@ -17,10 +17,13 @@ import psycopg2
 class Refused(Exception):
     """The server refused a statement or a login, or (without an SQLSTATE) it was lost."""
 
-    def __init__(self, sqlstate: str | None, *, hint: str = "") -> None:
-        """`hint` is what to do about it where the driver knows; no values in it."""
+    def __init__(self, sqlstate: str | None, *, hint: str = "", message: str = "") -> None:
+        """`hint` is what to do about it where the driver knows; no values in it.
+
+        `message` is the server's primary one, as psycopg2 has it in `diag`.
+        """
         super().__init__(sqlstate or "connection lost")
-        self.sqlstate, self.hint = sqlstate, hint
+        self.sqlstate, self.hint, self.message = sqlstate, hint, message
 
 
 DRIVER_ERRORS: Final = (psycopg2.Error, Refused)
@@ -31,13 +34,21 @@ def sqlstate(error: psycopg2.Error | Refused) -> str | None:
     return error.sqlstate if isinstance(error, Refused) else error.pgcode
 
 
+def message(error: psycopg2.Error | Refused) -> str:
+    """The server's primary message; its DETAIL and CONTEXT may hold values and are left out."""
+    if isinstance(error, Refused):
+        return error.message
+    return str(error.diag.message_primary or "")
+
+
 def fields(error: psycopg2.Error | Refused) -> Mapping[str, str]:
     """What the server says the refusal is about, names only."""
     if isinstance(error, Refused):
         return {}
     diag = error.diag
+    schema, table = diag.schema_name, diag.table_name
     said = {
-        "table": diag.table_name,
+        "table": f"{schema}.{table}" if schema and table else table,
         "column": diag.column_name,
         "constraint": diag.constraint_name,
         "type": diag.datatype_name,

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any, Final
@@ -47,6 +48,7 @@ from spark_consumers.sinks.pg_catalog import (
 from spark_consumers.sinks.pg_encoding import is_no_text, no_text
 from spark_consumers.sinks.pg_plan import Plan, make_plan
 from spark_consumers.sinks.products import POSTGRES, Product
+from spark_consumers.sinks.refusals import about
 
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 _STAGE_COLUMNS: Final = 2  # of a staging table, beside a row's cells and its old key
@@ -158,7 +160,8 @@ def load_rows(cursor: Any, catalog: Catalog, table: TableId, changes: Sequence[C
     catalog.need(cursor, [table])
     for columns, run in by_columns(changes):
         plan = catalog.plan(catalog.tables[table], columns)
-        _copy(cursor, plan, plan.copy_in, (_line(change.after or [], plan) for change in run))
+        with about(table, plan.columns):
+            _copy(cursor, plan, plan.copy_in, (_line(change.after or [], plan) for change in run))
 
 
 def clear_tables(cursor: Any, tables: Sequence[TargetTable]) -> None:
@@ -180,20 +183,29 @@ def apply_works(cursor: Any, works: Mapping[int, Work], inexact: Collection[str]
     if truncated := [w.plan.table for w in order if w.todo and w.todo.is_truncated]:
         clear_tables(cursor, truncated)
     for work in order:
-        _stage(cursor, work)
+        with _of(work):
+            _stage(cursor, work)
     for work in order:
-        _fill(cursor, work, is_exact=str(work.plan.table.id) not in inexact)
+        with _of(work):
+            _fill(cursor, work, is_exact=str(work.plan.table.id) not in inexact)
     for work in reversed(order):
         if work.has_deletes and not work.plan.is_late:
-            cursor.execute(work.plan.delete)
+            with _of(work):
+                cursor.execute(work.plan.delete)
     for work in order:
-        if work.todo and work.todo.singles is not None:
-            _apply_singles(cursor, work, is_exact=str(work.plan.table.id) not in inexact)
-        elif work.has_upserts:
-            _insert(cursor, work.plan)
+        with _of(work):
+            if work.todo and work.todo.singles is not None:
+                _apply_singles(cursor, work, is_exact=str(work.plan.table.id) not in inexact)
+            elif work.has_upserts:
+                _insert(cursor, work.plan)
     for work in reversed(order):
         if work.has_deletes and work.plan.is_late:
-            cursor.execute(work.plan.delete)
+            with _of(work):
+                cursor.execute(work.plan.delete)
+
+
+def _of(work: Work) -> AbstractContextManager[None]:
+    return about(work.plan.table.id, work.plan.columns)
 
 
 def _insert(cursor: Any, plan: Plan) -> None:

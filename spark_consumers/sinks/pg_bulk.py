@@ -32,6 +32,7 @@ from spark_consumers.sinks.driver import part
 from spark_consumers.sinks.pg_apply import Catalog, Work, apply_changes, apply_works
 from spark_consumers.sinks.pg_catalog import MOST_COLUMNS
 from spark_consumers.sinks.pg_plan import Plan
+from spark_consumers.sinks.refusals import about
 
 CHUNK_ROWS: Final = 10_000
 _STAGE_COLUMNS: Final = 6  # of a staging table, beside the cells
@@ -160,8 +161,9 @@ def apply_bulk(
         simple = []  # foreign keys hold between tables: then all go in commit order
     works = {}
     for at in simple:
-        catalog.make_stage(cursor, plans[at])
-        works[plans[at].table.oid] = window.last_states(at, plans[at])
+        with about(plans[at].table.id, plans[at].columns):
+            catalog.make_stage(cursor, plans[at])
+            works[plans[at].table.oid] = window.last_states(at, plans[at])
     apply_works(cursor, works, inexact)
     rest = [at for at in present if at not in simple]
     for chunk in window.in_order(rest):
@@ -183,16 +185,17 @@ def load_bulk(cursor: Any, catalog: Catalog, staged: StagedBulk) -> None:
         into = sql.SQL(", ").join(map(sql.Identifier, plan.columns)).as_string(cursor)
         always = any(plan.table.columns[c].is_always for c in plan.columns)
         over = "OVERRIDING SYSTEM VALUE " if always else ""
-        cursor.execute(
-            sql.SQL("INSERT INTO {} ({}) {}SELECT {} FROM {} WHERE task = ANY(%s)").format(
-                sql.SQL(part(plan.name)),
-                sql.SQL(part(into)),
-                sql.SQL(over),
-                sql.SQL(cells),
-                _stage(name),
-            ),
-            (list(staged.tasks),),
-        )
+        with about(shape.table, plan.columns):
+            cursor.execute(
+                sql.SQL("INSERT INTO {} ({}) {}SELECT {} FROM {} WHERE task = ANY(%s)").format(
+                    sql.SQL(part(plan.name)),
+                    sql.SQL(part(into)),
+                    sql.SQL(over),
+                    sql.SQL(cells),
+                    _stage(name),
+                ),
+                (list(staged.tasks),),
+            )
 
 
 class _Window:

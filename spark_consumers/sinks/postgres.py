@@ -28,8 +28,12 @@ from spark_consumers.cuts import EXACT, LOADING, entries
 from spark_consumers.dialects import DIALECTS, EXTRAS
 from spark_consumers.errors import (
     Fenced,
+    MissingColumn,
+    MissingTable,
     NotExpressible,
     Superseded,
+    TargetError,
+    TargetNotPermitted,
     TargetRefused,
 )
 from spark_consumers.model import Change, Ledger, Rows, Segment
@@ -49,7 +53,13 @@ from spark_consumers.sinks.pg_bulk import (
 )
 from spark_consumers.sinks.pg_encoding import take_bytes
 from spark_consumers.sinks.pg_ledger import lock_ledger, move_ledger, read_ledger, take_fence
-from spark_consumers.sinks.pg_rights import database_problems, may_replicate, power_problems
+from spark_consumers.sinks.pg_rights import (
+    database_problems,
+    load_problems,
+    may_replicate,
+    ownership_problems,
+    power_problems,
+)
 from spark_consumers.sinks.pg_tables import OpenLoads, Tables
 from spark_consumers.sinks.pg_waits import TELL_AGAIN, Waits, holder
 from spark_consumers.sinks.products import POSTGRES, Product
@@ -160,7 +170,7 @@ class PostgresSink:
         is_cached = bool(self._catalog.tables)
         try:
             return self._step(segment, staged)
-        except TargetRefused:
+        except (TargetRefused, MissingTable, MissingColumn):
             if not is_cached:
                 raise
             # Someone may have altered the target's tables; they are read again, once.
@@ -211,11 +221,40 @@ class PostgresSink:
                 yield cursor
                 conn.commit()
         except DRIVER_ERRORS as error:
+            tables = list(self._catalog.tables)
             self._undo()
-            raise ours(error) from error
+            raise self._with_grant(ours(error), tables) from error
+        except TargetNotPermitted as error:
+            tables = list(self._catalog.tables)
+            self._undo()
+            raise self._with_grant(error, tables) from error.__cause__
         except BaseException:
             self._undo()
             raise
+
+    def _with_grant(self, error: TargetError, tables: list[TableId]) -> TargetError:
+        """Ask the server which right is missing: its refusal does not say."""
+        if not isinstance(error, TargetNotPermitted) or self._conn is None:
+            return error
+        has_policies = self._product.has_policies
+        try:
+            with self._conn.cursor() as cursor:
+                lacking = [
+                    *database_problems(cursor),
+                    *load_problems(cursor, tables, has_policies=has_policies),
+                    *ownership_problems(cursor, tables),
+                ]
+            self._conn.commit()
+        except DRIVER_ERRORS:
+            self._give_up()
+            return error
+        for problem in lacking:
+            return TargetNotPermitted(
+                error.what,
+                hint=f"{problem.what}: {problem.hint}",
+                **{**problem.where, **error.where},
+            )
+        return error
 
     def _undo(self) -> None:
         """Roll back; where even that fails the connection is given up."""

@@ -29,6 +29,7 @@ from spark_consumers.errors import (
     Superseded,
     TargetDown,
     TargetNotEmpty,
+    TargetNotPermitted,
     TargetRefused,
 )
 from spark_consumers.job import Applier
@@ -464,6 +465,67 @@ def test_a_refusal_names_the_constraint_and_no_value(target: Target) -> None:
     assert "secret" not in str(refused.value)
     target.run("ALTER TABLE account DROP CONSTRAINT short")
     assert target.drain().seq == 1
+
+
+def test_a_value_that_does_not_fit_names_table_and_column(
+    new_database: Callable[[], str],
+) -> None:
+    target = Target(new_database(), "postgres")
+    load(target, ACCOUNT)
+    target.run("ALTER TABLE account ALTER note TYPE integer USING 0")
+    target.feed.commits([insert(ACCOUNT, "1", "a", "secret: note")])
+
+    with pytest.raises(TargetRefused) as refused:
+        target.drain()
+
+    said = str(refused.value)
+    assert "invalid text representation" in said
+    assert "table=public.account, column=note" in said
+    assert "secret" not in said
+    target.sink.close()
+
+
+def test_a_missing_column_or_table_says_which(new_database: Callable[[], str]) -> None:
+    target = Target(new_database(), "postgres")
+    load(target, ACCOUNT)
+    target.run("ALTER TABLE account DROP COLUMN note")
+    target.feed.commits([insert(ACCOUNT, "1", "a", "x")])
+    with pytest.raises(MissingColumn, match="note"):
+        target.drain()
+    target.run("DROP TABLE account")
+    with pytest.raises(MissingTable, match=r"public\.account"):
+        target.drain()
+    target.sink.close()
+
+
+def test_a_missing_right_comes_with_the_statement_that_gives_it(
+    new_database: Callable[[], str],
+) -> None:
+    target = Target(new_database(), "postgres")
+    role = f"r_{target.url.rpartition('/')[2]}"
+    target.run(f"CREATE ROLE {role} LOGIN; GRANT CREATE ON SCHEMA public TO {role}")
+    target.run(f'GRANT CREATE ON DATABASE "{target.url.rpartition("/")[2]}" TO {role}')
+    owner, target.url = target.url, target.url.replace("postgres@", f"{role}@")
+    target.sink.close()
+    target.sink = target.new_sink(replica_role=False)
+    target.applier = Applier(target.feed.read_cuts, target.feed.read_rows, target.sink)
+    load(target, ACCOUNT)
+    target.url = owner
+    target.run("ALTER TABLE account OWNER TO CURRENT_USER")
+    target.feed.commits([insert(ACCOUNT, "1", "a", "x")])
+
+    try:
+        with pytest.raises(TargetNotPermitted) as refused:
+            target.drain()
+
+        assert "permission denied" in refused.value.what
+        assert refused.value.where["table"] == ACCOUNT.id
+        assert f'ALTER TABLE "public"."account" OWNER TO "{role}"' in refused.value.hint
+        target.run(refused.value.hint.partition(": ")[2])
+        assert target.drain().seq == 1
+    finally:
+        target.sink.close()
+        target.run(f"DROP OWNED BY {role} CASCADE; DROP ROLE {role}")
 
 
 # -- schema changes
