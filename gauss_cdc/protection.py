@@ -19,7 +19,7 @@ from producer.drivers.gauss import GaussConnection
 from producer.drivers.postgres import ReplicationConnection
 from producer.errors import CdcError
 from producer.options import Options
-from producer.preflight import Finding, Level
+from producer.preflight import Finding, Level, refused
 from spark_consumers.errors import SettingRefused
 from spark_consumers.security import java_client
 
@@ -88,7 +88,7 @@ def _looked_at(
             )
     except CdcError as error:
         if replication:  # nobody else logs in this way; the others' errors are told already
-            yield Finding(Level.ERROR, f"connection {name}", error.what, error.hint)
+            yield refused(f"connection {name}", error)
         return
     with closing(session):
         arguments, said = session.arguments, session.protection

@@ -45,11 +45,15 @@ _HARMLESS: Final = re.compile(
     re.IGNORECASE,
 )
 _IN_URL: Final = re.compile(r"(//[^/@\s]*?:)[^/@\s]+@")
-# A quoted value ends at its own kind of quote, also within JSON, where that is escaped.
+# A quoted value ends at its own kind of quote, also within JSON, where that is escaped. Behind a
+# colon only a quoted one is a value: `password: the variable is not set` is a sentence.
+_QUOTED: Final = (
+    r"\"[^\"\\]*(?:\\.[^\"\\]*)*\"|\\\"[^\"\\]*\\\"|'[^']*'"  # "…", \"…\" within JSON, '…'
+)
 _SETTING: Final = re.compile(
     r"((?:password|passwd|passphrase|secret|token|credentials?|private[._-]?key|user\.info)"
-    r"\\?['\"]?\s?[=:]\s?)"
-    r"(?:\"[^\"\\]*(?:\\.[^\"\\]*)*\"|\\\"[^\"\\]*\\\"|'[^']*'|[^\s,;&'\"\\})]+)",
+    r"\\?['\"]?\s?(?:=\s?|:\s?(?=\\?['\"])))"
+    rf"(?:{_QUOTED}|[^\s,;&'\"\\}})]+)",
     re.IGNORECASE,
 )
 _PRIVATE_KEY: Final = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END|\Z)", re.DOTALL)

@@ -340,12 +340,12 @@ def check_kafka(options: Options, tables: Sequence[TableId] = ()) -> Iterator[Fi
         )
         yield Finding(Level.OK, "topics", f"{len(there)} below {options.prefix}, settings fit")
     except CdcError as error:
-        yield Finding(Level.ERROR, "Kafka", error.what, error.hint)
+        yield refused("Kafka", error)
     try:
         with closing(Registry(options.registry_url, options.registry_options)) as registry:
             yield from _registry(registry, options)
     except CdcError as error:
-        yield Finding(Level.ERROR, "registry", error.what, error.hint)
+        yield refused("registry", error)
 
 
 def _kafka_rights(

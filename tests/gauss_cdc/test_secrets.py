@@ -80,6 +80,12 @@ def test_what_looks_like_a_secret_is_masked(text: str) -> None:
     assert STARS in out.getvalue()
 
 
+def test_a_sentence_about_a_secret_stays_readable() -> None:
+    text = "bank.toml:10: kafka.client.sasl.password: the variable KP is not set"
+
+    assert masked(text) == text
+
+
 def test_a_line_of_json_stays_one() -> None:
     import json
 
