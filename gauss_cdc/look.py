@@ -119,7 +119,7 @@ def slot_fields(slot: SlotReading) -> dict[str, object]:
         "plugin": slot.plugin or None,
         "database": slot.database or None,
         "active": slot.is_active,
-        "restart": slot.restart_lsn or None,
+        "restart": None if slot.restart is None else str(slot.restart),
         "confirmed": None if slot.confirmed is None else str(slot.confirmed),
         "ordered_by": slot.ordered_by if slot.is_logical else None,
         "confirmed_csn": slot.confirmed_csn,
@@ -138,7 +138,7 @@ def cut_line(offset: int, cut: Record, *, as_json: bool) -> str:
             return json.dumps({"offset": offset, "kind": "FOREIGN", "why": cut.why})
         return f"{offset:>8}  FOREIGN    {cut.why}"
     if as_json:
-        return json.dumps({"offset": offset, **cut_to_avro(cut)})
+        return json.dumps(_with_lsns({"offset": offset, **cut_to_avro(cut)}))
     head = cut.head
     words = [f"{offset:>8}", f"{kind_of(cut):<9}", f"n={head.n}", f"resume={Lsn(head.resume)}"]
     match cut:
@@ -156,6 +156,25 @@ def cut_line(offset: int, cut: Record, *, as_json: bool) -> str:
         case _:
             pass
     return "  ".join(words)
+
+
+_POSITIONS = frozenset({"resume", "as_of", "commit_start", "end_lsn", "lsn"})
+
+
+def _with_lsns(value: Any) -> Any:
+    """Positions in the source's log as people and servers write them."""
+    match value:
+        case dict():
+            return {
+                name: str(Lsn(one))
+                if name in _POSITIONS and isinstance(one, int)
+                else _with_lsns(one)
+                for name, one in value.items()
+            }
+        case list() | tuple():
+            return [_with_lsns(one) for one in value]
+        case _:
+            return value
 
 
 def tail_lines(

@@ -129,6 +129,12 @@ def test_one_looks_at_a_running_source(place) -> None:
     assert [cut["kind"] for cut in cuts if cut["kind"] != "HEARTBEAT"] == [
         *("START", "TABLE", "TABLE", "COMMITS")
     ]
+    positions = [cuts[0]["resume"], cuts[-1]["resume"], status["cuts"]["resume"]]
+    positions += [one["as_of"] for one in cuts if one["kind"] == "TABLE"]
+    positions += [e["end_lsn"] for one in cuts for e in one.get("commits", ()) if e]
+    slots = [json.loads(line) for line in command(file, "slot", "list").stdout.splitlines()]
+    positions += [slots[0]["confirmed"], slots[0]["restart"]]
+    assert all(re.fullmatch(r"[1-9A-F]?[0-9A-F]*/[1-9A-F][0-9A-F]*", p) for p in positions)
     assert command(file, "wait", "--timeout", "60s").stdout == "1/1\n"
     assert json.loads(command(file, "slot", "show").stdout)["active"] is True
 
