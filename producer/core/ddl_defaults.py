@@ -34,6 +34,7 @@ _FLOATS: Final = frozenset({700, 701})
 _TEXTS: Final = frozenset({_TEXT, _VARCHAR, _BPCHAR, 3969, 90})  # nvarchar2, clob
 _HEADER: Final = 4  # of a length in atttypmod
 _OF_THE_CLOCK: Final = frozenset({"now", "today", "tomorrow", "yesterday", "allballs"})
+_MOST_BRACKETS: Final = 1000  # each is looked for anew within the one around it
 _MOST_DIGITS: Final = 1000  # beyond the point or before it
 _BACKSLASHES: Final = re.compile(r"\\+")
 _BARE: Final = re.compile(r"(?!null$)[^\s{}\",\\]+", re.IGNORECASE)
@@ -80,6 +81,8 @@ def value_of(default: str | None, column: Column | None = None) -> tuple[bool, s
     """
     if default is None:
         return True, None
+    if default.count("(") + default.count("[") > _MOST_BRACKETS:
+        return False, None
     words = Words(default)
     try:
         value = _whole(words)

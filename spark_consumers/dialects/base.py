@@ -25,6 +25,12 @@ class LeftOut:
     """Something of a schema change that is not run at the target, and why."""
 
     why: str
+    way_out: str = "[ddl] code = true would run it"
+
+
+NOT_TOLD: Final = LeftOut(
+    "its definition is not in the topic", "`run` publishes it with [ddl] text or apply = all"
+)
 
 
 class Extras(Protocol):

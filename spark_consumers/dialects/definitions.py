@@ -190,7 +190,16 @@ def _plain(kind: str, words: list[Token], upper: list[str]) -> str:
                   or w.kind == "number" for w in target)  # fmt: skip
     if not ends or not is_name or (verb == "ALTER" and words[-1].name is None):
         raise NotRead(f"more than a name of a {kind}")
+    if any(_is_reserved(word) for word in words):
+        raise RunsCode("it is about the server's own schema, or the ledger's")
+    if verb == "DROP" and upper[-1] == "CASCADE":
+        words.pop()  # what else depends on it at the target is not the source's
     return _printed(words)
+
+
+def _is_reserved(word: Token) -> bool:
+    name = word.name or ""
+    return name in {"gauss_cdc", "information_schema"} or name.startswith("pg_")
 
 
 def _schema(words: list[Token], upper: list[str]) -> str:
@@ -200,6 +209,8 @@ def _schema(words: list[Token], upper: list[str]) -> str:
         raise NotRead("no definition of a schema")
     if len(words) > at + 1 and upper[at + 1 : at + 2] != ["AUTHORIZATION"]:
         raise NotRead("more than a name of a schema")
+    if _is_reserved(words[at]):
+        raise RunsCode("it is about the server's own schema, or the ledger's")
     return f"CREATE SCHEMA IF NOT EXISTS {quote(name)}"
 
 
@@ -263,10 +274,8 @@ def _check_name(
     if schema is None and at and words[at - 1].upper == ".":
         schema = "?"  # of an expression in brackets
     if not is_last:
-        if word.text.startswith("pg_") and word.text != "pg_catalog":
-            raise RunsCode(f"it reads {word.text}, which is the server's own")
-        if word.text == "information_schema":
-            raise RunsCode("it reads information_schema")
+        if _is_reserved(word) and word.text != "pg_catalog":
+            raise RunsCode(f"it reads {word.text}, which is the server's own or ours")
         return
     if schema in {None, "pg_catalog"} and word.text in functions:
         return

@@ -17,7 +17,7 @@ from typing import Final
 from schemas.control import Origin, SchemaChange
 from schemas.tables import Column, TableSchema
 from spark_consumers.dialects import postgres
-from spark_consumers.dialects.base import LeftOut, literal
+from spark_consumers.dialects.base import NOT_TOLD, LeftOut, literal
 from spark_consumers.dialects.definitions import block
 
 _NAME: Final = r'"(?:[^"]|"")+"'
@@ -59,7 +59,7 @@ def extras(change: SchemaChange, *, code: bool = False) -> list[str | LeftOut]:
     if not is_object or (change.kind in {"table", "column"} and change.tag != "COMMENT"):
         return []
     if change.canonical is None:
-        return [LeftOut("its definition is not in the topic")]
+        return [NOT_TOLD]
     return list(postgres.defined(change.kind, change.canonical, code=code))
 
 

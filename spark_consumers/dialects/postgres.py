@@ -23,7 +23,7 @@ from schemas.sql_text import NotRead, tokens
 from schemas.tables import Column, TableId, TableSchema, Unique
 from schemas.types import BY_OID
 from spark_consumers.dialects import definitions
-from spark_consumers.dialects.base import LeftOut, literal, quote, refuse_reserved
+from spark_consumers.dialects.base import NOT_TOLD, LeftOut, literal, quote, refuse_reserved
 from spark_consumers.dialects.definitions import RunsCode, block
 from spark_consumers.errors import NotExpressible
 
@@ -112,7 +112,7 @@ def _other(change: SchemaChange, *, code: bool) -> Iterator[str | LeftOut]:
     if change.kind not in _OTHERS:
         return
     if text is None:
-        yield LeftOut("its definition is not in the topic")
+        yield NOT_TOLD
     elif change.kind == "domain" and change.tag == "ALTER DOMAIN" and change.identity is not None:
         yield _uncheck(change.identity)
     elif change.kind == "type" and change.tag == "ALTER TYPE" and change.identity is not None:

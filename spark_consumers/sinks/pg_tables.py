@@ -270,10 +270,9 @@ class Tables:
         for statement in statements:
             if isinstance(statement, LeftOut):
                 self._left_out += 1
-                way = "" if self._code else "; [ddl] code = true would run it"
                 self._on_note(
-                    f"{change.tag} of {about} is not applied: {statement.why}{way}"
-                    f" ({self._left_out} of this kind since apply began)"
+                    f"{change.tag} of {about} is not applied: {statement.why};"
+                    f" {statement.way_out} ({self._left_out} of this kind since apply began)"
                 )
             elif (why := _try(cursor, statement)) is not None:
                 self._on_note(f"{change.tag} of {about} is not applied: the target says {why}")

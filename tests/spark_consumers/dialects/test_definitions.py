@@ -128,6 +128,12 @@ REFUSED = [
     ("table", "DROP TABLE t"),
     ("table", "COMMENT ON TABLE t IS 'a' || f()"),
     ("schema", "CREATE SCHEMA s CREATE TABLE t (a int)"),
+    ("schema", "DROP SCHEMA gauss_cdc CASCADE"),
+    ("schema", 'ALTER SCHEMA "gauss_cdc" RENAME TO s'),
+    ("schema", "CREATE SCHEMA pg_mine"),
+    ("view", "CREATE OR REPLACE VIEW gauss_cdc.ledger AS SELECT 1"),
+    ("view", "CREATE VIEW v AS SELECT * FROM gauss_cdc.ledger"),
+    ("type", "ALTER TYPE pg_catalog.int4 RENAME TO int5"),
     ("domain", "CREATE DOMAIN d AS int CHECK (public.f(VALUE))"),
     ("type", "CREATE TYPE t (INPUT = f, OUTPUT = g)"),
     ("type", "CREATE TYPE t AS RANGE (SUBTYPE = int, CANONICAL = f)"),
@@ -144,6 +150,11 @@ REFUSED = [
 def test_what_may_run_code_is_not_run(kind: str, text: str) -> None:
     with pytest.raises((RunsCode, NotRead)):
         statement(kind, text)
+
+
+def test_a_drop_takes_nothing_with_it_that_the_source_does_not_know() -> None:
+    assert statement("schema", "DROP SCHEMA s CASCADE") == "drop schema s"
+    assert statement("view", "DROP VIEW IF EXISTS v RESTRICT") == "drop view if exists v restrict"
 
 
 def test_code_is_left_out_and_runs_only_where_it_is_trusted() -> None:
