@@ -437,7 +437,7 @@ class Places:
             on_note(f"the source's catalog was not compared: {error}")
             return ""
         if look is None:
-            return "somebody alters a partitioned table"
+            return "somebody alters a table"
         found = differences(
             known,
             look,

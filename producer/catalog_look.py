@@ -19,7 +19,9 @@ from schemas.sql_text import quote
 from schemas.tables import TableId, TableSchema
 
 _LOCK_MS: Final = 500  # a partition tree is read under a lock; then the look is for later
-_LOCKED: Final = "55P03"
+# Somebody alters or drops a table while it is read: the server looks some things up as they are
+# now, not as they were for the snapshot.
+_MOVING: Final = frozenset({"55P03", "XX000", "42P01", "42703", "42704"})
 _SCHEMAS: Final = 150_000  # from here on a publication may have schemas
 
 # Whatever decides what the stream will say, in one line of text: as long as it stays the same,
@@ -90,12 +92,12 @@ def look(
 ) -> Look | None:
     """Take a look; None where nothing has changed since the look with the signature `unless`.
 
-    Also where somebody alters a partitioned table right now.
+    Also where somebody alters a table right now.
     """
     try:
         return _look(connection, options, known, unless)
     except SourceError as error:
-        if error.where.get("sqlstate") != _LOCKED:
+        if error.where.get("sqlstate") not in _MOVING:
             raise
         return None
 

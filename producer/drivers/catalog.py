@@ -70,8 +70,9 @@ def asking(connection: Connection, **where: object) -> Iterator[Any]:
         with connection.cursor() as cursor:
             yield cursor
     except psycopg2.Error as error:
-        if error.pgcode is None:
-            raise ConnectionLost("the connection broke", hint="", **where) from error
+        if error.pgcode is None:  # the client's own words: no server spoke, no row is in them
+            reason = str(error).partition("\n")[0]
+            raise ConnectionLost("the connection broke", hint="", reason=reason, **where) from error
         said = ServerError(sqlstate=error.pgcode, message=error.diag.message_primary or "")
         raise refusal(said, Asked.QUERY, **where) from error
 

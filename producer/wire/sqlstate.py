@@ -90,7 +90,15 @@ _ANYWHERE: Final[Mapping[str, Meaning]] = {
     "22P05": Meaning(SourceError, _NO_UTF8),
     "28P01": Meaning(LoginRefused, "check user and password"),
     "28000": Meaning(LoginRefused, _NO_HBA),
+    "25P03": Meaning(
+        ConnectionLost,
+        "the server ends idle transactions; raise idle_in_transaction_session_timeout",
+    ),
+    "40001": Meaning(ConnectionLost, "others changed the same; it is tried again"),
+    "40P01": Meaning(ConnectionLost, "a deadlock with others; it is tried again"),
     "42501": Meaning(NotPermitted, _NO_RIGHT),
+    "55P03": Meaning(ConnectionLost, "others hold a lock: pg_locks says who; it is tried again"),
+    "57014": Meaning(ConnectionLost, "statement_timeout, or a person, cancelled the statement"),
     "55006": Meaning(
         SlotTaken, "another connection uses the slot (pg_replication_slots.active_pid)"
     ),

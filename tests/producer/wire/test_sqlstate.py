@@ -29,6 +29,9 @@ from producer.wire.sqlstate import Asked, refusal
         (Asked.START, "55006", SlotTaken),
         (Asked.STREAM, "42704", SourceError),  # a publication
         (Asked.STREAM, "57P01", ConnectionLost),
+        (Asked.QUERY, "40P01", ConnectionLost),
+        (Asked.QUERY, "55P03", ConnectionLost),
+        (Asked.QUERY, "57014", ConnectionLost),
         (Asked.STREAM, "08006", ConnectionLost),
         (Asked.STREAM, "22P05", SourceError),
     ],
