@@ -145,7 +145,10 @@ def statement(kind: str, text: str) -> str:
             if kind == "index":
                 _check_classes(words)
                 return _judged(words, _FUNCTIONS, _METHODS)
-            return _judged(words, _FUNCTIONS, skip=_header(words) if "view" in kind else 0)
+            head = _header(words) if "view" in kind else 0
+            if any(map(_is_reserved, words[:head])):
+                raise RunsCode("it is about the server's own schema, or the ledger's")
+            return _judged(words, _FUNCTIONS, skip=head)
         case _:
             raise NotRead(f"no definition of a {kind}")
 
