@@ -8,6 +8,7 @@ from typing import Final
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
+from producer.core.catalog_rows import TableRights
 from producer.drivers import catalog
 from producer.errors import CdcError, NotPermitted, SourceError, Unsupported
 from producer.options import Options
@@ -112,7 +113,12 @@ def _settings(connection: Connection) -> dict[str, str]:
 def reading_problems(connection: Connection, tables: Sequence[TableId]) -> Iterator[CdcError]:
     """Find why the role cannot read tables whole, as a first load must."""
     rights = catalog.table_rights(connection, tables)
-    user = quote(catalog.user(connection))
+    yield from problems_of_reading(rights, catalog.user(connection))
+
+
+def problems_of_reading(rights: Sequence[TableRights], role: str) -> Iterator[CdcError]:
+    """Judge what a role of any product may read; hints are the statements that give it."""
+    user = quote(role)
     for schema in sorted({table.id.schema for table in rights if not table.uses_schema}):
         yield NotPermitted(
             "the role may not use a schema",

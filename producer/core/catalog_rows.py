@@ -22,6 +22,17 @@ _LABEL = "="  # in front of an enum's labels among a composite's attributes
 
 
 @dataclass(frozen=True, slots=True)
+class TableRights:
+    """What the connected role may do with a table."""
+
+    id: TableId
+    uses_schema: bool
+    selects: bool  # the whole table: a lock is taken on it, so single columns are not enough
+    owns: bool
+    sees_all_rows: bool = True  # no policy of row security leaves out any
+
+
+@dataclass(frozen=True, slots=True)
 class Index:
     """An index over plain columns, in its own order."""
 

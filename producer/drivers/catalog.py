@@ -16,7 +16,7 @@ import psycopg2
 from psycopg2 import extensions, sql
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer.core.catalog_rows import Index, table_schema, user_types
+from producer.core.catalog_rows import Index, TableRights, table_schema, user_types
 from producer.drivers import patterns
 from producer.drivers.postgres import ReplicationConnection
 from producer.drivers.postgres_dial import ConnectionArguments
@@ -628,17 +628,6 @@ def _create_publication(
             )
         )
     return statement
-
-
-@dataclass(frozen=True, slots=True)
-class TableRights:
-    """What the connected role may do with a table."""
-
-    id: TableId
-    uses_schema: bool
-    selects: bool  # the whole table: a lock is taken on it, so single columns are not enough
-    owns: bool
-    sees_all_rows: bool  # no policy of row security leaves out any
 
 
 def table_rights(connection: Connection, tables: Sequence[TableId]) -> list[TableRights]:

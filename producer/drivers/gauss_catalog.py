@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from producer.core.catalog_rows import Index, TypeRow, table_schema, user_types
+from producer.core.catalog_rows import Index, TableRights, TypeRow, table_schema, user_types
 from producer.core.system_schemas import is_system_schema
 from producer.drivers import patterns
 from producer.errors import DecodeError, SourceError
@@ -114,6 +114,33 @@ def table_schemas(session: Asks, tables: Sequence[TableId]) -> list[TableSchema]
 def table_schema_or_none(session: Asks, table: TableId) -> TableSchema | None:
     """Read the shape of one table; None if it is gone."""
     return _known(session, [table]).get(table)
+
+
+def table_rights(session: Asks, tables: Sequence[TableId]) -> list[TableRights]:
+    """Read what the role may do with tables; those that are gone are left out."""
+    wanted = set(tables)
+    found = []
+    for start in range(0, len(tables), _TABLES_AT_ONCE):
+        some = tables[start : start + _TABLES_AT_ONCE]
+        rows = session.query(
+            "SELECT n.nspname, c.relname, has_schema_privilege(n.oid, 'USAGE'),"  # noqa: S608  quoted
+            " has_table_privilege(c.oid, 'SELECT'), pg_has_role(c.relowner, 'USAGE')"
+            " FROM pg_catalog.pg_class c"
+            " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+            f" WHERE n.nspname IN {one_of(table.schema for table in some)}"
+            f" AND c.relname IN {one_of(table.name for table in some)} ORDER BY 1, 2"
+        )
+        for schema, name, *flags in rows:
+            table = TableId(_text(schema), _text(name))
+            if table in wanted:
+                wanted.remove(table)
+                found.append(TableRights(table, *(flag == "t" for flag in flags)))
+    return found
+
+
+def user(session: Asks) -> str:
+    """Name the role that statements run as."""
+    return _text(session.query("SELECT current_user::text")[0][0])
 
 
 def type_name(session: Asks, oid: int, modifier: int) -> str:

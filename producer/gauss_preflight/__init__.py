@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from producer.captured import problems_of_reading
+from producer.drivers import gauss_catalog
 from producer.drivers.gauss_readings import Readings, Session, read
 from producer.errors import OptionRefused
 from producer.gauss_options import effective
 from producer.gauss_preflight import limits, server, slot, tables
 from producer.gauss_preflight.case import Case
 from producer.options import Options
-from producer.preflight import Finding, Level
+from producer.preflight import Finding, Level, refused
 
 __all__ = ["check_gauss_source", "findings"]
 
@@ -48,7 +50,14 @@ RULES: Final[tuple[Callable[[Case], Iterator[Finding]], ...]] = (
 
 def check_gauss_source(options: Options, session: Session) -> Iterator[Finding]:
     """Read the source and judge it; raises SourceError where it cannot be read."""
-    yield from findings(read(session, options.include, options.exclude), options)
+    readings = read(session, options.include, options.exclude)
+    yield from findings(readings, options)
+    tables = [table.id for table in readings.tables if table.shape is not None]
+    rights = gauss_catalog.table_rights(session, tables)
+    # A first load reads every table; what streams already needs that for its next load only.
+    level = Level.ERROR if readings.slot(options.slot) is None else Level.WARNING
+    for problem in problems_of_reading(rights, gauss_catalog.user(session)):
+        yield refused("rights", problem, level)
 
 
 def findings(readings: Readings, options: Options) -> Iterator[Finding]:

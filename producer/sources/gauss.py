@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Final, Self
 
+from producer.captured import problems_of_reading
 from producer.core import holes
 from producer.core.catalog_watch import Look
 from producer.core.described import Described
@@ -286,6 +287,11 @@ class GaussSource:
                 )
             if found.is_active:
                 return None
+        if options.load and self._has_snapshot:  # before anything is dropped or made
+            rights = gauss_catalog.table_rights(self.asking, self._expanded())
+            for problem in problems_of_reading(rights, gauss_catalog.user(self.asking)):
+                raise problem
+        if found is not None:
             try:
                 gauss_slots.drop(self.asking, options.slot)
             except SlotTaken:

@@ -10,9 +10,15 @@ import psycopg2
 import pytest
 
 from gauss_cdc.services.process import poll
-from producer.captured import ensure_publication, publication_problems, reading_problems
+from producer.captured import (
+    ensure_publication,
+    problems_of_reading,
+    publication_problems,
+    reading_problems,
+)
 from producer.core.takeover import MadeSlot
-from producer.drivers import catalog
+from producer.drivers import catalog, gauss_catalog
+from producer.drivers.postgres import ReplicationConnection
 from producer.drivers.postgres_dial import parse_dsn
 from producer.errors import NotPermitted
 from producer.options import Options
@@ -69,6 +75,24 @@ def test_each_right_to_read_is_asked_for_by_the_statement_that_gives_it(
     for statement in said:
         execute(postgres_url, statement)
     assert list(reading_problems(db, [T, ODD])) == []
+
+
+def test_a_source_of_the_family_asks_for_them_alike(role: str, postgres_url: str) -> None:
+    with ReplicationConnection.open(parse_dsn(postgres_url), replication=False) as session:
+        session.query(f"SET ROLE {role}")
+        tables = [ODD, T, TableId("public", "gone")]
+
+        def said() -> list[str]:
+            rights = gauss_catalog.table_rights(session, tables)
+            return [p.hint for p in problems_of_reading(rights, gauss_catalog.user(session))]
+
+        assert said() == [
+            f'GRANT USAGE ON SCHEMA "Odd one" TO "{role}"',
+            f'GRANT SELECT ON "Odd one"."t", "public"."t" TO "{role}"',
+        ]
+        for statement in said():
+            execute(postgres_url, statement)
+        assert said() == []
 
 
 def test_single_columns_are_not_enough(db: Any, role: str, postgres_url: str) -> None:
