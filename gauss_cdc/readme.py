@@ -61,7 +61,7 @@ def settings() -> str:
                 key = setting.alias or name
                 if setting.is_required():
                     default = "required"
-                elif key in ("password", "credentials"):
+                elif key in ("password", "ssl-password", "credentials"):
                     default = "environment"
                 else:
                     default = f"`{_plain(setting.get_default(call_default_factory=True))}`"

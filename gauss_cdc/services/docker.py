@@ -52,12 +52,19 @@ def running(*, spark_jars: tuple[Path, ...], java_home: Path) -> Iterator[Addres
         DockerContainer(POSTGRES_IMAGE)
         .with_env("POSTGRES_HOST_AUTH_METHOD", "trust")
         .with_command("-c wal_level=logical -c max_wal_senders=60 -c max_replication_slots=60")
-        .with_bind_ports(5432, postgres_port)
     )
-    broker = DockerContainer(KAFKA_IMAGE).with_bind_ports(9092, kafka_port)
+    broker = DockerContainer(KAFKA_IMAGE)
     for name, value in _kafka_environment(kafka_port).items():
         broker = broker.with_env(name, value)
-    registry = DockerContainer(REGISTRY_IMAGE).with_bind_ports(8080, registry_port)
+    registry = DockerContainer(REGISTRY_IMAGE)
+    for container, inside, outside in (
+        (postgres, 5432, postgres_port),
+        (broker, 9092, kafka_port),
+        (registry, 8080, registry_port),
+    ):
+        # An address, too: a port alone is published on every interface, and nobody asks for a
+        # password behind it.
+        container.ports[inside] = (LOOPBACK, outside)
     addresses = Addresses(
         postgres_host=LOOPBACK,
         postgres_port=postgres_port,

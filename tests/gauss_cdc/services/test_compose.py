@@ -44,3 +44,10 @@ def test_tests_on_containers_use_the_same_images() -> None:
     used = {docker.POSTGRES_IMAGE, docker.KAFKA_IMAGE, docker.REGISTRY_IMAGE}
 
     assert used == {f"{image}:{version}" for image, version in images().items()}
+
+
+def test_containers_are_published_on_loopback_only() -> None:
+    published = re.findall(r'(?m)^\s+ports: \["([^"]+)"\]$', COMPOSE.read_text("utf-8"))
+
+    assert len(published) == 3
+    assert all(port.startswith("127.0.0.1:") for port in published)
