@@ -17,6 +17,7 @@ from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
 
 FORMAT_VERSION: Final = 1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_DEEPEST_TYPE: Final = 100  # a producer describes fewer; who follows one descends as deep
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
@@ -473,10 +474,13 @@ def _column_from_avro(raw: Mapping[str, Any]) -> Column:
     return Column(**{**raw, "user_type": _user_type(raw.get("user_type"))})
 
 
-def _user_type(raw: Mapping[str, Any] | None) -> UserType | None:
+def _user_type(raw: Mapping[str, Any] | None, depth: int = 0) -> UserType | None:
     if raw is None:
         return None
-    return UserType(**{**raw, "labels": tuple(raw["labels"]), "of": _user_type(raw["of"])})
+    if depth > _DEEPEST_TYPE:
+        raise ValueError(f"a type that is made of more than {_DEEPEST_TYPE} others")
+    of = _user_type(raw["of"], depth + 1)
+    return UserType(**{**raw, "labels": tuple(raw["labels"]), "of": of})
 
 
 def _ranges(raw: Mapping[str, Any]) -> tuple[Range, ...]:

@@ -153,3 +153,15 @@ def test_a_cut_of_a_later_format_is_refused() -> None:
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown kind"):
         cut_from_avro({**cut_to_avro(Heartbeat(HEAD)), "kind": "NEW"})
+
+
+def test_a_type_made_of_hundreds_of_others_is_refused() -> None:
+    """Whoever follows such a description descends as deep as it is."""
+    said: UserType | None = None
+    for _ in range(300):
+        said = UserType("d", "d", of=said)
+    table = replace(TABLE, columns=(Column("c", 20_000, -1, "s.d", user_type=said),), key=())
+    change = SchemaChange(2, 1, 1, 7, 9, 1, Origin.SNAPSHOT, "CREATE TABLE", None, table)
+
+    with pytest.raises(ValueError, match="more than 100"):
+        change_from_avro(change_to_avro(change))
