@@ -14,6 +14,7 @@ from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
     BaseModel,
@@ -225,6 +226,20 @@ class Registry(Section):
 
     credentials_file: Path | None = None
     """File that holds `user:password`; used where the variable is not set."""
+
+    @field_validator("url")
+    @classmethod
+    def _url(cls, urls: str) -> str:
+        for url in urls.split(","):
+            try:
+                parts = urlsplit(url.strip())
+                is_fit = parts.scheme in {"http", "https"} and bool(parts.hostname)
+                is_fit = is_fit and (parts.port is None or parts.port > 0)
+            except ValueError:  # no port, or half an IPv6 address
+                is_fit = False
+            if not is_fit:
+                raise ValueError(f"{url!r} is no URL of a registry: write http://host:8081")
+        return urls
 
     def client(self) -> dict[str, Any]:
         """Settings of the registry client besides the URL."""

@@ -104,7 +104,13 @@ def cache() -> Path:
         return Path(named).expanduser().absolute()
     if _is_root():
         return Path("/var/cache/gauss-cdc")
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "gauss-cdc"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "gauss-cdc"
+    except RuntimeError as exc:  # a user without an entry in passwd, and no $HOME
+        raise ServiceError(
+            "there is no home directory for the cache",
+            hint="Let GAUSS_CDC_CACHE name a folder of yours.",
+        ) from exc
 
 
 def lock(name: str) -> tuple[Archive, ...]:
