@@ -29,6 +29,7 @@ from producer.drivers.dsn import names_in
 
 STARS: Final = "**********"
 _LEAST: Final = 4  # characters of a secret that is looked for in other text
+_PASSWORD: Final = 8  # … of what stands behind a colon, which may be a part of a password
 
 # Names of settings that hold a secret: words of it, anywhere between dots, dashes, humps.
 _WORD: Final = re.compile(
@@ -147,7 +148,9 @@ def from_file(path: Path) -> str:
 
 def known(secret: str) -> str:
     """Remember a secret, to mask it; returns it."""
-    parts = [secret, *secret.split(":", 1)[1:]]  # of user:password the second alone, too
+    parts = [secret]
+    if (behind := secret.partition(":")[2]) and len(behind) >= _PASSWORD:
+        parts.append(behind)  # of user:password the second alone, too
     for part in parts:
         lines = part.strip().splitlines()
         for text in (part, *(line for line in lines if "-----" not in line)):

@@ -20,6 +20,7 @@ LOCK_LIMIT: Final = "30s"
 _PATIENCE: Final = 5.0  # seconds of one transaction until somebody is asked
 TELL_AGAIN: Final = 30.0
 _LOOK: Final = 0.5
+_GOODBYE: Final = 2.0  # it may be connecting to a server that does not answer
 
 _WHO: Final = (
     "a.pid, coalesce(a.usename::text, '?'), coalesce(nullif(a.application_name, ''), '?'),"
@@ -97,7 +98,7 @@ class Waits:
         """End the thread."""
         self._closing.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(_GOODBYE)
             self._thread = None
 
     def _run(self) -> None:
