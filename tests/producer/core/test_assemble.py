@@ -8,6 +8,7 @@ import fastavro
 import pytest
 
 from producer.core.assemble import Assembler, Binding, World, partition_of, table_key
+from producer.core.catalog_watch import Altered, Described, Dropped, Unseen
 from producer.core.encode import TransactionConstants, compile_encoder
 from producer.core.events import (
     Happened,
@@ -758,3 +759,62 @@ def test_a_hole_of_a_table_that_is_not_captured_is_nobodys() -> None:
 def test_bytes_that_nobody_put_aside_stop_the_stream() -> None:
     with pytest.raises(DecodeError):
         Play().transaction(Undecoded(b"?", "unknown letter"))
+
+
+# ---- what the catalog shows
+
+
+def test_what_the_catalog_shows_is_a_transaction_of_its_own_between_two_others() -> None:
+    play = Play()
+    play.feed(described(*COLUMNS), begin(1000), insert(1), commit(1000))
+    unseen = Unseen(ID, "was dropped and made again")
+
+    happened = play.assembler.explain([unseen, unseen], 2000)
+
+    (ended,) = happened
+    assert isinstance(ended, TransactionEnded)
+    assert (ended.seq, ended.rows, ended.commit_start, ended.end_lsn) == (42, 0, 2000, 2000)
+    assert ended.holes == (unseen.hole,)
+    assert not play.assembler.is_open
+    # The next commit may begin just there: it comes again after a restart, and counts.
+    assert positions(play.feed(begin(2000), insert(2), commit(2000))) == [CommitKey(2, 43, 0)]
+    again = Play()
+    again.assembler._resume = 2000  # as a new self goes on
+    assert len(records(again.feed(described(*COLUMNS), begin(2000), insert(2), commit(2000)))) == 1
+
+
+def test_a_shape_of_the_catalogs_is_told_as_the_next_row_would_and_once() -> None:
+    wide = replace(ACCOUNT, columns=(*COLUMNS, Column("more", 23, type_name="integer")))
+    play = Play(catalog=wide)
+    play.feed(described(*COLUMNS), begin(1000), insert(1), commit(1000))
+    shown = Described(ID, described(*wide.columns))
+
+    first = play.assembler.explain([shown], 2000)
+    assert [change.after for change in play.changes] == [play.relations.known[ID]]
+    assert play.relations.known[ID].names() == ("id", "owner", "more")
+    assert (first[-1].rows, first[-1].ddl_ordinals, first[-1].holes) == (1, (0,), ())
+    assert play.assembler.explain([shown], 2000)[-1:] != [first[-1]]
+    assert len(play.changes) == 1, "the same again is no change"
+
+
+def test_a_table_that_is_gone_is_dropped_and_may_come_back() -> None:
+    play = Play()
+
+    happened = play.assembler.explain([Dropped(ID, ACCOUNT)], 2000)
+
+    assert [(c.tag, c.before, c.after) for c in play.changes] == [("DROP TABLE", ACCOUNT, None)]
+    assert happened[-1].ddl_ordinals == (0,)
+    assert play.relations.known == {}
+    play.feed(described(*COLUMNS), begin(3000), insert(1), commit(3000))
+    assert [c.tag for c in play.changes] == ["DROP TABLE", "CREATE TABLE"]
+
+
+def test_values_that_read_otherwise_are_a_gap_and_a_shape() -> None:
+    play = Play()
+    after = replace(ACCOUNT, columns=(COLUMNS[0], replace(COLUMNS[1], type_name="citext")))
+
+    happened = play.assembler.explain([Altered(ID, ACCOUNT, after, "labels")], 2000)
+
+    assert happened[-1].holes == (Hole("public.account", "seen", "labels"),)
+    assert play.relations.known == {ID: after}
+    assert play.changes[0].lossy == "labels"
