@@ -20,6 +20,7 @@ from producer.drivers.gauss import GaussConnection
 from producer.drivers.postgres_dial import ConnectionArguments
 from producer.errors import CdcError, ConnectionLost
 from producer.wire.sql_text import constant, identifier
+from schemas.errors import Explained
 from spark_consumers.sinks.driver import Refused
 
 Value: TypeAlias = str | int | bool | list["Value"] | None
@@ -49,8 +50,15 @@ def connect(
     except ConnectionLost as error:
         raise Refused(None, hint=str(error)) from error
     except CdcError as error:  # no row is in reach yet: its own words may be told
-        raise Refused(str(error.where.get("sqlstate", _LOGIN)), hint=str(error)) from error
+        raise login_refused(error) from error
     return Connection(session)
+
+
+def login_refused(error: CdcError) -> Refused:
+    """Make a sink's error of a login that failed for good: server, TLS or the dsn's files."""
+    where = {name: value for name, value in error.where.items() if name != "sqlstate"}
+    said = str(Explained(error.what, hint="", **where))
+    return Refused(str(error.where.get("sqlstate", _LOGIN)), message=said, hint=error.hint)
 
 
 class Connection:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import psycopg2
 
@@ -15,8 +15,6 @@ from producer.drivers.postgres import ReplicationConnection
 from producer.drivers.postgres_dial import ConnectionArguments
 from producer.errors import CdcError, ConnectionLost
 from spark_consumers.sinks.driver import Refused
-
-_LOGIN: Final = "28000"  # invalid_authorization_specification: where no server told a code
 
 
 def connector(config: Config) -> Callable[[], Any]:
@@ -43,11 +41,10 @@ def _connect(arguments: ConnectionArguments) -> Any:
         except ConnectionLost as lost:
             raise Refused(None, hint=str(lost)) from error
         except CdcError as refused:  # no row is in reach yet: its own words may be told
-            code = str(refused.where.get("sqlstate", _LOGIN))
-            raise Refused(code, hint=str(refused)) from error
+            raise gauss_dbapi.login_refused(refused) from error
         raise Refused(None, hint="psycopg2 could not connect, and then it was possible") from error
     except CdcError as refused:  # files and settings of the dsn
-        raise Refused(_LOGIN, hint=str(refused)) from refused
+        raise gauss_dbapi.login_refused(refused) from refused
 
 
 def lanes(config: Config) -> dict[str, int]:
