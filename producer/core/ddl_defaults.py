@@ -131,7 +131,9 @@ def _primary(words: Words) -> _Value:
         value = _operand(words)
         if value.kind is not _Kind.NUMBER:
             raise _Unknown
-        return value if word.upper == "+" else value._replace(text=_shown(-_number(value)))
+        # Not by the sign's own operation, which rounds to the context's digits.
+        number = _number(value) if word.upper == "+" else _number(value).copy_negate()
+        return value._replace(text=_shown(number))
     if word.kind == "number":
         words.step()
         return _Value(_Kind.NUMBER, _shown(Decimal(word.text)))

@@ -264,6 +264,7 @@ def test_what_no_copy_has_changes_nothing(actions: str) -> None:
         ("(1.755)::numeric(5,2)::integer", (True, "2")),
         ("99999::smallint", (False, None)),
         ("1000::numeric(5,2)", (False, None)),
+        ("-123456789012345678901234567890.12", (True, "-123456789012345678901234567890.12")),
         ("ABS(1)", (True, "1")),
         ("pg_catalog.abs((-1.5))", (True, "1.5")),
         ("public.abs(1)", (False, None)),
