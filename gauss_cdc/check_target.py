@@ -46,12 +46,15 @@ def check_rights(
     has_ledger: bool,
 ) -> Iterator[Finding]:
     """Rights on tables. `follows`: schema changes; `has_ledger`: the first load is behind us."""
+    said = set[str]()
     for problem in pg_rights.load_problems(cursor, tables, has_policies=is_postgres):
         level = Level.WARNING if has_ledger and "schema" in problem.where else Level.ERROR
         yield refused("target rights", problem, level)
+        said.add(problem.hint)
     if follows:
         for problem in pg_rights.ownership_problems(cursor, tables):
-            yield refused("target rights", problem)
+            if problem.hint not in said:
+                yield refused("target rights", problem)
     if runs_definitions:
         for problem in pg_rights.power_problems(cursor):
             yield refused("target rights", problem)

@@ -205,9 +205,10 @@ def _publication(
         make_publication(connection, name, tables)
         yield Finding(Level.FIXED, "publication", f"{name} made for {len(tables)} tables")
         return
-    if missing := captured(connection, options).missing:
+    has = captured(connection, options)
+    if missing := has.missing:
         yield Finding(
-            Level.WARNING,
+            Level.WARNING if has.tables else Level.ERROR,  # nothing at all would be captured
             "publication",
             f"{name} lacks {', '.join(map(str, missing))}: not captured",
             f"ALTER PUBLICATION {name} ADD TABLE …; rows older than that are not copied",

@@ -157,6 +157,17 @@ def test_check_refuses_a_publication_that_leaves_something_out(
     assert "public.t" in error.what
 
 
+def test_a_publication_without_any_of_the_tables_is_an_error(postgres_url: str, role: str) -> None:
+    with closing(catalog.connect(parse_dsn(postgres_url))) as admin:
+        run(admin, "CREATE PUBLICATION pub")
+        none = list(check_source(options(postgres_url, "*.*"), admin, fix=False))
+        run(admin, "ALTER PUBLICATION pub ADD TABLE public.t")
+        some = list(check_source(options(postgres_url, "*.*"), admin, fix=False))
+
+    levels = [[f.level for f in found if f.subject == "publication"] for found in (none, some)]
+    assert levels == [[Level.ERROR], [Level.WARNING]]
+
+
 def test_check_asks_for_the_rights_that_run_asks_for(db: Any, role: str, postgres_url: str) -> None:
     found = list(check_source(options(postgres_url), db, fix=False))
 
