@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
@@ -32,6 +33,7 @@ from spark_consumers.stream import start_query
 _log = logging.getLogger("gauss_cdc.apply")
 
 _SMALL_ROWS = 5_000
+_LONGEST_PAUSE = 15.0  # seconds between two attempts
 _DOUBT = 30.0  # seconds: several heartbeats of a `run` that goes on
 
 
@@ -164,13 +166,27 @@ def apply(
             with suppress(*SPARK_ERRORS):
                 query.stop()
 
-        tenacity.Retrying(
-            retry=tenacity.retry_if_exception(passes),
-            wait=tenacity.wait_exponential_jitter(initial=0.5, max=15),
-            sleep=pause,
-            before_sleep=note,
-            reraise=True,
-        )(turn)
+        reached, tries = applier.steps, 0
+
+        def wait(_: tenacity.RetryCallState) -> float:
+            """Grow with failures in a row; a turn that moved on begins anew."""
+            nonlocal reached, tries
+            tries = tries + 1 if applier.steps == reached else 0
+            reached = applier.steps
+            return min(_LONGEST_PAUSE, 0.5 * 2.0**tries) * random.uniform(0.5, 1)  # noqa: S311
+
+        try:
+            tenacity.Retrying(
+                retry=tenacity.retry_if_exception(passes),
+                wait=wait,
+                sleep=pause,
+                before_sleep=note,
+                reraise=True,
+            )(turn)
+        except ApplyError as error:
+            if error.verdict is not Verdict.RETRY or not stop.asked():
+                raise
+            _log.info("left while it waited: %s", error)
         if spark is not None:
             spark.stop()
 

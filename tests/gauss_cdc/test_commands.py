@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -168,3 +169,28 @@ def test_a_locale_without_unicode_a_terminal_of_ascii_and_no_home(tmp_path: Path
     assert said.stdout == "2\n"
     assert "required, but missing" in said.stderr
     assert "Traceback" not in said.stderr
+
+
+def test_apply_that_is_asked_to_leave_while_its_target_is_down_leaves_cleanly(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "gauss-cdc.toml").write_text(
+        '[source]\ndsn = "postgresql://cdc@127.0.0.1:1/bank"\n'
+        '[kafka]\nprefix = "bank"\n[kafka.client]\n"bootstrap.servers" = "127.0.0.1:1"\n'
+        '[registry]\nurl = "http://127.0.0.1:1"\n'
+        '[target]\ndsn = "postgresql://cdc@127.0.0.1:1/copy"\n'
+    )
+    with subprocess.Popen(
+        [sys.executable, "-m", "gauss_cdc", "apply"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as apply:
+        assert apply.stderr is not None
+        first = apply.stderr.readline()
+        apply.send_signal(signal.SIGTERM)
+        rest = apply.stderr.read()
+
+    assert re.search(r"WARNING gauss_cdc\.apply: .*; retrying in \d+\.\d s$", first), first
+    assert apply.returncode == 0, rest
+    assert "Traceback" not in rest
