@@ -22,6 +22,7 @@ _LOCK_MS: Final = 500  # a partition tree is read under a lock; then the look is
 # Somebody alters or drops a table while it is read: the server looks some things up as they are
 # now, not as they were for the snapshot.
 _MOVING: Final = frozenset({"55P03", "XX000", "42P01", "42703", "42704"})
+_LONG_HASHES: Final = 110_000
 _SCHEMAS: Final = 150_000  # from here on a publication may have schemas
 
 # Whatever decides what the stream will say, in one line of text: as long as it stays the same,
@@ -31,31 +32,26 @@ WITH ours AS (
     SELECT c.*, n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.relkind IN ('r', 'p', 'c') AND c.relpersistence <> 't' AND n.nspname !~ %(system)s)
 """
+# Sums of hashes: in no order, and no md5, which a server in FIPS mode refuses.
 _SIGNATURE: Final = f"""
 {_OURS}
 SELECT concat_ws(' ',
-    (SELECT md5(string_agg(concat_ws(',', oid, nspname, relname, relkind, relpersistence,
-        relreplident, CASE WHEN relispartition THEN relfilenode END), ';' ORDER BY oid))
-     FROM ours),
-    (SELECT md5(string_agg(concat_ws(',', a.attrelid, a.attnum, a.attname, a.atttypid,
-        a.atttypmod, a.attisdropped), ';' ORDER BY a.attrelid, a.attnum))
+    (SELECT sum({{hash}}(concat_ws(',', oid, nspname, relname, relkind, relpersistence,
+        relreplident, CASE WHEN relispartition THEN relfilenode END){{seed}})) FROM ours),
+    (SELECT sum({{hash}}(concat_ws(',', a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod,
+        a.attisdropped){{seed}}))
      FROM pg_attribute a JOIN ours ON ours.oid = a.attrelid WHERE a.attnum > 0),
-    (SELECT md5(string_agg(concat_ws(',', i.indexrelid, i.indrelid, i.indisprimary,
-        i.indisunique, i.indisreplident, i.indisvalid, i.indimmediate, i.indkey), ';'
-        ORDER BY i.indexrelid))
+    (SELECT sum({{hash}}(concat_ws(',', i.indexrelid, i.indrelid, i.indisprimary, i.indisunique,
+        i.indisreplident, i.indisvalid, i.indimmediate, i.indkey){{seed}}))
      FROM pg_index i JOIN ours ON ours.oid = i.indrelid),
-    (SELECT md5(string_agg(concat_ws(',', enumtypid, enumlabel, enumsortorder), ';'
-        ORDER BY enumtypid, enumsortorder)) FROM pg_enum),
-    (SELECT md5(string_agg(concat_ws(',', inhrelid, inhparent), ';'
-        ORDER BY inhrelid, inhparent)) FROM pg_inherits),
-    (SELECT md5(string_agg(to_jsonb(p)::text, ';' ORDER BY p.pubname)) FROM pg_publication p),
-    (SELECT md5(string_agg(to_jsonb(r)::text, ';' ORDER BY r.prpubid, r.prrelid))
-     FROM pg_publication_rel r)
+    (SELECT sum({{hash}}(concat_ws(',', enumtypid, enumlabel, enumsortorder){{seed}}))
+     FROM pg_enum),
+    (SELECT sum({{hash}}(concat_ws(',', inhrelid, inhparent){{seed}})) FROM pg_inherits),
+    (SELECT sum({{hash}}(to_jsonb(p)::text{{seed}})) FROM pg_publication p),
+    (SELECT sum({{hash}}(to_jsonb(r)::text{{seed}})) FROM pg_publication_rel r){{more}})
 """
 _BY_SCHEMA: Final = """,
-    (SELECT md5(string_agg(to_jsonb(s)::text, ';' ORDER BY s.pnpubid, s.pnnspid))
-     FROM pg_publication_namespace s)
-"""
+    (SELECT sum(hashtextextended(to_jsonb(s)::text, 0)) FROM pg_publication_namespace s)"""
 _TABLES: Final = f"""
 {_OURS}
 SELECT oid, nspname, relname, relkind::text, relpersistence::text, relispartition
@@ -88,7 +84,12 @@ def not_captured(options: Options, table: TableId) -> str:
 
 
 def look(
-    connection: Connection, options: Options, known: Mapping[TableId, TableSchema], *, unless: str
+    connection: Connection,
+    options: Options,
+    known: Mapping[TableId, TableSchema],
+    *,
+    unless: str,
+    on_failure: Callable[[SourceError], None] = lambda _: None,
 ) -> Look | None:
     """Take a look; None where nothing has changed since the look with the signature `unless`.
 
@@ -99,6 +100,7 @@ def look(
     except SourceError as error:
         if error.where.get("sqlstate") not in _MOVING:
             raise
+        on_failure(error)
         return None
 
 
@@ -162,9 +164,14 @@ def _run(connection: Connection, statement: str) -> None:
 
 
 def _signature(connection: Connection) -> str:
-    by_schema = _BY_SCHEMA if connection.server_version >= _SCHEMAS else ""
-    rows = _rows(connection, f"{_SIGNATURE}{by_schema})", {"system": catalog.SYSTEM})
-    return str(rows[0][0])
+    version = connection.server_version
+    is_long = version >= _LONG_HASHES
+    statement = _SIGNATURE.format(
+        hash="hashtextextended" if is_long else "hashtext",
+        seed=", 0" if is_long else "",
+        more=_BY_SCHEMA if version >= _SCHEMAS else "",
+    )
+    return str(_rows(connection, statement, {"system": catalog.SYSTEM})[0][0])
 
 
 def _tables(connection: Connection) -> Iterator[tuple[int, TableId, str, str, bool]]:
@@ -202,7 +209,12 @@ def _parts(connection: Connection, roots: list[int]) -> dict[int, dict[int, Part
 
 def _position(connection: Connection) -> int:
     """Where the log ends: what this snapshot sees was committed before, or is told before."""
-    rows = _rows(connection, "SELECT pg_current_wal_insert_lsn()::text", {})
+    rows = _rows(
+        connection,
+        "SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()"
+        " ELSE pg_current_wal_insert_lsn() END::text",
+        {},
+    )
     return int(Lsn.parse(rows[0][0]))
 
 

@@ -37,6 +37,7 @@ from schemas.positions import Lsn
 from schemas.sql_text import quote
 from schemas.tables import Column, TableId, TableSchema
 
+_FAILED_LOOKS: Final = 20  # in a row
 _BEGUN: Final = 4096  # transactions between two looks at the catalog that are waited for
 _VISIBLE_SECONDS: Final = 10.0
 _VISIBLE_PAUSE: Final = 0.005
@@ -100,6 +101,7 @@ class PostgresSource:
         self._making = False  # a slot, which waits for open transactions
         self._told: list[catalog.Blocker] = []
         self._tell_at = 0.0
+        self._failed_looks = 0
         self._begun = deque[int](maxlen=_BEGUN)  # xids received that may not be visible yet
 
     @classmethod
@@ -325,7 +327,19 @@ class PostgresSource:
         """Take a look, unless a transaction that the stream has told is not visible yet."""
         if self._begun and catalog.any_running(self.connection, self._begun):
             return None
-        return catalog_look.look(self.connection, self._options, known, unless=unless)
+        failed = self._failed_looks
+        found = catalog_look.look(
+            self.connection, self._options, known, unless=unless, on_failure=self._look_failed
+        )
+        if self._failed_looks == failed:
+            self._failed_looks = 0
+        return found
+
+    def _look_failed(self, error: SourceError) -> None:
+        """Say it where somebody's DDL cannot be why, since it does not end."""
+        self._failed_looks += 1
+        if self._failed_looks % _FAILED_LOOKS == 0:
+            self._note(f"the catalog could not be compared {self._failed_looks} times: {error}")
 
     def type_name(self, type_oid: int, modifier: int) -> str:
         """Name a type as format_type() does."""
