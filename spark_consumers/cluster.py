@@ -37,9 +37,8 @@ class Cluster:
     """Questions to one cluster; KafkaDown where nobody answers."""
 
     def __init__(self, client: Mapping[str, Any], *, timeout: float = 10.0) -> None:
-        self._refusal: KafkaError | None = None
-        self._refused_since: float | None = None
-        self._client = {**LOGGED, "error_cb": self._hear, **client}
+        self._heard = _Heard()
+        self._client = {**LOGGED, "error_cb": self._heard.listen, **client}
         self._admin = AdminClient(self._client)
         self._timeout = timeout
 
@@ -92,25 +91,17 @@ class Cluster:
             self._admin = AdminClient(self._client)
             raise self._explained(error) from error
 
-    def _hear(self, error: KafkaError) -> None:
-        """Keep why no broker takes us in: the answer says only that the time is over."""
-        if error.code() in _REFUSING:
-            self._refusal = error
-            self._refused_since = self._refused_since or time.monotonic()
-        elif self._refused_since is None and error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
-            self._refusal = error
-
     def _waited(self, future: Any) -> Any:
         """A future's result; a refusal is not waited out, other brokers had their time."""
         while not future.done():
             self._admin.poll(0.1)
-            since = self._refused_since
+            since = self._heard.refused_since
             if since is not None and time.monotonic() - since > _GRACE:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001
         return future.result()
 
     def _explained(self, error: KafkaException) -> StreamError:
-        heard, self._refusal, self._refused_since = self._refusal, None, None
+        heard = self._heard.taken()
         if heard is None or error.args[0].code() not in _SILENT:
             return down(error, "the cluster does not answer")
         if heard.code() not in _REFUSING:
@@ -129,6 +120,31 @@ class Cluster:
             hint="check sasl.mechanism, sasl.username and the password (GAUSS_CDC_KAFKA_PASSWORD)",
             reason=heard.str(),
         )
+
+
+class _Heard:
+    """Why no broker takes us in, as librdkafka says: the answer says only that the time is over.
+
+    Apart from the cluster: a client that is called back by its owner is not freed with it, and
+    goes on connecting.
+    """
+
+    def __init__(self) -> None:
+        self.refused_since: float | None = None
+        self._last: KafkaError | None = None
+
+    def listen(self, error: KafkaError) -> None:
+        """Keep an error; a refusal before all others."""
+        if error.code() in _REFUSING:
+            self._last = error
+            self.refused_since = self.refused_since or time.monotonic()
+        elif self.refused_since is None and error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
+            self._last = error
+
+    def taken(self) -> KafkaError | None:
+        """What was heard, and forget it."""
+        last, self._last, self.refused_since = self._last, None, None
+        return last
 
 
 _GRACE: Final = 2.0  # seconds for other brokers to take us in where one refuses
