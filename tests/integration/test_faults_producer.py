@@ -7,6 +7,7 @@ import json
 import socket
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -42,6 +43,8 @@ from producer.errors import (
     TopicUnfit,
     Verdict,
 )
+from producer.pipeline import run
+from producer.start import Watch
 from schemas.accept import Walk
 from schemas.control import Commits, Cut, Start, cut_to_avro
 from schemas.load import CUT
@@ -110,6 +113,20 @@ def test_a_key_change_moves_a_row_for_readers_that_upsert_by_key(place: Place) -
 
 
 # ---------------------------------------------------------------- a first run that fails
+def test_a_run_that_is_left_in_its_first_load_says_that_it_never_streamed(place: Place) -> None:
+    """`gauss-cdc run` exits 130 or 143 then: the load is not done."""
+    stop, notes = threading.Event(), list[str]()
+    watch = Watch(
+        on_step=lambda _: None,
+        on_load=lambda *_: stop.set(),
+        on_note=notes.append,
+        stop_asked=lambda seconds: stop.wait(seconds) if seconds else stop.is_set(),
+    )
+
+    assert run(place.options, watch) is False
+    assert notes[-1] == "left before the stream began: the next run starts over"
+
+
 def test_a_first_run_that_fails_before_its_slot_drops_its_publication(place: Place) -> None:
     place.make_topic(f"{place.options.prefix}.public.account", **{"cleanup.policy": "compact"})
 
