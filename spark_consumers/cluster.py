@@ -156,8 +156,18 @@ _REFUSING: Final = {
 }
 
 
-def down(error: KafkaException, what: str) -> KafkaDown:
-    """An error of librdkafka as ours, by its name."""
+_NOT_PERMITTED: Final = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+}
+
+
+def down(error: KafkaException, what: str) -> StreamError:
+    """An error of librdkafka as ours, by its code: a right that is missing does not pass."""
     cause = error.args[0]
     name = cause.name() if isinstance(cause, KafkaError) else str(cause)
+    if isinstance(cause, KafkaError) and cause.code() in _NOT_PERMITTED:
+        hint = "`gauss-cdc check` names the ACLs that apply needs"
+        return StreamError("Kafka does not permit it: " + what, hint=hint, error=name)
     return KafkaDown(what, error=name)
