@@ -13,6 +13,7 @@ import logging
 import os
 import select
 import sys
+import threading
 from typing import Any, TextIO, cast
 
 import click
@@ -94,10 +95,13 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):  # what the terminal cannot show is escaped
         sys.stdout.reconfigure(errors="backslashreplace")
     logs.set_up()
+    threading.excepthook = _thread_failed
     try:
         cli(standalone_mode=False)
         _flush()
     except click.ClickException as exc:
+        if logs.is_json():
+            fail(exc.format_message(), exc.exit_code)
         exc.show()
         sys.exit(exc.exit_code)
     except (click.Abort, KeyboardInterrupt):
@@ -116,6 +120,12 @@ def main() -> None:
     except Exception:  # noqa: BLE001  the one place where everything ends
         _log.critical("a fault of gauss-cdc: please report it with these lines", exc_info=True)
         sys.exit(FAULT)
+
+
+def _thread_failed(args: threading.ExceptHookArgs) -> None:
+    """A fault in a thread of ours is a record of the log, too."""
+    if args.exc_value is not None:
+        _log.critical("a fault in a thread of gauss-cdc", exc_info=args.exc_value)
 
 
 def _flush() -> None:

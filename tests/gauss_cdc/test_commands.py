@@ -1,12 +1,14 @@
 """No command ends in a traceback: whatever is wrong is one message, a hint and an exit code."""
 
 import io
+import json
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -57,7 +59,9 @@ def say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Say]:
             return int(left.code or 0), out.getvalue()
         return 0, out.getvalue()
 
+    hook = threading.excepthook
     yield run
+    threading.excepthook = hook
     monkeypatch.setattr(sys, "stderr", stderr)
     logs.reset()
     logs.set_up()
@@ -82,6 +86,13 @@ def test_a_configuration_that_cannot_be_read_is_said(
         assert code == 2, said
         assert why in said
         assert "Traceback" not in said
+
+
+def test_bad_usage_is_json_where_stderr_is(say: Say) -> None:
+    code, said = say("--log-format", "json", "wait", "--lsn", "here")
+
+    assert code == 2
+    assert "is no position" in json.loads(said)["message"]
 
 
 def test_a_duration_is_seconds_or_has_a_unit(say: Say) -> None:
