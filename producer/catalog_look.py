@@ -52,6 +52,10 @@ SELECT concat_ws(' ',
 """
 _BY_SCHEMA: Final = """,
     (SELECT sum(hashtextextended(to_jsonb(s)::text, 0)) FROM pg_publication_namespace s)"""
+_MEMBERS: Final = """
+SELECT r.prrelid, r.oid FROM pg_publication_rel r
+JOIN pg_publication p ON p.oid = r.prpubid WHERE p.pubname = %(name)s
+"""
 _TABLES: Final = f"""
 {_OURS}
 SELECT oid, nspname, relname, relkind::text, relpersistence::text, relispartition
@@ -132,6 +136,7 @@ def _look(
         ]
         shapes = catalog.table_schemas(connection, [seen.id for seen in asked])
         parts = _parts(connection, [seen.oid for seen in asked if seen.is_partitioned])
+        members = dict(_rows(connection, _MEMBERS, {"name": options.publication}))
         for seen, shape in zip(asked, shapes, strict=True):
             tables[seen.oid] = Seen(
                 seen.id,
@@ -141,6 +146,7 @@ def _look(
                 is_published=True,
                 shape=as_sent(shape),
                 parts=parts.get(seen.oid, {}),
+                membership=members.get(seen.oid, 0),
             )
         return Look(_position(connection), tables, tuple(sorted(missing)), signature)
 

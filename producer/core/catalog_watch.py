@@ -42,6 +42,9 @@ class Seen:
     is_published: bool
     shape: TableSchema | None = None  # as the stream would describe it; None: it would not
     parts: Mapping[int, Part] = field(default_factory=dict)  # by oid; of a root that is published
+    membership: int = (
+        0  # oid of its entry in the publication; 0 = published with its schema, or all
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +294,11 @@ class CatalogWatch:
             was, seen = before.tables.get(table.oid), now.tables.get(table.oid)
             if was is None or seen is None or not (was.is_published and seen.is_published):
                 continue
+            if was.membership and seen.membership and was.membership != seen.membership:
+                why = (
+                    f"left publication {self._publication} and came back: what came between is lost"
+                )
+                yield Unseen(table.id, why, "suspected")
             if gone := was.parts.keys() - seen.parts.keys():
                 yield Unseen(table.id, f"lost {len(gone)} partitions: their rows are still here")
             for oid, part in seen.parts.items():

@@ -83,3 +83,24 @@ def test_tables_that_come_and_go_meanwhile_stop_nobody(
         thread.join()
 
     assert any(seen)
+
+
+def test_a_table_that_leaves_a_publication_and_comes_back_has_another_entry(
+    options: Options, session, postgres_url: str
+) -> None:
+    execute(postgres_url, "DROP PUBLICATION p")
+    execute(postgres_url, "CREATE PUBLICATION p FOR TABLE t")
+    known = {T: catalog.table_schemas(session, [T])[0]}
+
+    def entry() -> tuple[int, str]:
+        seen = look(session, options, known, unless="")
+        assert seen is not None
+        return seen.tables[known[T].oid].membership, seen.signature
+
+    first = entry()
+    execute(postgres_url, "ALTER PUBLICATION p SET TABLE t")
+    assert entry() == first
+    execute(postgres_url, "ALTER PUBLICATION p DROP TABLE t")
+    execute(postgres_url, "ALTER PUBLICATION p ADD TABLE t")
+    assert entry()[0] != first[0]
+    assert entry()[1] != first[1]

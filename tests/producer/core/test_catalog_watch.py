@@ -209,6 +209,14 @@ def test_what_happens_to_partitions_of_a_root_shows_between_two_looks(
     assert [str(why) in str(finding) for finding in said] == ([True] if why else [])
 
 
+def test_a_table_that_left_the_publication_and_came_back_lacks_what_came_between() -> None:
+    watching, known = watch(), {A: TABLE}
+    for membership in (5, 5, 6):
+        watching.take(look(seen(TABLE, membership=membership)), known)
+        said = watching.judge(10, known, is_told=False)
+        assert [finding.kind for finding in said] == (["suspected"] if membership == 6 else [])
+
+
 def test_a_root_that_the_stream_truncated_explains_its_empty_partitions() -> None:
     empty = {7: replace(BORN, filenode=2, is_empty=True)}
     for told_before in (False, True):  # the stream may be ahead of the look before
