@@ -4,7 +4,14 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from producer.drivers.kafka_client import of_error, ours
-from producer.errors import BrokerDown, CdcError, Fenced, GroupUnusable, RowTooLarge
+from producer.errors import (
+    BrokerDown,
+    CdcError,
+    Fenced,
+    GroupUnusable,
+    KafkaNotPermitted,
+    RowTooLarge,
+)
 from producer.errors import KafkaError as OurKafkaError
 
 
@@ -18,7 +25,9 @@ from producer.errors import KafkaError as OurKafkaError
         (KafkaError.MSG_SIZE_TOO_LARGE, RowTooLarge),
         (KafkaError._PURGE_QUEUE, GroupUnusable),
         (KafkaError.UNKNOWN_TOPIC_OR_PART, GroupUnusable),
-        (KafkaError.TOPIC_AUTHORIZATION_FAILED, OurKafkaError),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaNotPermitted),
+        (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaNotPermitted),
+        (KafkaError.INVALID_CONFIG, OurKafkaError),
         (KafkaError.INVALID_TRANSACTION_TIMEOUT, OurKafkaError),
     ],
 )
