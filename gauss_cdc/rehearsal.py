@@ -186,14 +186,14 @@ def _watched(
                     connection, cursor, options.publication, options.include, options.exclude
                 )
             tables = catalog.table_schemas(connection, captured_tables(connection, options))
-            cursor.execute("SET LOCAL gauss_cdc.plan = 'on'; SET LOCAL gauss_cdc.told = ''")
+            cursor.execute("SET LOCAL gauss_cdc.plan = 'on'")
+            cursor.execute("SET LOCAL client_min_messages = notice")
             cursor.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
             cursor.execute(f"SET LOCAL statement_timeout = '{_STATEMENT_TIMEOUT}'")
             cursor.execute(f"SET LOCAL search_path TO {_SEARCH_PATH}")
+            notices = _Notices()
+            connection.notices = notices  # type: ignore[assignment]
             cursor.execute(_inside(statement))
-            cursor.execute("SELECT current_setting('gauss_cdc.told', true)")
-            said = cursor.fetchone()
-            lines = str(said[0] or "").splitlines() if said is not None else []
     except psycopg2.Error as error:
         raise SourceError(
             f"the source refuses the statement: {error.diag.message_primary or error}",
@@ -203,8 +203,27 @@ def _watched(
     finally:
         connection.rollback()
         connection.autocommit = True
-    told = [replace(read(line.encode()), sql=statement) for line in lines if line]
+    # Here the statement stands in a DO of ours; alone it would be the client's own text.
+    is_top = statement.lstrip().upper().startswith("ALTER")
+    is_plain = is_top and "using" not in statement.lower()
+    told = [
+        replace(read(line), sql=statement, is_top=is_top, is_plain=is_plain)
+        for line in notices.records
+    ]
     return stream_shapes(tables), told
+
+
+class _Notices:
+    """What the triggers say to a session that plans; other notices are nobody's."""
+
+    def __init__(self) -> None:
+        self.records: list[bytes] = []
+
+    def append(self, notice: str) -> None:
+        """Take a notice, as psycopg2 hands it on."""
+        _, mark, record = notice.partition("\n")[0].partition("gauss-cdc.ddl ")
+        if mark:
+            self.records.append(record.encode())
 
 
 def _inside(statement: str) -> str:

@@ -302,6 +302,7 @@ class _Loop:
             new_tables_are_complete=source.new_tables_are_complete,
             is_told=source.tells_changes,
             publication=options.publication,
+            judge=source.judge,
         )
         self._assembler = Assembler(
             relations=self._relations,
@@ -321,6 +322,7 @@ class _Loop:
             messages=publisher.messages(),
             transactions=publisher.transactions(),
             quarantines=options.incompatible == "quarantine",
+            note=watch.on_note,
         )
         self._catalog = CatalogWatch(wanted=self._relations.wants, publication=options.publication)
         self._look_due = 0.0

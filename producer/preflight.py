@@ -100,8 +100,16 @@ def _options(options: Options, version: int) -> Iterator[Finding]:
 
 def _triggers(options: Options, connection: Connection, version: int) -> Iterator[Finding]:
     """How schema changes are learned, and what is lost that way."""
-    found = ddl_triggers.state(connection)
-    if found.enabled:
+    found = ddl_triggers.state(connection, options.publication)
+    if found.version and found.problem:
+        yield Finding(
+            Level.ERROR if found.enabled else Level.WARNING,
+            "schema changes",
+            f"are inferred: {found.problem}",
+            "a superuser runs `gauss-cdc ddl install` again",
+        )
+        return
+    if found.tells:
         yield Finding(Level.OK, "schema changes", "told by event triggers")
         if found.version != ddl_triggers.VERSION:
             yield Finding(
@@ -125,14 +133,6 @@ def _triggers(options: Options, connection: Connection, version: int) -> Iterato
                 "the triggers were installed for other [tables]",
                 "run `gauss-cdc ddl install` again",
             )
-        return
-    if found.version:
-        yield Finding(
-            Level.WARNING,
-            "schema changes",
-            "some event triggers of ours are off or gone",
-            "run `gauss-cdc ddl install` again",
-        )
         return
     yield Finding(
         Level.NOTE,

@@ -31,7 +31,7 @@ from producer.core.events import (
     TransactionEnded,
 )
 from producer.core.messages import MessageWriter
-from producer.core.relations import Relations
+from producer.core.relations import Relations, is_channel
 from producer.core.shape_change import ShapeChange
 from producer.core.told import Told
 from producer.core.transaction_topic import Counted, TransactionWriter
@@ -144,6 +144,7 @@ class Assembler:
         messages: MessageWriter | None = None,
         transactions: TransactionWriter | None = None,
         quarantines: bool = False,
+        note: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`messages` writes logical messages, `transactions` BEGIN and END: left out without them.
 
@@ -160,6 +161,10 @@ class Assembler:
         self._is_lonely = False  # the open one is a message that belongs to no transaction
         self._begins = False  # BEGIN is still to be written, before the first event
         self._quarantines = quarantines
+        self._note = note
+        self._has_left_out = False
+        self._channels: dict[int, triggers.Trust] = {}  # relations that our triggers write to
+        self._lost: set[int] = set()  # of these, the ones whose records nobody can judge
         self._held: list[tuple[int, Message]] | None = None  # from a row of an untold table on
         self._waits_no_more = False
         self._bindings: dict[int, Binding | None] = {}
@@ -188,6 +193,8 @@ class Assembler:
                 self._hold(lsn, message, out)
                 continue
             match message:
+                case Insert(relation, new) if relation in self._channels:
+                    self._tell(relation, new, lsn, out)
                 case Insert(relation, new):
                     try:
                         self._row(relation, "c", "", None, new, lsn, out)
@@ -202,12 +209,9 @@ class Assembler:
                 case Commit():
                     self._close(message, out)
                 case Relation():
-                    self._relations.describe(message)
-                    self._bindings.pop(message.relation, None)
+                    self._describe(message)
                 case Truncate(relations):
                     self._truncate(relations, lsn, out)
-                case Logical(prefix=triggers.PREFIX, transactional=True):
-                    self._tell(message, lsn, out)
                 case Ddl():
                     self._state(message, lsn, out)
                 case Logical() if self._messages is not None:
@@ -330,8 +334,12 @@ class Assembler:
         )
 
     def _say(self, writer: MessageWriter, message: Logical, out: list[Happened]) -> None:
-        """Write a message; one outside of a transaction is numbered as one of its own."""
-        if message.prefix == triggers.PREFIX:
+        """Write a message; one outside of a transaction is numbered as one of its own.
+
+        Any role can write one, of any size and content: it is payload, and no reason to stop.
+        """
+        if len(message.content) + len(message.prefix) > self._max_row_bytes:
+            self._leave_out(message)
             return
         lsn = int(message.lsn)
         if not message.transactional:
@@ -346,23 +354,28 @@ class Assembler:
                 self._first_row()
             assert self._tx is not None
             key, value = writer.write(message, self._tx, lsn, in_transaction=message.transactional)
-            if len(value) > self._max_row_bytes:
-                raise RowTooLarge(
-                    "a logical message is larger than kafka.max-row-bytes",
-                    bytes=len(value),
-                    limit=self._max_row_bytes,
-                    hint="raise kafka.max-row-bytes, or set kafka.messages = false",
-                )
-            if self._begins:
-                self._frame_begin()
-            headers = [*self._constant, ("lsn", repr(Lsn(lsn)).encode())]
-            self._batch.append((writer.topic, 0, key, value, headers))
-            self._size += len(key) + len(value)
+            if len(key) + len(value) > self._max_row_bytes:
+                self._leave_out(message)
+            else:
+                if self._begins:
+                    self._frame_begin()
+                headers = [*self._constant, ("lsn", repr(Lsn(lsn)).encode())]
+                self._batch.append((writer.topic, 0, key, value, headers))
+                self._size += len(key) + len(value)
         if not message.transactional:
             assert self._begin is not None
             # The record's own end is not told; whatever begins behind its start comes later.
             self._close(Commit(message.lsn, Lsn(lsn + 1), self._begin.committed_at), out)
             self._is_lonely = False
+
+    def _leave_out(self, message: Logical) -> None:
+        """Note it once: whoever writes messages does not fill the log as well."""
+        if not self._has_left_out:
+            self._has_left_out = True
+            self._note(
+                f"a logical message of {len(message.content)} bytes is left out: it is larger than "
+                f"kafka.max-row-bytes = {self._max_row_bytes}; others like it are not named"
+            )
 
     def _lose(self, lost: Lost) -> None:
         """Note a hole of the open transaction, once; it gets a number for that alone."""
@@ -619,14 +632,40 @@ class Assembler:
             self._holes.append(hole)
 
     # ------------------------------------------------------------ told by triggers
-    def _tell(self, message: Logical, lsn: int, out: list[Happened]) -> None:
+    def _describe(self, relation: Relation) -> None:
+        self._relations.describe(relation)
+        self._bindings.pop(relation.relation, None)
+        trust = self._relations.channel(relation)
+        if trust is triggers.Trust.FOREIGN:  # it has our name, and is somebody else's
+            self._channels.pop(relation.relation, None)
+        elif trust is not None:
+            self._channels[relation.relation] = trust
+
+    def _tell(self, relation: int, cells: Cells, lsn: int, out: list[Happened]) -> None:
         """A statement ended at this place: shapes change here, before the rows after it."""
         if self._skipping:
             return
         if self._begin is None:
             raise DecodeError("a schema change outside a transaction", lsn=Lsn(lsn))
-        told = triggers.read(message.content)
-        self._change(self._relations.tell(told), _Said.by_triggers(told), lsn, out)
+        if self._channels[relation] is triggers.Trust.UNKNOWN:
+            if relation not in self._lost:
+                self._lost.add(relation)
+                why = "schema changes were recorded, and nobody can tell any more by whom"
+                self._lose_all(why, lsn, out)
+            return
+        body = cells[1] if len(cells) == len(triggers.COLUMNS) else None
+        try:
+            told = triggers.read(body if isinstance(body, bytes) else b"")
+        except DecodeError as error:  # of another release, maybe: no restart would help
+            self._lose_all(f"a schema change was recorded: {error.what}", lsn, out)
+            return
+        changes = self._relations.tell(told, lsn, int(self._begin.commit_lsn))
+        self._change(changes, _Said.by_triggers(told), lsn, out)
+
+    def _lose_all(self, why: str, lsn: int, out: list[Happened]) -> None:
+        """Nothing is certain of any table from here on."""
+        said = _Said(ChangeOrigin.TRIGGER)
+        self._change(self._relations.lose(why), said, lsn, out)
 
     def _state(self, ddl: Ddl, lsn: int, out: list[Happened]) -> None:
         """A deparsed statement stands here: shapes change before the rows after it."""
@@ -663,10 +702,13 @@ class Assembler:
         """Keep what comes until the new table is told about; then take it all, in order."""
         held = self._held
         assert held is not None
-        if isinstance(message, Logical) and message.prefix == triggers.PREFIX:
+        if isinstance(message, Relation) and is_channel(message):
+            self._describe(message)
+            return
+        if isinstance(message, Insert) and message.relation in self._channels:
             first = held[0][1]
             assert isinstance(first, Insert)
-            self._tell(message, lsn, out)
+            self._tell(message.relation, message.new, lsn, out)
             if self._relations.awaits(self._relations.look_up(first.relation)):
                 return
         else:

@@ -15,7 +15,8 @@ from typing import Final
 from producer.core.deparsed import Deparsed
 from producer.core.follow import Follower
 from producer.core.shape_change import ShapeChange
-from producer.core.told import Told
+from producer.core.system_schemas import OWN_SCHEMA
+from producer.core.told import CHANNEL, COLUMNS, Told, Trust
 from producer.decoders.messages import Ddl, Relation, RelationColumn
 from producer.errors import DecodeError, Unsupported
 from schemas.control import Hole
@@ -24,8 +25,18 @@ from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
 ReadCatalog = Callable[[TableId], TableSchema | None]
 NameType = Callable[[int, int], str]
 NameTable = Callable[[int], TableId | None]
+Judge = Callable[[int], Trust]  # by the oid of a table
 
-__all__ = ["NameTable", "NameType", "ReadCatalog", "Relations", "ShapeChange", "merge"]
+__all__ = [
+    "Judge",
+    "NameTable",
+    "NameType",
+    "ReadCatalog",
+    "Relations",
+    "ShapeChange",
+    "is_channel",
+    "merge",
+]
 
 
 class Relations:
@@ -42,8 +53,11 @@ class Relations:
         new_tables_are_complete: bool,
         is_told: bool = False,
         publication: str = "",
+        judge: Judge = lambda _: Trust.FOREIGN,
     ) -> None:
-        """`is_told`: event triggers tell each statement, with the shapes of tables after it.
+        """`is_told`: event triggers describe each statement, with the shapes of tables after it.
+
+        `judge` says who may write the table of an oid that is named as theirs.
 
         `name_table` says what the table of an oid is called by now; None, where the stream's
         relation ids are no oids.
@@ -56,6 +70,8 @@ class Relations:
         self._new_tables_are_complete = new_tables_are_complete
         self._described: dict[int, Relation] = {}
         self._is_told = is_told
+        self._judge = judge
+        self._channels: dict[int, Trust] = {}
         self._follower = Follower(self._known, wanted, publication, difference)
         self._deparsed = Deparsed(self._known, wanted, read_catalog)
         self._stated: set[TableId] = set()  # tables whose shape is a statement's
@@ -84,7 +100,30 @@ class Relations:
 
     def describe(self, relation: Relation) -> None:
         """Take a relation message: in force from here on."""
+        said = TableId(relation.schema, relation.table)
+        if self._is_told and (now := self._follower.named(relation.relation, said)) != said:
+            relation = replace(relation, schema=now.schema, table=now.name)
         self._described[relation.relation] = relation
+
+    def channel(self, relation: Relation) -> Trust | None:
+        """Say who writes a table that is named as our triggers' own; None: it is not so named.
+
+        The catalog is asked each time: rights may have been given since. A table that is gone by
+        now stays what it was.
+        """
+        if not is_channel(relation):
+            return None
+        trust = self._judge(relation.relation)
+        if tuple(c.name for c in relation.columns) != COLUMNS:
+            trust = Trust.FOREIGN
+        if trust is Trust.UNKNOWN and self._channels.get(relation.relation) is Trust.OURS:
+            trust = Trust.OURS
+        self._channels[relation.relation] = trust
+        return trust
+
+    def lose(self, why: str) -> list[ShapeChange]:
+        """Return a hole of every table: a record is there that nobody can read."""
+        return self._follower.all_unknown("", why)
 
     def look_up(self, relation_id: int) -> Relation:
         """Return what the stream said about a relation; raise DecodeError if it said nothing."""
@@ -103,13 +142,16 @@ class Relations:
         """Say the same of a table by name."""
         return self._wanted(table)
 
-    def tell(self, told: Told) -> list[ShapeChange]:
-        """Take what the triggers say: in force from here on; return what changed, in order."""
+    def tell(self, told: Told, lsn: int = 0, commit: int = 0) -> list[ShapeChange]:
+        """Take what the triggers say: in force from here on; return what changed, in order.
+
+        `lsn`: where the record stands; `commit`: where its transaction does.
+        """
         if told.event == "uninstall":
             self._is_told = False
             return []
         self._is_told = True
-        changes = self._follower.follow(told)
+        changes = self._follower.follow(told, lsn, commit)
         for change in changes:
             # A partitioned table that gets another name is not described again: its partitions
             # are, when something happens to them.  The stream's relation ids are oids.
@@ -226,6 +268,11 @@ class Relations:
         columns = tuple(replace(c, nullable=True) if c.name == column else c for c in known.columns)
         self._known[table_id] = table = replace(known, columns=columns)
         return table
+
+
+def is_channel(relation: Relation) -> bool:
+    """Say whether a table is named as the one that our triggers write to."""
+    return (relation.schema, relation.table) == (OWN_SCHEMA, CHANNEL)
 
 
 def merge(

@@ -1,9 +1,10 @@
 """What the event triggers of a PostgreSQL source say about a statement.
 
-JSON in a logical message of the statement's own transaction, written by
-`producer/drivers/ddl_triggers.sql`.  `end`: what stands there after a statement;
-`drop`: what it dropped; `install` and `uninstall`: from where to where every
-statement is told.
+JSON in a row of the statement's own transaction, written by
+`producer/drivers/ddl_triggers.sql` into a table that only its owner can write.
+`end`: what stands there after a statement; `drop`: what it dropped; `gap`: what
+could not be described; `install` and `uninstall`: from where to where every
+statement is described.
 """
 
 from __future__ import annotations
@@ -11,19 +12,30 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 from operator import itemgetter
 from typing import Any, Final
 
 from producer.core.catalog_rows import Index, as_sent, table_schema, user_types
 from producer.errors import DecodeError
+from schemas.encodings import is_text
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema
 
-PREFIX: Final = "gauss-cdc.ddl"
+CHANNEL: Final = "ddl_log"  # the table, in our own schema
+COLUMNS: Final = ("id", "body")
 _VERSION: Final = 1
 
 # Why a table was rewritten: bits of pg_event_trigger_table_rewrite_reason().
 BY_DEFAULT: Final = 2  # an added column's default is volatile
 BY_TYPE: Final = 4  # a column's values were converted
+
+
+class Trust(Enum):
+    """Who wrote what comes by a table that is named as our channel."""
+
+    OURS = auto()  # our triggers, and nobody else can
+    UNKNOWN = auto()  # nobody can tell any more: the table is gone, or others may write it
+    FOREIGN = auto()  # the table is somebody else's: nothing in it means anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +47,9 @@ class Shape:
     is_partition: bool
     publications: frozenset[str]
     is_empty: bool = False  # known to have no rows: none has a value that nobody sent
+    space: int = 0  # oid of the schema, which may get another name before this one commits
+    stored: frozenset[int] = frozenset()  # columns that this statement made ordinary ones
+    is_text: bool = True  # all of it: a database without an encoding has other names, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +80,9 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One message."""
+    """One record."""
 
-    event: str  # end | drop | install | uninstall
+    event: str  # end | drop | gap | install | uninstall
     tag: str = ""
     sql: str | None = None  # the client's text, which may hold more than this statement
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -79,12 +94,17 @@ class Told:
     rewritten: int = 0  # reasons, of all tables of the statement
     joined: Mapping[int, bool] = field(default_factory=dict)  # oid -> has rows from before
     via_root: bool = True  # a partition's rows are published as its root's
+    is_top: bool = False  # a statement of the client's text itself, and of no function
+    is_plain: bool = False  # and no USING in all of that text
+    casts: frozenset[tuple[int, int]] = frozenset()  # made by users, and used without being named
+    spaces: tuple[tuple[int, str], ...] = ()  # schemas that the statement made or renamed
+    unknown: tuple[int, ...] | None = None  # tables of a gap; None: all of them
 
 
 def read(content: bytes) -> Told:
-    """Read a message; raise DecodeError where it is not one of ours, or of a newer release."""
+    """Read a record; raise DecodeError where it cannot be read, or is of a newer release."""
     try:
-        raw = json.loads(content)
+        raw = json.loads(content.decode("utf-8", "surrogateescape"))
         if raw["version"] != _VERSION:
             raise DecodeError(
                 "schema changes told by triggers of another release",
@@ -92,7 +112,7 @@ def read(content: bytes) -> Told:
                 ours=_VERSION,
                 hint="run `gauss-cdc ddl install` of this release",
             )
-        return Told(
+        told = Told(
             event=raw["event"],
             tag=raw.get("tag", ""),
             sql=raw.get("sql"),
@@ -105,9 +125,31 @@ def read(content: bytes) -> Told:
             rewritten=_reasons(raw.get("rewritten", ())),
             joined=dict(raw.get("joined", ())),
             via_root=raw.get("via_root", True),
+            is_top=raw.get("top") is True,
+            is_plain=raw.get("plain") is True,
+            casts=frozenset((source, target) for source, target in raw.get("casts", ())),
+            spaces=tuple((oid, name) for oid, name in raw.get("spaces", ())),
+            unknown=tuple(raw["oids"]) if raw.get("oids") else None,
         )
-    except (ValueError, KeyError, TypeError) as error:
-        raise DecodeError("a message of our triggers that cannot be read") from error
+        return told if is_text(json.dumps(raw, ensure_ascii=False)) else _legible(told)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DecodeError("a record of our triggers that cannot be read") from error
+
+
+def _legible(told: Told) -> Told:
+    """Leave out what is no text: names and constants of a database without an encoding."""
+    return replace(
+        told,
+        sql=None,
+        commands=tuple(c for c in told.commands if is_text(f"{c.identity}{c.definition}")),
+        dropped=tuple(
+            replace(d, bound=d.bound if is_text(d.bound or "") else None)
+            for d in told.dropped
+            if d.kind == "table" or is_text(d.identity)
+        ),
+        detached=tuple((p, r, b if is_text(b or "") else None) for p, r, b in told.detached),
+        spaces=tuple((oid, name) for oid, name in told.spaces if is_text(name)),
+    )
 
 
 def shape(raw: Mapping[str, Any]) -> Shape:
@@ -149,6 +191,9 @@ def shape(raw: Mapping[str, Any]) -> Shape:
         raw["is_partition"],
         frozenset(raw["publications"]),
         is_empty=bool(raw.get("empty")),
+        space=raw.get("space", 0),
+        stored=frozenset(raw.get("stored", ())),
+        is_text=is_text(json.dumps(raw, ensure_ascii=False)),
     )
 
 

@@ -1,18 +1,19 @@
-r"""How ALTER COLUMN … TYPE made new values, read from the client's own text.
+r"""How ALTER COLUMN … TYPE made new values, where the text that the server was given says USING.
 
-Only asked where PostgreSQL says that it converted values.  Without USING it is
-the assignment cast, which any copy can repeat; a USING that is nothing but a
-cast of the column can be repeated, too; anything else was computed.  The text
-may hold other statements, and bodies of DO: every ALTER TABLE of the table is
-looked at, and what two of them say differently is not known.
+Only asked of statements of that text itself: what a function ran does not stand in it, and is
+lost.  Nobody can use USING without writing it, so that a text without this word needs no reading:
+there it was the assignment cast, which any copy can repeat.  A USING that is nothing but a cast of
+the column can be repeated, too; anything else was computed.  What this reads is less than SQL:
+comments, dollar quotes, backslashes and letters beyond ASCII are not, and with one of them
+everything is lost.
 
 >>> text = "ALTER TABLE t ALTER a TYPE bigint, ALTER b SET DATA TYPE text USING b::text"
->>> converted(text, "t", "a", "bigint"), converted(text, "t", "b", "text")
-('', 'explicit')
+>>> [converted(text, "t", name, kind) for name, kind in (("a", "bigint"), ("b", "text"))]
+['', 'explicit']
 >>> converted("ALTER TABLE t ALTER a TYPE int USING a * 2", "t", "a", "integer")
 'lost'
->>> converted("SELECT change_it()", "t", "a", "integer") is None
-True
+>>> converted("ALTER TABLE t ALTER a TYPE int USING a /* */ * 2", "t", "b", "integer")
+'lost'
 """
 
 from __future__ import annotations
@@ -24,12 +25,11 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 _TOKEN: Final = re.compile(
-    r"""\s+ | --[^\n]* | /\*.*?\*/ | (?P<token>
-        [eE]?'(?:[^']|'')*' | (?P<tag>\$\w*\$)(?P<body>.*?)(?P=tag) | "(?:[^"]|"")*"
-        | [\w$]+ | :: | . )""",
+    r"""\s+ | (?P<token> '(?:[^']|'')*' | "(?:[^"]|"")*" | \w+ | :: | . )""",
     re.VERBOSE | re.DOTALL,
 )
 _END: Final = ""
+_ANY: Final = ""  # no column is called so
 # What people type, as format_type() prints it.
 _SAME: Final = {
     "INT": "INTEGER",
@@ -55,33 +55,41 @@ class Conversion(NamedTuple):
     how: str  # "" by assignment, "explicit" by a plain cast, "lost" otherwise
 
 
-def converted(sql: str | None, table: str, column: str, type_name: str) -> str | None:
-    """Return how a column got a type: "", "explicit" or "lost"; None: the text does not tell."""
-    found = [c for c in conversions(sql or "") if (c.table, c.column) == (table, column)]
-    if len({c.how for c in found}) > 1:
+_UNREAD: Final = Conversion(_ANY, _ANY, "", "lost")
+
+
+def converted(sql: str, table: str, column: str, type_name: str) -> str | None:
+    """Return what became of a column: "", "explicit" or "lost"; None: no conversion is its own."""
+    found = [c for c in conversions(sql) if c.column in {column, _ANY}]
+    if not found:
+        return None
+    if _UNREAD in found:
+        return "lost"
+    if len({c.how for c in found}) > 1:  # two statements
         found = [c for c in found if _spelled(c.type_name) == _spelled(type_name)]
     hows = {c.how for c in found}
-    return hows.pop() if len(hows) == 1 else None
+    is_ours = all(c.table == table for c in found)
+    return hows.pop() if len(hows) == 1 and is_ours else "lost"
 
 
 @lru_cache(maxsize=4)
 def conversions(sql: str) -> tuple[Conversion, ...]:
-    """Return all of a text, in order."""
+    """Return all of a text, in order; one of any column stands for what is not understood."""
+    if not sql.isascii() or any(sign in sql for sign in ("\\", "$", "--", "/*")):
+        return (_UNREAD,)
     return tuple(_conversions(sql))
 
 
 def _conversions(sql: str) -> Iterator[Conversion]:
-    tokens: list[str] = []
-    for match in _TOKEN.finditer(sql):
-        if match["body"] is not None:
-            yield from _conversions(match["body"])
-        if match["token"]:
-            tokens.append(match["token"])
+    tokens = [match["token"] for match in _TOKEN.finditer(sql) if match["token"]]
     words = [token.upper() for token in tokens]
     for at, (first, second) in enumerate(pairwise(words)):
         if (first, second) == ("ALTER", "TABLE"):
             end = words.index(";", at) if ";" in words[at:] else len(words)
-            yield from _of_statement(tokens[at + 2 : end])
+            found = list(_of_statement(tokens[at + 2 : end]))
+            yield from found
+            if words[at:end].count("USING") != sum(c.how != "" for c in found):
+                yield _UNREAD
 
 
 def _of_statement(tokens: list[str]) -> Iterator[Conversion]:

@@ -1,14 +1,25 @@
--- Event triggers that write every schema change into the log, where pgoutput finds it: as a
--- message in the same transaction, so that a rollback, also to a savepoint, takes it along.
+-- Event triggers that write every schema change into the log, where pgoutput finds it: as a row of
+-- a published table, in the same transaction, so that a rollback, also to a savepoint, takes it
+-- along.  Only the owner of the table can write it, so that nobody else describes a schema change:
+-- the functions run with the owner's rights, and PUBLIC may execute none of them.
+--
+-- No statement of anybody fails because of an error in here: what cannot be described becomes a
+-- record that says so, and the tables of it become inexact.
 --
 -- Everything stands in schema gauss_cdc; `gauss-cdc ddl uninstall` drops all of it.
 
-CREATE SCHEMA gauss_cdc;
+CREATE SCHEMA IF NOT EXISTS gauss_cdc;
 COMMENT ON SCHEMA gauss_cdc IS 'gauss-cdc: schema changes for change data capture';
 
 -- Functions without settings of their own run under those of the triggers: only pg_catalog is in
 -- the search path, plans are kept, nothing is compiled, which took longer than running it, and
 -- catalogs are read by their indexes: a hash of all of pg_type is dearer than all the rest.
+
+-- A row is inserted and deleted at once; only the insert is read. Row security without a policy
+-- keeps members of pg_write_all_data out, too.
+CREATE TABLE IF NOT EXISTS gauss_cdc.ddl_log (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body text NOT NULL);
+ALTER TABLE gauss_cdc.ddl_log ENABLE ROW LEVEL SECURITY;
 
 -- What is captured, for tables that are made later. NULL stands for every name.
 CREATE TABLE gauss_cdc.ddl_tables (
@@ -17,12 +28,21 @@ CREATE TABLE gauss_cdc.ddl_tables (
 -- The publication that such tables join, the schemas that `ddl install` added to it, and the
 -- tables of these that it did not have before.
 CREATE TABLE gauss_cdc.ddl_publication (
-    name text NOT NULL, schemas text[] NOT NULL, others text[] NOT NULL);
+    name text PRIMARY KEY, schemas text[] NOT NULL, others text[] NOT NULL);
 
 -- Partitions as of the last statement that changed one: at ATTACH, DETACH and DROP the catalog
 -- does not say any more what was there before.
 CREATE TABLE gauss_cdc.ddl_partitions (
     oid oid PRIMARY KEY, root oid NOT NULL, parent oid NOT NULL, bound text);
+
+-- What one trigger tells a later one of the same statement, which deletes it.
+CREATE UNLOGGED TABLE gauss_cdc.ddl_rewrites (
+    xid xid8 NOT NULL DEFAULT pg_current_xact_id(), oid oid NOT NULL, reason int NOT NULL);
+CREATE UNLOGGED TABLE gauss_cdc.ddl_spared (
+    xid xid8 NOT NULL DEFAULT pg_current_xact_id(), oid oid NOT NULL);
+
+-- Columns that were generated as of the last statement: their values were never in the stream.
+CREATE TABLE gauss_cdc.ddl_generated (oid oid, number int2, PRIMARY KEY (oid, number));
 
 -- Is a table of this publication's own, or of one of its schemas?
 CREATE FUNCTION gauss_cdc.ddl_is_published(which oid, publication text) RETURNS boolean
@@ -68,7 +88,7 @@ CREATE FUNCTION gauss_cdc.ddl_look(
     which oid, is_any boolean, is_empty_asked boolean,
     OUT schema name, OUT name name, OUT persistence "char", OUT has_heirs boolean,
     OUT has_parts boolean, OUT ours name, OUT is_for_all boolean, OUT via_root boolean,
-    OUT publications name[], OUT shape json)
+    OUT publications name[], OUT is_generated boolean, OUT shape json)
 LANGUAGE plpgsql STABLE
 SET datestyle = 'ISO' SET intervalstyle = postgres SET timezone = 'UTC'
 SET bytea_output = hex SET extra_float_digits = 3 AS $$
@@ -77,6 +97,7 @@ DECLARE
     line oid[];  -- the table and what it is a partition of
     spaces oid[];  -- their schemas
     columns json;
+    stored int2[];  -- columns that are not generated any more
     missing jsonb;  -- of a partitioned table, which has no rows: what a leaf says
     has_types boolean;
     indexes json;
@@ -135,14 +156,19 @@ BEGIN
                    WHERE d.adrelid = which AND d.adnum = a.attnum) END,
                CASE WHEN a.typdelim = ',' THEN (a.value::text[])[1] END)),
            -- As numbers: a plan with an oid in it is made anew when the table of that oid changes.
-           bool_or(a.atttypid::bigint >= 16384 OR a.typtype <> 'b')
-    INTO columns, has_types
+           bool_or(a.atttypid::bigint >= 16384 OR a.typtype <> 'b'),
+           bool_or(a.attgenerated <> '')
+    INTO columns, has_types, is_generated
     FROM (SELECT a.*, t.typtype, t.typnotnull, t.typdelim,
                  a.atthasdef AND a.attgenerated = '' AS is_default,
                  coalesce(a.attmissingval::text, missing ->> a.attname) AS value
           FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
           WHERE a.attrelid = which AND a.attnum > 0 AND NOT a.attisdropped
           ORDER BY a.attnum) AS a;
+    stored := (SELECT array_agg(g.number) FROM gauss_cdc.ddl_generated g
+               JOIN pg_attribute a ON a.attrelid = g.oid AND a.attnum = g.number
+               WHERE g.oid = which AND a.attgenerated = '' AND NOT a.attisdropped);
+    is_generated := coalesce(is_generated OR stored IS NOT NULL, false);
     IF this.relhasindex THEN
         SELECT json_agg(json_build_array(
                    x.relname, (i.indkey::int2[])[:i.indnkeyatts - 1],
@@ -183,11 +209,11 @@ BEGIN
         FROM of_use u JOIN pg_type t ON t.oid = u.oid LEFT JOIN pg_type e ON e.typarray = t.oid);
     END IF;
     shape := json_build_object(
-        'oid', which::bigint, 'schema', this.nspname, 'name', this.relname, 'kind', this.relkind,
+        'oid', which::bigint, 'space', this.relnamespace::bigint, 'schema', this.nspname, 'name', this.relname, 'kind', this.relkind,
         'persistence', this.relpersistence, 'is_partition', this.relispartition,
         'identity', this.relreplident, 'publications', publications,
         'columns', coalesce(columns, '[]'), 'indexes', coalesce(indexes, '[]'),
-        'types', coalesce(made, '[]'),
+        'types', coalesce(made, '[]'), 'stored', coalesce(to_json(stored), '[]'),
         'empty', CASE WHEN is_empty_asked THEN gauss_cdc.ddl_is_empty(which) END);
 END $$;
 
@@ -238,8 +264,9 @@ BEGIN
                               AND g.tgname = 'gauss_cdc_truncate')
         LOOP
             BEGIN
-                EXECUTE format('CREATE TRIGGER gauss_cdc_truncate AFTER TRUNCATE ON %s'
-                               ' EXECUTE FUNCTION gauss_cdc.ddl_on_truncate()', this);
+                EXECUTE format('CREATE TRIGGER gauss_cdc_truncate %s TRUNCATE ON %s'
+                               ' EXECUTE FUNCTION gauss_cdc.ddl_on_truncate()',
+                               CASE WHEN this = top THEN 'BEFORE' ELSE 'AFTER' END, this);
             EXCEPTION WHEN others THEN NULL;  -- nobody's statement fails because of us
             END;
         END LOOP;
@@ -247,19 +274,48 @@ BEGIN
     RETURN told;
 END $$;
 
--- Messages are put together as text: that of an object of another one costs a copy.
-CREATE FUNCTION gauss_cdc.ddl_emit(told json) RETURNS void
+-- Put a record into the log. Deleted by its ctid: a scan of the index would make serializable
+-- transactions conflict that have nothing to do with each other.
+CREATE FUNCTION gauss_cdc.ddl_write(whole text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    place tid;
+BEGIN
+    INSERT INTO gauss_cdc.ddl_log (body) VALUES (whole) RETURNING ctid INTO place;
+    DELETE FROM gauss_cdc.ddl_log WHERE ctid = place;
+    IF current_setting('gauss_cdc.plan', true) = 'on' THEN  -- `ddl plan` reads it, and rolls back
+        RAISE NOTICE 'gauss-cdc.ddl %', whole;
+    END IF;
+END $$;
+
+-- Records are put together as text: that of an object of another one costs a copy.
+--
+-- `context`: the stack of calls at the trigger. Where it is the trigger alone, the statement is
+-- one of the text that the server was given, and no function's. `plain`: and this text holds no
+-- USING, so that values were converted by nothing but the types' own cast.
+CREATE FUNCTION gauss_cdc.ddl_emit(told json, context text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     given text := current_query();
+    lowered text;
+    is_top boolean;
+    is_plain boolean := false;
     whole text;
 BEGIN
+    is_top := given IS NOT NULL AND octet_length(given) <= 100000
+        AND context IS NOT NULL AND strpos(context, E'\n') = 0;
+    given := left(given, 100000);
+    lowered := lower(given);
+    is_plain := is_top AND strpos(lowered, 'using') = 0 AND strpos(lowered, 'alter') > 0
+        AND strpos(lowered, 'extension') = 0;
     -- What holds a password stays here.
-    IF strpos(lower(given), 'password') > 0 AND given ~* '\mpassword\s*(=|''|\$|e'')' THEN
+    IF strpos(lowered, 'password') > 0 AND given ~* '\mpassword\s*(=|''|\$|e'')' THEN
         given := NULL;
     END IF;
     whole := left(told::text, -1) || ', ' || substr(json_build_object(
-        'sql', left(given, 100000),
+        'sql', given,
+        'top', is_top,
+        'plain', is_plain,
         'user', session_user,
         'settings', json_build_object(
             'TimeZone', current_setting('TimeZone'), 'DateStyle', current_setting('DateStyle'),
@@ -268,11 +324,39 @@ BEGIN
             'extra_float_digits', current_setting('extra_float_digits'),
             'lc_monetary', current_setting('lc_monetary'))
         )::text, 2);
-    PERFORM pg_logical_emit_message(true, 'gauss-cdc.ddl', convert_to(whole, 'UTF8'));
-    IF current_setting('gauss_cdc.plan', true) = 'on' THEN  -- `ddl plan` reads it, and rolls back
-        PERFORM set_config('gauss_cdc.told',
-            coalesce(current_setting('gauss_cdc.told', true), '') || whole || E'\n', true);
+    PERFORM gauss_cdc.ddl_write(whole);
+END $$;
+
+-- Something failed in here: say of which tables nothing is known any more; of all where oids is
+-- empty. ASCII only, and nothing of the statement: whatever it was may be what failed.
+CREATE FUNCTION gauss_cdc.ddl_gap(tag text, oids oid[], state text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    roots oid[] := oids;
+BEGIN
+    BEGIN
+        roots := oids || ARRAY(SELECT a.relid FROM unnest(oids) AS o
+                               CROSS JOIN LATERAL pg_partition_ancestors(o) AS a);
+    EXCEPTION WHEN others THEN NULL;
+    END;
+    PERFORM gauss_cdc.ddl_write(json_build_object(
+        'version', 1, 'event', 'gap', 'tag', tag, 'oids', roots::bigint[], 'state', state)::text);
+EXCEPTION WHEN others THEN NULL;  -- nobody's statement fails because of us
+END $$;
+
+-- The log stays in the publication for as long as the triggers stand.
+CREATE FUNCTION gauss_cdc.ddl_publish() RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    ours record;
+BEGIN
+    SELECT o.name INTO ours FROM gauss_cdc.ddl_publication o JOIN pg_publication p
+        ON p.pubname = o.name
+    WHERE NOT p.puballtables AND NOT gauss_cdc.ddl_is_published('gauss_cdc.ddl_log'::regclass, o.name);
+    IF FOUND THEN
+        EXECUTE format('ALTER PUBLICATION %I ADD TABLE gauss_cdc.ddl_log', ours.name);
     END IF;
+EXCEPTION WHEN others THEN NULL;  -- `run` and `check` say that it is missing
 END $$;
 
 -- The text that makes an object anew, for kinds that are no tables; NULL: not known.
@@ -321,26 +405,26 @@ EXCEPTION WHEN others THEN
     RETURN NULL;  -- an aggregate has no definition; nobody's statement fails because of us
 END $$;
 
--- A partition was emptied. Where its root was, the stream says so: the root's trigger runs first,
--- and names the partitions whose own triggers follow in the same statement.
+-- A partition was emptied: TRUNCATE has no event, and of one partition the stream says nothing.
+-- Where its root was emptied, too, the stream says that: all triggers BEFORE run before the first
+-- one AFTER, so the root's names the partitions whose own ones have nothing to say.
 CREATE FUNCTION gauss_cdc.ddl_on_truncate() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    spared text[] := string_to_array(current_setting('gauss_cdc.spared', true), ',');
     part gauss_cdc.ddl_partitions;
 BEGIN
-    IF TG_RELID::text = ANY (spared) THEN
-        PERFORM set_config('gauss_cdc.spared',
-                           array_to_string(array_remove(spared, TG_RELID::text), ','), true);
+    IF TG_WHEN = 'BEFORE' THEN
+        -- Else it was a root before it became a partition: its own ones speak for it.
+        IF TG_RELID = pg_partition_root(TG_RELID) THEN
+            INSERT INTO gauss_cdc.ddl_spared (oid)
+            SELECT t.relid FROM pg_partition_tree(TG_RELID) t JOIN pg_trigger g
+                ON g.tgrelid = t.relid AND g.tgname = 'gauss_cdc_truncate'
+            WHERE t.isleaf AND g.tgenabled IN ('O', 'A');
+        END IF;
         RETURN NULL;
     END IF;
-    IF EXISTS (SELECT FROM pg_class WHERE oid = TG_RELID AND relkind = 'p') THEN
-        IF TG_RELID = pg_partition_root(TG_RELID) THEN
-            PERFORM set_config('gauss_cdc.spared', (
-                SELECT string_agg(t.relid::oid::text, ',') FROM pg_partition_tree(TG_RELID) t
-                JOIN pg_trigger g ON g.tgrelid = t.relid AND g.tgname = 'gauss_cdc_truncate'
-                WHERE t.relid <> TG_RELID), true);
-        END IF;  -- else it was a root before it became a partition: its own ones speak for it
+    DELETE FROM gauss_cdc.ddl_spared WHERE xid = pg_current_xact_id() AND oid = TG_RELID;
+    IF FOUND THEN
         RETURN NULL;
     END IF;
     SELECT * INTO part FROM gauss_cdc.ddl_partitions WHERE oid = TG_RELID;
@@ -349,10 +433,15 @@ BEGIN
         WHERE p.pubviaroot) THEN
         RETURN NULL;  -- a table of its own: the stream says it
     END IF;
+    -- Another trigger may have filled it again: then its rows stand before this record.
     PERFORM gauss_cdc.ddl_emit(json_build_object(
         'version', 1, 'event', 'end', 'tag', 'TRUNCATE TABLE',
         'detached', json_build_array(json_build_array(
-            part.oid::bigint, part.root::bigint, part.bound))));
+            part.oid::bigint, part.root::bigint,
+            CASE WHEN pg_relation_size(TG_RELID) = 0 THEN part.bound END))), NULL);
+    RETURN NULL;
+EXCEPTION WHEN others THEN
+    PERFORM gauss_cdc.ddl_gap('TRUNCATE TABLE', ARRAY[TG_RELID], SQLSTATE);
     RETURN NULL;
 END $$;
 
@@ -360,14 +449,10 @@ CREATE FUNCTION gauss_cdc.ddl_on_rewrite() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
-    IF (SELECT relpersistence = 't' FROM pg_class
-        WHERE oid = pg_event_trigger_table_rewrite_oid()) THEN
-        RETURN;  -- nobody tells of it, and the next statement must not be taken for it
-    END IF;
-    PERFORM set_config('gauss_cdc.rewritten', concat_ws(',',
-        nullif(current_setting('gauss_cdc.rewritten', true), ''),
-        pg_event_trigger_table_rewrite_oid() || ':' || pg_event_trigger_table_rewrite_reason()),
-        true);
+    INSERT INTO gauss_cdc.ddl_rewrites (oid, reason)
+    VALUES (pg_event_trigger_table_rewrite_oid(), pg_event_trigger_table_rewrite_reason());
+EXCEPTION WHEN others THEN
+    PERFORM gauss_cdc.ddl_gap(TG_TAG, ARRAY[pg_event_trigger_table_rewrite_oid()], SQLSTATE);
 END $$;
 
 CREATE FUNCTION gauss_cdc.ddl_on_drop() RETURNS event_trigger
@@ -379,7 +464,9 @@ DECLARE
     altered oid[];
     tables json;
     via_root boolean;
+    context text;
 BEGIN
+    GET DIAGNOSTICS context = PG_CONTEXT;
     SELECT json_agg(json_build_array(
                o.object_type, o.schema_name, o.object_name, o.object_identity, o.objid::bigint,
                o.original,
@@ -402,12 +489,16 @@ BEGIN
     WHERE c.relkind IN ('r', 'p');
     DELETE FROM gauss_cdc.ddl_partitions p USING pg_event_trigger_dropped_objects() o
     WHERE o.object_type = 'table' AND (p.oid = o.objid OR p.root = o.objid);
+    DELETE FROM gauss_cdc.ddl_generated g USING pg_event_trigger_dropped_objects() o
+    WHERE o.object_type = 'table' AND g.oid = o.objid;
     SELECT json_agg(l.shape) FILTER (WHERE l.shape IS NOT NULL), bool_and(l.via_root)
     INTO tables, via_root
     FROM unnest(altered) AS a CROSS JOIN gauss_cdc.ddl_look(a, false, false) AS l;
     PERFORM gauss_cdc.ddl_emit(json_build_object(
         'version', 1, 'event', 'drop', 'tag', TG_TAG, 'dropped', gone,
-        'via_root', coalesce(via_root, true), 'tables', coalesce(tables, '[]')));
+        'via_root', coalesce(via_root, true), 'tables', coalesce(tables, '[]')), context);
+EXCEPTION WHEN others THEN
+    PERFORM gauss_cdc.ddl_gap(TG_TAG, '{}', SQLSTATE);
 END $$;
 
 CREATE FUNCTION gauss_cdc.ddl_on_end() RETURNS event_trigger
@@ -430,16 +521,28 @@ DECLARE
     has_rows boolean;
     via_root boolean := true;
     tables json[] := '{}';
-    rewritten text := coalesce(current_setting('gauss_cdc.rewritten', true), '');
+    rewritten text[] := '{}';
+    is_rewritten boolean;
+    renamed json[] := '{}';  -- schemas: [oid, name]
+    casts json := '[]';
+    context text;
     one jsonb;
     this oid;
 BEGIN
+    IF TG_TAG = 'ALTER PUBLICATION' THEN
+        PERFORM gauss_cdc.ddl_publish();
+    END IF;
     IF TG_TAG IN ('GRANT', 'REVOKE', 'ALTER DEFAULT PRIVILEGES', 'REFRESH MATERIALIZED VIEW',
                   'CREATE PUBLICATION', 'ALTER PUBLICATION', 'CREATE SUBSCRIPTION',
                   'ALTER SUBSCRIPTION', 'SECURITY LABEL') THEN
         RETURN;
     END IF;
+    GET DIAGNOSTICS context = PG_CONTEXT;
+    is_rewritten := EXISTS (SELECT FROM gauss_cdc.ddl_rewrites WHERE xid = pg_current_xact_id());
     FOR c IN SELECT * FROM pg_event_trigger_ddl_commands() LOOP
+        IF c.in_extension THEN
+            context := NULL;  -- the script's statement, not the client's
+        END IF;
         CONTINUE WHEN c.schema_name = 'gauss_cdc' OR c.schema_name ~ '^pg_(temp|toast)'
             OR c.object_identity LIKE 'pg_temp%'
             OR c.object_type = 'trigger' AND c.object_identity LIKE 'gauss_cdc_truncate on %';
@@ -463,6 +566,8 @@ BEGIN
                 types := types || (SELECT reltype FROM pg_class WHERE oid = c.objid);
             ELSIF c.object_type = 'schema' THEN
                 spaces := spaces || c.objid;
+                renamed := renamed || (SELECT json_build_array(oid::bigint, nspname)
+                                       FROM pg_namespace WHERE oid = c.objid);
             END IF;
         END IF;
         CONTINUE WHEN c.in_extension OR TG_TAG = 'REINDEX';
@@ -478,6 +583,10 @@ BEGIN
                  WHEN c.object_type <> 'table' THEN
                      gauss_cdc.ddl_definition(c.classid, c.objid, c.object_type) END);
     END LOOP;
+    IF is_rewritten THEN  -- temporary tables come here, too
+        DELETE FROM gauss_cdc.ddl_rewrites r USING pg_class x
+        WHERE r.xid = pg_current_xact_id() AND x.oid = r.oid AND x.relpersistence = 't';
+    END IF;
     IF commands IS NULL AND touched = '{}' AND types = '{}' AND spaces = '{}' THEN
         RETURN;
     END IF;
@@ -504,7 +613,7 @@ BEGIN
         at := at + 1;
         this := touched[at];
         CONTINUE WHEN this = ANY (touched[: at - 1]);
-        seen := gauss_cdc.ddl_look(this, false, rewritten <> '' OR types <> '{}');
+        seen := gauss_cdc.ddl_look(this, false, is_rewritten OR types <> '{}');
         via_root := coalesce(seen.via_root, via_root);
         IF seen.has_heirs AND (this <> ALL (roots) OR this = ANY (touched[: given])) THEN
             touched := touched || ARRAY(
@@ -521,7 +630,7 @@ BEGIN
             EXECUTE format('SELECT EXISTS (SELECT FROM %I.%I)', seen.schema, seen.name)
             INTO has_rows;
             joined := joined || json_build_array(this::bigint, has_rows);
-            seen := gauss_cdc.ddl_look(this, false, rewritten <> '' OR types <> '{}');
+            seen := gauss_cdc.ddl_look(this, false, is_rewritten OR types <> '{}');
         END IF;
         IF seen.has_parts AND TG_TAG IN ('CREATE TABLE', 'ALTER TABLE', 'CREATE SCHEMA') THEN
             root := pg_partition_root(this);
@@ -534,6 +643,12 @@ BEGIN
                 touched := touched || root || ARRAY(
                     SELECT (d ->> 0)::oid FROM jsonb_array_elements(one -> 'detached') AS d);
             END IF;
+        END IF;
+        IF seen.is_generated THEN
+            DELETE FROM gauss_cdc.ddl_generated WHERE oid = this;
+            INSERT INTO gauss_cdc.ddl_generated
+            SELECT attrelid, attnum FROM pg_attribute
+            WHERE attrelid = this AND attnum > 0 AND attgenerated <> '' AND NOT attisdropped;
         END IF;
         IF seen.shape IS NOT NULL THEN
             tables := tables || seen.shape;
@@ -554,19 +669,54 @@ BEGIN
     /*15*/     END LOOP;
     /*15*/ END IF;
 
+    IF is_rewritten THEN
+        -- Of this statement's tables only: one inside of another must not take what is the other's.
+        WITH taken AS (DELETE FROM gauss_cdc.ddl_rewrites r
+                       WHERE r.xid = pg_current_xact_id() AND r.oid = ANY (touched)
+                       RETURNING r.oid, r.reason)
+        SELECT coalesce(array_agg(t.oid || ':' || t.reason), '{}') INTO rewritten FROM taken t;
+        -- Casts that a copy may not have, or not in the same way.
+        casts := (SELECT coalesce(json_agg(json_build_array(castsource::bigint, casttarget::bigint)),
+                                  '[]')
+                  FROM pg_cast WHERE oid::bigint >= 16384);
+    END IF;
     PERFORM gauss_cdc.ddl_emit(json_build_object(
         'version', 1, 'event', 'end', 'tag', TG_TAG, 'commands', coalesce(commands, '{}'),
         'attached', coalesce(partitions -> 'attached', '[]'),
         'detached', coalesce(partitions -> 'detached', '[]'),
-        'via_root', via_root, 'joined', joined, 'rewritten', string_to_array(rewritten, ','),
-        'tables', tables));
-    IF rewritten <> '' THEN
-        PERFORM set_config('gauss_cdc.rewritten', '', true);
-    END IF;
+        'via_root', via_root, 'joined', joined, 'rewritten', rewritten, 'casts', casts,
+        'spaces', renamed, 'tables', tables), context);
+EXCEPTION WHEN others THEN
+    PERFORM gauss_cdc.ddl_gap(TG_TAG, touched, SQLSTATE);
 END $$;
 
--- Ours only: nobody calls these but the triggers.
+-- Ours only: nobody calls these but the triggers, and nobody hangs them on tables of his own.
+-- Default privileges may have given rights to more than PUBLIC.
 REVOKE ALL ON SCHEMA gauss_cdc FROM PUBLIC;
+REVOKE ALL ON ALL TABLES IN SCHEMA gauss_cdc FROM PUBLIC;
+REVOKE ALL ON ALL SEQUENCES IN SCHEMA gauss_cdc FROM PUBLIC;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA gauss_cdc FROM PUBLIC;
+DO $$
+DECLARE
+    who name;
+BEGIN
+    FOR who IN
+        SELECT DISTINCT r.rolname FROM (
+            SELECT relacl AS acl, relowner AS owner FROM pg_catalog.pg_class
+            WHERE relnamespace = 'gauss_cdc'::regnamespace
+            UNION ALL SELECT proacl, proowner FROM pg_catalog.pg_proc
+            WHERE pronamespace = 'gauss_cdc'::regnamespace
+            UNION ALL SELECT nspacl, nspowner FROM pg_catalog.pg_namespace
+            WHERE nspname = 'gauss_cdc') AS o
+        CROSS JOIN LATERAL pg_catalog.aclexplode(o.acl) AS a
+        JOIN pg_catalog.pg_roles r ON r.oid = a.grantee WHERE a.grantee <> o.owner
+    LOOP
+        EXECUTE pg_catalog.format('REVOKE ALL ON SCHEMA gauss_cdc FROM %I CASCADE', who);
+        EXECUTE pg_catalog.format('REVOKE ALL ON ALL TABLES IN SCHEMA gauss_cdc FROM %I CASCADE', who);
+        EXECUTE pg_catalog.format('REVOKE ALL ON ALL SEQUENCES IN SCHEMA gauss_cdc FROM %I CASCADE', who);
+        EXECUTE pg_catalog.format('REVOKE ALL ON ALL FUNCTIONS IN SCHEMA gauss_cdc FROM %I CASCADE', who);
+    END LOOP;
+END $$;
 
 CREATE EVENT TRIGGER gauss_cdc_ddl_end ON ddl_command_end
     EXECUTE FUNCTION gauss_cdc.ddl_on_end();

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from producer.core import takeover
 from producer.core.catalog_watch import Look
 from producer.core.takeover import MadeSlot
+from producer.core.told import Trust
 from producer.decoders.messages import Cells, Message
 from producer.drivers.gauss_catalog import Asks
 from producer.options import Options
@@ -90,7 +91,7 @@ class Source(takeover.Source, Protocol):
 
     @property
     def tells_changes(self) -> bool:
-        """Say whether every schema change comes as a message of our triggers."""
+        """Say whether every schema change comes as a record of our triggers."""
 
     def prepare(self, note: Callable[[str], None]) -> list[TableId]:
         """Make what must be there before the slot; list the tables captured now."""
@@ -130,6 +131,9 @@ class Source(takeover.Source, Protocol):
 
     def table_name(self, oid: int) -> TableId | None:
         """Say what the table of an oid is called now; None if it is gone."""
+
+    def judge(self, oid: int) -> Trust:
+        """Say who writes a table that is named as our triggers' own."""
 
     def keep_alive(self, *, force: bool = False) -> None:
         """Tell the server that we live, confirming nothing."""

@@ -23,6 +23,7 @@ from producer.core.catalog_watch import Look
 from producer.core.described import Described
 from producer.core.held import Held
 from producer.core.takeover import MadeSlot, Slot
+from producer.core.told import Trust
 from producer.decoders import NAMING
 from producer.decoders.messages import Message
 from producer.drivers import (
@@ -472,6 +473,10 @@ class GaussSource:
     def type_name(self, type_oid: int, modifier: int) -> str:
         """Name a type as format_type() does."""
         return gauss_catalog.type_name(self.asking, type_oid, modifier)
+
+    def judge(self, oid: int) -> Trust:  # noqa: ARG002  the protocol's
+        """No triggers of ours write anything here."""
+        return Trust.FOREIGN
 
     def table_name(self, oid: int) -> TableId | None:  # noqa: ARG002  the protocol's
         """Never asked: relation ids are the decoders' own numbers."""

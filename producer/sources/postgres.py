@@ -16,6 +16,7 @@ from producer.captured import captured, captured_tables, ensure_publication, rea
 from producer.core.catalog_rows import as_sent
 from producer.core.catalog_watch import Look
 from producer.core.takeover import MadeSlot, Slot
+from producer.core.told import Trust
 from producer.decoders import DECODERS
 from producer.decoders.messages import Begin, Cells, Message, Undecoded
 from producer.drivers import catalog, ddl_triggers, snapshot
@@ -284,7 +285,10 @@ class PostgresSource:
         """Pgoutput describes every relation by itself."""
         publication = catalog.publication(self.connection, self._options.publication)
         self.new_tables_are_complete = bool(publication and publication.all_tables)
-        self.tells_changes = ddl_triggers.state(self.connection).enabled
+        found = ddl_triggers.state(self.connection, self._options.publication)
+        self.tells_changes = found.tells
+        if found.version and not found.tells:
+            self._note(f"schema changes are inferred: {found.problem}; `gauss-cdc ddl install`")
 
     def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
         """Decode: one message each."""
@@ -349,6 +353,11 @@ class PostgresSource:
         """Say what the table of an oid is called now; None if it is gone."""
         self._await_visible()
         return catalog.table_name(self.connection, oid)
+
+    def judge(self, oid: int) -> Trust:
+        """Ask the catalog who may write a table that is named as our triggers' own."""
+        self._await_visible()
+        return ddl_triggers.judge(self.connection, oid)
 
     def keep_alive(self, *, force: bool = False) -> None:
         """Tell the walsender that we live, confirming nothing: wal_sender_timeout is 60 s."""

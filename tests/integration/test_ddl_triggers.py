@@ -8,7 +8,7 @@ import psycopg2
 import pytest
 
 from producer.core.follow import Follower
-from producer.core.told import PREFIX, read
+from producer.core.told import read
 from producer.drivers import catalog, ddl_triggers
 from producer.drivers.postgres_dial import parse_dsn
 from producer.errors import NotPermitted, SourceError
@@ -126,8 +126,15 @@ def test_check_says_how_schema_changes_are_learned(source, postgres_url) -> None
     assert told == [ok]
     assert for_others == [ok, ("warning", "the triggers were installed for other [tables]")]
     assert for_another == [ok, ("warning", "new tables join publication ours, not another")]
-    assert of_before == [ok, ("warning", "the triggers are those of another release")]
-    assert (off, why_off) == ("warning", "some event triggers of ours are off or gone")
+    ((level_before, why_before),) = of_before
+    assert (level_before, "earlier release, whose messages any role" in why_before) == (
+        "error",
+        True,
+    )
+    assert (off, why_off) == (
+        "warning",
+        "are inferred: some event triggers of ours are off or gone",
+    )
 
 
 SHAPES = """
@@ -151,11 +158,11 @@ def test_a_trigger_tells_the_shape_that_the_catalog_shows(source, identity) -> N
         cursor.execute("SET gauss_cdc.plan = 'on'")
         cursor.execute(SHAPES)
         cursor.execute('CREATE UNIQUE INDEX wide_name ON wide ("odd "" name")')
-        cursor.execute("BEGIN")
+        source.notices.clear()
         cursor.execute(f"ALTER TABLE wide REPLICA IDENTITY {identity}")
-        cursor.execute("SELECT current_setting('gauss_cdc.told')")
-        told = read(cursor.fetchone()[0].encode())
-        cursor.execute("COMMIT; SET search_path TO pg_catalog")  # as sessions of ours have it
+        ((_, _, record),) = (n.partition("\n")[0].partition("ddl ") for n in source.notices)
+        told = read(record.encode())
+        cursor.execute("SET search_path TO pg_catalog")  # as sessions of ours have it
     (read_table,) = stream_shapes(catalog.table_schemas(source, [TableId("public", "wide")]))
     (shape,) = told.tables
 
@@ -168,12 +175,11 @@ def test_a_trigger_tells_the_shape_that_the_catalog_shows(source, identity) -> N
 def messages(source, slot: str) -> list:
     with source.cursor() as cursor:
         cursor.execute(
-            "SELECT substr(data, strpos(data, 'content:') + 8)"
-            " FROM pg_logical_slot_get_changes(%s, NULL, NULL)"
-            " WHERE data LIKE %s",
-            [slot, f"message: transactional: 1 prefix: {PREFIX},%"],
+            "SELECT data FROM pg_logical_slot_get_changes(%s, NULL, NULL) WHERE data LIKE %s",
+            [slot, "table gauss_cdc.ddl_log: INSERT: %"],
         )
-        return [read(text.encode()) for (text,) in cursor.fetchall()]
+        bodies = [data.split(" body[text]:'", 1)[1][:-1] for (data,) in cursor.fetchall()]
+    return [read(body.replace("''", "'").encode()) for body in bodies]
 
 
 @pytest.fixture

@@ -457,12 +457,23 @@ def test_a_message_outside_of_transactions_is_one_of_its_own_and_comes_once() ->
     assert play.transaction(insert(1))[-1].seq == 42  # type: ignore[attr-defined]
 
 
-def test_our_own_messages_stay_inside_and_a_large_one_stops() -> None:
+def test_a_message_of_any_prefix_is_payload_and_a_large_one_is_left_out() -> None:
     play = Play(messages=MESSAGES, max_row_bytes=300)
-    assert play.feed(Logical(False, Lsn(1000), "gauss-cdc.ddl", b"{}")) == []
+    notes: list[str] = []
+    play.assembler._note = notes.append
 
-    with pytest.raises(RowTooLarge, match="logical message"):
-        play.transaction(Logical(True, Lsn(1), "p", b"secret" * 100))
+    happened = play.transaction(
+        Logical(True, Lsn(1), "gauss-cdc.ddl", b"{}"),
+        Logical(True, Lsn(1), "p", b"secret" * 100),
+        Logical(True, Lsn(1), "p" * 280, b"secret"),
+        insert(1),
+    )
+
+    prefixes = [r[2] for r in records(happened) if r[0] == MESSAGES.topic]
+    assert len(prefixes) == 1
+    assert happened[-1].rows == 1
+    assert len(notes) == 1
+    assert "secret" not in notes[0]
 
 
 def test_a_row_above_the_limit_stops_with_its_place_and_without_its_content() -> None:

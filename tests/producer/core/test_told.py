@@ -1,12 +1,14 @@
-"""Messages of the event triggers, at their place among rows."""
+"""Records of the event triggers, at their place among rows."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from producer.core import assemble, told
-from producer.decoders.messages import Insert, Logical
+from producer.core.told import Trust
+from producer.decoders.messages import Insert, Logical, Relation, RelationColumn
 from producer.errors import DecodeError, SchemaRefused
 from schemas.control import Hole, Origin
 from schemas.positions import CommitKey, Lsn
@@ -53,9 +55,22 @@ def shape(table: TableSchema, **more: Any) -> dict[str, Any]:
     }
 
 
-def ended(tag: str, *shapes: dict[str, Any], sql: str | None = None, **more: Any) -> Logical:
+CHANNEL = 16999
+
+
+def recorded(content: bytes, channel: int = CHANNEL) -> Insert:
+    return Insert(channel, [b"1", content])
+
+
+def ended(tag: str, *shapes: dict[str, Any], sql: str | None = None, **more: Any) -> Insert:
     raw = {"version": 1, "event": "end", "tag": tag, "sql": sql, "tables": shapes, **more}
-    return Logical(True, Lsn(1), told.PREFIX, json.dumps(raw).encode())
+    is_plain = sql is not None and "using" not in sql.lower()
+    return recorded(json.dumps({"top": True, "plain": is_plain} | raw).encode())
+
+
+def channel(oid: int = CHANNEL) -> Relation:
+    columns = tuple(RelationColumn(name, 25, -1, name == "id") for name in told.COLUMNS)
+    return Relation(oid, "gauss_cdc", told.CHANNEL, ReplicaIdentity.DEFAULT, columns)
 
 
 def altered(*columns: Column, **more: Any) -> TableSchema:
@@ -79,9 +94,15 @@ class Told(Play):
 
     def __init__(self, **more: Any) -> None:
         known = {ID: told.shape(shape(ACCOUNT)).table}
+        self.trust = more.pop("trust", Trust.OURS)
         super().__init__(known=more.pop("known", known), **more)
+        self.know_triggers()
+
+    def know_triggers(self) -> None:
         self.relations._is_told = True
+        self.relations._judge = lambda _: self.trust
         self.relations._follower.publication = PUBLICATION
+        self.feed(channel())
 
 
 def test_a_told_change_stands_before_the_rows_of_the_new_shape_and_is_not_inferred_again() -> None:
@@ -142,7 +163,7 @@ def test_a_column_dropped_and_made_again_is_a_new_one() -> None:
         ("ALTER TABLE account ALTER owner TYPE integer", {}, False),
         ("ALTER TABLE account ALTER owner TYPE int USING owner::int", {"owner": "explicit"}, False),
         ("ALTER TABLE account ALTER owner TYPE int USING length(owner)", {"owner": "lost"}, True),
-        ("SELECT alter_it()", {"owner": "lost"}, True),
+        ("ALTER TABLE account ALTER owner TYPE int USING/**/owner::int", {"owner": "lost"}, True),
         ("BEGIN; ALTER TABLE public.account ALTER owner TYPE integer; COMMIT", {}, False),
     ],
 )
@@ -158,6 +179,35 @@ def test_values_that_the_source_computed_are_a_hole_that_is_seen(sql, values, is
     assert [(h.table, h.kind) for h in happened[-1].holes] == (
         [("public.account", "seen")] if is_lost else []
     )
+
+
+@pytest.mark.parametrize("sql", ["SELECT alter_it()", "DO 'BEGIN ALTER TABLE account …; END'"])
+def test_values_that_a_function_converted_are_a_gap_whatever_the_text_says(sql) -> None:
+    play = Told()
+    number = TableSchema(ID, (COLUMNS[0], Column("owner", 23, -1, "integer")), ("id",))
+
+    happened = play.transaction(
+        ended(
+            "ALTER TABLE", shape(number), sql=sql, rewritten=[f"{ACCOUNTS}:4"],
+            top=False, plain=False,
+        )
+    )  # fmt: skip
+
+    assert play.changes[0].values == {"owner": "lost"}
+    assert [(h.table, h.kind) for h in happened[-1].holes] == [("public.account", "seen")]
+
+
+def test_a_cast_that_users_made_is_not_repeated() -> None:
+    play = Told()
+    number = TableSchema(ID, (COLUMNS[0], Column("owner", 23, -1, "integer")), ("id",))
+    sql = "ALTER TABLE account ALTER owner TYPE integer"
+
+    happened = play.transaction(
+        ended("ALTER TABLE", shape(number), sql=sql, rewritten=[f"{ACCOUNTS}:4"], casts=[[25, 23]])
+    )
+
+    assert play.changes[0].values == {"owner": "lost"}
+    assert len(happened[-1].holes) == 1
 
 
 def test_a_volatile_default_is_a_hole_and_a_constant_is_not() -> None:
@@ -313,8 +363,7 @@ def test_a_refused_schema_stops_or_leaves_the_table_out_with_a_hole() -> None:
     play = Told()
     play.publish = refuse  # type: ignore[method-assign]
     play.__post_init__()
-    play.relations._is_told = True
-    play.relations._follower.publication = PUBLICATION
+    play.know_triggers()
     with pytest.raises(SchemaRefused):
         play.transaction(ended("ALTER TABLE", shape(altered(NOTE))))
 
@@ -327,9 +376,126 @@ def test_a_refused_schema_stops_or_leaves_the_table_out_with_a_hole() -> None:
 
 
 @pytest.mark.parametrize("content", [b"{}", b"\xff", b'{"version": 2, "event": "end"}', b"[]"])
-def test_a_message_that_is_not_ours_is_refused(content: bytes) -> None:
+def test_a_record_that_cannot_be_read_is_a_gap_and_no_stop(content: bytes) -> None:
     with pytest.raises(DecodeError):
         told.read(content)
+    play = Told()
+
+    happened = play.transaction(recorded(content), insert(1))
+
+    assert [(h.table, h.kind) for h in happened[-1].holes] == [("public.account", "seen")]
+    assert happened[-1].rows == 2
+
+
+FORGED = json.dumps({
+    "version": 1, "event": "drop", "tag": "DROP TABLE",
+    "dropped": [["table", "public", "account", "public.account", ACCOUNTS, True, None, None]],
+}).encode()  # fmt: skip
+
+
+@pytest.mark.parametrize("content", [FORGED, b"not json", b"x" * 4_000_000])
+@pytest.mark.parametrize("transactional", [True, False])
+def test_a_logical_message_is_never_an_instruction(content: bytes, transactional: bool) -> None:
+    play = Told()
+    message = Logical(transactional, Lsn(1), "gauss-cdc.ddl", content)
+
+    if not transactional:
+        assert play.feed(message) == []
+    happened = play.transaction(insert(1), *([message] if transactional else []))
+
+    assert (play.changes, happened[-1].holes, happened[-1].rows) == ([], (), 1)
+
+
+def test_a_table_of_our_name_that_is_somebody_elses_means_nothing() -> None:
+    play = Told(trust=Trust.FOREIGN)
+
+    happened = play.transaction(recorded(FORGED), recorded(b"not json"), insert(1))
+
+    assert (play.changes, happened[-1].holes, happened[-1].rows) == ([], (), 1)
+    assert ID in play.relations._known
+
+
+def test_records_that_nobody_can_judge_any_more_are_one_gap_and_no_instruction() -> None:
+    play = Told(trust=Trust.UNKNOWN)
+
+    first = play.transaction(recorded(FORGED), recorded(FORGED), insert(1))
+    again = play.transaction(recorded(b"not json"), insert(2), start=2000)
+
+    assert [(h.table, h.kind) for h in first[-1].holes] == [("public.account", "seen")]
+    assert again[-1].holes == ()
+    assert ID in play.relations._known
+
+
+def test_a_channel_that_was_ours_stays_ours_when_it_is_dropped_meanwhile() -> None:
+    play = Told()
+    play.trust = Trust.UNKNOWN
+
+    happened = play.transaction(channel(), ended("ALTER TABLE", shape(altered(NOTE))))
+
+    assert [c.after.names() for c in play.changes] == [("id", "owner", "note")]
+    assert happened[-1].holes == ()
+
+
+def test_what_the_triggers_could_not_describe_is_a_gap_of_its_tables() -> None:
+    known = {ID: told.shape(shape(ACCOUNT)).table}
+    for oids, holes in ((ACCOUNTS, 1), (OTHERS, 0), (None, 1)):
+        play = Told(known=dict(known))
+        raw = {"version": 1, "event": "gap", "tag": "X", "oids": oids and [oids]}
+        happened = play.transaction(recorded(json.dumps(raw).encode()), insert(1))
+        assert len(happened[-1].holes) == holes
+
+
+# ---------------------------------------------------------------- other transactions' names
+def anywhere(play: Told) -> Told:
+    play.relations._wanted = lambda _: True
+    play.relations._follower.wanted = lambda _: True
+    return play
+
+
+def in_space(schema: str, table: TableSchema, space: int = 7) -> dict[str, Any]:
+    return shape(replace(table, id=TableId(schema, table.id.name)), space=space)
+
+
+def test_a_schema_renamed_while_a_statement_was_open_keeps_its_new_name() -> None:
+    """What commits later was recorded earlier, and says the old name."""
+    play = anywhere(Told(catalog=None))
+    rename = ended("ALTER SCHEMA", in_space("shop", ACCOUNT), spaces=[[7, "shop"]])
+    open_one = ended("ALTER TABLE", in_space("public", altered(NOTE)))
+    new = replace(ACCOUNT, id=TableId("public", "fresh"), oid=OTHERS)
+    command = ["CREATE TABLE", "table", "public", "public.fresh", OTHERS, None]
+    made = ended("CREATE TABLE", in_space("public", new), commands=[command])
+    renamed_at = 3000
+
+    play.feed(begin(start=renamed_at), rename, commit(start=renamed_at))
+    play.feed(
+        begin(start=4000),
+        open_one,
+        described(*altered(NOTE).columns),
+        Insert(ACCOUNTS, [b"1", b"A", b"n"]),
+        made,
+        described(*COLUMNS, relation=OTHERS, table=TableId("public", "fresh")),
+        Insert(OTHERS, [b"1", b"A"]),
+        commit(start=4000),
+        lsn=2000,  # before the other one committed
+    )
+
+    ids = [str(c.after.id) for c in play.changes]
+    assert ids == ["shop.account", "shop.account", "shop.fresh"]
+    assert {str(t) for t in play.relations._known} == {"shop.account", "shop.fresh"}
+
+
+def test_a_table_made_while_its_schema_is_renamed_follows_it() -> None:
+    """It commits first, and the statement that renames the schema never saw it."""
+    play = anywhere(Told(catalog=None))
+    new = replace(ACCOUNT, id=TableId("public", "fresh"), oid=OTHERS)
+    command = ["CREATE TABLE", "table", "public", "public.fresh", OTHERS, None]
+    play.transaction(ended("CREATE TABLE", in_space("public", new), commands=[command]))
+
+    play.transaction(
+        ended("ALTER SCHEMA", in_space("shop", ACCOUNT), spaces=[[7, "shop"]]), start=2000
+    )
+
+    assert {str(t) for t in play.relations._known} == {"shop.account", "shop.fresh"}
 
 
 def test_kinds_of_events_stay_in_order() -> None:
