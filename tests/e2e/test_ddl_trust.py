@@ -174,7 +174,8 @@ def test_a_table_of_our_name_that_is_anothers_means_nothing(
             " VALUES (2, 1)"
         ),
         (
-            "DO $x$ BEGIN EXECUTE 'ALTER TABLE account ALTER balance TYPE bigint USING balance * 2';"
+            "DO $x$ BEGIN"
+            " EXECUTE 'ALTER TABLE account ALTER balance TYPE bigint USING balance * 2';"
             " PERFORM 'ALTER TABLE account ALTER balance TYPE bigint'; END $x$"
         ),
         (
