@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import assert_never
 
 import tenacity
@@ -50,6 +49,7 @@ from producer.core.unfit import Unfit
 from producer.decoders.messages import Begin, Lost, Message, Undecoded
 from producer.drivers.cuts_reader import CutsReader
 from producer.drivers.kafka import CutsCommitted, Delivery, Flushed, PartCommitted
+from producer.drivers.meanwhile import BEAT, Meanwhile
 from producer.drivers.quarantine import Quarantine
 from producer.drivers.registry import Registry
 from producer.drivers.topics import TopicAdmin
@@ -77,7 +77,7 @@ from schemas.tables import TableId, TableSchema
 _log = logging.getLogger(__name__)
 
 _BUFFER_BYTES = 12 << 20  # of values held while a group is being finished; a row costs 5 times that
-_SLICE = 2_000  # messages between two looks at Kafka
+_SLICE, _SLICE_SECONDS = 2_000, 0.2  # messages between two looks at Kafka, and how long at most
 _BACKOFF, _BACKOFF_MAX = 0.5, 15.0  # seconds
 _BUSY_WAIT = 0.02  # seconds to wait for input while something is open
 _IDLE_WAIT = 0.5
@@ -190,7 +190,16 @@ def _run_once(options: Options, watch: Watch, progress: Progress, *, stream: boo
             silence=options.kafka_silence_seconds,
         )
         stack.callback(delivery.close)
-        log = CutsLog(options, reader=reader, registry=registry, delivery=delivery, admin=admin)
+        meanwhile = Meanwhile(lambda: source.keep_alive(force=True))
+        stack.callback(meanwhile.close)
+        log = CutsLog(
+            options,
+            reader=reader,
+            registry=registry,
+            delivery=delivery,
+            admin=admin,
+            meanwhile=meanwhile,
+        )
         stack.callback(_undo, options, source, log, watch)
         publisher.prepare_tables(source.prepare(watch.on_note))
         wanted = Wanted(
@@ -207,7 +216,7 @@ def _run_once(options: Options, watch: Watch, progress: Progress, *, stream: boo
         patience = round(options.limits.transaction_timeout / PAUSE)
         taken = drive(take_over(source, log, wanted, patience=patience), watch, source)
         progress.takeovers += 1
-        for subject in registry.repair(options.prefix):
+        for subject in meanwhile(registry.repair, options.prefix):
             watch.on_note(f"{subject}: its compatibility is what it was before an older run ended")
         standing: Standing = taken.standing
         known: dict[TableId, TableSchema]
@@ -227,7 +236,9 @@ def _run_once(options: Options, watch: Watch, progress: Progress, *, stream: boo
             drive(take_slot(source, standing.head.resume), watch, source)
         else:
             head = standing.head
-            known = known_tables(ddl_reader, registry, epoch=head.epoch, seq=head.last_seq)
+            known = meanwhile(
+                known_tables, ddl_reader, registry, epoch=head.epoch, seq=head.last_seq
+            )
         changed.clear()
         if not stream:
             return
@@ -239,6 +250,7 @@ def _run_once(options: Options, watch: Watch, progress: Progress, *, stream: boo
             delivery=delivery,
             publisher=publisher,
             quarantine=quarantine,
+            meanwhile=meanwhile,
             log=log,
             standing=standing,
             taken=taken,
@@ -278,6 +290,7 @@ class _Loop:
         delivery: Delivery,
         publisher: Publisher,
         quarantine: Quarantine,
+        meanwhile: Meanwhile,
         log: CutsLog,
         standing: Standing,
         taken: Taken,
@@ -287,6 +300,8 @@ class _Loop:
         self._options, self._watch, self._progress = options, watch, progress
         self._source = source
         self._delivery, self._quarantine, self._log = delivery, quarantine, log
+        self._meanwhile = meanwhile
+        meanwhile.beat = lambda: self._tell_source(force=True)
         self._changed = changed
         topics = options.topics
         standing = replace(standing, beside=frozenset({topics.message, topics.transaction}))
@@ -307,7 +322,7 @@ class _Loop:
         self._assembler = Assembler(
             relations=self._relations,
             world=World(
-                publisher.publish,
+                lambda table: meanwhile(publisher.publish, table),
                 publisher.encode_change,
                 TransactionConstants,
                 now_us,
@@ -328,10 +343,11 @@ class _Loop:
         self._look_due = 0.0
         self._at = head.resume  # everything committed before was fed to the assembler
         self._pending: Iterator[tuple[int, Message]] | None = None
+        self._is_read = False  # all of it was taken
         self._lost_between: Lost | None = None  # outside a transaction: a hole of the next one
         self._received = Received()
         self._confirmed = 0
-        self._status_at = 0.0
+        self._status_at = self._read_at = 0.0
         self._told = 0
         self._answered_at = time.monotonic()
         self._progress_seen = 0
@@ -375,11 +391,24 @@ class _Loop:
             self._pending = self._source.messages(self._received.messages)
             if self._received.reply_requested:
                 self._tell_source(force=True)
-        messages = list(islice(self._pending, _SLICE))
-        self._take(messages)
-        if len(messages) < _SLICE:
+            self._read_at = time.monotonic()
+        self._is_read = False
+        self._take(self._slice(self._pending))
+        if self._is_read:
             self._pending = None
             self._end_read(self._received)
+
+    def _slice(self, pending: Iterator[tuple[int, Message]]) -> Iterator[tuple[int, Message]]:
+        """Give messages of a read, for as long as Kafka and the source may be left alone.
+
+        A statement costs a thousand times as much as a row: its schema is registered.
+        """
+        until = time.monotonic() + _SLICE_SECONDS
+        for count, message in enumerate(pending, 1):
+            yield message
+            if count >= _SLICE or time.monotonic() >= until:
+                return
+        self._is_read = True
 
     def _end_read(self, received: Received) -> None:
         """Look at what came with the messages of a read: the source's own position."""
@@ -393,14 +422,14 @@ class _Loop:
         if not received.messages or not select.select([self._source.wire.fileno()], [], [], 0)[0]:
             self._step(InputDrained())
 
-    def _take(self, messages: Sequence[tuple[int, Message]]) -> None:
+    def _take(self, messages: Iterator[tuple[int, Message]]) -> None:
         assembled = self._assembler.feed(self._checked(messages))
         while self._changed:  # before the rows: their cut must not come before the topics
             self._step(self._changed.pop(0))
         for happened in assembled:
             self._step(happened)
 
-    def _checked(self, messages: Sequence[tuple[int, Message]]) -> Iterator[tuple[int, Message]]:
+    def _checked(self, messages: Iterator[tuple[int, Message]]) -> Iterator[tuple[int, Message]]:
         """Put aside what could not be decoded, then stop before it, or go on with a hole."""
         options = self._options
         for lsn, message in messages:
@@ -411,7 +440,7 @@ class _Loop:
                     self._lost_between = None
                 continue
             topic = options.topics.quarantine
-            self._quarantine.put(message.payload, lsn=lsn, why=message.why)
+            self._meanwhile(self._quarantine.put, message.payload, lsn=lsn, why=message.why)
             self._watch.on_note(f"bytes that are no message went to {topic}: {message.why}")
             if options.unknown_message == "stop":
                 raise DecodeError(
@@ -429,8 +458,7 @@ class _Loop:
                 self._lost_between = lost
 
     def _put_aside(self, unfit: Unfit) -> None:
-        keep(self._quarantine, unfit, self._watch)
-        self._tell_source()  # there may be many of them
+        self._meanwhile(keep, self._quarantine, unfit, self._watch)
 
     # ------------------------------------------------------------ catalog
     def _watch_catalog(self) -> None:
@@ -470,7 +498,10 @@ class _Loop:
         now = time.monotonic()
         due = now - self._status_at
         moved = self._confirmed > self._told and due >= _CONFIRM_SECONDS
-        if force or moved or due >= self._options.status_seconds:
+        # While the socket is not read, nobody sees that the server asks for an answer.
+        is_deaf = now - self._read_at >= BEAT
+        every = min(BEAT, self._options.status_seconds) if is_deaf else self._options.status_seconds
+        if force or moved or due >= every:
             self._source.wire.send_status(Lsn(self._confirmed))
             self._status_at, self._told = now, self._confirmed
             if moved:

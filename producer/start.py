@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from producer.core.assemble import table_key
 from producer.core.encode import TransactionConstants
@@ -18,6 +18,7 @@ from producer.core.unfit import HINT, UNFIT, WHY, Unfit, of_row, put_aside
 from producer.decoders.messages import Cells
 from producer.drivers.cuts_reader import CutsReader
 from producer.drivers.kafka import Delivery
+from producer.drivers.meanwhile import Meanwhile
 from producer.drivers.quarantine import Quarantine
 from producer.drivers.registry import Registry
 from producer.drivers.topics import TopicAdmin
@@ -80,8 +81,13 @@ class CutsLog:
         registry: Registry,
         delivery: Delivery | None,
         admin: TopicAdmin,
+        meanwhile: Meanwhile | None = None,
     ) -> None:
-        """Without a `reader` there is no topic yet; without a `delivery` nothing is written."""
+        """Without a `reader` there is no topic yet; without a `delivery` nothing is written.
+
+        `meanwhile` makes calls that may take long.
+        """
+        self._meanwhile: Callable[..., Any] = meanwhile or (lambda call, *args: call(*args))
         self._options = options
         self._reader = reader
         self._registry = registry
@@ -104,7 +110,7 @@ class CutsLog:
         if self._reader is None:
             return None
         start, _ = self._reader.bounds()
-        walk = walk_tail(self._read, start, self._reader.lso())
+        walk: Walk | None = self._meanwhile(walk_tail, self._read, start, self._reader.lso())
         if walk is None and self._registry.unknown is not None and not self._options.accept_gap:
             raise RegistryError(
                 "the schema registry does not know the schema of any record of cuts",
@@ -121,7 +127,7 @@ class CutsLog:
     def init_transactions(self) -> None:
         """Fence older selves."""
         assert self._delivery is not None
-        self._delivery.init_transactions(30.0)
+        self._meanwhile(self._delivery.init_transactions, 30.0)
 
     def write_start(self, start: Start) -> int:
         """Write START, durable."""
@@ -145,7 +151,7 @@ class CutsLog:
         if offsets[0] != self._walked_to:
             if self._reader.lso() < offsets[0]:
                 return  # somebody's transaction is open: the next time shows it
-            for offset, record in self._read(self._walked_to, offsets[0]):
+            for offset, record in self._meanwhile(self._read, self._walked_to, offsets[0]):
                 self._walk.follow(offset, record)
         alarms, instance = self._walk.alarms, cuts[0].head.instance
         for offset, cut in zip(offsets, cuts, strict=True):

@@ -324,7 +324,8 @@ class PostgresSource:
             if not catalog.any_running(self.connection, self._begun):
                 self._begun.clear()
                 return
-            self.keep_alive()
+            # A server may be run with a wal_sender_timeout of a few seconds.
+            self.keep_alive(force=time.monotonic() - self._last_status >= 1)
             time.sleep(_VISIBLE_PAUSE)
 
     def look(self, known: Mapping[TableId, TableSchema], *, unless: str) -> Look | None:

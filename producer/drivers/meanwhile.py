@@ -1,0 +1,39 @@
+"""Calls that block, while the source hears that we live.
+
+A registry, a broker or a catalog may take seconds to answer; a walsender hangs up after
+wal_sender_timeout without a word from us, and would send everything again.  The socket
+stays this thread's alone: the call is what moves to another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+BEAT: Final = 0.5  # seconds: well below any wal_sender_timeout that a server is run with
+
+
+class Meanwhile:
+    """Makes one call at a time, and calls `beat` until it returns."""
+
+    def __init__(self, beat: Callable[[], None]) -> None:
+        self.beat = beat
+        self._pool = ThreadPoolExecutor(1, "meanwhile")
+
+    def __call__(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return what `call` returns, or raise what it, or `beat`, raises."""
+        future = self._pool.submit(call, *args, **kwargs)
+        while True:
+            try:
+                return future.result(BEAT)
+            except TimeoutError:
+                if future.done():  # the call's own
+                    raise
+            self.beat()
+
+    def close(self) -> None:
+        """Wait for a call that is under way: what it uses is closed next."""
+        self._pool.shutdown()
