@@ -3,7 +3,7 @@
 People's output goes to stderr, programs' to stdout.  Exit codes: 0 done, 1 a finding
 or a fault, 2 bad usage or configuration, 5 a file or an output, 130 interrupted, others
 as the error classes say (`producer/errors.py`, `spark_consumers/errors.py`; listed in
-the README).
+docs/reference/exit-codes.md).
 """
 
 from __future__ import annotations

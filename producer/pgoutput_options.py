@@ -1,7 +1,7 @@
 """Options of PostgreSQL's pgoutput: one table, how values are judged, and what is sent.
 
 Source: PostgreSQL manual, "Logical Streaming Replication Parameters", and pgoutput.c
-of 10 to 18.  The README's table is made from this one; there is no second list.
+of 10 to 18.  The documentation's table is made from this one; there is no second list.
 
 The decoder reads protocol version 1 with values as text, and the engine counts whole
 transactions in commit order.  An option that changes this, or that decides which

@@ -1,7 +1,7 @@
 """Every decoding option of GaussDB and openGauss, as one table.
 
 Source: GaussDB manual, "Logical Decoding Options"; what openGauss takes was read
-in its source and seen on a live server.  The README's table is made from this
+in its source and seen on a live server.  The documentation's table is made from this
 one, and so are all checks: there is no second list of options.
 """
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from psycopg2 import sql
 
 from gauss_cdc.cli import cli
-from gauss_cdc.readme import README
+from gauss_cdc.reference import README
 from producer.captured import reading_problems
 from producer.drivers import catalog
 from producer.preflight import Level, check_source

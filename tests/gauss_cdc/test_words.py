@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 import pytest
 
-from gauss_cdc import readme
+from gauss_cdc import reference
 from gauss_cdc.cli import cli
 
-ROOT = readme.README.parent
+ROOT = reference.README.parent
 CODE = [
     path
     for folder in ("schemas", "producer", "spark_consumers", "gauss_cdc")

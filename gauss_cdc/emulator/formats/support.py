@@ -171,7 +171,7 @@ def support(product: str, mode: Mode) -> str:
 
 
 def support_rows() -> Iterator[tuple[str, str, str]]:
-    """The README's table: what, `proven` or `unproven`, where it comes from."""
+    """The documentation's table: what, `proven` or `unproven`, where it comes from."""
     for mode in sorted(PROVEN, key=described):
         yield described(mode), "proven", "recordings of openGauss 7.0.0-RC2"
     for gap in UNPROVEN:

@@ -3,11 +3,11 @@
 import re
 from collections.abc import Iterator
 
-from gauss_cdc import readme
+from gauss_cdc import reference
 from gauss_cdc.services import docker
 
-COMPOSE = readme.README.parent / "docker" / "compose.yaml"
-LOCKS = readme.README.parent / "gauss_cdc" / "services" / "locks"
+COMPOSE = reference.README.parent / "docker" / "compose.yaml"
+LOCKS = reference.README.parent / "gauss_cdc" / "services" / "locks"
 
 
 def images() -> dict[str, str]:

@@ -1,10 +1,10 @@
-"""The README's Python examples, run as they stand, with this machine's addresses."""
+"""The Python examples of docs/spark.md, run as they stand, with this machine's addresses."""
 
 import re
 from decimal import Decimal
 from pathlib import Path as File
 
-from gauss_cdc.readme import README
+from gauss_cdc.reference import ROOT
 from tests.e2e.path import Path, ask
 
 _PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
@@ -21,7 +21,7 @@ def test_the_examples_for_other_spark_programs_run(
         ask(source, "INSERT INTO account VALUES (1, 10), (2, 20)")
         ask(source, "UPDATE account SET balance = 30 WHERE id = 2")
         path.catch_up()
-    first, second = _PYTHON.findall(README.read_text("utf-8"))
+    first, second = _PYTHON.findall((ROOT / "docs" / "spark.md").read_text("utf-8"))
     names = {"spark": spark}
     for code in (first, second):
         here = (
@@ -30,7 +30,7 @@ def test_the_examples_for_other_spark_programs_run(
             .replace('"bank"', repr(topic_prefix))
             .replace("state/totals", str(tmp_path))
         )
-        exec(compile(here, "README.md", "exec"), names)
+        exec(compile(here, "docs/spark.md", "exec"), names)
 
     rows = names["account"].orderBy("seq", "ordinal").collect()
     assert [(r.seq, r.op, r.after.id) for r in rows] == [(1, "c", 1), (1, "c", 2), (2, "u", 2)]

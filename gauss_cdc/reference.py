@@ -1,4 +1,4 @@
-"""The README's tables, made from the code: `python -m gauss_cdc.readme [--check]`.
+"""The documents' tables, made from the code: `python -m gauss_cdc.reference [--check]`.
 
 Each stands between `<!-- begin: NAME -->` and `<!-- end -->`; a test runs the check.
 """
@@ -25,7 +25,8 @@ from schemas.tables import Column, UserType
 from schemas.types import BY_OID, AvroType, SqlType, TypeOptions, extensions, type_of
 from spark_consumers import errors as consumer_errors
 
-README: Final = Path(__file__).parent.parent / "README.md"
+ROOT: Final = Path(__file__).parent.parent
+README: Final = ROOT / "README.md"
 _BLOCK: Final = re.compile(r"(<!-- begin: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -281,17 +282,26 @@ TABLES: Final[dict[str, Callable[[], str]]] = {
 
 
 def filled(text: str) -> str:
-    """Return the README with every table as the code says it."""
+    """Return a document with every table as the code says it."""
     return _BLOCK.sub(lambda match: match[1] + TABLES[match[2]]() + match[3], text)
 
 
+def documents() -> list[Path]:
+    """Every document of the repository."""
+    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+
+
 def main() -> None:
-    """Fill the tables, or say that they are stale."""
-    text = README.read_text("utf-8")
-    fresh = filled(text)
-    if "--check" in sys.argv:
-        sys.exit(0 if fresh == text else "README.md: stale tables: python -m gauss_cdc.readme")
-    README.write_text(fresh, "utf-8")
+    """Fill the tables, or say which document has stale ones."""
+    stale = []
+    for path in documents():
+        text = path.read_text("utf-8")
+        if (fresh := filled(text)) != text:
+            stale.append(str(path.relative_to(ROOT)))
+            if "--check" not in sys.argv:
+                path.write_text(fresh, "utf-8")
+    if stale and "--check" in sys.argv:
+        sys.exit(f"{', '.join(stale)}: stale tables: python -m gauss_cdc.reference")
 
 
 if __name__ == "__main__":

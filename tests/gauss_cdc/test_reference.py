@@ -2,21 +2,23 @@ import re
 
 from click.testing import CliRunner
 
-from gauss_cdc import readme
+from gauss_cdc import reference
 from gauss_cdc.cli import cli
 
 
-def test_the_tables_of_the_readme_are_what_the_code_says() -> None:
-    text = readme.README.read_text("utf-8")
+def test_the_documents_tables_are_what_the_code_says() -> None:
+    texts = [path.read_text("utf-8") for path in reference.documents()]
 
-    assert readme.filled(text) == text
-    assert set(re.findall(r"<!-- begin: (\w+) -->", text)) == set(readme.TABLES)
+    assert [reference.filled(text) for text in texts] == texts
+    found = re.findall(r"<!-- begin: (\w+) -->", "".join(texts))
+    assert sorted(found) == sorted(reference.TABLES)
 
 
 def test_a_stale_table_would_be_noticed() -> None:
-    text = readme.README.read_text("utf-8").replace("| `status` |", "| `statos` |")
+    (text,) = (t for p in reference.documents() if "| `status` |" in (t := p.read_text("utf-8")))
+    stale = text.replace("| `status` |", "| `statos` |")
 
-    assert readme.filled(text) != text
+    assert reference.filled(stale) != stale
 
 
 def test_every_command_has_help_with_an_example() -> None:
