@@ -19,6 +19,7 @@ from gauss_cdc.emulator.formats.support import support_rows
 from gauss_cdc.metrics import METRICS
 from producer import errors as producer_errors
 from producer import pgoutput_options
+from producer.acls import acls
 from producer.core.holes import CASES, Way
 from producer.gauss_options import OPTIONS, Mode, Option, Product, Treatment, Use
 from schemas.tables import Column, UserType
@@ -268,6 +269,11 @@ def metrics() -> str:
     return _table(("metric", "meaning"), ((f"`gauss_cdc_{n}`", t) for n, t in METRICS.items()))
 
 
+def kafka_acls() -> str:
+    """What `run` and `apply` need at the brokers, as `check` prints it."""
+    return "\n".join(["```text", *(acl.command() for acl in acls("bank")), "```", ""])
+
+
 TABLES: Final[dict[str, Callable[[], str]]] = {
     "commands": commands,
     "settings": settings,
@@ -278,6 +284,7 @@ TABLES: Final[dict[str, Callable[[], str]]] = {
     "metrics": metrics,
     "types": types,
     "exits": exits,
+    "acls": kafka_acls,
 }
 
 

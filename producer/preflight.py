@@ -12,6 +12,7 @@ from typing import Final, Literal
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
 from producer import pgoutput_options
+from producer.acls import APPLY, RUN, acls
 from producer.captured import captured, make_publication, publication_problems, reading_problems
 from producer.core.catalog_rows import as_sent
 from producer.drivers import catalog, ddl_triggers, patterns
@@ -389,6 +390,13 @@ def _kafka_rights(
         case principals:
             who = ", ".join(principals)
             yield Finding(Level.OK, "Kafka rights", f"transactional id {name} may be used by {who}")
+    yield Finding(
+        Level.NOTE,
+        "Kafka ACLs",
+        f"nobody but `run` may write below {options.prefix}.; with an authorizer at the brokers "
+        f"these arguments of kafka-acls.sh say so, for principals {RUN} and {APPLY}",
+        "\n".join(acl.command() for acl in acls(options.prefix)),
+    )
 
 
 def _registry(registry: Registry, options: Options) -> Iterator[Finding]:

@@ -171,7 +171,11 @@ def _refused(option: Option, text: str, rule: str) -> OptionRefused:
 def _near(name: str) -> str:
     """Guess what was meant: underscores are the usual slip, even in the manual."""
     meant = name.strip().lower().replace("_", "-")
-    return f"write {meant}" if meant in BY_NAME else "docs/reference/decoding-options.md has all of them"
+    return (
+        f"write {meant}"
+        if meant in BY_NAME
+        else "docs/reference/decoding-options.md has all of them"
+    )
 
 
 # ---- rules across options
