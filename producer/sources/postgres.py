@@ -41,6 +41,14 @@ from schemas.tables import Column, TableId, TableSchema
 _FAILED_LOOKS: Final = 20  # in a row
 _BEGUN: Final = 4096  # transactions between two looks at the catalog that are waited for
 _VISIBLE_SECONDS: Final = 10.0
+_OWN_TIMEOUT: Final = 120_000  # from 12 on a session may set the server's wal_sender_timeout
+# The lock and the slot are the streaming session's.  When the machine of a `run` is gone, or its
+# network, the server finds out by this timeout alone, and the next one waits so long: 60 s by
+# default, for ever at 0.  We answer at least every 10 s.
+_SENDER_TIMEOUT: Final = (
+    "SELECT set_config('wal_sender_timeout', '20s', false) FROM pg_settings"
+    " WHERE name = 'wal_sender_timeout' AND (setting = '0' OR setting::int > 20000)"
+)
 _VISIBLE_PAUSE: Final = 0.005
 _MAKE_SECONDS: Final = 0.5  # for a new slot before the caller looks around
 _TELL_SECONDS: Final = 2.0  # between two looks at whom it waits for
@@ -113,6 +121,8 @@ class PostgresSource:
             stack.callback(connection.close)
             wire = ReplicationConnection.open(options.source)
             stack.callback(wire.close)
+            if connection.server_version >= _OWN_TIMEOUT:
+                wire.query(_SENDER_TIMEOUT)
             source = cls(options, wire, connection, on_tables)
             stack.pop_all()
             return source

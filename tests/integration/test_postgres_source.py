@@ -134,3 +134,19 @@ def test_ddl_waits_while_tables_are_loaded(postgres_url, loading) -> None:
         reading.copy_rows(TABLE, shape.columns, rows.extend)
 
     assert rows == [[b"1"]]
+
+
+@pytest.mark.parametrize(("servers", "ours"), [("0", "20s"), ("60s", "20s"), ("3s", "3s")])
+def test_a_server_does_not_wait_long_for_a_client_that_is_gone(
+    postgres_url: str, servers: str, ours: str
+) -> None:
+    """Lock and slot are the session's: the next `run` waits for its end, for ever at 0."""
+    name = postgres_url.rpartition("/")[2]
+    execute(postgres_url, f"ALTER DATABASE {name} SET wal_sender_timeout = '{servers}'")
+    source = PostgresSource.open(
+        Options(parse_dsn(postgres_url), "slot", "pub", "p", {}, ""), lambda _: None
+    )
+    try:
+        assert source.wire.query("SHOW wal_sender_timeout") == [[ours]]
+    finally:
+        source.close()
