@@ -19,6 +19,7 @@ from producer.errors import ConnectionLost, SourceError
 from producer.wire.sql_text import constant, qualified
 from schemas.tables import TableId
 
+_CANCELLED: Final = {"57014", "55P03", "40P01"}  # by a limit, a lock, a deadlock
 _ROWS: Final = 1000  # of its beginning, where the first rows stand
 _MOST_ROWS: Final = 100_000  # of a table that is counted
 _LIMIT_MS: Final = 2000  # for one question: a lock may be in the way
@@ -47,12 +48,17 @@ def holds(session: Asks, table: TableId, xid: int, rows: int) -> bool:
             )
         finally:
             session.query("SET statement_timeout = 0")
-    except ConnectionLost:
-        raise
-    except SourceError:
+    except SourceError as error:
+        if is_gone(error):
+            raise
         return False
     count, written, later = (int(text or 0) for text in found)
     return count <= _MOST_ROWS and (written, later) == (rows, 0)
+
+
+def is_gone(error: SourceError) -> bool:
+    """Say whether the connection is, and not only a question of ours cancelled or in the way."""
+    return isinstance(error, ConnectionLost) and error.where.get("sqlstate") not in _CANCELLED
 
 
 def wrote(session: Asks, table: TableId, xid: int) -> bool | None:
@@ -68,9 +74,9 @@ def wrote(session: Asks, table: TableId, xid: int) -> bool | None:
             return _asked(session, table, xid)
         finally:
             session.query("SET statement_timeout = 0")
-    except ConnectionLost:
-        raise
-    except SourceError:
+    except SourceError as error:
+        if is_gone(error):
+            raise
         return None
 
 
