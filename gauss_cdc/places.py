@@ -391,8 +391,12 @@ class Places:
         pause: Callable[[float], bool],
         on_look: Callable[[Standing], None],
         on_note: Callable[[str], None] = lambda _: None,
+        *,
+        compares: bool = True,
     ) -> Standing | None:
         """Wait until the target holds everything committed before `lsn`; None if left.
+
+        `compares`: and until nothing in the catalog of a PostgreSQL source is left unexplained.
 
         Where the epoch begins with a load, only after the load: before its end no position says
         what the target holds.  A place that does not answer is asked again.
@@ -403,7 +407,7 @@ class Places:
                 standing = Standing(None, self.cuts(), self.target())
                 on_look(standing)
                 if goal.is_reached(standing):
-                    left = self._unexplained(standing, on_note)
+                    left = self._unexplained(standing, on_note) if compares else ""
                     if not left:
                         return standing
                     if left != said:
