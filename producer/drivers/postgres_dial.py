@@ -150,6 +150,10 @@ class Link:
             except ssl.SSLWantReadError:
                 self.wait_readable(deadline)
             except OSError as error:
+                if isinstance(self.sock, ssl.SSLSocket):
+                    # The server may have said why before it left: that our certificate is refused.
+                    with contextlib.suppress(ConnectionLost):
+                        self.read(1)
                 reason = error.strerror or error
                 raise ConnectionLost("the connection broke", reason=reason) from error
 

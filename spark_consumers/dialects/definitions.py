@@ -102,7 +102,8 @@ def expression(text: str) -> str:
     depth = 0
     for word in words:
         depth += (word.upper in {"(", "["}) - (word.upper in {")", "]"})
-        if depth < 0 or (depth == 0 and word.upper in {",", ";"}) or word.upper == "SELECT":
+        ends = word.upper == ";" or (depth == 0 and word.upper == ",")
+        if depth < 0 or ends or word.upper == "SELECT":
             raise NotRead("a default that is no expression")
     if depth or not words:
         raise NotRead("a default that is no expression")

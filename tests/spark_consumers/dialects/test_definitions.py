@@ -169,3 +169,9 @@ def test_code_is_left_out_and_runs_only_where_it_is_trusted() -> None:
         assert isinstance(left, LeftOut)
         assert "f()" in left.why
         assert run.startswith("DO $gc$BEGIN EXECUTE '")
+
+
+@pytest.mark.parametrize("text", ["(integer ; drop table canary)", "1;", "ARRAY[1 ; 2]"])
+def test_no_bracket_hides_a_second_statement_in_a_default(text: str) -> None:
+    with pytest.raises(NotRead):
+        expression(text)
