@@ -24,10 +24,11 @@ from typing import Any
 
 import psycopg2
 
-from gauss_cdc.services import jars, postgres
-from gauss_cdc.services.process import LOOPBACK, free_ports, poll
-from producer.drivers import catalog, ddl_triggers
-from producer.drivers.postgres_dial import parse_dsn
+from gauss_cdc.sandbox.services import jars, postgres
+from gauss_cdc.sandbox.services.process import LOOPBACK, free_ports, poll
+from producer.sources.dial import parse_dsn
+from producer.sources.postgres import catalog
+from producer.sources.postgres.triggers import install as ddl_triggers
 
 _ROWS = 20_000
 _STATEMENTS = 40

@@ -15,11 +15,16 @@ import sys
 import time
 from collections.abc import Callable
 
-from producer.core.encode import RowEncoder, TransactionConstants, compile_encoder, reference
-from producer.decoders.messages import Cells
+from producer.core.changes import Cells
+from producer.core.records.encode import (
+    RowEncoder,
+    TransactionConstants,
+    compile_encoder,
+    reference,
+)
 from schemas.envelope import envelope_schema
 from schemas.tables import UNCHANGED, Column, TableId, TableSchema
-from spark_consumers.avro_wire import RowDecoder, split
+from spark_consumers.decode import RowDecoder, split
 from spark_consumers.model import Change
 
 ROUNDS = 5

@@ -31,7 +31,7 @@ from rich.table import Table
 from rig import GAUSS_CDC, Figure, Rig, debezium, program, rig
 
 from gauss_cdc.config import load
-from gauss_cdc.places import Places
+from gauss_cdc.inspect.places import Places
 from schemas.positions import Lsn
 
 _COLUMNS = "id bigint PRIMARY KEY, a int, b numeric(12,2), c text, d timestamptz, e boolean"

@@ -24,8 +24,8 @@ from pathlib import Path
 import psycopg2
 from confluent_kafka import Consumer, TopicPartition
 
-from gauss_cdc.services import LocalServices
-from gauss_cdc.services.postgres import create_database
+from gauss_cdc.sandbox.services import LocalServices
+from gauss_cdc.sandbox.services.postgres import create_database
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # tests.connect: Debezium's worker

@@ -23,9 +23,9 @@ from gauss_cdc.session import (
 from gauss_cdc.watch import StopSignal
 from spark_consumers.errors import ApplyError, QueryEnded, SparkFailed, Verdict
 from spark_consumers.job import Applier, Options, Progress
+from spark_consumers.kafka.read import CutReader, RangeReader, registry_at
 from spark_consumers.lanes import Lanes
 from spark_consumers.model import Ledger
-from spark_consumers.read import CutReader, RangeReader, registry_at
 from spark_consumers.security import java_client
 from spark_consumers.sinks import SINKS
 from spark_consumers.stream import start_query

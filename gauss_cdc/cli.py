@@ -18,10 +18,11 @@ from typing import Any, TextIO, cast
 
 import click
 
-from gauss_cdc import __version__, logs, services
+from gauss_cdc import __version__, logs
 from gauss_cdc.commands import ddl, local, looking, recordings, slot, stream
 from gauss_cdc.commands.base import FAULT, INTERRUPTED, OUTPUT, USAGE, fail
 from gauss_cdc.config import ConfigError
+from gauss_cdc.sandbox import services
 from gauss_cdc.secrets import Masking
 from producer.errors import CdcError
 from spark_consumers.errors import ApplyError

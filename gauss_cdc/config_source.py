@@ -11,9 +11,9 @@ from typing import Annotated, Final, Literal
 from pydantic import BeforeValidator, Field, SecretStr, field_validator
 
 from gauss_cdc.settings import Duration, Public, Section
-from producer import pgoutput_options
 from producer.errors import OptionRefused
-from producer.gauss_options import DEFAULT_PLUGIN, PLUGINS, Product, Terms, problems
+from producer.sources.gauss.options import DEFAULT_PLUGIN, PLUGINS, Product, Terms, problems
+from producer.sources.postgres import options as pgoutput_options
 from producer.wire.commands import SLOT_NAME
 
 _ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]/@]+):([0-9]{1,5})")

@@ -16,12 +16,12 @@ from typing import Final, Protocol, TypeAlias
 
 from psycopg2 import sql
 
-from producer.drivers.gauss import GaussConnection
-from producer.drivers.postgres_dial import ConnectionArguments
 from producer.errors import CdcError, ConnectionLost
+from producer.sources.dial import ConnectionArguments
+from producer.sources.gauss.connection import GaussConnection
 from producer.wire.sql_text import constant, identifier
 from schemas.errors import Explained
-from spark_consumers.sinks.driver import Refused
+from spark_consumers.sinks.postgres.driver import Refused
 
 Value: TypeAlias = str | int | bool | list["Value"] | None
 Arguments: TypeAlias = Sequence[object] | Mapping[str, object]

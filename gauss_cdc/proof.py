@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gauss_cdc.emulator.formats.support import support
-from gauss_cdc.emulator.model import Mode
-from producer.gauss_options import Effective
-from producer.gauss_options import Mode as Decoding
-from producer.gauss_options.values import boolean, integer, tables
-from producer.wire.gauss_server import Product, Server
+from gauss_cdc.sandbox.emulator.formats.support import support
+from gauss_cdc.sandbox.emulator.model import Mode
+from producer.sources.gauss.options import Effective
+from producer.sources.gauss.options import Mode as Decoding
+from producer.sources.gauss.options.values import boolean, integer, tables
+from producer.sources.gauss.server import Product, Server
 
 
 def proof(server: Server, decided: Effective) -> str:

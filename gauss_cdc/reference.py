@@ -15,13 +15,13 @@ import click
 
 from gauss_cdc import config
 from gauss_cdc.cli import cli
-from gauss_cdc.emulator.formats.support import support_rows
-from gauss_cdc.metrics import METRICS
+from gauss_cdc.inspect.metrics import METRICS
+from gauss_cdc.sandbox.emulator.formats.support import support_rows
 from producer import errors as producer_errors
-from producer import pgoutput_options
 from producer.acls import acls
-from producer.core.holes import CASES, Way
-from producer.gauss_options import OPTIONS, Mode, Option, Product, Treatment, Use
+from producer.sources.gauss.gaps import CASES, Way
+from producer.sources.gauss.options import OPTIONS, Mode, Option, Product, Treatment, Use
+from producer.sources.postgres import options as pgoutput_options
 from schemas.tables import Column, UserType
 from schemas.types import BY_OID, AvroType, SqlType, TypeOptions, extensions, type_of
 from spark_consumers import errors as consumer_errors

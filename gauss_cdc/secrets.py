@@ -25,7 +25,7 @@ from urllib.parse import quote, unquote
 
 from pydantic import SecretStr
 
-from producer.drivers.dsn import names_in
+from producer.sources.dsn import names_in
 
 STARS: Final = "**********"
 _LEAST: Final = 4  # characters of a secret that is looked for in other text

@@ -25,8 +25,8 @@ from pyspark.sql import SparkSession
 
 from gauss_cdc.config import Config, revealed
 from gauss_cdc.logs import SPARK
+from gauss_cdc.sandbox.services import jars, java
 from gauss_cdc.secrets import hidden
-from gauss_cdc.services import jars, java
 from gauss_cdc.watch import console
 from spark_consumers.errors import SparkFailed
 from spark_consumers.security import java_properties

@@ -11,10 +11,10 @@ import psycopg2
 
 from gauss_cdc import gauss_dbapi, wiring
 from gauss_cdc.config import Config
-from producer.drivers.postgres import ReplicationConnection
-from producer.drivers.postgres_dial import ConnectionArguments
 from producer.errors import CdcError, ConnectionLost
-from spark_consumers.sinks.driver import Refused
+from producer.sources.dial import ConnectionArguments
+from producer.sources.postgres.connection import ReplicationConnection
+from spark_consumers.sinks.postgres.driver import Refused
 
 
 def connector(config: Config) -> Callable[[], Any]:

@@ -7,12 +7,12 @@ from typing import Protocol
 from gauss_cdc.config import Config, ConfigError
 from gauss_cdc.proof import proof
 from producer.core.events import Limits
-from producer.drivers.gauss import GaussConnection
-from producer.drivers.postgres import ReplicationConnection
-from producer.drivers.postgres_dial import ConnectionArguments, parse_dsn
-from producer.drivers.topics import TopicSettings
-from producer.gauss_options import effective
+from producer.kafka.topics import TopicSettings
 from producer.options import Options
+from producer.sources.dial import ConnectionArguments, parse_dsn
+from producer.sources.gauss.connection import GaussConnection
+from producer.sources.gauss.options import effective
+from producer.sources.postgres.connection import ReplicationConnection
 from schemas.types import TypeOptions
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from producer.drivers.kafka_client import transactional_id
+from producer.kafka.client import transactional_id
 
 RUN, APPLY = "User:cdc_run", "User:cdc_apply"  # names of yours
 

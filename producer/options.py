@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from producer.core.events import Limits
-from producer.drivers.postgres_dial import ConnectionArguments
-from producer.drivers.topics import TopicSettings
-from producer.gauss_options import Effective, Interface, Product, Role, Terms
-from producer.wire.gauss_server import Server
+from producer.kafka.topics import TopicSettings
+from producer.sources.dial import ConnectionArguments
+from producer.sources.gauss.options import Effective, Interface, Product, Role, Terms
+from producer.sources.gauss.server import Server
 from schemas.topics import Topics
 from schemas.types import TypeOptions
 

@@ -12,14 +12,14 @@ from contextlib import ExitStack
 from typing import Final, TypeVar
 
 from producer.core.takeover import Step, Wanted, foresee
-from producer.drivers.cuts_reader import CutsReader
-from producer.drivers.registry import Registry
-from producer.drivers.topics import TopicAdmin
 from producer.errors import BrokerDown, CdcError, RegistryDown
+from producer.kafka.cuts_reader import CutsReader
+from producer.kafka.registry import Registry
+from producer.kafka.topics import TopicAdmin
 from producer.options import Options
 from producer.preflight import Finding, Level, refused
 from producer.publish import fingerprint
-from producer.sources import SOURCES
+from producer.sources.kinds import SOURCES
 from producer.start import PAUSE, CutsLog
 
 T = TypeVar("T")

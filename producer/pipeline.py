@@ -1,7 +1,7 @@
 """The one loop: read -> decode -> assemble -> step -> obey.
 
 One slot is one ordered stream, so one thread reads, decodes and encodes; the
-broker's blocking calls have a thread of their own (`drivers/kafka.py`).  Policy
+broker's blocking calls have a thread of their own (`kafka/delivery.py`).  Policy
 is the engine's; this file moves bytes and watches the clock.
 """
 
@@ -18,10 +18,9 @@ from typing import assert_never
 
 import tenacity
 
-from producer.catalog_look import chooser, not_captured
 from producer.core.assemble import Assembler, World
 from producer.core.catalog_watch import CatalogWatch
-from producer.core.encode import TransactionConstants
+from producer.core.changes import Begin, Lost, Message, Undecoded
 from producer.core.engine import Engine, Standing
 from producer.core.events import (
     Acknowledged,
@@ -43,20 +42,21 @@ from producer.core.events import (
     TransactionEnded,
     WriteCuts,
 )
+from producer.core.records.encode import TransactionConstants
 from producer.core.relations import Relations
 from producer.core.takeover import Taken, Wanted, take_over, take_slot
 from producer.core.unfit import Unfit
-from producer.decoders.messages import Begin, Lost, Message, Undecoded
-from producer.drivers.cuts_reader import CutsReader
-from producer.drivers.kafka import CutsCommitted, Delivery, Flushed, PartCommitted
-from producer.drivers.meanwhile import BEAT, Meanwhile
-from producer.drivers.quarantine import Quarantine
-from producer.drivers.registry import Registry
-from producer.drivers.topics import TopicAdmin
 from producer.errors import BrokerDown, CdcError, DecodeError, Verdict
+from producer.kafka.cuts_reader import CutsReader
+from producer.kafka.delivery import CutsCommitted, Delivery, Flushed, PartCommitted
+from producer.kafka.quarantine import Quarantine
+from producer.kafka.registry import Registry
+from producer.kafka.topics import TopicAdmin
+from producer.meanwhile import BEAT, Meanwhile
 from producer.options import Options
 from producer.publish import Publisher, fingerprint
-from producer.sources import SOURCES, Source
+from producer.sources.catalog_look import chooser, not_captured
+from producer.sources.kinds import SOURCES, Source
 from producer.start import (
     PAUSE,
     CutsLog,

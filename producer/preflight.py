@@ -11,17 +11,24 @@ from typing import Final, Literal
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer import pgoutput_options
 from producer.acls import APPLY, RUN, acls
-from producer.captured import captured, make_publication, publication_problems, reading_problems
 from producer.core.catalog_rows import as_sent
-from producer.drivers import catalog, ddl_triggers, patterns
-from producer.drivers.kafka_client import transactional_id
-from producer.drivers.kafka_rights import KafkaRights
-from producer.drivers.registry import Registry
-from producer.drivers.topics import TopicAdmin
 from producer.errors import CdcError, KafkaNotPermitted
+from producer.kafka.client import transactional_id
+from producer.kafka.registry import Registry
+from producer.kafka.rights import KafkaRights
+from producer.kafka.topics import TopicAdmin
 from producer.options import Options
+from producer.sources import patterns
+from producer.sources.postgres import catalog
+from producer.sources.postgres import options as pgoutput_options
+from producer.sources.postgres.captured import (
+    captured,
+    make_publication,
+    publication_problems,
+    reading_problems,
+)
+from producer.sources.postgres.triggers import install as ddl_triggers
 from schemas.load import CUT, SCHEMA_CHANGE, canonical
 from schemas.tables import ReplicaIdentity, TableId, TableSchema
 from schemas.topics import value_subject

@@ -11,13 +11,13 @@ import json
 from collections.abc import Callable, Mapping
 
 from producer.core.assemble import Binding, partition_of, table_key
+from producer.core.changes import Cell, Cells
 from producer.core.disclosed import without_text
-from producer.core.encode import compile_encoder, compile_key_encoder, compile_key_texts
-from producer.core.messages import MessageWriter
-from producer.core.transaction_topic import TransactionWriter
-from producer.decoders.messages import Cell, Cells
-from producer.drivers.registry import Registry
-from producer.drivers.topics import TopicAdmin
+from producer.core.records.encode import compile_encoder, compile_key_encoder, compile_key_texts
+from producer.core.records.messages import MessageWriter
+from producer.core.records.transaction_topic import TransactionWriter
+from producer.kafka.registry import Registry
+from producer.kafka.topics import TopicAdmin
 from producer.options import Options
 from schemas.control import SchemaChange, Topic, change_to_avro
 from schemas.envelope import (

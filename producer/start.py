@@ -10,19 +10,19 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from producer.core.assemble import table_key
-from producer.core.encode import TransactionConstants
+from producer.core.changes import Cells
 from producer.core.engine import Runs, Standing
 from producer.core.events import Acknowledgement, Record
+from producer.core.records.encode import TransactionConstants
 from producer.core.takeover import MadeSlot, Step
 from producer.core.unfit import HINT, UNFIT, WHY, Unfit, of_row, put_aside
-from producer.decoders.messages import Cells
-from producer.drivers.cuts_reader import CutsReader
-from producer.drivers.kafka import Delivery
-from producer.drivers.meanwhile import Meanwhile
-from producer.drivers.quarantine import Quarantine
-from producer.drivers.registry import Registry
-from producer.drivers.topics import TopicAdmin
 from producer.errors import CutsBroken, GroupUnusable, RegistryError, RowTooLarge, TakenOver
+from producer.kafka.cuts_reader import CutsReader
+from producer.kafka.delivery import Delivery
+from producer.kafka.quarantine import Quarantine
+from producer.kafka.registry import Registry
+from producer.kafka.topics import TopicAdmin
+from producer.meanwhile import Meanwhile
 from producer.options import Options
 from producer.publish import Publisher
 from producer.sources.base import Reading, Source

@@ -27,8 +27,8 @@ from spark_consumers.cuts import segments
 from spark_consumers.frames import changes_frame
 from spark_consumers.job import Applier
 from spark_consumers.job import Options as LoopOptions
+from spark_consumers.kafka.read import CutReader, RangeReader, SchemaOf, registry_at
 from spark_consumers.model import Ledger, Segment
-from spark_consumers.read import CutReader, RangeReader, SchemaOf, registry_at
 from spark_consumers.sinks.callback import CallbackSink, Group
 from spark_consumers.stream import start_query
 

@@ -25,15 +25,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from schemas.control import Range, SchemaChange
 from schemas.tables import UNCHANGED
 from schemas.topics import Topics
-from spark_consumers.avro_wire import RowDecoder, split
+from spark_consumers.decode import RowDecoder, split
 from spark_consumers.errors import Incomplete, StreamError, TargetDown
 from spark_consumers.frames import range_options
+from spark_consumers.kafka.read import RangeReader, SchemaOf
 from spark_consumers.model import Cell, Change, Rows, Segment
-from spark_consumers.read import RangeReader, SchemaOf
-from spark_consumers.sinks.driver import Refused
-from spark_consumers.sinks.pg_bulk import Shape, has_stage
-from spark_consumers.sinks.pg_encoding import is_no_text, no_text, take_bytes
-from spark_consumers.sinks.refusals import ours
+from spark_consumers.sinks.postgres.bulk import Shape, has_stage
+from spark_consumers.sinks.postgres.driver import Refused
+from spark_consumers.sinks.postgres.encoding import is_no_text, no_text, take_bytes
+from spark_consumers.sinks.postgres.refusals import ours
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -214,7 +214,7 @@ def copy_rows(job: _Job, rows: Iterable[Any]) -> Iterator[Copied]:
 
 
 def copy_line(task: int, change: Change) -> str:
-    r"""One row of a staging table (spark_consumers/sinks/pg_bulk.py) in COPY's text format.
+    r"""One row of a staging table (spark_consumers/sinks/postgres/bulk.py) in COPY's text format.
 
     >>> copy_line(7, Change(1, 0, "u", ("id", "v"), None, ["1", UNCHANGED]))
     '7\t1\t0\tu\t1\t\\N\t\\N\t\\N\t1\t\\N\n'

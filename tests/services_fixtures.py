@@ -11,8 +11,15 @@ import psycopg2
 import pytest
 from psycopg2 import sql
 
-from gauss_cdc.services import Addresses, LocalServices, postgres, running, spark_confs, use_java
-from gauss_cdc.services.kept import choice
+from gauss_cdc.sandbox.services import (
+    Addresses,
+    LocalServices,
+    postgres,
+    running,
+    spark_confs,
+    use_java,
+)
+from gauss_cdc.sandbox.services.kept import choice
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,12 +17,13 @@ from gauss_cdc.commands.base import Command, configured
 from gauss_cdc.config import SOURCE_PASSWORD, load
 from gauss_cdc.secrets import holds_secret
 from gauss_cdc.watch import console, say
-from producer.drivers import catalog, ddl_triggers
-from producer.drivers.gauss import GaussConnection
-from producer.drivers.postgres_dial import parse_dsn
-from producer.drivers.registry import Registry
+from producer.kafka.registry import Registry
 from producer.options import Options
-from producer.sources.gauss import open_session
+from producer.sources.dial import parse_dsn
+from producer.sources.gauss.connection import GaussConnection
+from producer.sources.gauss.source import open_session
+from producer.sources.postgres import catalog
+from producer.sources.postgres.triggers import install as ddl_triggers
 from spark_consumers.dialects import DIALECTS
 
 
@@ -95,8 +96,8 @@ def ddl_plan(config_path: Path, dsn: str | None, into: str | None, statement: st
 
     It takes its locks meanwhile, for 30 seconds at most. Exit code 1 if somebody would refuse.
     """
-    from gauss_cdc import ddl_plan as planning  # noqa: PLC0415  only here
-    from gauss_cdc import rehearsal  # noqa: PLC0415  only here
+    from gauss_cdc.inspect import ddl_plan as planning  # noqa: PLC0415  only here
+    from gauss_cdc.inspect import rehearsal  # noqa: PLC0415  only here
 
     config = load(config_path)
     options = wiring.producer_options(config)

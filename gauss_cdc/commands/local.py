@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import click
 
-from gauss_cdc import services
 from gauss_cdc.commands.base import EXISTING_FILE, Command, DurationType, configured, fail
 from gauss_cdc.config import load
+from gauss_cdc.sandbox import services
 from gauss_cdc.watch import console
 
 
@@ -50,7 +50,7 @@ def demo(
 
     Exit code 1 where anything differs.
     """
-    from gauss_cdc import demo as stage  # noqa: PLC0415  only here
+    from gauss_cdc.sandbox import demo as stage  # noqa: PLC0415  only here
 
     plan = stage.Plan(
         workload,
@@ -142,10 +142,10 @@ def emulator(
     **given: Any,
 ) -> None:
     """A server that speaks GaussDB's protocol: a recording, or a PostgreSQL in disguise."""
-    from gauss_cdc.emulator import program  # noqa: PLC0415  only here
-    from gauss_cdc.emulator.frames import Refused  # noqa: PLC0415
-    from gauss_cdc.emulator.login import Line, Stored  # noqa: PLC0415
-    from gauss_cdc.emulator.server import Emulator  # noqa: PLC0415
+    from gauss_cdc.sandbox.emulator import program  # noqa: PLC0415  only here
+    from gauss_cdc.sandbox.emulator.frames import Refused  # noqa: PLC0415
+    from gauss_cdc.sandbox.emulator.login import Line, Stored  # noqa: PLC0415
+    from gauss_cdc.sandbox.emulator.server import Emulator  # noqa: PLC0415
 
     if (replay is None) == (facade is None):
         raise click.UsageError("say either --replay or --facade")

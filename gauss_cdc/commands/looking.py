@@ -12,7 +12,6 @@ from pathlib import Path
 import click
 
 from gauss_cdc import logs
-from gauss_cdc.check import check_all
 from gauss_cdc.commands.base import (
     INEXACT,
     INTERRUPTED,
@@ -23,9 +22,10 @@ from gauss_cdc.commands.base import (
     fail,
 )
 from gauss_cdc.config import load
-from gauss_cdc.look import cut_line, findings_table, standing_table, tail_lines
-from gauss_cdc.metrics import serve
-from gauss_cdc.places import Places
+from gauss_cdc.inspect.check import check_all
+from gauss_cdc.inspect.look import cut_line, findings_table, standing_table, tail_lines
+from gauss_cdc.inspect.metrics import serve
+from gauss_cdc.inspect.places import Places
 from gauss_cdc.watch import StopSignal, console, say
 from producer.preflight import Level
 from schemas.positions import Lsn

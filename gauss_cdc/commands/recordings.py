@@ -31,8 +31,8 @@ def decode_file(file: Path, *, tables_path: Path | None, sql: bool, everything: 
 
     Exit code 3 where the file is damaged; what came before is printed.
     """
-    from gauss_cdc.decode import print_all  # noqa: PLC0415  only here
-    from gauss_cdc.tables_file import read_tables  # noqa: PLC0415
+    from gauss_cdc.recordings.decode import print_all  # noqa: PLC0415  only here
+    from gauss_cdc.recordings.tables_file import read_tables  # noqa: PLC0415
 
     known = read_tables(tables_path) if tables_path is not None else {}
     out = sys.stdout.buffer
@@ -100,7 +100,7 @@ def record_stream(
     a part of openGauss' or GaussDB's log (ten WAL files at most) is decoded again, for
     administrators: `decode --sql` makes statements of it.
     """
-    from gauss_cdc import record as recording  # noqa: PLC0415  only here
+    from gauss_cdc.recordings import record as recording  # noqa: PLC0415  only here
 
     if wrong := [pair for pair in pairs if "=" not in pair]:
         raise click.UsageError(f"--option {wrong[0]}: write NAME=VALUE")

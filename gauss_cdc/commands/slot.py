@@ -11,12 +11,12 @@ import click
 from gauss_cdc import wiring
 from gauss_cdc.commands.base import INTERRUPTED, Command, PositionType, configured, fail
 from gauss_cdc.config import load
-from gauss_cdc.look import slot_fields
-from gauss_cdc.places import Places, Standing
+from gauss_cdc.inspect.look import slot_fields
+from gauss_cdc.inspect.places import Places, Standing
 from gauss_cdc.watch import StepName, StopSignal, console, say
-from producer.drivers import gauss_slots
 from producer.errors import SlotMissing, Unsupported
 from producer.pipeline import create_slot
+from producer.sources.gauss import slots as gauss_slots
 from producer.start import Watch
 from schemas.positions import Lsn
 

@@ -14,29 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from producer.core import told as triggers
 from producer.core.catalog_watch import Altered, Described, Dropped, Finding, Unseen
-from producer.core.encode import (
-    NullInRequired,
-    RowEncoder,
-    TransactionConstants,
-    is_one_key,
-)
-from producer.core.events import (
-    Happened,
-    PositionReached,
-    Record,
-    RowsAssembled,
-    SchemaUsed,
-    TransactionEnded,
-)
-from producer.core.messages import MessageWriter
-from producer.core.relations import Relations, is_channel
-from producer.core.shape_change import ShapeChange
-from producer.core.told import Told
-from producer.core.transaction_topic import Counted, TransactionWriter
-from producer.core.unfit import HINT, UNFIT, WHY, Unfit, of_row, put_aside
-from producer.decoders.messages import (
+from producer.core.changes import (
     Begin,
     Cells,
     Commit,
@@ -53,7 +32,28 @@ from producer.decoders.messages import (
     Undecoded,
     Update,
 )
+from producer.core.events import (
+    Happened,
+    PositionReached,
+    Record,
+    RowsAssembled,
+    SchemaUsed,
+    TransactionEnded,
+)
+from producer.core.records.encode import (
+    NullInRequired,
+    RowEncoder,
+    TransactionConstants,
+    is_one_key,
+)
+from producer.core.records.messages import MessageWriter
+from producer.core.records.transaction_topic import Counted, TransactionWriter
+from producer.core.relations import Relations, is_channel
+from producer.core.shape_change import ShapeChange
+from producer.core.unfit import HINT, UNFIT, WHY, Unfit, of_row, put_aside
 from producer.errors import DecodeError, HistoryDiffers, RowTooLarge, SchemaRefused
+from producer.sources.postgres.triggers import records as triggers
+from producer.sources.postgres.triggers.records import Told
 from schemas.control import Hole, SchemaChange
 from schemas.control import Origin as ChangeOrigin
 from schemas.headers import POSITION, Headers, transaction_headers

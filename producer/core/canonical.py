@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from producer.core import tddl
-from producer.core.ddl_model import Rename
 from producer.core.shape_change import ShapeChange
 from producer.core.sql_words import Words, cut, statements
-from producer.core.told import Command
+from producer.sources.gauss.ddl import tddl
+from producer.sources.gauss.ddl.model import Rename
+from producer.sources.postgres.triggers.records import Command
 from schemas.tables import Column, TableId, TableSchema
 
 _NAMED: Final = frozenset(

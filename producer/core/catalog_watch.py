@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from producer.decoders.messages import Relation, RelationColumn
+from producer.core.changes import Relation, RelationColumn
 from schemas.control import Hole
 from schemas.sql_text import quote
 from schemas.tables import Column, TableId, TableSchema, UserType

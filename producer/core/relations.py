@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from producer.core.deparsed import Deparsed
-from producer.core.follow import Follower
+from producer.core.changes import Ddl, Relation, RelationColumn
 from producer.core.shape_change import ShapeChange
 from producer.core.system_schemas import OWN_SCHEMA
-from producer.core.told import CHANNEL, COLUMNS, Told, Trust
-from producer.decoders.messages import Ddl, Relation, RelationColumn
 from producer.errors import DecodeError, Unsupported
+from producer.sources.gauss.ddl.deparsed import Deparsed
+from producer.sources.postgres.triggers.follow import Follower
+from producer.sources.postgres.triggers.records import CHANNEL, COLUMNS, Told, Trust
 from schemas.control import Hole
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
 

@@ -11,9 +11,9 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
-from producer.core.reference import NullInRequired
-from producer.core.row_code import SURPRISES
-from producer.decoders.messages import Cells
+from producer.core.changes import Cells
+from producer.core.records.reference import NullInRequired
+from producer.core.records.row_code import SURPRISES
 from producer.errors import CdcError, RowTooLarge, Unsupported
 from schemas.tables import UNCHANGED, TableSchema
 

@@ -9,11 +9,11 @@ from typing import Final, Protocol
 
 from producer.core import takeover
 from producer.core.catalog_watch import Look
+from producer.core.changes import Cells, Message
 from producer.core.takeover import MadeSlot
-from producer.core.told import Trust
-from producer.decoders.messages import Cells, Message
-from producer.drivers.gauss_catalog import Asks
 from producer.options import Options
+from producer.sources.gauss.catalog import Asks
+from producer.sources.postgres.triggers.records import Trust
 from producer.wire.replication import Received, WalMessage
 from schemas.control import Identity
 from schemas.positions import Lsn
@@ -33,7 +33,7 @@ class Wire(Protocol):
     """The session that streams."""
 
     def receive(self, timeout: float, wake_fds: Sequence[int] = ()) -> Received:
-        """Read what has arrived, or wait; see `drivers/postgres.py`."""
+        """Read what has arrived, or wait; see `sources/postgres/connection.py`."""
 
     def send_status(self, flush: Lsn, *, reply: bool = False) -> None:
         """Confirm everything before `flush`; 0 only says that we are alive."""

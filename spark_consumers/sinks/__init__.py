@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from spark_consumers.sinks.postgres import PostgresSink
-from spark_consumers.sinks.products import OPENGAUSS
+from spark_consumers.sinks.postgres.products import OPENGAUSS
+from spark_consumers.sinks.postgres.sink import PostgresSink
 
 SINKS: Final[Mapping[str, Callable[..., Any]]] = {
     "postgres": PostgresSink,

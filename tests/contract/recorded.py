@@ -13,9 +13,9 @@ from typing import Any
 
 import fastavro
 
-from producer.core.encode import TransactionConstants, compile_encoder
-from producer.decoders.messages import Begin, Cells, Delete, Insert, Relation, Truncate, Update
-from producer.decoders.pgoutput import decode
+from producer.core.changes import Begin, Cells, Delete, Insert, Relation, Truncate, Update
+from producer.core.records.encode import TransactionConstants, compile_encoder
+from producer.sources.postgres.pgoutput import decode
 from schemas.envelope import EnvelopeOptions, envelope_schema
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique, UserType
 

@@ -10,12 +10,12 @@ from typing import Any, Literal, NamedTuple
 import fastavro
 
 from producer.core.assemble import Assembler, Binding, World, table_key
-from producer.core.encode import TransactionConstants, compile_encoder, compile_key_encoder
 from producer.core.events import Record, RowsAssembled
-from producer.core.messages import MessageWriter
+from producer.core.records.encode import TransactionConstants, compile_encoder, compile_key_encoder
+from producer.core.records.messages import MessageWriter
+from producer.core.records.transaction_topic import TransactionWriter
 from producer.core.relations import Relations
-from producer.core.transaction_topic import TransactionWriter
-from producer.decoders.pgoutput import decode
+from producer.sources.postgres.pgoutput import decode
 from schemas.envelope import (
     EnvelopeOptions,
     envelope_schema,

@@ -5,15 +5,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from gauss_cdc.emulator.facade import Facade
-from gauss_cdc.emulator.login import Account, Gate
-from gauss_cdc.emulator.model import PROFILES
-from gauss_cdc.emulator.product import Product
-from gauss_cdc.emulator.server import Emulator, Running
-from gauss_cdc.emulator.upstream import Address
-from producer.decoders import NAMING, Format
-from producer.decoders.messages import Begun, Change, Ddl, Emptied, Ended, Heartbeat
-from producer.drivers.gauss import ConnectionArguments, GaussConnection
+from gauss_cdc.sandbox.emulator.facade import Facade
+from gauss_cdc.sandbox.emulator.login import Account, Gate
+from gauss_cdc.sandbox.emulator.model import PROFILES
+from gauss_cdc.sandbox.emulator.product import Product
+from gauss_cdc.sandbox.emulator.server import Emulator, Running
+from gauss_cdc.sandbox.emulator.upstream import Address
+from producer.core.changes import Begun, Change, Ddl, Emptied, Ended, Heartbeat
+from producer.sources.decoders import NAMING, Format
+from producer.sources.gauss.connection import ConnectionArguments, GaussConnection
 from schemas.positions import Lsn
 
 NOWHERE = Lsn(0)

@@ -11,16 +11,16 @@ from typing import Any, Self
 
 import psycopg2
 
-from gauss_cdc.services import Addresses
+from gauss_cdc.sandbox.services import Addresses
 from producer.core.events import Limits
-from producer.drivers.postgres_dial import parse_dsn
 from producer.options import Options
 from producer.pipeline import Progress, run
+from producer.sources.dial import parse_dsn
 from producer.start import Watch
 from spark_consumers import job
+from spark_consumers.kafka.read import CutReader, RangeReader, registry_at
 from spark_consumers.model import Ledger
-from spark_consumers.read import CutReader, RangeReader, registry_at
-from spark_consumers.sinks.postgres import PostgresSink
+from spark_consumers.sinks.postgres.sink import PostgresSink
 
 PATIENCE = 120  # seconds until a wait is given up
 

@@ -18,15 +18,15 @@ from confluent_kafka.admin import AdminClient
 
 from gauss_cdc.cli import cli
 from gauss_cdc.config import load
-from gauss_cdc.look import tail_lines
-from gauss_cdc.services.process import poll
-from producer.drivers.registry import Registry
-from producer.drivers.topics import TopicAdmin
+from gauss_cdc.inspect.look import tail_lines
+from gauss_cdc.sandbox.services.process import poll
 from producer.errors import CdcError
+from producer.kafka.registry import Registry
+from producer.kafka.topics import TopicAdmin
 from schemas.load import CUT, canonical
 from spark_consumers.errors import ApplyError, NotExpressible, RegistryDown
 from spark_consumers.job import Applier
-from spark_consumers.read import CutReader, registry_at
+from spark_consumers.kafka.read import CutReader, registry_at
 from tests.e2e.path import PATIENCE, Path, ask, until
 
 TOML = """\

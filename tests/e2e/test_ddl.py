@@ -3,10 +3,11 @@
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from producer.drivers import catalog, ddl_triggers
-from producer.drivers.postgres_dial import parse_dsn
+from producer.sources.dial import parse_dsn
+from producer.sources.postgres import catalog
+from producer.sources.postgres.triggers import install as ddl_triggers
 from spark_consumers import job
-from spark_consumers.sinks.postgres import PostgresSink
+from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.e2e.path import Path, ask
 from tests.e2e.tables import differences
 

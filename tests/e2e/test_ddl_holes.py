@@ -2,7 +2,7 @@
 
 import pytest
 
-from producer.core.pg_holes import HOLES
+from producer.sources.postgres.gaps import HOLES
 from spark_consumers import job
 from tests.e2e.path import Path, ask
 from tests.e2e.tables import differences

@@ -14,7 +14,7 @@ import pytest
 
 from spark_consumers import job
 from spark_consumers.errors import KafkaDown
-from spark_consumers.sinks.postgres import PostgresSink
+from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.e2e.ddl_play import START, Play
 from tests.e2e.path import Path, ask, until
 from tests.e2e.tables import differences

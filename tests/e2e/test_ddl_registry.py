@@ -4,12 +4,12 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from gauss_cdc.ddl_plan import lines, plan
-from gauss_cdc.rehearsal import at_postgres
-from producer.drivers import catalog
-from producer.drivers.postgres_dial import parse_dsn
-from producer.drivers.registry import Registry
+from gauss_cdc.inspect.ddl_plan import lines, plan
+from gauss_cdc.inspect.rehearsal import at_postgres
 from producer.errors import SchemaRefused
+from producer.kafka.registry import Registry
+from producer.sources.dial import parse_dsn
+from producer.sources.postgres import catalog
 from tests.e2e.path import Path, ask, content, until
 from tests.e2e.test_ddl import install
 

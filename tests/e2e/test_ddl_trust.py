@@ -13,8 +13,9 @@ import psycopg2
 import pytest
 from psycopg2.errors import Error, InsufficientPrivilege
 
-from producer.drivers import catalog, ddl_triggers
-from producer.drivers.postgres_dial import parse_dsn
+from producer.sources.dial import parse_dsn
+from producer.sources.postgres import catalog
+from producer.sources.postgres.triggers import install as ddl_triggers
 from tests.e2e.path import Path, ask, content
 from tests.e2e.test_ddl import install
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import psycopg2
 import pytest
 
-from gauss_cdc.services import Addresses
-from producer.drivers import catalog
-from producer.drivers.postgres_dial import parse_dsn
+from gauss_cdc.sandbox.services import Addresses
 from producer.errors import Unsupported
+from producer.sources.dial import parse_dsn
+from producer.sources.postgres import catalog
 from spark_consumers.errors import NotText
 from tests.e2e.path import Path, ask
 

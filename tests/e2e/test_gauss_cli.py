@@ -15,14 +15,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gauss_cdc.cli import cli
-from gauss_cdc.emulator.facade import Facade
-from gauss_cdc.emulator.login import Account, Gate
-from gauss_cdc.emulator.model import PROFILES
-from gauss_cdc.emulator.product import Product
-from gauss_cdc.emulator.server import Emulator, Running
-from gauss_cdc.emulator.upstream import Address
-from producer.drivers.postgres_dial import parse_dsn
+from gauss_cdc.sandbox.emulator.facade import Facade
+from gauss_cdc.sandbox.emulator.login import Account, Gate
+from gauss_cdc.sandbox.emulator.model import PROFILES
+from gauss_cdc.sandbox.emulator.product import Product
+from gauss_cdc.sandbox.emulator.server import Emulator, Running
+from gauss_cdc.sandbox.emulator.upstream import Address
 from producer.pipeline import create_slot
+from producer.sources.dial import parse_dsn
 from producer.start import Watch
 from schemas.positions import Lsn
 from tests.e2e.path import Path, ask, until

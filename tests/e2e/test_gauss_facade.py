@@ -9,9 +9,9 @@ from contextlib import closing, suppress
 import psycopg2
 import pytest
 
-from producer.decoders import Format
-from producer.drivers.gauss import GaussConnection
 from producer.errors import CdcError, ConnectionLost, SlotTaken
+from producer.sources.decoders import Format
+from producer.sources.gauss.connection import GaussConnection
 from schemas.positions import Lsn
 from tests.e2e.gauss_facade import Front, Streamed, facade
 

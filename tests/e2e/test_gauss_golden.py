@@ -18,22 +18,30 @@ from typing import Any
 
 import pytest
 
-from gauss_cdc.emulator import recording
-from gauss_cdc.emulator.login import Account, Gate
-from gauss_cdc.emulator.product import Product
-from gauss_cdc.emulator.recording import Recording
-from gauss_cdc.emulator.replay import Replay
-from gauss_cdc.emulator.scratch import Scratch
-from gauss_cdc.emulator.server import Emulator, Running
-from gauss_cdc.emulator.slots import Activity
-from gauss_cdc.emulator.upstream import Address
-from producer.drivers import gauss_catalog, gauss_readings, gauss_slots
-from producer.drivers.gauss import GaussConnection
-from producer.drivers.postgres_dial import parse_dsn
+from gauss_cdc.sandbox.emulator import recording
+from gauss_cdc.sandbox.emulator.login import Account, Gate
+from gauss_cdc.sandbox.emulator.product import Product
+from gauss_cdc.sandbox.emulator.recording import Recording
+from gauss_cdc.sandbox.emulator.replay import Replay
+from gauss_cdc.sandbox.emulator.scratch import Scratch
+from gauss_cdc.sandbox.emulator.server import Emulator, Running
+from gauss_cdc.sandbox.emulator.slots import Activity
+from gauss_cdc.sandbox.emulator.upstream import Address
 from producer.errors import SourceError
+from producer.sources.dial import parse_dsn
+from producer.sources.gauss import (
+    catalog as gauss_catalog,
+)
+from producer.sources.gauss import (
+    readings as gauss_readings,
+)
+from producer.sources.gauss import (
+    slots as gauss_slots,
+)
+from producer.sources.gauss.connection import GaussConnection
 from schemas.positions import Lsn
 from tests.e2e.path import Path, ask
-from tests.gauss_cdc.emulator.transcript import GOLDEN
+from tests.gauss_cdc.sandbox.emulator.transcript import GOLDEN
 
 USER, PASSWORD = "cdc", "Gauss@123"
 

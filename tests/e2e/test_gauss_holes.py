@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from producer.core.holes import BY_NAME, Told, Way
-from producer.gauss_options import Product
+from producer.sources.gauss.gaps import BY_NAME, Told, Way
+from producer.sources.gauss.options import Product
 from tests.e2e.path import ask, until
 from tests.e2e.tables import differences
 from tests.e2e.test_ddl_holes import Watched

@@ -6,7 +6,7 @@ from contextlib import closing
 import psycopg2
 import pytest
 
-from producer.decoders import Format
+from producer.sources.decoders import Format
 from schemas.positions import Lsn
 from tests.e2e.gauss_facade import Front, Streamed, Told, facade
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from gauss_cdc.emulator.login import Account
 from gauss_cdc.proof import proof
-from producer.drivers.postgres_dial import parse_dsn
+from gauss_cdc.sandbox.emulator.login import Account
+from producer.sources.dial import parse_dsn
 from tests.e2e.gauss_facade import PASSWORD, USER, facade
 from tests.e2e.path import PATIENCE, Path, ask, content, until
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Consumer
 
-from gauss_cdc.emulator import recording
-from producer.drivers.postgres_dial import parse_dsn
+from gauss_cdc.sandbox.emulator import recording
 from producer.errors import DecodeError
+from producer.sources.dial import parse_dsn
 from tests.e2e.path import Path, ask, until
 from tests.e2e.test_gauss_golden import GOLDEN, PASSWORD, USER, replayed
 

@@ -8,16 +8,22 @@ from typing import Any
 import psycopg2
 import pytest
 
-from gauss_cdc.emulator import recording
-from gauss_cdc.emulator.facade import Facade
-from gauss_cdc.emulator.frames import read_lsn
-from gauss_cdc.emulator.product import Backend, Product, System
-from gauss_cdc.emulator.replay import SYSTEM, Replay
-from gauss_cdc.emulator.scratch import Scratch
-from gauss_cdc.emulator.server import Emulator, Running
-from gauss_cdc.emulator.upstream import Address
-from tests.gauss_cdc.emulator import transcript
-from tests.gauss_cdc.emulator.transcript import GOLDEN, Player, gate_of, ghost_salt, snapshot_name
+from gauss_cdc.sandbox.emulator import recording
+from gauss_cdc.sandbox.emulator.facade import Facade
+from gauss_cdc.sandbox.emulator.frames import read_lsn
+from gauss_cdc.sandbox.emulator.product import Backend, Product, System
+from gauss_cdc.sandbox.emulator.replay import SYSTEM, Replay
+from gauss_cdc.sandbox.emulator.scratch import Scratch
+from gauss_cdc.sandbox.emulator.server import Emulator, Running
+from gauss_cdc.sandbox.emulator.upstream import Address
+from tests.gauss_cdc.sandbox.emulator import transcript
+from tests.gauss_cdc.sandbox.emulator.transcript import (
+    GOLDEN,
+    Player,
+    gate_of,
+    ghost_salt,
+    snapshot_name,
+)
 
 SESSIONS = sorted(p.name.removesuffix(".jsonl.gz") for p in GOLDEN.glob("session_*.jsonl.gz"))
 SESSIONS.remove("session_errors")

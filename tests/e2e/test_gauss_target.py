@@ -8,19 +8,19 @@ from pathlib import Path as Folder
 import psycopg2
 import pytest
 
-from gauss_cdc import check
 from gauss_cdc.config import Config, load
 from gauss_cdc.gauss_dbapi import connect
-from gauss_cdc.places import Places
-from gauss_cdc.services import Addresses
-from producer.drivers.postgres_dial import ConnectionArguments
+from gauss_cdc.inspect import check
+from gauss_cdc.inspect.places import Places
+from gauss_cdc.sandbox.services import Addresses
 from producer.preflight import Finding, Level
+from producer.sources.dial import ConnectionArguments
 from schemas.control import Phase
 from schemas.tables import TableId
 from spark_consumers.errors import TargetRefused, Verdict
 from spark_consumers.job import Applier
-from spark_consumers.sinks.postgres import PostgresSink
-from spark_consumers.sinks.products import OPENGAUSS
+from spark_consumers.sinks.postgres.products import OPENGAUSS
+from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.e2e.gauss_facade import PASSWORD, USER, Front, facade
 from tests.e2e.path import Path, ask, content
 from tests.spark_consumers.feed import Feed, alter, delete, insert, table, update

@@ -10,14 +10,14 @@ from dataclasses import replace
 
 import pytest
 
-from gauss_cdc.services import Addresses
-from producer.core.encode import TransactionConstants, compile_encoder
+from gauss_cdc.sandbox.services import Addresses
+from producer.core.records.encode import TransactionConstants, compile_encoder
 from producer.core.unfit import WHY
-from producer.drivers.topics import TopicSettings
 from producer.errors import RowTooLarge
+from producer.kafka.topics import TopicSettings
 from schemas.envelope import envelope_schema
 from schemas.tables import Column, TableId, TableSchema
-from spark_consumers.avro_wire import RowDecoder, split
+from spark_consumers.decode import RowDecoder, split
 from tests.e2e.path import Path, ask
 
 MB = 1 << 20

@@ -5,8 +5,8 @@ from urllib.request import urlopen
 from prometheus_client.parser import text_string_to_metric_families
 
 from gauss_cdc.config import Config
-from gauss_cdc.metrics import METRICS, serve
-from gauss_cdc.places import Places
+from gauss_cdc.inspect.metrics import METRICS, serve
+from gauss_cdc.inspect.places import Places
 from tests.e2e.path import Path, ask
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from producer.drivers.topics import TopicSettings
+from producer.kafka.topics import TopicSettings
 from tests.e2e.path import Path, ask, content
 
 MODES = {

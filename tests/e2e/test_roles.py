@@ -15,11 +15,11 @@ from psycopg2 import sql
 
 from gauss_cdc.cli import cli
 from gauss_cdc.reference import README
-from producer.captured import reading_problems
-from producer.drivers import catalog
 from producer.preflight import Level, check_source
-from spark_consumers.sinks.pg_rights import database_problems, load_problems
-from spark_consumers.sinks.postgres import PostgresSink
+from producer.sources.postgres import catalog
+from producer.sources.postgres.captured import reading_problems
+from spark_consumers.sinks.postgres.rights import database_problems, load_problems
+from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.e2e.path import Path
 from tests.integration.private_postgres import PrivateServer, private_server
 

@@ -17,7 +17,7 @@ import psycopg2
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from gauss_cdc.services import Addresses
+from gauss_cdc.sandbox.services import Addresses
 from spark_consumers.model import Ledger
 from tests.e2e.path import Path, ask, content
 from tests.services_fixtures import drop_database, execute

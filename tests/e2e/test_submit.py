@@ -8,7 +8,7 @@ from pathlib import Path
 import pyspark
 
 from gauss_cdc.pack import pack
-from gauss_cdc.services import use_java
+from gauss_cdc.sandbox.services import use_java
 
 _PROBE = """
 from pyspark.sql import SparkSession

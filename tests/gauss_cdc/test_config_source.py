@@ -7,7 +7,7 @@ import pytest
 from gauss_cdc import config
 from gauss_cdc.config import ConfigError, load
 from gauss_cdc.wiring import producer_options
-from producer.gauss_options import Product, effective
+from producer.sources.gauss.options import Product, effective
 
 FILE = """\
 [source]

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from gauss_cdc import logs
 from gauss_cdc.cli import cli
-from producer.drivers.kafka_client import LOGGED
+from producer.kafka.client import LOGGED
 from schemas.positions import Lsn
 from schemas.tables import TableId
 

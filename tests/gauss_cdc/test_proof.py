@@ -3,9 +3,9 @@
 import pytest
 
 from gauss_cdc.proof import proof
-from producer.gauss_options import Product, Terms, effective
-from producer.wire.gauss_server import Product as ServerProduct
-from producer.wire.gauss_server import Server
+from producer.sources.gauss.options import Product, Terms, effective
+from producer.sources.gauss.server import Product as ServerProduct
+from producer.sources.gauss.server import Server
 
 SEVEN = Server(ServerProduct.OPENGAUSS, "7.0.0-RC2", True, "bank", "UTF8")
 SIX = Server(ServerProduct.OPENGAUSS, "6.0.0", True, "bank", "UTF8")

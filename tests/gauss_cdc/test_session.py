@@ -8,8 +8,8 @@ import pytest
 from pyspark import SparkConf
 
 from gauss_cdc.config import Config, load, revealed
+from gauss_cdc.sandbox.services import ServiceError, java
 from gauss_cdc.secrets import hidden
-from gauss_cdc.services import ServiceError, java
 from gauss_cdc.session import Checkpoint, Starting, judged, public, reason
 
 CONFIG = Config.model_validate(

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from gauss_cdc import watch
-from gauss_cdc.look import findings_table
+from gauss_cdc.inspect.look import findings_table
 from producer.preflight import Finding, Level
 
 

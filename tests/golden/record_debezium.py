@@ -2,8 +2,8 @@
 
     python -m tests.golden.record_debezium
 
-Starts PostgreSQL, Kafka and a registry (gauss_cdc.services) and a Kafka Connect worker
-with Debezium and Apicurio's Avro converter (jars: gauss_cdc/services/locks/debezium.lock),
+Starts PostgreSQL, Kafka and a registry (gauss_cdc.sandbox.services) and a Kafka Connect worker
+with Debezium and Apicurio's Avro converter (jars: gauss_cdc/sandbox/services/locks/debezium.lock),
 runs `debezium_tables` under each configuration below, and writes tests/golden/debezium/:
 
 - `source.json.gz`: the tables' shapes by the catalog, the rows that were there before, and
@@ -29,10 +29,10 @@ import psycopg2
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from gauss_cdc.services import LocalServices, jars
-from producer.drivers import catalog, snapshot
-from producer.drivers.postgres import ReplicationConnection
-from producer.drivers.postgres_dial import parse_dsn
+from gauss_cdc.sandbox.services import LocalServices, jars
+from producer.sources.dial import parse_dsn
+from producer.sources.postgres import catalog, snapshot
+from producer.sources.postgres.connection import ReplicationConnection
 from schemas.positions import Lsn
 from schemas.tables import TableId
 from tests.connect import Connect

@@ -16,10 +16,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from producer.decoders.pgoutput import decode
-from producer.drivers import catalog
-from producer.drivers.postgres import ConnectionArguments, ReplicationConnection, parse_dsn
 from producer.errors import SlotMissing
+from producer.sources.postgres import catalog
+from producer.sources.postgres.connection import (
+    ConnectionArguments,
+    ReplicationConnection,
+    parse_dsn,
+)
+from producer.sources.postgres.pgoutput import decode
 from schemas.positions import Lsn
 
 FOLDER = Path(__file__).parent / "pgoutput"

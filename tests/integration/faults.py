@@ -11,12 +11,12 @@ import psycopg2
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from gauss_cdc.services import Addresses
+from gauss_cdc.sandbox.services import Addresses
 from producer.core.events import Limits
-from producer.drivers.postgres_dial import parse_dsn
 from producer.errors import CdcError
 from producer.options import Options
 from producer.pipeline import Progress, run
+from producer.sources.dial import parse_dsn
 from producer.start import Watch
 
 PATIENCE = 30.0  # seconds that a test waits for what must happen

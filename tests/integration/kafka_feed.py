@@ -10,7 +10,7 @@ import fastavro
 from confluent_kafka import KafkaException, Message, Producer, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from producer.core.encode import TransactionConstants, compile_encoder
+from producer.core.records.encode import TransactionConstants, compile_encoder
 from schemas.control import (
     Commits,
     Cut,
@@ -26,9 +26,9 @@ from schemas.envelope import envelope_schema
 from schemas.load import avsc
 from schemas.tables import TableSchema
 from schemas.topics import Topics
-from spark_consumers.cluster import Cluster
+from spark_consumers.kafka.cluster import Cluster
+from spark_consumers.kafka.read import Registry
 from spark_consumers.model import Change
-from spark_consumers.read import Registry
 from tests.spark_consumers.feed import Feed
 
 CUT_ID, CHANGE_ID = 1, 2

@@ -11,10 +11,10 @@ from pathlib import Path
 import psycopg2
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from gauss_cdc.services import jars, postgres
-from gauss_cdc.services.postgres import Postgres
-from gauss_cdc.services.process import LOOPBACK, Process, free_ports, poll
-from producer.drivers.postgres import ConnectionArguments
+from gauss_cdc.sandbox.services import jars, postgres
+from gauss_cdc.sandbox.services.postgres import Postgres
+from gauss_cdc.sandbox.services.process import LOOPBACK, Process, free_ports, poll
+from producer.sources.postgres.connection import ConnectionArguments
 from tests.services_fixtures import open_directory
 
 PASSWORD = "pencil"

@@ -7,11 +7,11 @@ from contextlib import closing
 import psycopg2
 import pytest
 
-from producer.catalog_look import chooser, look
 from producer.core.catalog_watch import differences
-from producer.drivers import catalog
-from producer.drivers.postgres_dial import parse_dsn
 from producer.options import Options
+from producer.sources.catalog_look import chooser, look
+from producer.sources.dial import parse_dsn
+from producer.sources.postgres import catalog
 from schemas.tables import TableId
 from tests.services_fixtures import execute
 

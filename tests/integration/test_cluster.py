@@ -2,9 +2,9 @@
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from gauss_cdc.services.process import poll
-from spark_consumers.cluster import Cluster
+from gauss_cdc.sandbox.services.process import poll
 from spark_consumers.errors import KafkaDown
+from spark_consumers.kafka.cluster import Cluster
 
 PATIENCE = 60  # seconds; a client that keeps an old leader epoch is refused for ever
 

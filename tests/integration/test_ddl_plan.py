@@ -9,13 +9,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gauss_cdc.cli import cli
-from gauss_cdc.emulator.login import Account
-from gauss_cdc.rehearsal import at_gauss, at_postgres
-from producer.drivers import catalog
-from producer.drivers.gauss import GaussConnection
-from producer.drivers.postgres_dial import parse_dsn
+from gauss_cdc.inspect.rehearsal import at_gauss, at_postgres
+from gauss_cdc.sandbox.emulator.login import Account
 from producer.errors import SourceError, Unsupported
 from producer.options import Options
+from producer.sources.dial import parse_dsn
+from producer.sources.gauss.connection import GaussConnection
+from producer.sources.postgres import catalog
 from tests.e2e.gauss_facade import PASSWORD, USER, facade
 from tests.e2e.path import ask as query
 from tests.services_fixtures import execute

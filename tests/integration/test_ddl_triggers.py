@@ -7,14 +7,15 @@ from dataclasses import replace
 import psycopg2
 import pytest
 
-from producer.core.follow import Follower
-from producer.core.told import read
-from producer.drivers import catalog, ddl_triggers
-from producer.drivers.postgres_dial import parse_dsn
 from producer.errors import NotPermitted, SourceError
 from producer.options import Options
 from producer.preflight import check_source
-from producer.sources.postgres import stream_shapes
+from producer.sources.dial import parse_dsn
+from producer.sources.postgres import catalog
+from producer.sources.postgres.source import stream_shapes
+from producer.sources.postgres.triggers import install as ddl_triggers
+from producer.sources.postgres.triggers.follow import Follower
+from producer.sources.postgres.triggers.records import read
 from schemas.tables import TableId
 from tests.services_fixtures import execute
 

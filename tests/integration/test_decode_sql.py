@@ -12,7 +12,7 @@ from psycopg2.extensions import new_type, register_type
 
 from gauss_cdc.cli import cli
 from tests.integration.private_postgres import PrivateServer, private_server
-from tests.producer.decoders.ledgers import CAPTURES, GOLDEN, capture, document
+from tests.producer.sources.gauss.decoders.ledgers import CAPTURES, GOLDEN, capture, document
 
 WORKLOADS = {"names", "identity", "bulk", "toast", "gbk"}
 MODES = [

@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from producer.core.events import Record
-from producer.drivers.kafka import Answer, Delivery
 from producer.errors import CdcError, Fenced
+from producer.kafka.delivery import Answer, Delivery
 
 CUT = (b"bank", b"cut")
 

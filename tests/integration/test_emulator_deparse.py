@@ -7,9 +7,9 @@ from contextlib import closing
 import psycopg2
 import pytest
 
-from producer.core import jddl, tddl
-from producer.core.ddl_format import expand
-from producer.decoders import Format
+from producer.sources.decoders import Format
+from producer.sources.gauss.ddl import jddl, tddl
+from producer.sources.gauss.ddl.format import expand
 from tests.e2e.gauss_facade import Front, Streamed, facade
 
 START = """

@@ -18,11 +18,8 @@ import psycopg2
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from gauss_cdc.services import Addresses
+from gauss_cdc.sandbox.services import Addresses
 from producer.core.events import Limits
-from producer.drivers.cuts_reader import CutsReader
-from producer.drivers.registry import Registry
-from producer.drivers.topics import TopicSettings
 from producer.errors import (
     BrokerDown,
     CdcError,
@@ -43,6 +40,9 @@ from producer.errors import (
     TopicUnfit,
     Verdict,
 )
+from producer.kafka.cuts_reader import CutsReader
+from producer.kafka.registry import Registry
+from producer.kafka.topics import TopicSettings
 from producer.pipeline import run
 from producer.start import Watch
 from schemas.accept import Walk

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 import psycopg2
 import pytest
 
-from producer.drivers import catalog, gauss_catalog
-from producer.drivers.postgres import ReplicationConnection, parse_dsn
 from producer.errors import SourceError
+from producer.sources.gauss import catalog as gauss_catalog
+from producer.sources.postgres import catalog
+from producer.sources.postgres.connection import ReplicationConnection, parse_dsn
 from schemas.tables import ReplicaIdentity, TableId, TableSchema, Unique
 
 SHAPES = """

@@ -6,9 +6,9 @@ from contextlib import closing
 import psycopg2
 import pytest
 
-from producer.drivers import gauss_evidence
-from producer.drivers.postgres import ReplicationConnection, parse_dsn
 from producer.errors import SourceError
+from producer.sources.gauss import evidence as gauss_evidence
+from producer.sources.postgres.connection import ReplicationConnection, parse_dsn
 from schemas.tables import TableId
 
 T = TableId("public", "it's new")

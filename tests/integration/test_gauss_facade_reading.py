@@ -11,19 +11,20 @@ from functools import partial
 import psycopg2
 import pytest
 
-from gauss_cdc.emulator.facade import Facade
-from gauss_cdc.emulator.login import Account, Gate
-from gauss_cdc.emulator.model import PROFILES
-from gauss_cdc.emulator.product import Product
-from gauss_cdc.emulator.server import Emulator, Running
-from gauss_cdc.emulator.upstream import Address
-from gauss_cdc.services import Addresses
-from producer.decoders import NAMING, Format
-from producer.decoders.messages import Cells, Change, Ended
-from producer.drivers import gauss_catalog, gauss_snapshot
-from producer.drivers.gauss import GaussConnection
-from producer.drivers.gauss_functions import FunctionStream
-from producer.drivers.postgres_dial import ConnectionArguments, parse_dsn
+from gauss_cdc.sandbox.emulator.facade import Facade
+from gauss_cdc.sandbox.emulator.login import Account, Gate
+from gauss_cdc.sandbox.emulator.model import PROFILES
+from gauss_cdc.sandbox.emulator.product import Product
+from gauss_cdc.sandbox.emulator.server import Emulator, Running
+from gauss_cdc.sandbox.emulator.upstream import Address
+from gauss_cdc.sandbox.services import Addresses
+from producer.core.changes import Cells, Change, Ended
+from producer.sources.decoders import NAMING, Format
+from producer.sources.dial import ConnectionArguments, parse_dsn
+from producer.sources.gauss import catalog as gauss_catalog
+from producer.sources.gauss import snapshot as gauss_snapshot
+from producer.sources.gauss.connection import GaussConnection
+from producer.sources.gauss.functions import FunctionStream
 from producer.wire.replication import WalMessage
 from schemas.positions import Lsn
 from schemas.tables import TableId

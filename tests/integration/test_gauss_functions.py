@@ -10,12 +10,12 @@ import psycopg2
 import pytest
 from psycopg2 import sql
 
-from gauss_cdc.services import Addresses
-from producer.drivers import gauss_functions
-from producer.drivers.gauss import GaussConnection
-from producer.drivers.gauss_functions import FunctionStream, Way
-from producer.drivers.postgres import ReplicationConnection, parse_dsn
+from gauss_cdc.sandbox.services import Addresses
 from producer.errors import HistoryDiffers, SlotAhead, SlotMissing, SlotTaken, SourceError
+from producer.sources.gauss import functions as gauss_functions
+from producer.sources.gauss.connection import GaussConnection
+from producer.sources.gauss.functions import FunctionStream, Way
+from producer.sources.postgres.connection import ReplicationConnection, parse_dsn
 from producer.wire.commands import SESSION_SETTINGS
 from producer.wire.replication import WalMessage
 from schemas.positions import Lsn

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from producer.drivers import gauss_readings
-from producer.drivers.postgres import ReplicationConnection
-from producer.wire.gauss_server import Product
+from producer.sources.gauss import readings as gauss_readings
+from producer.sources.gauss.server import Product
+from producer.sources.postgres.connection import ReplicationConnection
 from schemas.positions import Lsn
 from schemas.tables import ReplicaIdentity, TableId
 from tests.integration.private_postgres import DATABASE, PrivateServer, private_server

@@ -8,9 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from gauss_cdc.services import Addresses
-from producer.drivers.gauss import ConnectionArguments, GaussConnection
-from producer.drivers.postgres import parse_dsn
+from gauss_cdc.sandbox.services import Addresses
 from producer.errors import (
     CdcError,
     ConnectionLost,
@@ -18,9 +16,11 @@ from producer.errors import (
     RoleDiffers,
     SourceError,
 )
+from producer.sources.gauss.connection import ConnectionArguments, GaussConnection
+from producer.sources.gauss.server import Product
+from producer.sources.postgres.connection import parse_dsn
 from producer.wire import protocol, sql_text
 from producer.wire.commands import SESSION_SETTINGS
-from producer.wire.gauss_server import Product
 from schemas.positions import Lsn
 from schemas.tables import TableId
 from tests.services_fixtures import drop_database, execute

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from producer.drivers import gauss_slots
-from producer.drivers.gauss_slots import Blocker, Making
-from producer.drivers.postgres import ReplicationConnection
 from producer.errors import SlotMissing, SlotTaken, SourceError
+from producer.sources.gauss import slots as gauss_slots
+from producer.sources.gauss.slots import Blocker, Making
+from producer.sources.postgres.connection import ReplicationConnection
 from producer.wire.commands import SlotCreated
 from schemas.positions import Lsn
 from tests.integration.private_postgres import DATABASE, PrivateServer, private_server

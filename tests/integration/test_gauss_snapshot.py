@@ -8,13 +8,14 @@ import psycopg2
 import pytest
 from psycopg2 import sql
 
-from gauss_cdc.services import Addresses
-from producer.decoders.messages import Cells
-from producer.drivers import catalog, gauss_snapshot, snapshot
-from producer.drivers.gauss import GaussConnection
-from producer.drivers.gauss_snapshot import GaussReading
-from producer.drivers.postgres import ReplicationConnection, parse_dsn
+from gauss_cdc.sandbox.services import Addresses
+from producer.core.changes import Cells
 from producer.errors import SourceError
+from producer.sources.gauss import snapshot as gauss_snapshot
+from producer.sources.gauss.connection import GaussConnection
+from producer.sources.gauss.snapshot import GaussReading
+from producer.sources.postgres import catalog, snapshot
+from producer.sources.postgres.connection import ReplicationConnection, parse_dsn
 from producer.wire.commands import SESSION_SETTINGS
 from producer.wire.replication import WalMessage
 from schemas.tables import TableId

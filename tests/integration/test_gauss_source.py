@@ -6,20 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from gauss_cdc.emulator.facade import Facade
-from gauss_cdc.emulator.login import Account, Gate
-from gauss_cdc.emulator.model import PROFILES
-from gauss_cdc.emulator.product import Product
-from gauss_cdc.emulator.server import Emulator, Running
-from gauss_cdc.emulator.upstream import Address
-from gauss_cdc.services import Addresses
-from producer.drivers import gauss_readings
-from producer.drivers.gauss import GaussConnection
-from producer.drivers.postgres_dial import parse_dsn
+from gauss_cdc.sandbox.emulator.facade import Facade
+from gauss_cdc.sandbox.emulator.login import Account, Gate
+from gauss_cdc.sandbox.emulator.model import PROFILES
+from gauss_cdc.sandbox.emulator.product import Product
+from gauss_cdc.sandbox.emulator.server import Emulator, Running
+from gauss_cdc.sandbox.emulator.upstream import Address
+from gauss_cdc.sandbox.services import Addresses
 from producer.errors import SourceError, SourceSwitched
 from producer.options import Options
-from producer.sources import gauss
-from producer.sources.gauss import GaussSource
+from producer.sources.dial import parse_dsn
+from producer.sources.gauss import readings as gauss_readings
+from producer.sources.gauss import source as gauss
+from producer.sources.gauss.connection import GaussConnection
+from producer.sources.gauss.source import GaussSource
 from schemas.positions import Lsn
 from tests.services_fixtures import execute
 

@@ -17,13 +17,13 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from gauss_cdc.services import jars
-from gauss_cdc.services.java import find
-from gauss_cdc.services.kafka import Kafka
-from gauss_cdc.services.process import LOOPBACK, free_ports, poll
+from gauss_cdc.sandbox.services import jars
+from gauss_cdc.sandbox.services.java import find
+from gauss_cdc.sandbox.services.kafka import Kafka
+from gauss_cdc.sandbox.services.process import LOOPBACK, free_ports, poll
 from producer.acls import Acl, acls
 from spark_consumers import job
-from spark_consumers.read import CutReader, RangeReader, registry_at
+from spark_consumers.kafka.read import CutReader, RangeReader, registry_at
 from tests.e2e.path import Path, ask, content
 
 USERS = ("run", "apply", "stranger")

@@ -15,16 +15,16 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from gauss_cdc.services import jars
-from gauss_cdc.services.java import find
-from gauss_cdc.services.kafka import Kafka
-from gauss_cdc.services.process import LOOPBACK, free_ports, poll
-from producer.drivers.kafka_rights import KafkaRights
-from producer.drivers.postgres_dial import ConnectionArguments
-from producer.drivers.topics import TopicAdmin, TopicSettings
+from gauss_cdc.sandbox.services import jars
+from gauss_cdc.sandbox.services.java import find
+from gauss_cdc.sandbox.services.kafka import Kafka
+from gauss_cdc.sandbox.services.process import LOOPBACK, free_ports, poll
 from producer.errors import KafkaNotPermitted
+from producer.kafka.rights import KafkaRights
+from producer.kafka.topics import TopicAdmin, TopicSettings
 from producer.options import Options
 from producer.preflight import Level, check_kafka
+from producer.sources.dial import ConnectionArguments
 from schemas.tables import TableId
 
 # Everybody is ANONYMOUS here, and may do what no ACL speaks of.

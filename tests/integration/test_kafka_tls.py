@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from producer.drivers.topics import TopicAdmin, TopicSettings
 from producer.errors import BrokerDown, CdcError
-from spark_consumers.cluster import Cluster
+from producer.kafka.topics import TopicAdmin, TopicSettings
 from spark_consumers.errors import ApplyError, KafkaDown
+from spark_consumers.kafka.cluster import Cluster
 from spark_consumers.security import java_client, java_properties
 from tests.integration.private_kafka import PASSWORD, PrivateKafka, private_kafka
 

@@ -8,18 +8,18 @@ import psycopg2
 import psycopg2.extensions
 import pytest
 
-from producer.core.encode import TransactionConstants, compile_encoder
+from producer.core.records.encode import TransactionConstants, compile_encoder
 from schemas.control import Commits, Phase
 from schemas.envelope import envelope_schema
 from schemas.tables import Column, TableId, TableSchema
 from spark_consumers.errors import Incomplete, RowMissing
 from spark_consumers.job import Applier, Options
+from spark_consumers.kafka.read import CutReader, RangeReader
 from spark_consumers.lanes import Lanes, SparkBulk, _Job, copy_rows
 from spark_consumers.model import Segment
-from spark_consumers.read import CutReader, RangeReader
-from spark_consumers.sinks.pg_bulk import Shape, create_stage
-from spark_consumers.sinks.pg_encoding import no_text
-from spark_consumers.sinks.postgres import PostgresSink
+from spark_consumers.sinks.postgres.bulk import Shape, create_stage
+from spark_consumers.sinks.postgres.encoding import no_text
+from spark_consumers.sinks.postgres.sink import PostgresSink
 from spark_consumers.stream import spark_confs, start_query
 from tests.integration.kafka_feed import KafkaFeed
 from tests.spark_consumers.feed import Row, alter, delete, insert, truncate, update

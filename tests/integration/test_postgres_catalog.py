@@ -7,13 +7,13 @@ from typing import Any
 import psycopg2
 import pytest
 
-from producer.captured import Captured, captured, captured_tables
 from producer.core.catalog_rows import as_sent
-from producer.drivers import catalog
-from producer.drivers.postgres import ReplicationConnection, parse_dsn
 from producer.errors import NotPermitted, SourceError
 from producer.options import Options
 from producer.preflight import Level, check_table
+from producer.sources.postgres import catalog
+from producer.sources.postgres.captured import Captured, captured, captured_tables
+from producer.sources.postgres.connection import ReplicationConnection, parse_dsn
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique, UserType
 
 

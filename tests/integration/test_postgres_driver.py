@@ -10,14 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gauss_cdc.services.postgres import create_database
-from producer import pgoutput_options
-from producer.decoders.messages import Begin, Commit, Delete, Insert, Message, Relation, Update
-from producer.decoders.pgoutput import decode
-from producer.drivers import catalog
-from producer.drivers.gauss import GaussConnection
-from producer.drivers.postgres import ConnectionArguments, ReplicationConnection
-from producer.drivers.postgres_dial import parse_dsn
+from gauss_cdc.sandbox.services.postgres import create_database
+from producer.core.changes import Begin, Commit, Delete, Insert, Message, Relation, Update
 from producer.errors import (
     CdcError,
     ConnectionLost,
@@ -31,7 +25,13 @@ from producer.errors import (
     SourceError,
 )
 from producer.options import Options
-from producer.sources.postgres import PostgresSource
+from producer.sources.dial import parse_dsn
+from producer.sources.gauss.connection import GaussConnection
+from producer.sources.postgres import catalog
+from producer.sources.postgres import options as pgoutput_options
+from producer.sources.postgres.connection import ConnectionArguments, ReplicationConnection
+from producer.sources.postgres.pgoutput import decode
+from producer.sources.postgres.source import PostgresSource
 from producer.wire.commands import Snapshot
 from schemas.positions import Lsn
 from tests.integration.private_postgres import PASSWORD, PrivateServer, private_server

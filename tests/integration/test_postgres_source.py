@@ -7,14 +7,14 @@ from contextlib import contextmanager
 import psycopg2
 import pytest
 
-from gauss_cdc.services.process import poll
+from gauss_cdc.sandbox.services.process import poll
+from producer.core.changes import Cells, Insert
 from producer.core.takeover import MadeSlot
-from producer.decoders.messages import Cells, Insert
-from producer.drivers import catalog
-from producer.drivers.postgres_dial import parse_dsn
 from producer.errors import TableChanging, Verdict
 from producer.options import Options
-from producer.sources.postgres import PostgresSource
+from producer.sources.dial import parse_dsn
+from producer.sources.postgres import catalog
+from producer.sources.postgres.source import PostgresSource
 from schemas.tables import TableId
 from tests.integration.private_postgres import PrivateServer, private_server
 from tests.services_fixtures import execute

@@ -11,14 +11,14 @@ from pathlib import Path
 import psycopg2
 import pytest
 
-from gauss_cdc.services.process import LOOPBACK, poll
+from gauss_cdc.sandbox.services.process import LOOPBACK, poll
 from gauss_cdc.target import _connect
-from producer.drivers import catalog
-from producer.drivers.dsn import ConnectionArguments, parse_dsn
-from producer.drivers.postgres import ReplicationConnection
 from producer.errors import LoginRefused
+from producer.sources.dsn import ConnectionArguments, parse_dsn
+from producer.sources.postgres import catalog
+from producer.sources.postgres.connection import ReplicationConnection
 from producer.wire import protocol
-from spark_consumers.sinks.driver import Refused
+from spark_consumers.sinks.postgres.driver import Refused
 from tests.certificates import Certificate, authority, self_signed, written
 from tests.integration.private_postgres import (
     DATABASE,

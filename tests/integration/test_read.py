@@ -22,9 +22,9 @@ from spark_consumers.errors import (
     TopicReplaced,
 )
 from spark_consumers.job import Applier
+from spark_consumers.kafka.read import CutReader, RangeReader, Registry
 from spark_consumers.model import Ledger, Rows
-from spark_consumers.read import CutReader, RangeReader, Registry
-from spark_consumers.sinks.postgres import PostgresSink
+from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.integration.kafka_feed import CUT_ID, KafkaFeed, avro
 from tests.spark_consumers.feed import alter, delete, insert, truncate, update
 

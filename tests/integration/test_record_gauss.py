@@ -7,23 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from gauss_cdc.decode import as_json, transactions
-from gauss_cdc.emulator import recording
-from gauss_cdc.emulator.facade import Facade
-from gauss_cdc.emulator.login import Account, Gate
-from gauss_cdc.emulator.model import PROFILES
-from gauss_cdc.emulator.product import Product
-from gauss_cdc.emulator.replay import Replay
-from gauss_cdc.emulator.scratch import Scratch
-from gauss_cdc.emulator.server import Emulator, Running
-from gauss_cdc.emulator.upstream import Address
-from gauss_cdc.record import Plan, record
-from producer.drivers.gauss import GaussConnection
-from producer.drivers.postgres import ConnectionArguments
+from gauss_cdc.recordings.decode import as_json, transactions
+from gauss_cdc.recordings.record import Plan, record
+from gauss_cdc.sandbox.emulator import recording
+from gauss_cdc.sandbox.emulator.facade import Facade
+from gauss_cdc.sandbox.emulator.login import Account, Gate
+from gauss_cdc.sandbox.emulator.model import PROFILES
+from gauss_cdc.sandbox.emulator.product import Product
+from gauss_cdc.sandbox.emulator.replay import Replay
+from gauss_cdc.sandbox.emulator.scratch import Scratch
+from gauss_cdc.sandbox.emulator.server import Emulator, Running
+from gauss_cdc.sandbox.emulator.upstream import Address
 from producer.options import Options
+from producer.sources.gauss.connection import GaussConnection
+from producer.sources.postgres.connection import ConnectionArguments
 from schemas.positions import Lsn
 from tests.integration.private_postgres import DATABASE, PrivateServer, private_server
-from tests.producer.decoders.ledgers import GOLDEN, capture
+from tests.producer.sources.gauss.decoders.ledgers import GOLDEN, capture
 
 USER, PASSWORD = "cdc", "Gauss@123"
 FORMATS = {

@@ -14,13 +14,11 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from producer.drivers.registry import Registry
 from producer.errors import SchemaRefused
+from producer.kafka.registry import Registry
 
 TEXT, NUMBER = '"string"', '"int"'
-PROGRAM = (
-    "from producer.drivers.registry import Registry; Registry({!r}).register_anyway({!r}, {!r})"
-)
+PROGRAM = "from producer.kafka.registry import Registry; Registry({!r}).register_anyway({!r}, {!r})"
 
 
 class Gate(ThreadingHTTPServer):

@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gauss_cdc.services.process import LOOPBACK
-from producer.drivers.registry import Registry
+from gauss_cdc.sandbox.services.process import LOOPBACK
 from producer.errors import RegistryError
+from producer.kafka.registry import Registry
 from spark_consumers.errors import RegistryRefused
-from spark_consumers.registry import registry_at
+from spark_consumers.kafka.registry import registry_at
 from tests.certificates import Certificate, authority, self_signed, written
 
 LOGIN = 'cdc:pä"ss:\\word'

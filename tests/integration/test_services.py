@@ -20,9 +20,9 @@ from rich.console import Console
 
 from gauss_cdc import wiring
 from gauss_cdc.config import load
-from gauss_cdc.services import Addresses, LocalServices, ServiceError, down, env, jars, up
-from gauss_cdc.services.process import Command, accepts
-from producer.drivers.postgres import ReplicationConnection
+from gauss_cdc.sandbox.services import Addresses, LocalServices, ServiceError, down, env, jars, up
+from gauss_cdc.sandbox.services.process import Command, accepts
+from producer.sources.postgres.connection import ReplicationConnection
 from tests.services_fixtures import execute, open_directory
 
 
@@ -181,7 +181,7 @@ def test_up_leaves_services_running_and_down_leaves_nothing() -> None:
 def test_a_program_that_is_told_to_end_takes_its_services_along() -> None:
     directory = open_directory()
     program = (
-        "import pathlib, sys, threading; from gauss_cdc.services import LocalServices;"
+        "import pathlib, sys, threading; from gauss_cdc.sandbox.services import LocalServices;"
         "LocalServices(pathlib.Path(sys.argv[1])).start('postgres');"
         "print('ready', flush=True); threading.Event().wait()"
     )
@@ -203,7 +203,7 @@ def test_a_program_that_is_told_to_end_takes_its_services_along() -> None:
 def test_services_of_a_program_that_crashed_are_found_and_adopted() -> None:
     directory = open_directory()
     program = (
-        "import os, pathlib, signal, sys; from gauss_cdc.services import LocalServices;"
+        "import os, pathlib, signal, sys; from gauss_cdc.sandbox.services import LocalServices;"
         "LocalServices(pathlib.Path(sys.argv[1])).start('postgres');"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )

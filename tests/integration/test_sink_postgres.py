@@ -16,7 +16,7 @@ import psycopg2
 import pytest
 
 from gauss_cdc.gauss_dbapi import connect
-from producer.drivers.postgres_dial import parse_dsn
+from producer.sources.dial import parse_dsn
 from producer.wire.commands import SESSION_SETTINGS
 from schemas.control import Hole, Origin, Phase
 from schemas.tables import UNCHANGED, Column, TableId, TableSchema, UserType
@@ -33,8 +33,8 @@ from spark_consumers.errors import (
     TargetRefused,
 )
 from spark_consumers.job import Applier
-from spark_consumers.sinks.postgres import PostgresSink
-from spark_consumers.sinks.products import OPENGAUSS
+from spark_consumers.sinks.postgres.products import OPENGAUSS
+from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.spark_consumers.feed import (
     Feed,
     Row,

@@ -9,21 +9,22 @@ from typing import Any
 import psycopg2
 import pytest
 
-from gauss_cdc.services.process import poll
-from producer.captured import (
+from gauss_cdc.sandbox.services.process import poll
+from producer.core.takeover import MadeSlot
+from producer.errors import NotPermitted
+from producer.options import Options
+from producer.preflight import Level, check_source
+from producer.sources.dial import parse_dsn
+from producer.sources.gauss import catalog as gauss_catalog
+from producer.sources.postgres import catalog
+from producer.sources.postgres.captured import (
     ensure_publication,
     problems_of_reading,
     publication_problems,
     reading_problems,
 )
-from producer.core.takeover import MadeSlot
-from producer.drivers import catalog, gauss_catalog
-from producer.drivers.postgres import ReplicationConnection
-from producer.drivers.postgres_dial import parse_dsn
-from producer.errors import NotPermitted
-from producer.options import Options
-from producer.preflight import Level, check_source
-from producer.sources.postgres import PostgresSource
+from producer.sources.postgres.connection import ReplicationConnection
+from producer.sources.postgres.source import PostgresSource
 from schemas.tables import TableId
 from tests.services_fixtures import execute
 

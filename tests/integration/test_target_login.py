@@ -8,7 +8,7 @@ import pytest
 from gauss_cdc import target
 from gauss_cdc.config import Config, load
 from spark_consumers.errors import TargetDown, TargetLogin, Verdict
-from spark_consumers.sinks.postgres import PostgresSink
+from spark_consumers.sinks.postgres.sink import PostgresSink
 
 FILE = """\
 [source]

@@ -8,14 +8,18 @@ from typing import Any
 import psycopg2
 import pytest
 
-from gauss_cdc.check_target import check_rights
+from gauss_cdc.inspect.check_target import check_rights
 from producer.preflight import Level
 from schemas.control import Phase
 from schemas.tables import TableId
 from spark_consumers.errors import TargetRefused
 from spark_consumers.job import Applier
-from spark_consumers.sinks.pg_rights import database_problems, load_problems, ownership_problems
-from spark_consumers.sinks.postgres import PostgresSink
+from spark_consumers.sinks.postgres.rights import (
+    database_problems,
+    load_problems,
+    ownership_problems,
+)
+from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.services_fixtures import execute
 from tests.spark_consumers.feed import Feed, table
 

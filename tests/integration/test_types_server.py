@@ -9,14 +9,14 @@ import psycopg2
 import psycopg2.extensions
 import pytest
 
-from gauss_cdc.services import Addresses
-from producer.core.encode import TransactionConstants, compile_encoder
-from producer.drivers import catalog
-from producer.drivers.postgres_dial import parse_dsn
+from gauss_cdc.sandbox.services import Addresses
+from producer.core.records.encode import TransactionConstants, compile_encoder
+from producer.sources.dial import parse_dsn
+from producer.sources.postgres import catalog
 from schemas.envelope import EnvelopeOptions, envelope_schema
 from schemas.tables import Column, TableId, TableSchema
 from schemas.types import BY_OID, TypeOptions, gauss
-from spark_consumers.avro_wire import RowDecoder, split
+from spark_consumers.decode import RowDecoder, split
 from tests.schemas.types.values import CHOICES, CHOSEN, SAMPLES, Sample
 
 BOX_ARRAY = 1020

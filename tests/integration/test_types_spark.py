@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from producer.core.encode import TransactionConstants, compile_encoder
+from producer.core.records.encode import TransactionConstants, compile_encoder
 from schemas.envelope import EnvelopeOptions, envelope_schema
 from schemas.tables import Column, TableId, TableSchema
 from schemas.types import TypeOptions
-from spark_consumers.avro_wire import RowDecoder, spark_columns, split
+from spark_consumers.decode import RowDecoder, spark_columns, split
 from tests.schemas.types.values import CHOSEN, SAMPLES, Sample
 
 if TYPE_CHECKING:

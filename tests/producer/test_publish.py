@@ -1,8 +1,8 @@
 """What a prefix was written with, as one number."""
 
-from producer.drivers.postgres_dial import parse_dsn
 from producer.options import Options
 from producer.publish import fingerprint
+from producer.sources.dial import parse_dsn
 
 OPTIONS = Options(
     source=parse_dsn("postgresql://cdc@127.0.0.1:5432/bank"),

@@ -1,4 +1,4 @@
-"""`producer/drivers/kafka.py` on the simulated broker: one request at a time, answers later."""
+"""`producer/kafka/delivery.py` on the simulated broker: one request at a time, answers later."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from producer.core.events import (
     Acknowledgement,
     Record,
 )
-from producer.drivers.kafka import CutsCommitted, Flushed, PartCommitted
 from producer.errors import CdcError, Fenced
+from producer.kafka.delivery import CutsCommitted, Flushed, PartCommitted
 from tests.sim.broker import Broker, FencedOff
 from tests.sim.ports import CUTS
 from tests.sim.world import Actor

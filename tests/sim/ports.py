@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 from producer import start
 from producer.core.assemble import Binding, partition_of, table_key
-from producer.core.encode import TransactionConstants
 from producer.core.events import (
     TopicsChanged,
 )
+from producer.core.records.encode import TransactionConstants
 from producer.core.takeover import MadeSlot, Slot
-from producer.drivers.cuts_reader import Stored
 from producer.errors import ConnectionLost, SlotMissing
+from producer.kafka.cuts_reader import Stored
 from schemas.accept import Records
 from schemas.control import Cut, SchemaChange, Topic, change_from_avro, change_to_avro
 from schemas.tables import UNCHANGED, TableId, TableSchema

@@ -15,7 +15,6 @@ from typing import Any
 from producer import start
 from producer.core.assemble import Assembler
 from producer.core.assemble import World as Ports
-from producer.core.encode import TransactionConstants
 from producer.core.engine import Engine
 from producer.core.events import (
     Acknowledged,
@@ -36,10 +35,11 @@ from producer.core.events import (
     TopicsChanged,
     WriteCuts,
 )
+from producer.core.records.encode import TransactionConstants
 from producer.core.relations import Relations
 from producer.core.takeover import Wanted, take_over, take_slot
-from producer.drivers.kafka import CutsCommitted, Flushed, PartCommitted
 from producer.errors import BrokerDown, CdcError, ConnectionLost
+from producer.kafka.delivery import CutsCommitted, Flushed, PartCommitted
 from schemas.control import Identity
 from schemas.tables import TableId, TableSchema
 from tests.sim.broker import Broker

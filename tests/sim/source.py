@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from producer.decoders.messages import (
+from producer.core.changes import (
     Begin,
     Commit,
     Delete,

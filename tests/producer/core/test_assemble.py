@@ -9,20 +9,7 @@ import pytest
 
 from producer.core.assemble import Assembler, Binding, World, partition_of, table_key
 from producer.core.catalog_watch import Altered, Described, Dropped, Unseen
-from producer.core.encode import TransactionConstants, compile_encoder
-from producer.core.events import (
-    Happened,
-    PositionReached,
-    Record,
-    RowsAssembled,
-    SchemaUsed,
-    TransactionEnded,
-)
-from producer.core.messages import MessageWriter
-from producer.core.relations import Relations
-from producer.core.transaction_topic import TransactionWriter
-from producer.core.unfit import WHY, Unfit
-from producer.decoders.messages import (
+from producer.core.changes import (
     Begin,
     Cells,
     Commit,
@@ -39,6 +26,19 @@ from producer.decoders.messages import (
     Undecoded,
     Update,
 )
+from producer.core.events import (
+    Happened,
+    PositionReached,
+    Record,
+    RowsAssembled,
+    SchemaUsed,
+    TransactionEnded,
+)
+from producer.core.records.encode import TransactionConstants, compile_encoder
+from producer.core.records.messages import MessageWriter
+from producer.core.records.transaction_topic import TransactionWriter
+from producer.core.relations import Relations
+from producer.core.unfit import WHY, Unfit
 from producer.errors import DecodeError, HistoryDiffers, RowTooLarge, Unsupported
 from schemas.control import Hole, SchemaChange
 from schemas.envelope import (

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from producer.core.changes import Relation, RelationColumn
 from producer.core.relations import Relations, ShapeChange, merge
-from producer.decoders.messages import Relation, RelationColumn
 from producer.errors import DecodeError, Unsupported
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
 

@@ -3,7 +3,7 @@
 import pytest
 
 from producer.core.system_schemas import is_system_schema
-from producer.drivers.catalog import OWN_SCHEMA
+from producer.sources.postgres.catalog import OWN_SCHEMA
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from producer.core.encode import TransactionConstants, compile_encoder, reference
+from producer.core.records.encode import TransactionConstants, compile_encoder, reference
 from schemas.envelope import EnvelopeOptions, envelope_schema
 from schemas.tables import UNCHANGED, Column, TableId, TableSchema
 from schemas.types import TypeOptions, type_of
-from spark_consumers.avro_wire import RowDecoder, split
+from spark_consumers.decode import RowDecoder, split
 from tests.schemas.types.values import CHOSEN, SAMPLES, Sample, numeric_mod
 
 TX = TransactionConstants(700, 99, 1, 1, 0, 0, 1)

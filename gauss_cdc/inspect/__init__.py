@@ -1,0 +1,1 @@
+"""Commands that look: check, status, cuts, rows, a rehearsal of DDL."""

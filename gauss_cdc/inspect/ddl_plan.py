@@ -1,0 +1,141 @@
+"""`gauss-cdc ddl plan`: what a statement would do, asked of the servers themselves.
+
+`gauss_cdc/inspect/rehearsal.py` runs it at the source and undoes it; here stands what registry
+and target would make of the changes that a stream would tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from gauss_cdc.inspect.rehearsal import Rehearsed
+from producer.core.shape_change import ShapeChange
+from producer.kafka.registry import Registry
+from producer.options import Options
+from schemas.control import SchemaChange
+from schemas.envelope import EnvelopeOptions, envelope_schema, key_schema
+from schemas.tables import TableId, TableSchema
+from schemas.topics import key_subject, value_subject
+from spark_consumers.dialects import DIALECTS, EXTRAS
+from spark_consumers.dialects.base import LeftOut
+from spark_consumers.errors import NotExpressible
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One change: what the stream, the registry and the target make of it."""
+
+    change: SchemaChange
+    holes: tuple[str, ...]
+    registry: str  # "as before" | "new version" | "refused"
+    statements: tuple[str, ...]
+    refusal: str = ""  # why the target's dialect has no statement for it
+
+    @property
+    def is_refused(self) -> bool:
+        """Say whether somebody would stop here."""
+        return bool(self.refusal) or self.registry == "refused"
+
+
+def plan(
+    options: Options, registry: Registry, rehearsed: Rehearsed, *, target: str
+) -> list[Planned]:
+    """Say what registry and target would make of each change.
+
+    `target`: a dialect's name, and with it which [ddl] apply = "all" statements exist.
+    """
+    planned = []
+    for change, settings in rehearsed.changes:
+        record = _record(rehearsed, change, settings)
+        holes = tuple(f"{hole.table}: {hole.why}" for hole in change.holes)
+        asked = _asked(options, registry, change)
+        planned.append(Planned(record, holes, asked, *_statements(record, target)))
+    return planned
+
+
+def _record(rehearsed: Rehearsed, change: ShapeChange, settings: Mapping[str, str]) -> SchemaChange:
+    return SchemaChange(
+        epoch=0,
+        seq=0,
+        ordinal=0,
+        xid=0,
+        csn=0,
+        lsn=0,
+        origin=rehearsed.origin,
+        tag=change.tag,
+        before=change.before,
+        after=change.after,
+        sql=rehearsed.statement,
+        canonical=change.canonical,
+        lossy=change.lossy,
+        kind=change.kind,
+        identity=change.identity,
+        renamed=change.renamed,
+        values=change.values,
+        settings=settings,
+        moved=change.moved,
+    )
+
+
+def _statements(record: SchemaChange, target: str) -> tuple[tuple[str, ...], str]:
+    """What the target would run, or why it refuses."""
+    try:
+        statements = DIALECTS[target](record)
+        if (extras := EXTRAS.get(target)) is not None:
+            statements += [_beyond(one) for one in extras(record)]
+    except NotExpressible as error:
+        return (), str(error)
+    return tuple(statements), ""
+
+
+def _beyond(one: str | LeftOut) -> str:
+    if isinstance(one, LeftOut):
+        return f"-- not run without [ddl] code: {one.why}"
+    return f'{one}  -- with [ddl] apply = "all"'
+
+
+def _asked(options: Options, registry: Registry, change: ShapeChange) -> str:
+    """What the registry would say to the new value schema, and to the key's."""
+    if change.after is None:
+        return "as before"
+    envelope = EnvelopeOptions(types=options.types)
+
+    def schemas(table: TableSchema) -> Iterator[tuple[str, dict[str, object]]]:
+        topic = options.topics.table(table.id)
+        yield value_subject(topic), envelope_schema(options.prefix, table, envelope)
+        if options.key == "primary-key" and table.key:
+            yield key_subject(topic), key_schema(options.prefix, table, envelope)
+
+    after = dict(schemas(change.after))
+    if change.before is not None and dict(schemas(change.before)) == after:
+        return "as before"
+    refused = any(registry.would_refuse(subject, schema) for subject, schema in after.items())
+    return "refused" if refused else "new version"
+
+
+def lines(planned: list[Planned], incompatible: str, note: str = "") -> Iterator[str]:
+    """Tell it, a line at a time; `note` is what the rehearsal says of the stream."""
+    if note:
+        yield note
+    elif not planned:
+        yield "nothing of this is captured: neither the registry nor the target would change"
+    for one in planned:
+        change = one.change
+        table: TableId | None = (
+            change.after.id if change.after else change.before.id if change.before else None
+        )
+        yield f"{change.tag}  {table or f'{change.kind} {change.identity}'}"
+        if change.canonical:
+            yield f"  as the source has it   {change.canonical}"
+        if table is not None:
+            policy = f", and [ddl] incompatible = {incompatible}" * (one.registry == "refused")
+            yield f"  registry               {one.registry}{policy}"
+        for hole in one.holes:
+            yield f"  hole                   {hole}"
+        if one.refusal:
+            yield f"  target                 refused: {one.refusal}"
+        for statement in one.statements:
+            yield f"  target                 {statement}"
+        if not one.statements and not one.refusal:
+            yield "  target                 nothing"

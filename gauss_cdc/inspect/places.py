@@ -1,0 +1,508 @@
+"""Where source, cuts and target stand: what `status`, `wait`, `cuts`, `tail` and the demo read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Self, TypeVar
+
+from gauss_cdc import target, wiring
+from gauss_cdc.config import Config, ConfigError
+from producer.core.catalog_watch import Described, Finding, differences
+from producer.errors import CdcError, ConnectionLost, RegistryError, Verdict
+from producer.kafka.cuts_reader import CutsReader
+from producer.kafka.registry import Registry
+from producer.sources import catalog_look
+from producer.sources.catalog_look import chooser
+from producer.sources.gauss import readings as gauss_readings
+from producer.sources.gauss import slots as gauss_slots
+from producer.sources.gauss.options import Mode, effective, why_not_full
+from producer.sources.gauss.slots import OrderedBy
+from producer.sources.postgres import catalog
+from producer.sources.postgres import options as pgoutput_options
+from producer.sources.postgres.triggers import install as ddl_triggers
+from producer.start import known_tables
+from schemas.accept import Foreign, Record, Records, Walk, judge, walk_tail
+from schemas.control import Phase
+from schemas.positions import Lsn
+from schemas.tables import TableId, TableSchema
+from schemas.topics import Topics
+from spark_consumers import errors
+from spark_consumers.errors import ApplyError, TargetDown
+from spark_consumers.model import Ledger
+from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, Refused
+from spark_consumers.sinks.postgres.refusals import ours
+from spark_consumers.sinks.postgres.sink import read_ledger
+
+PLACES: Final = ("source", "kafka", "registry", "target")
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStanding:
+    """The source's own view."""
+
+    wal_end: int
+    slot: str
+    active: bool
+    confirmed: int | None
+    restart: int | None
+    retained_bytes: int
+    wal_status: str
+    ordered_by: OrderedBy = "lsn"  # what `confirmed` is, and the newest record's resume
+
+
+@dataclass(frozen=True, slots=True)
+class CutsStanding:
+    """The newest accepted record of cuts."""
+
+    epoch: int
+    n: int
+    seq: int
+    resume: int
+    writer: int
+    instance: str
+    loads: dict[str, str]  # schema.table -> phase, of the tables that this epoch loads
+    written_at: int  # µs since 1970
+    state_at: int = 0  # µs since 1970, of the newest START or STATE
+    alarms: int = 0  # records since the writer's newest STATE that are not ours
+    alarm: str = ""  # the newest of them, or one that does not follow
+
+    @property
+    def is_loading(self) -> bool:
+        """A table of this epoch is not loaded to its end: no position says what a target holds."""
+        return any(phase != Phase.END for phase in self.loads.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """All three, and what lies between them; None: there is none yet."""
+
+    source: SourceStanding | None
+    cuts: CutsStanding | None
+    target: Ledger | None
+    notes: tuple[str, ...] = field(default=())
+    down: Mapping[str, CdcError | ApplyError] = field(default_factory=dict)  # place -> why
+
+    @property
+    def commits_behind(self) -> int | None:
+        """Source transactions that are in Kafka and not at the target."""
+        if self.cuts is None or self.target is None or self.cuts.epoch != self.target.epoch:
+            return None
+        return self.cuts.seq - self.target.seq
+
+    @property
+    def bytes_behind(self) -> int | None:
+        """WAL that is not in Kafka yet."""
+        if self.source is None or self.cuts is None or self.source.ordered_by == "csn":
+            return None
+        return max(0, self.source.wal_end - self.cuts.resume)
+
+    @property
+    def seconds_behind(self) -> float | None:
+        """Age of the newest applied commit; 0: nothing is behind, None: nobody knows.
+
+        Where nothing but a load was applied, the age of the newest START: the load is older.
+        """
+        if self.target is None or self.cuts is None:
+            return None
+        if self.commits_behind == 0 and not self._is_cut_old():
+            return 0.0
+        since = self.target.committed_at or self.cuts.state_at
+        return round(max(0.0, time.time() - since / 1e6), 3) if since else None
+
+    def _is_cut_old(self) -> bool:
+        """A `run` that stands still writes no heartbeats."""
+        return self.cuts is not None and time.time() - self.cuts.written_at / 1e6 > _STILL_SECONDS
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values; positions as text."""
+        out: dict[str, Any] = {
+            "source": self.source and asdict(self.source),
+            "cuts": self.cuts and asdict(self.cuts),
+            "target": self.target and asdict(self.target),
+            "lag": {
+                "commits": self.commits_behind,
+                "bytes": self.bytes_behind,
+                "seconds": self.seconds_behind,
+            },
+            "notes": list(self.notes),
+            "down": {place: str(error) for place, error in self.down.items()},
+        }
+        for section, name in (
+            ("source", "wal_end"),
+            ("source", "confirmed"),
+            ("source", "restart"),
+            ("cuts", "resume"),
+            ("target", "resume"),
+            ("target", "commit_lsn"),
+        ):
+            if out[section] and out[section][name] is not None:
+                out[section][name] = str(Lsn(out[section][name]))
+        return out
+
+
+_STILL_SECONDS = 30.0
+# How the Kafka client says that the cuts topic is not there (yet).
+_NO_TOPIC = frozenset({"_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_OR_PART"})
+_PASSES = (Verdict.RETRY, errors.Verdict.RETRY)
+_AGAIN = 1.0  # seconds until a broker that did not answer is asked again
+
+
+class Places:
+    """Open connections to look at one configuration's three places."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._stack = ExitStack()
+        self._registry = Registry(config.registry.url, config.registry.client())
+        self._reader: CutsReader | None = None
+        self._ddl_reader: CutsReader | None = None
+        self._source: Any = None
+        self._session: wiring.Session | None = None
+        self._target: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    # ------------------------------------------------------------ source
+    def source_connection(self) -> Any:
+        """A connection to the source, opened once."""
+        if self._source is None:
+            self._source = catalog.connect(wiring.source_arguments(self._config))
+            self._stack.callback(self._source.close)
+        return self._source
+
+    def source_session(self) -> wiring.Session:
+        """A session of our own client's with the source, opened once."""
+        if self._session is None:
+            self._session = wiring.source_session(self._config)
+            self._stack.callback(self._session.close)
+        return self._session
+
+    def wal_end(self) -> int:
+        """Where the source's log ends now: everything committed before is below."""
+        if self._config.source.kind != "postgres":
+            return int(gauss_readings.wal_end(self.source_session()))
+        with catalog.asking(self.source_connection()) as cursor:
+            cursor.execute("SELECT pg_current_wal_insert_lsn()::text")
+            return int(Lsn.parse(cursor.fetchone()[0]))
+
+    def goal(self) -> int:
+        """Where the log ends now, with something behind it that every stream tells.
+
+        Parallel decoding and SQL functions tell of commits only: without one an idle source
+        never says that all was read. A transaction that has an id and no changes is one.
+        """
+        end = self.wal_end()
+        options = wiring.producer_options(self._config)
+        if options.kind == "postgres":
+            return end
+        decided = effective(options.plugin_options, options.terms)
+        if decided.ordered_by == "csn":
+            raise ConfigError(
+                "a slot in the order of CSNs has no position in the log that could be waited for; "
+                "say the CSN as --lsn, in hex and with a slash before its last eight digits"
+            )
+        if decided.mode is not Mode.SERIAL and options.role == "primary":
+            self.source_session().query("SELECT txid_current()")
+        return end
+
+    def source(self) -> SourceStanding | None:
+        """The slot and what it holds back; None without a slot."""
+        slot = self._config.source.slot
+        if self._config.source.kind != "postgres":
+            return self._gauss_source(slot)
+        state = catalog.slot_state(self.source_connection(), slot)
+        if state is None:
+            return None
+        end = self.wal_end()
+        return SourceStanding(
+            wal_end=end,
+            slot=slot,
+            active=state.active_pid is not None,
+            confirmed=state.confirmed_flush,
+            restart=state.restart,
+            retained_bytes=end - state.restart if state.restart else 0,
+            wal_status=state.wal_status,
+        )
+
+    def _gauss_source(self, name: str) -> SourceStanding | None:
+        slot = gauss_slots.find(self.source_session(), name)
+        if slot is None:
+            return None
+        end = self.wal_end()
+        return SourceStanding(
+            wal_end=end,
+            slot=name,
+            active=slot.is_active,
+            confirmed=slot.confirmed_csn if slot.ordered_by == "csn" else slot.confirmed,
+            restart=slot.restart,
+            retained_bytes=max(0, end - slot.restart) if slot.restart else 0,
+            wal_status="lost" if slot.is_invalid else "orphaned" if slot.is_orphaned else "",
+            ordered_by=slot.ordered_by,
+        )
+
+    # ------------------------------------------------------------ cuts
+    def reader(self) -> CutsReader:
+        """A reader of the cuts topic, opened once."""
+        if self._reader is None:
+            topic = Topics(self._config.kafka.prefix).cuts
+            self._reader = CutsReader(self._config.kafka.client_settings(), topic)
+            self._stack.callback(self._reader.close)
+        return self._reader
+
+    def read_cuts(self, low: int, high: int) -> Records:
+        """Committed records of cuts in a window, whoever wrote them."""
+        source, read = self._config.kafka.prefix, self._registry.read_cut
+        return [
+            (stored.offset, judge(stored.key, stored.value, source=source, read=read))
+            for stored in self.reader().read(low, high)
+        ]
+
+    def first_cut(self) -> int | None:
+        """Offset at which cuts begins; None before the first run, which makes the topic."""
+        try:
+            start, _ = self.reader().bounds()
+        except CdcError as error:
+            if error.where.get("error") not in _NO_TOPIC:
+                raise
+            return None
+        return start
+
+    def walk(self) -> tuple[Walk, int] | None:
+        """What is known at the end of cuts, and when it was written (µs since 1970)."""
+        newest: dict[str, int] = {}  # instance -> when it wrote
+
+        def read(low: int, high: int) -> Records:
+            records = self.read_cuts(low, high)
+            for _, cut in records:
+                if not isinstance(cut, Foreign):
+                    head = cut.head
+                    newest[head.instance] = max(newest.get(head.instance, 0), head.written_at)
+            return records
+
+        start = self.first_cut()
+        if start is None:
+            return None
+        found = walk_tail(read, start, self.reader().lso())
+        return None if found is None else (found, newest.get(found.instance or "", 0))
+
+    def cuts(self) -> CutsStanding | None:
+        """The newest accepted record."""
+        found = self.walk()
+        if found is None:
+            return None
+        walk, written_at = found
+        return CutsStanding(
+            walk.epoch,
+            walk.n,
+            walk.seq,
+            walk.resume,
+            walk.writer,
+            walk.instance or "",
+            dict(walk.loads),
+            written_at,
+            walk.state.head.written_at if walk.state is not None else written_at,
+            alarms=walk.alarms,
+            alarm=str(walk.suspect or walk.alarm),
+        )
+
+    def follow(
+        self, start: int, stop_asked: Callable[[float], bool]
+    ) -> Iterator[tuple[int, Record]]:
+        """Records of cuts from an offset on, as they come."""
+        at = start
+        while not stop_asked(0):
+            end = self.reader().lso()
+            if end <= at:
+                stop_asked(0.2)
+                continue
+            yield from self.read_cuts(at, end)
+            at = end
+
+    # ------------------------------------------------------------ target
+    def target_connection(self) -> Any:
+        """A connection to the target, opened once."""
+        if self._target is None:
+            arguments = wiring.target_arguments(self._config)
+            try:
+                self._target = target.connector(self._config)()
+            except DRIVER_ERRORS as exc:
+                hint = exc.hint if isinstance(exc, Refused) else ""
+                raise TargetDown(
+                    "the target cannot be reached", host=arguments.host, hint=hint
+                ) from exc
+            self._target.autocommit = True
+            self._stack.callback(self._target.close)
+        return self._target
+
+    def target(self) -> Ledger | None:
+        """The ledger; None where nothing was applied yet."""
+        connection = self.target_connection()
+        try:
+            return read_ledger(connection, self._config.kafka.prefix)
+        except DRIVER_ERRORS as exc:
+            connection.close()
+            self._target = None  # the next look makes another one
+            raise ours(exc) from exc
+
+    def standing(self) -> Standing:
+        """All three, asked at the same time; of a place that does not answer, why."""
+        source = self._config.source
+        why = pgoutput_options.why_not_full if source.kind == "postgres" else why_not_full
+        not_full = why(source.options)
+        down: dict[str, CdcError | ApplyError] = {}
+
+        def asked(place: str, ask: Callable[[], _T]) -> _T | None:
+            try:
+                return ask()
+            except (CdcError, ApplyError) as error:
+                down["registry" if isinstance(error, RegistryError) else place] = error
+                return None
+
+        with ThreadPoolExecutor(3) as pool:
+            at_source = pool.submit(asked, "source", self.source)
+            in_kafka = pool.submit(asked, "kafka", self.cuts)
+            at_target = (
+                pool.submit(asked, "target", self.target)
+                if self._config.target is not None
+                else None
+            )
+            notes = [not_full] if not_full else []
+            at_source.result()  # one connection, one question at a time
+            if "source" not in down and source.kind == "postgres":
+                asking = pool.submit(asked, "source", self._not_captured)
+                notes += asking.result() or []
+        return Standing(
+            at_source.result(),
+            in_kafka.result(),
+            at_target.result() if at_target is not None else None,
+            notes=tuple(notes),
+            down={place: down[place] for place in PLACES if place in down},
+        )
+
+    # ------------------------------------------------------------ waiting
+    def wait(
+        self,
+        lsn: int,
+        pause: Callable[[float], bool],
+        on_look: Callable[[Standing], None],
+        on_note: Callable[[str], None] = lambda _: None,
+        *,
+        compares: bool = True,
+    ) -> Standing | None:
+        """Wait until the target holds everything committed before `lsn`; None if left.
+
+        `compares`: and until nothing in the catalog of a PostgreSQL source is left unexplained.
+
+        Where the epoch begins with a load, only after the load: before its end no position says
+        what the target holds.  A place that does not answer is asked again.
+        """
+        goal, said = Goal(lsn), ""
+        while True:
+            try:
+                standing = Standing(None, self.cuts(), self.target())
+                on_look(standing)
+                if goal.is_reached(standing):
+                    left = self._unexplained(standing, on_note) if compares else ""
+                    if not left:
+                        return standing
+                    if left != said:
+                        on_note(f"`run` has not told yet what the catalog shows: {left}")
+                        said = left
+            except (CdcError, ApplyError) as error:
+                if error.verdict not in _PASSES:
+                    raise
+                if pause(_AGAIN):
+                    return None
+                continue
+            if pause(_AGAIN if said else 0.1):
+                return None
+
+    def _unexplained(self, standing: Standing, on_note: Callable[[str], None]) -> str:
+        """Name what the source's catalog shows and neither the stream nor a mark explains.
+
+        Without triggers a table that is dropped and made again is not in the stream: the target
+        holds every commit, and another table.
+        """
+        if self._config.source.kind != "postgres" or standing.target is None:
+            return ""
+        options = wiring.producer_options(self._config)
+        at = standing.target
+        known = known_tables(self._ddl(), self._registry, epoch=at.epoch, seq=at.seq)
+        try:
+            connection = self.source_connection()
+            is_told = ddl_triggers.state(connection).enabled
+            look = catalog_look.look(connection, options, known, unless="")
+        except ConnectionLost as error:  # waited for by its position, which it need not tell
+            on_note(f"the source's catalog was not compared: {error}")
+            return ""
+        if look is None:
+            return "somebody alters a table"
+        found = differences(
+            known,
+            look,
+            wanted=chooser(options),
+            publication=options.publication,
+            is_told=is_told,
+        )
+        left = [
+            f for f in found if str(f.table) not in at.inexact and not _comes_with_a_row(f, known)
+        ]
+        return "; ".join(map(str, left))
+
+    def _not_captured(self) -> list[str]:
+        """Tables that match [tables] and are in no publication of ours, as the catalog is now."""
+        options = wiring.producer_options(self._config)
+        look = catalog_look.look(self.source_connection(), options, {}, unless="")
+        if (
+            look is None
+            or catalog.publication(self.source_connection(), options.publication) is None
+        ):
+            return []
+        return [catalog_look.not_captured(options, table) for table in look.missing]
+
+    def _ddl(self) -> CutsReader:
+        if self._ddl_reader is None:
+            topic = Topics(self._config.kafka.prefix).ddl
+            self._ddl_reader = CutsReader(self._config.kafka.client_settings(), topic)
+            self._stack.callback(self._ddl_reader.close)
+        return self._ddl_reader
+
+
+def _comes_with_a_row(finding: Finding, known: Mapping[TableId, TableSchema]) -> bool:
+    """Say whether a table is only shaped otherwise: no row that it has is another one."""
+    if not isinstance(finding, Described):
+        return False
+    relation, table = finding.relation, known[finding.table]
+    return table.oid in {0, relation.relation} and table.id == (relation.schema, relation.table)
+
+
+@dataclass(slots=True)
+class Goal:
+    """A position that a target is to hold, and the record of cuts that proves it."""
+
+    lsn: int
+    _proof: tuple[int, int] | None = None  # epoch and n of a record; n counts loads, too
+
+    def is_reached(self, standing: Standing) -> bool:
+        """Say whether the target holds the position, past every load that has begun."""
+        cuts, target = standing.cuts, standing.target
+        if cuts is None:
+            return False
+        if self._proof is not None and self._proof[0] != cuts.epoch:
+            self._proof = None  # a new epoch may load again: its end is waited for
+        if self._proof is None and cuts.resume >= self.lsn and not cuts.is_loading:
+            self._proof = cuts.epoch, cuts.n
+        return (
+            self._proof is not None
+            and target is not None
+            and (target.epoch, target.n) >= self._proof
+        )

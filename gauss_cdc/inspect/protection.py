@@ -1,0 +1,161 @@
+"""How each connection of a configuration is protected, for `check`.
+
+What a database says of a connection is asked over our own wire, which knows what the
+server asked for; psycopg2 connects by the same settings (`producer.sources.dsn`).
+Of Kafka and the registry it is what their clients were told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from gauss_cdc import wiring
+from gauss_cdc.config import Config
+from producer.errors import CdcError
+from producer.options import Options
+from producer.preflight import Finding, Level, refused
+from producer.sources.dsn import ConnectionArguments, is_loopback
+from producer.sources.gauss.connection import GaussConnection
+from producer.sources.postgres.connection import ReplicationConnection
+from spark_consumers.errors import SettingRefused
+from spark_consumers.security import java_client
+
+_WAY: Final = "sslmode=verify-full, and sslrootcert=FILE for a private authority"
+
+
+def protections(config: Config) -> Iterator[Finding]:
+    """Yield a line for each connection; one that cannot be made is the others' to report."""
+    options = wiring.producer_options(config)
+    yield from _databases(config, options)
+    client = config.kafka.client_settings()
+    yield kafka(client)
+    if config.target is not None:
+        try:
+            java_client(client)
+        except SettingRefused as error:
+            what = f"{error.what}: {error.where['setting']}"
+            yield Finding(Level.ERROR, "connection Kafka, Spark", what, error.hint)
+    yield registry(config.registry.url, config.registry.client())
+
+
+def _databases(config: Config, options: Options) -> Iterator[Finding]:
+    is_postgres = options.kind == "postgres"
+    yield from _looked_at(
+        "source, SQL", options, is_postgres=is_postgres, replication=False, at=options.source
+    )
+    if options.interface != "sql":
+        yield from _looked_at(
+            "source, replication",
+            options,
+            is_postgres=is_postgres,
+            replication=True,
+            at=options.source,
+        )
+    if config.target is not None:
+        yield from _looked_at(
+            "target",
+            None,
+            is_postgres=config.target.kind == "postgres",
+            replication=False,
+            at=wiring.target_arguments(config),
+        )
+
+
+def _looked_at(
+    name: str,
+    options: Options | None,
+    *,
+    is_postgres: bool,
+    replication: bool,
+    at: ConnectionArguments,
+) -> Iterator[Finding]:
+    try:
+        session: ReplicationConnection | GaussConnection
+        if is_postgres:
+            session = ReplicationConnection.open(at, replication=replication)
+        elif options is None:
+            session = GaussConnection.open(at, replication=False, role="primary")
+        else:
+            session = GaussConnection.open(
+                at,
+                replication=replication,
+                hosts=options.hosts,
+                role=options.role,
+                replication_port=options.ha_port or 0 if replication else 0,
+            )
+    except CdcError as error:
+        if replication:  # nobody else logs in this way; the others' errors are told already
+            yield refused(f"connection {name}", error)
+        return
+    with closing(session):
+        arguments, said = session.arguments, session.protection
+        is_safe = arguments.is_local or (session.is_encrypted and arguments.is_verified)
+    yield _finding(name, said, _WAY, is_safe=is_safe)
+
+
+def kafka(client: Mapping[str, Any]) -> Finding:
+    """How Kafka's connections are protected, by librdkafka's settings."""
+    protocol = str(client.get("security.protocol", "plaintext")).lower()
+    servers = str(client.get("bootstrap.servers", client.get("metadata.broker.list", "")))
+    is_local = all(is_loopback(_host(server)) for server in servers.split(","))
+    said = []
+    is_safe = is_local
+    if protocol in ("ssl", "sasl_ssl"):
+        is_checked = _is_true(client.get("enable.ssl.certificate.verification", True))
+        is_named = str(client.get("ssl.endpoint.identification.algorithm", "https")) != "none"
+        is_safe = is_local or (is_checked and is_named)
+        said += ["TLS"]
+        said += [
+            "not verified" if not is_checked else "verified" if is_named else "name not verified"
+        ]
+        if {"ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location"} & set(
+            client
+        ):
+            said += ["client certificate"]
+    else:
+        said += ["not encrypted"]
+    if protocol.startswith("sasl"):
+        said += [str(client.get("sasl.mechanism", client.get("sasl.mechanisms", "GSSAPI")))]
+    elif "client certificate" not in said:
+        said += ["no login"]
+    way = 'set "security.protocol" = "SASL_SSL" or "SSL" in [kafka.client]'
+    return _finding("Kafka", ", ".join(said), way, is_safe=is_safe)
+
+
+def registry(url: str, options: Mapping[str, Any] | None = None) -> Finding:
+    """How the registry's connection is protected."""
+    options = options or {}
+    parts = [urlsplit(one.strip()) for one in url.split(",")]
+    is_tls = all(part.scheme == "https" for part in parts)
+    is_local = all(is_loopback(part.hostname or "") for part in parts)
+    is_checked = options.get("ssl.ca.location") is not False  # so its client spells it
+    said = ["TLS", "verified" if is_checked else "not verified"] if is_tls else ["not encrypted"]
+    if "ssl.certificate.location" in options:
+        said += ["client certificate"]
+    if "basic.auth.user.info" in options:
+        said += ["password"]
+    elif any(name.startswith("bearer.auth.") for name in options):
+        said += ["token"]
+    elif "client certificate" not in said:
+        said += ["no login"]
+    way = "use an https:// URL, and ssl.ca.location for a private authority"
+    is_safe = is_local or (is_tls and is_checked)
+    return _finding("registry", ", ".join(said), way, is_safe=is_safe)
+
+
+def _finding(name: str, said: str, way: str, *, is_safe: bool) -> Finding:
+    if is_safe:
+        return Finding(Level.OK, f"connection {name}", said)
+    return Finding(Level.WARNING, f"connection {name}", f"{said}, and leaves this machine", way)
+
+
+def _host(server: str) -> str:
+    """Take the name of `[SASL_SSL://]host:port`, or of `[::1]:port`."""
+    return urlsplit("//" + server.strip().rpartition("://")[2]).hostname or ""
+
+
+def _is_true(value: object) -> bool:
+    return str(value).lower() in ("true", "1", "t")

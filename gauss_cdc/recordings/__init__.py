@@ -1,0 +1,1 @@
+"""A source's wire in a file: recorded, redacted, decoded."""

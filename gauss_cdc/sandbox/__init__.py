@@ -1,0 +1,1 @@
+"""What is no part of the product: emulator, demo, local services."""

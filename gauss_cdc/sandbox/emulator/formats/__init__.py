@@ -1,0 +1,52 @@
+"""From transactions to the bytes that a walsender sends, one encoder a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from gauss_cdc.sandbox.emulator.formats.binary import BinaryRecords
+from gauss_cdc.sandbox.emulator.formats.names import Names
+from gauss_cdc.sandbox.emulator.formats.parallel import Parallel, Records, TextRecords
+from gauss_cdc.sandbox.emulator.formats.rows import JsonRows, Rows, SqlRows, TextRows
+from gauss_cdc.sandbox.emulator.formats.serial import Frame, NamedFrame, Serial, SqlFrame
+from gauss_cdc.sandbox.emulator.model import Encoder, Mode, Profile
+from producer.errors import Unsupported
+
+_SERIAL_ROWS: Final[Mapping[str, Callable[[Names], Rows]]] = {
+    "mppdb_decoding": JsonRows,
+    "test_decoding": lambda names: TextRows(names, parallel=False),
+    "sql_decoding": SqlRows,
+}
+
+
+def encoder(mode: Mode, profile: Profile, encoding: str) -> Encoder:
+    """The encoder of a stream that was started like this, by such a product.
+
+    `encoding` is Python's name of the database's encoding.  Raises Unsupported if the
+    product has no such mode.
+    """
+    names = Names(profile, encoding)
+    if not mode.parallel:
+        rows = _SERIAL_ROWS.get(mode.plugin)
+        if rows is None or (not profile.gauss and mode.plugin != "test_decoding"):
+            raise Unsupported(
+                "no such output plugin in serial decoding",
+                plugin=mode.plugin,
+                product=profile.name,
+            )
+        frame: Frame = SqlFrame() if mode.plugin == "sql_decoding" else NamedFrame(mode, profile)
+        return Serial(mode, profile, names=names, frame=frame, rows=rows(names))
+    if not profile.gauss:
+        raise Unsupported("no parallel decoding in this product", product=profile.name)
+    records: Records
+    match mode.style:
+        case "b":
+            records = BinaryRecords(mode, profile, names)
+        case "j":
+            records = TextRecords(mode, profile, JsonRows(names))
+        case "t":
+            records = TextRecords(mode, profile, TextRows(names, parallel=True))
+        case style:
+            raise Unsupported("no such decode-style", style=style)
+    return Parallel(mode, profile, records)

@@ -1,0 +1,135 @@
+"""`gauss-cdc emulator`: put the parts together, serve until stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gauss_cdc.sandbox.emulator import recording
+from gauss_cdc.sandbox.emulator.facade import Facade
+from gauss_cdc.sandbox.emulator.login import ROUNDS, Account, Gate, Line, Stored
+from gauss_cdc.sandbox.emulator.model import PROFILES
+from gauss_cdc.sandbox.emulator.product import Backend, Product
+from gauss_cdc.sandbox.emulator.replay import Replay
+from gauss_cdc.sandbox.emulator.scratch import Scratch
+from gauss_cdc.sandbox.emulator.server import LOOPBACK, Emulator
+from gauss_cdc.sandbox.emulator.slots import Activity
+from gauss_cdc.sandbox.emulator.upstream import Address
+
+PASSWORD_VARIABLE = "GAUSS_CDC_EMULATOR_PASSWORD"  # noqa: S105  a variable's name
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the command line says."""
+
+    replay: Path | None = None
+    facade: str | None = None
+    host: str = LOOPBACK
+    port: int = 0
+    ha_port: int = 0
+    user: str = "cdc_user"
+    password: str = field(default="", repr=False)
+    stored: Stored = Stored.SHA256
+    line: Line = Line.SHA256
+    rounds: int = ROUNDS
+    product: str = ""
+    paced: bool = False
+    catalog: str | None = None
+    tables: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    has_thread_pool: bool = True
+    time_zone: str = "UTC"
+    sender_timeout_ms: int = 30_000
+    busy_seconds: float = 0.0
+    background_seconds: float = 0.0
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+async def build(wanted: Wanted) -> Emulator:
+    """An emulator that does not listen yet; DecodeError, Refused or OSError if it cannot be."""
+    played = recording.load(wanted.replay) if wanted.replay is not None else None
+    if wanted.product:
+        profile = PROFILES[wanted.product]
+    else:
+        profile = played.profile if played is not None else PROFILES["og7"]
+    product = Product(
+        profile=profile,
+        has_thread_pool=wanted.has_thread_pool,
+        sender_timeout_ms=wanted.sender_timeout_ms,
+        busy_seconds=wanted.busy_seconds,
+        background_seconds=wanted.background_seconds,
+        settings=wanted.settings,
+    )
+    backend: Backend
+    activity = Activity()
+    if played is not None:
+        scratch = None
+        if wanted.catalog is not None:
+            scratch = Scratch(Address.parse(wanted.catalog), product, played)
+            await scratch.load(wanted.tables or _companion(wanted.replay, played))
+        backend = Replay(played, paced=wanted.paced, catalog=scratch, activity=activity)
+    else:
+        assert wanted.facade is not None
+        address = Address.parse(wanted.facade)
+        facade = Facade(address, product)
+        await facade.prepare(address.database)
+        backend = facade
+    password = wanted.password or os.environ.get(PASSWORD_VARIABLE, "")
+    account = Account(
+        wanted.user,
+        password,
+        stored=wanted.stored,
+        line=wanted.line,
+        rounds=wanted.rounds,
+    )
+    return Emulator(
+        product,
+        backend,
+        Gate([account]),
+        host=wanted.host,
+        port=wanted.port,
+        ha_port=wanted.ha_port,
+        tls=_tls(wanted),
+        activity=activity,
+    )
+
+
+def run(wanted: Wanted, on_start: Callable[[Emulator], None]) -> None:
+    """Serve until SIGINT or SIGTERM."""
+    asyncio.run(_run(wanted, on_start))
+
+
+async def _run(wanted: Wanted, on_start: Callable[[Emulator], None]) -> None:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    emulator = await build(wanted)
+    await emulator.start()
+    on_start(emulator)
+    try:
+        await stopped.wait()
+    finally:
+        await emulator.stop()
+
+
+def _companion(file: Path | None, played: recording.Recording) -> Path:
+    """The tables file that the recording's header names, beside it."""
+    assert file is not None
+    named = file.parent / str(played.header.get("tables", "tables.json"))
+    return named if named.exists() else named.with_name(named.name + ".gz")
+
+
+def _tls(wanted: Wanted) -> ssl.SSLContext | None:
+    if wanted.certificate is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(wanted.certificate, wanted.key)
+    return context

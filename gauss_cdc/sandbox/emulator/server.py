@@ -1,0 +1,117 @@
+"""The listening side: a main port, an HA port beside it, sessions until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from ssl import SSLContext
+from types import TracebackType
+from typing import Any, Final, Self
+
+from gauss_cdc.sandbox.emulator.login import Gate
+from gauss_cdc.sandbox.emulator.product import Backend, Product
+from gauss_cdc.sandbox.emulator.session import Session
+from gauss_cdc.sandbox.emulator.slots import Activity
+from gauss_cdc.sandbox.services.process import free_ports, is_free
+
+LOOPBACK: Final = "127.0.0.1"
+_START_SECONDS: Final = 60
+_TRIES: Final = 50
+
+
+@dataclass
+class Emulator:
+    """A server that is given its backend; port 0 takes free ones, the HA port is the next."""
+
+    product: Product
+    backend: Backend
+    gate: Gate
+    host: str = LOOPBACK
+    port: int = 0
+    ha_port: int = 0
+    tls: SSLContext | None = None
+    activity: Activity = field(default_factory=Activity)
+    _servers: list[asyncio.Server] = field(default_factory=list)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def start(self) -> None:
+        """Listen; OSError if a port is taken."""
+        if not self.port:
+            self.port = next(port for port in free_ports(_TRIES) if is_free(port + 1))
+        self.ha_port = self.ha_port or self.port + 1  # where clients look for it
+        for port, is_ha in ((self.port, False), (self.ha_port, True)):
+            accept = self._accept(is_ha=is_ha)
+            self._servers.append(await asyncio.start_server(accept, self.host, port))
+
+    @property
+    def sessions(self) -> int:
+        """Connections that are not over."""
+        return len(self._tasks)
+
+    async def stop(self) -> None:
+        """Close everything, sessions too."""
+        for server in self._servers:
+            server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.backend.close()
+
+    def _accept(
+        self, *, is_ha: bool
+    ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]:
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            self._tasks.add(task)
+            try:
+                await Session(self, reader, writer, is_ha=is_ha).run()
+            except asyncio.CancelledError:
+                writer.transport.abort()
+            finally:
+                self._tasks.discard(task)
+
+        return accept
+
+
+class Running:
+    """An emulator in a thread of its own, for tests and for programs that do other things."""
+
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, Emulator]]) -> None:
+        self._make = make
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="emulator", daemon=True)
+        self.emulator: Emulator
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        try:
+            self.emulator = self.call(self._started())
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _: object, _trace: TracebackType | None
+    ) -> None:
+        try:
+            self.call(self.emulator.stop())
+        finally:
+            self._end()
+
+    def call(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run something inside of the emulator's loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_START_SECONDS)
+
+    async def _started(self) -> Emulator:
+        emulator = await self._make()
+        await emulator.start()
+        return emulator
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()

@@ -1,0 +1,1 @@
+"""Records of Kafka: rows, logical messages, transaction metadata."""

@@ -1,1 +1,0 @@
-"""The world, one file each; no policy."""

@@ -1,0 +1,1 @@
+"""Kafka and the registry, one file each; no policy."""

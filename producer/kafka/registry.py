@@ -1,0 +1,323 @@
+"""The schema registry: what Confluent's API has in common with its relatives.
+
+Subject compatibility stays as it was found; normalisation is off; a refusal
+stops before the row.  Ids are cached by the client.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import ssl
+import struct
+from collections.abc import Mapping
+from typing import Any, Final
+
+import fastavro
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.common._httpx_compat import httpx
+from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
+from fastavro.read import SchemaResolutionError
+from fastavro.schema import SchemaParseException
+
+from producer.core.records.framing import framed
+from producer.errors import RegistryDown, RegistryError, SchemaRefused
+from schemas.control import Cut, SchemaChange, change_from_avro, cut_from_avro
+from schemas.load import CUT, SCHEMA_CHANGE, avsc, canonical, check_bounded
+
+_INCOMPATIBLE: Final = 409
+_MISSING: Final = 404
+_SCHEMA_NOT_FOUND: Final = 40403  # with _MISSING: the id, not the address
+_INVALID: Final = 422
+_LATER: Final = {408, 429}  # a time limit, too many requests: as good as no answer
+_SERVER: Final = 500
+# Three tries of five seconds, a second apart at most.  A number may also be given as text, as
+# [registry.options] has it.
+_PATIENCE: Final = {
+    "timeout": 5,
+    "max.retries": 2,
+    "retries.wait.ms": 200,
+    "retries.max.wait.ms": 1000,
+}
+_NUMBERS: Final = {*_PATIENCE, "cache.capacity", "cache.latest.ttl.sec"}
+# What the client lets through: refusals, the HTTP library's own errors, and (ValueError) an
+# answer that is not JSON.
+# Behind a subject's name: what it took before it took everything, kept in the registry itself.
+_BEFORE: Final = ".gauss-cdc-restore"
+_NO_LEVEL: Final = "GLOBAL"
+_FRAME: Final = 5  # bytes before a record: a zero, and its schema's id
+# What fastavro raises for anybody's bytes under anybody's schema.
+_UNREADABLE: Final = (
+    ValueError,
+    LookupError,
+    EOFError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    MemoryError,
+    struct.error,
+    SchemaParseException,
+    SchemaResolutionError,
+)
+_ERRORS: Final = (
+    SchemaRegistryError,
+    OAuthTokenError,
+    httpx.HTTPError,
+    httpx.InvalidURL,
+    ValueError,
+)
+
+
+class Registry:
+    """Registers schemas, and reads and writes the control records framed with their ids."""
+
+    def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
+        self._url = re.sub(r"//[^/@]*@", "//", url)  # for messages: without credentials
+        try:
+            given = {
+                name: float(value) if name in _NUMBERS else value
+                for name, value in (options or {}).items()
+            }
+            self._client = SchemaRegistryClient({"url": url, **_PATIENCE, **given})
+        except (ValueError, TypeError, OSError) as exc:  # an unknown setting, a missing file
+            why = str(exc).replace(url, self._url)
+            raise RegistryError(
+                f"[registry] cannot be used: {why}", hint="correct url and options"
+            ) from exc
+        self._parsed: dict[int, Any] = {}
+        self._own: dict[str, tuple[int, Any]] = {}
+        self.unknown: int | None = None  # the newest id of a record that the registry has not
+
+    def register(self, subject: str, schema: Mapping[str, Any] | str) -> int:
+        """Register a schema, or find it; return its id."""
+        text = schema if isinstance(schema, str) else json.dumps(schema, separators=(",", ":"))
+        try:
+            return int(self._client.register_schema(subject, Schema(text, "AVRO")))
+        except _ERRORS as exc:
+            raise self._ours(exc, subject) from exc
+
+    def register_anyway(self, subject: str, schema: Mapping[str, Any] | str) -> int:
+        """Register a schema that the subject's compatibility refuses, as its next version.
+
+        The subject takes everything for that one call, then what it took before; who dies in
+        between leaves a note in the registry, for `repair`.
+        """
+        try:
+            return self.register(subject, schema)
+        except SchemaRefused:
+            pass
+        try:
+            self._note(subject, self._level(subject) or _NO_LEVEL)
+            self._client.set_compatibility(subject, "NONE")
+            try:
+                return self.register(subject, schema)
+            except SchemaRefused as exc:
+                raise SchemaRefused(
+                    exc.what,
+                    hint="it refuses although the subject takes everything now: its own level is "
+                    "for all subjects (Apicurio), or the schema breaks a rule; set that level to "
+                    "NONE for this change, then start again",
+                    subject=subject,
+                    url=self._url,
+                ) from exc
+            finally:
+                self._restore(subject)
+        except _ERRORS as exc:
+            raise self._ours(exc, subject) from exc
+
+    def repair(self, prefix: str) -> list[str]:
+        """Give subjects their compatibility back that a killed `run` left open; return them."""
+        try:
+            notes = [
+                name
+                for name in self._client.get_subjects()
+                if name.startswith(f"{prefix}.") and name.endswith(_BEFORE)
+            ]
+            subjects = [note.removesuffix(_BEFORE) for note in notes]
+            for subject in subjects:
+                self._restore(subject)
+        except _ERRORS as exc:
+            raise self._ours(exc, f"{prefix}.*{_BEFORE}") from exc
+        return subjects
+
+    def _note(self, subject: str, level: str) -> None:
+        kept = {"type": "enum", "name": "before", "symbols": [level]}
+        self._client.register_schema(subject + _BEFORE, Schema(json.dumps(kept), "AVRO"))
+
+    def _restore(self, subject: str) -> None:
+        note = subject + _BEFORE
+        kept = self._client.get_latest_version(note).schema
+        (level,) = json.loads((kept and kept.schema_str) or "null")["symbols"]
+        if level != _NO_LEVEL:
+            self._client.set_compatibility(subject, level)
+        elif self._level(subject) is not None:
+            self._client.delete_config(subject)
+        self._client.delete_subject(note)
+        self._client.clear_caches()  # type: ignore[no-untyped-call]  # it would not register the same note again
+
+    def would_refuse(self, subject: str, schema: Mapping[str, Any] | str) -> bool:
+        """Say whether the registry would refuse this version; False where it is the first."""
+        text = schema if isinstance(schema, str) else json.dumps(schema, separators=(",", ":"))
+        try:
+            return not self._client.test_compatibility(subject, Schema(text, "AVRO"))
+        except SchemaRegistryError as exc:
+            if exc.http_status_code == _MISSING:
+                return False
+            if exc.http_status_code == _INVALID:
+                return True
+            raise self._ours(exc, subject) from exc
+        except _ERRORS as exc:
+            raise self._ours(exc, subject) from exc
+
+    def has(self, subject: str, schema: Mapping[str, Any] | str) -> bool:
+        """Say whether a subject has this very schema; nothing is registered."""
+        text = schema if isinstance(schema, str) else json.dumps(schema, separators=(",", ":"))
+        try:
+            self._client.lookup_schema(subject, Schema(text, "AVRO"))
+        except SchemaRegistryError as exc:
+            if exc.http_status_code == _MISSING:
+                return False
+            raise self._ours(exc, subject) from exc
+        except _ERRORS as exc:
+            raise self._ours(exc, subject) from exc
+        return True
+
+    def is_read_only(self) -> bool:
+        """Say whether the registry takes no schemas at all, as far as it says so."""
+        try:
+            mode = self._client.get_global_mode()
+        except SchemaRegistryError as exc:
+            if 0 < exc.http_status_code < _SERVER:
+                return False  # not every product has modes, nor shows them to everybody
+            raise self._ours(exc, "") from exc
+        except _ERRORS as exc:
+            raise self._ours(exc, "") from exc
+        return mode.upper().startswith("READONLY")
+
+    def _level(self, subject: str) -> str | None:
+        """A subject's own compatibility; None where the registry's holds."""
+        try:
+            return str(self._client.get_compatibility(subject))
+        except SchemaRegistryError as exc:
+            if exc.http_status_code == _MISSING:
+                return None
+            raise
+
+    def own(self, name: str, subject: str) -> None:
+        """Register one of our record schemas (`schemas/avro/<name>.avsc`)."""
+        self._own[name] = self.register(subject, canonical(name)), fastavro.parse_schema(avsc(name))
+
+    def encode(self, name: str, record: Mapping[str, Any]) -> bytes:
+        """Write a control record in Confluent's framing."""
+        schema_id, parsed = self._own[name]
+        return framed(schema_id, parsed, record)
+
+    def read_cut(self, value: bytes) -> Cut:
+        """Read a record of cuts; ValueError: it is none, or of a schema that nobody knows."""
+        return cut_from_avro(self._decode(CUT, value))
+
+    def read_change(self, value: bytes) -> SchemaChange:
+        """Read a schema change; ValueError: it is none, or of a schema that nobody knows."""
+        record = self._decode(SCHEMA_CHANGE, value)
+        try:
+            return change_from_avro(record)
+        except (LookupError, TypeError) as exc:
+            raise ValueError("a schema change without some of its fields") from exc
+
+    def _decode(self, name: str, value: bytes) -> dict[str, Any]:
+        """Read a framed control record; the writer's schema is an older or newer one of ours."""
+        if len(value) < _FRAME or value[0] != 0:
+            raise ValueError("it is not in Confluent's framing")
+        schema_id = int.from_bytes(value[1:_FRAME], "big")
+        schema = self._schema(schema_id)
+        if schema is None or schema["name"] != _full_name(name):
+            raise ValueError("its schema is another one")
+        stream = io.BytesIO(value[_FRAME:])
+        try:
+            record = fastavro.schemaless_reader(stream, schema, avsc(name))
+        except _UNREADABLE as exc:
+            raise ValueError("its bytes do not follow its schema") from exc
+        if stream.read(1) or not isinstance(record, dict):
+            raise ValueError("bytes are left over")
+        return record
+
+    def _schema(self, schema_id: int) -> Any:
+        """Return a writer's schema; None where the registry has none of this id, or it is unfit.
+
+        A registry that does not answer raises: it is never a reason to pass over a record.
+        """
+        if schema_id in self._parsed:
+            return self._parsed[schema_id]
+        try:
+            text = self._client.get_schema(schema_id).schema_str
+        except SchemaRegistryError as exc:
+            if (exc.http_status_code, exc.error_code) != (_MISSING, _SCHEMA_NOT_FOUND):
+                raise self._ours(exc, f"id {schema_id}") from exc
+            self.unknown = schema_id
+            return None  # asked again: it may be a replica that has it in a moment
+        except _ERRORS as exc:
+            raise self._ours(exc, f"id {schema_id}") from exc
+        try:
+            schema = json.loads(text or "null")
+            check_bounded(schema)
+            parsed: Any = fastavro.parse_schema(schema)
+            self._parsed[schema_id] = parsed if isinstance(parsed, dict) else None
+        except _UNREADABLE:  # a schema of somebody else's, in whatever language
+            self._parsed[schema_id] = None
+        return self._parsed[schema_id]
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._client.close()
+
+    def _ours(self, exc: Exception, subject: str) -> RegistryError:
+        where = {"subject": subject, "url": self._url}
+        if isinstance(exc, (ValueError, httpx.InvalidURL)):
+            return RegistryError(
+                "what answers is not a schema registry", hint="is the URL right?", **where
+            )
+        if isinstance(exc, SchemaRegistryError):
+            if exc.http_status_code in {_INCOMPATIBLE, _INVALID}:
+                return SchemaRefused(
+                    "the registry finds the new schema incompatible"
+                    if exc.http_status_code == _INCOMPATIBLE
+                    else "the registry finds the new schema invalid, or against its rules",
+                    hint="see `gauss-cdc check`; set the subject's compatibility to what your "
+                    "readers need (NONE takes everything), then start again",
+                    **where,
+                )
+            refused = 0 < exc.http_status_code < _SERVER
+            if refused and exc.http_status_code not in _LATER:
+                return RegistryError(
+                    "the registry refused",
+                    status=exc.http_status_code,
+                    code=exc.error_code,
+                    hint="are URL and credentials right?",
+                    **where,
+                )
+        if (tls := tls_error(exc)) is not None:
+            kind = RegistryError if isinstance(tls, ssl.SSLCertVerificationError) else RegistryDown
+            return kind(
+                "no TLS with the registry",
+                hint="ssl.ca.location in [registry.options] names its authority, the URL a name "
+                "that its certificate holds; ssl.certificate.location is ours, if it asks for one",
+                reason=getattr(tls, "verify_message", "") or tls.reason,
+                **where,
+            )
+        return RegistryDown(
+            "the schema registry does not answer", error=type(exc).__name__, **where
+        )
+
+
+def tls_error(exc: BaseException | None) -> ssl.SSLError | None:
+    """Find the error of TLS behind an HTTP library's."""
+    while exc is not None and not isinstance(exc, ssl.SSLError):
+        exc = exc.__cause__ or exc.__context__
+    return exc
+
+
+def _full_name(name: str) -> str:
+    schema = avsc(name)
+    return f"{schema['namespace']}.{schema['name']}"

@@ -1,0 +1,254 @@
+"""Topics of a prefix: made with stated settings, or checked against them.
+
+An existing topic without the settings we need is refused with the command that
+mends it; nothing of a user's cluster is changed behind his back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports without __all__
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from producer.errors import BrokerDown, CdcError, TopicUnfit
+from producer.kafka.client import LOGGED, QUIET, Heard, ours
+from schemas.control import Topic
+
+_TIMEOUT: Final = 10.0
+_CONTROL_BYTES: Final = 1 << 20  # a START names all topics; a broker's default is a little more
+_LEADERLESS: Final = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+}
+_STALE: Final = {KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH}
+_TRIES, _PAUSE = 150, 0.1
+DAY_MS: Final = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """How topics of a prefix are made."""
+
+    partitions: int = 1
+    replication: int = -1  # the broker's default
+    min_insync_replicas: int | None = None  # None: the broker's default
+    data_retention_ms: int = 7 * DAY_MS
+    cuts_retention_ms: int = 30 * DAY_MS
+    max_message_bytes: int = 9 << 20
+
+
+class TopicAdmin:
+    """Makes, checks and describes topics."""
+
+    def __init__(self, client: Mapping[str, Any], settings: TopicSettings) -> None:
+        self._heard = Heard()
+        self._client = {**QUIET, **LOGGED, "error_cb": self._heard.listen, **client}
+        self._admin = AdminClient(self._client)
+        self._settings = settings
+
+    def _ours(self, exc: KafkaException) -> CdcError:
+        """Turn an exception into ours, with librdkafka's own lines about it in the log."""
+        self._admin.poll(0)
+        return self._heard.explain(ours(exc))
+
+    def cluster_id(self) -> str:
+        """Return the cluster's id: offsets mean something only there."""
+        try:
+            asked = self._admin.describe_cluster(request_timeout=_TIMEOUT)
+            described = self._heard.wait(self._admin, asked)
+        except KafkaException as exc:
+            raise self._ours(exc) from exc
+        return str(described.cluster_id)
+
+    def describe(self, names: Iterable[str]) -> dict[str, tuple[Topic, dict[int, int]]]:
+        """Name -> topic, partition -> high watermark, of those that exist."""
+        wanted = sorted(set(names))
+        if not wanted:
+            return {}
+        found: dict[str, Topic] = {}
+        try:
+            futures = self._admin.describe_topics(TopicCollection(wanted), request_timeout=_TIMEOUT)
+            for name, future in futures.items():
+                try:
+                    described = future.result()
+                except KafkaException as exc:
+                    if exc.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                        continue
+                    raise
+                found[name] = Topic(str(described.topic_id), len(described.partitions))
+            highs = self._ends(found)
+        except KafkaException as exc:
+            raise self._ours(exc) from exc
+        return {name: (topic, highs[name]) for name, topic in found.items()}
+
+    def _ends(self, topics: Mapping[str, Topic]) -> dict[str, dict[int, int]]:
+        """High watermarks; a partition without a leader, as one made just now, is asked again."""
+        highs: dict[str, dict[int, int]] = {name: {} for name in topics}
+        missing = {
+            TopicPartition(name, p): OffsetSpec.latest()  # type: ignore[no-untyped-call]
+            for name, topic in topics.items()
+            for p in range(topic.partitions)
+        }
+        is_stale = False
+        for left in reversed(range(_TRIES)):
+            if not missing:
+                break
+            if is_stale:  # librdkafka would go on asking with the epoch it knows
+                self._admin, is_stale = AdminClient(self._client), False
+            asked = self._admin.list_offsets(missing, request_timeout=_TIMEOUT)
+            for place, future in asked.items():
+                try:
+                    highs[place.topic][place.partition] = future.result().offset
+                except KafkaException as exc:
+                    code = exc.args[0].code()
+                    if code not in _LEADERLESS | _STALE or not left:
+                        raise
+                    is_stale = is_stale or code in _STALE
+                else:
+                    del missing[place]
+            if missing:
+                time.sleep(_PAUSE)
+        return highs
+
+    def list_below(self, prefix: str) -> list[str]:
+        """Names of all topics of a prefix."""
+        try:
+            return sorted(
+                name
+                for name in self._admin.list_topics(timeout=_TIMEOUT).topics
+                if name.startswith(f"{prefix}.")
+            )
+        except KafkaException as exc:
+            raise self._ours(exc) from exc
+
+    def ensure(self, data: Iterable[str], *, cuts: str = "", ddl: str = "") -> bool:
+        """Make the topics that are missing, check those that are there; True if any was made."""
+        wanted = self._wanted(data, cuts, ddl)
+        missing = wanted.keys() - self._check_all(wanted, strict=(cuts, ddl))
+        if not missing:
+            return False
+        self._make({name: wanted[name] for name in sorted(missing)})
+        # Creation is decided by the controller; brokers tell of it a little later.
+        for _ in range(_TRIES):
+            if wanted.keys() <= self.describe(wanted).keys():
+                return True
+            time.sleep(_PAUSE)
+        raise BrokerDown("topics were made, but the broker does not show them", topics=len(missing))
+
+    def check(self, data: Iterable[str], *, cuts: str = "", ddl: str = "") -> None:
+        """Check the topics that are there; make none."""
+        self._check_all(self._wanted(data, cuts, ddl), strict=(cuts, ddl))
+
+    def try_to_make(self, data: Iterable[str], *, cuts: str = "", ddl: str = "") -> None:
+        """Ask the brokers whether they would make topics; make none.
+
+        A topic that is there after all, and hidden from us, is no obstacle to this question.
+        """
+        if wanted := self._wanted(data, cuts, ddl):
+            self._make(wanted, validate_only=True)
+
+    def _wanted(
+        self, data: Iterable[str], cuts: str, ddl: str
+    ) -> dict[str, tuple[int, dict[str, str]]]:
+        """Topic -> partitions and configuration."""
+        settings = self._settings
+        wanted: dict[str, tuple[int, dict[str, str]]] = {}
+        size = str(settings.max_message_bytes)
+        for name in data:
+            retention = str(settings.data_retention_ms)
+            wanted[name] = (
+                settings.partitions,
+                {"retention.ms": retention, "max.message.bytes": size},
+            )
+        if cuts:
+            retention = str(max(settings.cuts_retention_ms, settings.data_retention_ms))
+            # A START names all topics: some hundred bytes each.
+            wanted[cuts] = (1, {"retention.ms": retention, "max.message.bytes": size})
+        if ddl:
+            wanted[ddl] = (1, {"retention.ms": "-1", "max.message.bytes": size})
+        return wanted
+
+    def _check_all(
+        self, wanted: Mapping[str, tuple[int, dict[str, str]]], *, strict: tuple[str, str]
+    ) -> set[str]:
+        there = self.describe(wanted)
+        for name, (topic, _) in there.items():
+            self._check(name, topic, *wanted[name], strict=name in strict)
+        return set(there)
+
+    def _make(
+        self, missing: Mapping[str, tuple[int, dict[str, str]]], *, validate_only: bool = False
+    ) -> None:
+        settings = self._settings
+        new = []
+        for name, (partitions, asked) in missing.items():
+            config = {"cleanup.policy": "delete", **asked}
+            if settings.min_insync_replicas is not None:
+                config["min.insync.replicas"] = str(settings.min_insync_replicas)
+            new.append(NewTopic(name, partitions, settings.replication, config=config))
+        try:
+            futures = self._admin.create_topics(
+                new,
+                operation_timeout=_TIMEOUT,
+                request_timeout=_TIMEOUT,
+                validate_only=validate_only,
+            )
+            for future in futures.values():
+                try:
+                    future.result()
+                except KafkaException as exc:
+                    if exc.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                        raise
+        except KafkaException as exc:
+            raise self._ours(exc) from exc
+
+    def _check(
+        self, name: str, topic: Topic, partitions: int, config: Mapping[str, str], *, strict: bool
+    ) -> None:
+        """Refuse a topic that would lose or hide what we write."""
+        if strict and topic.partitions != partitions:
+            raise TopicUnfit(
+                "a control topic must have one partition",
+                topic=name,
+                partitions=topic.partitions,
+                hint=f"kafka-topics.sh --delete --topic {name}, then start again",
+            )
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        try:
+            entries = self._admin.describe_configs([resource], request_timeout=_TIMEOUT)[
+                resource
+            ].result()
+        except KafkaException as exc:
+            raise self._ours(exc) from exc
+        alter = f"kafka-configs.sh --alter --entity-type topics --entity-name {name} --add-config"
+        if entries["cleanup.policy"].value != "delete":
+            raise TopicUnfit(
+                "the topic is compacted: it would drop changes",
+                topic=name,
+                hint=f"{alter} cleanup.policy=delete",
+            )
+        limit = _CONTROL_BYTES if strict else int(config["max.message.bytes"])
+        if int(entries["max.message.bytes"].value) < limit:
+            raise TopicUnfit(
+                "the topic takes smaller records only than we write",
+                topic=name,
+                hint=f"{alter} max.message.bytes={limit}",
+            )
+        retention = int(entries["retention.ms"].value)
+        if strict and retention != -1 and retention < self._settings.data_retention_ms:
+            raise TopicUnfit(
+                "the topic forgets earlier than the data topics",
+                topic=name,
+                hint=f"{alter} retention.ms={config['retention.ms']}",
+            )

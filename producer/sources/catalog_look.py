@@ -1,0 +1,232 @@
+"""A PostgreSQL catalog as `core.catalog_watch` compares it: one snapshot, then a position."""
+# ruff: noqa: S608  statements of our own, put together of constants
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
+
+from producer.core.catalog_rows import as_sent
+from producer.core.catalog_watch import Look, Part, Seen
+from producer.errors import CdcError, SourceError
+from producer.options import Options
+from producer.sources import patterns
+from producer.sources.postgres import catalog
+from schemas.positions import Lsn
+from schemas.sql_text import quote
+from schemas.tables import TableId, TableSchema
+
+_LOCK_MS: Final = 500  # a partition tree is read under a lock; then the look is for later
+# Somebody alters or drops a table while it is read: the server looks some things up as they are
+# now, not as they were for the snapshot.
+_MOVING: Final = frozenset({"55P03", "XX000", "42P01", "42703", "42704"})
+_LONG_HASHES: Final = 110_000
+_SCHEMAS: Final = 150_000  # from here on a publication may have schemas
+
+# Whatever decides what the stream will say, in one line of text: as long as it stays the same,
+# nothing else is read.  Catalogs only: no lock of a table is waited for.
+_OURS: Final = """
+WITH ours AS (
+    SELECT c.*, n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relkind IN ('r', 'p', 'c') AND c.relpersistence <> 't' AND n.nspname !~ %(system)s)
+"""
+# Sums of hashes: in no order, and no md5, which a server in FIPS mode refuses.
+_SIGNATURE: Final = f"""
+{_OURS}
+SELECT concat_ws(' ',
+    (SELECT sum({{hash}}(concat_ws(',', oid, nspname, relname, relkind, relpersistence,
+        relreplident, CASE WHEN relispartition THEN relfilenode END){{seed}})) FROM ours),
+    (SELECT sum({{hash}}(concat_ws(',', a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod,
+        a.attisdropped){{seed}}))
+     FROM pg_attribute a JOIN ours ON ours.oid = a.attrelid WHERE a.attnum > 0),
+    (SELECT sum({{hash}}(concat_ws(',', i.indexrelid, i.indrelid, i.indisprimary, i.indisunique,
+        i.indisreplident, i.indisvalid, i.indimmediate, i.indkey){{seed}}))
+     FROM pg_index i JOIN ours ON ours.oid = i.indrelid),
+    (SELECT sum({{hash}}(concat_ws(',', enumtypid, enumlabel, enumsortorder){{seed}}))
+     FROM pg_enum),
+    (SELECT sum({{hash}}(concat_ws(',', inhrelid, inhparent){{seed}})) FROM pg_inherits),
+    (SELECT sum({{hash}}(to_jsonb(p)::text{{seed}})) FROM pg_publication p),
+    (SELECT sum({{hash}}(to_jsonb(r)::text{{seed}})) FROM pg_publication_rel r){{more}})
+"""
+_BY_SCHEMA: Final = """,
+    (SELECT sum(hashtextextended(to_jsonb(s)::text, 0)) FROM pg_publication_namespace s)"""
+_MEMBERS: Final = """
+SELECT r.prrelid, r.oid FROM pg_publication_rel r
+JOIN pg_publication p ON p.oid = r.prpubid WHERE p.pubname = %(name)s
+"""
+_TABLES: Final = f"""
+{_OURS}
+SELECT oid, nspname, relname, relkind::text, relpersistence::text, relispartition
+FROM ours WHERE relkind <> 'c'
+"""
+
+
+def chooser(options: Options) -> Callable[[TableId], bool]:
+    """Say of a table whether [tables] wants it, whether it is there or not."""
+    include = [patterns.parse(text) for text in options.include]
+    exclude = [patterns.parse(text) for text in options.exclude]
+
+    def wanted(table: TableId) -> bool:
+        return (
+            not catalog.is_system(table.schema)
+            and any(p.matches(table) for p in include)
+            and not any(p.matches(table) for p in exclude)
+        )
+
+    return wanted
+
+
+def not_captured(options: Options, table: TableId) -> str:
+    """Say what is to be done that a table's rows come."""
+    return (
+        f"table {table} matches [tables] and is not captured: ALTER PUBLICATION "
+        f"{quote(options.publication)} ADD TABLE {quote(table.schema)}.{quote(table.name)} "
+        "(its older rows come with a new load only)"
+    )
+
+
+def look(
+    connection: Connection,
+    options: Options,
+    known: Mapping[TableId, TableSchema],
+    *,
+    unless: str,
+    on_failure: Callable[[SourceError], None] = lambda _: None,
+) -> Look | None:
+    """Take a look; None where nothing has changed since the look with the signature `unless`.
+
+    Also where somebody alters a table right now.
+    """
+    try:
+        return _look(connection, options, known, unless)
+    except SourceError as error:
+        if error.where.get("sqlstate") not in _MOVING:
+            raise
+        on_failure(error)
+        return None
+
+
+def _look(
+    connection: Connection, options: Options, known: Mapping[TableId, TableSchema], unless: str
+) -> Look | None:
+    wanted = chooser(options)
+    with _one_snapshot(connection):
+        signature = _signature(connection)
+        if signature == unless:
+            return None
+        publication = catalog.publication(connection, options.publication)
+        published = set(publication.tables) if publication else set()
+        oids = {table.oid for table in known.values()}
+        tables: dict[int, Seen] = {}
+        via_root = publication is not None and publication.via_root
+        missing: list[TableId] = []
+        for oid, table, kind, persistence, is_partition in _tables(connection):
+            seen = Seen(table, oid, kind == "p", persistence == "p", table in published)
+            tables[oid] = seen
+            # Of a partitioned table either the root is published, or each partition.
+            stands = not is_partition if via_root else not seen.is_partitioned
+            if stands and seen.is_logged and not seen.is_published and wanted(table):
+                missing.append(table)
+        asked = [
+            seen
+            for seen in tables.values()
+            if seen.is_published and (seen.oid in oids or seen.id in known)
+        ]
+        shapes = catalog.table_schemas(connection, [seen.id for seen in asked])
+        parts = _parts(connection, [seen.oid for seen in asked if seen.is_partitioned])
+        members = dict(_rows(connection, _MEMBERS, {"name": options.publication}))
+        for seen, shape in zip(asked, shapes, strict=True):
+            tables[seen.oid] = Seen(
+                seen.id,
+                seen.oid,
+                seen.is_partitioned,
+                seen.is_logged,
+                is_published=True,
+                shape=as_sent(shape),
+                parts=parts.get(seen.oid, {}),
+                membership=members.get(seen.oid, 0),
+            )
+        return Look(_position(connection), tables, tuple(sorted(missing)), signature)
+
+
+@contextmanager
+def _one_snapshot(connection: Connection) -> Iterator[None]:
+    _run(connection, "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+    try:
+        _run(connection, f"SET LOCAL lock_timeout = {_LOCK_MS}")
+        yield
+    except CdcError:
+        if not connection.closed:
+            _run(connection, "ROLLBACK")
+        raise
+    _run(connection, "COMMIT")
+
+
+def _run(connection: Connection, statement: str) -> None:
+    with catalog.asking(connection) as cursor:
+        cursor.execute(statement)
+
+
+def _signature(connection: Connection) -> str:
+    version = connection.server_version
+    is_long = version >= _LONG_HASHES
+    statement = _SIGNATURE.format(
+        hash="hashtextextended" if is_long else "hashtext",
+        seed=", 0" if is_long else "",
+        more=_BY_SCHEMA if version >= _SCHEMAS else "",
+    )
+    return str(_rows(connection, statement, {"system": catalog.SYSTEM})[0][0])
+
+
+def _tables(connection: Connection) -> Iterator[tuple[int, TableId, str, str, bool]]:
+    for oid, schema, name, *rest in _rows(connection, _TABLES, {"system": catalog.SYSTEM}):
+        yield oid, TableId(schema, name), *rest
+
+
+def _parts(connection: Connection, roots: list[int]) -> dict[int, dict[int, Part]]:
+    """Partitions below roots, at any depth, with what tells how each came there.
+
+    The rows of pg_inherits and of a table's system columns are written once: by one transaction
+    where the table was made as a partition.
+    """
+    if not roots:
+        return {}
+    out: dict[int, dict[int, Part]] = {}
+    for root, oid, *part in _rows(
+        connection,
+        """
+        WITH RECURSIVE tree (root, oid) AS (
+            SELECT inhparent, inhrelid FROM pg_inherits WHERE inhparent = ANY (%(roots)s::oid[])
+            UNION ALL
+            SELECT t.root, i.inhrelid FROM tree t JOIN pg_inherits i ON i.inhparent = t.oid)
+        SELECT t.root, c.oid, c.relfilenode, c.relpages = 0,
+               i.xmin::text = a.xmin::text
+        FROM tree t JOIN pg_class c ON c.oid = t.oid
+        JOIN pg_inherits i ON i.inhrelid = c.oid
+        JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'ctid' AND a.attnum < 0
+        """,
+        {"roots": roots},
+    ):
+        out.setdefault(root, {})[oid] = Part(*part)
+    return out
+
+
+def _position(connection: Connection) -> int:
+    """Where the log ends: what this snapshot sees was committed before, or is told before."""
+    rows = _rows(
+        connection,
+        "SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()"
+        " ELSE pg_current_wal_insert_lsn() END::text",
+        {},
+    )
+    return int(Lsn.parse(rows[0][0]))
+
+
+def _rows(connection: Connection, statement: str, values: Mapping[str, Any]) -> list[Any]:
+    with catalog.asking(connection) as cursor:
+        cursor.execute(statement, values)
+        found: list[Any] = cursor.fetchall()
+        return found

@@ -1,0 +1,1 @@
+"""openGauss and GaussDB: connection, decoders, DDL, options, checks."""

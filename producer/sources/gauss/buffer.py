@@ -1,0 +1,317 @@
+"""Source transactions held until their COMMIT, then told in pgoutput's words.
+
+GaussDB's streams tell a transaction's xid, CSN, time and position partly at
+BEGIN and partly at COMMIT, and no mode tells the commit's position before its
+end; headers are never guessed, and what was delivered by an earlier self is
+dropped by that position.  So rows wait, undecoded, in memory up to a limit and
+then in a spill file, and go on in one piece.
+
+Positions: a COMMIT that tells where its record ends begins, for us, one byte
+before that; one that tells where its record begins ends one byte after (commit
+records are longer).  Both keep `commit_start < resume` exact as long as one
+stream tells one kind, which is why the kind is part of the epoch's content.  A
+CSN-ordered slot resumes by CSN: it stands in both places the same way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final, Protocol
+
+from producer.core.changes import (
+    Begin,
+    Begun,
+    Change,
+    Commit,
+    Ddl,
+    Emptied,
+    Ended,
+    Heartbeat,
+    Message,
+    Told,
+    Undecoded,
+)
+from producer.core.system_schemas import is_system_schema
+from producer.errors import DdlMalformed, DecodeError, SourceSwitched
+from producer.sources.decoders import Naming
+from producer.sources.gauss.ddl import jddl
+from producer.sources.gauss.ddl import pairs as ddl_pairs
+from producer.sources.gauss.described import Described
+from producer.sources.gauss.mixed import Holds, Mixed, Wrote
+from producer.wire.replication import WalMessage
+from schemas.positions import Lsn
+from schemas.tables import TableId
+
+HOLD_BYTES: Final = 64 << 20
+_ROW_COST: Final = 60  # bytes of memory for a held record beside its own
+
+# Neighbours may have descending CSNs (they are taken before the commit record is written), but
+# not more of them than transactions can commit at one time.
+_CSN_SLACK: Final = 1 << 16
+
+_INSTANT: Final = re.compile(
+    r"(\d{4,6})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?"
+    r"([+-])(\d\d)(?::?(\d\d))?(?::?(\d\d))?"
+)
+_2000: Final = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+class Spill(Protocol):
+    """Records on disk, in order."""
+
+    def add(self, position: int, record: bytes) -> None:
+        """Append a record."""
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        """Read them back from the first."""
+
+    def close(self) -> None:
+        """Forget them, the file too."""
+
+
+def _nobody_knows(_table: TableId, _xid: int) -> bool | None:
+    return None
+
+
+def _may_hold_more(_table: TableId, _xid: int, _rows: int) -> bool:
+    return False
+
+
+class Held:
+    """One stream's open transaction."""
+
+    def __init__(
+        self,
+        decoder: Naming,
+        tables: Described,
+        *,
+        spill: Callable[[], Spill],
+        hold_bytes: int = HOLD_BYTES,
+        by_csn: bool = False,
+        resume: int = 0,
+        newest_csn: int = 0,
+        loses_rows_behind_ddl: bool = False,
+        wrote: Wrote = _nobody_knows,
+        holds: Holds = _may_hold_more,
+        is_system: Callable[[str], bool] = is_system_schema,
+    ) -> None:
+        self._decoder, self._tables = decoder, tables
+        self._make_spill, self._hold_bytes, self._by_csn = spill, hold_bytes, by_csn
+        self._is_system = is_system
+        self._resume, self._newest_csn = resume, newest_csn
+        self._mixed = Mixed() if loses_rows_behind_ddl else None
+        self._wrote, self._holds = wrote, holds
+        self._first: ddl_pairs.Waiting | None = None  # a statement that may have more messages
+        self._begun: Begun | None = None
+        self._began_at = 0
+        self._records: list[tuple[int, bytes]] = []
+        self._size = 0
+        self._spill: Spill | None = None
+        self._undecoded: list[tuple[int, Undecoded]] = []  # of the open transaction
+        self._undecoded_size = 0
+        self.heartbeat: Heartbeat | None = None  # the newest
+        self.system_rows = 0  # rows of system schemas that were left out
+
+    def feed(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
+        """Take what came; give (position, message) of the transactions that ended.
+
+        A message that cannot be decoded is given as Undecoded, in its transaction.
+        """
+        split, is_row, hold = self._decoder.split, self._decoder.is_row, self._hold
+        for start, _, payload in received:
+            try:
+                records = split(start, payload)
+            except DecodeError as error:
+                yield from self._put_aside(start, Undecoded(payload, str(error)))
+                continue
+            for position, record in records:
+                if is_row(record) and self._begun is not None:
+                    hold(position, record)
+                else:
+                    yield from self._rare(position, record)
+
+    def _rare(self, position: int, record: bytes) -> Iterator[tuple[int, Message]]:
+        try:
+            told = self._decoder.decode(position, record)
+        except DecodeError as error:
+            yield from self._put_aside(position, Undecoded(record, str(error)))
+            return
+        match told:
+            case Heartbeat():
+                self.heartbeat = told
+            case Begun() if self._begun is None:
+                self._begun, self._began_at = told, position
+            case Ended() if self._begun is not None:
+                yield from self._release(self._begun, told)
+            case Emptied() | Ddl() if self._begun is not None:
+                self._hold(position, record)
+            case _:
+                what = type(told).__name__
+                why = f"{what} outside a transaction" if self._begun is None else f"{what} inside"
+                yield position, Undecoded(record, why)
+
+    def _put_aside(self, position: int, found: Undecoded) -> Iterator[tuple[int, Message]]:
+        """Tell it now, or at the head of its transaction: before any of its rows goes on."""
+        if self._begun is None:
+            yield position, found
+            return
+        self._undecoded.append((position, found))
+        self._undecoded_size += len(found.payload) + _ROW_COST
+        if self._undecoded_size > self._hold_bytes:  # a COMMIT may never come
+            raise DecodeError(
+                "a transaction holds more bytes that are no message than source.hold-bytes",
+                messages=len(self._undecoded),
+                position=Lsn(position),
+                hint="the source is damaged, or writes a form that we do not know: "
+                "gauss-cdc record",
+            )
+
+    def _hold(self, position: int, record: bytes) -> None:
+        if self._spill is not None:
+            self._spill.add(position, record)
+            return
+        self._records.append((position, record))
+        self._size += len(record) + _ROW_COST
+        if self._size > self._hold_bytes:
+            self._spill = self._make_spill()
+            for held in self._records:
+                self._spill.add(*held)
+            self._records, self._size = [], 0
+
+    # ------------------------------------------------------------ COMMIT
+    def _release(self, begun: Begun, ended: Ended) -> Iterator[tuple[int, Message]]:
+        records: Sequence[tuple[int, bytes]] | Spill = self._spill or self._records
+        spill = self._spill
+        self._begun, self._records, self._size, self._spill = None, [], 0, None
+        undecoded, self._undecoded, self._undecoded_size = self._undecoded, [], 0
+        try:
+            begin, commit = self._framed(begun, ended)
+            yield int(begin.commit_lsn), begin
+            yield from undecoded
+            for position, record in records:
+                yield from self._decoded(position, record)
+            if self._first is not None:
+                yield from self._let_go(None)
+            if self._mixed is not None:
+                was_delivered = int(begin.commit_lsn) < self._resume
+                wrote = _nobody_knows if was_delivered else self._wrote
+                holds = _may_hold_more if was_delivered else self._holds
+                for lost in self._mixed.end(begin.xid, wrote, holds):
+                    yield int(commit.end_lsn), lost
+            yield int(commit.end_lsn), commit
+        finally:
+            if spill is not None:
+                spill.close()
+
+    def _framed(self, begun: Begun, ended: Ended) -> tuple[Begin, Commit]:
+        """Put together what BEGIN and COMMIT told."""
+        for name, first, second in (
+            ("xid", begun.xid, ended.xid),
+            ("csn", begun.csn, ended.csn),
+        ):
+            if first is not None and second is not None and first != second:
+                raise DecodeError(f"BEGIN and COMMIT differ in {name}", begin=first, commit=second)
+        csn = ended.csn if begun.csn is None else begun.csn
+        xid = ended.xid if begun.xid is None else begun.xid
+        if self._by_csn:
+            if csn is None:
+                raise DecodeError("a transaction without CSN from a slot ordered by CSN", xid=xid)
+            start, end = csn - 1, csn
+        elif ended.end_lsn is not None:
+            start, end = int(ended.end_lsn) - 1, int(ended.end_lsn)
+        elif ended.commit_lsn is not None:
+            start, end = int(ended.commit_lsn), int(ended.commit_lsn) + 1
+        else:
+            raise DecodeError("a COMMIT without position", xid=xid)
+        if csn is not None and start >= self._resume and csn + _CSN_SLACK < self._newest_csn:
+            raise SourceSwitched(
+                "the source's CSNs went back: it was restored, or another node took over by force",
+                csn=csn,
+                newest=self._newest_csn,
+                # With the slot in place nothing else tells a takeover that a gap is to be accepted.
+                hint="what was committed there in between is lost; drop the slot, then "
+                "`gauss-cdc run --accept-gap` opens a new epoch and loads every table again",
+            )
+        said = ended.committed_at or begun.committed_at
+        at = instant(said) if said else 0
+        # sql_decoding tells no xid at all; 0 is PostgreSQL's own word for "no transaction id".
+        begin = Begin(Lsn(start), at, xid or 0, csn, begun.user)
+        return begin, Commit(Lsn(start), Lsn(end), at)
+
+    def _decoded(self, position: int, record: bytes) -> Iterator[tuple[int, Message]]:
+        try:
+            told = self._decoder.decode(position, record)
+        except DecodeError as error:
+            yield position, Undecoded(record, str(error))
+            return
+        if self._first is not None and (yield from self._let_go(told)):
+            return
+        match told:
+            case Change(schema=schema):
+                if self._is_system(schema):
+                    self.system_rows += 1
+                    return
+                for message in self._tables.row(told):
+                    yield position, message
+                if self._mixed is not None:
+                    self._mixed.row(told.schema, told.table, told.op)
+            case Emptied():
+                for message in self._tables.emptied(told):
+                    yield position, message
+            case Ddl():
+                yield from self._stated(position, told)
+            case _:
+                yield position, Undecoded(record, f"{type(told).__name__} inside a transaction")
+
+    # ------------------------------------------------------------ DDL
+    def _stated(
+        self, position: int, told: Ddl, *, waits: bool = True
+    ) -> Iterator[tuple[int, Message]]:
+        """Take a statement; one that may have a second message waits for what follows."""
+        try:
+            if waits and ddl_pairs.waits(told):
+                self._first = ddl_pairs.Waiting(position, told)
+                return
+            for message in self._tables.ddl(told):
+                yield position, message
+            if self._mixed is not None and (statement := jddl.read(told)) is not None:
+                self._mixed.statement(statement)
+        except DdlMalformed as error:
+            yield position, Undecoded(told.content.encode(), str(error))
+
+    def _let_go(self, told: Told | None) -> Generator[tuple[int, Message], None, bool]:
+        """Let go of a statement that waits; say whether what follows belongs to it."""
+        assert self._first is not None
+        first, self._first = self._first, None
+        one = ddl_pairs.joined(first, told) if isinstance(told, Ddl) else None
+        if one is not None and not one.is_whole:
+            self._first = one
+            return True
+        told_last = one or first
+        yield from self._stated(told_last.position, told_last.ddl, waits=False)
+        return one is not None
+
+
+def instant(text: str) -> int:
+    """Read a timestamptz as the server prints it in any zone; µs since 2000-01-01 UTC.
+
+    Raises DecodeError.
+
+    >>> instant("2000-01-01 08:00:01.5+08")
+    1500000
+    """
+    if (match := _INSTANT.fullmatch(text.strip())) is None:
+        raise DecodeError("a time that is no ISO timestamp with time zone", size=len(text))
+    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
+    micros = int((match[7] or "").ljust(6, "0"))
+    offset = timedelta(
+        hours=int(match[9]), minutes=int(match[10] or 0), seconds=int(match[11] or 0)
+    )
+    try:
+        local = datetime(year, month, day, hour, minute, second, micros, tzinfo=UTC)
+    except ValueError as error:
+        raise DecodeError("a time that is none", size=len(text)) from error
+    moment = local - offset if match[8] == "+" else local + offset
+    return (moment - _2000) // timedelta(microseconds=1)

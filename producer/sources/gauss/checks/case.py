@@ -1,0 +1,28 @@
+"""What the rules look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from producer.options import Options
+from producer.sources.gauss.options import Effective, Product
+from producer.sources.gauss.readings import Readings
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A source as it is, and what is asked of it."""
+
+    readings: Readings
+    options: Options
+    decided: Effective
+
+    @property
+    def has_slot(self) -> bool:
+        """Is our slot there?"""
+        return self.readings.slot(self.options.slot) is not None
+
+    @property
+    def is_gaussdb(self) -> bool:
+        """Does the manual hold, not openGauss' source?"""
+        return self.decided.product == Product.GAUSSDB

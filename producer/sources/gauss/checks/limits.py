@@ -1,0 +1,129 @@
+"""Rules about what decoding cannot do; much of it can only be told, not looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from producer.errors import OptionRefused
+from producer.preflight import Finding, Level
+from producer.sources.gauss.checks.case import Case
+from producer.sources.gauss.options import Mode, judge, why_not_full
+
+
+def options(case: Case) -> Iterator[Finding]:
+    """Values that are discouraged, and rules that only a server decides."""
+    for advice in case.decided.warnings:
+        yield Finding(Level.WARNING, "options", str(advice))
+    for judged in judge(case.decided, case.readings.facts(case.options.slot)):
+        if isinstance(judged, OptionRefused):
+            yield Finding(Level.ERROR, "options", str(judged), judged.hint)
+        else:
+            yield Finding(Level.WARNING, "options", str(judged))
+    if sentence := why_not_full(case.options.plugin_options):
+        yield Finding(Level.WARNING, "options", sentence)
+
+
+def ddl(case: Case) -> Iterator[Finding]:
+    """DDL is not decoded unless asked for; some of it, and what stands behind it, loses rows."""
+    decided = case.decided
+    if case.is_gaussdb and decided.get("enable-ddl-decoding") != "true":
+        yield Finding(
+            Level.NOTE,
+            "DDL",
+            "is not sent; TRUNCATE and EXCHANGE PARTITION lose rows in silence",
+            "enable-ddl-decoding = true; before ALTER TABLE let `run` catch up",
+        )
+    if case.is_gaussdb or decided.mode is Mode.PARALLEL:
+        yield Finding(
+            Level.NOTE,
+            "DDL",
+            "rows behind DDL or DCL in the same transaction are not sent (not checkable here)",
+            "keep DDL in transactions of its own",
+        )
+
+
+def page_copies(case: Case) -> Iterator[Finding]:
+    """Replication of data pages is not decoded."""
+    if case.readings.is_on("enable_data_replicate") is True:
+        yield Finding(
+            Level.WARNING,
+            "enable_data_replicate",
+            "is on: rows that are loaded as pages are in no log, and are not sent",
+            "enable_data_replicate = off",
+        )
+
+
+def subtransactions(case: Case) -> Iterator[Finding]:
+    """max_files_per_process must be more than twice the subtransactions."""
+    most = case.readings.number("max_files_per_process")
+    if most is None:
+        return
+    yield Finding(
+        Level.NOTE,
+        "max_files_per_process",
+        f"is {most}: a transaction of more than {most // 2} subtransactions that are spilled may "
+        "fail to decode, and leaving takes a minute for each 300,000 (not checkable here)",
+        "more than twice the subtransactions of your largest transaction",
+    )
+
+
+def rows(case: Case) -> Iterator[Finding]:
+    """One row is at most 1 GB; 500 MB are advised, since it grows in decoding."""
+    limit = case.options.max_row_bytes
+    yield Finding(
+        Level.NOTE,
+        "rows",
+        "a row beyond 500 MB may fail to decode, one beyond 1 GB does (not checkable here); "
+        f"kafka.max-row-bytes stops before, at {limit:,} bytes",
+    )
+
+
+def plugin(case: Case) -> Iterator[Finding]:
+    """The manual: "sql_decoding decodes UPDATE as DELETE + INSERT"; what SQL functions cost."""
+    if case.decided.plugin == "sql_decoding" and case.decided.mode is not Mode.PARALLEL:
+        yield Finding(
+            Level.NOTE, "plugin", "sql_decoding sends an UPDATE as a DELETE and an INSERT"
+        )
+    if case.decided.interface == "sql":
+        yield Finding(
+            Level.NOTE,
+            "interface",
+            "SQL functions decode 3 to 5 MB/s at best, and peek and advance 30 to 50 % less",
+            "streaming, where it is permitted",
+        )
+
+
+def first_load(case: Case) -> Iterator[Finding]:
+    """Rows that are older than the slot."""
+    if case.decided.interface == "sql" or case.decided.ordered_by == "csn":
+        yield Finding(
+            Level.WARNING,
+            "first load",
+            "a slot made by SQL has no snapshot: rows older than it are not copied yet",
+            "copy them by other means, or stream in the order of LSNs",
+        )
+    elif case.is_gaussdb:
+        yield Finding(
+            Level.NOTE,
+            "first load",
+            "is read under the snapshot that the new slot exports; a server that exports none is "
+            "told by `run`, and rows older than the slot are not copied then (never seen on a "
+            "GaussDB)",
+        )
+
+
+def switches(case: Case) -> Iterator[Finding]:
+    """The manual: "A forced switch-over is not supported"; what a standby must keep to."""
+    yield Finding(
+        Level.NOTE,
+        "switch-over",
+        "after a forced switch-over everything must be loaded again: `run` notices what it can "
+        "(timeline, system identifier, a position that went back) and stops",
+    )
+    if case.options.role != "primary":
+        yield Finding(
+            Level.NOTE,
+            "standby",
+            "until our first confirmation the slot counts as unused at the primary and may be "
+            "given up there; with Quorum only a standby in step with the primary may be promoted",
+        )

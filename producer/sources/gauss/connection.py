@@ -1,0 +1,492 @@
+"""A connection to openGauss or GaussDB: log in, ask, copy, make a slot, stream.
+
+The same questions as `drivers.postgres` answers, and ordinary sessions, too:
+psycopg2 cannot log in to these servers.  What is different:
+
+- A replication session that was refused anything is over (the server says FATAL,
+  then that it is ready, then hangs up): open a new one.
+- With `enable_thread_pool = on` replication has a port of its own (the HA port),
+  which in turn takes no ordinary session.
+- Leaving a stream is not answered.  `close` returns within two seconds, but the
+  walsender may decode on for minutes (about one per 300,000 subtransactions of
+  a spilled transaction) and holds the slot so long: `wait_released`.
+
+No policy: what to confirm and when to come back is the engine's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final, Self, TypeVar
+
+from producer.errors import (
+    CdcError,
+    ConnectionLost,
+    DecodeError,
+    RoleDiffers,
+    SlotInvalid,
+    SlotMismatch,
+    SlotMissing,
+    SlotOrphaned,
+    SourceError,
+    WrongPort,
+)
+from producer.sources.dial import ConnectionArguments, Link, dial
+from producer.sources.gauss import login as gauss_auth
+from producer.sources.gauss import server as gauss_server
+from producer.sources.gauss.hosts import Role, first_that_opens, targets
+from producer.sources.gauss.server import Server
+from producer.sources.gauss.sqlstate import is_ambiguous, refusal
+from producer.sources.session import Session
+from producer.sources.streaming import Streaming
+from producer.wire import commands, protocol
+from producer.wire.auth import Login
+from producer.wire.commands import Identity, SlotCreated, TimelineSwitch
+from producer.wire.protocol import Answer, Copying, ServerError
+from producer.wire.replication import NOWHERE, OPENGAUSS, POSTGRES, Received
+from producer.wire.sqlstate import Asked
+from schemas.encodings import WITHOUT
+from schemas.positions import Lsn
+
+__all__ = ["ConnectionArguments", "GaussConnection", "Role", "Unexplained"]
+
+_log = logging.getLogger(__name__)
+
+_GOODBYE_LIMIT: Final = 2.0  # seconds for the server to hear that we leave
+# Seconds for the first message of a stream, which comes at once: a keepalive, or (in serial
+# mode) what is wrong with the options.  Without it we go on, and `receive` will tell.
+_FIRST_LIMIT: Final = 2.0
+_RELEASE_POLL: Final = 0.5  # seconds; nothing tells when a slot becomes free
+_RELEASE_TELL: Final = 10.0
+_INVALID: Final = "FFFFFFFF/FFFFFFFF"
+
+_Opened = TypeVar("_Opened")
+
+
+class Unexplained(ConnectionLost):
+    """A refusal of the stream for which the catalog shows no reason; it may pass, or never."""
+
+
+class GaussConnection:
+    """One session; a context manager that closes itself."""
+
+    def __init__(
+        self, link: Link, arguments: ConnectionArguments, *, replication: bool, version: int
+    ) -> None:
+        self.arguments = arguments  # of the host and port that took us in
+        self._link = link
+        self._session = Session(link, refusal, dies_of_errors=replication)
+        self._replication, self._version = replication, version
+        self._dialect = OPENGAUSS
+        self._streaming: Streaming | None = None
+        self._slot = ""
+
+    @classmethod
+    def open(
+        cls,
+        arguments: ConnectionArguments,
+        *,
+        replication: bool = True,
+        hosts: Sequence[str] = (),
+        role: Role = "any",
+        replication_port: int = 0,
+        version: int = protocol.V3_51,
+        settings: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Connect and log in to the first of `hosts` that is up and plays the `role`.
+
+        `hosts` are `name:port` with the ports of ordinary sessions; without them
+        `arguments` name the only one.  A replication session goes to
+        `replication_port` of the host; 0 is the ordinary port, and where the
+        server sends replication away, the next one.  `settings` replace those of
+        `commands.GAUSS_SESSION_SETTINGS`.
+
+        Raises ConnectionLost (RoleDiffers), LoginRefused (WrongPort), NotPermitted.
+        """
+        candidates = targets(arguments, hosts)
+        if replication and replication_port:
+            candidates = [replace(target, port=replication_port) for target in candidates]
+        open_at = partial(
+            cls._open_at, replication=replication, role=role, version=version, settings=settings
+        )
+        if not replication or replication_port:
+            return first_that_opens(candidates, open_at)
+        return first_that_opens(candidates, partial(_or_at_the_next_port, open_at))
+
+    @classmethod
+    def _open_at(
+        cls,
+        arguments: ConnectionArguments,
+        *,
+        replication: bool,
+        role: Role,
+        version: int,
+        settings: Mapping[str, str] | None,
+    ) -> Self:
+        deadline = time.monotonic() + arguments.connect_timeout
+        link = dial(arguments, deadline)
+        try:
+            connection = cls(link, arguments, replication=replication, version=version)
+            connection._log_in(deadline, settings)
+            if connection.parameters.get("server_encoding") == WITHOUT:
+                # Converting to UTF-8 the server would check, and refuse bytes that are no text.
+                connection.query(f"SET client_encoding = '{WITHOUT}'")
+            connection._check_role(role, deadline)
+        except BaseException as error:
+            link.close()
+            if isinstance(error, ConnectionLost):
+                error.where.setdefault("host", arguments.host)
+                error.where.setdefault("port", arguments.port)
+            raise
+        _log.info(
+            "connected host=%s port=%d dbname=%s user=%s tls=%s replication=%s",
+            arguments.host,
+            arguments.port,
+            arguments.dbname,
+            arguments.user,
+            link.is_encrypted,
+            replication,
+        )
+        return connection
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def is_encrypted(self) -> bool:
+        return self._link.is_encrypted
+
+    @property
+    def protection(self) -> str:
+        """How the connection is protected, for people: TLS, verified or not, the login."""
+        return self._link.protection(self.arguments, self._login.method)
+
+    @property
+    def parameters(self) -> Mapping[str, str]:
+        """What the server reports; its server_version means nothing."""
+        return self._session.parameters
+
+    @property
+    def backend_pid(self) -> int:
+        """What the server calls the session; 0 where it does not say (replication)."""
+        return self._session.backend_pid
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._session.transaction != "I"
+
+    @property
+    def received_end(self) -> Lsn:
+        """The greatest position the stream has mentioned; 0 before."""
+        return self._streaming.stream.received_end if self._streaming else NOWHERE
+
+    def fileno(self) -> int:
+        """The socket's descriptor, for a poll of your own; call `receive` when it is readable."""
+        return self._link.sock.fileno()
+
+    # ---- questions
+
+    def query(self, sql: str, *, timeout: float | None = None) -> list[list[str | None]]:
+        """Run SQL or a replication command; rows of the last statement, as text.
+
+        Waits as long as the server does; with a `timeout` in seconds ConnectionLost
+        is raised at its end, and the connection is of no more use.
+        """
+        return self._ask(sql, Asked.QUERY, timeout)
+
+    def ask(self, sql: str) -> Answer:
+        """Run SQL; the whole answer to its last statement: columns, rows, command tag."""
+        self._refuse_streaming()
+        return self._session.ask(sql, Asked.QUERY)
+
+    def query_bytes(self, sql: str) -> list[list[bytes | None]]:
+        """Run SQL; rows of the last statement as the server sent them.
+
+        For databases in SQL_ASCII, whose bytes come as they are, in whatever encoding.
+        """
+        self._refuse_streaming()
+        return self._session.ask(sql, Asked.QUERY).cells
+
+    def copy_out(self, sql: str) -> Iterator[bytes]:
+        """Run a COPY … TO STDOUT; its bytes, usually a line each.
+
+        Read it to its end: an iteration given up ends the session.
+        """
+        self._refuse_streaming()
+        return self._session.copy_out(sql)
+
+    def copy_in(self, sql: str, chunks: Iterable[bytes]) -> int:
+        """Run a COPY … FROM STDIN with these bytes; the number of rows it made."""
+        self._refuse_streaming()
+        return self._session.copy_in(sql, chunks)
+
+    @contextlib.contextmanager
+    def transaction(self, *, how: str = "") -> Iterator[Self]:
+        """Begin; commit at the end, or roll back if an exception leaves the block.
+
+        `how` is the rest of BEGIN, such as `ISOLATION LEVEL REPEATABLE READ`.
+        """
+        self.query(f"BEGIN {how}")
+        try:
+            yield self
+        except BaseException:
+            with contextlib.suppress(CdcError):  # what went wrong first is what counts
+                self.query("ROLLBACK")
+            raise
+        self.query("COMMIT")
+
+    def server(self) -> Server:
+        """Ask which product, version and role this is, and of the database."""
+        return gauss_server.parse_server(self.query(gauss_server.QUESTION))
+
+    def identify(self) -> Identity:
+        """Ask the server who it is."""
+        return commands.parse_identity(self.query(commands.IDENTIFY_SYSTEM))
+
+    def timeline_history(self, timeline: int) -> tuple[TimelineSwitch, ...]:  # noqa: ARG002
+        """No history: these servers keep none that a client may ask for."""
+        return ()
+
+    def create_slot(self, name: str, plugin: str) -> SlotCreated:
+        """Make a logical slot, ordered by LSN; waits until all transactions open now have ended.
+
+        Its exported snapshot lives until the next command of this session.
+        """
+        sql = commands.create_gauss_slot(name, plugin)
+        rows = self._ask(sql, Asked.CREATE_SLOT, slot=name)
+        created = commands.parse_slot_created(rows)
+        _log.info("slot created slot=%s consistent_point=%s", name, created.consistent_point)
+        return created
+
+    def drop_slot(self, name: str, *, wait: bool = False) -> None:
+        """Drop a slot; `wait` until nobody uses it.  Raises SlotMissing, SlotTaken."""
+        self._ask(commands.drop_slot(name, wait=wait), Asked.DROP_SLOT, slot=name)
+        _log.info("slot dropped slot=%s", name)
+
+    def wait_released(self, slot: str, timeout: float) -> bool:
+        """Wait until nobody streams from `slot`; False if somebody still does after `timeout`.
+
+        For after `close` of the connection that streamed; ask on another one.  To
+        end a walsender that takes too long, the manual has pg_terminate_backend.
+        """
+        begun = told = time.monotonic()
+        sql = "SELECT slot_name FROM pg_replication_slots WHERE active"
+        while [slot] in self.query(sql):
+            now = time.monotonic()
+            if now - begun >= timeout:
+                return False
+            if now - told >= _RELEASE_TELL:
+                told = now
+                _log.info(
+                    "waiting for the walsender to let go of its slot slot=%s seconds=%.0f",
+                    slot,
+                    now - begun,
+                )
+            time.sleep(min(_RELEASE_POLL, timeout))
+        return True
+
+    # ---- the stream
+
+    def start(self, slot: str, options: Mapping[str, str | None], at: Lsn = NOWHERE) -> None:
+        """Turn to streaming; 0 is where the slot was confirmed to.
+
+        Raises SlotMissing, SlotTaken, SlotInvalid, SlotMismatch, SlotOrphaned,
+        OptionRefused, RoleDiffers, NotPermitted; ConnectionLost for what passes by
+        itself, Unexplained for what may: how long to try again is the caller's.
+        Whatever it raises, the session is over.
+        """
+        self._refuse_streaming()
+        session = self._session
+        answer = session.say(commands.start(slot, options, at))
+        if answer.error is not None:
+            raise self._explained(answer.error, slot)
+        if answer.copying is not Copying.BOTH:
+            raise DecodeError("the server did not turn to streaming", slot=slot)
+        deadline, early = time.monotonic() + _FIRST_LIMIT, b""
+        while time.monotonic() < deadline and (got := session.wait_frame(deadline)) is not None:
+            if got.tag == "E":
+                raise self._explained(ServerError.parse(got.body), slot)
+            if got.tag not in "NS":
+                early = protocol.frame(got.tag.encode("latin-1"), got.body)
+                break
+            session.note(got)
+        self._slot = slot
+        self._streaming = Streaming(
+            self._link,
+            self._dialect,
+            refusal,
+            session.note,
+            slot=slot,
+            early=early + session.frames.rest(),
+        )
+        _log.info("streaming slot=%s at=%s", slot, at)
+
+    def receive(self, timeout: float, wake_fds: Sequence[int] = ()) -> Received:
+        """Read what has arrived, or wait up to `timeout` seconds for something.
+
+        See `drivers.streaming`.  With parallel decoding a keepalive's position is
+        the reader's and may be ahead of what was sent: it must not be confirmed.
+        """
+        return self._stream().receive(timeout, wake_fds)
+
+    def send_status(self, flush: Lsn, *, reply: bool = False) -> None:
+        """Confirm everything before `flush`; 0 only says that we are alive.
+
+        The server checks nothing: a position ahead of what was sent loses what is
+        between.  Must be sent within sender-timeout (30 s unless asked otherwise).
+        """
+        self._stream().send_status(flush, reply=reply)
+
+    def overhear(self, take: Callable[[bytes], None]) -> None:
+        """Hand every byte of the stream to `take`, as received; call it right after `start`."""
+        self._stream().overheard = take
+
+    def close(self) -> None:
+        """End the stream within two seconds, then the connection; never fails."""
+        if self.fileno() < 0:
+            return
+        deadline = time.monotonic() + _GOODBYE_LIMIT
+        try:
+            if self._streaming is not None:
+                self._streaming.end(deadline)  # no answer, the server hangs up
+            self._link.write(protocol.terminate(), deadline)
+        except CdcError as error:
+            _log.debug("connection closed without a goodbye reason=%s", error.what)
+        finally:
+            self._link.close()
+        _log.info("connection closed host=%s slot=%s", self.arguments.host, self._slot)
+
+    def _stream(self) -> Streaming:
+        if self._streaming is None:
+            raise SourceError("not streaming; call start() first")
+        return self._streaming
+
+    def _refuse_streaming(self) -> None:
+        if self._streaming is not None:
+            raise SourceError("a streaming connection answers no questions")
+
+    def _ask(
+        self, sql: str, asked: Asked, timeout: float | None = None, **where: object
+    ) -> list[list[str | None]]:
+        self._refuse_streaming()
+        return self._session.ask(sql, asked, timeout, **where).rows
+
+    # ---- login
+
+    def _log_in(self, deadline: float, settings: Mapping[str, str] | None) -> None:
+        arguments, link = self.arguments, self._link
+        parameters = {
+            "user": arguments.user,
+            "database": arguments.dbname or arguments.user,
+            "application_name": arguments.application_name,
+            **(commands.GAUSS_SESSION_SETTINGS if settings is None else settings),
+        }
+        if self._replication:
+            parameters["replication"] = "database"
+        if arguments.options:
+            parameters["options"] = arguments.options
+        credentials = link.credentials(arguments)
+        self._login = Login(
+            credentials,
+            gauss_auth.methods(self._version),
+            names=gauss_auth.NAMES,
+            hint=gauss_auth.HINT,
+        )
+
+        def is_postgres(_: int) -> Login:
+            # openGauss refuses a version it does not speak; only PostgreSQL negotiates.
+            self._dialect = POSTGRES
+            self._login = Login(credentials)
+            return self._login
+
+        self._session.log_in(
+            protocol.startup(parameters, version=self._version),
+            self._login,
+            deadline,
+            asked=Asked.REPLICATION_LOGIN if self._replication else Asked.LOGIN,
+            negotiated=is_postgres,
+            host=arguments.host,
+            port=arguments.port,
+            user=arguments.user,
+            dbname=arguments.dbname,
+        )
+
+    def _check_role(self, role: Role, deadline: float) -> None:
+        if role == "any":
+            return
+        left = max(0.0, deadline - time.monotonic())
+        in_recovery = self.query("SELECT pg_is_in_recovery()", timeout=left) == [["t"]]
+        plays: Role = "standby" if in_recovery else "primary"
+        if plays != role:
+            raise RoleDiffers(f"the server is a {plays}", asked_for=role)
+
+    def _explained(self, error: ServerError, slot: str) -> SourceError:
+        """Find out, on another connection, what a refusal of the stream stands for."""
+        said = refusal(error, Asked.START, slot=slot)
+        if not is_ambiguous(error, Asked.START):
+            return said
+        try:
+            with self._again() as other:
+                rows = other.query(
+                    "SELECT slot_name, slot_type, database, restart_lsn, current_database()"
+                    " FROM pg_replication_slots"
+                )
+        except CdcError:  # then what the server said must do
+            return said
+        state = {row[0]: row[1:] for row in rows}.get(slot)
+        if state is None:
+            return SlotMissing(said.what, slot=slot, hint="look at pg_replication_slots")
+        kind, database, restart_lsn, here = state
+        if kind == "logical" and database is None:
+            return SlotOrphaned(
+                "the slot's database was dropped", slot=slot, hint="drop the slot, too"
+            )
+        if kind != "logical" or database != here:
+            return SlotMismatch(
+                "the slot is a physical one, or another database's",
+                hint="use a slot name of its own for each database",
+                slot=slot,
+                dbname=here,
+            )
+        if restart_lsn == _INVALID:
+            return SlotInvalid(
+                "the server invalidated the slot: changes since its position are gone",
+                hint="raise max_size_for_xlog_retention; drop the slot, and run"
+                " gauss-cdc run --accept-gap to load again",
+                slot=slot,
+            )
+        if error.sqlstate == "55000":
+            return said
+        return Unexplained(
+            said.what,
+            slot=slot,
+            sqlstate=error.sqlstate,
+            hint="the decoders of an earlier connection still end, or the server decodes from as"
+            " many slots as it can; its own log says why",
+        )
+
+    def _again(self) -> GaussConnection:
+        """Open another connection to the same server."""
+        return GaussConnection._open_at(
+            self.arguments, replication=True, role="any", version=self._version, settings=None
+        )
+
+
+def _or_at_the_next_port(
+    open_at: Callable[[ConnectionArguments], _Opened], target: ConnectionArguments
+) -> _Opened:
+    try:
+        return open_at(target)
+    except WrongPort as error:
+        try:
+            return open_at(replace(target, port=target.port + 1))
+        except ConnectionLost:  # a guess that failed says less than the server
+            raise error from None

@@ -1,0 +1,1 @@
+"""DDL that the server deparsed: formats, what a statement says, and the shape after it."""

@@ -1,0 +1,85 @@
+"""Statements that openGauss tells in two messages.
+
+A DROP sends a message when it begins and one when it has ended: `jddl.read`
+passes over the first.  ADD COLUMN with a default is followed by an ALTER COLUMN
+… SET DEFAULT that nobody typed; only the second has the default as SQL, the
+first holds its text unescaped (`'it's'`; checked on a live 7.0.0-RC2).  Where it
+adds several columns with defaults, one such message follows for each, which names
+those before it once more (openGauss' public sources).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+from producer.core.changes import Ddl
+from producer.errors import DdlMalformed
+from producer.sources.gauss.ddl import jddl
+from producer.sources.gauss.ddl.format import expand, parse
+from producer.sources.gauss.ddl.model import AddColumn, SetDefault, Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A statement that a message may still belong to."""
+
+    position: int
+    ddl: Ddl
+    settled: frozenset[str] = frozenset()  # columns whose message came
+
+    @property
+    def is_whole(self) -> bool:
+        """Say whether all that belongs to it came."""
+        return _defaults(jddl.read(self.ddl)) <= self.settled
+
+
+def waits(ddl: Ddl) -> bool:
+    """Say whether a message that belongs to this one may follow."""
+    return ddl.form == "deparse" and bool(_defaults(jddl.read(ddl)))
+
+
+def joined(waiting: Waiting, second: Ddl) -> Waiting | None:
+    """Return both as the one statement they were; None if they are two."""
+    first = waiting.ddl
+    one = jddl.read(first)
+    try:
+        two = jddl.read(second)
+    except DdlMalformed:
+        return None  # its own turn comes
+    if second.form != "deparse" or one is None or two is None or one.names != two.names:
+        return None
+    added = _defaults(one)
+    sets = [a for a in two.actions if isinstance(a, SetDefault) and a.default is not None]
+    told = {a.name for a in sets}
+    # A default that was settled and is set again was set by somebody.
+    if len(sets) != len(two.actions) or not told <= added or told <= waiting.settled:
+        return None
+    document: Any = parse(first.content)
+    for each in sets:
+        for command in document.get("subcmds", ()):
+            _set_default(command, each)
+    content = json.dumps(document, ensure_ascii=False, default=float)
+    ddl = replace(first, content=content, sql=expand(document))
+    return Waiting(waiting.position, ddl, waiting.settled | told)
+
+
+def _defaults(statement: Statement | None) -> set[str]:
+    """Columns that a statement adds with a default."""
+    return {
+        action.column.name
+        for action in (statement.actions if statement is not None else ())
+        if isinstance(action, AddColumn) and action.column.default is not None
+    }
+
+
+def _set_default(command: Any, told: SetDefault) -> None:
+    definition = command.get("definition") if isinstance(command, dict) else None
+    if not isinstance(definition, dict) or definition.get("name") != told.name:
+        return
+    said = definition.get("default")
+    if isinstance(said, dict):
+        said["default"] = told.default
+    elif isinstance(said, str):
+        definition["default"] = f"DEFAULT {told.default}"

@@ -1,0 +1,39 @@
+"""How a stream is written, and what reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from producer.core.changes import Told
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How a stream is written: what was asked for at START_REPLICATION."""
+
+    plugin: str  # mppdb_decoding, sql_decoding, test_decoding, parallel_binary_decoding, …
+    style: str = ""  # "b", "j", "t" in parallel decoding; "" serial
+    batch: bool = False  # sending-batch
+    encoding: str = "utf-8"  # Python's name of the database's encoding; names are decoded with it
+
+
+class Naming(Protocol):
+    """A decoder of a plugin that names table and columns in every row.  No state but caches."""
+
+    def split(self, start: int, payload: bytes) -> Sequence[tuple[int, bytes]]:
+        """Cut an XLogData payload into records, each with its position.
+
+        `start` is the dataStart of the header, the position where a record has none
+        of its own.  Raises DecodeError.
+        """
+
+    def walk(self, start: int, payload: bytes) -> Iterator[tuple[int, bytes]]:
+        """Do the same one by one: what comes before damage is given before DecodeError."""
+
+    def is_row(self, record: bytes) -> bool:
+        """Say cheaply whether a record is a row, which may wait undecoded for its COMMIT."""
+
+    def decode(self, position: int, record: bytes) -> Told:
+        """Decode one record of `split`, or raise DecodeError."""

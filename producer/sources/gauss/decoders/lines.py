@@ -1,0 +1,107 @@
+"""Decode-styles t and j: lines of text, one a message or many in a batch.
+
+In a batch each line stands behind `u32 length | u64 lsn` and a length of 0 ends it.
+BEGIN and COMMIT are the same in both styles; rows are `tuples`' or `json_rows`'.
+A line's LSN is COMMIT's end in a batch; without batches the message's header has
+the start of the commit record, and its end is not told.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from producer.core.changes import Begun, Ended, Told
+from producer.errors import DecodeError
+from producer.sources.gauss.decoders.ddl import gauss_ddl, is_gauss_ddl
+from producer.sources.gauss.decoders.formats import Format
+from producer.sources.gauss.decoders.json_rows import JsonRows
+from producer.sources.gauss.decoders.scalars import heartbeat, number, stamp, unknown_line
+from producer.sources.gauss.decoders.tuples import SpacedRows
+from schemas.positions import Lsn
+
+# At the end of a line nothing tells a time from half of one, so it must be whole there.
+_TIME: Final = rb"\d{4,6}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?[+-]\d\d(?::\d\d){0,2}(?: BC)?"
+_BEGIN: Final = re.compile(
+    rb"BEGIN CSN: (\d{1,20}) (first|commit)_lsn: ([0-9A-F]{1,8})/([0-9A-F]{1,8})"
+    rb"(?: xid: (\d{1,20}))?(?: commit_time: (" + _TIME + rb"))?(?: origin_id: (\d{1,10}))?",
+    re.IGNORECASE,
+)
+# openGauss says `commit xid:`, GaussDB's manual `COMMIT XID:`.
+_COMMIT: Final = re.compile(
+    rb"COMMIT(?: XID: (\d{1,20}))?(?: \(at ([^()]{1,64})\))?", re.IGNORECASE
+)
+_ITEM: Final = struct.Struct(">IQ").unpack_from
+
+
+class Lines:
+    """Decoder of styles t and j."""
+
+    def __init__(self, written: Format) -> None:
+        self._batch, self._encoding = written.batch, written.encoding
+        self._rows = (JsonRows if written.style == "j" else SpacedRows)(written.encoding)
+
+    def split(self, start: int, payload: bytes) -> list[tuple[int, bytes]]:
+        """Cut a message into its lines.  Raises DecodeError."""
+        return list(self.walk(start, payload)) if self._batch else [(start, payload)]
+
+    def walk(self, start: int, payload: bytes) -> Iterator[tuple[int, bytes]]:
+        """Give one line after the other."""
+        if not self._batch:
+            yield start, payload
+            return
+        if payload[:1] == b"h" and len(payload) == 29 and payload[25:] == b"\0\0\0\0":
+            yield start, payload[:25]  # a heartbeat without length, as the manual may be read
+            return
+        pos, size = 0, len(payload)
+        while size - pos >= 12:
+            length, lsn = _ITEM(payload, pos)
+            end = pos + 4 + length
+            if length < 9 or end > size:
+                break
+            yield lsn, payload[pos + 12 : end]
+            pos = end
+        if payload[pos:] != b"\0\0\0\0":
+            raise DecodeError("batch without its end", position=Lsn(start), at=pos, size=size)
+
+    def is_row(self, record: bytes) -> bool:
+        return self._rows.is_row(record)
+
+    def decode(self, position: int, record: bytes) -> Told:
+        """Decode one line; DecodeError for anything that is not exactly one."""
+        try:
+            if self._rows.is_row(record):
+                return self._rows.decode(record)
+            if record[:1] == b"h":
+                return heartbeat(record)
+            if is_gauss_ddl(record):
+                return gauss_ddl(record, self._encoding)
+            return _begin(record) or self._end(position, record)
+        except DecodeError as error:
+            error.where.setdefault("position", Lsn(position))
+            raise
+
+    def _end(self, position: int, line: bytes) -> Ended:
+        if (match := _COMMIT.fullmatch(line)) is None:
+            raise unknown_line(line)
+        xid, at = number(match[1]), stamp(match[2])
+        if self._batch:
+            return Ended(xid, None, at, end_lsn=Lsn(position))
+        return Ended(xid, None, at, commit_lsn=Lsn(position))
+
+
+def _begin(line: bytes) -> Begun | None:
+    if (match := _BEGIN.fullmatch(line)) is None:
+        return None
+    csn, kind, high, low, xid, at, origin = match.groups()
+    lsn = Lsn(int(high, 16) << 32 | int(low, 16))
+    return Begun(
+        xid=number(xid),
+        csn=int(csn),
+        # openGauss 3.0 says commit_lsn, which is another thing.
+        first_lsn=lsn if kind.lower() == b"first" else None,
+        committed_at=stamp(at),
+        origin_id=number(origin),
+    )

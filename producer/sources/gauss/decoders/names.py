@@ -1,0 +1,98 @@
+"""Names as the plugins write them: in the database's encoding, quoted or not.
+
+Every row repeats the names of its table and columns, so what was read once is
+remembered.  An encoding is named by Python's name of its codec; `codec` finds it
+by the server's.  A SQL_ASCII database has no encoding ("ascii" here): a name that
+is not UTF-8 keeps its bytes as surrogate escapes, so that nothing is lost and
+two names never become one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from producer.core.changes import RowShape
+from producer.errors import DecodeError
+from producer.sources.gauss.server import codec
+
+__all__ = [
+    "NAME",
+    "SQL_ASCII",
+    "Remembered",
+    "codec",
+    "reader",
+    "row_shape",
+    "unquote",
+    "unquoting",
+]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+# A quoted name holds anything, its quotes doubled; an unquoted one neither dot nor quote.
+NAME: Final = rb'(?:"(?:[^"]++|"")++"|[^"\[\]().,:; ]++)'
+
+_MOST: Final = 4096  # remembered things of a kind; hostile bytes must not fill our memory
+SQL_ASCII: Final = "ascii"
+
+
+class Remembered(dict[K, V]):
+    """A dict that makes what it does not hold yet, and begins anew when there is too much."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[[K], V]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, key: K) -> V:
+        value = self._make(key)
+        if len(self) >= _MOST:
+            self.clear()
+        self[key] = value
+        return value
+
+
+def reader(encoding: str) -> Callable[[bytes], str]:
+    """Give the function that reads a name as it stands; it raises DecodeError."""
+    name, errors = ("utf-8", "surrogateescape") if encoding == SQL_ASCII else (encoding, "strict")
+
+    def read(raw: bytes) -> str:
+        try:
+            text = raw.decode(name, errors)
+        except UnicodeDecodeError as error:
+            raise DecodeError(
+                "a name is not text in the database's encoding",
+                hint="is source.encoding that of the database?",
+                encoding=encoding,
+                at=error.start,
+            ) from None
+        if not text or "\0" in text:
+            raise DecodeError("an empty name, or one with a zero byte")
+        return text
+
+    return read
+
+
+def unquote(raw: bytes) -> bytes:
+    """Undo quote_identifier: `"a""b"` is `a"b`; what has no quotes around stays."""
+    if raw[:1] != b'"':
+        return raw
+    inner = raw[1:-1]
+    if len(raw) < 3 or raw[-1:] != b'"' or b'"' in inner.replace(b'""', b""):
+        raise DecodeError("a name with unbalanced quotes", size=len(raw))
+    return inner.replace(b'""', b'"')
+
+
+def unquoting(encoding: str) -> Callable[[bytes], str]:
+    """Give the function that reads a quoted name; it raises DecodeError."""
+    read = reader(encoding)
+    return lambda raw: read(unquote(raw))
+
+
+def row_shape(names: tuple[str, ...], oids: tuple[int, ...], types: tuple[str, ...]) -> RowShape:
+    """Make a shape; a row that names a column twice is no row."""
+    if len(set(names)) != len(names):
+        raise DecodeError("a row names one of its columns twice", columns=len(names))
+    return RowShape(names, oids, types)

@@ -1,0 +1,156 @@
+"""Serial decoding: one message each for BEGIN, row, COMMIT; BEGIN's header is its first LSN.
+
+That header is 0 where BEGIN is written late (skip-empty-xacts).  COMMIT's header is
+the end of its record.  mppdb_decoding and test_decoding print xids at both ends and
+the CSN at COMMIT; sql_decoding prints the CSN at both and no xid.  test_decoding is
+PostgreSQL's as well, which has no CSN, sends no unchanged TOAST values, and
+prints messages of pg_logical_emit_message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from producer.core.changes import Begun, Ended, Told
+from producer.errors import DecodeError
+from producer.sources.gauss.decoders.ddl import (
+    deparsed,
+    emitted,
+    gauss_ddl,
+    is_deparsed,
+    is_emitted,
+    is_gauss_ddl,
+)
+from producer.sources.gauss.decoders.formats import Format
+from producer.sources.gauss.decoders.json_rows import JsonRows
+from producer.sources.gauss.decoders.scalars import number, stamp, unknown_line
+from producer.sources.gauss.decoders.sql_rows import SqlRows
+from producer.sources.gauss.decoders.tuples import DottedRows, emptied
+from schemas.positions import Lsn
+
+_BEGIN: Final = re.compile(rb"BEGIN(?: (\d{1,20}))?(?: ORIGIN_ID (\d{1,10}))?")
+_COMMIT: Final = re.compile(
+    rb"COMMIT(?: (\d{1,20}))?(?: \(at ([^()]{1,64})\))?(?: CSN (\d{1,20}))?"
+)
+_SQL_BEGIN: Final = re.compile(rb"BEGIN (\d{1,20})")
+_SQL_COMMIT: Final = re.compile(rb"COMMIT \(at ([^()]{1,64})\) (\d{1,20})")
+
+
+class Mppdb:
+    """mppdb_decoding: rows as JSON."""
+
+    def __init__(self, written: Format) -> None:
+        self._encoding = written.encoding
+        self._rows = JsonRows(written.encoding)
+
+    def split(self, start: int, payload: bytes) -> list[tuple[int, bytes]]:
+        return [(start, payload)]
+
+    def walk(self, start: int, payload: bytes) -> Iterator[tuple[int, bytes]]:
+        yield start, payload
+
+    def is_row(self, record: bytes) -> bool:
+        return self._rows.is_row(record)
+
+    def decode(self, position: int, record: bytes) -> Told:
+        """Decode one message, or raise DecodeError."""
+        try:
+            if self._rows.is_row(record):
+                return self._rows.decode(record)
+            found = _bounds(position, record) or _rare(record, self._encoding)
+            if found is None or (isinstance(found, Ended) and found.csn is None):
+                raise unknown_line(record)
+        except DecodeError as error:
+            error.where.setdefault("position", Lsn(position))
+            raise
+        return found
+
+
+class Test:
+    """test_decoding, openGauss' and PostgreSQL's: rows as `name[type]:literal`."""
+
+    def __init__(self, written: Format) -> None:
+        self._encoding = written.encoding
+        self._rows = DottedRows(written.encoding)
+
+    def split(self, start: int, payload: bytes) -> list[tuple[int, bytes]]:
+        return [(start, payload)]
+
+    def walk(self, start: int, payload: bytes) -> Iterator[tuple[int, bytes]]:
+        yield start, payload
+
+    def is_row(self, record: bytes) -> bool:
+        return self._rows.is_row(record)
+
+    def decode(self, position: int, record: bytes) -> Told:
+        """Decode one message, or raise DecodeError."""
+        try:
+            if self._rows.is_row(record):
+                return self._rows.decode(record)
+            if is_emitted(record):
+                return emitted(position, record, self._encoding)
+            found = _bounds(position, record) or _rare(record, self._encoding)
+            if found is None:
+                raise unknown_line(record)
+        except DecodeError as error:
+            error.where.setdefault("position", Lsn(position))
+            raise
+        return found
+
+
+class Sql:
+    """sql_decoding: rows as statements."""
+
+    def __init__(self, written: Format) -> None:
+        self._encoding = written.encoding
+        self._rows = SqlRows(written.encoding)
+
+    def split(self, start: int, payload: bytes) -> list[tuple[int, bytes]]:
+        """Cut an UPDATE into its DELETE and its INSERT."""
+        return [(start, statement) for statement in self._rows.split(payload)]
+
+    def walk(self, start: int, payload: bytes) -> Iterator[tuple[int, bytes]]:
+        yield from self.split(start, payload)
+
+    def is_row(self, record: bytes) -> bool:
+        return self._rows.is_row(record)
+
+    def decode(self, position: int, record: bytes) -> Told:
+        """Decode one statement, or raise DecodeError."""
+        try:
+            if self._rows.is_row(record):
+                return self._rows.decode(record)
+            if (match := _SQL_BEGIN.fullmatch(record)) is not None:
+                return Begun(csn=int(match[1]), first_lsn=Lsn(position) if position else None)
+            if (match := _SQL_COMMIT.fullmatch(record)) is not None:
+                return Ended(None, int(match[2]), stamp(match[1]), end_lsn=Lsn(position))
+            found = _rare(record, self._encoding)
+            if found is None:
+                raise unknown_line(record)
+        except DecodeError as error:
+            error.where.setdefault("position", Lsn(position))
+            raise
+        return found
+
+
+def _bounds(position: int, record: bytes) -> Begun | Ended | None:
+    """Decode BEGIN and COMMIT of mppdb_decoding and test_decoding."""
+    if (match := _BEGIN.fullmatch(record)) is not None:
+        xid, origin = number(match[1]), number(match[2])
+        return Begun(xid, None, Lsn(position) if position else None, None, None, origin)
+    if (match := _COMMIT.fullmatch(record)) is not None:
+        return Ended(number(match[1]), number(match[3]), stamp(match[2]), end_lsn=Lsn(position))
+    return None
+
+
+def _rare(record: bytes, encoding: str) -> Told | None:
+    """Decode TRUNCATE and DDL."""
+    if record.startswith(b"table "):
+        return emptied(record, encoding)
+    if is_deparsed(record):
+        return deparsed(record, encoding)
+    if is_gauss_ddl(record):
+        return gauss_ddl(record, encoding)
+    return None

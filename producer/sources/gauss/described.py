@@ -1,0 +1,364 @@
+"""Rows that name table and columns themselves become rows of described relations.
+
+GaussDB's plugins and test_decoding describe nothing beforehand: each row tells
+its names, and types by OID or by name.  What they never tell are keys,
+nullability and modifiers; a row of a DELETE tells not even all columns.  Here
+the rows get a relation whose columns are those of the newest row seen, or of a
+reading where none was seen yet, so that what follows (`Relations`, the
+assembler) is the same for every plugin.
+
+A reading of the catalog may be younger than the row.  It is never believed
+about a column that the row does not confirm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from producer.core.changes import (
+    Cells,
+    Change,
+    Ddl,
+    Delete,
+    Emptied,
+    Insert,
+    Lost,
+    Message,
+    NamedRow,
+    Relation,
+    RelationColumn,
+    RowShape,
+    Truncate,
+    Update,
+)
+from producer.errors import Unsupported
+from producer.sources.gauss.ddl import jddl
+from producer.sources.gauss.ddl.deparsed import Deparsed
+from producer.sources.gauss.decoders.tuples import readings
+from schemas.tables import ReplicaIdentity, TableId, TableSchema
+
+ReadCatalog = Callable[[TableId], TableSchema | None]
+OidOf = Callable[[str], int | None]
+
+_NOTHING = RowShape((), (), ())
+_TEXT, _CLOB = 25, 90
+
+
+@dataclass(slots=True)
+class _Plan:
+    """How rows of one pair of shapes become cells of their relation."""
+
+    relation: int
+    kind: str  # "O": all old columns, "K": those of the identity, "": none
+    places: tuple[int, ...] | None  # of each column in the old row, -1: not sent; None: as it is
+    shapes: tuple[RowShape, RowShape]  # kept alive: plans are found by their ids
+
+
+@dataclass(slots=True)
+class _Table:
+    """A table as its rows show it."""
+
+    id: TableId
+    names: tuple[str, ...]
+    oids: tuple[int, ...]
+    identity: tuple[str, ...]
+    letter: ReplicaIdentity
+    has_key: bool
+    plans: dict[tuple[int, int], _Plan] = field(default_factory=dict)
+    relations: dict[tuple[str, ...], int] = field(default_factory=dict)  # identity -> id
+
+
+class Described:
+    """The tables of one stream, by name."""
+
+    def __init__(
+        self,
+        known: Iterable[TableSchema],
+        *,
+        read_catalog: ReadCatalog,
+        oid_of: OidOf,
+        skip_unidentified: bool = False,
+        names_run_together: bool = False,
+    ) -> None:
+        """`known`: tables as of where the stream begins.
+
+        `skip_unidentified`: a change that does not say which row it means is told as
+        lost, instead of raising Unsupported.  `names_run_together`: decode-style t, which
+        writes a blank between schema and table and quotes neither.
+        """
+        self._known = {table.id: table for table in known}  # by the start and by statements
+        self._read: dict[TableId, TableSchema] = {}  # by the catalog, since the last statement
+        self._deparsed = Deparsed(self._known, lambda _: True, read_catalog)
+        self._read_catalog, self._oid_of = read_catalog, oid_of
+        self._skip_unidentified = skip_unidentified
+        self._names_run_together = names_run_together
+        self._meant: dict[tuple[str, str], tuple[str, str]] = {}  # as split -> as it is
+        self._tables: dict[tuple[str, str], _Table] = {}
+        self._next = 1
+
+    def ddl(self, told: Ddl) -> Iterator[Message]:
+        """Take a statement: shapes are those after it; hand it on, a TRUNCATE by relations.
+
+        Raises DdlMalformed.
+        """
+        statement = jddl.read(told)
+        if statement is None:
+            return
+        # What was read of the catalog may be another table's truth by now.
+        self._read.clear()
+        self._meant.clear()
+        if statement.tag == "TRUNCATE TABLE":
+            named = tuple((name.schema or "public", name.name) for name in statement.names)
+            yield from self.emptied(Emptied(named))
+            return
+        for change in self._deparsed.changes(statement):
+            for table in (change.before, change.after):
+                if table is not None:
+                    self._tables.pop((table.id.schema, table.id.name), None)
+            if change.after is not None and not all(c.type_oid for c in change.after.columns):
+                self._known.pop(change.after.id, None)  # not known well enough to name types by
+        if statement.unread:
+            self._known.clear()
+        for seen in self._tables.values():
+            seen.plans.clear()
+        yield told
+
+    def row(self, change: Change) -> Iterator[Message]:
+        """Describe the row's relation where it is new, then give the row."""
+        if change.old is not None and not change.old.cells:
+            change.old = None  # it names no row
+        new, old = change.new, change.old
+        if self._names_run_together and " " in change.table:
+            change.schema, change.table = self._name_of(change)
+        table = self._tables.get((change.schema, change.table))
+        if table is not None:
+            at = (id(new.shape if new else None), id(old.shape if old else None))
+            if (plan := table.plans.get(at)) is not None:
+                yield from self._filled(change, table, plan)
+                return
+        table = self._table(change, table)
+        described: list[Relation] = []
+        plan = self._plan(table, new, old, described)
+        yield from described
+        yield from self._filled(change, table, plan)
+
+    def emptied(self, told: Emptied) -> Iterator[Message]:
+        """Give a TRUNCATE by relations."""
+        relations = []
+        for schema, name in told.tables:
+            table = self._tables.get((schema, name))
+            if table is None:
+                reading = self._reading(TableId(schema, name), ())
+                if reading is None:
+                    yield Lost(schema, name, "seen", "TRUNCATE of a table that is gone by now")
+                    continue
+                table = self._from_reading(reading)
+            described: list[Relation] = []
+            relations.append(self._relation(table, table.identity, described))
+            yield from described
+        if relations:
+            yield Truncate(tuple(relations), told.cascade, told.restart_identity)
+
+    # ------------------------------------------------------------ tables
+    def _name_of(self, change: Change) -> tuple[str, str]:
+        """Return the table that a row of decode-style t means; raise Unsupported for two."""
+        said = change.schema, change.table
+        if (meant := self._meant.get(said)) is None:
+            sent = (change.new or change.old or NamedRow(_NOTHING, [])).shape.names
+            fit = [
+                pair
+                for pair in readings(*said)
+                if pair in self._tables or self._reading(TableId(*pair), sent) is not None
+            ]
+            if not fit:  # columns may have gone since
+                fit = [
+                    pair
+                    for pair in readings(*said)
+                    if self._reading(TableId(*pair), ()) is not None
+                ]
+            if len(fit) > 1:
+                raise Unsupported(
+                    "decode-style t writes two tables alike: it quotes no names",
+                    tables=", ".join(str(TableId(*pair)) for pair in fit),
+                    hint="set decode-style = 'b' in [source.options]",
+                )
+            meant = self._meant[said] = fit[0] if fit else said
+        return meant
+
+    def _table(self, change: Change, known: _Table | None) -> _Table:
+        """Return the table as this row shows it; one of another shape begins anew."""
+        new = change.new
+        if new is None:
+            old = change.old.shape.names if change.old else ()
+            if known is not None and set(old) <= set(known.names):
+                return known
+            reading = self._reading(TableId(change.schema, change.table), old)
+            if reading is None:
+                raise Unsupported(
+                    "an old row of a table whose columns nobody knows: it was altered or "
+                    "dropped since, and no new row of it was seen",
+                    table=f"{change.schema}.{change.table}",
+                    hint="start with `run --accept-gap`, which loads the tables again",
+                )
+            return self._from_reading(reading)
+        shape = new.shape
+        names, oids = shape.names, shape.oids
+        if not names and new.cells:
+            if known is not None and len(known.names) == len(new.cells):
+                return known
+            return self._positional(change, len(new.cells))
+        reading = None
+        table_id = TableId(change.schema, change.table)
+        if known is None or known.names != names or any(oid == 0 for oid in oids):
+            reading = self._reading(table_id, names)
+        oids = self._oids(shape, reading, known)
+        if known is not None and (known.names, known.oids) == (names, oids):
+            return known
+        source = reading or self._known.get(table_id) or self._read.get(table_id)
+        has = set(names)
+        identity = source.identity_columns if source else ()
+        table = _Table(
+            table_id,
+            names,
+            oids,
+            identity if set(identity) <= has else (),
+            source.replica_identity if source else ReplicaIdentity.DEFAULT,
+            bool(source and source.key and set(source.key) <= has),
+        )
+        self._tables[table_id.schema, table_id.name] = table
+        return table
+
+    def _positional(self, change: Change, count: int) -> _Table:
+        """Take the columns of a row without names from a reading, if it has as many."""
+        table = TableId(change.schema, change.table)
+        reading = self._reading(table, ())
+        if reading is None or len(reading.columns) != count:  # altered since it was read
+            self._known.pop(table, None)
+            self._read.pop(table, None)
+            reading = self._reading(table, ())
+        if reading is None or len(reading.columns) != count:
+            raise Unsupported(
+                "the plugin does not name columns, and the catalog shows another number",
+                table=f"{change.schema}.{change.table}",
+                sent=count,
+                known=len(reading.columns) if reading else "none",
+                hint="a DDL lies between the row and now: use mppdb_decoding, which names them",
+            )
+        return self._from_reading(reading)
+
+    def _from_reading(self, reading: TableSchema) -> _Table:
+        table = _Table(
+            reading.id,
+            reading.names(),
+            tuple(column.type_oid for column in reading.columns),
+            reading.identity_columns,
+            reading.replica_identity,
+            bool(reading.key),
+        )
+        self._tables[reading.id.schema, reading.id.name] = table
+        return table
+
+    def _reading(self, table: TableId, names: tuple[str, ...]) -> TableSchema | None:
+        """Return what is known of a table that has all of `names`: as of the start, or of now."""
+        for known in (self._known.get(table), self._read.get(table)):
+            if known is not None and set(names) <= set(known.names()):
+                return known
+        read = self._read_catalog(table)
+        if read is None or not set(names) <= set(read.names()):
+            return None
+        self._read[table] = read
+        return read
+
+    def _oids(
+        self, shape: RowShape, reading: TableSchema | None, known: _Table | None
+    ) -> tuple[int, ...]:
+        """Types by OID: as told, by the type's name, or as read of a column of that name."""
+        read = {c.name: c.type_oid for c in reading.columns} if reading else {}
+        if known is not None:
+            read = {**dict(zip(known.names, known.oids, strict=True)), **read}
+        return tuple(
+            oid or self._oid(name, read.get(column, 0))
+            for column, oid, name in zip(shape.names, shape.oids, shape.types, strict=True)
+        )
+
+    def _oid(self, name: str, read: int) -> int:
+        """Type of a column of which the stream tells a name, or nothing."""
+        said = (self._oid_of(name) if name else 0) or read
+        return read if (said, read) == (_TEXT, _CLOB) else said  # clob is printed as text
+
+    # ------------------------------------------------------------ plans
+    def _plan(
+        self,
+        table: _Table,
+        new: NamedRow | None,
+        old: NamedRow | None,
+        described: list[Relation],
+    ) -> _Plan:
+        identity, kind, places = table.identity, "", None
+        if old is not None:
+            sent = old.shape.names
+            if sent == table.names:
+                kind = "O"
+            else:
+                at = {name: place for place, name in enumerate(sent)}
+                places = tuple(at.get(name, -1) for name in table.names)
+                # A generated column stands in old rows although new ones may leave it out.
+                kept = tuple(name for name in table.names if name in at)
+                kind = "O" if len(kept) == len(table.names) else "K"
+                if kind == "K":
+                    identity = kept
+        relation = self._relation(table, identity, described)
+        shapes = (new.shape if new else _NOTHING, old.shape if old else _NOTHING)
+        plan = _Plan(relation, kind, places, shapes)
+        table.plans[id(new.shape if new else None), id(old.shape if old else None)] = plan
+        return plan
+
+    def _relation(self, table: _Table, identity: tuple[str, ...], described: list[Relation]) -> int:
+        """Return the id of the table with this identity; describe it at its first use."""
+        order = tuple(name for name in table.names if name in set(identity))
+        if (found := table.relations.get(order)) is not None:
+            return found
+        number, self._next = self._next, self._next + 1
+        table.relations[order] = number
+        is_read = set(identity) == set(table.identity)
+        letter = table.letter if is_read else ReplicaIdentity.INDEX
+        columns = tuple(
+            RelationColumn(name, oid, None, name in order)
+            for name, oid in zip(table.names, table.oids, strict=True)
+        )
+        described.append(Relation(number, table.id.schema, table.id.name, letter, columns))
+        return number
+
+    def _filled(self, change: Change, table: _Table, plan: _Plan) -> Iterator[Message]:
+        new, old = change.new, change.old
+        cells: Cells | None = None
+        if old is not None:
+            cells = old.cells
+            if plan.places is not None:
+                cells = [None if at < 0 else old.cells[at] for at in plan.places]
+        if change.op != "d" and new is None:
+            yield self._unidentified(table, "INSERT" if change.op == "c" else "UPDATE", "new")
+        elif change.op == "c" and new is not None:
+            yield Insert(plan.relation, new.cells)
+        elif change.op == "u" and new is not None:
+            if cells is None and not table.has_key:
+                yield self._unidentified(table, "UPDATE")
+            else:
+                if cells is None:
+                    yield Lost(*table.id, "suspected", "an UPDATE without old key values")
+                yield Update(plan.relation, plan.kind, cells, new.cells)
+        elif cells is not None:
+            yield Delete(plan.relation, plan.kind, cells)
+        else:
+            yield self._unidentified(table, "DELETE")
+
+    def _unidentified(self, table: _Table, what: str, values: str = "old") -> Lost:
+        if self._skip_unidentified:
+            return Lost(*table.id, "seen", f"{what} without {values} values: it names no row")
+        raise Unsupported(
+            f"{what} without {values} values: it does not say which row it means",
+            table=table.id,
+            hint=f"ALTER TABLE {table.id} REPLICA IDENTITY FULL, or give it a primary key, and "
+            "load again; to go on: tables.without-identity = 'skip-and-record'",
+        )

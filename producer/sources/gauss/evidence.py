@@ -1,0 +1,108 @@
+"""Whether a new table has rows that its own transaction wrote, asked of the source.
+
+GaussDB tells a CREATE TABLE and none of the rows behind it in its transaction, so
+CREATE TABLE AS looks like CREATE TABLE.  The table itself knows: its rows carry the
+number of the transaction that wrote them, and where nothing was ever stored there
+was no row to lose.  The answer is for now, and the stream may be far behind, so
+"nothing was stored" counts only for the very table that the transaction made, as
+it left it: ALTER and TRUNCATE write its row in pg_class anew.  Between the two
+answers nothing is known.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from producer.errors import ConnectionLost, SourceError
+from producer.sources.gauss.catalog import Asks
+from producer.wire.sql_text import constant, qualified
+from schemas.tables import TableId
+
+_CANCELLED: Final = {"57014", "55P03", "40P01"}  # by a limit, a lock, a deadlock
+_ROWS: Final = 1000  # of its beginning, where the first rows stand
+_MOST_ROWS: Final = 100_000  # of a table that is counted
+_LIMIT_MS: Final = 2000  # for one question: a lock may be in the way
+_VISIBLE_SECONDS: Final = 2.0
+_PAUSE: Final = 0.01
+
+
+def holds(session: Asks, table: TableId, xid: int, rows: int) -> bool:
+    """Say whether a table holds just `rows` rows of transaction `xid`, and none of a later one.
+
+    A later number may be that of a subtransaction.  Raises ConnectionLost; what is not known,
+    or would take long to know, is not so.
+    """
+    if not xid:
+        return False
+    try:
+        session.query(f"SET statement_timeout = {_LIMIT_MS}")
+        try:
+            _await_visible(session, xid)
+            [found] = session.query(
+                "SELECT count(*)::text,"  # noqa: S608  quoted
+                f" coalesce(sum(CASE WHEN r.writer = {xid:d} THEN 1 ELSE 0 END), 0)::text,"
+                f" coalesce(sum(CASE WHEN r.writer > {xid:d} THEN 1 ELSE 0 END), 0)::text"
+                " FROM (SELECT xmin::text::bigint AS writer"
+                f" FROM {qualified(table)} LIMIT {_MOST_ROWS + 1}) r"
+            )
+        finally:
+            session.query("SET statement_timeout = 0")
+    except SourceError as error:
+        if is_gone(error):
+            raise
+        return False
+    count, written, later = (int(text or 0) for text in found)
+    return count <= _MOST_ROWS and (written, later) == (rows, 0)
+
+
+def is_gone(error: SourceError) -> bool:
+    """Say whether the connection is, and not only a question of ours cancelled or in the way."""
+    return isinstance(error, ConnectionLost) and error.where.get("sqlstate") not in _CANCELLED
+
+
+def wrote(session: Asks, table: TableId, xid: int) -> bool | None:
+    """Say whether transaction `xid`, which made `table`, wrote rows into it; None: not known.
+
+    Raises ConnectionLost; a question that is refused or takes too long is not known.
+    """
+    if not xid:
+        return None  # sql_decoding tells none
+    try:
+        session.query(f"SET statement_timeout = {_LIMIT_MS}")
+        try:
+            return _asked(session, table, xid)
+        finally:
+            session.query("SET statement_timeout = 0")
+    except SourceError as error:
+        if is_gone(error):
+            raise
+        return None
+
+
+def _asked(session: Asks, table: TableId, xid: int) -> bool | None:
+    _await_visible(session, xid)
+    rows = session.query(
+        "SELECT c.xmin::text, pg_catalog.pg_relation_size(c.oid)"  # noqa: S608  quoted
+        " FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+        f" WHERE n.nspname = {constant(table.schema)} AND c.relname = {constant(table.name)}"
+    )
+    if not rows:
+        return None  # dropped, or under another name
+    if rows[0] == [str(xid), "0"]:
+        return False
+    found = session.query(
+        f"SELECT 1 FROM (SELECT xmin AS writer FROM {qualified(table)} LIMIT {_ROWS}) r"  # noqa: S608  quoted
+        f" WHERE r.writer::text = '{xid:d}' LIMIT 1"
+    )
+    return True if found else None
+
+
+def _await_visible(session: Asks, xid: int) -> None:
+    """A commit is sent once it is in the log, and seen by others only after that."""
+    end = time.monotonic() + _VISIBLE_SECONDS
+    while time.monotonic() < end and session.query(
+        "SELECT 1 FROM pg_catalog.pg_locks WHERE locktype = 'transactionid' AND granted"  # noqa: S608  a number
+        f" AND mode = 'ExclusiveLock' AND transactionid::text = '{xid:d}'"
+    ):
+        time.sleep(_PAUSE)

@@ -1,0 +1,94 @@
+"""What one transaction lets us suspect: rows that stood behind its DDL and were not sent.
+
+GaussDB sends no row behind a DDL or DCL statement of the same transaction, but
+statements it does send.  One statement alone is what an ordinary, committed-at-
+once DDL looks like and raises no suspicion; a statement beside rows, or beside
+another statement, shows that somebody worked in a transaction.  CREATE TABLE
+looks the same whether it was AS SELECT or not: the source is asked what the new
+table holds, and where it cannot say, the table is suspected.
+
+The tables that the transaction names are the likely ones, not the only possible.
+
+Rows and then nothing but CREATE TABLE is what the manual shows as decoded whole, and
+as losing rows, with one stream for both.  There the source is asked, too: whether the
+new tables are empty, and the others hold just the rows that were sent.  Only a
+DELETE of older rows behind the statements would not be seen by that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from producer.core.changes import Lost
+from producer.sources.gauss.ddl.model import Statement
+from schemas.tables import TableId
+
+# Whether a transaction wrote rows into the table that it made; None: nobody knows.
+Wrote: TypeAlias = Callable[[TableId, int], bool | None]
+# Whether a table holds just so many rows of a transaction, and none of a later one.
+Holds: TypeAlias = Callable[[TableId, int, int], bool]
+
+BEHIND = "rows behind a DDL statement of their transaction are not sent"
+FILLED = "CREATE TABLE AS and SELECT INTO look like CREATE TABLE: their rows are not sent"
+FOUND = "it holds rows of the transaction that made it, and they are not sent (CREATE TABLE AS)"
+
+
+class Mixed:
+    """One transaction at a time."""
+
+    def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        self._rows: dict[tuple[str, str], int] = {}  # inserted ones
+        self._is_simple = True  # rows were inserted and tables created, and nothing else
+        self._touched: dict[tuple[str, str], None] = {}  # by statements, in order
+        self._made: dict[tuple[str, str], bool] = {}  # -> is it partitioned
+        self._statements = 0
+
+    def row(self, schema: str, table: str, op: str) -> None:
+        """Note a row."""
+        self._rows[schema, table] = self._rows.get((schema, table), 0) + 1
+        self._is_simple = self._is_simple and op == "c"
+
+    def statement(self, told: Statement) -> None:
+        """Note a statement."""
+        self._statements += 1
+        if told.tag != "CREATE TABLE" or told.persistence != "p" or told.partitioning is not None:
+            self._is_simple = False
+        if told.kind != "table":
+            return
+        for name in told.names:
+            table = (name.schema or "public", name.name)
+            if told.tag == "DROP TABLE":
+                self._touched.pop(table, None)
+                self._made.pop(table, None)
+                self._rows.pop(table, None)
+                continue
+            self._touched[table] = None
+            if told.tag == "CREATE TABLE" and told.persistence == "p":
+                self._made[table] = told.partitioning is not None
+
+    def end(self, xid: int, wrote: Wrote, holds: Holds) -> Iterator[Lost]:
+        """Say what is known or suspected of the transaction that ends here."""
+        is_mixed = self._statements > 1 or (self._statements and self._rows)
+        if is_mixed and self._is_simple and self._is_whole(xid, wrote, holds):
+            pass
+        elif is_mixed:
+            for schema, table in sorted({*self._rows, *self._touched}):
+                yield Lost(schema, table, "suspected", BEHIND)
+        else:
+            for (schema, table), is_divided in sorted(self._made.items()):
+                found = wrote(TableId(schema, table), xid)
+                if found:
+                    yield Lost(schema, table, "seen", FOUND)
+                elif found is None or is_divided:  # its rows would be stored elsewhere
+                    yield Lost(schema, table, "suspected", FILLED)
+        self._clear()
+
+    def _is_whole(self, xid: int, wrote: Wrote, holds: Holds) -> bool:
+        """Ask whether the tables hold what was sent; only INSERT and CREATE TABLE were."""
+        return all(wrote(TableId(*table), xid) is False for table in self._made) and all(
+            holds(TableId(*table), xid, count) for table, count in self._rows.items()
+        )

@@ -1,0 +1,278 @@
+"""From what the operator wrote to what START_REPLICATION is told.
+
+Everything that can be known without a server is decided here; what needs one is
+named in `Effective.needs_server` and decided by `server.check_server_rules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from producer.errors import OptionRefused
+from producer.sources.decoders import Format
+from producer.sources.gauss.options import values
+from producer.sources.gauss.options.advice import advice
+from producer.sources.gauss.options.model import Effective, Terms
+from producer.sources.gauss.options.server import sentences
+from producer.sources.gauss.options.table import (
+    BY_NAME,
+    OPTIONS,
+    PLUGINS,
+    SQL_DECODING,
+    STYLES,
+    Group,
+    Kind,
+    Mode,
+    Option,
+    Product,
+    Treatment,
+    Use,
+)
+
+_TIMEOUT_INTERVALS: Final = 3
+_DEFAULT_THREADS: Final = 2  # of a plugin that exists for parallel decoding only
+
+
+def effective(options: Mapping[str, str], terms: Terms, *, encoding: str = "utf-8") -> Effective:
+    """Decide what is sent; raise OptionRefused for the first thing that cannot be."""
+    for refused in problems(options, terms):
+        raise refused
+    given = {name: _canonical(BY_NAME[name], text, terms) for name, text in options.items()}
+    mode = mode_of(options, terms)
+    wanted = _defaults(mode, terms, given) | given
+    sent = {
+        option.name: wanted[option.name]
+        for option in OPTIONS
+        if option.name in wanted and _is_sent(option, wanted[option.name], mode, terms)
+    }
+    decided = Effective(
+        options=tuple(sent.items()),
+        format=Format(
+            terms.plugin, sent.get("decode-style", ""), sent.get("sending-batch") == "1", encoding
+        ),
+        mode=mode,
+        product=terms.product,
+        plugin=terms.plugin,
+        interface=terms.interface,
+        ordered_by="csn" if wanted.get("output-order") == "1" else "lsn",
+        status_seconds=terms.status_seconds,
+        warnings=tuple(advice(given, sent, mode, terms)),
+    )
+    return replace(decided, needs_server=sentences(decided))
+
+
+def problems(options: Mapping[str, str], terms: Terms) -> Iterator[OptionRefused]:
+    """Find everything that is wrong with what the operator wrote, option by option.
+
+    Each error's `where["option"]` is the option's name.
+    """
+    if terms.plugin not in PLUGINS[terms.product]:
+        yield OptionRefused(
+            "this product has no such output plugin",
+            plugin=terms.plugin,
+            product=terms.product,
+            hint=f"one of {', '.join(PLUGINS[terms.product])}",
+        )
+        return
+    found = False
+    for name, text in options.items():
+        if (refused := _value_problem(name, text, options, terms)) is not None:
+            found = True
+            yield refused
+    if found:  # rules across options need values
+        return
+    mode = mode_of(options, terms)
+    yield from _mode_problems(options, mode, terms)
+
+
+def mode_of(options: Mapping[str, str], terms: Terms) -> Mode:
+    """Say how changes are decoded; options must be readable."""
+    if terms.interface == "sql":
+        return Mode.SQL
+    default = str(_DEFAULT_THREADS) if terms.plugin in STYLES else "1"
+    threads = values.integer(options.get("parallel-decode-num", default))
+    return Mode.SERIAL if threads == 1 else Mode.PARALLEL
+
+
+# ---- one option
+
+
+def _value_problem(
+    name: str, text: str, options: Mapping[str, str], terms: Terms
+) -> OptionRefused | None:
+    """Look at one option alone."""
+    option = BY_NAME.get(name)
+    if option is None:
+        return OptionRefused("unknown decoding option", option=name, value=text, hint=_near(name))
+    if all(option.use(terms.product, mode) is Use.REFUSED for mode in Mode):
+        return _refused(option, text, f"{terms.product} does not have this option")
+    try:
+        canonical = _canonical(option, text, terms)
+    except ValueError as exc:
+        return _refused(option, text, str(exc))
+    if option.kind in (Kind.INTEGER, Kind.TIME):
+        high = values.INT32_MAX if _is_share(option, options, terms) else option.high
+        if not option.low <= int(canonical) <= high:
+            return _refused(option, text, f"outside {option.range}")
+    if name == "parallel-queue-size" and int(canonical).bit_count() != 1:
+        return _refused(option, text, "it must be a power of two")
+    if name == "decode-sequence" and canonical == "true":
+        return _refused(option, text, "the server takes only false")
+    if option.treatment is Treatment.REFUSED and canonical != "false":
+        return _refused(option, text, option.why)
+    if option.treatment is Treatment.INTERNAL and not terms.allow_internal:
+        return _refused(
+            option, text, f"{option.why}; source.allow-internal-options = true allows it"
+        )
+    return None
+
+
+def _is_share(option: Option, options: Mapping[str, str], terms: Terms) -> bool:
+    """Is the upper bound a share of the server's memory, which is asked for after login?"""
+    if not option.share or terms.product != Product.GAUSSDB:
+        return False
+    try:
+        return mode_of(options, terms) is Mode.PARALLEL
+    except ValueError:  # parallel-decode-num has an error of its own
+        return False
+
+
+def _canonical(option: Option, text: str, terms: Terms) -> str:
+    """Give the value in one spelling, or raise ValueError."""
+    match option.kind:
+        case Kind.BOOLEAN:
+            return "true" if values.boolean(text) else "false"
+        case Kind.INTEGER:
+            return str(values.integer(text))
+        case Kind.TIME:
+            return str(values.milliseconds(text))
+        case Kind.STYLE:
+            return values.style(text)
+        case Kind.TABLES:
+            tables = values.tables(text, blanks=terms.product == Product.OPENGAUSS)
+            return ",".join(f"{schema}.{table}" for schema, table in tables)
+        case Kind.NAMES:
+            return ",".join(values.names(text))
+        case Kind.OIDS:
+            return ",".join(str(oid) for oid in values.oids(text))
+        case Kind.POSITION:
+            csn, lsn = values.csn_and_lsn(text)
+            return f"{csn}/{lsn}"
+
+
+def _refused(option: Option, text: str, rule: str) -> OptionRefused:
+    return OptionRefused(
+        f"decoding option refused: {rule}", option=option.name, value=text, range=option.range
+    )
+
+
+def _near(name: str) -> str:
+    """Guess what was meant: underscores are the usual slip, even in the manual."""
+    meant = name.strip().lower().replace("_", "-")
+    return (
+        f"write {meant}"
+        if meant in BY_NAME
+        else "docs/reference/decoding-options.md has all of them"
+    )
+
+
+# ---- rules across options
+
+
+def _mode_problems(options: Mapping[str, str], mode: Mode, terms: Terms) -> Iterator[OptionRefused]:
+    given = {name: _canonical(BY_NAME[name], text, terms) for name, text in options.items()}
+    ours = _defaults(mode, terms, given)
+    if terms.plugin in STYLES and mode is not Mode.PARALLEL:
+        yield OptionRefused(
+            f"{terms.plugin} is for parallel decoding; what it sends else is documented nowhere",
+            option="parallel-decode-num",
+            value=given.get("parallel-decode-num", ""),
+            hint="set parallel-decode-num to 2..20, or take mppdb_decoding",
+        )
+    for name, text in options.items():
+        option, value = BY_NAME[name], given[name]
+        if option.use(terms.product, mode) is Use.REFUSED:
+            yield _refused(option, text, _why_not_here(option, mode))
+        elif _is_unknown_to_sql_decoding(name, mode, terms) and not _goes_unsaid(name, value):
+            yield _refused(option, text, "sql_decoding of openGauss does not know it")
+        elif option.treatment is Treatment.OURS and value != ours[name]:
+            rule = f"set by us to {ours[name]}: {option.why}"
+            yield _refused(option, text, rule)
+        elif (
+            option.group is Group.DISTRIBUTED
+            and mode is not Mode.SQL
+            and given.get("output-order", "0") == "0"
+        ):
+            yield _refused(option, text, "only with output-order = 1")
+        elif name == "force-binary" and value == "true" and mode is Mode.SQL and not terms.binary:
+            yield _refused(option, text, "the text functions cannot give binary output")
+        elif name == "enable-ddl-json-format" and value == "true" and _is_sql(terms):
+            yield _refused(option, text, "sql_decoding does not give DDL as JSON")
+        elif name == "sender-timeout" and 0 < int(value) < _shortest_timeout(terms):
+            rule = (
+                f"shorter than {_TIMEOUT_INTERVALS} status intervals of "
+                f"{terms.status_seconds:g} s: the server would leave us for one late message"
+            )
+            yield _refused(option, text, rule)
+
+
+def _why_not_here(option: Option, mode: Mode) -> str:
+    if mode is Mode.SQL:
+        return "only for streaming, not for SQL functions"
+    if option.group is Group.PARALLEL:
+        return "only with parallel-decode-num of 2 and more"
+    return f"not in {mode} decoding"
+
+
+def _goes_unsaid(name: str, value: str) -> bool:
+    """Is the value what happens anyway, so that leaving it out says the same?"""
+    return (name, value) in {("parallel-decode-num", "1"), ("standby-connection", "false")}
+
+
+def _is_unknown_to_sql_decoding(name: str, mode: Mode, terms: Terms) -> bool:
+    return (
+        terms.product == Product.OPENGAUSS
+        and _is_sql(terms)
+        and mode is not Mode.PARALLEL
+        and name not in SQL_DECODING
+    )
+
+
+def _is_sql(terms: Terms) -> bool:
+    return terms.plugin == "sql_decoding"
+
+
+def _shortest_timeout(terms: Terms) -> float:
+    return _TIMEOUT_INTERVALS * terms.status_seconds * 1000
+
+
+def _is_sent(option: Option, value: str, mode: Mode, terms: Terms) -> bool:
+    """Leave out what the server would refuse, or only check and forget.
+
+    sql_decoding reads its own options.  What it knows of GaussDB's is not known, so
+    nothing is said there that happens anyway.
+    """
+    if option.use(terms.product, mode) is not Use.TAKEN:
+        return False
+    if not _is_sql(terms) or mode is Mode.PARALLEL or option.name in SQL_DECODING:
+        return True
+    return terms.product == Product.GAUSSDB and not _goes_unsaid(option.name, value)
+
+
+def _defaults(mode: Mode, terms: Terms, given: Mapping[str, str]) -> dict[str, str]:
+    """Values that we send where the operator says nothing."""
+    by_csn = given.get("output-order") == "1"
+    out = {
+        "include-xids": "true",
+        "include-timestamp": "true",
+        "skip-empty-xacts": "true" if mode is Mode.SERIAL and not by_csn else "false",
+        "only-local": "false",
+        "parallel-decode-num": str(_DEFAULT_THREADS) if terms.plugin in STYLES else "1",
+        "standby-connection": "true" if terms.role == "standby" else "false",
+    }
+    if mode is Mode.PARALLEL:
+        out["decode-style"] = STYLES.get(terms.plugin, "b")
+        out["sending-batch"] = "0"
+    return out

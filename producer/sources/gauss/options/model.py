@@ -1,0 +1,57 @@
+"""What is asked of a source, and what was decided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from producer.sources.decoders import Format
+from producer.sources.gauss.options.table import Mode, Product
+
+Role: TypeAlias = Literal["primary", "standby", "any"]
+Interface: TypeAlias = Literal["stream", "sql"]
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A value that is taken, and what the manual or we have against it."""
+
+    option: str
+    value: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f'{self.option} = "{self.value}": {self.reason}'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effective:
+    """How a source is decoded."""
+
+    options: tuple[tuple[str, str], ...]  # to send, in this order; the same for SQL functions
+    format: Format  # for the decoder; its encoding is the database's once that is known
+    mode: Mode
+    product: Product
+    plugin: str
+    interface: Interface
+    ordered_by: Literal["lsn", "csn"]
+    status_seconds: float
+    warnings: tuple[Advice, ...] = ()
+    needs_server: tuple[str, ...] = ()  # rules that only a server can decide, for people
+
+    def get(self, name: str) -> str | None:
+        """Give a value that is sent; None where the server's default rules."""
+        return dict(self.options).get(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """On which terms a source is read: all that rules look at besides the options."""
+
+    product: Product
+    plugin: str
+    role: Role = "primary"
+    interface: Interface = "stream"
+    status_seconds: float = 10.0
+    binary: bool = False  # pg_logical_slot_*_binary_changes
+    allow_internal: bool = False

@@ -1,0 +1,159 @@
+"""Reads the rows of tables under the snapshot that a new slot exports.
+
+Cells must be the bytes that the stream sends for the same values.  A stream is
+in the database's own encoding, whatever the session asks for; so the copy says
+`ENCODING` with that very encoding, and the server converts nothing.  The
+session itself stays in UTF-8: names in our questions are understood.  In a
+SQL_ASCII database the server never converts, and bytes pass as they are.
+
+`SET TRANSACTION SNAPSHOT` with a snapshot of CREATE_REPLICATION_SLOT is in
+openGauss' grammar and manual, and proven here on PostgreSQL; on openGauss
+nobody has recorded it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final, Protocol, Self
+
+from producer.core.changes import Cells
+from producer.errors import DecodeError, Unsupported
+from producer.sources.gauss import catalog as gauss_catalog
+from producer.sources.gauss.copy_csv import CsvRows
+from producer.wire.sql_text import constant, identifier, qualified
+from schemas.tables import Column, TableId, TableSchema
+
+# Settings that would cut a load short, where the server has them.
+_QUIET: Final = {"row_security": "off", "idle_in_transaction_session_timeout": "0"}
+_VIRTUAL: Final = "v"  # a generated column that is nowhere kept, and not sent either
+
+
+class Session(gauss_catalog.Asks, Protocol):
+    """An ordinary session, such as GaussConnection; a context manager that closes itself."""
+
+    def copy_out(self, sql: str) -> Iterator[bytes]:
+        """Run a COPY … TO STDOUT; its bytes."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+@contextmanager
+def imported(open_session: Callable[[], Session], snapshot: str) -> Iterator[GaussReading]:
+    """A session that sees exactly what the snapshot saw, until it is left.
+
+    `snapshot` lives as long as the session that made the slot is asked nothing
+    else.  Raises SourceError for one that is gone.
+    """
+    with open_session() as session:
+        session.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        session.query(f"SET TRANSACTION SNAPSHOT {constant(snapshot)}")
+        for name in gauss_catalog.settings(session, _QUIET):
+            session.query(f"SET LOCAL {name} = {_QUIET[name]}")
+        ((encoding,),) = session.query("SELECT current_setting('server_encoding')")
+        if encoding is None:
+            raise DecodeError("the server does not tell its encoding")
+        yield GaussReading(session, encoding)
+
+
+@dataclass(frozen=True, slots=True)
+class GaussReading:
+    """The source under one snapshot: what a first load reads."""
+
+    session: Session
+    encoding: str  # of the cells, as the server names it: "GBK"
+
+    def shapes(self, tables: Sequence[TableId]) -> list[TableSchema]:
+        """Shapes as the stream will describe them: with stored generated columns."""
+        return [
+            without_virtual(table) for table in gauss_catalog.table_schemas(self.session, tables)
+        ]
+
+    def estimated_rows(self, table: TableId) -> int:
+        """The planner's guess, for a progress bar; 0 = unknown."""
+        ((rows,),) = self.session.query(
+            f"""
+            SELECT greatest(coalesce(sum(c.reltuples), 0), 0)::bigint FROM pg_catalog.pg_class c
+            WHERE c.oid = {_oid(table)} OR c.oid IN
+                (SELECT i.inhrelid FROM pg_catalog.pg_inherits i WHERE i.inhparent = {_oid(table)})
+            """  # noqa: S608  quoted
+        )
+        return int(rows or 0)
+
+    def copy_rows(
+        self, table: TableId, columns: Sequence[Column], hand_on: Callable[[list[Cells]], None]
+    ) -> None:
+        """Send all rows to `hand_on`, some hundred at a time, as cells in the stream's encoding.
+
+        Raises Unsupported for a table whose row policies hide rows from this user.
+        """
+        self._refuse_hidden_rows(table)
+        names = ", ".join(identifier(column.name) for column in columns)
+        rows = CsvRows(len(columns))
+        sent = self.session.copy_out(
+            f"COPY (SELECT {names} FROM {self._only(table)}{qualified(table)}) TO STDOUT"  # noqa: S608  quoted
+            f" WITH (FORMAT csv, FORCE_QUOTE *, ENCODING {constant(self.encoding)})"
+        )
+        try:
+            for chunk in sent:
+                if some := rows.feed(chunk):
+                    hand_on([list(row) for row in some])
+            if some := rows.finish():
+                hand_on([list(row) for row in some])
+        except DecodeError as error:
+            error.where["table"] = table
+            raise
+
+    def _only(self, table: TableId) -> str:
+        """ONLY, for an inheritance parent: its children are tables of their own.
+
+        Not for a partitioned table, which stands for its partitions; openGauss'
+        have no rows in pg_inherits, and what ONLY means for them is not documented.
+        """
+        rows = self.session.query(
+            "SELECT 1 FROM pg_catalog.pg_class c WHERE c.relkind = 'r'"  # noqa: S608  quoted
+            f" AND c.oid = {_oid(table)}"
+            " AND EXISTS (SELECT 1 FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid)"
+        )
+        return "ONLY " if rows else ""
+
+    def _refuse_hidden_rows(self, table: TableId) -> None:
+        """Raise where a policy would leave out rows in silence, which the stream sends.
+
+        PostgreSQL raises by itself (row_security = off); openGauss has no such setting.
+        Its policies do not bind system administrators.
+        """
+        if not self.session.query(
+            "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n"
+            " ON n.oid = c.relnamespace"
+            " WHERE n.nspname = 'pg_catalog' AND c.relname = 'pg_rlspolicy'"
+        ):
+            return
+        if self.session.query(
+            "SELECT 1 FROM pg_catalog.pg_rlspolicy p"  # noqa: S608  quoted
+            f" WHERE p.polrelid = {_oid(table)} AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_roles r"
+            " WHERE r.rolname = current_user AND r.rolsystemadmin)"
+        ):
+            raise Unsupported(
+                "row policies of the table would hide rows from the first load",
+                table=table,
+                hint="load as a system administrator, or drop the policies, or exclude the table",
+            )
+
+
+def without_virtual(table: TableSchema) -> TableSchema:
+    """Return the shape without virtual generated columns, which no stream sends."""
+    columns = tuple(c for c in table.columns if c.generated != _VIRTUAL)
+    return table if len(columns) == len(table.columns) else replace(table, columns=columns)
+
+
+def _oid(table: TableId) -> str:
+    """SQL of a table's oid; a cast to regclass would fold and fail in other ways."""
+    return (
+        "(SELECT x.oid FROM pg_catalog.pg_class x JOIN pg_catalog.pg_namespace y"  # noqa: S608  quoted
+        f" ON y.oid = x.relnamespace WHERE y.nspname = {constant(table.schema)}"
+        f" AND x.relname = {constant(table.name)})"
+    )

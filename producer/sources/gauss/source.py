@@ -1,0 +1,570 @@
+"""openGauss and GaussDB: an ordinary session that asks, a replication session that streams.
+
+Both are our own client's.  The lock lives in the session that asks: a walsender
+of this family does not survive a refused command, and START_REPLICATION is
+refused while the slot's last walsender takes its time to go.
+
+The session that imported the slot's snapshot is opened at once and kept for the
+whole load: a replication session that is silent longer than wal_sender_timeout
+(6 s) is closed by the server, and an exported snapshot goes with it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from typing import Final, Self
+
+from producer.core.catalog_watch import Look
+from producer.core.changes import Message
+from producer.core.takeover import MadeSlot, Slot
+from producer.errors import (
+    CdcError,
+    SlotMismatch,
+    SlotMissing,
+    SlotTaken,
+    SourceError,
+    SourceSwitched,
+)
+from producer.options import Options
+from producer.sources import patterns
+from producer.sources.base import Wire, try_lock
+from producer.sources.decoders import NAMING
+from producer.sources.gauss import (
+    catalog as gauss_catalog,
+)
+from producer.sources.gauss import (
+    evidence as gauss_evidence,
+)
+from producer.sources.gauss import gaps as holes
+from producer.sources.gauss import (
+    readings as gauss_readings,
+)
+from producer.sources.gauss import (
+    slots as gauss_slots,
+)
+from producer.sources.gauss import (
+    snapshot as gauss_snapshot,
+)
+from producer.sources.gauss.buffer import Held
+from producer.sources.gauss.connection import GaussConnection, Unexplained
+from producer.sources.gauss.described import Described
+from producer.sources.gauss.functions import FunctionStream, Way
+from producer.sources.gauss.options import (
+    Effective,
+    Mode,
+    check_server_rules,
+    effective,
+    removing_text,
+    why_not_full,
+)
+from producer.sources.gauss.server import Server
+from producer.sources.gauss.snapshot import GaussReading
+from producer.sources.gauss.spill import SpillFile
+from producer.sources.postgres.captured import problems_of_reading
+from producer.sources.postgres.triggers.records import Trust
+from producer.wire.replication import WalMessage
+from schemas.control import Identity
+from schemas.encodings import of_cells
+from schemas.positions import Lsn
+from schemas.tables import TableId, TableSchema
+from schemas.types.names import oid_of
+
+_MAKE_WAIT: Final = 0.5  # seconds for a new slot before the caller looks around
+_RELEASE_SECONDS: Final = 3.0
+# A refusal that nothing explains is usually over when the decoders of the last stream have ended.
+_UNEXPLAINED_SECONDS: Final = 120.0
+_TRY_AGAIN: Final = 2.0
+_STANDBY_PAUSE: Final = 0.5  # seconds; each attempt is a login, and a walsender that dies of it
+
+
+class GaussSource:
+    """A source of kind "opengauss" or "gaussdb"."""
+
+    ids_are_oids = False  # decoders number the tables that they see
+
+    def __init__(
+        self,
+        options: Options,
+        asking: GaussConnection,
+        server: Server,
+        on_tables: Callable[[list[TableId]], None],
+    ) -> None:
+        """`on_tables` makes the topics of a load, so that START can name them."""
+        self._options, self._on_tables = options, on_tables
+        self.asking, self.server = asking, server
+        self.decided: Effective = effective(
+            options.plugin_options, options.terms, encoding=server.codec
+        )
+        self.tables: list[TableId] = []  # of the load, once the slot was made
+        # No publication stands between a table and its rows; but a slot without a snapshot
+        # leaves out what is older than it.
+        self.new_tables_are_complete = self._has_snapshot
+        self._stack = ExitStack()
+        self._stack.callback(asking.close)
+        self._wire: GaussConnection | None = None
+        self._functions: FunctionStream | None = None  # instead of it, with interface "sql"
+        self._note: Callable[[str], None] = lambda _: None
+        self._reading: GaussReading | None = None  # under the slot's snapshot
+        self._load = ExitStack()  # what keeps it open
+        self._is_streaming = False
+        self._last_status = time.monotonic()
+        self._held: Held | None = None
+        self._making: gauss_slots.Making[MadeSlot] | None = None  # waits for open transactions
+        self._has_made_slot = False  # and no START is durable yet
+        self._refused_since: float | None = None  # without a reason that we could find
+        self._try_at = 0.0
+
+    @classmethod
+    def open(cls, options: Options, on_tables: Callable[[list[TableId]], None]) -> Self:
+        """Connect to ask; the session that streams is opened when there is a slot to take."""
+        asking = open_session(options)
+        try:
+            return cls(options, asking, asking.server(), on_tables)
+        except BaseException:
+            asking.close()
+            raise
+
+    @property
+    def wire(self) -> Wire:
+        """The session that streams, or the functions in its place."""
+        return self._functions or self._replication()
+
+    @property
+    def encoding(self) -> str:
+        """The database's: a stream is never converted."""
+        return of_cells(self.server.codec)
+
+    @property
+    def tells_changes(self) -> bool:
+        """Say whether triggers of ours tell schema changes: PostgreSQL only."""
+        return False
+
+    @property
+    def keepalives_move(self) -> bool:
+        """Only serial decoding has sent all that lies before a keepalive's position.
+
+        A parallel keepalive tells how far the server has read, ahead of what it has sent.
+        """
+        return self.decided.mode is Mode.SERIAL and self.decided.ordered_by == "lsn"
+
+    @property
+    def _has_snapshot(self) -> bool:
+        """Only a slot made over the replication protocol, ordered by LSN, exports one."""
+        return self._options.interface == "stream" and self.decided.ordered_by == "lsn"
+
+    # ---- before the stream
+
+    def prepare(self, note: Callable[[str], None]) -> list[TableId]:
+        """Judge the options by what the server says; list the tables captured."""
+        server, self._note = self.server, note
+        note(
+            f"source {server.product} {server.version}, database {server.database} in "
+            f"{server.encoding}, decoding {self.decided.plugin} {self.decided.mode}"
+        )
+        if proof := self._options.proof(server, self.decided):
+            note(f"this way of decoding is {proof}")
+        gauss_slots.check_decoders(gauss_slots.slots(self.asking), self._options.slot)
+        facts = gauss_readings.read_server(self.asking, self._options.slot)
+        for advice in (*self.decided.warnings, *check_server_rules(self.decided, facts)):
+            note(str(advice))
+        if sentence := why_not_full(self._options.plugin_options):
+            note(sentence)
+        way = holes.way_of(self.decided)
+        if not way.is_gaussdb:
+            way = replace(way, tells_ddl=gauss_readings.publishes_ddl(self.asking))
+        if unseen := holes.invisible(way):
+            note(f"not in this stream, and only a comparison can tell: {'; '.join(unseen)}")
+        return self._expanded()
+
+    def decides(self) -> Mapping[str, object]:
+        """Give the plugin, what it removes, and which kind of position resumes it.
+
+        Positions of COMMIT's start, of its end and CSNs must not be mixed in one epoch.
+        """
+        form = self.decided.format
+        if self.decided.ordered_by == "csn":
+            positions = "csn"
+        elif form.style in {"j", "t"} and not form.batch:
+            positions = "start"
+        else:
+            positions = "end"
+        return {
+            "plugin": self._options.plugin,
+            "removing": removing_text(self._options.plugin_options),
+            "positions": positions,
+        }
+
+    def identity(self) -> Identity:
+        """Ask the server who it is."""
+        options = self._options
+        if options.interface == "sql":
+            identifier, timeline = gauss_catalog.system(self.asking)
+            return Identity(
+                identifier, timeline, self.server.database, options.slot, options.plugin
+            )
+        said = self._replication().identify()
+        return Identity(
+            said.system_id, said.timeline, said.dbname or "", options.slot, options.plugin
+        )
+
+    def try_lock(self) -> bool:
+        """Take the advisory lock of the slot, for the life of the session that asks."""
+        return try_lock(self.asking, self._options.slot)
+
+    def slot(self) -> Slot | None:
+        """Look at the slot; raise SlotOrphaned where its database is gone."""
+        found = gauss_slots.find(self.asking, self._options.slot)
+        if found is None:
+            return None
+        if found.is_orphaned:
+            gauss_slots.check_usable(
+                found,
+                name=self._options.slot,
+                plugin=self._options.plugin,
+                database=self.server.database,
+            )
+        invalid = "restart_lsn is FFFFFFFF/FFFFFFFF" if found.is_invalid else ""
+        confirmed = found.confirmed_csn if found.ordered_by == "csn" else found.confirmed
+        return Slot(found.plugin or "physical", found.database, int(confirmed or 0), invalid)
+
+    def try_take(self) -> bool:
+        """Begin to stream from where the slot was confirmed to; False while somebody else does."""
+        if self._options.interface == "sql":
+            return self._take_by_sql()
+        if time.monotonic() < self._try_at:
+            return False
+        wire = self._replication()
+        try:
+            wire.start(self._options.slot, dict(self.decided.options))
+        except SlotTaken:
+            self._hang_up()
+            self._try_at = time.monotonic() + _STANDBY_PAUSE
+            return False
+        except Unexplained as error:
+            self._hang_up()
+            self._bear(error)
+            return False
+        except SourceError:
+            self._hang_up()
+            raise
+        self._is_streaming = True
+        if self.server.is_primary:
+            self.keep_alive(force=True)
+        else:
+            # A standby takes the primary's slot with the first position that we confirm; until
+            # then the primary may give the slot up.  What is confirmed already is no news to it.
+            slot = self.slot()
+            wire.send_status(Lsn(slot.confirmed if slot else 0))
+        return True
+
+    def _bear(self, error: Unexplained) -> None:
+        """Let a refusal pass that nothing explains, but not for ever."""
+        now = time.monotonic()
+        if self._refused_since is None:
+            self._refused_since = now
+            self._note(f"tried again for {_UNEXPLAINED_SECONDS:g} s: {error}")
+        if now - self._refused_since >= _UNEXPLAINED_SECONDS:
+            raise SourceError(
+                error.what,
+                hint="the slot is there and free, and the server still refuses to stream from it: "
+                "look into its log; other readers may have taken all its decoders",
+                **error.where,
+                seconds=round(now - self._refused_since),
+            )
+        self._try_at = now + _TRY_AGAIN
+
+    def make_slot(self) -> MadeSlot | None:
+        """Drop an old slot of ours, make it anew; None while it is in use.
+
+        A slot ordered by CSN is made by SQL, which exports no snapshot.
+        """
+        options = self._options
+        if self._making is not None:
+            return self._made()
+        found = gauss_slots.find(self.asking, options.slot)
+        if found is not None:
+            if (found.plugin, found.database) != (options.plugin, self.server.database):
+                raise SlotMismatch(
+                    "a slot of this name belongs to somebody else",
+                    slot=options.slot,
+                    plugin=found.plugin,
+                    database=found.database,
+                    hint="choose another name in source.slot",
+                )
+            if found.is_active:
+                return None
+        if options.load and self._has_snapshot:  # before anything is dropped or made
+            rights = gauss_catalog.table_rights(self.asking, self._expanded())
+            for problem in problems_of_reading(rights, gauss_catalog.user(self.asking)):
+                raise problem
+        if found is not None:
+            try:
+                gauss_slots.drop(self.asking, options.slot)
+            except SlotTaken:
+                return None
+            except SlotMissing:
+                pass
+        self._making = self._begin_to_make()
+        return self._made()
+
+    def _begin_to_make(self) -> gauss_slots.Making[MadeSlot]:
+        """Make the slot in a session of its own, which waits for open transactions."""
+        options, name, order = self._options, self._options.slot, self.decided.ordered_by
+        if self._has_snapshot:
+            maker = self._replication()
+        else:
+            maker = self._stack.enter_context(open_session(options))
+
+        def make() -> MadeSlot:
+            if not self._has_snapshot:
+                point = gauss_slots.create_by_sql(maker, name, options.plugin, ordered_by=order)
+                return MadeSlot(int(Lsn.parse(point)), "")
+            made = maker.create_slot(name, options.plugin)
+            return MadeSlot(int(made.consistent_point), made.snapshot or "")
+
+        def tell(found: list[gauss_slots.Blocker]) -> None:
+            for blocker in found:
+                self._note(f"the new slot waits for {blocker}")
+
+        return gauss_slots.Making(
+            make,
+            slot=name,
+            maker=maker.query("SELECT pg_backend_pid()")[0][0] or "",
+            asker=self.asking,
+            on_blocked=tell,
+        )
+
+    def _made(self) -> MadeSlot | None:
+        """Give the slot that is being made; None while it waits."""
+        assert self._making is not None
+        made = self._making.result(_MAKE_WAIT)
+        if made is not None:
+            self._making, self._has_made_slot = None, True
+            if made.snapshot:
+                self._import(made.snapshot)
+        return made
+
+    def discard(self, note: Callable[[str], None]) -> None:
+        """Drop the slot that was made in vain: it keeps log for nobody."""
+        if not self._has_made_slot:
+            return
+        slot = self._options.slot
+        try:
+            gauss_slots.drop(self.asking, slot)
+            note(f"slot {slot} dropped again: nothing was written behind it")
+        except CdcError as error:
+            note(
+                f"slot {slot} was made and stays, and keeps log ({error.what}); to drop it: "
+                "gauss-cdc slot drop --yes"
+            )
+
+    def captured(self, made: MadeSlot) -> tuple[str, ...]:
+        """List the tables under the slot's own snapshot; none where the product gives none."""
+        if self._reading is None:
+            self._note(
+                f"slot {self._options.slot} comes with no snapshot: rows older than "
+                f"{Lsn(made.consistent_point)} are not copied, only what happens from there on"
+            )
+            self.tables = []
+            return ()
+        self.tables = self._expanded(self._reading.session)
+        self._on_tables(self.tables)
+        return tuple(str(table) for table in self.tables)
+
+    def _take_by_sql(self) -> bool:
+        """Poll the slot by functions; False while somebody streams from it."""
+        options = self._options
+        found = gauss_slots.find(self.asking, options.slot)
+        if found is not None and found.is_active:
+            return False
+        is_lossy = options.sql_mode == "at-most-once"
+        self._functions = FunctionStream(
+            open_session(options),
+            options.slot,
+            self.decided.options,
+            way=Way.GET if is_lossy else Way.PEEK,
+            may_lose=is_lossy,
+        )
+        return True
+
+    @contextmanager
+    def reading(self, made: MadeSlot) -> Iterator[GaussReading]:
+        """Give the session that imported the slot's snapshot; it ends with the load."""
+        assert self._reading is not None, made  # `captured` came first
+        with self._load:
+            yield self._reading
+        self._reading = None
+
+    # ---- the stream
+
+    def start_reading(self, known: dict[TableId, TableSchema], *, resume: int, csn: int) -> None:
+        """Hold transactions from here on; tables are known as of `resume`.
+
+        Raises SourceSwitched where the server's log ends before `resume`.
+        """
+        options, form = self._options, self.decided.format
+        if self.server.is_primary and self.decided.ordered_by == "lsn":
+            self._check_log(resume)
+        tables = Described(
+            known.values(),
+            read_catalog=self.shape,
+            oid_of=oid_of,
+            skip_unidentified=options.without_identity == "skip-and-record",
+            names_run_together=form.style == "t",
+        )
+        way = holes.way_of(self.decided)
+        self._held = Held(
+            NAMING[form.plugin, form.style](form),
+            tables,
+            spill=lambda: SpillFile(options.spill_folder),
+            hold_bytes=options.hold_bytes,
+            by_csn=self.decided.ordered_by == "csn",
+            resume=resume,
+            newest_csn=csn,
+            loses_rows_behind_ddl=way.is_gaussdb and way.tells_ddl,
+            wrote=self._wrote,
+            holds=self._holds,
+        )
+
+    def _check_log(self, resume: int) -> None:
+        """Refuse a primary that never had what was delivered: a node took over by force.
+
+        Its new transactions would have positions that we drop as delivered, without a word.
+        A standby may simply lag.
+        """
+        end = gauss_readings.wal_end(self.asking)
+        if end < resume:
+            raise SourceSwitched(
+                "the source's log ends before what was delivered: it was restored, or another node"
+                " took over by force",
+                log_end=end,
+                resume=Lsn(resume),
+                slot=self._options.slot,
+                hint="what was committed there in between is lost; drop the slot, then"
+                " `gauss-cdc run --accept-gap` opens a new epoch and loads every table again",
+            )
+
+    def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
+        """Give the transactions that ended, each in one piece."""
+        assert self._held is not None
+        return self._held.feed(received)
+
+    def shape(self, table: TableId) -> TableSchema | None:
+        """Read one table's shape as it is now; None if it is gone."""
+        found = gauss_catalog.table_schema_or_none(self.asking, table)
+        return None if found is None else gauss_snapshot.without_virtual(found)
+
+    def _wrote(self, table: TableId, xid: int) -> bool | None:
+        """Ask whether a transaction wrote rows into a captured table that it made."""
+        if not patterns.selects(self._options.include, self._options.exclude, table):
+            return False  # nobody's rows are missed
+        return gauss_evidence.wrote(self.asking, table, xid)
+
+    def _holds(self, table: TableId, xid: int, rows: int) -> bool:
+        """Ask whether a captured table has just so many rows of a transaction."""
+        if not patterns.selects(self._options.include, self._options.exclude, table):
+            return True  # nobody's rows are missed
+        return gauss_evidence.holds(self.asking, table, xid, rows)
+
+    def look(
+        self,
+        known: Mapping[TableId, TableSchema],  # noqa: ARG002
+        *,
+        unless: str,  # noqa: ARG002
+    ) -> Look | None:
+        """Give none: here the stream or its gaps tell (`core.holes`)."""
+        return None
+
+    def type_name(self, type_oid: int, modifier: int) -> str:
+        """Name a type as format_type() does."""
+        return gauss_catalog.type_name(self.asking, type_oid, modifier)
+
+    def judge(self, oid: int) -> Trust:  # noqa: ARG002  the protocol's
+        """No triggers of ours write anything here."""
+        return Trust.FOREIGN
+
+    def table_name(self, oid: int) -> TableId | None:  # noqa: ARG002  the protocol's
+        """Never asked: relation ids are the decoders' own numbers."""
+        return None
+
+    def keep_alive(self, *, force: bool = False) -> None:
+        """Tell the walsender that we live, confirming nothing."""
+        if not self._is_streaming:
+            return
+        if force or time.monotonic() - self._last_status >= self._options.status_seconds:
+            self._replication().send_status(Lsn(0))
+            self._last_status = time.monotonic()
+
+    def close(self) -> None:
+        """Let go of slot and lock; a slot that is only half made is dropped."""
+        if self._making is not None:
+            with suppress(CdcError):  # what went wrong first is what counts
+                self._making.give_up()
+        was_streaming = self._is_streaming
+        self._hang_up()
+        if was_streaming:
+            self._wait_for_walsender()
+        self._load.close()
+        self._stack.close()
+
+    def _wait_for_walsender(self) -> None:
+        """Give the server's process a moment to let go of the slot, and say if it does not.
+
+        It decodes on until it looks at its socket: about a minute for 300,000 subtransactions
+        of one transaction (manual, overview).
+        """
+        with suppress(CdcError):  # the session may be over, and we leave anyhow
+            if not self.asking.wait_released(self._options.slot, _RELEASE_SECONDS):
+                self._note(
+                    f"the server still decodes for slot {self._options.slot}: it ends by itself, "
+                    "or by pg_terminate_backend of its walsender; the next run waits for it"
+                )
+
+    # ---- sessions
+
+    def _replication(self) -> GaussConnection:
+        if self._wire is None:
+            options = self._options
+            self._wire = GaussConnection.open(
+                options.source,
+                hosts=options.hosts,
+                role=options.role,
+                replication_port=options.ha_port or 0,
+            )
+        return self._wire
+
+    def _hang_up(self) -> None:
+        self._is_streaming = False
+        if self._functions is not None:
+            self._functions.close()
+            self._functions = None
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+
+    def _import(self, name: str) -> None:
+        """Open the load's session while the snapshot lives."""
+        self._load.close()  # of an attempt before
+        imported = gauss_snapshot.imported(lambda: open_session(self._options), name)
+        self._reading = self._load.enter_context(imported)
+
+    def _expanded(self, session: gauss_catalog.Asks | None = None) -> list[TableId]:
+        options = self._options
+        tables = gauss_catalog.expand(session or self.asking, options.include, options.exclude)
+        if not tables:
+            raise SourceError(
+                "no table matches [tables]",
+                include=", ".join(options.include),
+                hint="create tables, or correct include and exclude",
+            )
+        return tables
+
+
+def open_session(options: Options) -> GaussConnection:
+    """Open an ordinary session with the source."""
+    return GaussConnection.open(
+        options.source, replication=False, hosts=options.hosts, role=options.role
+    )

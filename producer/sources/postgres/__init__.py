@@ -1,0 +1,1 @@
+"""PostgreSQL: connection, catalog, pgoutput, event triggers, checks."""

@@ -1,0 +1,179 @@
+"""Which tables are captured: what [tables] asks for and the publication lets through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
+
+from producer.core.catalog_rows import TableRights
+from producer.errors import CdcError, NotPermitted, SourceError, Unsupported
+from producer.options import Options
+from producer.sources.postgres import catalog
+from schemas.sql_text import quote
+from schemas.tables import TableId
+
+_ROOTS: Final = 130_000  # from here on a partitioned table can be published as one
+_NAMED: Final = 5  # of many tables
+
+
+def ensure_publication(
+    connection: Connection, options: Options, note: Callable[[str], None]
+) -> bool:
+    """Make the publication if there is none, refuse one that hides changes; True: made now.
+
+    It must be there before the slot: decoding at an earlier place would not find it.
+    """
+    for problem in publication_problems(connection, options):
+        raise problem
+    name = options.publication
+    if catalog.publication(connection, name) is not None:
+        return False
+    wanted = catalog.expand(connection, options.include, options.exclude)
+    make_publication(connection, name, wanted)
+    note(f"publication {name} made for {len(wanted)} tables")
+    return True
+
+
+def publication_problems(connection: Connection, options: Options) -> Iterator[CdcError]:
+    """Find what is wrong with the publication, or with making it, by this role."""
+    name = options.publication
+    publication = catalog.publication(connection, name)
+    if publication is None:
+        wanted = catalog.expand(connection, options.include, options.exclude)
+        yield from _making_problems(connection, name, wanted, options)
+        return
+    if publication.filtered:
+        yield Unsupported(
+            "the publication leaves out rows or columns of a table: the copy would not be equal",
+            publication=name,
+            tables=", ".join(map(str, publication.filtered)),
+            hint="ALTER PUBLICATION … SET TABLE without WHERE and column lists",
+        )
+    if publication.actions != {"insert", "update", "delete", "truncate"}:
+        yield SourceError(
+            "the publication does not publish every kind of change",
+            publication=name,
+            publishes=",".join(sorted(publication.actions)),
+            hint=f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate')",
+        )
+
+
+def _making_problems(
+    connection: Connection, name: str, wanted: list[TableId], options: Options
+) -> Iterator[CdcError]:
+    """A publication is made by who owns its tables and may CREATE in the database."""
+    if not wanted:
+        yield SourceError(
+            "no table matches [tables]",
+            include=", ".join(options.include),
+            hint="create tables, or correct include and exclude",
+        )
+        return
+    info = catalog.server_info(connection)
+    rights = catalog.table_rights(connection, wanted)
+    others = [str(table.id) for table in rights if not table.owns]
+    closed = sorted({table.id.schema for table in rights if not table.uses_schema})
+    if info.is_superuser or (info.may_create and not others and not closed):
+        return
+    lacks = [] if info.may_create else ["CREATE on the database"]
+    lacks += [f"USAGE on schema {shortened(closed)}"] if closed else []
+    lacks += [f"ownership of {shortened(others)}"] if others else []
+    statement = catalog.publication_sql(connection, name, wanted, _settings(connection))
+    yield NotPermitted(
+        "the publication does not exist, and the role may not make it",
+        publication=name,
+        lacks=" and ".join(lacks),
+        hint=f"as the tables' owner or a superuser: {statement}",
+    )
+
+
+def shortened(names: Sequence[str]) -> str:
+    """Join names for a message; of many the first.
+
+    >>> shortened(["a", "b"]), shortened(list("abcdefgh"))
+    ('a, b', 'a, b, c, d, e and 3 more')
+    """
+    some = ", ".join(names[:_NAMED])
+    return some if len(names) <= _NAMED else f"{some} and {len(names) - _NAMED} more"
+
+
+def make_publication(connection: Connection, name: str, tables: list[TableId]) -> None:
+    """Publish tables; a partitioned one as one, where the server can."""
+    catalog.create_publication(connection, name, tables, _settings(connection))
+
+
+def _settings(connection: Connection) -> dict[str, str]:
+    via_root = connection.server_version >= _ROOTS
+    return {"publish_via_partition_root": "true"} if via_root else {}
+
+
+def reading_problems(connection: Connection, tables: Sequence[TableId]) -> Iterator[CdcError]:
+    """Find why the role cannot read tables whole, as a first load must."""
+    rights = catalog.table_rights(connection, tables)
+    yield from problems_of_reading(rights, catalog.user(connection))
+
+
+def problems_of_reading(rights: Sequence[TableRights], role: str) -> Iterator[CdcError]:
+    """Judge what a role of any product may read; hints are the statements that give it."""
+    user = quote(role)
+    for schema in sorted({table.id.schema for table in rights if not table.uses_schema}):
+        yield NotPermitted(
+            "the role may not use a schema",
+            schema=schema,
+            hint=f"GRANT USAGE ON SCHEMA {quote(schema)} TO {user}",
+        )
+    if unread := [table.id for table in rights if not table.selects]:
+        names = [f"{quote(table.schema)}.{quote(table.name)}" for table in unread]
+        yield NotPermitted(
+            "the role may not read tables",
+            tables=shortened([str(table) for table in unread]),
+            hint=f"GRANT SELECT ON {', '.join(names)} TO {user}",
+        )
+    if hidden := [str(table.id) for table in rights if table.selects and not table.sees_all_rows]:
+        yield NotPermitted(
+            "row security hides rows of tables from the role: the copy would not be equal",
+            tables=shortened(hidden),
+            hint=f"ALTER ROLE {user} BYPASSRLS",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """What of [tables] a publication lets through."""
+
+    tables: tuple[TableId, ...]  # partitions stand for themselves where it has them so
+    by_leaf: tuple[TableId, ...]  # partitioned tables of which all partitions are among `tables`
+    missing: tuple[TableId, ...]  # what matches [tables] and is not, or not wholly, let through
+
+
+def captured(connection: Connection, options: Options) -> Captured:
+    """Compare [tables] with the publication, as this connection's snapshot sees both."""
+    publication = catalog.publication(connection, options.publication)
+    published = set(publication.tables) if publication else set()
+    matching = catalog.matching(connection, options.include, options.exclude)
+    tables = [table for table in matching if table in published]
+    wanted = catalog.expand(connection, options.include, options.exclude)
+    rest = [table for table in wanted if table not in published]
+    leaves = catalog.partitions(connection, rest)
+    by_leaf = [root for root, leaf in leaves.items() if set(leaf) <= set(tables)]
+    return Captured(
+        tuple(tables), tuple(by_leaf), tuple(table for table in rest if table not in by_leaf)
+    )
+
+
+def captured_tables(
+    connection: Connection, options: Options, note: Callable[[str], None] = lambda _: None
+) -> list[TableId]:
+    """List the tables that are captured, sorted; say of others that they are not."""
+    found = captured(connection, options)
+    for table in found.by_leaf:
+        note(f"table {table} is captured by its partitions: so the publication has them")
+    for table in found.missing:
+        note(
+            f"table {table} matches [tables] but is not in publication "
+            f"{options.publication}: not captured"
+        )
+    return list(found.tables)

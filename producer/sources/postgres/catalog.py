@@ -1,0 +1,669 @@
+"""What the catalog of a PostgreSQL server says, from version 10 to 17 and on.
+
+Each function takes a psycopg2 connection and reads in the caller's transaction;
+nothing is committed here.  Only catalogs are read that every role may read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import psycopg2
+from psycopg2 import extensions, sql
+from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
+
+from producer.core.catalog_rows import Index, TableRights, table_schema, user_types
+from producer.errors import ConnectionLost, SourceError, Unsupported
+from producer.sources import patterns
+from producer.sources.dial import ConnectionArguments
+from producer.sources.postgres.connection import ReplicationConnection
+from producer.wire.commands import SESSION_SETTINGS
+from producer.wire.protocol import ServerError
+from producer.wire.sqlstate import Asked, refusal
+from schemas.encodings import BYTES_OR_UTF8, WITHOUT, is_text
+from schemas.positions import Lsn
+from schemas.sql_text import literal
+from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, UserType
+from schemas.types import BY_OID, FIRST_OF_USERS
+
+# Schemas that are never captured; our own would capture itself.
+OWN_SCHEMA: Final = "gauss_cdc"
+SYSTEM: Final = r"^(pg_catalog|information_schema|pg_toast.*|pg_temp.*|gauss_cdc)$"
+
+
+def connect(arguments: ConnectionArguments) -> Connection:
+    """Log in by psycopg2, with the session settings of the stream; autocommit is on.
+
+    Raises ConnectionLost, LoginRefused, NotPermitted.
+    """
+    options = " ".join(
+        f"-c {name}={value.replace(' ', chr(92) + ' ')}"
+        for name, value in SESSION_SETTINGS.items()
+        if name != "client_encoding"
+    )
+    # What is said last holds: values must have one text form, whatever the dsn asks for.
+    options = f"{arguments.options} {options}".strip()
+    settings = {**arguments.libpq(), "client_encoding": "UTF8", "options": options}
+    try:
+        connection: Connection = psycopg2.connect(**settings)
+    except psycopg2.OperationalError as error:
+        # libpq gives no SQLSTATE for a failed login, only text: our own client
+        # asks again, and raises what it really was.
+        ReplicationConnection.open(arguments, replication=False).close()
+        raise ConnectionLost("cannot connect", host=arguments.host) from error
+    connection.autocommit = True
+    if connection.info.parameter_status("server_encoding") == WITHOUT:
+        for name in (WITHOUT, "SQLASCII"):  # psycopg2 knows both
+            extensions.encodings[name] = BYTES_OR_UTF8
+        connection.set_client_encoding(WITHOUT)
+    return connection
+
+
+@contextmanager
+def asking(connection: Connection, **where: object) -> Iterator[Any]:
+    """Give a cursor; psycopg2's errors become ours at this border."""
+    try:
+        with connection.cursor() as cursor:
+            yield cursor
+    except psycopg2.Error as error:
+        if error.pgcode is None:  # the client's own words: no server spoke, no row is in them
+            reason = str(error).partition("\n")[0]
+            raise ConnectionLost("the connection broke", hint="", reason=reason, **where) from error
+        said = ServerError(sqlstate=error.pgcode, message=error.diag.message_primary or "")
+        raise refusal(said, Asked.QUERY, **where) from error
+
+
+# ---- the server
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """What decides whether, and how, a server can be captured."""
+
+    version: int  # 150018 for 15.18
+    version_text: str
+    encoding: str
+    wal_level: str
+    in_recovery: bool
+    max_replication_slots: int
+    slots_used: int
+    max_wal_senders: int
+    wal_senders_used: int
+    max_slot_wal_keep_size: str  # "-1" = without bound; "" before 13
+    wal_sender_timeout: str
+    is_superuser: bool
+    has_replication: bool
+    may_create: bool  # CREATE on the database: needed to make a publication
+
+
+def server_info(connection: Connection) -> ServerInfo:
+    """Read settings, use and rights."""
+    with asking(connection) as cursor:
+        cursor.execute(
+            """
+            SELECT current_setting('server_version_num')::int, version(),
+                   current_setting('server_encoding'), current_setting('wal_level'),
+                   pg_is_in_recovery(), current_setting('max_replication_slots')::int,
+                   (SELECT count(*)::int FROM pg_replication_slots),
+                   current_setting('max_wal_senders')::int,
+                   (SELECT count(*)::int FROM pg_stat_replication),
+                   coalesce(current_setting('max_slot_wal_keep_size', true), ''),
+                   current_setting('wal_sender_timeout'), rolsuper, rolreplication,
+                   has_database_privilege(current_database(), 'CREATE')
+            FROM pg_roles WHERE rolname = current_user
+            """
+        )
+        return ServerInfo(*cursor.fetchone())
+
+
+@dataclass(frozen=True, slots=True)
+class SlotState:
+    """A replication slot as the server sees it."""
+
+    name: str
+    plugin: str | None  # None: a physical slot
+    database: str | None
+    temporary: bool
+    active_pid: int | None
+    confirmed_flush: Lsn | None
+    restart: Lsn | None
+    wal_status: str  # reserved | extended | unreserved | lost; "" before 13
+    invalidation_reason: str  # from 17 on; "conflict" stands for its like on 16; "" = none
+
+    @property
+    def is_invalid(self) -> bool:
+        """Is WAL or catalog that it needs gone, so that it can send nothing any more?"""
+        return self.wal_status == "lost" or bool(self.invalidation_reason)
+
+
+def slot_state(connection: Connection, name: str) -> SlotState | None:
+    """Read a slot; None if there is none of this name."""
+    with asking(connection, slot=name) as cursor:
+        # Columns came with versions; through JSON one query fits them all.
+        cursor.execute(
+            "SELECT to_jsonb(s) FROM pg_replication_slots s WHERE slot_name = %s", [name]
+        )
+        if (row := cursor.fetchone()) is None:
+            return None
+    said: Mapping[str, Any] = row[0]
+    reason = said.get("invalidation_reason") or ("conflict" if said.get("conflicting") else "")
+    return SlotState(
+        name=name,
+        plugin=said["plugin"],
+        database=said["database"],
+        temporary=said["temporary"],
+        active_pid=said["active_pid"],
+        confirmed_flush=_lsn(said["confirmed_flush_lsn"]),
+        restart=_lsn(said["restart_lsn"]),
+        wal_status=said.get("wal_status") or "",
+        invalidation_reason=reason,
+    )
+
+
+def _lsn(text: str | None) -> Lsn | None:
+    return None if text is None else Lsn.parse(text)
+
+
+# ---- tables
+
+
+def is_system(schema: str) -> bool:
+    """Say whether a schema is never captured, whoever moved a table there.
+
+    >>> [is_system(name) for name in ("pg_catalog", "gauss_cdc", "pg_mine", "public")]
+    [True, True, False, False]
+    """
+    return re.search(SYSTEM, schema) is not None
+
+
+def expand(
+    connection: Connection, include: Sequence[str], exclude: Sequence[str] = ()
+) -> list[TableId]:
+    """Turn patterns (grammar: `producer.sources.patterns`) into tables, sorted.
+
+    Ordinary and partitioned tables that are written to the WAL.  A partition is
+    represented by its root wherever that is captured (from 13 on, where a root
+    can be published).  A table named without a star must exist: SourceError.
+    """
+    chosen = _matching(connection, include, exclude)
+    return sorted(
+        table for oid, (table, root) in chosen.items() if root in (None, oid) or root not in chosen
+    )
+
+
+def matching(
+    connection: Connection, include: Sequence[str], exclude: Sequence[str] = ()
+) -> list[TableId]:
+    """Like `expand`, with partitions and their roots side by side."""
+    return sorted(table for table, _ in _matching(connection, include, exclude).values())
+
+
+def _matching(
+    connection: Connection, include: Sequence[str], exclude: Sequence[str]
+) -> dict[int, tuple[TableId, int | None]]:
+    """Tables by oid, each with its root's."""
+    roots_count = connection.server_version >= _ROOTS
+    root = "pg_partition_root(c.oid)::oid" if roots_count else "NULL::oid"
+    with asking(connection) as cursor:
+        cursor.execute(
+            sql.SQL(
+                """
+                SELECT n.nspname, c.relname, c.oid, {root}
+                FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+                WHERE c.relpersistence = 'p' AND c.relkind = ANY (%s) AND n.nspname !~ %s
+                """
+            ).format(root=sql.SQL(root)),
+            [["r", "p"] if roots_count else ["r"], SYSTEM],
+        )
+        rows = cursor.fetchall()
+    tables = {oid: (TableId(schema, name), of) for schema, name, oid, of in rows}
+    matched = set(patterns.choose([table for table, _ in tables.values()], include, exclude))
+    for table in matched:
+        _check_name(str(table))
+    return {oid: (table, of) for oid, (table, of) in tables.items() if table in matched}
+
+
+def partitions(
+    connection: Connection, roots: Sequence[TableId]
+) -> dict[TableId, tuple[TableId, ...]]:
+    """List the partitions with rows of each partitioned table; nothing before 12."""
+    if not roots or connection.server_version < _TREES:
+        return {}
+    with asking(connection) as cursor:
+        cursor.execute(
+            "SELECT w.schema, w.name, n.nspname, c.relname"
+            " FROM unnest(%s::text[], %s::text[]) AS w(schema, name)"
+            " JOIN pg_namespace m ON m.nspname = w.schema"
+            " JOIN pg_class r ON r.relnamespace = m.oid AND r.relname = w.name"
+            " JOIN LATERAL pg_partition_tree(r.oid) AS p ON p.isleaf AND r.relkind = 'p'"
+            " JOIN pg_class c ON c.oid = p.relid AND c.relkind = 'r'"
+            " JOIN pg_namespace n ON n.oid = c.relnamespace",
+            [[table.schema for table in roots], [table.name for table in roots]],
+        )
+        rows = cursor.fetchall()
+    out: dict[TableId, tuple[TableId, ...]] = {}
+    for schema, name, *leaf in rows:
+        root = TableId(schema, name)
+        out[root] = (*out.get(root, ()), TableId(*leaf))
+    return out
+
+
+def table_schemas(connection: Connection, tables: Sequence[TableId]) -> list[TableSchema]:
+    """Read the shapes of tables, in the order asked for; SourceError if one is not there.
+
+    Dropped columns are left out.  Generated columns are in, though pgoutput does
+    not send them before 18.
+    """
+    if not tables:
+        return []
+    with asking(connection) as cursor:
+        cursor.execute(
+            """
+            SELECT w.ord::int, c.oid, c.relreplident::text
+            FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS w(schema, name, ord)
+            JOIN pg_namespace n ON n.nspname = w.schema
+            JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
+            WHERE c.relkind IN ('r', 'p')
+            """,
+            [[table.schema for table in tables], [table.name for table in tables]],
+        )
+        found = {place - 1: (oid, letter) for place, oid, letter in cursor.fetchall()}
+        if missing := [str(table) for place, table in enumerate(tables) if place not in found]:
+            raise SourceError("no such table", tables=", ".join(missing))
+        oids = [oid for oid, _ in found.values()]
+        columns = _columns(cursor, oids, connection.server_version)
+        indexes = _indexes(cursor, oids, connection.server_version)
+    return [
+        replace(
+            table_schema(
+                table,
+                ReplicaIdentity(found[place][1]),
+                columns.get(found[place][0], []),
+                indexes.get(found[place][0], []),
+            ),
+            oid=found[place][0],
+        )
+        for place, table in enumerate(tables)
+    ]
+
+
+def table_name(connection: Connection, oid: int) -> TableId | None:
+    """What the table of an oid is called; None if there is none, or none that is in the log."""
+    with asking(connection) as cursor:
+        cursor.execute(
+            "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n"
+            " ON n.oid = c.relnamespace WHERE c.oid = %s AND c.relkind IN ('r', 'p')"
+            " AND c.relpersistence = 'p'",
+            [oid],
+        )
+        row = cursor.fetchone()
+    return TableId(*row) if row is not None else None
+
+
+def type_name(connection: Connection, oid: int, modifier: int) -> str:
+    """The SQL text of a built-in type, as in a column's definition; empty for any other.
+
+    A target does not have the types of users: without knowing what they are made of, which
+    only the column's own reading says, their name is of no use.
+    """
+    with asking(connection) as cursor:
+        cursor.execute(
+            "SELECT format_type(oid, %s) FROM pg_type WHERE oid = %s AND oid < %s",
+            [modifier, oid, FIRST_OF_USERS],
+        )
+        row = cursor.fetchone()
+    return str(row[0]) if row is not None else ""
+
+
+def _columns(cursor: Any, oids: list[int], version: int) -> dict[int, list[Column]]:
+    generated = "a.attgenerated::text" if version >= 120000 else "''"
+    # attmissingval is an array of one value: its text, taken apart again.  A type
+    # whose arrays are not separated by commas (box) never needs quotes there.
+    missing = (
+        "CASE WHEN NOT a.atthasmissing THEN NULL"
+        " WHEN t.typdelim = ',' THEN (a.attmissingval::text::text[])[1]"
+        " ELSE substr(a.attmissingval::text, 2, length(a.attmissingval::text) - 2) END"
+        if version >= 110000
+        else "NULL"
+    )
+    cursor.execute(
+        sql.SQL(
+            """
+            SELECT a.attrelid, a.attname, a.atttypid, a.atttypmod,
+                   format_type(a.atttypid, a.atttypmod),
+                   NOT (a.attnotnull OR (t.typtype = 'd' AND t.typnotnull)),
+                   {generated}, a.attidentity::text, {missing},
+                   a.atthasdef AND {generated} = '', a.attnum
+            FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+            WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
+            ORDER BY a.attrelid, a.attnum
+            """
+        ).format(generated=sql.SQL(generated), missing=sql.SQL(missing)),
+        [oids],
+    )
+    rows = cursor.fetchall()
+    made = _user_types(cursor, {type_oid for _, _, type_oid, *_ in rows})
+    columns = dict[int, list[Column]]()
+    for oid, *shape, number in rows:
+        _check_name(shape[0])
+        column = replace(Column(*shape), user_type=made.get(shape[1]), number=number)
+        if column.user_type is None and column.type_oid >= FIRST_OF_USERS:
+            column = replace(column, type_name="")  # it was dropped between the two questions
+        if column.missing is not None and not is_text(column.missing):
+            column = replace(column, missing=None)  # then the older rows' value is not known
+        columns.setdefault(oid, []).append(column)
+    return columns
+
+
+def _check_name(name: str) -> None:
+    """Refuse a name that no topic, schema or target could have."""
+    if not is_text(name):
+        raise Unsupported(
+            "a name is no text: the database has no encoding, and its bytes are not UTF-8",
+            name=name.encode(BYTES_OR_UTF8).decode("ascii", "backslashreplace"),
+            hint="rename it, or exclude the table",
+        )
+
+
+def _user_types(cursor: Any, oids: Iterable[int]) -> dict[int, UserType]:
+    """What those of the types are made of that are not in our table of types."""
+    if not (unknown := [oid for oid in oids if oid not in BY_OID]):
+        return {}
+    cursor.execute(
+        """
+        WITH RECURSIVE of_use (oid) AS (
+            SELECT unnest(%s::oid[])
+            UNION
+            SELECT coalesce(a.atttypid,
+                            CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.typelem END)
+            FROM of_use u JOIN pg_type t ON t.oid = u.oid
+            LEFT JOIN pg_attribute a ON a.attrelid = t.typrelid AND t.typtype = 'c'
+                AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid >= 16384
+            WHERE t.typtype = 'd' OR a.atttypid IS NOT NULL
+               OR EXISTS (SELECT FROM pg_type e WHERE e.typarray = t.oid)
+        )
+        SELECT t.oid, CASE WHEN e.oid IS NULL THEN t.typtype::text ELSE 'a' END, t.typname,
+               CASE WHEN t.typtype = 'd' THEN format_type(t.typbasetype, t.typtypmod)
+                    WHEN e.oid IS NOT NULL THEN format_type(e.oid, NULL) ELSE '' END,
+               CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE coalesce(e.oid, 0::oid) END,
+               CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE -1 END, t.typdelim::text,
+               CASE WHEN t.typtype = 'c' THEN
+                   ARRAY(SELECT concat_ws(':', a.attnum, a.atttypid, a.atttypmod)
+                         FROM pg_attribute a WHERE a.attrelid = t.typrelid AND a.attnum > 0
+                         AND NOT a.attisdropped ORDER BY a.attnum)
+               ELSE ARRAY(SELECT l.enumlabel::text FROM pg_enum l WHERE l.enumtypid = t.oid
+                          ORDER BY l.enumsortorder) END
+        FROM of_use u JOIN pg_type t ON t.oid = u.oid LEFT JOIN pg_type e ON e.typarray = t.oid
+        """,
+        [unknown],
+    )
+    said = {oid: shape for oid, *shape in cursor.fetchall()}
+    return user_types(said, unknown)
+
+
+def _indexes(cursor: Any, oids: list[int], version: int) -> dict[int, list[Index]]:
+    # Columns after INCLUDE (from 11 on) are no part of the key.
+    width = "i.indnkeyatts" if version >= 110000 else "i.indnatts"
+    cursor.execute(
+        sql.SQL(
+            """
+            SELECT i.indrelid, c.relname,
+                   array_agg(a.attname::text ORDER BY k.place),
+                   i.indisprimary AND i.indimmediate,
+                   i.indisunique AND i.indisvalid AND i.indisready AND i.indpred IS NULL,
+                   i.indisreplident
+            FROM pg_index i
+            JOIN pg_class c ON c.oid = i.indexrelid
+            CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, place)
+            JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+            WHERE i.indrelid = ANY (%s::oid[]) AND i.indexprs IS NULL AND k.place <= {width}
+            GROUP BY i.indexrelid, i.indrelid, c.relname, i.indisprimary, i.indimmediate,
+                     i.indisunique, i.indisvalid, i.indisready, (i.indpred IS NULL),
+                     i.indisreplident
+            ORDER BY c.relname
+            """
+        ).format(width=sql.SQL(width)),
+        [oids],
+    )
+    indexes = dict[int, list[Index]]()
+    for oid, *shape in cursor.fetchall():
+        name, names, *flags = shape
+        indexes.setdefault(oid, []).append(Index(name, tuple(names), *flags))
+    return indexes
+
+
+def any_running(connection: Connection, xids: Sequence[int]) -> bool:
+    """Say whether one of these transactions has not ended for other sessions.
+
+    A commit is sent once it is in the log; the transaction lets go of the lock on its own
+    number only when everybody sees what it did, with a synchronous standby much later.
+    """
+    with asking(connection) as cursor:
+        cursor.execute(
+            "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'transactionid' AND granted"
+            " AND mode = 'ExclusiveLock' AND transactionid::text::bigint = ANY (%s))",
+            [list(xids)],
+        )
+        return bool(cursor.fetchone()[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """A transaction that a slot waits for, or would wait for."""
+
+    xid: str
+    pid: int | None  # None: it is prepared
+    gid: str  # of a prepared one
+    user: str
+    database: str
+    state: str = field(compare=False)  # "" where the role may not see it
+    since: str  # with time zone; "" likewise
+    seconds: int | None = field(compare=False)
+
+    def __str__(self) -> str:
+        if self.pid is None:
+            who = f"prepared transaction {self.gid!r} of {self.user} in {self.database}"
+        else:
+            who = f"session {self.pid} of {self.user} in {self.database}"
+            who += f", {self.state}" if self.state else ""
+        when = f"since {self.since} ({self.seconds} s)" if self.since else "since when is not shown"
+        return f"{who}, xid {self.xid}, {when}"
+
+    @property
+    def way_out(self) -> str:
+        """What ends it."""
+        if self.pid is None:
+            said = literal(self.gid)
+            return f"in {self.database}: COMMIT PREPARED {said} or ROLLBACK PREPARED {said}"
+        seen = "" if self.since else "; GRANT pg_read_all_stats shows since when"
+        return f"let it end, or SELECT pg_terminate_backend({self.pid}){seen}"
+
+
+# Begin times of other roles' sessions are shown to members of pg_read_all_stats only.
+_BLOCKERS: Final = """
+SELECT DISTINCT ON (l.virtualtransaction) l.transactionid::text, l.pid, coalesce(p.gid, ''),
+       coalesce(a.usename, p.owner, ''), coalesce(a.datname, p.database, ''),
+       coalesce(a.state, ''),
+       coalesce(date_trunc('second', coalesce(a.xact_start, p.prepared))::text, ''),
+       floor(extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, p.prepared)))::int
+FROM pg_locks l
+LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+LEFT JOIN pg_prepared_xacts p ON l.pid IS NULL AND p.transaction = l.transactionid
+WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
+  AND l.pid IS DISTINCT FROM pg_backend_pid()
+  AND (%(waiter)s::int IS NULL OR l.transactionid IN
+       (SELECT w.transactionid FROM pg_locks w WHERE w.pid = %(waiter)s AND NOT w.granted))
+ORDER BY l.virtualtransaction, age(l.transactionid) DESC
+"""
+
+
+def blockers(connection: Connection, *, waiter: int | None = None) -> list[Blocker]:
+    """List the transactions with an id, of all databases, oldest first.
+
+    A new slot waits for all that are open when it is made. With a `waiter`, only those that
+    this backend waits for now.
+    """
+    with asking(connection) as cursor:
+        cursor.execute(_BLOCKERS, {"waiter": waiter})
+        found = [Blocker(*row) for row in cursor.fetchall()]
+    return sorted(found, key=lambda blocker: -(blocker.seconds or 0))
+
+
+# ---- publications
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A publication and what it lets through."""
+
+    name: str
+    tables: tuple[TableId, ...]  # sorted; partitions stand for themselves unless via_root
+    all_tables: bool
+    actions: frozenset[str]  # of insert, update, delete, truncate
+    via_root: bool
+    filtered: tuple[TableId, ...] = ()  # with WHERE or a column list, from 15 on
+
+
+def publication(connection: Connection, name: str) -> Publication | None:
+    """Read a publication; None if there is none of this name."""
+    with asking(connection, publication=name) as cursor:
+        cursor.execute("SELECT to_jsonb(p) FROM pg_publication p WHERE pubname = %s", [name])
+        if (row := cursor.fetchone()) is None:
+            return None
+        cursor.execute(
+            "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s", [name]
+        )
+        tables = sorted(TableId(*table) for table in cursor.fetchall())
+        filtered = _filtered(cursor, name) if connection.server_version >= _FILTERS else []
+    said: Mapping[str, Any] = row[0]
+    return Publication(
+        name=name,
+        tables=tuple(tables),
+        all_tables=said["puballtables"],
+        actions=frozenset(a for a in _ACTIONS if said.get(f"pub{a}", False)),
+        via_root=said.get("pubviaroot", False),
+        filtered=tuple(filtered),
+    )
+
+
+def _filtered(cursor: Any, name: str) -> list[TableId]:
+    """Tables that a publication does not let through whole."""
+    cursor.execute(
+        """
+        SELECT n.nspname, c.relname FROM pg_publication_rel r
+        JOIN pg_publication p ON p.oid = r.prpubid
+        JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE p.pubname = %s AND (r.prqual IS NOT NULL OR r.prattrs IS NOT NULL)
+        """,
+        [name],
+    )
+    return sorted(TableId(*table) for table in cursor.fetchall())
+
+
+_FILTERS: Final = 150_000
+_TREES: Final = 120_000
+_ROOTS: Final = 130_000
+_ACTIONS: Final = ("insert", "update", "delete", "truncate")
+
+
+def publication_tables(connection: Connection, name: str) -> list[TableId] | None:
+    """List the tables of a publication, sorted; None if there is no such publication."""
+    found = publication(connection, name)
+    return None if found is None else list(found.tables)
+
+
+def create_publication(
+    connection: Connection,
+    name: str,
+    tables: Sequence[TableId],
+    options: Mapping[str, str] | None = None,
+) -> None:
+    """Make a publication for exactly these tables.
+
+    `options` are those of WITH, e.g. publish_via_partition_root = true.  The role
+    must own the tables and may CREATE in the database: NotPermitted.
+    """
+    with asking(connection, publication=name) as cursor:
+        cursor.execute(_create_publication(name, tables, options))
+
+
+def drop_unused_publication(connection: Connection, name: str) -> bool:
+    """Drop a publication unless a slot of this database may decode with it; False: it stays."""
+    with asking(connection, publication=name) as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_replication_slots"
+            " WHERE database = current_database() AND plugin = 'pgoutput'"
+        )
+        if cursor.fetchone()[0]:
+            return False
+        cursor.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(name)))
+    return True
+
+
+def publication_sql(
+    connection: Connection,
+    name: str,
+    tables: Sequence[TableId],
+    options: Mapping[str, str] | None = None,
+) -> str:
+    """Give the statement of `create_publication`, for somebody who may run it."""
+    return _create_publication(name, tables, options).as_string(connection)
+
+
+def _create_publication(
+    name: str, tables: Sequence[TableId], options: Mapping[str, str] | None
+) -> sql.Composed:
+    statement = sql.SQL("CREATE PUBLICATION {}").format(sql.Identifier(name))
+    if tables:
+        statement += sql.SQL(" FOR TABLE {}").format(_table_list(tables))
+    if options:
+        statement += sql.SQL(" WITH ({})").format(
+            sql.SQL(", ").join(
+                sql.SQL("{} = {}").format(sql.Identifier(key), sql.Literal(value))
+                for key, value in options.items()
+            )
+        )
+    return statement
+
+
+def table_rights(connection: Connection, tables: Sequence[TableId]) -> list[TableRights]:
+    """Read what the role may do, in the order asked for; tables that are gone are left out."""
+    with asking(connection) as cursor:
+        cursor.execute(
+            """
+            SELECT w.schema, w.name, has_schema_privilege(n.oid, 'USAGE'),
+                   has_table_privilege(c.oid, 'SELECT'), pg_has_role(c.relowner, 'USAGE'),
+                   NOT row_security_active(c.oid)
+            FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS w(schema, name, ord)
+            JOIN pg_namespace n ON n.nspname = w.schema
+            JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
+            ORDER BY w.ord
+            """,
+            [[table.schema for table in tables], [table.name for table in tables]],
+        )
+        return [TableRights(TableId(*row[:2]), *row[2:]) for row in cursor.fetchall()]
+
+
+def user(connection: Connection) -> str:
+    """Name the role that statements run as."""
+    with asking(connection) as cursor:
+        cursor.execute("SELECT current_user::text")
+        return str(cursor.fetchone()[0])
+
+
+def set_publication_tables(connection: Connection, name: str, tables: Sequence[TableId]) -> None:
+    """Make a publication hold exactly these tables."""
+    with asking(connection, publication=name) as cursor:
+        cursor.execute(
+            sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(
+                sql.Identifier(name), _table_list(tables)
+            )
+        )
+
+
+def _table_list(tables: Sequence[TableId]) -> sql.Composed:
+    return sql.SQL(", ").join(sql.Identifier(table.schema, table.name) for table in tables)

@@ -1,0 +1,160 @@
+"""Reads the rows of a table with COPY under an exported snapshot.
+
+COPY's text form is the types' own output, the same as pgoutput's, which a cast
+to text is not (`true`, unpadded `char`).  Rows are handed on while the server
+sends: memory stays bounded by one batch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from psycopg2 import errors, sql
+from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
+
+from producer.core.changes import Cells
+from producer.errors import DecodeError, TableChanging
+from producer.sources.dial import ConnectionArguments
+from producer.sources.postgres import catalog
+from schemas.tables import Column, TableId
+
+_LOCK_SECONDS = 5
+# A table and all below it, with the file that holds its rows: TRUNCATE and rewrites make another.
+_FILES = """
+WITH RECURSIVE below (oid) AS (
+    SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    JOIN unnest(%s::text[], %s::text[]) AS w(s, t) ON n.nspname = w.s AND c.relname = w.t
+    UNION SELECT i.inhrelid FROM below b JOIN pg_inherits i ON i.inhparent = b.oid)
+SELECT c.oid, c.relfilenode FROM below b JOIN pg_class c ON c.oid = b.oid ORDER BY 1
+"""
+_ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
+_ESCAPED = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
+
+
+@contextmanager
+def imported(arguments: ConnectionArguments, snapshot: str) -> Iterator[Connection]:
+    """A session that sees exactly what the snapshot saw, until it is left."""
+    connection = catalog.connect(arguments)
+    try:
+        with catalog.asking(connection, snapshot=snapshot) as cursor:
+            cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            cursor.execute("SET TRANSACTION SNAPSHOT %s", [snapshot])
+            # A policy would leave out rows in silence, and the stream sends them: better an error.
+            cursor.execute("SET LOCAL row_security = off")
+            cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        yield connection
+    finally:
+        connection.close()
+
+
+def hold(reading: Connection, now: Connection, tables: Sequence[TableId]) -> None:
+    """Keep tables as the snapshot of `reading` has them, until it is closed.
+
+    A snapshot does not protect from DDL: COPY would read a table that was emptied or rewritten
+    since as if it had no rows, without an error, and one of another shape with one. So DDL and
+    TRUNCATE wait from here on, as they do for pg_dump; rows may change. Raises TableChanging
+    where something came before.
+    """
+    if not tables:
+        return
+    names = sql.SQL(", ").join(sql.Identifier(*table) for table in tables)
+    with catalog.asking(reading) as cursor:
+        cursor.execute("SET LOCAL lock_timeout = %s", [f"{_LOCK_SECONDS}s"])
+        try:
+            cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(names))
+        except (errors.LockNotAvailable, errors.UndefinedTable, errors.WrongObjectType) as error:
+            raise TableChanging(
+                "a table that is to be loaded is being altered, renamed or dropped",
+                hint="the load starts over by itself when that is done",
+            ) from error
+        cursor.execute("SET LOCAL lock_timeout = 0")
+    shapes = catalog.table_schemas
+    if _files(reading, tables) != _files(now, tables) or (
+        shapes(reading, tables) != shapes(now, tables)
+    ):
+        raise TableChanging(
+            "a table was altered or emptied while its load began", hint="the load starts over"
+        )
+
+
+def _files(connection: Connection, tables: Sequence[TableId]) -> list[tuple[int, int]]:
+    with catalog.asking(connection) as cursor:
+        cursor.execute(_FILES, [[t.schema for t in tables], [t.name for t in tables]])
+        found: list[tuple[int, int]] = cursor.fetchall()
+    return found
+
+
+def estimated_rows(connection: Connection, table: TableId) -> int:
+    """The planner's guess, for a progress bar; 0 = unknown."""
+    with catalog.asking(connection, table=table) as cursor:
+        cursor.execute(
+            "SELECT greatest(coalesce(sum(c.reltuples), 0), 0)::bigint FROM pg_class c"
+            " WHERE c.oid = to_regclass(%s) OR c.oid IN (SELECT i.inhrelid FROM pg_inherits i"
+            " WHERE i.inhparent = to_regclass(%s))",
+            [_regclass(connection, table)] * 2,
+        )
+        return int(cursor.fetchone()[0])
+
+
+def copy_rows(
+    connection: Connection,
+    table: TableId,
+    columns: Sequence[Column],
+    hand_on: Callable[[list[Cells]], None],
+) -> None:
+    """Send all rows to `hand_on` in lists of some hundred, as cells of text."""
+    with catalog.asking(connection, table=table) as cursor:
+        cursor.execute("SELECT relkind FROM pg_class WHERE oid = to_regclass(%s)",
+                       [_regclass(connection, table)])  # fmt: skip
+        (relkind,) = cursor.fetchone()
+        # An inheritance parent's own rows only: its children are tables of their own. A
+        # partitioned table has none, and stands for its partitions.
+        source = sql.SQL("" if relkind == "p" else "ONLY ") + sql.Identifier(*table)
+        names = sql.SQL(", ").join(sql.Identifier(column.name) for column in columns)
+        statement = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(names, source)
+        parser = _Rows(len(columns), table, hand_on)
+        cursor.copy_expert(statement.as_string(cursor), parser, size=1 << 16)
+        parser.finish()
+
+
+def _regclass(connection: Connection, table: TableId) -> str:
+    return sql.Identifier(*table).as_string(connection)
+
+
+class _Rows:
+    """What COPY writes into: cuts lines, whole rows only."""
+
+    def __init__(self, width: int, table: TableId, hand_on: Callable[[list[Cells]], None]) -> None:
+        self._width, self._table, self._hand_on = width, table, hand_on
+        self._rest = b""
+
+    def write(self, data: bytes | str) -> int:
+        """Take a piece of COPY's output."""
+        raw = data.encode() if isinstance(data, str) else data
+        lines = (self._rest + raw).split(b"\n")
+        self._rest = lines.pop()
+        if lines:
+            self._hand_on([self._cells(line) for line in lines])
+        return len(data)
+
+    def finish(self) -> None:
+        """Check that nothing was left over."""
+        if self._rest:
+            raise DecodeError("COPY ended inside a row", table=self._table)
+
+    def _cells(self, line: bytes) -> Cells:
+        if not self._width:
+            return []
+        cells: Cells = [
+            None if field == b"\\N" else _unescape(field) if b"\\" in field else field
+            for field in line.split(b"\t")
+        ]
+        if len(cells) != self._width:
+            raise DecodeError("COPY sent a row of another width", table=self._table)
+        return cells
+
+
+def _unescape(field: bytes) -> bytes:
+    return _ESCAPE.sub(lambda match: _ESCAPED.get(match[1], match[1]), field)

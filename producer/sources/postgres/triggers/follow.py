@@ -1,0 +1,507 @@
+"""A statement that the triggers describe -> what changed, table by table.
+
+The shapes that a record carries are compared with those known until here:
+tables by oid and columns by number, so that renames are renames.  What the
+statement did to rows that are not sent again is kept where a copy can repeat
+it, and is a hole, *seen*, where it cannot.
+
+A record shows the catalog as it was when the statement ran, and applies when its
+transaction commits.  A lock on the table keeps most of it true until then, but not
+the names of schemas and types, nor those of a partition's root: what a transaction
+that committed in between changed of them stays as that one left it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from producer.core.canonical import canonical, moved_object
+from producer.core.catalog_rows import reads_otherwise
+from producer.core.shape_change import ShapeChange
+from producer.sources.postgres.triggers.records import BY_TYPE, Dropped, Shape, Told
+from producer.sources.postgres.triggers.using import converted
+from schemas.conditions import written
+from schemas.control import Hole, Moved
+from schemas.encodings import is_text
+from schemas.sql_text import NotRead
+from schemas.tables import Column, TableId, TableSchema, UserType
+
+Infer = Callable[[TableSchema, TableSchema], ShapeChange]
+
+_CREATES: Final = ("CREATE TABLE", "CREATE TABLE AS", "SELECT INTO", "CREATE SCHEMA")
+_OF_TYPES: Final = ("ALTER TYPE", "ALTER DOMAIN")
+_BOOL: Final = 16
+_MONEY: Final = 790
+_PLAIN: Final = {21, 23, 20, _BOOL, 25, 1043, 2950}  # int2, int4, int8, bool, text, varchar, uuid
+# A constant as pg_get_expr() prints it; a backslash may have been doubled.
+_CONSTANT: Final = re.compile(
+    r"""(?:'(?P<text>(?:[^'\\]|'')*)'|(?P<number>\d+)|\((?P<negative>-\d+)\)|(?P<word>true|false))
+        (?:::[a-z ]+(?:\(\d+\))?)?""",
+    re.VERBOSE,
+)
+
+
+@dataclass(slots=True)
+class Follower:
+    """The tables known so far, as statements move them on."""
+
+    known: dict[TableId, TableSchema]
+    wanted: Callable[[TableId], bool]
+    publication: str
+    infer: Infer  # for shapes known without column numbers
+    # Where the transaction committed that changed them last, and what they are since.
+    _spaces: dict[int, tuple[int, str]] = field(default_factory=dict)  # schemas
+    _named: dict[int, int] = field(default_factory=dict)  # tables
+    _types: dict[tuple[int, int], tuple[int, UserType, str]] = field(default_factory=dict)
+    _former: dict[int, set[TableId]] = field(default_factory=lambda: defaultdict(set))
+
+    def follow(self, told: Told, lsn: int = 0, commit: int = 0) -> list[ShapeChange]:
+        """Return the changes of one statement, in the order in which they apply.
+
+        `lsn`: where its record stands; `commit`: where its transaction does.
+        """
+        if told.event == "gap":
+            return list(self._unknown(told))
+        told = self._as_of_commit(told, lsn)
+        spaces = self._old_names(told)
+        before = dict(self.known)
+        out = self._changes(told)
+        out += self._renamed_with(told, spaces)
+        self._remember(told, before, commit)
+        out += self._typed_with(told, before, commit)
+        return [replace(c, canonical=c.canonical or canonical(c)) for c in out]
+
+    def _changes(self, told: Told) -> list[ShapeChange]:
+        if told.event == "drop":
+            out = [*self._dropped(told), *self._altered(told)]
+        else:
+            out = [*self._detached(told), *self._attached(told), *self._altered(told)]
+            out += self._others(told, out)
+            # A column's default may speak of the sequence that comes with its table.
+            out.sort(key=lambda c: (c.kind, c.tag) != ("sequence", "CREATE SEQUENCE"))
+        return out
+
+    def all_unknown(self, tag: str, why: str) -> list[ShapeChange]:
+        """Return a hole of every table: a statement happened, and nobody knows which."""
+        return [ShapeChange(t, t, tag, *_hole(t.id, why)) for t in self.known.values()]
+
+    def _unknown(self, told: Told) -> Iterator[ShapeChange]:
+        why = "a schema change could not be described by the triggers"
+        if told.unknown is None:
+            yield from self.all_unknown(told.tag, why)
+            return
+        for oid in dict.fromkeys(told.unknown):
+            if (table := self.at(oid)) is not None:
+                yield ShapeChange(table, table, told.tag, *_hole(table.id, why))
+
+    # ------------------------------------------------------------ other transactions
+    def named(self, oid: int, said: TableId) -> TableId:
+        """What a table is called here, that the stream calls by a name of before."""
+        table = self.at(oid) if said in self._former.get(oid, ()) else None
+        return table.id if table is not None else said
+
+    def _as_of_commit(self, told: Told, lsn: int) -> Told:
+        """Put in names that another transaction changed since the statement, and committed."""
+        shapes = []
+        for shape in told.tables:
+            table = shape.table
+            known = self.at(table.oid)
+            since, schema = self._spaces.get(shape.space, (0, ""))
+            if since > lsn:
+                table = replace(table, id=TableId(schema, table.id.name))
+            if known is not None and self._named.get(table.oid, 0) > lsn:
+                table = replace(table, id=known.id)
+            if table.id != shape.table.id:
+                self._former[table.oid].add(shape.table.id)
+            columns = tuple(self._column(c, lsn) for c in table.columns)
+            shapes.append(replace(shape, table=replace(table, columns=columns)))
+        return replace(told, tables=tuple(shapes))
+
+    def _column(self, column: Column, lsn: int) -> Column:
+        since, user_type, name = self._types.get(
+            (column.type_oid, column.type_mod), (0, column.user_type, column.type_name)
+        )
+        if since <= lsn:
+            return column
+        return replace(column, user_type=user_type, type_name=name)
+
+    def _old_names(self, told: Told) -> dict[str, str]:
+        """Names of schemas until here -> those that the statement gave them."""
+        out = {}
+        for oid, name in told.spaces:
+            if told.tag != "ALTER SCHEMA":
+                continue
+            if oid in self._spaces:
+                out[self._spaces[oid][1]] = name
+            for shape in told.tables:
+                known = self.at(shape.table.oid) if shape.space == oid else None
+                if known is not None:
+                    out[known.id.schema] = name
+        return out
+
+    def _renamed_with(self, told: Told, spaces: dict[str, str]) -> Iterator[ShapeChange]:
+        """Tables of a renamed schema that the statement did not see: they committed later."""
+        seen = {shape.table.oid for shape in told.tables}
+        for table in list(self.known.values()):
+            name = spaces.get(table.id.schema, table.id.schema)
+            if name == table.id.schema or table.oid in seen:
+                continue
+            after = replace(table, id=TableId(name, table.id.name))
+            del self.known[table.id]
+            if self._is_in_scope(name, table.id.name):
+                self.known[after.id] = after
+                yield ShapeChange(table, after, told.tag)
+            else:
+                why = f"is not captured any more: it is {after.id} now"
+                yield ShapeChange(table, table, told.tag, *_hole(table.id, why))
+
+    def _typed_with(
+        self, told: Told, before: dict[TableId, TableSchema], commit: int
+    ) -> Iterator[ShapeChange]:
+        """Tables with a column of a changed type that the statement did not see."""
+        for table in list(self.known.values()):
+            if before.get(table.id) is not table or all(c.user_type is None for c in table.columns):
+                continue
+            # The very place, not before: what this statement itself left there.
+            columns = tuple(self._column(c, commit - 1) for c in table.columns)
+            if columns != table.columns:
+                after = replace(table, columns=columns)
+                change = self.compare(table, after, told)
+                self.known[table.id] = after
+                if change is not None:
+                    yield change
+
+    def _remember(self, told: Told, before: dict[TableId, TableSchema], commit: int) -> None:
+        for oid, name in told.spaces:
+            self._spaces[oid] = (commit, name)
+        old = {table.oid: table for table in before.values() if table.oid}
+        for table in self.known.values():
+            was = old.get(table.oid)
+            if was is None or was is table:
+                continue
+            if was.id != table.id:
+                self._former[table.oid].add(was.id)
+                self._former[table.oid].discard(table.id)
+                if not told.spaces:
+                    self._named[table.oid] = commit
+            types = {c.number: c.user_type for c in was.columns}
+            for c in table.columns:
+                is_other = types.get(c.number, c.user_type) != c.user_type
+                if c.user_type is not None and is_other and told.tag in _OF_TYPES:
+                    self._types[c.type_oid, c.type_mod] = (commit, c.user_type, c.type_name)
+
+    def at(self, oid: int) -> TableSchema | None:
+        """The table with this oid, if it is captured and its oid was ever told."""
+        return next((t for t in self.known.values() if t.oid == oid), None) if oid else None
+
+    # ------------------------------------------------------------ partitions
+    def _detached(self, told: Told) -> Iterator[ShapeChange]:
+        shapes = {s.table.oid: s for s in told.tables}
+        for oid, root_oid, bound in told.detached:
+            root = self.at(root_oid)
+            if root is None:
+                continue
+            where, problem = _where(bound)
+            part = shapes.get(oid)
+            if part is not None and self._is_captured(part, told):
+                self.known[part.table.id] = part.table
+                if where is not None:
+                    yield ShapeChange(
+                        None, part.table, told.tag, moved=Moved("move", root.id, where)
+                    )
+                    continue
+                yield ShapeChange(None, part.table, told.tag, *_hole(part.table.id, problem))
+                yield ShapeChange(root, root, told.tag, *_hole(root.id, problem))
+            elif where is not None:
+                yield ShapeChange(root, root, told.tag, moved=Moved("delete", root.id, where))
+            else:
+                yield ShapeChange(root, root, told.tag, *_hole(root.id, problem))
+
+    def _attached(self, told: Told) -> Iterator[ShapeChange]:
+        made = {c.oid for c in told.commands if c.tag == "CREATE TABLE"}
+        for oid, root_oid in told.attached:
+            root, part = self.at(root_oid), self.at(oid)
+            if root is None:
+                if part is not None and told.via_root:
+                    del self.known[part.id]
+                    why = "became a partition of a table that is not captured"
+                    yield ShapeChange(part, part, told.tag, *_hole(part.id, why))
+                continue
+            if part is not None:
+                del self.known[part.id]
+                yield ShapeChange(root, root, told.tag, moved=Moved("move", part.id))
+                yield ShapeChange(part, None, told.tag)
+            elif oid not in made:
+                why = "a partition was attached whose rows were not captured"
+                yield ShapeChange(root, root, told.tag, *_hole(root.id, why))
+
+    # ------------------------------------------------------------ tables
+    def _dropped(self, told: Told) -> Iterator[ShapeChange]:
+        tables = {d.oid for d in told.dropped if d.kind == "table"}
+        for gone in told.dropped:
+            if gone.kind == "table":
+                yield from self._dropped_table(gone, told, tables)
+            elif gone.kind == "index":
+                yield from self._dropped_index(gone, told)
+            elif gone.is_original and self._is_in_scope(gone.schema or gone.name, gone.identity):
+                yield ShapeChange(
+                    None,
+                    None,
+                    told.tag,
+                    kind=gone.kind,
+                    identity=gone.identity,
+                    canonical=f"DROP {gone.kind.upper()} IF EXISTS {gone.identity}",
+                )
+
+    def _dropped_table(self, gone: Dropped, told: Told, all_of: set[int]) -> Iterator[ShapeChange]:
+        table = self.at(gone.oid)
+        if table is None and gone.schema and gone.name:
+            named = self.known.get(TableId(gone.schema, gone.name))
+            table = named if named is not None and not named.oid else None
+        if table is not None:
+            del self.known[table.id]
+            yield ShapeChange(table, None, told.tag)
+        elif gone.root and gone.root not in all_of and (root := self.at(gone.root)) is not None:
+            where, problem = _where(gone.bound)
+            if where is not None:
+                yield ShapeChange(root, root, told.tag, moved=Moved("delete", root.id, where))
+            else:
+                yield ShapeChange(root, root, told.tag, *_hole(root.id, problem))
+
+    def _dropped_index(self, gone: Dropped, told: Told) -> Iterator[ShapeChange]:
+        for table in list(self.known.values()):
+            kept = tuple(u for u in table.unique if u.name != gone.name)
+            if table.id.schema == gone.schema and len(kept) < len(table.unique):
+                after = replace(table, unique=kept)
+                self.known[table.id] = after
+                yield ShapeChange(table, after, told.tag)
+                return
+        yield ShapeChange(
+            None,
+            None,
+            told.tag,
+            kind=gone.kind,
+            identity=gone.identity,
+            canonical=f"DROP INDEX IF EXISTS {gone.identity}",
+        )
+
+    def _is_captured(self, shape: Shape, told: Told) -> bool:
+        return (
+            self.wanted(shape.table.id)
+            and shape.persistence == "p"
+            and not (shape.is_partition and told.via_root)
+            and (shape.table.oid in told.joined or self.publication in shape.publications)
+        )
+
+    def _altered(self, told: Told) -> Iterator[ShapeChange]:
+        made = {c.oid for c in told.commands if c.tag in _CREATES and c.kind == "table"}
+        # A name that is taken over was given up by the same statement or one before.
+        for shape in told.tables:
+            after = shape.table
+            before = self.at(after.oid) or self._unnumbered(after)
+            if not shape.is_text and is_text(str(after.id)):
+                if before is not None:
+                    why = "a name or a default is no text: the database has no encoding"
+                    yield ShapeChange(before, before, told.tag, *_hole(before.id, why))
+                continue
+            if not is_text(str(after.id)) or not self._is_captured(shape, told):
+                if before is not None:
+                    del self.known[before.id]
+                    now = str(after.id).encode(errors="backslashreplace").decode()
+                    why = f"is not captured any more: it is {now} now, or not in the log"
+                    yield ShapeChange(before, before, told.tag, *_hole(before.id, why))
+                continue
+            if before is None:
+                if self.known.get(after.id) == after:
+                    continue  # a detached partition
+                self.known[after.id] = after
+                yield ShapeChange(None, after, told.tag, *_begun(after, told, made))
+                continue
+            if before.id != after.id:
+                del self.known[before.id]
+            self.known[after.id] = after
+            change = self.compare(before, after, told, is_empty=shape.is_empty, stored=shape.stored)
+            if change is not None:
+                yield change
+
+    def _unnumbered(self, after: TableSchema) -> TableSchema | None:
+        """A table known by its name only: by the stream, or from before oids were kept."""
+        before = self.known.get(after.id)
+        return before if before is not None and not before.oid else None
+
+    def compare(
+        self,
+        before: TableSchema,
+        after: TableSchema,
+        told: Told,
+        *,
+        is_empty: bool = False,
+        stored: frozenset[int] = frozenset(),
+    ) -> ShapeChange | None:
+        """Name what changed; None where nothing did that anybody could follow."""
+        if told.event == "install" or not all(c.number for c in before.columns):
+            if _shape(before) != _shape(after):
+                return replace(self.infer(before, after), tag=told.tag)
+            is_same = before.oid == after.oid and _defaults(before) == _defaults(after)
+            return None if is_same else ShapeChange(before, after, told.tag)
+        is_same = before == after and before.oid == after.oid
+        if is_same and _defaults(before) == _defaults(after) and not told.rewritten & BY_TYPE:
+            return None
+        old = {c.number: c for c in before.columns}
+        stayed = {c.name for c in after.columns if c.number in old}
+        made_again = {c.name for c in before.columns} - stayed
+        is_converted = bool(told.rewritten & BY_TYPE)
+        renamed: dict[str, str] = {}
+        values: dict[str, str] = {}
+        lost: list[str] = []
+        constants: dict[str, str | None] = {}
+        for column in after.columns:
+            was = old.get(column.number)
+            how: str | None = ""
+            if was is None:
+                if column.number in stored:
+                    lost.append(column.name)  # generated until now, and never sent
+                elif _is_unknown_default(column, told.rewritten):
+                    constants[column.name] = _constant(column)
+                    if constants[column.name] is None:
+                        lost.append(column.name)
+                if column.name in made_again:
+                    values[column.name] = "new"
+                continue
+            if was.name != column.name:
+                renamed[was.name] = column.name
+            has_type = (was.type_oid, was.type_mod) == (column.type_oid, column.type_mod)
+            if is_converted:
+                how = _conversion(told, before.id.name, was, column, has_type=has_type)
+            if is_converted and not has_type and _MONEY in {was.type_oid, column.type_oid}:
+                how = "lost"  # by lc_monetary, a locale that the target may not have
+            if how == "lost" or reads_otherwise(was, column):
+                lost.append(column.name)
+            if how != "" and not has_type:
+                values[column.name] = how or "lost"
+        lossy = None
+        if is_empty:
+            pass
+        elif lost:
+            lossy = f"the source computed values of older rows and sent none: {', '.join(lost)}"
+        elif is_converted and not _is_readable(told):
+            lossy = "the source may have computed values of older rows, and sent none"
+        holes, lossy = _hole(after.id, lossy) if lossy else ((), None)
+        columns = tuple(replace(c, missing=constants.get(c.name, c.missing)) for c in after.columns)
+        after = replace(after, columns=columns)
+        return ShapeChange(before, after, told.tag, holes, lossy, renamed=renamed, values=values)
+
+    # ------------------------------------------------------------ the rest
+    def _others(self, told: Told, changed: list[ShapeChange]) -> Iterator[ShapeChange]:
+        """Objects that are no tables, and statements that change no shape: told all the same."""
+        for command in told.commands:
+            table = self.at(command.oid) if command.kind.startswith("table") else None
+            if command.kind.startswith("table") and changed:
+                continue
+            if command.kind == "index" and any(_has_index(c, command.identity) for c in changed):
+                continue
+            if table is not None and command.kind == "table" and told.tag != "COMMENT":
+                yield ShapeChange(table, table, command.tag)
+            elif self._is_in_scope(command.schema or command.identity, command.identity):
+                yield ShapeChange(
+                    None,
+                    None,
+                    command.tag,
+                    kind=command.kind,
+                    identity=command.identity,
+                    canonical=moved_object(command, told.sql if told.is_top else None)
+                    or command.definition,
+                )
+
+    def _is_in_scope(self, schema: str | None, identity: str) -> bool:
+        return self.wanted(TableId((schema or "").strip('"'), identity))
+
+
+def _is_readable(told: Told) -> bool:
+    """Say whether it is known which columns a statement converted."""
+    return told.is_plain or (told.is_top and bool(told.sql))
+
+
+def _conversion(told: Told, table: str, was: Column, column: Column, *, has_type: bool) -> str:
+    """How a rewritten table's column got its values: "" as before or by assignment."""
+    how: str | None = "" if told.is_plain else None
+    if not told.is_plain and _is_readable(told):
+        how = converted(told.sql or "", table, was.name, column.type_name)
+    if how is None:
+        return "" if has_type else "lost"
+    # A cast that users made is theirs, and a copy's may be another.
+    is_ours = (was.type_oid, column.type_oid) in told.casts
+    return "lost" if is_ours and not has_type else how
+
+
+def _begun(after: TableSchema, told: Told, made: set[int]) -> tuple[tuple[Hole, ...], str | None]:
+    """What is not known of a table that is captured from here on."""
+    if after.oid in made:
+        if told.joined.get(after.oid):
+            why = "its first rows were written before it joined the publication"
+            return _hole(after.id, why)
+        return (), None
+    if told.event == "install" or told.joined.get(after.oid, True):
+        return _hole(after.id, "the table is captured from here on; older rows were not copied")
+    return (), None
+
+
+def _hole(table: TableId, why: str) -> tuple[tuple[Hole, ...], str]:
+    return (Hole(str(table), "seen", why),), why
+
+
+def _where(bound: str | None) -> tuple[str | None, str]:
+    """A partition's bound as a condition that a copy can use, or why not."""
+    if bound is None:
+        return None, "rows of a partition left, and its bounds are not known"
+    try:
+        written(bound)
+    except NotRead:
+        return None, "rows of a partition left, whose bounds only the source can compute"
+    return bound, ""  # whoever runs it reads it again, and writes it anew
+
+
+def _is_unknown_default(column: Column, rewritten: int) -> bool:
+    """Say whether older rows got a value that the catalog does not keep."""
+    if column.missing is not None or not rewritten:
+        return False
+    of_domain = column.user_type is not None and column.user_type.kind == "d"
+    return column.has_default or bool(column.identity) or of_domain
+
+
+def _constant(column: Column) -> str | None:
+    """Return what an added column's default is in older rows, if it is a plain constant.
+
+    Where the same statement rewrites the table, the catalog does not keep it. Only types that
+    read the same under all settings.
+    """
+    if column.type_oid not in _PLAIN or column.identity or column.default is None:
+        return None
+    found = _CONSTANT.fullmatch(column.default)
+    if found is None:
+        return None
+    if found["word"]:
+        return found["word"][0] if column.type_oid == _BOOL else None
+    text = found["text"]
+    return text.replace("''", "'") if text is not None else found["number"] or found["negative"]
+
+
+def _shape(table: TableSchema) -> tuple[object, ...]:
+    return table.id, tuple((c.name, c.type_oid, c.type_mod) for c in table.columns), table.key
+
+
+def _defaults(table: TableSchema) -> tuple[object, ...]:
+    return tuple((c.number, c.default) for c in table.columns)
+
+
+def _has_index(change: ShapeChange, identity: str) -> bool:
+    """Say whether an index is the key or a unique index of a changed table."""
+    table = change.after
+    if table is None:
+        return False
+    name = identity.rpartition(".")[2].strip('"')
+    return any(u.name == name for u in table.unique) or bool(table.key and change.before is None)

@@ -1,0 +1,429 @@
+"""Event triggers at a PostgreSQL source, which write each schema change into the stream.
+
+`ddl_triggers.sql` is all that is made, in schema `gauss_cdc` of the source; `uninstall`
+drops it.  Its records are read by `producer/sources/postgres/triggers/records.py`.
+
+A record is trusted because of who may write it: the channel is a published table that
+only its owner, a superuser, can write.  The catalog is asked whether that is so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, Final
+
+from psycopg2 import sql
+from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
+
+from producer.errors import NotPermitted, SourceError, Unsupported
+from producer.sources import patterns
+from producer.sources.postgres.catalog import OWN_SCHEMA, asking, publication, server_info
+from producer.sources.postgres.triggers.records import CHANNEL, Trust
+from schemas.tables import TableId
+
+# Of the script; the one that is installed stands in a comment, which any role may read.
+VERSION: Final = 3
+_TABLE: Final = 3  # earlier ones wrote messages, which any role can write, too
+TRIGGERS: Final = ("gauss_cdc_ddl_drop", "gauss_cdc_ddl_end", "gauss_cdc_ddl_rewrite")
+_MESSAGES: Final = 140_000  # pgoutput hands on logical messages from here on
+_SCHEMAS: Final = 150_000  # a publication may hold whole schemas from here on
+
+
+@dataclass(frozen=True, slots=True)
+class Triggers:
+    """What of ours stands at a source."""
+
+    version: int  # 0: nothing
+    enabled: bool  # all triggers there, and on
+    channel: int = 0  # oid of the table that records are written to, where they can be trusted
+    problem: str = ""  # why `run` does not read them, though there are triggers
+    publication: str = ""
+    schemas: tuple[str, ...] = ()  # that `install` added to the publication, whole
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+    @property
+    def tells(self) -> bool:
+        """Say whether every schema change comes as a record that can be trusted."""
+        return bool(self.channel) and not self.problem
+
+
+def state(connection: Connection, name: str | None = None) -> Triggers:
+    """Look at the triggers, and whether publication `name` has their records; any role may."""
+    with asking(connection) as cursor:
+        cursor.execute(
+            "SELECT evtname, evtenabled <> 'D', obj_description(oid, 'pg_event_trigger')"
+            " FROM pg_event_trigger WHERE evtname = ANY (%s)",
+            [list(TRIGGERS)],
+        )
+        found = {name: (is_on, said) for name, is_on, said in cursor.fetchall()}
+        if not found:
+            return Triggers(0, enabled=False)
+        enabled = set(found) == set(TRIGGERS) and all(is_on for is_on, _ in found.values())
+        version = max(_version(said) for _, said in found.values())
+        channel, problem = _channel(cursor, version)
+        if not enabled:
+            problem = "some event triggers of ours are off or gone"
+        cursor.execute("SELECT has_schema_privilege(%s, 'USAGE')", [OWN_SCHEMA])
+        if not cursor.fetchone()[0]:
+            problem = problem or _unpublished(connection, name)
+            return Triggers(version, enabled=enabled, channel=channel, problem=problem)
+        cursor.execute("SELECT name, schemas FROM gauss_cdc.ddl_publication")
+        ours, schemas = cursor.fetchone()
+        cursor.execute("SELECT is_exclude, table_schema, table_name FROM gauss_cdc.ddl_tables")
+        told = [(out, str(patterns.Pattern(*rest))) for out, *rest in cursor.fetchall()]
+        problem = problem or _unpublished(connection, name or ours)
+    return Triggers(
+        version,
+        enabled=enabled,
+        channel=channel,
+        problem=problem,
+        publication=ours,
+        schemas=tuple(schemas),
+        include=tuple(text for out, text in told if not out),
+        exclude=tuple(text for out, text in told if out),
+    )
+
+
+# Rights, owners and whatever else could let somebody write a record, each with its name. Superusers
+# may do all of it anyway.
+_CHANNEL_STATE: Final = """
+SELECT c.oid,
+    (SELECT rolsuper FROM pg_roles WHERE oid = c.relowner)
+        AND (SELECT rolsuper FROM pg_roles WHERE oid = n.nspowner),
+    CASE
+    WHEN c.relkind <> 'r' OR c.relpersistence <> 'p' OR c.relispartition
+        THEN 'it is no plain table'
+    WHEN NOT c.relrowsecurity OR EXISTS (SELECT FROM pg_policy WHERE polrelid = c.oid)
+        THEN 'its row security is off or has a policy'
+    WHEN c.relhasrules OR EXISTS (SELECT FROM pg_trigger WHERE tgrelid = c.oid)
+        OR EXISTS (SELECT FROM pg_inherits WHERE inhrelid = c.oid OR inhparent = c.oid)
+        THEN 'it has triggers, rules or heirs'
+    WHEN EXISTS (SELECT FROM aclexplode(c.relacl) a
+                 WHERE a.grantee <> c.relowner AND a.privilege_type <> 'SELECT')
+        OR EXISTS (SELECT FROM pg_attribute t CROSS JOIN LATERAL aclexplode(t.attacl) a
+                   WHERE t.attrelid = c.oid AND a.privilege_type <> 'SELECT')
+        THEN 'others may write it'
+    WHEN EXISTS (SELECT FROM aclexplode(n.nspacl) a
+                 WHERE a.grantee <> n.nspowner AND a.privilege_type = 'CREATE')
+        THEN 'others may create objects in its schema'
+    WHEN EXISTS (SELECT FROM pg_proc p WHERE p.pronamespace = n.oid
+                 AND (NOT (SELECT rolsuper FROM pg_roles WHERE oid = p.proowner)
+                      OR EXISTS (SELECT FROM aclexplode(coalesce(p.proacl,
+                                     acldefault('f', p.proowner))) a
+                                 WHERE a.grantee <> p.proowner)))
+        THEN 'others may execute its functions'
+    WHEN EXISTS (SELECT FROM pg_event_trigger e JOIN pg_proc p ON p.oid = e.evtfoid
+                 WHERE e.evtname = ANY (%s) AND p.pronamespace <> n.oid)
+        THEN 'the event triggers are not those of its schema'
+    ELSE '' END
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relname = %s
+"""
+
+
+def _channel(cursor: Any, version: int) -> tuple[int, str]:
+    """The oid of the table that records come by, and why they cannot be trusted."""
+    if version < _TABLE:
+        return 0, (
+            "the triggers are those of an earlier release, whose messages any role can write: "
+            "they are not read"
+        )
+    cursor.execute(_CHANNEL_STATE, [list(TRIGGERS), OWN_SCHEMA, CHANNEL])
+    row = cursor.fetchone()
+    if row is None:
+        return 0, f"{OWN_SCHEMA}.{CHANNEL} is not there: the triggers write to it"
+    oid, is_ours, why = row
+    if not is_ours:
+        why = "its owner, or its schema's, is no superuser"
+    return int(oid), why and f"{OWN_SCHEMA}.{CHANNEL} cannot be trusted: {why}"
+
+
+def _unpublished(connection: Connection, name: str | None) -> str:
+    if name is None:
+        return ""
+    table = TableId(OWN_SCHEMA, CHANNEL)
+    found = publication(connection, name)
+    if found is None:
+        return ""  # said by those who need it
+    if table not in found.tables:
+        return f"publication {name} does not have {table}: nothing that the triggers write arrives"
+    if table in found.filtered:
+        return f"publication {name} leaves out rows or columns of {table}"
+    if "insert" not in found.actions:
+        return f"publication {name} publishes no INSERT"
+    return ""
+
+
+def judge(connection: Connection, oid: int) -> Trust:
+    """Say whether what comes by a table of this oid, named as ours, was written by our triggers."""
+    found = state(connection)
+    if found.channel == oid:
+        return Trust.OURS if found.tells else Trust.UNKNOWN
+    with asking(connection) as cursor:
+        cursor.execute(
+            "SELECT rolsuper FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner"
+            " WHERE c.oid = %s",
+            [oid],
+        )
+        row = cursor.fetchone()
+    return Trust.FOREIGN if row is not None and not row[0] else Trust.UNKNOWN
+
+
+def _version(comment: str | None) -> int:
+    """The release's number in the comment; the first one wrote none."""
+    found = re.search(r"version (\d+)", comment or "")
+    return int(found[1]) if found is not None else 1
+
+
+def install(
+    connection: Connection, name: str, include: Sequence[str], exclude: Sequence[str]
+) -> Triggers:
+    """Make the triggers, or make them anew; tables of `include` join publication `name`.
+
+    Raises NotPermitted, Unsupported (before 14), SourceError (no such publication).
+    """
+    check_rights(connection)
+    with _transaction(connection), asking(connection) as cursor:
+        _remove(connection, keeps_channel=True)
+        make(connection, cursor, name, include, exclude)
+        # From this place on every change is recorded; this is what the tables are now.
+        cursor.execute(_BASELINE)
+    return state(connection)
+
+
+def make(
+    connection: Connection, cursor: Any, name: str, include: Sequence[str], exclude: Sequence[str]
+) -> None:
+    """Make everything, in the caller's transaction; raise SourceError without a publication."""
+    if publication(connection, name) is None:
+        raise SourceError(
+            "the publication does not exist",
+            publication=name,
+            hint="`gauss-cdc check --fix` makes it, or the first `run`",
+        )
+    cursor.execute("SELECT to_regnamespace(%s) IS NOT NULL", [OWN_SCHEMA])
+    if cursor.fetchone()[0] and _channel(cursor, VERSION)[1]:
+        raise SourceError(
+            "there is a schema of our name that is not ours",
+            schema=OWN_SCHEMA,
+            hint=f"look at it, then DROP SCHEMA {OWN_SCHEMA} CASCADE, and install again",
+        )
+    cursor.execute(script(connection.server_version))
+    _publish_channel(connection, cursor, name)
+    rows = [(False, patterns.parse(text)) for text in include]
+    rows += [(True, patterns.parse(text)) for text in exclude]
+    for is_exclude, pattern in rows:
+        cursor.execute(
+            "INSERT INTO gauss_cdc.ddl_tables VALUES (%s, %s, %s)",
+            [is_exclude, pattern.schema, pattern.name],
+        )
+    had = _tables(connection, name)
+    schemas = _publish_schemas(connection, cursor, name, [p for out, p in rows if not out])
+    others = [str(table) for table in sorted(_tables(connection, name) - had)]
+    cursor.execute(
+        "INSERT INTO gauss_cdc.ddl_publication VALUES (%s, %s, %s)", [name, schemas, others]
+    )
+    cursor.execute(
+        "SELECT count(gauss_cdc.ddl_repartition(c.oid)) FROM pg_class c"
+        " WHERE c.relkind = 'p' AND NOT c.relispartition AND c.relpersistence = 'p'"
+    )
+    cursor.execute(
+        "INSERT INTO gauss_cdc.ddl_generated SELECT a.attrelid, a.attnum"
+        " FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid"
+        " WHERE a.attnum > 0 AND a.attgenerated <> '' AND NOT a.attisdropped"
+        " AND c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND (NOT c.relispartition"
+        "  OR NOT (SELECT bool_or(pubviaroot) FROM pg_publication WHERE pubname = %s))",
+        [name],
+    )
+
+
+def _publish_channel(connection: Connection, cursor: Any, name: str) -> None:
+    """Let the records through."""
+    found = publication(connection, name)
+    if found is not None and not found.all_tables:
+        table = TableId(OWN_SCHEMA, CHANNEL)
+        if table not in found.tables or table in found.filtered:
+            if table in found.filtered:
+                cursor.execute(
+                    sql.SQL("ALTER PUBLICATION {} DROP TABLE {}").format(
+                        sql.Identifier(name), sql.Identifier(*table)
+                    )
+                )
+            cursor.execute(
+                sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(
+                    sql.Identifier(name), sql.Identifier(*table)
+                )
+            )
+
+
+def uninstall(connection: Connection) -> bool:
+    """Drop everything of ours; say whether there was something."""
+    was = state(connection)
+    if not was.version:
+        return False
+    check_rights(connection)
+    with _transaction(connection):
+        if was.channel:
+            with asking(connection) as cursor:
+                cursor.execute(
+                    "INSERT INTO gauss_cdc.ddl_log (body) VALUES (%s)",
+                    ['{"version": 1, "event": "uninstall"}'],
+                )
+        _remove(connection)
+    return True
+
+
+_BASELINE: Final = """
+SELECT gauss_cdc.ddl_emit(json_build_object(
+    'version', 1, 'event', 'install', 'via_root', v.via_root, 'tables', (
+        SELECT coalesce(json_agg((gauss_cdc.ddl_look(c.oid, true, false)).shape
+                                 ORDER BY c.oid), '[]')
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE (c.relkind = 'r' OR c.relkind = 'p' AND v.via_root) AND c.relpersistence = 'p'
+          AND gauss_cdc.ddl_matches(n.nspname, c.relname)
+          AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'gauss_cdc'))), NULL)
+FROM (SELECT coalesce(bool_or(p.pubviaroot), true) AS via_root
+      FROM pg_publication p JOIN gauss_cdc.ddl_publication o ON o.name = p.pubname) AS v
+"""
+
+
+def script(version: int) -> str:
+    """What `install` runs on a server of this version (150018 = 15.18)."""
+    text = resources.files(__package__).joinpath("ddl_triggers.sql").read_text("utf-8")
+    text += f"COMMENT ON EVENT TRIGGER {TRIGGERS[1]} IS 'gauss-cdc, version {VERSION}';\n"
+    if version < _SCHEMAS:
+        return re.sub(r"^.*/\*15\*/.*\n", "", text, flags=re.MULTILINE)
+    return text.replace("/*15*/ ", "")
+
+
+def check_rights(connection: Connection) -> None:
+    """Raise NotPermitted or Unsupported where triggers cannot be made."""
+    info = server_info(connection)
+    if info.version < _MESSAGES:
+        raise Unsupported(
+            "before PostgreSQL 14 pgoutput does not hand on messages: triggers would tell nobody",
+            server=info.version_text.split(" on ")[0],
+            hint="schema changes are inferred from the stream there",
+        )
+    if not info.is_superuser:
+        raise NotPermitted(
+            "event triggers are made by superusers only",
+            hint="run `gauss-cdc ddl install --dsn postgresql://postgres@…` once as one; "
+            "run and apply need no such right",
+        )
+
+
+def _publish_schemas(
+    connection: Connection, cursor: Any, name: str, include: Sequence[patterns.Pattern]
+) -> list[str]:
+    """Let whole schemas through, so that the rows of CREATE TABLE AS are in the stream, too.
+
+    Only schemas whose tables are all captured: a published table without a replica identity
+    takes no UPDATE, and nobody asked for that in a table that is left out.
+    """
+    found = publication(connection, name)
+    if connection.server_version < _SCHEMAS or found is None or found.all_tables:
+        return []
+    cursor.execute(
+        "SELECT nspname::text FROM pg_namespace n"
+        " WHERE nspname !~ '^(pg_|information_schema$|gauss_cdc$)'"
+        " AND NOT EXISTS (SELECT FROM gauss_cdc.ddl_tables t WHERE t.is_exclude"
+        "                 AND coalesce(t.table_schema, n.nspname) = n.nspname)"
+        " AND NOT EXISTS (SELECT FROM pg_publication_namespace s JOIN pg_publication p"
+        "                   ON p.oid = s.pnpubid WHERE s.pnnspid = n.oid AND p.pubname = %s)"
+        " ORDER BY nspname",
+        [name],
+    )
+    schemas = [
+        schema
+        for (schema,) in cursor.fetchall()
+        if any(p.name is None and p.schema in (None, schema) for p in include)
+    ]
+    for schema in schemas:
+        cursor.execute(
+            sql.SQL("ALTER PUBLICATION {} ADD TABLES IN SCHEMA {}").format(
+                sql.Identifier(name), sql.Identifier(schema)
+            )
+        )
+    return schemas
+
+
+def _tables(connection: Connection, name: str) -> set[TableId]:
+    found = publication(connection, name)
+    return set(found.tables) if found is not None else set()
+
+
+def _remove(connection: Connection, *, keeps_channel: bool = False) -> None:
+    """Drop all of ours; tables that were made since, in a whole schema, stay published by name.
+
+    `keeps_channel`: records that `run` has not read yet come by a table that is still there.
+    """
+    was = state(connection)
+    if not was.version:
+        return
+    with asking(connection) as cursor:
+        for trigger in TRIGGERS:
+            cursor.execute(
+                sql.SQL("DROP EVENT TRIGGER IF EXISTS {}").format(sql.Identifier(trigger))
+            )
+        cursor.execute("SELECT nspname FROM pg_namespace")
+        there = {schema for (schema,) in cursor.fetchall()}
+        schemas = [schema for schema in was.schemas if schema in there]
+        if schemas and publication(connection, was.publication) is not None:
+            cursor.execute("SELECT others FROM gauss_cdc.ddl_publication")
+            others = set(cursor.fetchone()[0])
+            before = _tables(connection, was.publication)
+            for schema in schemas:
+                cursor.execute(
+                    sql.SQL("ALTER PUBLICATION {} DROP TABLES IN SCHEMA {}").format(
+                        sql.Identifier(was.publication), sql.Identifier(schema)
+                    )
+                )
+            for table in sorted(before - _tables(connection, was.publication)):
+                if str(table) not in others:
+                    cursor.execute(
+                        sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(
+                            sql.Identifier(was.publication), sql.Identifier(*table)
+                        )
+                    )
+        if keeps_channel and was.channel and not was.problem:
+            cursor.execute(_DROP_ALL_BUT_THE_CHANNEL)
+            return
+        cursor.execute("DROP SCHEMA IF EXISTS gauss_cdc CASCADE")
+
+
+_DROP_ALL_BUT_THE_CHANNEL: Final = """
+DO $$
+DECLARE
+    this text;
+BEGIN
+    FOR this IN SELECT p.oid::pg_catalog.regprocedure::text FROM pg_catalog.pg_proc p
+                WHERE p.pronamespace = 'gauss_cdc'::pg_catalog.regnamespace LOOP
+        EXECUTE 'DROP FUNCTION IF EXISTS ' || this || ' CASCADE';
+    END LOOP;
+    FOR this IN SELECT c.oid::pg_catalog.regclass::text FROM pg_catalog.pg_class c
+                WHERE c.relnamespace = 'gauss_cdc'::pg_catalog.regnamespace
+                  AND c.relkind = 'r' AND c.relname <> 'ddl_log' LOOP
+        EXECUTE 'DROP TABLE ' || this || ' CASCADE';
+    END LOOP;
+END $$
+"""
+
+
+@contextmanager
+def _transaction(connection: Connection) -> Iterator[None]:
+    """One transaction of a connection in autocommit."""
+    connection.autocommit = False
+    try:
+        yield
+        connection.commit()
+    except BaseException:
+        connection.rollback()
+        raise
+    finally:
+        connection.autocommit = True

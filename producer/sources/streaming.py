@@ -1,0 +1,182 @@
+"""The streaming half of a replication connection: read what comes, say how far we are.
+
+Reading, the way that costs the server least (measured; the walsender sends each
+change by its own send): a large socket buffer, and under backlog one read each
+few milliseconds, so that one wake-up brings hundreds of rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from producer.errors import CdcError, ConnectionLost, DecodeError
+from producer.sources.dial import Link
+from producer.sources.session import READ_BYTES, SEND_LIMIT, Refuse
+from producer.wire import protocol, replication
+from producer.wire.protocol import Frame, ServerError
+from producer.wire.replication import EPOCH_2000_US, Dialect, Received, Stream
+from producer.wire.sqlstate import Asked
+from schemas.positions import Lsn
+
+_NAP: Final = 0.005  # seconds between reads under backlog
+_BACKLOG_BYTES: Final = 32 << 10  # as many within a nap's time (6 MB/s) are a backlog
+
+
+class Streaming:
+    """A connection that has turned to streaming."""
+
+    def __init__(
+        self,
+        link: Link,
+        dialect: Dialect,
+        refuse: Refuse,
+        note: Callable[[Frame], None],
+        *,
+        slot: str,
+        early: bytes = b"",
+    ) -> None:
+        """`early` came behind the answer to START_REPLICATION; `note` takes notices."""
+        self.stream = Stream(dialect=dialect)
+        self.lost: CdcError | None = None  # how the stream ended; raised by the next receive
+        self.overheard: Callable[[bytes], None] | None = None  # takes all bytes; for recordings
+        self._link, self._dialect, self._refuse, self._note = link, dialect, refuse, note
+        self._slot, self._early = slot, early
+        self._poll = select.poll()
+        self._poll.register(link.sock, select.POLLIN)
+        self._wake_fds: tuple[int, ...] = ()
+        self._counted_since, self._counted_bytes = 0.0, 0
+        self._rest_until = 0.0  # when to read next under backlog; 0 = now
+
+    def receive(self, timeout: float, wake_fds: Sequence[int] = ()) -> Received:
+        """Read what has arrived, or wait up to `timeout` seconds for something.
+
+        Returns without messages when the time is over or when one of `wake_fds`
+        is readable (which the caller then empties).  Raises ConnectionLost when
+        the stream ends, always after the messages that came before.
+        """
+        if self.lost is not None:
+            raise self.lost
+        if self._early:
+            early, self._early = self._early, b""
+            return self._feed(early)
+        if tuple(wake_fds) != self._wake_fds:
+            self._watch(tuple(wake_fds))
+        if self._rest_until:
+            self._nap()
+        if not self._readable(timeout):
+            return Received()
+        try:
+            data = self._link.read(READ_BYTES)
+        except ConnectionLost as error:
+            error.where["slot"] = self._slot
+            raise
+        self._count(len(data))
+        return self._feed(data)
+
+    def send_status(self, flush: Lsn, *, reply: bool = False) -> None:
+        """Confirm everything before `flush`; 0 only says that we are alive.
+
+        Where the server has left, its own words about it are raised, if it had any.
+        """
+        if self.lost is not None:
+            return  # nobody listens; the next `receive` tells why
+        update = replication.status_update(
+            write=max(self.stream.received_end, flush),
+            flush=flush,
+            sent_at_us=time.time_ns() // 1000 - EPOCH_2000_US,
+            reply=reply,
+            dialect=self._dialect,
+        )
+        try:
+            self._link.write(protocol.copy_data(update), time.monotonic() + SEND_LIMIT)
+        except ConnectionLost:
+            self._hear_why()
+            raise
+
+    def _hear_why(self) -> None:
+        """Raise what the server said before it hung up; messages before it come again."""
+        data, self._early = self._early, b""
+        with contextlib.suppress(ConnectionLost):
+            data = data or self._link.read(READ_BYTES)
+            while data:
+                self._feed(data)
+                if self.lost is not None:
+                    break
+                data = self._link.read(READ_BYTES)
+        if self.lost is not None:
+            raise self.lost
+
+    def end(self, deadline: float) -> None:
+        """Say that we are done, and read until the server says so, too, or hangs up."""
+        if self.lost is not None:
+            return
+        self._link.write(protocol.copy_done(), deadline)
+        while not any(got.tag in "CEZ" for got in self.stream.others):
+            self._link.wait_readable(deadline)
+            if time.monotonic() > deadline:  # it may have much to say before it hears us
+                raise ConnectionLost("the server still sends", slot=self._slot)
+            self.stream.feed(self._link.read(READ_BYTES))
+
+    def _watch(self, wake_fds: tuple[int, ...]) -> None:
+        for fd in set(self._wake_fds) - set(wake_fds):
+            self._poll.unregister(fd)
+        for fd in set(wake_fds) - set(self._wake_fds):
+            self._poll.register(fd, select.POLLIN)
+        self._wake_fds = wake_fds
+
+    def _count(self, size: int) -> None:
+        """Decide whether the next read should wait for more to arrive.
+
+        By rate, not by the size of one read: a reader that keeps up sees small
+        reads only, and it is the one that costs a packet and two wake-ups a row.
+        A Unix socket is never made to wait: its sender blocks instead.
+        """
+        now = time.monotonic()
+        if now - self._counted_since > _NAP:
+            self._counted_since, self._counted_bytes = now, 0
+        self._counted_bytes += size
+        if self._counted_bytes > _BACKLOG_BYTES and not self._link.is_local:
+            self._rest_until = now + _NAP
+
+    def _nap(self) -> None:
+        left = self._rest_until - time.monotonic()
+        self._rest_until = 0.0
+        if left > 0:  # a caller that was busy for longer needs none
+            time.sleep(left)
+
+    def _readable(self, timeout: float) -> bool:
+        if self._link.has_pending:
+            return True
+        mine = self._link.sock.fileno()
+        return any(fd == mine for fd, _ in self._poll.poll(max(0.0, timeout) * 1000))
+
+    def _feed(self, data: bytes) -> Received:
+        if self.overheard is not None:
+            self.overheard(data)
+        received = self.stream.feed(data)
+        if self.stream.others:
+            self._take_others(received)
+        return received
+
+    def _take_others(self, received: Received) -> None:
+        """Look at frames that are not data: nearly always the end of the stream."""
+        for got in self.stream.others:
+            match got.tag:
+                case "E":
+                    error = ServerError.parse(got.body)
+                    self.lost = self._refuse(error, Asked.STREAM, slot=self._slot)
+                    break
+                case "c" | "C" | "Z":  # we did not ask for it: the server is being stopped
+                    self.lost = ConnectionLost("the server ended the stream", slot=self._slot)
+                    break
+                case "N" | "S":
+                    self._note(got)
+                case tag:
+                    raise DecodeError("unexpected frame in the stream", tag=tag, slot=self._slot)
+        self.stream.others.clear()
+        if self.lost is not None and not received.messages:
+            raise self.lost

@@ -1,0 +1,229 @@
+"""Bytes from Kafka -> changes and control records, by the writer's schema.
+
+Pure: no registry and no pyspark.  Whoever reads gives the writer's schema, or
+a callable that finds it by id.
+
+A value of `source.exact` is the source's own text, or its bytes where they are no
+text (schemas/encodings.py), and stands before the Avro value; a column named in
+`source.unsent` (or absent from `before_columns`) was not sent, whatever its
+field holds.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final
+
+import fastavro
+from fastavro.read import SchemaResolutionError
+from fastavro.schema import SchemaParseException
+
+from schemas.control import Cut, NewerFormat, SchemaChange, change_from_avro, cut_from_avro
+from schemas.encodings import from_exact
+from schemas.envelope import SOURCE_NAME, column_name, without_null
+from schemas.load import CUT, SCHEMA_CHANGE, avsc, check_bounded
+from schemas.tables import UNCHANGED
+from schemas.types import AvroType, dumper, spark_text
+from spark_consumers.decode.row_code import SURPRISES, is_ours, parts_function
+from spark_consumers.model import Cell, Change
+
+_FRAME: Final = struct.Struct(">bI")
+# What fastavro, and what makes a record of it, raise for anybody's bytes under anybody's schema.
+_UNREADABLE: Final = (
+    ValueError,
+    LookupError,
+    EOFError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    MemoryError,
+    struct.error,
+    SchemaParseException,
+    SchemaResolutionError,
+)
+
+SchemaOf = Callable[[int], dict[str, Any]]
+
+
+def split(value: bytes) -> tuple[int, memoryview]:
+    """Return the schema id and the Avro bytes of a framed value; raise ValueError."""
+    if len(value) < _FRAME.size or value[0]:
+        raise ValueError("value does not begin with Confluent's frame: 00 and a schema id")
+    _, schema_id = _FRAME.unpack_from(value)
+    return schema_id, memoryview(value)[_FRAME.size :]
+
+
+class RowDecoder:
+    """Reads all values of one writer's schema; make one per schema id and keep it.
+
+    Generated code reads what our producer writes; what it refuses is read, or
+    refused, by fastavro.
+    """
+
+    __slots__ = ("_fields", "_parts", "_schema", "columns")
+
+    def __init__(self, writer_schema: dict[str, Any]) -> None:
+        self._schema = fastavro.parse_schema(_physical(writer_schema))
+        fields = _value_fields(writer_schema)
+        self.columns = tuple(_real_name(field) for field in fields)
+        self._fields = tuple(
+            (field["name"], dumper(without_null(field["type"]))) for field in fields
+        )
+        self._parts = parts_function(fields) if is_ours(writer_schema) else None
+
+    def decode(self, payload: bytes | memoryview) -> Change:
+        """Read one value, without its frame; raise ValueError, LookupError or EOFError."""
+        data = bytes(payload)
+        if self._parts is None:
+            return self.decode_slowly(data)
+        try:
+            (old, new, op, seq, ordinal, exact, unsent, before_exact, before_columns) = self._parts(
+                data
+            )
+        except SURPRISES:
+            return self.decode_slowly(data)
+        if exact or unsent or before_exact or before_columns is not None:
+            if old is not None:
+                self._correct(old, before_exact, self._absent(before_columns))
+            if new is not None:
+                self._correct(new, exact, unsent)
+        return Change(seq, ordinal, op, self.columns, old, new)
+
+    def raw(self, payload: bytes | memoryview) -> dict[str, Any]:
+        """Read one value as its Avro record, without the conversions of the table of types."""
+        record: Any = fastavro.schemaless_reader(io.BytesIO(payload), self._schema, None)
+        return dict(record)
+
+    @staticmethod
+    def types(writer_schema: dict[str, Any]) -> list[tuple[str, AvroType]]:
+        """Field and type of each column, in the order of `columns`."""
+        return [
+            (field["name"], without_null(field["type"])) for field in _value_fields(writer_schema)
+        ]
+
+    def decode_slowly(self, data: bytes) -> Change:
+        """Read one value with fastavro."""
+        stream = io.BytesIO(data)
+        record: Any = fastavro.schemaless_reader(stream, self._schema, None)
+        if stream.read(1):
+            raise ValueError("value does not fill its record")
+        source = record["source"]
+        before, after = record["before"], record["after"]
+        old = new = None
+        if before is not None:
+            absent = self._absent(source["before_columns"])
+            old = self._cells(before, source["before_exact"], absent)
+        if after is not None:
+            new = self._cells(after, source["exact"], source["unsent"])
+        if source["seq"] is None or source["ordinal"] is None:
+            raise ValueError("record has no position: it was not written by gauss-cdc")
+        return Change(source["seq"], source["ordinal"], record["op"], self.columns, old, new)
+
+    def _absent(self, sent: Collection[str] | None) -> list[str]:
+        return [] if sent is None else [name for name in self.columns if name not in sent]
+
+    def _correct(
+        self, cells: list[Cell], exact: Mapping[str, str] | None, unsent: Iterable[str] | None
+    ) -> None:
+        """Put exact texts and UNCHANGED in their places."""
+        for name, source in (exact or {}).items():
+            cells[self.columns.index(name)] = from_exact(source)
+        for name in unsent or ():
+            cells[self.columns.index(name)] = UNCHANGED
+
+    def _cells(
+        self, row: Mapping[str, Any], exact: Mapping[str, str] | None, unsent: Iterable[str] | None
+    ) -> list[Cell]:
+        known = {*(exact or ()), *(unsent or ())}  # their Avro value may be none that dumps
+        cells: list[Cell] = [
+            None if row[name] is None or column in known else dump(row[name])
+            for column, (name, dump) in zip(self.columns, self._fields, strict=True)
+        ]
+        self._correct(cells, exact, unsent)
+        return cells
+
+
+def decode_control(value: bytes, schema_of: SchemaOf) -> Cut | SchemaChange:
+    """Read a framed value of `<prefix>.cuts` or `<prefix>.ddl`; raise ValueError for a stranger.
+
+    What `schema_of` raises where the registry does not answer goes through.
+    """
+    schema_id, payload = split(value)
+    writer = schema_of(schema_id)
+    try:
+        name = writer["name"].rpartition(".")[2]
+        if name == avsc(CUT)["name"]:
+            return cut_from_avro(_resolved(payload, writer, avsc(CUT)))
+        if name == avsc(SCHEMA_CHANGE)["name"]:
+            return change_from_avro(_resolved(payload, writer, avsc(SCHEMA_CHANGE)))
+    except NewerFormat:
+        raise
+    except _UNREADABLE as error:
+        raise ValueError("bytes that do not follow their schema") from error
+    raise ValueError(f"schema {schema_id} is {name}: neither a cut nor a schema change")
+
+
+def decode_cut(value: bytes, schema_of: SchemaOf) -> Cut:
+    """Read a framed value of `<prefix>.cuts`; raise ValueError for a stranger."""
+    cut = decode_control(value, schema_of)
+    if isinstance(cut, SchemaChange):
+        raise ValueError("a schema change in the cuts topic")  # noqa: TRY004  of the bytes
+    return cut
+
+
+def spark_columns(
+    writer_schema: dict[str, Any], *, value: str = "value", row: str = "after"
+) -> list[tuple[str, str]] | None:
+    """Return (real name, Spark SQL) per column, or None where only Python can read one.
+
+    The SQL gives the text of `RowDecoder`: it reads the struct `value` that
+    from_avro made of the envelope, and prefers the exact text.  Unsent columns
+    are not marked: see `<value>.source.unsent` and `.before_columns`.
+    """
+    out = []
+    for field in _value_fields(writer_schema):
+        text = spark_text(without_null(field["type"]))
+        if text is None:
+            return None
+        name = _real_name(field)
+        exact = "exact" if row == "after" else "before_exact"
+        cell = text.replace("{c}", f"{value}.{row}.`{field['name']}`")
+        key = name.replace("\\", "\\\\").replace("'", "\\'")
+        out.append((name, f"coalesce({value}.source.{exact}['{key}'], {cell})"))
+    return out
+
+
+def _value_fields(writer_schema: dict[str, Any]) -> list[dict[str, Any]]:
+    """Fields of the Value record, which is defined where `before` names it."""
+    before = next(field for field in writer_schema["fields"] if field["name"] == "before")
+    value = without_null(before["type"])
+    if not isinstance(value, dict):
+        raise TypeError("not an envelope: `before` does not define the row")
+    fields: list[dict[str, Any]] = value["fields"]
+    return fields
+
+
+def _real_name(field: dict[str, Any]) -> str:
+    avro: AvroType = without_null(field["type"])
+    parameters = avro.get("connect.parameters", {}) if isinstance(avro, dict) else {}
+    name: str = parameters.get(SOURCE_NAME) or column_name(field["name"])
+    return name
+
+
+def _physical(schema: Any) -> Any:
+    """Return the schema without logical types: the table of types does its own conversions."""
+    if isinstance(schema, dict):
+        return {k: _physical(v) for k, v in schema.items() if k not in ("logicalType", "default")}
+    return [_physical(branch) for branch in schema] if isinstance(schema, list) else schema
+
+
+def _resolved(payload: memoryview, writer: dict[str, Any], reader: dict[str, Any]) -> Any:
+    check_bounded(writer)
+    stream = io.BytesIO(payload)
+    record = fastavro.schemaless_reader(stream, writer, reader)
+    if stream.read(1):
+        raise ValueError("value does not fill its record")
+    return record

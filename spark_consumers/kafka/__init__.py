@@ -1,0 +1,1 @@
+"""Kafka and the registry as the driver reads them."""

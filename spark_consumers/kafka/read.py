@@ -1,0 +1,504 @@
+"""Kafka as the driver reads it: cuts in order, and exactly the rows they name.
+
+Both consumers live as long as the job.  Cuts are read committed from the
+ledger's offset to the last stable offset, through the one acceptance function.
+Rows are read by exact offsets: aborted, expired and not yet visible records all
+look like fewer rows or none, so only counts decide, never an error's class.
+
+Two long-poll settings matter more than anything else here: a consumer that
+jumps to a range waits for its own poll under way (500 ms by default).
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Final
+
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+
+from schemas.accept import CutGap, CutIdentity, Walk, judge
+from schemas.control import Cut, Range, SchemaChange
+from schemas.tables import TableId
+from schemas.topics import Topics
+from spark_consumers.cuts import check_complete
+from spark_consumers.decode import RowDecoder, decode_control, decode_cut, split
+from spark_consumers.errors import (
+    CutsGap,
+    Incomplete,
+    KafkaDown,
+    RangeExpired,
+    SchemaUnknown,
+    StreamError,
+    TopicReplaced,
+)
+from spark_consumers.kafka.cluster import Cluster, down
+from spark_consumers.kafka.registry import Registry, SchemaOf, registry_at
+from spark_consumers.model import Change, Ledger, Rows, Segment
+
+_END: Final = KafkaError._PARTITION_EOF  # noqa: SLF001  public, in spite of its name
+_RESET: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
+_COMMON: Final = {
+    "log_level": 2,  # the cluster's own connection says why it is down
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+    "allow.auto.create.topics": False,
+    # A broker that comes back may not know its topics yet; the default is 5 minutes.
+    "topic.metadata.refresh.interval.ms": 5_000,
+}
+# Assigned again for each range: short polls, small fetches (a busy partition sends what
+# comes after the range, too).  Above _LARGE rows a second consumer with usual fetches.
+_SMALL_FETCH: Final = {"fetch.wait.max.ms": 1, "max.partition.fetch.bytes": 65_536}
+_LARGE_FETCH: Final = {"fetch.wait.max.ms": 10, "max.partition.fetch.bytes": 1_048_576}
+_LARGE: Final = 5_000
+_SILENCE: Final = 30.0  # seconds without a record or an end of partition
+_STUCK: Final = 10.0  # seconds until a stranger's open transaction is read past
+_TOPICS_KNOWN: Final = 60.0  # seconds for which topic ids are believed
+
+_LOAD_AGAIN: Final = "the source must be loaded again (run --accept-gap)"
+_START: Final = attrgetter("start")
+
+
+__all__ = ["CutReader", "RangeReader", "Registry", "SchemaOf", "registry_at"]
+
+
+class CutReader:
+    """The cuts topic, from a ledger's place to the last stable offset."""
+
+    def __init__(
+        self,
+        client: Mapping[str, Any],
+        source: str,
+        schema_of: SchemaOf,
+        *,
+        timeout: float = 10.0,
+        doubt: float = 0.0,
+        on_alarm: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`timeout`: seconds in which the broker must tell the log's ends.
+
+        `doubt`: seconds for which a record that does not follow is not an error: the next
+        heartbeat may show that it was forged.  `on_alarm` takes a line about one that is not ours.
+        """
+        self._cluster = Cluster(client, timeout=timeout)
+        self._topic = Topics(source).cuts
+        self._schema_of = schema_of
+        self._consumer = Consumer(
+            {
+                **client,
+                **_COMMON,
+                "group.id": f"gauss-cdc-cuts-{source}",
+                "isolation.level": "read_committed",
+                "fetch.wait.max.ms": 100,
+            }
+        )
+        self._source, self._on_alarm = source, on_alarm
+        self._walk = Walk()
+        self._unfit: StreamError | None = None  # why the ledger's place is none of this log's
+        self._unknown: SchemaUnknown | None = None  # of the newest record, if none counts since
+        self._doubt = doubt
+        self._doubted_at: float | None = None  # when a record came that does not follow
+        self._at: int | None = None  # offset to be read next; None: assign by the ledger
+        self._served: tuple[int, ...] | None = None  # the ledger's place after what was given out
+        self._ahead: list[Any] = []  # messages that `wait` saw first
+
+    def __call__(self, ledger: Ledger) -> Iterator[tuple[int, Cut]]:
+        """Yield accepted records up to the last stable offset as of now."""
+        if self._served != _place(ledger):
+            self._begin(ledger)
+        end = self._end()
+        self._served = None  # until the caller has taken all of them
+        # The last stable offset stands behind a marker: every cut is in a transaction.  What
+        # `wait` saw is taken in any case: a stranger's record need not be in one.
+        while self._at is not None and (self._at < end - 1 or self._is_ahead(end)):
+            message = self._next(end)
+            if message is None:
+                break
+            self._at = message.offset() + 1
+            cut = self._accept(message)
+            if cut is not None:
+                yield message.offset(), cut
+        self._raise_unfit()
+        self._served = self._reached(ledger)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until something new stands in the topic; say whether it does."""
+        if self._at is None:
+            return True
+        until = time.monotonic() + seconds
+        while not self._ahead and (left := until - time.monotonic()) > 0:
+            message = self._consumer.poll(left)
+            if message is not None and message.error() is None:
+                self._ahead.append(message)
+        return bool(self._ahead)
+
+    @property
+    def walk(self) -> Walk:
+        """What the reader knows; `alarms` counts records of overtaken writers."""
+        return self._walk
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _reached(self, ledger: Ledger) -> tuple[int, ...]:
+        """Where a ledger stands that has applied everything given out."""
+        walk = self._walk
+        return walk.epoch, walk.n, walk.seq, ledger.fence
+
+    def _is_ahead(self, end: int) -> bool:
+        return bool(self._ahead) and self._ahead[-1].offset() < end
+
+    def _begin(self, ledger: Ledger) -> None:
+        """Begin at the ledger's place; where that is gone, look for an epoch loaded anew."""
+        place = (self._topic, 0)
+        low, high = self._cluster.first([place])[place], self._end()
+        self._unfit = None
+        if ledger.next_offset < low:
+            self._unfit = RangeExpired(
+                "cuts were deleted before they were applied"
+                + ("" if ledger.instance else ", and nothing begins in what is left"),
+                hint=_LOAD_AGAIN,
+                first=low,
+                needed=ledger.next_offset,
+            )
+        elif ledger.next_offset > high:
+            self._unfit = TopicReplaced(
+                "the cuts topic ends before the target's place in it",
+                hint=f"the topic was made again, or the cluster lost its tail: {_LOAD_AGAIN}",
+                end=high,
+                needed=ledger.next_offset,
+            )
+        self._walk = (
+            Walk.from_nobody()
+            if not ledger.instance
+            else Walk.resumed(
+                n=ledger.n,
+                epoch=ledger.epoch,
+                seq=ledger.seq,
+                writer=ledger.writer,
+                instance=ledger.instance,
+                resume=ledger.resume,
+            )
+        )
+        self._at = low if self._unfit else ledger.next_offset
+        self._ahead.clear()
+        self._consumer.assign([TopicPartition(self._topic, 0, self._at)])
+
+    def _raise_unfit(self) -> None:
+        """Raise what stays at the log's end: a place that is gone, a record that does not follow.
+
+        Where only heartbeats were deleted the next record follows, and nothing was lost.
+        """
+        walk = self._walk
+        if self._unknown is not None and walk.instance is None:
+            raise self._unknown  # nothing can be read: another registry, or one that lost its data
+        if self._unfit is not None and (
+            walk.suspect is not None
+            or walk.instance is None
+            or isinstance(self._unfit, TopicReplaced)
+        ):
+            raise self._unfit
+        if self._doubted_at is not None and time.monotonic() - self._doubted_at < self._doubt:
+            return
+        match walk.suspect:
+            case CutIdentity() as error:
+                raise CutsGap(
+                    str(error), hint=f"two sources write under one prefix; then {_LOAD_AGAIN}"
+                ) from error
+            case CutGap() as error:
+                raise CutsGap(str(error), hint=_LOAD_AGAIN) from error
+
+    def _end(self) -> int:
+        place = (self._topic, 0)
+        return self._cluster.stable([place])[place]
+
+    def _next(self, end: int) -> Any:
+        """The next record below the end, or None: only markers are left."""
+        if self._ahead:
+            return self._ahead.pop()
+        until = time.monotonic() + _SILENCE
+        while True:
+            message = self._consumer.poll(1.0)
+            if message is not None:
+                error = message.error()
+                if error is None:
+                    return message
+                if error.code() == _END:
+                    offset = message.offset()
+                    if offset is None or offset < end:
+                        continue  # told before the newest records came
+                    self._at = offset
+                    return None
+                raise down(KafkaException(error), "cuts cannot be read")
+            if time.monotonic() > until:
+                raise KafkaDown("the broker is silent", topic=self._topic)
+
+    def _accept(self, message: Any) -> Cut | None:
+        walk = self._walk
+        offset, alarms = message.offset(), walk.alarms
+        record = judge(message.key(), message.value(), source=self._source, read=self._read)
+        cut = walk.follow(offset, record)
+        if cut is not None:
+            self._unfit = self._unknown = None
+        if walk.alarms != alarms and not walk.alarms & (walk.alarms - 1):  # the 1st, 2nd, 4th, ...
+            self._on_alarm(f"{self._topic}, {walk.alarms} by now: {walk.alarm}")
+        if walk.suspect is None:
+            self._doubted_at = None
+        elif self._doubted_at is None:
+            self._doubted_at = time.monotonic()
+            self._on_alarm(f"{self._topic}: {walk.suspect}")
+        return cut
+
+    def _read(self, value: bytes) -> Cut:
+        try:
+            return decode_cut(value, self._schema_of)
+        except SchemaUnknown as error:
+            self._unknown = error
+            raise ValueError("of no schema") from error
+
+
+class RangeReader:
+    """The driver's lane: reads the exact ranges of a segment and decodes them."""
+
+    def __init__(
+        self,
+        client: Mapping[str, Any],
+        source: str,
+        schema_of: SchemaOf,
+        *,
+        stuck_after: float = _STUCK,
+    ) -> None:
+        self._client, self._names, self._schema_of = dict(client), Topics(source), schema_of
+        self._stuck_after = stuck_after
+        self._kafka = Cluster(client)
+        self._consumers: dict[tuple[bool, bool], Any] = {}
+        self._decoders: dict[int, RowDecoder] = {}
+        self._tables: dict[str, TableId] = {}
+        self._cluster: str | None = None
+        self._topics: dict[str, tuple[str, float]] = {}  # name -> (id, believed until)
+
+    def __call__(self, segment: Segment) -> Rows:
+        """Return the segment's rows in commit order, checked to be complete."""
+        if not segment.ranges:
+            return Rows({})
+        is_committed = self.prepare(segment)
+        rows = self._decode(self._fetch(segment.ranges, is_committed=is_committed))
+        check_complete(segment, rows)
+        return rows
+
+    def prepare(self, segment: Segment) -> bool:
+        """Check that the ranges may be read; say whether read committed, see `wait_visible`."""
+        self.check_identity(segment)
+        return self.wait_visible(segment.ranges)
+
+    def read_ddl(self, segment: Segment, *, is_committed: bool) -> Sequence[SchemaChange]:
+        """Read only the schema changes of a prepared segment."""
+        ranges = [r for r in segment.ranges if r.topic == self._names.ddl]
+        return self._decode(self._fetch(ranges, is_committed=is_committed)).ddl if ranges else ()
+
+    def close(self) -> None:
+        for consumer in self._consumers.values():
+            consumer.close()
+        self._consumers.clear()
+
+    def check_identity(self, segment: Segment) -> None:
+        """The cluster and the topics are those that the cuts mean."""
+        if self._cluster is None:
+            self._cluster = self._kafka.id()
+        ledger = segment.upto
+        if ledger.cluster_id and ledger.cluster_id != self._cluster:
+            raise TopicReplaced(
+                "this is another Kafka cluster than the one in which the cuts were written",
+                ours=self._cluster,
+                theirs=ledger.cluster_id,
+            )
+        now = time.monotonic()
+        known = {r.topic for r in segment.ranges if ledger.topics.get(r.topic)}
+        if old := [t for t in known if self._topics.get(t, ("", 0.0))[1] < now]:
+            for name, topic_id in self._kafka.topic_ids(old).items():
+                self._topics[name] = (topic_id, now + _TOPICS_KNOWN)
+        for name in known:
+            if self._topics[name][0] != ledger.topics[name]:
+                self._topics.pop(name)
+                raise TopicReplaced(
+                    "a topic was deleted and made again",
+                    hint="its rows are lost: start a new epoch and load again",
+                    topic=name,
+                )
+
+    def wait_visible(self, ranges: Sequence[Range]) -> bool:
+        """Wait until every range ends below the last stable offset.
+
+        Returns False where a stranger's open transaction stays in the way: a visible cut
+        proves that ours was committed, so its exact offsets may be read uncommitted.
+        """
+        ends = _ends(ranges)
+        until = time.monotonic() + self._stuck_after
+        while True:
+            stable = self._kafka.stable(ends)
+            if all(stable[tp] >= end for tp, end in ends.items()):
+                return True
+            if time.monotonic() >= until:
+                break
+            time.sleep(0.002)  # markers of several brokers race the cut's by milliseconds
+        high = self._kafka.high(ends)
+        for (topic, partition), end in ends.items():
+            if high[topic, partition] < end:
+                raise TopicReplaced(
+                    "a topic ends before rows that the cuts name",
+                    hint="the topic was made again, or the cluster lost its tail",
+                    topic=topic,
+                    partition=partition,
+                    end=high[topic, partition],
+                    needed=end,
+                )
+        return False
+
+    def _fetch(self, ranges: Sequence[Range], *, is_committed: bool) -> list[Any]:
+        """All records of exactly these offsets; in no order across partitions."""
+        spans: dict[tuple[str, int], list[Range]] = {}
+        for r in sorted(ranges):
+            spans.setdefault((r.topic, r.partition), []).append(r)
+        need = sum(r.end - r.start for r in ranges)
+        consumer = self._consumer(is_committed=is_committed, is_large=need > _LARGE)
+        out: list[Any] = []
+        open_ = {tp: mine[-1].end for tp, mine in spans.items()}
+        try:
+            consumer.assign([TopicPartition(*tp, mine[0].start) for tp, mine in spans.items()])
+            until = time.monotonic() + _SILENCE
+            while open_ and len(out) < need:
+                messages = consumer.consume(min(need - len(out) + len(open_), 10_000), 0.005)
+                if messages:
+                    until = time.monotonic() + _SILENCE
+                elif time.monotonic() > until:
+                    raise KafkaDown("the broker is silent", partitions=len(open_))
+                for message in messages:
+                    self._take(message, spans, open_, out)
+        except KafkaException as error:
+            raise down(error, "rows cannot be read") from error
+        finally:
+            consumer.assign([])  # ends the busy polling
+        if len(out) != need:
+            raise Incomplete(f"{len(out)} of {need} records are there", ranges=len(ranges))
+        return out
+
+    def _take(
+        self,
+        message: Any,
+        spans: Mapping[tuple[str, int], Sequence[Range]],
+        open_: dict[tuple[str, int], int],
+        out: list[Any],
+    ) -> None:
+        tp = (message.topic(), message.partition())
+        error = message.error()
+        if error is not None:
+            if error.code() == _END:
+                if message.offset() >= open_.get(tp, 0):
+                    open_.pop(tp, None)
+                return
+            if error.code() in (_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                raise self._expired(spans)
+            raise down(KafkaException(error), "rows cannot be read")
+        offset = message.offset()
+        if offset + 1 >= open_.get(tp, 0):
+            open_.pop(tp, None)
+        mine = spans.get(tp, ())
+        at = bisect_right(mine, offset, key=_START) - 1
+        if at >= 0 and offset < mine[at].end:
+            out.append(message)
+
+    def _expired(self, spans: Mapping[tuple[str, int], Sequence[Range]]) -> StreamError:
+        """An offset that is not there: ask which, the error's class does not tell."""
+        first = self._kafka.first(spans)
+        for (topic, partition), mine in spans.items():
+            if first[topic, partition] > mine[0].start:
+                return RangeExpired(
+                    "rows were deleted before they were applied",
+                    hint="the table must be loaded again; keep data topics longer",
+                    topic=topic,
+                    partition=partition,
+                    first=first[topic, partition],
+                    needed=mine[0].start,
+                )
+        return Incomplete("offsets that the cuts name are not there")
+
+    def _consumer(self, *, is_committed: bool, is_large: bool) -> Any:
+        consumer = self._consumers.get((is_committed, is_large))
+        if consumer is None:
+            level = "read_committed" if is_committed else "read_uncommitted"
+            consumer = self._consumers[is_committed, is_large] = Consumer(
+                {
+                    **self._client,
+                    **_COMMON,
+                    **(_LARGE_FETCH if is_large else _SMALL_FETCH),
+                    "group.id": f"gauss-cdc-rows-{self._names.prefix}-{level}",
+                    "isolation.level": level,
+                }
+            )
+        return consumer
+
+    def _decode(self, messages: Sequence[Any]) -> Rows:
+        changes: dict[TableId, list[Change]] = {}
+        ddl: list[SchemaChange] = []
+        for message in messages:
+            value = message.value()
+            if value is None:  # a tombstone counts as a record, and says nothing
+                continue
+            topic = message.topic()
+            try:
+                if topic == self._names.ddl:
+                    change = decode_control(value, self._schema_of)
+                    if not isinstance(change, SchemaChange):
+                        raise Incomplete("a cut stands in the ddl topic", offset=message.offset())
+                    ddl.append(change)
+                    continue
+                schema_id, payload = split(value)
+                decoder = self._decoders.get(schema_id)
+                if decoder is None:
+                    decoder = self._decoders[schema_id] = RowDecoder(self._schema_of(schema_id))
+                table = self._tables.get(topic) or self._table(topic, schema_id)
+                changes.setdefault(table, []).append(decoder.decode(payload))
+            except (ValueError, LookupError, EOFError) as error:
+                raise StreamError(
+                    "a row cannot be decoded",
+                    topic=topic,
+                    partition=message.partition(),
+                    offset=message.offset(),
+                    hint="it was not written by gauss-cdc, or by a newer release",
+                ) from error
+        for rows in changes.values():
+            rows.sort(key=_commit_order)
+        ddl.sort(key=_commit_order)
+        return Rows(changes, ddl)
+
+    def _table(self, topic: str, schema_id: int) -> TableId:
+        table = self._names.table_by(topic, self._schema_of(schema_id))
+        if table is None:
+            raise StreamError("a range names a topic that is not a table's", topic=topic)
+        self._tables[topic] = table
+        return table
+
+
+def _commit_order(change: Change | SchemaChange) -> tuple[int, int]:
+    return change.seq, change.ordinal
+
+
+def _ends(ranges: Sequence[Range]) -> dict[tuple[str, int], int]:
+    ends: dict[tuple[str, int], int] = {}
+    for r in ranges:
+        tp = (r.topic, r.partition)
+        ends[tp] = max(r.end, ends.get(tp, 0))
+    return ends
+
+
+def _place(ledger: Ledger) -> tuple[int, ...]:
+    return ledger.epoch, ledger.n, ledger.seq, ledger.fence

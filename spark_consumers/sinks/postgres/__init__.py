@@ -1,0 +1,1 @@
+"""PostgreSQL, openGauss and GaussDB as targets."""

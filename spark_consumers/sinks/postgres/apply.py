@@ -1,0 +1,382 @@
+"""Collapsed changes -> statements on a PostgreSQL target, inside a transaction of the caller.
+
+Every table goes through a temporary staging table of its own, typed like the
+target and filled by COPY, so that the server parses the source's text and a
+statement moves all rows at once.  The order is the safe one of both worlds:
+
+    1. TRUNCATE what was truncated, together
+    2. COPY, then take unsent values from the rows where they stand *now*
+    3. DELETE, children before parents
+    4. INSERT, parents before children, in the form of the table's plan
+    5. DELETE of parents whose children moved away in step 4
+
+With `session_replication_role = replica` foreign keys and triggers are off and
+only the unique indexes matter.
+"""
+# ruff: noqa: S608  every name in a statement is quoted or our own
+
+from __future__ import annotations
+
+import io
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from typing import Any, Final
+
+from psycopg2 import sql
+
+from schemas.tables import UNCHANGED, TableId
+from spark_consumers.compact import (
+    Collapsed,
+    Single,
+    by_columns,
+    collapse,
+    netted,
+    one_by_one,
+)
+from spark_consumers.dialects.base import quote, refuse_reserved
+from spark_consumers.errors import AGAIN, MissingTable, NotExpressible, RowMissing
+from spark_consumers.model import Cell, Change
+from spark_consumers.sinks.postgres.catalog import (
+    MOST_COLUMNS,
+    TargetTable,
+    parents_first,
+    read_tables,
+)
+from spark_consumers.sinks.postgres.driver import part
+from spark_consumers.sinks.postgres.encoding import is_no_text, no_text
+from spark_consumers.sinks.postgres.plan import Plan, make_plan
+from spark_consumers.sinks.postgres.products import POSTGRES, Product
+from spark_consumers.sinks.postgres.refusals import about
+
+_ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+_STAGE_COLUMNS: Final = 2  # of a staging table, beside a row's cells and its old key
+_ANALYZE_FROM: Final = 1_000  # rows from which the planner should know what was staged
+
+
+@dataclass(slots=True)
+class Catalog:
+    """The target's tables as last read, and which staging tables this connection has."""
+
+    is_replica: bool = False  # foreign keys and triggers are off
+    product: Product = POSTGRES
+    takes_bytes: bool = False  # the database has no encoding
+    tables: dict[TableId, TargetTable] = field(default_factory=dict)
+    plans: dict[tuple[TableId, tuple[str, ...]], Plan] = field(default_factory=dict)
+    staged: set[str] = field(default_factory=set)
+    made: int = 0  # plans so far: names of staging tables
+
+    def need(self, cursor: Any, wanted: Iterable[TableId]) -> None:
+        """Read the tables that are not known yet; raise MissingTable."""
+        unknown = [table for table in wanted if table not in self.tables]
+        if not unknown:
+            return
+        refuse_reserved(*unknown)
+        self.tables |= read_tables(cursor, unknown, self.product)
+        for table in unknown:
+            if table not in self.tables:
+                raise MissingTable(
+                    "the target does not have a table of the stream",
+                    table=table,
+                    hint=f"create it as the source has it, with its rows; to load again: {AGAIN}",
+                )
+
+    def forget(self, cursor: Any) -> None:
+        """Tables changed, or nobody knows: read again, stage anew."""
+        if self.staged:
+            names = ", ".join(sorted(self.staged))
+            cursor.execute(
+                "DISCARD TEMP" if self.product.has_discard else f"DROP TABLE IF EXISTS {names}"
+            )
+        self.tables.clear()
+        self.plans.clear()
+        self.staged.clear()
+
+    def make_stage(self, cursor: Any, plan: Plan) -> None:
+        """An empty staging table: made once a connection, emptied by each commit."""
+        if plan.stage in self.staged:
+            cursor.execute(f"DELETE FROM {plan.stage}")
+            return
+        cursor.execute(plan.create)
+        self.staged.add(plan.stage)
+
+    def plan(self, table: TargetTable, columns: tuple[str, ...]) -> Plan:
+        """The statements of a table as written with these columns."""
+        plan = self.plans.get((table.id, columns))
+        if plan is None:
+            self.made += 1
+            stage = f"cdc_stage_{self.made}"
+            plan = make_plan(
+                table, columns, is_replica=self.is_replica, stage=stage, product=self.product
+            )
+            plan = replace(plan, takes_bytes=self.takes_bytes)
+            self.plans[table.id, columns] = plan
+        return plan
+
+
+@dataclass(slots=True)
+class Work:
+    """One table's share of a batch; without `todo` its staging table is filled already."""
+
+    plan: Plan
+    todo: Collapsed | None
+    has_deletes: bool = False
+    has_upserts: bool = False
+
+
+def apply_changes(
+    cursor: Any,
+    catalog: Catalog,
+    changes: Mapping[TableId, Sequence[Change]],
+    *,
+    inexact: Collection[str] = (),
+) -> None:
+    """Apply changes in commit order; `inexact` tables may lack rows that a change needs."""
+    catalog.need(cursor, [table for table, rows in changes.items() if rows])
+    per_table = [
+        [(catalog.tables[table], columns, run) for columns, run in by_columns(rows)]
+        for table, rows in changes.items()
+    ]
+    for batch in zip_longest(*per_table):  # a table written with two shapes goes twice
+        works = {}
+        for item in batch:
+            if item is not None:
+                table, columns, run = item
+                # A key that is checked late names two rows for a moment.
+                in_order = table.key_is_deferrable or (
+                    len(columns) + len(table.key) + _STAGE_COLUMNS > MOST_COLUMNS
+                )
+                todo = (one_by_one if in_order else collapse)(columns, run, table.key)
+                plan = catalog.plan(table, columns)
+                works[table.oid] = Work(plan, todo, bool(todo.deletes), bool(todo.upserts))
+                if todo.deletes or todo.upserts:
+                    catalog.make_stage(cursor, plan)
+        apply_works(cursor, works, inexact)
+
+
+def load_rows(cursor: Any, catalog: Catalog, table: TableId, changes: Sequence[Change]) -> None:
+    """Copy whole rows into a table that was emptied before."""
+    catalog.need(cursor, [table])
+    for columns, run in by_columns(changes):
+        plan = catalog.plan(catalog.tables[table], columns)
+        with about(table, plan.columns):
+            _copy(cursor, plan, plan.copy_in, (_line(change.after or [], plan) for change in run))
+
+
+def clear_tables(cursor: Any, tables: Sequence[TargetTable]) -> None:
+    """Empty tables; TRUNCATE where no table outside of them points inside."""
+    oids = {table.oid for table in tables}
+    fast = [t for t in tables if t.children <= oids]
+    while any(not t.children <= {f.oid for f in fast} for t in fast):
+        fast = [t for t in fast if t.children <= {f.oid for f in fast}]
+    if fast:
+        names = sql.SQL(", ").join(map(_name, fast))
+        cursor.execute(sql.SQL("TRUNCATE {}").format(names))
+    for table in reversed(parents_first(t for t in tables if t not in fast)):
+        cursor.execute(sql.SQL("DELETE FROM {}").format(_name(table)))
+
+
+def apply_works(cursor: Any, works: Mapping[int, Work], inexact: Collection[str]) -> None:
+    """Write one batch of collapsed tables (by oid), in the safe order."""
+    order = [works[table.oid] for table in parents_first(w.plan.table for w in works.values())]
+    if truncated := [w.plan.table for w in order if w.todo and w.todo.is_truncated]:
+        clear_tables(cursor, truncated)
+    for work in order:
+        with _of(work):
+            _stage(cursor, work)
+    for work in order:
+        with _of(work):
+            _fill(cursor, work, is_exact=str(work.plan.table.id) not in inexact)
+    for work in reversed(order):
+        if work.has_deletes and not work.plan.is_late:
+            with _of(work):
+                cursor.execute(work.plan.delete)
+    for work in order:
+        with _of(work):
+            if work.todo and work.todo.singles is not None:
+                _apply_singles(cursor, work, is_exact=str(work.plan.table.id) not in inexact)
+            elif work.has_upserts:
+                _insert(cursor, work.plan)
+    for work in reversed(order):
+        if work.has_deletes and work.plan.is_late:
+            with _of(work):
+                cursor.execute(work.plan.delete)
+
+
+def _of(work: Work) -> AbstractContextManager[None]:
+    return about(work.plan.table.id, work.plan.columns)
+
+
+def _insert(cursor: Any, plan: Plan) -> None:
+    match plan.form:
+        case "upsert":
+            cursor.execute(plan.upsert)
+        case "replace":
+            cursor.execute(plan.delete_keys)
+            cursor.execute(plan.insert)
+        case "park":
+            for statement in plan.park:
+                cursor.execute(statement)
+            cursor.execute(plan.upsert)
+
+
+def _stage(cursor: Any, work: Work) -> None:
+    todo, plan = work.todo, work.plan
+    if todo is None or not (work.has_deletes or work.has_upserts):
+        return
+    rows = len(todo.upserts) + len(todo.deletes)
+    _copy(cursor, plan, plan.copy, _staged_lines(todo, plan))
+    if cursor.rowcount != rows:
+        raise RuntimeError(f"staged {cursor.rowcount} of {rows} rows")
+    if rows >= _ANALYZE_FROM:
+        cursor.execute(f"ANALYZE {plan.stage}")
+
+
+def _staged_lines(todo: Collapsed, plan: Plan) -> Iterator[str]:
+    """Rows of the staging table: op, unsent, origin key, cells."""
+    key_places = {todo.columns.index(name): at for at, name in enumerate(todo.key)}
+    no_origin = "\t\\N" * len(todo.key)
+    for image in todo.upserts.values():
+        unsent = [at for at, place in enumerate(plan.places) if image.cells[place] is UNCHANGED]
+        if not unsent:
+            yield f"u\t\\N{no_origin}\t{_line(image.cells, plan)}"
+            continue
+        if image.origin is None:
+            raise NotExpressible(
+                "a new row was sent without all of its values", table=plan.table.id
+            )
+        origin = "\t".join(_text(cell) for cell in image.origin)
+        marks = "{" + ",".join(map(str, unsent)) + "}"
+        yield f"u\t{marks}\t{origin}\t{_line(image.cells, plan)}"
+    for key in todo.deletes:
+        cells = "\t".join(
+            _text(key[key_places[place]]) if place in key_places else "\\N" for place in plan.places
+        )
+        yield f"d\t\\N{no_origin}\t{cells}\n"
+
+
+def _fill(cursor: Any, work: Work, *, is_exact: bool) -> None:
+    """Take what was not sent from the row as it stands before the batch."""
+    if work.todo is None or work.todo.singles is not None:
+        return
+    plan = work.plan
+    places = plan.places
+    unsent: set[int] = set()
+    partial = 0
+    for image in work.todo.upserts.values():
+        if UNCHANGED in image.cells:
+            partial += 1
+            unsent.update(at for at, p in enumerate(places) if image.cells[p] is UNCHANGED)
+    if not unsent:
+        return
+    sets = ", ".join(plan.fill[at] for at in sorted(unsent))
+    cursor.execute(f"UPDATE {plan.stage} s SET unsent = NULL, {sets} {plan.fill_from}")
+    if cursor.rowcount == partial:
+        return
+    if is_exact:
+        raise _row_missing(plan, partial - cursor.rowcount)
+    cursor.execute(f"DELETE FROM {plan.stage} WHERE unsent IS NOT NULL")
+
+
+def _row_missing(plan: Plan, count: int) -> RowMissing:
+    return RowMissing(
+        "changes need rows that the target does not have",
+        table=plan.table.id,
+        rows=count,
+        hint=f"someone else wrote to the target; to load again: {AGAIN}",
+    )
+
+
+def _apply_singles(cursor: Any, work: Work, *, is_exact: bool) -> None:
+    """Row by row; runs of new rows by COPY."""
+    plan = work.plan
+    fresh: list[str] = []
+    singles = (work.todo and work.todo.singles) or []
+    if plan.table.uniques and plan.form == "replace" and is_exact:
+        singles = netted(singles)
+    for single in singles:
+        if single.old is None:
+            fresh.append(_line(single.new or [], plan))
+            continue
+        if fresh:
+            _copy(cursor, plan, plan.copy_in, fresh)
+            fresh = []
+        _apply_single(cursor, plan, single, is_exact=is_exact)
+    if fresh:
+        _copy(cursor, plan, plan.copy_in, fresh)
+
+
+def _apply_single(cursor: Any, plan: Plan, single: Single, *, is_exact: bool) -> None:
+    if not plan.takes_bytes:
+        for cells in (single.old or [], single.new or []):
+            line = _line(cells, plan) if cells else ""
+            if is_no_text(line):
+                raise no_text(plan.table.id, plan.columns, line)
+    old = single.old or []
+    known = [(n, old[p]) for n, p in zip(plan.columns, plan.places, strict=True)]
+    tests, values = [], []
+    for name, cell in known:
+        if cell is UNCHANGED:
+            continue
+        column = plan.table.columns[name]
+        quoted = sql.SQL(part(quote(name)))
+        if cell is None:
+            # A row of NULLs `IS NULL` as well, and is a value.
+            tests.append(sql.SQL("{} IS NOT DISTINCT FROM NULL").format(quoted))
+            continue
+        # Equal is not the same: 1.0 and 1.00, 0 and -0, a day and 24 hours. An index wants `=`.
+        kind = sql.SQL(part(column.type_name))
+        if column.has_equality:
+            tests.append(sql.SQL("{} = %s::{}").format(quoted, kind))
+            values.append(cell)
+        tests.append(sql.SQL("{}::text = %s::{}::text").format(quoted, kind))
+        values.append(cell)
+    if not tests and known:
+        raise NotExpressible(
+            "an old row of a table without a key carries no values",
+            table=plan.table.id,
+            hint="ALTER TABLE ... REPLICA IDENTITY FULL at the source, or give it a primary key",
+        )
+    table = sql.SQL(part(plan.name))
+    one = sql.SQL("(tableoid, ctid) IN (SELECT tableoid, ctid FROM {} WHERE {} LIMIT 1)").format(
+        table, sql.SQL(" AND ").join(tests or [sql.SQL("true")])
+    )
+    if single.new is None:
+        cursor.execute(sql.SQL("DELETE FROM {} WHERE {}").format(table, one), values)
+    else:
+        sets, news = [], []
+        for name, place in zip(plan.columns, plan.places, strict=True):
+            cell = single.new[place]
+            if cell is not UNCHANGED:
+                kind = sql.SQL(part(plan.table.columns[name].type_name))
+                sets.append(sql.SQL("{} = %s::{}").format(sql.SQL(part(quote(name))), kind))
+                news.append(cell)
+        cursor.execute(
+            sql.SQL("UPDATE {} SET {} WHERE {}").format(table, sql.SQL(", ").join(sets), one),
+            news + values,
+        )
+    if cursor.rowcount != 1 and is_exact:
+        raise _row_missing(plan, 1)
+
+
+def _copy(cursor: Any, plan: Plan, statement: str, lines: Iterable[str]) -> None:
+    text = "".join(lines)
+    if not plan.takes_bytes and is_no_text(text):
+        raise no_text(plan.table.id, plan.columns, text)
+    cursor.copy_expert(statement, io.StringIO(text))
+
+
+def _line(cells: Sequence[Cell], plan: Plan) -> str:
+    return "\t".join([_text(cells[place]) for place in plan.places]) + "\n"
+
+
+def _text(cell: Cell) -> str:
+    """A cell in COPY's text format; what is not known stands as NULL until it is filled."""
+    if not isinstance(cell, str):
+        return "\\N"
+    return cell.translate(_ESCAPES)
+
+
+def _name(table: TargetTable) -> sql.Composable:
+    return sql.Identifier(table.id.schema, table.id.name)

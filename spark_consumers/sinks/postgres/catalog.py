@@ -1,0 +1,169 @@
+"""What a target's tables are: columns, keys, unique indexes, foreign keys.
+
+Read from pg_catalog once per table version; from it follows which statements
+are safe for the table (spark_consumers/sinks/postgres/apply.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from schemas.tables import TableId
+from spark_consumers.sinks.postgres.products import POSTGRES, Product
+
+
+@dataclass(frozen=True, slots=True)
+class TargetColumn:
+    """One column of a target's table."""
+
+    name: str
+    type_name: str  # base type of a domain, so that a staged row may hold NULL
+    nullable: bool
+    is_generated: bool  # computed by the target: never written
+    is_always: bool  # GENERATED ALWAYS AS IDENTITY
+    has_equality: bool  # by btree (method 403): json, xml, points have none, boxes only areas
+
+
+@dataclass(frozen=True, slots=True)
+class TargetUnique:
+    """A unique index other than the key."""
+
+    name: str
+    columns: tuple[str, ...]  # () = over expressions
+    is_deferrable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TargetTable:
+    """A table as the target has it."""
+
+    id: TableId
+    oid: int
+    columns: Mapping[str, TargetColumn]
+    key: tuple[str, ...]
+    key_is_deferrable: bool
+    uniques: tuple[TargetUnique, ...]
+    parents: frozenset[int]  # oids of tables that our foreign keys point at
+    children: frozenset[int]  # oids of tables whose foreign keys point here
+
+
+MOST_COLUMNS: Final = 1600  # of a table; PostgreSQL manual, appendix "PostgreSQL Limits"
+
+_COLUMNS: Final = """
+SELECT c.oid, n.nspname, c.relname, a.attname,
+       format_type(base.oid, base.modifier),
+       NOT a.attnotnull, a.attgenerated <> '', a.attidentity = 'a',
+       el.typtype IN ('e', 'r', 'm')
+         OR EXISTS (SELECT FROM pg_catalog.pg_opclass o
+                    WHERE o.opcintype = el.oid AND o.opcdefault AND o.opcmethod = 403)
+         OR EXISTS (SELECT FROM pg_catalog.pg_cast k JOIN pg_catalog.pg_opclass o
+                      ON o.opcintype = k.casttarget AND o.opcdefault AND o.opcmethod = 403
+                    WHERE k.castmethod = 'b' AND k.castcontext = 'i' AND k.castsource = el.oid)
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN unnest(%s::text[], %s::text[]) AS wanted(s, t) ON n.nspname = s AND c.relname = t
+LEFT JOIN pg_catalog.pg_attribute a
+  ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+LEFT JOIN LATERAL (
+    WITH RECURSIVE made_of (oid, modifier, kind, depth) AS (
+        SELECT t.oid, a.atttypmod, t.typtype, 0 FROM pg_catalog.pg_type t WHERE t.oid = a.atttypid
+        UNION ALL
+        SELECT b.oid, d.typtypmod, b.typtype, m.depth + 1
+        FROM made_of m JOIN pg_catalog.pg_type d ON d.oid = m.oid
+        JOIN pg_catalog.pg_type b ON b.oid = d.typbasetype WHERE m.kind = 'd'
+    )
+    SELECT oid, modifier FROM made_of ORDER BY depth DESC LIMIT 1
+) AS base ON true
+LEFT JOIN pg_catalog.pg_type ty ON ty.oid = base.oid
+LEFT JOIN pg_catalog.pg_type el ON el.oid = CASE WHEN ty.typcategory = 'A' THEN ty.typelem
+                                            ELSE ty.oid END
+WHERE c.relkind IN ('r', 'p')
+ORDER BY c.oid, a.attnum
+"""
+_INDEXES: Final = """
+SELECT i.indrelid, ic.relname, i.indisprimary, NOT i.indimmediate, i.indpred IS NOT NULL,
+       ARRAY(SELECT a.attname::text FROM generate_subscripts(i.indkey, 1) AS k(at)
+             JOIN pg_catalog.pg_attribute a
+               ON a.attrelid = i.indrelid AND a.attnum = i.indkey[k.at]
+             WHERE k.at < i.indnkeyatts ORDER BY k.at),
+       i.indexprs IS NOT NULL
+FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class ic ON ic.oid = i.indexrelid
+WHERE i.indisunique AND i.indisvalid AND i.indrelid = ANY(%s::oid[])
+ORDER BY i.indrelid, NOT i.indisprimary, ic.relname
+"""
+_FOREIGN_KEYS: Final = """
+SELECT conrelid, confrelid FROM pg_catalog.pg_constraint
+WHERE contype = 'f' AND (conrelid = ANY(%s::oid[]) OR confrelid = ANY(%s::oid[]))
+"""
+
+
+def read_tables(
+    cursor: Any, tables: Iterable[TableId], product: Product = POSTGRES
+) -> dict[TableId, TargetTable]:
+    """Describe those of `tables` that the target has."""
+    wanted = list(tables)
+    names_of = ([t.schema for t in wanted], [t.name for t in wanted])
+    cursor.execute(product.columns or _COLUMNS, names_of)
+    names: dict[int, TableId] = {}
+    columns: dict[int, dict[str, TargetColumn]] = {}
+    for oid, schema, table, name, *rest in cursor.fetchall():
+        names[oid] = TableId(schema, table)
+        there = columns.setdefault(oid, {})
+        if name is not None:  # a table may have no column at all
+            there[name] = TargetColumn(name, *rest)
+    oids = list(names)
+    cursor.execute(_INDEXES, (oids,))
+    indexes: dict[int, list[tuple[Any, ...]]] = {}
+    for oid, *index in cursor.fetchall():
+        indexes.setdefault(oid, []).append(tuple(index))
+    cursor.execute(_FOREIGN_KEYS, (oids, oids))
+    links = cursor.fetchall()
+    return {
+        table: _table(
+            table,
+            oid,
+            columns[oid],
+            indexes.get(oid, []),
+            parents=frozenset(parent for child, parent in links if child == oid),
+            children=frozenset(child for child, parent in links if parent == oid),
+        )
+        for oid, table in names.items()
+    }
+
+
+def _table(
+    table: TableId,
+    oid: int,
+    columns: dict[str, TargetColumn],
+    indexes: list[tuple[Any, ...]],
+    *,
+    parents: frozenset[int],
+    children: frozenset[int],
+) -> TargetTable:
+    key: tuple[str, ...] = ()
+    key_is_deferrable = False
+    uniques = []
+    for name, primary, deferrable, partial, of, expressions in indexes:
+        whole = not partial and not expressions
+        if not key and whole and (primary or all(not columns[c].nullable for c in of)):
+            # Without a primary key, a unique index over NOT NULL columns names rows as well.
+            key, key_is_deferrable = tuple(of), deferrable
+        else:
+            uniques.append(TargetUnique(name, () if expressions else tuple(of), deferrable))
+    return TargetTable(
+        table, oid, columns, key, key_is_deferrable, tuple(uniques), parents, children
+    )
+
+
+def parents_first(tables: Iterable[TargetTable]) -> list[TargetTable]:
+    """Order tables by their foreign keys; a cycle is broken at an arbitrary place."""
+    left = {table.oid: table for table in sorted(tables, key=lambda t: t.id)}
+    out: list[TargetTable] = []
+    while left:
+        free = [t for t in left.values() if not (t.parents - {t.oid}) & left.keys()]
+        for table in free or [next(iter(left.values()))]:
+            out.append(table)
+            del left[table.oid]
+    return out

@@ -1,0 +1,171 @@
+"""The statements of one target table, composed once per table version.
+
+Rows come through a temporary staging table, typed like the target:
+`op` (u, d), `unsent` (numbers of cells that only the target knows), `o0…` (the
+key under which the row stood before the batch), `c0…` (its cells).
+
+How rows are written is chosen from the table's constraints:
+
+    upsert    INSERT ... ON CONFLICT (key) DO UPDATE; where a product has none, UPDATE, then
+              INSERT of the rest
+    replace   DELETE the keys and INSERT: with secondary unique indexes, where rows
+              may swap values, and only where no foreign key can refuse or cascade
+    park      upsert, but secondary unique values that change become NULL first:
+              for referenced tables under enforced foreign keys
+"""
+# ruff: noqa: S608  every name in a statement is quoted or our own
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from spark_consumers.dialects.base import quote
+from spark_consumers.errors import MissingColumn, NotExpressible
+from spark_consumers.sinks.postgres.catalog import TargetTable, TargetUnique
+from spark_consumers.sinks.postgres.products import POSTGRES, Product
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All statements of one table as written with one list of columns."""
+
+    table: TargetTable
+    name: str  # quoted
+    places: tuple[int, ...]  # which cells of a row are written
+    columns: tuple[str, ...]  # their names
+    stage: str
+    create: str
+    copy: str  # into the staging table
+    copy_in: str  # straight into the table
+    fill: tuple[str, ...]  # per written cell: `c0 = CASE ...`
+    fill_from: str
+    delete: str  # staged with op d
+    delete_keys: str  # everything staged
+    insert: str
+    upsert: str
+    park: tuple[str, ...]
+    form: str  # upsert | replace | park
+    is_late: bool  # deletes come after all inserts: children move away first
+    takes_bytes: bool = False  # the target's database has no encoding
+
+
+def make_plan(
+    table: TargetTable,
+    columns: tuple[str, ...],
+    *,
+    is_replica: bool,
+    stage: str,
+    product: Product = POSTGRES,
+) -> Plan:
+    """Compose; raise MissingColumn, or NotExpressible where no form is safe."""
+    if lost := [name for name in columns if name not in table.columns]:
+        raise MissingColumn(
+            "the target's table lacks columns of the stream",
+            table=table.id,
+            columns=", ".join(lost),
+            hint="add them to the target",
+        )
+    written = [(at, n) for at, n in enumerate(columns) if not table.columns[n].is_generated]
+    names = tuple(name for _, name in written)
+    key = tuple(n for n in table.key if n in names)
+    form, is_late = _form(table, is_replica=is_replica)
+
+    cell = {name: f"c{at}" for at, name in enumerate(names)}
+    quoted = {name: quote(name) for name in names}
+    name = f"{quote(table.id.schema)}.{quote(table.id.name)}"
+    into = ", ".join(quoted.values())
+    temp = f"pg_temp.{stage}"
+    same_key = " AND ".join(f"t.{quoted[n]} = s.{cell[n]}" for n in key)
+    same_origin = " AND ".join(f"t.{quoted[n]} = s.o{at}" for at, n in enumerate(key))
+    typed = [f"o{at} {table.columns[n].type_name}" for at, n in enumerate(key)]
+    typed += [f"{cell[n]} {table.columns[n].type_name}" for n in names]
+    always = any(table.columns[n].is_always for n in names)
+    rows = (
+        f"({into}){' OVERRIDING SYSTEM VALUE' if always else ''} "
+        f"SELECT {', '.join(cell.values())} FROM {temp} s WHERE s.op = 'u'"
+    )
+    insert = f"INSERT INTO {name} {rows}"
+    rest = [n for n in names if n not in key]
+    if product.has_on_conflict:
+        update = ", ".join(f"{quoted[n]} = excluded.{quoted[n]}" for n in rest)
+        # Under an alias, since the table may be called "excluded" itself.
+        conflict = f"ON CONFLICT ({', '.join(quoted[n] for n in key)}) DO"
+        how = f"UPDATE SET {update}" if update else "NOTHING"
+        upsert = f"INSERT INTO {name} AS t {rows} {conflict} {how}"
+    else:  # nobody else writes: the ledger's row is locked
+        upsert = f"{insert} AND NOT EXISTS (SELECT 1 FROM {name} t WHERE {same_key})"
+        if rest:
+            update = ", ".join(f"{quoted[n]} = s.{cell[n]}" for n in rest)
+            upsert = (
+                f"UPDATE {name} t SET {update} FROM {temp} s WHERE s.op = 'u' AND {same_key}; "
+                + upsert
+            )
+    delete = f"DELETE FROM {name} t USING {temp} s WHERE {same_key}"
+    return Plan(
+        table=table,
+        name=name,
+        places=tuple(at for at, _ in written),
+        columns=names,
+        stage=temp,
+        create=f'CREATE TEMP TABLE {stage} (op "char", unsent int2[], {", ".join(typed)}) '
+        "ON COMMIT DELETE ROWS",
+        copy=f"COPY {temp} FROM STDIN",
+        copy_in=f"COPY {name} {f'({into}) ' if into else ''}FROM STDIN",
+        fill=tuple(
+            f"{cell[n]} = CASE WHEN {at} = ANY(s.unsent) THEN t.{quoted[n]} ELSE s.{cell[n]} END"
+            for at, n in enumerate(names)
+        ),
+        fill_from=f"FROM {name} t WHERE s.unsent IS NOT NULL AND {same_origin}",
+        delete=f"{delete} AND s.op = 'd'",
+        delete_keys=delete,
+        insert=insert,
+        upsert=upsert,
+        park=tuple(
+            f"UPDATE {name} t {change} FROM {temp} s WHERE {same_key} AND {where}"
+            for change, where in _park(table, quoted, cell)
+        ),
+        form=form,
+        is_late=is_late,
+    )
+
+
+def _form(table: TargetTable, *, is_replica: bool) -> tuple[str, bool]:
+    """How to insert, and whether deletes wait until children have moved away."""
+    swaps = [u for u in table.uniques if not u.is_deferrable]
+    # An ON CONFLICT arbiter must be immediate, and its SET cannot write such a column.
+    no_upsert = table.key_is_deferrable or any(
+        column.is_always and name not in table.key for name, column in table.columns.items()
+    )
+    if is_replica or not table.children:
+        return ("replace" if swaps or no_upsert else "upsert"), False
+    if no_upsert:
+        raise NotExpressible(
+            "a referenced table with a deferrable key or an identity column beside the key "
+            "cannot be written under its foreign keys",
+            table=table.id,
+            hint="let the target's user SET session_replication_role, or drop the foreign keys",
+        )
+    is_late = all(_parkable(table, unique) for unique in swaps)
+    return ("park" if swaps else "upsert"), is_late
+
+
+def _parkable(table: TargetTable, unique: TargetUnique) -> str | None:
+    """A column of a unique index that may be NULL for a moment."""
+    for name in unique.columns:
+        if table.columns[name].nullable and name not in table.key:
+            return name
+    return None
+
+
+def _park(
+    table: TargetTable, quoted: dict[str, str], cell: dict[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Per unique index: what to set, and for which staged rows."""
+    for unique in table.uniques:
+        column = _parkable(table, unique)
+        if unique.is_deferrable or column is None or column not in quoted:
+            continue
+        mine = [n for n in unique.columns if n in quoted]
+        changed = " OR ".join(f"t.{quoted[n]} IS DISTINCT FROM s.{cell[n]}" for n in mine)
+        yield f"SET {quoted[column]} = NULL", f"(s.op = 'd' OR {changed})"

@@ -1,0 +1,102 @@
+"""In what the servers differ that take PostgreSQL's statements.
+
+openGauss and GaussDB come from PostgreSQL 9.2: no ON CONFLICT, no identity
+columns, no LATERAL, no FILTER, no lock_timeout.  Statements that both
+understand are used wherever they cost nothing; the rest stands here.
+
+Of openGauss nothing here was run on a server of its own: the statements were
+run on PostgreSQL, and follow openGauss' manual (SQL reference; system catalogs).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from spark_consumers.sinks.postgres.waits import LOCK_LIMIT
+
+_SETTINGS: Final = """
+SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'postgres'; SET TimeZone = 'UTC';
+SET standard_conforming_strings = on; SET xmloption = content; SET client_encoding = 'UTF8';
+SET statement_timeout = 0; SET client_min_messages = warning;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """What a sink must know of its server."""
+
+    dialect: str
+    settings: str
+    columns: str  # reads tables' columns: %s = schemas, %s = tables
+    has_on_conflict: bool
+    has_discard: bool
+    may_lose_empty: bool  # may a database hold '' as NULL?
+    limits: tuple[tuple[str, str], ...]  # (value, setting), where the server knows it
+    has_blocking_pids: bool
+    has_policies: bool  # row security that row_security_active() tells of
+
+
+# A server that loses us would keep the source's lock for two hours: it asks, as we do.
+_SILENCE: Final = (
+    ("30", "tcp_keepalives_idle"),  # seconds
+    ("10", "tcp_keepalives_interval"),
+    ("3", "tcp_keepalives_count"),
+    ("60000", "tcp_user_timeout"),  # milliseconds
+)
+# A statement that waits for a lock makes all who come later wait behind it: it gives way, and
+# the step is tried again.
+_LOCKS: Final = (LOCK_LIMIT, "lock_timeout")
+
+# Of PostgreSQL the columns' query stands beside its reading (pg_catalog).
+POSTGRES: Final = Product(
+    dialect="postgres",
+    settings=f"{_SETTINGS} SET idle_in_transaction_session_timeout = 0",
+    columns="",
+    has_on_conflict=True,
+    has_discard=True,
+    may_lose_empty=False,
+    has_policies=True,
+    limits=(*_SILENCE, _LOCKS),
+    has_blocking_pids=True,
+)
+
+# pg_attrdef.adgencol tells generated columns (`s`) from defaults; it is read from the row as
+# JSON, where text of others has its quotes escaped, since servers without generated columns
+# lack it.  There are no domains.  Arrays have no equality of their own: their elements' counts.
+_GAUSS_COLUMNS: Final = """
+SELECT c.oid, n.nspname, c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
+       NOT a.attnotnull,
+       EXISTS (SELECT 1 FROM pg_catalog.pg_attrdef d
+               WHERE d.adrelid = a.attrelid AND d.adnum = a.attnum
+                 AND row_to_json(d)::text LIKE '%%"adgencol":"s"%%'),
+       false,
+       el.typtype IN ('e', 'r')
+         OR EXISTS (SELECT 1 FROM pg_catalog.pg_opclass o
+                    WHERE o.opcintype = el.oid AND o.opcdefault AND o.opcmethod = 403)
+         OR EXISTS (SELECT 1 FROM pg_catalog.pg_cast k JOIN pg_catalog.pg_opclass o
+                      ON o.opcintype = k.casttarget AND o.opcdefault AND o.opcmethod = 403
+                    WHERE k.castmethod = 'b' AND k.castcontext = 'i' AND k.castsource = el.oid)
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN (SELECT unnest(%s::text[]) AS s, unnest(%s::text[]) AS t) AS wanted
+  ON n.nspname = wanted.s AND c.relname = wanted.t
+JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+JOIN pg_catalog.pg_type ty ON ty.oid = a.atttypid
+JOIN pg_catalog.pg_type el ON el.oid = CASE WHEN ty.typcategory = 'A' AND ty.typelem <> 0
+                                            THEN ty.typelem ELSE ty.oid END
+WHERE c.relkind IN ('r', 'p')
+ORDER BY c.oid, a.attnum
+"""
+
+OPENGAUSS: Final = Product(
+    dialect="opengauss",
+    settings=_SETTINGS,  # what only it has is sent with the login (session_timeout)
+    columns=_GAUSS_COLUMNS,
+    has_on_conflict=False,
+    has_discard=False,
+    may_lose_empty=True,
+    has_policies=False,
+    limits=_SILENCE,
+    has_blocking_pids=False,
+)

@@ -1,0 +1,161 @@
+"""What a refusal of the target means for us: decided by SQLSTATE, never by text.
+
+The server's primary message is repeated where it can only hold names; its DETAIL and CONTEXT,
+which may hold values of rows, never.  What a later try may mend is TargetDown, by the table;
+everything else stops.  Codes: PostgreSQL manual, appendix "PostgreSQL Error Codes".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+import psycopg2
+from psycopg2 import errorcodes
+
+from schemas.tables import TableId
+from spark_consumers.errors import (
+    MissingColumn,
+    MissingTable,
+    NotExpressible,
+    TargetDown,
+    TargetError,
+    TargetLogin,
+    TargetNotPermitted,
+    TargetRefused,
+)
+from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, Refused, fields, message, sqlstate
+from spark_consumers.sinks.postgres.waits import LOCK_LIMIT
+
+
+class Meaning(NamedTuple):
+    """The error a refusal becomes, and what to do about it."""
+
+    error: type[TargetError]
+    hint: str
+    what: str = ""  # instead of the server's words
+
+
+_AGAIN: Final = ""  # nothing to be done: it passes
+_OWN: Final = (
+    "the target has constraints of its own that the source's rows do not meet, or rows written by "
+    "someone else: drop or defer them, or GRANT SET ON PARAMETER session_replication_role"
+)
+_VALUE: Final = (
+    "the column's type at the target does not take a value of the source: alter it to the "
+    "source's type; the value stands in the target's log only"
+)
+_ALTERED: Final = "the target's tables were altered by somebody else: make them as the source's"
+_RIGHT: Final = "`gauss-cdc check` names each right that is missing, with its GRANT"
+
+STATES: Final[Mapping[str, Meaning]] = {
+    "25006": Meaning(
+        TargetDown, "it takes no writes: a standby, or default_transaction_read_only is on"
+    ),
+    "25P03": Meaning(TargetDown, "raise idle_in_transaction_session_timeout of the role"),
+    "28P01": Meaning(TargetLogin, "check user and password of target.dsn"),
+    "28000": Meaning(TargetLogin, "check user and pg_hba.conf of the target"),
+    "3D000": Meaning(TargetLogin, "there is no such database: check target.dsn"),
+    "42501": Meaning(TargetNotPermitted, _RIGHT),
+    "42P01": Meaning(MissingTable, _ALTERED),
+    "42703": Meaning(MissingColumn, _ALTERED),
+    "42804": Meaning(TargetRefused, _VALUE),
+    "53100": Meaning(TargetDown, "the target's disk is full: make room"),
+    "53200": Meaning(TargetDown, "the target has no memory left"),
+    "53300": Meaning(TargetDown, "raise max_connections of the target, or close other clients"),
+    "55006": Meaning(TargetDown, _AGAIN),
+    "55P03": Meaning(
+        TargetDown,
+        f"who holds it is told while the step waits ({LOCK_LIMIT}); it is tried again",
+        "a lock at the target was not given in time",
+    ),
+    "57014": Meaning(TargetDown, "statement_timeout, or a person, cancelled the statement"),
+    "57P01": Meaning(TargetDown, _AGAIN),
+    "57P02": Meaning(TargetDown, _AGAIN),
+    "57P03": Meaning(TargetDown, "the target starts or stops"),
+    "57P05": Meaning(TargetDown, "raise idle_session_timeout of the role"),
+}
+CLASSES: Final[Mapping[str, Meaning]] = {
+    "08": Meaning(TargetDown, _AGAIN),
+    "0A": Meaning(NotExpressible, "the target's product or version cannot do it"),
+    "22": Meaning(TargetRefused, _VALUE),
+    "23": Meaning(TargetRefused, _OWN),
+    "28": Meaning(TargetLogin, "check user and pg_hba.conf of the target"),
+    "40": Meaning(TargetDown, _AGAIN),
+    "42": Meaning(TargetRefused, _ALTERED),
+    "53": Meaning(TargetDown, "the target lacks disk, memory or connections"),
+    "58": Meaning(TargetDown, "the target's files or system fail: see its log"),
+}
+_OTHER: Final = Meaning(TargetRefused, "see the target's log for the statement")
+
+# Messages of these classes are of names and settings only.  Data exceptions (22) quote the
+# value, and what is raised by a person's own code (P0, and unknown classes) may say anything.
+_NAMES_ONLY: Final = frozenset(
+    {"08", "0A", "23", "25", "26", "28", "3D", "3F", "40", "42", "53", "54", "55", "57", "58"}
+)
+
+
+def ours(error: psycopg2.Error | Refused, **where: object) -> TargetError:
+    """Make the error of ours that a driver's error means; `where`: what it was about."""
+    code = sqlstate(error)
+    hint = error.hint if isinstance(error, Refused) else ""
+    if code is None:
+        return TargetDown(
+            "the target cannot be reached, or closed the connection", hint=hint, **where
+        )
+    meaning = meaning_of(code)
+    said = {"sqlstate": code, **fields(error), **where}
+    what = meaning.what or _words(code, message(error))
+    return meaning.error(what, hint=hint or meaning.hint, **said)
+
+
+@contextmanager
+def about(table: TableId, columns: Sequence[str]) -> Iterator[None]:
+    """Statements of one table: where the server does not say which it was, the error does."""
+    try:
+        yield
+    except DRIVER_ERRORS as error:
+        where: dict[str, object] = {"table": table}
+        if (column := _column(error, columns)) is not None:
+            where["column"] = column
+        raise ours(error, **where) from error
+
+
+def _column(error: psycopg2.Error | Refused, columns: Sequence[str]) -> str | None:
+    """Find the column that the server's CONTEXT of a COPY names, in any language.
+
+    It stands before the first colon; the value behind it is not read.
+    """
+    if isinstance(error, Refused) or not error.diag.context:
+        return None
+    before = error.diag.context.partition(":")[0].rstrip()
+    staged = {f"c{at}": column for at, column in enumerate(columns)}  # as staging tables have them
+    named = {**staged, **{column: column for column in columns}}
+    for doubt in staged.keys() & set(columns):
+        named.pop(doubt)
+    found = max((name for name in named if before.endswith(name)), key=len, default=None)
+    return None if found is None else named[found]
+
+
+def meaning_of(code: str) -> Meaning:
+    """What a code means, wherever it comes."""
+    return STATES.get(code) or CLASSES.get(code[:2]) or _OTHER
+
+
+def _words(code: str, said: str) -> str:
+    if said and code[:2] in _NAMES_ONLY:
+        return f"the target refused: {said}"
+    return f"the target refused: {condition(code)}"
+
+
+def condition(code: str) -> str:
+    """Name a code as the manual does, in words.
+
+    >>> condition("22P02"), condition("ZZ999")
+    ('invalid text representation', 'code ZZ999')
+    """
+    try:
+        return errorcodes.lookup(code).replace("_", " ").lower()
+    except KeyError:
+        return f"code {code}"

@@ -1,0 +1,449 @@
+"""A PostgreSQL or openGauss target: rows, DDL and the ledger move in one transaction.
+
+    start   wait for the advisory lock of this source, make schema `gauss_cdc`,
+            take the fence in a transaction of its own
+    step    lock the ledger row, compare (fence, epoch, n, seq) with what the
+            segment was built on, apply, move the ledger, commit
+
+The lock keeps a second applier waiting; the fence and the comparison are what
+makes it safe, also when a lock was lost with its connection or when a commit's
+outcome is unknown: the ledger row is locked again, and tells.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+import psycopg2
+
+from schemas.control import Origin, Phase, SchemaChange, TableLoad
+from schemas.tables import TableId
+from spark_consumers.cuts import EXACT, LOADING, entries
+from spark_consumers.dialects import DIALECTS, EXTRAS
+from spark_consumers.errors import (
+    Fenced,
+    MissingColumn,
+    MissingTable,
+    NotExpressible,
+    Superseded,
+    TargetError,
+    TargetNotPermitted,
+    TargetRefused,
+)
+from spark_consumers.model import Change, Ledger, Rows, Segment
+from spark_consumers.sinks.postgres.apply import Catalog, apply_changes, clear_tables, load_rows
+from spark_consumers.sinks.postgres.bulk import (
+    FIRST,
+    LAST,
+    Bulk,
+    Place,
+    StagedBulk,
+    apply_bulk,
+    check_bulk,
+    create_stage,
+    drop_stages,
+    load_bulk,
+)
+from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS
+from spark_consumers.sinks.postgres.encoding import take_bytes
+from spark_consumers.sinks.postgres.ledger import lock_ledger, move_ledger, read_ledger, take_fence
+from spark_consumers.sinks.postgres.products import POSTGRES, Product
+from spark_consumers.sinks.postgres.refusals import ours
+from spark_consumers.sinks.postgres.rights import (
+    database_problems,
+    load_problems,
+    may_replicate,
+    ownership_problems,
+    power_problems,
+)
+from spark_consumers.sinks.postgres.tables import OpenLoads, Tables
+from spark_consumers.sinks.postgres.waits import TELL_AGAIN, Waits, holder
+
+_LOCK_CLASS: Final = 0x67637364  # one number of ours among the advisory locks of a database
+_LOCK_POLL: Final = 0.3  # seconds; short, so that a signal is noticed
+
+# Not every server knows each; what the dsn's `options` say stays.
+_SET_IF_KNOWN: Final = (
+    "SELECT set_config(name, %s, false) FROM pg_catalog.pg_settings"
+    " WHERE name = %s AND source NOT IN ('client', 'session')"
+)
+
+__all__ = ["PostgresSink", "read_ledger"]
+
+
+@dataclass(slots=True)
+class Staged:
+    """What the driver lane holds of a segment."""
+
+    rows: Rows
+
+
+class PostgresSink:
+    """One source's changes in one PostgreSQL database."""
+
+    def __init__(
+        self,
+        connect: str | Callable[[], Any],
+        source: str,
+        *,
+        replace: bool = False,
+        replica_role: bool = True,
+        product: Product = POSTGRES,
+        on_wait: Callable[[str], None] = lambda _: None,
+        on_step: Callable[[str], None] = lambda _: None,
+        ddl: str = "tables",
+        code: bool = False,
+        on_note: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`connect` is a DSN, or a callable that gives a DB-API connection.
+
+        With `replace`, tables that hold rows before their first load are emptied.
+        With `replica_role`, foreign keys and triggers are off where the user may do so.
+        A `product` other than PostgreSQL needs a `connect` of its own (sinks.driver).
+        """
+        self._connect: Callable[[], Any] = (
+            partial(psycopg2.connect, connect) if isinstance(connect, str) else connect
+        )
+        self._source = source
+        self._wants_replica, self._product = replica_role, product
+        self._tables = Tables(
+            source,
+            DIALECTS[product.dialect],
+            replace=replace,
+            apply=ddl,
+            extras=EXTRAS.get(product.dialect),
+            code=code,
+            on_note=on_note,
+        )
+        self._loads = OpenLoads(source, replace=replace)
+        self._on_wait, self._on_step, self._on_note = on_wait, on_step, on_note
+        self._runs_definitions = ddl == "all"
+        # Staging tables of this source, whatever its name holds.
+        self._stages = f"stage_{zlib.crc32(source.encode()):08x}_"
+        self._waits = Waits(self._connect, on_wait, has_blocking_pids=product.has_blocking_pids)
+        self._pid = 0  # of the connection's backend
+        self._conn: Any = None
+        self._fence: int | None = None
+        self._catalog = Catalog(product=product)
+
+    def start(self) -> Ledger:
+        """Wait until no other applier of this source runs, then take the fence."""
+        with self._transaction() as cursor:
+            ledger = take_fence(cursor, self._source)
+            cursor.execute(
+                "SELECT tablename FROM pg_catalog.pg_tables "
+                "WHERE schemaname = 'gauss_cdc' AND substr(tablename::text, 1, %s) = %s",
+                (len(self._stages), self._stages),
+            )
+            drop_stages(cursor, [name for (name,) in cursor.fetchall()])
+        self._fence = ledger.fence
+        return ledger
+
+    def ledger(self) -> Ledger:
+        """What the target holds now; raise Fenced where another applier took over."""
+        if self._fence is None:
+            return self.start()
+        with self._transaction() as cursor:
+            # Waits for a commit of ours that is still running somewhere.
+            return self._locked(cursor)
+
+    def stage(self, segment: Segment, rows: Rows | Bulk) -> Staged | StagedBulk:
+        """Let executors copy a large segment; the driver's rows wait for the step itself."""
+        if isinstance(rows, Rows):
+            return Staged(rows)
+        prefix = f"{self._stages}{self._fence}_{segment.cut.head.n}"
+        names = [f"{prefix}_{at}" for at in range(len(rows.shapes))]
+        with self._transaction() as cursor:
+            self._locked(cursor)
+            for name, shape in zip(names, rows.shapes, strict=True):
+                create_stage(cursor, name, shape)
+        return StagedBulk(rows.shapes, names, rows.copy(names), rows.ddl)
+
+    def step(self, segment: Segment, staged: Staged | StagedBulk) -> Ledger:
+        """Apply and move the ledger, or raise Superseded and change nothing."""
+        is_cached = bool(self._catalog.tables)
+        try:
+            return self._step(segment, staged)
+        except (TargetRefused, MissingTable, MissingColumn):
+            if not is_cached:
+                raise
+            # Someone may have altered the target's tables; they are read again, once.
+            return self._step(segment, staged)
+
+    def _step(self, segment: Segment, staged: Staged | StagedBulk) -> Ledger:
+        with self._transaction() as cursor:
+            ledger = self._locked(cursor)
+            if _place(ledger) != _place(segment.after):
+                raise Superseded(
+                    "the ledger moved", built_on=_place(segment.after), is_at=_place(ledger)
+                )
+            self._on_step("ledger locked")
+            upto = replace(segment.upto, fence=ledger.fence)
+            if isinstance(staged, StagedBulk):
+                check_bulk(cursor, segment, staged)
+            if isinstance(segment.cut, TableLoad):
+                self._load(cursor, segment.cut, staged)
+            else:
+                upto = self._apply(cursor, upto, segment, staged)
+            if isinstance(staged, StagedBulk):
+                drop_stages(cursor, staged.stages)
+            self._on_step("rows applied")
+            move_ledger(cursor, ledger, upto)
+            self._on_step("ledger moved")
+        self._on_step("committed")
+        return upto
+
+    def close(self) -> None:
+        """End the connection, and with it the lock."""
+        self._waits.close()
+        self._give_up()
+
+    def _give_up(self) -> None:
+        self._loads.ask_again()
+        if self._conn is not None:
+            self._conn.close()
+            self._conn = None
+
+    # -- one transaction
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Any]:
+        """A cursor in a transaction; foreign exceptions become ours here, and only here."""
+        try:
+            conn = self._connected()
+            with self._waits.watched(self._pid), conn.cursor() as cursor:
+                yield cursor
+                conn.commit()
+        except DRIVER_ERRORS as error:
+            tables = list(self._catalog.tables)
+            self._undo()
+            raise self._with_grant(ours(error), tables) from error
+        except TargetNotPermitted as error:
+            tables = list(self._catalog.tables)
+            self._undo()
+            raise self._with_grant(error, tables) from error.__cause__
+        except BaseException:
+            self._undo()
+            raise
+
+    def _with_grant(self, error: TargetError, tables: list[TableId]) -> TargetError:
+        """Ask the server which right is missing: its refusal does not say."""
+        if not isinstance(error, TargetNotPermitted) or self._conn is None:
+            return error
+        has_policies = self._product.has_policies
+        try:
+            with self._conn.cursor() as cursor:
+                lacking = [
+                    *database_problems(cursor),
+                    *load_problems(cursor, tables, has_policies=has_policies),
+                    *ownership_problems(cursor, tables),
+                ]
+            self._conn.commit()
+        except DRIVER_ERRORS:
+            self._give_up()
+            return error
+        for problem in lacking:
+            return TargetNotPermitted(
+                error.what,
+                hint=f"{problem.what}: {problem.hint}",
+                **{**problem.where, **error.where},
+            )
+        return error
+
+    def _undo(self) -> None:
+        """Roll back; where even that fails the connection is given up."""
+        self._loads.ask_again()
+        if self._conn is None:
+            return
+        try:
+            self._conn.rollback()
+            with self._conn.cursor() as cursor:
+                self._catalog.forget(cursor)
+            self._conn.commit()
+        except DRIVER_ERRORS:
+            self._give_up()
+            self._catalog = Catalog(product=self._product)
+
+    def _connected(self) -> Any:
+        if self._conn is not None and not self._conn.closed:
+            return self._conn
+        conn = self._connect()
+        try:
+            self._prepare(conn)
+        except BaseException:  # without the lock it must not be taken for ours
+            conn.close()
+            raise
+        self._conn = conn
+        return conn
+
+    def _prepare(self, conn: Any) -> None:
+        conn.autocommit = True
+        with conn.cursor() as cursor:
+            cursor.execute(self._product.settings)
+            for setting in self._product.limits:
+                cursor.execute(_SET_IF_KNOWN, setting)
+            cursor.execute("SELECT pg_backend_pid()")
+            (self._pid,) = cursor.fetchone()
+            if self._product.may_lose_empty:
+                _check_empty(cursor)
+            for problem in database_problems(cursor):
+                raise problem
+            for problem in power_problems(cursor) if self._runs_definitions else ():
+                self._on_note(f"WARNING: {problem}")
+            is_replica = self._wants_replica and may_replicate(cursor)
+            self._catalog = Catalog(
+                is_replica=is_replica, product=self._product, takes_bytes=take_bytes(conn)
+            )
+            self._lock(cursor)
+        conn.autocommit = False
+
+    def _lock(self, cursor: Any) -> None:
+        """Hold the source's advisory lock for the life of this connection."""
+        mine = zlib.crc32(self._source.encode()) - (1 << 31)
+        told = float("-inf")
+        while True:
+            cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", (_LOCK_CLASS, mine))
+            if cursor.fetchone()[0]:
+                return
+            if time.monotonic() - told >= TELL_AGAIN:
+                told = time.monotonic()
+                who = holder(cursor, _LOCK_CLASS, mine)
+                self._on_wait(
+                    f"another applier of {self._source} holds the target, {who or 'which'}; "
+                    "waiting for it to end"
+                )
+            time.sleep(_LOCK_POLL)
+
+    def _locked(self, cursor: Any) -> Ledger:
+        ledger = lock_ledger(cursor, self._source)
+        if ledger is None or ledger.fence != self._fence:
+            raise Fenced(
+                "another applier took over this target",
+                source=self._source,
+                fence=None if ledger is None else ledger.fence,
+                ours=self._fence,
+            )
+        return ledger
+
+    # -- what a segment says
+
+    def _apply(
+        self, cursor: Any, upto: Ledger, segment: Segment, staged: Staged | StagedBulk
+    ) -> Ledger:
+        """Rows and schema changes in commit order."""
+        if not self._catalog.is_replica:
+            cursor.execute("SET CONSTRAINTS ALL DEFERRED")
+        inexact = {**segment.after.inexact, **upto.inexact}
+        holed = {hole.table for entry in entries(segment) for hole in entry.holes}
+        ddl = staged.ddl if isinstance(staged, StagedBulk) else staged.rows.ddl
+        after = FIRST
+        for change in sorted(ddl, key=lambda d: (d.seq, d.ordinal)):
+            place = (change.seq, change.ordinal)
+            self._apply_between(cursor, staged, after, place, inexact)
+            table = change.after or change.before
+            is_exact = not _fences(change) and (table is None or not _marks(change) & set(inexact))
+            self._tables.alter(cursor, self._catalog, change, is_exact=is_exact)
+            after = place
+            upto = replace(upto, inexact=followed(upto.inexact, change, holed))
+            inexact = followed(inexact, change, holed)
+        if upto.inexact != segment.upto.inexact:
+            upto = replace(upto, state=EXACT if not upto.inexact else LOADING)
+        self._apply_between(cursor, staged, after, LAST, inexact)
+        return upto
+
+    def _apply_between(
+        self,
+        cursor: Any,
+        staged: Staged | StagedBulk,
+        after: Place,
+        before: Place,
+        inexact: Mapping[str, str],
+    ) -> None:
+        if isinstance(staged, StagedBulk):
+            apply_bulk(cursor, self._catalog, staged, after=after, before=before, inexact=inexact)
+            return
+        changes: Mapping[TableId, Sequence[Change]] = staged.rows.changes
+        if staged.rows.ddl:
+            changes = {
+                table: [c for c in rows if after < (c.seq, c.ordinal) < before]
+                for table, rows in changes.items()
+            }
+        changes = {table: rows for table, rows in changes.items() if rows}
+        apply_changes(cursor, self._catalog, changes, inexact=inexact)
+
+    def _load(self, cursor: Any, cut: TableLoad, staged: Staged | StagedBulk) -> None:
+        ddl = staged.ddl if isinstance(staged, StagedBulk) else staged.rows.ddl
+        match cut.phase:
+            case Phase.BEGIN:
+                for change in ddl:
+                    self._tables.begin(cursor, self._catalog, change)
+                self._catalog.need(cursor, [cut.table])
+                clear_tables(cursor, [self._catalog.tables[cut.table]])
+                self._loads.begin(cursor, cut.table)
+            case Phase.CHUNK:
+                self._loads.add(cursor, cut.table, cut.rows)
+                if isinstance(staged, StagedBulk):
+                    load_bulk(cursor, self._catalog, staged)
+                    return
+                for table, changes in staged.rows.changes.items():
+                    load_rows(cursor, self._catalog, table, changes)
+            case Phase.END:
+                self._loads.end(cursor, cut.table)
+
+
+def _marks(change: SchemaChange) -> set[str]:
+    return {str(table.id) for table in (change.before, change.after) if table is not None}
+
+
+def _fences(change: SchemaChange) -> str | None:
+    """Why rows of the table are not exact any more.
+
+    A deparsed statement says in `lossy` also what no copy has; rows that it lost are holes.
+    """
+    return None if change.origin is Origin.DEPARSED else change.lossy
+
+
+def followed(
+    inexact: Mapping[str, str], change: SchemaChange, holed: Collection[str] = ()
+) -> dict[str, str]:
+    """Tables that are not exact, after a schema change: a mark moves and goes with its table.
+
+    `holed` are those that this very step marks.
+    """
+    out = dict(inexact)
+    before, after = change.before, change.after
+    name = str(after.id) if after is not None else ""
+    if name and name not in holed and (before is None or str(before.id) != name):
+        out.pop(name, None)  # of an older table that had this name
+    if change.moved is not None and change.moved.op == "move" and after is not None:
+        mark = out.get(str(change.moved.table))  # rows take along what is not known of them
+        if mark is not None:
+            out.setdefault(str(after.id), mark)
+    if before is not None and (after is None or after.id != before.id):
+        mark = out.pop(str(before.id), None)
+        if after is not None and mark is not None:
+            out[str(after.id)] = mark
+    if (lossy := _fences(change)) and (table := after or before) is not None:
+        out[str(table.id)] = lossy
+    return out
+
+
+def _place(ledger: Ledger) -> tuple[int, int, int]:
+    """What a step is compared by; the fence was compared when the row was locked."""
+    return ledger.epoch, ledger.n, ledger.seq
+
+
+def _check_empty(cursor: Any) -> None:
+    """Refuse a database that would turn empty strings into NULL."""
+    cursor.execute("SELECT '' IS NULL")
+    if cursor.fetchone()[0]:
+        raise NotExpressible(
+            "the target's database takes an empty string for NULL, and would not be a copy",
+            hint="CREATE DATABASE … DBCOMPATIBILITY 'PG', and apply there",
+        )

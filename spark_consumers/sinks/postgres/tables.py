@@ -1,0 +1,434 @@
+"""Tables of a PostgreSQL target as the stream makes and changes them.
+
+A table is ours once a load or a CREATE in the stream took it; one that held rows
+before is refused, so that nobody's data are mixed or emptied unasked.
+"""
+# ruff: noqa: S608  every name in a statement is quoted or our own
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from schemas import type_names
+from schemas.control import SchemaChange
+from schemas.tables import TableId, TableSchema
+from spark_consumers.dialects import COLUMN_TYPES, user_types
+from spark_consumers.dialects.base import Dialect, Extras, LeftOut, quote, refuse_reserved
+from spark_consumers.dialects.fitting import fits
+from spark_consumers.errors import MissingColumn, MissingTable, NotExpressible, TargetNotEmpty
+from spark_consumers.sinks.postgres.apply import Catalog
+from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, sqlstate
+from spark_consumers.sinks.postgres.rights import load_problems
+
+# Each part in quotes, whether it needs them or not: as type_names.parse() writes them.
+_TYPES: Final = """
+SELECT said.qualified, said.name FROM (
+    SELECT '"' || replace(n.nspname, '"', '""') || '"."' || replace(t.typname, '"', '""') || '"',
+           '"' || replace(t.typname, '"', '""') || '"', t.typtype
+    FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+    WHERE t.typtype <> 'p'
+) said (qualified, name, typtype)
+WHERE said.qualified = ANY (%s) OR said.typtype = 'b' AND '*.' || said.name = ANY (%s)
+"""
+_DROPS: Final = re.compile(r'^DROP TABLE |^ALTER TABLE (?:"(?:[^"]|"")*+"\.?)++ DROP COLUMN ')
+_DEPENDENT: Final = "2BP01"
+
+
+def _with_types_of_the_target(cursor: Any, change: SchemaChange) -> SchemaChange:
+    if not (names := user_types.wanted(change)):
+        return user_types.settled(change, ())
+    cursor.execute(_TYPES, (names, names))
+    there = set()
+    for qualified, name in cursor.fetchall():
+        there |= {qualified, f"*.{name}={qualified}"}
+    return user_types.settled(change, there)
+
+
+def _try(cursor: Any, statement: str) -> str | None:
+    """Run a statement that may fail; return the SQLSTATE if it did."""
+    cursor.execute("SAVEPOINT gauss_cdc_ddl")
+    try:
+        cursor.execute(statement)
+    except DRIVER_ERRORS as error:
+        code = sqlstate(error)
+        if code is None:
+            raise
+        cursor.execute("ROLLBACK TO SAVEPOINT gauss_cdc_ddl")
+        return code
+    cursor.execute("RELEASE SAVEPOINT gauss_cdc_ddl")
+    return None
+
+
+def _has_schema(cursor: Any, table: TableSchema | None) -> bool:
+    if table is None:
+        return False
+    cursor.execute("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s", (table.id.schema,))
+    return cursor.fetchone() is not None
+
+
+def _name(table: TableId) -> str:
+    return f"{quote(table.schema)}.{quote(table.name)}"
+
+
+def lock_table(cursor: Any, table: TableId) -> None:
+    """Let nobody else write into a table until this transaction ends."""
+    cursor.execute(f"LOCK TABLE {_name(table)} IN SHARE ROW EXCLUSIVE MODE")
+
+
+class OpenLoads:
+    """Loads that began and did not end, and how many rows each brought.
+
+    Between two steps of a load, of which the second may come after days and a restart, anybody
+    may write into the table.  So the first chunk of each run and the end count what is there.
+    """
+
+    def __init__(self, source: str, *, replace: bool) -> None:
+        self._source, self._replace = source, replace
+        self._counted: set[TableId] = set()
+
+    def begin(self, cursor: Any, table: TableId) -> None:
+        """The table was emptied."""
+        self._forget(cursor, table)
+        cursor.execute("INSERT INTO gauss_cdc.loads VALUES (%s, %s, %s, 0)", (self._source, *table))
+
+    def add(self, cursor: Any, table: TableId, rows: int) -> None:
+        """A chunk is about to be written: ask whether the table holds the ones before it alone."""
+        if table not in self._counted:
+            lock_table(cursor, table)
+            if (loaded := self._loaded(cursor, table)) is not None:
+                self._compare(cursor, table, loaded)
+            self._counted.add(table)
+        cursor.execute(
+            "UPDATE gauss_cdc.loads SET loaded = loaded + %s "
+            "WHERE source = %s AND table_schema = %s AND table_name = %s",
+            (rows, self._source, *table),
+        )
+
+    def end(self, cursor: Any, table: TableId) -> None:
+        """The table is to be called exact: it must hold what was loaded, and nothing else."""
+        lock_table(cursor, table)
+        if (loaded := self._loaded(cursor, table)) is not None:
+            self._compare(cursor, table, loaded)
+        self._forget(cursor, table)
+
+    def ask_again(self) -> None:
+        """A transaction was undone, or another run begins."""
+        self._counted.clear()
+
+    def _compare(self, cursor: Any, table: TableId, loaded: int) -> None:
+        cursor.execute(f"SELECT count(*) FROM {_name(table)}")
+        there = cursor.fetchone()[0]
+        if there == loaded:
+            return
+        if self._replace and not loaded:
+            cursor.execute(f"DELETE FROM {_name(table)}")
+            return
+        raise TargetNotEmpty(
+            "a table that is being loaded holds other rows than those of the load",
+            table=table,
+            rows=there,
+            loaded=loaded,
+            hint="somebody else, or a trigger, writes into it: end that, then "
+            + ("load again (run --accept-gap)" if loaded else "empty it, or apply with --replace"),
+        )
+
+    def _loaded(self, cursor: Any, table: TableId) -> int | None:
+        """None: it began under a release that did not count."""
+        cursor.execute(
+            "SELECT loaded FROM gauss_cdc.loads "
+            "WHERE source = %s AND table_schema = %s AND table_name = %s",
+            (self._source, *table),
+        )
+        row = cursor.fetchone()
+        return None if row is None else int(row[0])
+
+    def _forget(self, cursor: Any, table: TableId) -> None:
+        self._counted.discard(table)
+        cursor.execute(
+            "DELETE FROM gauss_cdc.loads "
+            "WHERE source = %s AND table_schema = %s AND table_name = %s",
+            (self._source, *table),
+        )
+
+
+class Tables:
+    """What one source may do to a target's tables."""
+
+    def __init__(
+        self,
+        source: str,
+        dialect: Dialect,
+        *,
+        replace: bool,
+        apply: str = "tables",
+        extras: Extras | None = None,
+        code: bool = False,
+        on_note: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`apply`: what of schema changes is followed, "none", "tables" or "all".
+
+        `code`: with "all", also what runs code of the source's at the target.
+        """
+        self._source, self._dialect, self._replace = source, dialect, replace
+        self._apply, self._extras, self._on_note = apply, extras, on_note
+        self._code = code
+        self._left_out = 0
+
+    def alter(
+        self, cursor: Any, catalog: Catalog, change: SchemaChange, *, is_exact: bool = True
+    ) -> None:
+        """Run a schema change in its place; a table that is not exact may lose its rows by it."""
+        if self._apply == "none":
+            return
+        before, after = change.before, change.after
+        refuse_reserved(*(table.id for table in (before, after) if table is not None))
+        if after is not None and (before is None or before.id != after.id):
+            self._make_room(cursor, catalog, after.id)
+        if before is not None and after is not None and before.id != after.id:
+            cursor.execute(
+                "UPDATE gauss_cdc.tables SET table_schema = %s, table_name = %s "
+                "WHERE source = %s AND table_schema = %s AND table_name = %s",
+                (*after.id, self._source, *before.id),
+            )
+            self.own(cursor, catalog, after.id, why="is renamed by the stream")
+        elif after is not None and before is None:
+            self.own(cursor, catalog, after.id, why="is created by the stream")
+        elif before is not None and after is None:
+            cursor.execute(
+                "DELETE FROM gauss_cdc.tables WHERE source = %s AND table_schema = %s "
+                "AND table_name = %s",
+                (self._source, *before.id),
+            )
+        if self._apply == "all":
+            change = self._rename_types(cursor, change)
+        self.create(cursor, catalog, change, is_exact=is_exact)
+        self._go_beyond(cursor, change)
+
+    def _make_room(self, cursor: Any, catalog: Catalog, name: TableId) -> None:
+        """Give up a table of ours whose name another one takes at the source.
+
+        It left the stream before: it was made UNLOGGED there, or dropped while nobody told.
+        """
+        cursor.execute(
+            "DELETE FROM gauss_cdc.tables WHERE source = %s AND table_schema = %s "
+            "AND table_name = %s RETURNING made",
+            (self._source, *name),
+        )
+        gone = cursor.fetchone()
+        if gone is None or not self.is_there(cursor, catalog, name):
+            return
+        table = f"{quote(name.schema)}.{quote(name.name)}"
+        # What somebody else made keeps its shape.
+        cursor.execute(f"DROP TABLE {table}" if gone[0] else f"DELETE FROM {table}")
+        catalog.forget(cursor)
+        self._on_note(f"{name}: the rows of an older table of this name are dropped")
+
+    def _rename_types(self, cursor: Any, change: SchemaChange) -> SchemaChange:
+        """Types that the source renamed are renamed here, not left for texts.
+
+        Only where the target has the older name and not the newer one: the first table of a type
+        does it for all of them.
+        """
+        names = user_types.renamed(change)
+        if not names:
+            return change
+        for was, now in names.items():
+            cursor.execute(_TYPES, ([was, now], []))
+            there = {name for name, _ in cursor.fetchall()}
+            old, new = type_names.parse(was), type_names.parse(now)
+            if there != {was} or old.schema is None or new.schema is None:
+                continue
+            refuse_reserved(TableId(old.schema, old.name), TableId(new.schema, new.name))
+            schema, name = quote(old.schema), quote(old.name)
+            new_schema, new_name = quote(new.schema), quote(new.name)
+            for statement in (
+                f"CREATE SCHEMA IF NOT EXISTS {new_schema}" * (schema != new_schema),
+                f"ALTER TYPE {was} SET SCHEMA {new_schema}" * (schema != new_schema),
+                f"ALTER TYPE {new_schema}.{name} RENAME TO {new_name}" * (name != new_name),
+            ):
+                if statement and (why := _try(cursor, statement)) is not None:
+                    self._on_note(f"type {was} is not renamed to {now}: the target says {why}")
+                    break
+        cursor.execute(_TYPES, (sorted(names.values()), []))
+        there = {name for name, _ in cursor.fetchall()}
+        return user_types.with_new_names(change) if there >= set(names.values()) else change
+
+    def _go_beyond(self, cursor: Any, change: SchemaChange) -> None:
+        """NOT NULL, defaults, other objects: what the target lacks the means for is told."""
+        table = change.after or change.before
+        about = str(table.id) if table is not None else change.identity
+        if self._apply != "all" or self._extras is None:
+            if change.before is None and change.after is None:
+                self._on_note(f"{change.tag} of {about} is not applied: [ddl] apply = tables")
+            return
+        if not (statements := self._extras(change, code=self._code)):
+            return
+        if not self._code:  # a name in a definition means the server's own
+            cursor.execute("SET LOCAL search_path = pg_catalog")
+        for statement in statements:
+            if isinstance(statement, LeftOut):
+                self._left_out += 1
+                self._on_note(
+                    f"{change.tag} of {about} is not applied: {statement.why};"
+                    f" {statement.way_out} ({self._left_out} of this kind since apply began)"
+                )
+            elif (why := _try(cursor, statement)) is not None:
+                self._on_note(f"{change.tag} of {about} is not applied: the target says {why}")
+        if not self._code:
+            cursor.execute("SET LOCAL search_path TO DEFAULT")
+
+    def begin(self, cursor: Any, catalog: Catalog, change: SchemaChange) -> None:
+        """A load begins: a table of our own making takes the shape that the source has by now.
+
+        It may have been made by an earlier load, before columns came and went.
+        """
+        table = change.after
+        if table is None:
+            raise NotExpressible("a load of a table without a shape")
+        policies = catalog.product.has_policies
+        for problem in load_problems(cursor, [table.id], has_policies=policies):
+            raise problem
+        cursor.execute(
+            "SELECT 1 FROM gauss_cdc.tables WHERE source = %s AND table_schema = %s "
+            "AND table_name = %s AND made",
+            (self._source, *table.id),
+        )
+        if cursor.fetchone() is not None and self.is_there(cursor, catalog, table.id):
+            there = catalog.tables[table.id]
+            if (set(there.columns), set(there.key)) != (set(table.names()), set(table.key)):
+                cursor.execute(f"DROP TABLE {quote(table.id.schema)}.{quote(table.id.name)}")
+                catalog.forget(cursor)
+        self.check_shape(cursor, catalog, change)
+        self.own(cursor, catalog, table.id, why="is to be loaded first")
+        self.create(cursor, catalog, change)
+
+    def create(
+        self, cursor: Any, catalog: Catalog, change: SchemaChange, *, is_exact: bool = True
+    ) -> None:
+        """Run a schema change's statements."""
+        table = change.after
+        is_new = (
+            table is not None
+            and change.before is None
+            and not self.is_there(cursor, catalog, table.id)
+        )
+        schema = f"CREATE SCHEMA IF NOT EXISTS {quote(table.id.schema)}" if table else ""
+        for statement in self._dialect(_with_types_of_the_target(cursor, change)):
+            if statement == schema and _has_schema(cursor, table):
+                continue  # it would ask for CREATE on the database all the same
+            if is_exact or change.before is None or table is None:
+                self._run(cursor, statement)
+            elif (why := _try(cursor, statement)) is not None:
+                if why != _DEPENDENT:
+                    self._empty(cursor, change.before.id, table.id)
+                self._run(cursor, statement)
+        catalog.forget(cursor)
+        if is_new and table is not None:
+            cursor.execute(
+                "UPDATE gauss_cdc.tables SET made = true WHERE source = %s "
+                "AND table_schema = %s AND table_name = %s",
+                (self._source, *table.id),
+            )
+
+    def _empty(self, cursor: Any, was: TableId, now: TableId) -> None:
+        """Rows that nobody knows are in the way: a table with a hole goes on without any."""
+        for there in (was, now):
+            name = f"{quote(there.schema)}.{quote(there.name)}"
+            cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (name,))
+            if cursor.fetchone()[0]:
+                cursor.execute(f"DELETE FROM {name}")
+        self._on_note(f"{now}: its rows are dropped, they were not exact")
+
+    def _run(self, cursor: Any, statement: str) -> None:
+        """Run a statement of the dialect; with `all`, views that we made go with what they show.
+
+        The source's own are gone by then, or it would have refused.
+        """
+        if self._apply != "all" or not _DROPS.search(statement):
+            cursor.execute(statement)
+        elif (why := _try(cursor, statement)) is not None:
+            if why != _DEPENDENT:
+                cursor.execute(statement)  # fails again, and says all of it
+            cursor.execute(f"{statement} CASCADE")
+            self._on_note("objects of the target that the source has no more are dropped")
+
+    @staticmethod
+    def is_there(cursor: Any, catalog: Catalog, table: TableId) -> bool:
+        """Say whether the target has a table."""
+        try:
+            catalog.need(cursor, [table])
+        except MissingTable:
+            return False
+        return True
+
+    def own(self, cursor: Any, catalog: Catalog, table: TableId, *, why: str) -> None:
+        """A table becomes ours; refuse one that someone else filled."""
+        mine = (self._source, table.schema, table.name)
+        cursor.execute(
+            "SELECT 1 FROM gauss_cdc.tables "
+            "WHERE source = %s AND table_schema = %s AND table_name = %s",
+            mine,
+        )
+        if cursor.fetchone() is not None:
+            return
+        cursor.execute("INSERT INTO gauss_cdc.tables VALUES (%s, %s, %s)", mine)
+        if self._replace:
+            return
+        if not self.is_there(cursor, catalog, table):
+            return
+        lock_table(cursor, table)  # what is asked here must still be so when the step commits
+        cursor.execute(f"SELECT EXISTS (SELECT 1 FROM {_name(table)})")
+        if cursor.fetchone()[0]:
+            raise TargetNotEmpty(
+                f"a table that {why} holds rows already",
+                table=table,
+                hint="empty it, or apply with --replace",
+            )
+
+    @staticmethod
+    def check_shape(cursor: Any, catalog: Catalog, change: SchemaChange) -> None:
+        """A table that is there must be able to hold the source's."""
+        for problem in shape_problems(cursor, catalog, change):
+            raise problem
+
+
+def shape_problems(
+    cursor: Any, catalog: Catalog, change: SchemaChange
+) -> Iterator[MissingColumn | NotExpressible]:
+    """Why a table of the target cannot hold what the source's of `change.after` does."""
+    if change.after is None or not Tables.is_there(cursor, catalog, change.after.id):
+        return
+    there = catalog.tables[change.after.id]
+    if lost := [name for name in change.after.names() if name not in there.columns]:
+        yield MissingColumn(
+            "the target's table lacks columns of the source's",
+            table=change.after.id,
+            columns=", ".join(lost),
+            hint="add them, or drop the table and let apply create it",
+        )
+    settled = _with_types_of_the_target(cursor, change).after or change.after
+    type_of = COLUMN_TYPES[catalog.product.dialect]
+    for column in settled.columns:
+        found = there.columns.get(column.name)
+        if found is None or found.is_generated:
+            continue
+        wanted = type_of(settled, column)
+        if not fits(found.type_name, wanted):
+            yield NotExpressible(
+                "a column of the target has a type that does not hold the source's values as they "
+                "are",
+                table=change.after.id,
+                column=column.name,
+                source=wanted,
+                target=found.type_name,
+                hint="ALTER TABLE … ALTER COLUMN … TYPE, or drop the table and let apply create it",
+            )
+    if change.after.key and there.key and set(change.after.key) != set(there.key):
+        yield NotExpressible(
+            "the target's table has another primary key than the source's",
+            table=change.after.id,
+            source=", ".join(change.after.key),
+            target=", ".join(there.key),
+        )

@@ -1,0 +1,53 @@
+"""What people read: `check` at 80 columns."""
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from gauss_cdc.inspect.look import findings_table
+from producer.preflight import Finding, Level
+
+FINDINGS = [
+    Finding(
+        Level.ERROR, "table public.a_rather_long_name", "has " + "no identity " * 9, "ALTER it"
+    ),
+    Finding(Level.OK, "max_replication_slots", "1 of 60 used"),
+    Finding(Level.OK, "registry", "http://127.0.0.1:20660/apis/ccompat/v7"),
+]
+
+
+def rendered(*, is_terminal: bool, encoding: str = "utf-8") -> list[str]:
+    out = io.TextIOWrapper(io.BytesIO(), encoding)
+    console = Console(
+        file=out, width=80, force_terminal=is_terminal, no_color=True, legacy_windows=False
+    )
+    console.print(findings_table(FINDINGS), highlight=False)
+    out.seek(0)
+    return [line.rstrip() for line in out.read().splitlines()]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_check_at_80_columns_is_grouped_with_hints_below_and_nothing_cut(encoding: str) -> None:
+    lines = rendered(is_terminal=False, encoding=encoding)
+
+    assert lines[:4] == [
+        "ok     max_replication_slots: 1 of 60 used",
+        "ok     registry: http://127.0.0.1:20660/apis/ccompat/v7",
+        "",
+        "error  table public.a_rather_long_name: has no identity no identity no identity",
+    ]
+    assert lines[-3:] == ["       -> ALTER it", "", "total  2 ok, 1 error"]
+    assert max(map(len, lines)) <= 80
+
+
+def test_what_others_name_steers_no_terminal(tmp_path: Path) -> None:
+    console = Console(file=(tmp_path / "out").open("w"), width=80, force_terminal=True)
+    console.print(findings_table([Finding(Level.ERROR, "table a\x1b[2Jb", "[red]x[/] \x9b", "")]))
+    console.file.close()
+
+    said = (tmp_path / "out").read_text()
+    assert "\x1b[2J" not in said
+    assert "\\x1b" in said
+    assert "[red]x[/]" in said

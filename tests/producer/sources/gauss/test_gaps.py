@@ -1,0 +1,364 @@
+"""Each case of the table is done in a source, encoded, decoded, and classed by what is told."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+
+from gauss_cdc.sandbox.emulator.losses import LOSSES, Done
+from gauss_cdc.sandbox.emulator.model import Ddl, Item, Mode, Op, Row, Transaction, Truncate
+from producer.sources.gauss.gaps import BY_NAME, CASES, Told, Way, invisible, way_of
+from producer.sources.gauss.options import Product, Terms, effective
+from schemas.control import Hole, Origin
+from schemas.positions import Lsn
+from schemas.tables import Column, ReplicaIdentity, TableId
+from tests.gauss_cdc.sandbox.emulator.formats.made import number, text
+from tests.gauss_cdc.sandbox.emulator.through import ID, TDDL, T, Through, done, row
+
+PARALLEL = Mode(parallel_decode_num=4, decode_style="t", include_timestamp=True)
+GAUSSDB, OPENGAUSS = Product.GAUSSDB, Product.OPENGAUSS
+
+
+def with_ddl(mode: Mode) -> Mode:
+    return replace(mode, enable_ddl_decoding=True)
+
+
+WAYS = {
+    "GaussDB, serial, DDL": (Way(GAUSSDB, tells_ddl=True), with_ddl(Mode())),
+    "GaussDB, serial": (Way(GAUSSDB), Mode()),
+    "GaussDB, parallel, DDL": (
+        Way(GAUSSDB, parallel=True, tells_ddl=True, style="t"),
+        with_ddl(PARALLEL),
+    ),
+    "GaussDB, parallel": (Way(GAUSSDB, parallel=True, style="t"), PARALLEL),
+    "openGauss, serial, DDL": (Way(OPENGAUSS, tells_ddl=True), Mode()),
+    "openGauss, serial": (Way(OPENGAUSS), Mode()),
+    "openGauss, parallel": (Way(OPENGAUSS, parallel=True, style="t"), PARALLEL),
+}
+UNTOLD = Ddl(Lsn(0x110))  # DCL, or DDL that is not deparsed
+B = Column("b", 23, -1, "integer", has_default=True)
+WIDER = replace(T, columns=(*T.columns, B))
+KEYLESS = replace(T, key=(), identity_columns=(), replica_identity=ReplicaIdentity.NOTHING)
+C = replace(T, id=TableId("public", "c"))
+MADE = "CREATE TABLE public.c (id pg_catalog.int4 PRIMARY KEY, a pg_catalog.text)"
+
+
+def said(sql: str) -> Ddl:
+    """A statement in both words."""
+    content = json.dumps({"fmt": sql}).encode()
+    return Ddl(Lsn(0x110), Lsn(0x118), content=content, sql=sql.encode())
+
+
+def wide(value: int) -> Row:
+    return row(value, text("a", "y"), number("b", 7))
+
+
+def update(*, table: str = "t") -> Row:
+    return Row(Lsn(0x110), Op.UPDATE, "public", table, [number("id", 1), text("a", "x")], None)
+
+
+@dataclass(frozen=True)
+class Deed:
+    """What is done, and how to see that all of it was told."""
+
+    transactions: tuple[Transaction, ...]
+    is_whole: Callable[[Through], bool]
+    known: tuple[object, ...] = (T,)
+    catalog: tuple[object, ...] = ()
+    wrote: bool | None = None  # what the source says of a new table
+
+
+def made_with_a_row(*, wrote: bool | None) -> Deed:
+    """CREATE TABLE AS, and what the source says when it is asked."""
+    return Deed(
+        (done(said(MADE), row(1, table="c")),),
+        lambda told: told.rows == 1,
+        catalog=(C,),
+        wrote=wrote,
+    )
+
+
+OWNED = said("ALTER TABLE  public.t OWNER TO o")
+NEVER: Callable[[Through], bool] = lambda _: False  # noqa: E731
+
+DEEDS: dict[str, Callable[[Way], Deed]] = {
+    "mixed": lambda _: Deed((done(row(1), OWNED, row(2)),), lambda told: told.rows == 2),
+    "behind-one": lambda _: Deed((done(OWNED, row(1)),), lambda told: told.rows == 1),
+    "behind-untold": lambda _: Deed((done(UNTOLD, row(1)),), lambda told: told.rows == 1),
+    "ctas": lambda _: made_with_a_row(wrote=True),
+    "ctas-late": lambda _: made_with_a_row(wrote=None),
+    "ctas-gone": lambda _: made_with_a_row(wrote=False),
+    "truncate": lambda _: Deed((done(Truncate(Lsn(0x110), (ID,))),), lambda told: told.rows == 1),
+    "partition": lambda _: Deed(
+        (done(said("ALTER TABLE  public.t TRUNCATE PARTITION p1")),), NEVER
+    ),
+    "computed": lambda _: Deed(
+        (
+            done(said("ALTER TABLE  public.t ADD COLUMN b pg_catalog.int4 DEFAULT public.f((-1))")),
+            done(wide(1), at=0x200),
+        ),
+        NEVER,
+        catalog=(WIDER,),
+    ),
+    "volatile": lambda way: Deed(
+        # openGauss refuses the statement where it replicates DDL.
+        ()
+        if way == WAYS["openGauss, serial, DDL"][0]
+        else (
+            done(UNTOLD),
+            done(wide(1), at=0x200),
+        ),
+        lambda told: not told.happened,
+        catalog=(WIDER,),
+    ),
+    "ustore": lambda way: Deed(
+        (
+            done(
+                said("ALTER TABLE  public.t ADD COLUMN b pg_catalog.int4 DEFAULT 5")
+                if way.is_gaussdb
+                else UNTOLD
+            ),
+            done(wide(1), at=0x200),
+        ),
+        lambda told: bool(told.rows) and way.is_gaussdb,
+        catalog=(replace(WIDER, columns=(*T.columns, replace(B, missing="5"))),)
+        if way.is_gaussdb
+        else (WIDER,),
+    ),
+    "untold": lambda way: Deed(
+        (done(UNTOLD if way.is_gaussdb else said(MADE)),), lambda told: bool(told.changes)
+    ),
+    "ddl": lambda _: Deed((done(said("DROP TABLE public.t")),), lambda told: bool(told.changes)),
+    "old-row": lambda _: Deed((done(update()),), NEVER, known=(KEYLESS,)),
+    "old-key": lambda _: Deed((done(update()),), NEVER),
+}
+# What no encoder is given: nothing of it is in the log, or it is a matter of options.
+OUTSIDE = {
+    *("compile", "undecoded", "sequence", "tables", "ledger", "float", "nul"),
+    *("white-list", "users", "generated", "foreign"),
+}
+
+
+def stream(way: Way, mode: Mode, deed: Deed) -> Through:
+    product = "gaussdb" if way.is_gaussdb else "og7"
+    told = Through(
+        mode,
+        product,
+        known=deed.known,  # type: ignore[arg-type]
+        catalog=deed.catalog,  # type: ignore[arg-type]
+        wrote=lambda _table, _xid: deed.wrote,
+    )
+    return told.feed(*(_logged(way, each) for each in deed.transactions))
+
+
+def _logged(way: Way, transaction: Transaction) -> Transaction:
+    """Without a publication openGauss logs no DDL."""
+    if way.is_gaussdb or way.tells_ddl:
+        return transaction
+    items = [UNTOLD if isinstance(item, Ddl) else item for item in transaction.items]
+    return replace(transaction, items=items)
+
+
+def observed(told: Through, *, is_whole: bool) -> Told | None:
+    kinds = {hole.kind for hole in told.holes}
+    if kinds:
+        assert len(kinds) == 1
+        return Told(kinds.pop())
+    return None if is_whole else Told.INVISIBLE
+
+
+@pytest.mark.parametrize("name", DEEDS)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_loss_is_told_as_the_table_says(name: str, way: str) -> None:
+    decided, mode = WAYS[way]
+    deed = DEEDS[name](decided)
+
+    told = stream(decided, mode, deed)
+
+    assert observed(told, is_whole=deed.is_whole(told)) is BY_NAME[name].kind(decided)
+
+
+def test_every_case_is_done_or_is_in_no_stream() -> None:
+    assert set(DEEDS) | OUTSIDE == {case.name for case in CASES}
+    assert not set(DEEDS) & OUTSIDE
+    ways = [way for way, _ in WAYS.values()]
+    everything = frozenset(
+        {"white-table-list", "exclude-users", "skip-generated-columns", "only-local"}
+    )
+    ways += [replace(way, removing=everything) for way in ways]
+    for name in OUTSIDE:
+        assert {BY_NAME[name].kind(way) for way in ways} <= {None, Told.INVISIBLE}
+
+
+# ---- manual, "DDL in logical decoding", mixed transactions: each of its examples
+
+
+def made(table: str) -> Ddl:
+    return said(f"CREATE TABLE public.{table} (id pg_catalog.int4)")
+
+
+ROW = row(111, table="t4")
+T4 = replace(T, id=TableId("public", "t4"))
+
+MANUAL: dict[str, tuple[list[Item], set[str], int, int]] = {
+    # items; tables suspected; statements and rows told
+    "a grant, then a row": ([UNTOLD, ROW], set(), 0, 0),
+    "ddl, row, ddl": ([made("t5"), ROW, made("t6")], {"t5", "t6"}, 2, 0),
+    "row, ddl, row": ([ROW, made("t6"), ROW], {"t4", "t6"}, 1, 1),
+    "row, ddl, ddl": ([ROW, made("t7"), made("t8")], {"t4", "t7", "t8"}, 2, 1),
+    "ddl, create type, ddl": ([made("t7"), UNTOLD, made("t8")], {"t7", "t8"}, 2, 0),
+    "rows only": ([ROW, ROW, ROW], set(), 0, 3),
+    "row, create type, row": ([ROW, UNTOLD, ROW], set(), 0, 1),
+    "row, create type, ddl": ([ROW, UNTOLD, made("t9")], {"t4", "t9"}, 1, 1),
+}
+
+
+@pytest.mark.parametrize("way", ["GaussDB, serial, DDL", "GaussDB, parallel, DDL"])
+@pytest.mark.parametrize(("items", "suspected", "statements", "rows"), MANUAL.values(), ids=MANUAL)
+def test_a_mixed_transaction_of_the_manual(
+    items: list[Item], suspected: set[str], statements: int, rows: int, way: str
+) -> None:
+    decided, mode = WAYS[way]
+
+    told = stream(decided, mode, Deed((done(*items),), NEVER, known=(T4,)))
+
+    assert {hole.table for hole in told.holes} == {f"public.{name}" for name in suspected}
+    assert {hole.kind for hole in told.holes} <= {"suspected"}
+    deparsed = [change for change in told.changes if change.origin is Origin.DEPARSED]
+    assert (len(deparsed), told.rows) == (statements, rows)
+
+
+@pytest.mark.parametrize(
+    ("items", "rows_there", "suspected"),
+    [
+        ([ROW, made("t7"), made("t8")], 1, set()),  # the manual: all of it is decoded
+        ([ROW, made("t6")], 2, {"t4", "t6"}),  # the manual: the last row is not
+        ([made("t5"), made("t6")], 0, set()),
+        ([ROW, made("t6"), said("DROP TABLE public.t6")], 1, {"t4"}),
+        ([ROW, said("ALTER TABLE public.t4 ADD COLUMN n pg_catalog.int4")], 1, {"t4"}),
+    ],
+)
+def test_rows_and_new_tables_are_whole_where_the_source_holds_just_them(
+    items: list[Item], rows_there: int, suspected: set[str]
+) -> None:
+    through = Through(
+        TDDL,
+        known=(T4,),
+        wrote=lambda _table, _xid: False,
+        holds=lambda _table, _xid, rows: rows == rows_there,
+    )
+
+    told = through.feed(done(*items))
+
+    assert {hole.table for hole in told.holes} == {f"public.{name}" for name in suspected}
+
+
+def test_the_source_is_asked_about_a_table_made_by_itself_and_about_no_other() -> None:
+    asked: list[tuple[TableId, int]] = []
+
+    def wrote(table: TableId, xid: int) -> bool:
+        asked.append((table, xid))
+        return False
+
+    told = Through(TDDL, known=(T,), wrote=wrote).feed(
+        done(said(MADE)),
+        done(
+            row(1), said("ALTER TABLE public.t ADD COLUMN n pg_catalog.int4"), made("d"), at=0x200
+        ),
+        done(said("CREATE UNLOGGED TABLE public.u (id pg_catalog.int4)"), at=0x300),
+        done(said("CREATE TABLE public.e (a int)"), said("DROP TABLE public.e"), at=0x400),
+    )
+
+    assert asked == [(TableId("public", "c"), 0x100 + 700)]
+    assert {(hole.table, hole.kind) for hole in told.holes} == {
+        ("public.t", "suspected"),
+        ("public.d", "suspected"),
+    }
+
+
+def test_a_partitioned_table_is_suspected_although_it_stores_nothing_itself() -> None:
+    sql = f"{MADE} PARTITION BY RANGE (id) (PARTITION p VALUES LESS THAN (5))"
+    told = Through(TDDL, known=(T,), wrote=lambda _table, _xid: False).feed(done(said(sql)))
+
+    assert [(hole.table, hole.kind) for hole in told.holes] == [("public.c", "suspected")]
+
+
+def test_a_statement_by_itself_raises_no_suspicion() -> None:
+    decided, mode = WAYS["GaussDB, serial, DDL"]
+
+    assert stream(decided, mode, Deed((done(OWNED),), NEVER)).holes == []
+
+
+def test_suspicion_ends_with_its_transaction() -> None:
+    decided, mode = WAYS["GaussDB, serial, DDL"]
+    deed = Deed((done(row(1), OWNED), done(row(2), at=0x200), done(OWNED, at=0x300)), NEVER)
+
+    told = stream(decided, mode, deed)
+
+    assert told.holes == [
+        Hole(
+            "public.t",
+            "suspected",
+            "rows behind a DDL statement of their transaction are not sent",
+        )
+    ]
+
+
+def test_an_exchange_concerns_both_tables() -> None:
+    other = replace(T, id=TableId("public", "u"))
+    decided, mode = WAYS["GaussDB, serial, DDL"]
+    sql = "ALTER TABLE  public.t EXCHANGE PARTITION (p1) WITH TABLE public.u"
+
+    told = stream(decided, mode, Deed((done(said(sql)),), NEVER, known=(T, other)))
+
+    assert {(hole.table, hole.kind) for hole in told.holes} == {
+        ("public.t", "seen"),
+        ("public.u", "seen"),
+    }
+
+
+# ---- beside the emulator's own table, which was made by somebody else
+
+SAME = {
+    Done.ROW_BEHIND_DDL: "behind-untold",
+    Done.TRUNCATE: "truncate",
+    Done.CTAS: "ctas-late",
+    Done.UNDECODED: "undecoded",
+    Done.OLD_ROW: "old-row",
+    Done.SEQUENCE: "sequence",
+    Done.FLOAT: "float",
+    Done.TABLE: "tables",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("cause", SAME)
+def test_two_tables_agree_about_what_is_lost(cause: Done, way: str) -> None:
+    decided, mode = WAYS[way]
+    loss = next(loss for loss in LOSSES if loss.done is cause)
+
+    is_lost = loss.lost("gaussdb" if decided.is_gaussdb else "og7", mode)
+
+    assert (BY_NAME[SAME[cause]].kind(decided) is not None) is is_lost
+
+
+def test_a_run_says_what_nobody_can_see() -> None:
+    options = {"enable-ddl-decoding": "true", "white-table-list": "public.t"}
+    told = effective(options, Terms(product=GAUSSDB, plugin="mppdb_decoding"))
+
+    found = invisible(way_of(told))
+
+    assert "TRUNCATE" in found
+    assert "rows of tables outside white-table-list" in found
+    assert "rows of CREATE TABLE AS and SELECT INTO" not in found  # seen
+    assert not any(word.startswith("DDL that shows") for word in found)
+
+
+def test_opengauss_without_threads_sends_rows_behind_ddl() -> None:
+    told = effective({}, Terms(product=OPENGAUSS, plugin="mppdb_decoding"))
+
+    found = invisible(way_of(told))
+
+    assert not any("behind" in word for word in found)
+    assert "TRUNCATE" not in found
