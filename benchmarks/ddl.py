@@ -24,7 +24,8 @@ from typing import Any
 
 import psycopg2
 
-from gauss_cdc.sandbox.services import jars, postgres
+from gauss_cdc.runtime import jars
+from gauss_cdc.sandbox.services import postgres
 from gauss_cdc.sandbox.services.process import LOOPBACK, free_ports, poll
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import catalog

@@ -22,7 +22,7 @@ from gauss_cdc import __version__, logs
 from gauss_cdc.commands import ddl, local, looking, recordings, slot, stream
 from gauss_cdc.commands.base import FAULT, INTERRUPTED, OUTPUT, USAGE, fail
 from gauss_cdc.config import ConfigError
-from gauss_cdc.sandbox import services
+from gauss_cdc.runtime.errors import Unavailable
 from gauss_cdc.secrets import Masking
 from producer.errors import CdcError
 from spark_consumers.errors import ApplyError
@@ -109,7 +109,7 @@ def main() -> None:
         sys.exit(INTERRUPTED)
     except ConfigError as exc:
         fail(str(exc), USAGE)
-    except services.ServiceError as exc:
+    except Unavailable as exc:
         fail(str(exc), 1)
     except (CdcError, ApplyError) as exc:
         fail(str(exc), exc.exit_code)

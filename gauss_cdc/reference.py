@@ -16,11 +16,11 @@ import click
 from gauss_cdc import config
 from gauss_cdc.cli import cli
 from gauss_cdc.inspect.metrics import METRICS
-from gauss_cdc.sandbox.emulator.formats.support import support_rows
 from producer import errors as producer_errors
 from producer.acls import acls
 from producer.sources.gauss.gaps import CASES, Way
 from producer.sources.gauss.options import OPTIONS, Mode, Option, Product, Treatment, Use
+from producer.sources.gauss.recorded import evidence_rows
 from producer.sources.postgres import options as pgoutput_options
 from schemas.tables import Column, UserType
 from schemas.types import BY_OID, AvroType, SqlType, TypeOptions, extensions, type_of
@@ -130,7 +130,7 @@ def pgoutput() -> str:
 
 def support() -> str:
     """Which ways of decoding were seen on a real server, and what nobody has seen."""
-    return _table(("what", "seen", "where it comes from"), support_rows())
+    return _table(("what", "seen", "where it comes from"), evidence_rows())
 
 
 _MARKS: Final = {Use.TAKEN: "✓", Use.IDLE: "○", Use.REFUSED: "–"}

@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 
 from gauss_cdc.config import Config, revealed
 from gauss_cdc.logs import SPARK
-from gauss_cdc.sandbox.services import jars, java
+from gauss_cdc.runtime import jars, java
 from gauss_cdc.secrets import hidden
 from gauss_cdc.watch import console
 from spark_consumers.errors import SparkFailed

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Protocol
 
 from gauss_cdc.config import Config, ConfigError
-from gauss_cdc.proof import proof
 from producer.core.events import Limits
 from producer.kafka.topics import TopicSettings
 from producer.options import Options
@@ -100,7 +99,6 @@ def producer_options(config: Config, *, accept_gap: bool = False, load: bool = T
         unfit_row=config.tables.unfit_row,
         hold_bytes=config.source.hold_bytes,
         spill_folder=str(config.source.spill_folder) if config.source.spill_folder else None,
-        proof=proof,
         types=TypeOptions(**config.types.model_dump()),
         incompatible=config.ddl.incompatible,
         ddl_text=config.ddl.text or config.ddl.apply == "all",

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from producer.core.events import Limits
 from producer.kafka.topics import TopicSettings
 from producer.sources.dial import ConnectionArguments
-from producer.sources.gauss.options import Effective, Interface, Product, Role, Terms
-from producer.sources.gauss.server import Server
+from producer.sources.gauss.options import Interface, Product, Role, Terms
 from schemas.topics import Topics
 from schemas.types import TypeOptions
 
@@ -43,7 +42,6 @@ class Options:
     unfit_row: Literal["stop", "quarantine"] = "stop"  # too large, or a value without a form
     hold_bytes: int = 64 << 20  # of a transaction in memory, where it is held until its COMMIT
     spill_folder: str | None = None  # for what is beyond; None: the system's temporary folder
-    proof: Callable[[Server, Effective], str] = lambda _server, _decided: ""  # seen on a server?
     types: TypeOptions = field(default_factory=TypeOptions)
     exactly_once: bool = True
     messages: bool = False  # logical messages, too

@@ -1,6 +1,6 @@
 """A Kafka Connect worker with Debezium's connectors, for as long as a block runs.
 
-Jars come by the lock `debezium` (gauss_cdc/sandbox/services/locks): Connect of the broker's
+Jars come by the lock `debezium` (gauss_cdc/runtime/locks): Connect of the broker's
 own version, Debezium's PostgreSQL source and JDBC sink, and Apicurio's Avro converter,
 which is told to write Confluent's framing.
 """
@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
-from gauss_cdc.sandbox.services import Addresses, jars, java
+from gauss_cdc.runtime import jars, java
+from gauss_cdc.sandbox.services import Addresses
 from gauss_cdc.sandbox.services.kafka import answers
 from gauss_cdc.sandbox.services.process import LOOPBACK, Command, Process, free_ports, poll
 

@@ -14,6 +14,7 @@ from gauss_cdc.commands.base import EXISTING_FILE, Command, DurationType, config
 from gauss_cdc.config import load
 from gauss_cdc.sandbox import services
 from gauss_cdc.watch import console
+from producer.errors import DecodeError
 
 
 @click.command(cls=Command, example="gauss-cdc demo --kills 8")
@@ -145,6 +146,7 @@ def emulator(
     from gauss_cdc.sandbox.emulator import program  # noqa: PLC0415  only here
     from gauss_cdc.sandbox.emulator.frames import Refused  # noqa: PLC0415
     from gauss_cdc.sandbox.emulator.login import Line, Stored  # noqa: PLC0415
+    from gauss_cdc.sandbox.emulator.recording import DamagedRecording  # noqa: PLC0415
     from gauss_cdc.sandbox.emulator.server import Emulator  # noqa: PLC0415
 
     if (replay is None) == (facade is None):
@@ -171,6 +173,8 @@ def emulator(
         program.run(wanted, tell)
     except (Refused, OSError) as exc:
         fail(f"the emulator cannot start: {exc}", 1)
+    except DamagedRecording as exc:
+        fail(str(exc), DecodeError.exit_code)
 
 
 @click.group("services")

@@ -19,6 +19,7 @@ from typing import IO, Any, Final, TypeAlias
 
 from producer.errors import DecodeError, Unsupported
 from producer.sources.decoders import Format
+from producer.sources.gauss.decoders.formats import PLUGIN_STYLES
 from producer.sources.gauss.decoders.names import SQL_ASCII, codec
 
 _START: Final = re.compile(
@@ -30,11 +31,6 @@ _CREATE: Final = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _OPTION: Final = re.compile(r"""\s*("?)([^"',\s]+)\1\s*(?:'((?:[^']|'')*)')?\s*(?:,|$)""")
-_OWN_STYLE: Final = {
-    "parallel_binary_decoding": "b",
-    "parallel_json_decoding": "j",
-    "parallel_text_decoding": "t",
-}
 # Settings as PostgreSQL knows them, whose statements they stand before.
 _STYLES: Final = {
     "DateStyle": re.compile(r"(?:ISO|SQL|Postgres|German), ?(?:DMY|MDY|YMD)", re.IGNORECASE),
@@ -251,7 +247,7 @@ def written(plugin: str, options: Mapping[str, str], encoding: str) -> Format:
         name = codec(encoding)
     except Unsupported:
         name = SQL_ASCII  # nothing is lost: what is not ASCII is shown as bytes
-    own = _OWN_STYLE.get(plugin)
+    own = PLUGIN_STYLES.get(plugin)
     if decoders < 2 and own is None:
         return Format(plugin, encoding=name)
     style = options.get("decode-style", own or "b")[:1]

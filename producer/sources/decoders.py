@@ -15,7 +15,7 @@ from typing import Final
 
 from producer.core.changes import Message
 from producer.sources.gauss.decoders.binary import Binary
-from producer.sources.gauss.decoders.formats import Format, Naming
+from producer.sources.gauss.decoders.formats import PLUGIN_STYLES, Format, Naming
 from producer.sources.gauss.decoders.lines import Lines
 from producer.sources.gauss.decoders.serial import Mppdb, Sql, Test
 from producer.sources.postgres import pgoutput
@@ -32,12 +32,6 @@ _SERIAL: Final[dict[str, Callable[[Format], Naming]]] = {
     "sql_decoding": Sql,
     "test_decoding": Test,
 }
-# Plugins of GaussDB that are known by their style alone; another may be asked for.
-_OWN_STYLE: Final = {
-    "parallel_binary_decoding": "b",
-    "parallel_json_decoding": "j",
-    "parallel_text_decoding": "t",
-}
 
 
 def _of_own_style(style: str) -> Callable[[Format], Naming]:
@@ -49,10 +43,10 @@ def _of_own_style(style: str) -> Callable[[Format], Naming]:
 # (plugin, style) -> decoder.  With parallel decoding the style alone decides what is sent.
 NAMING: Final[Mapping[tuple[str, str], Callable[[Format], Naming]]] = {
     **{(plugin, ""): decoder for plugin, decoder in _SERIAL.items()},
-    **{(plugin, ""): _of_own_style(style) for plugin, style in _OWN_STYLE.items()},
+    **{(plugin, ""): _of_own_style(style) for plugin, style in PLUGIN_STYLES.items()},
     **{
         (plugin, style): decoder
-        for plugin in (*_SERIAL, *_OWN_STYLE)
+        for plugin in (*_SERIAL, *PLUGIN_STYLES)
         for style, decoder in _STYLES.items()
     },
 }

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from gauss_cdc.proof import proof
 from gauss_cdc.sandbox.emulator.login import Account
 from producer.sources.dial import parse_dsn
 from tests.e2e.gauss_facade import PASSWORD, USER, facade
@@ -74,7 +73,6 @@ def test_what_only_gaussdb_has_ends_in_an_equal_target(
         kind="gaussdb",
         plugin="mppdb_decoding",
         plugin_options=GAUSSDB[mode],
-        proof=proof,
     ) as path:
         path.options = replace(path.options, source=source_of(gauss, source))
         path.start()

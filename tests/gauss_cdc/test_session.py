@@ -1,4 +1,4 @@
-"""How `apply` starts Spark: what it says of Java, of the JVM's lines, and of a checkpoint."""
+"""How `apply` starts Spark: what it says of the JVM's lines, and of a checkpoint."""
 
 import logging
 import os
@@ -8,7 +8,7 @@ import pytest
 from pyspark import SparkConf
 
 from gauss_cdc.config import Config, load, revealed
-from gauss_cdc.sandbox.services import ServiceError, java
+from gauss_cdc.runtime.errors import Unavailable
 from gauss_cdc.secrets import hidden
 from gauss_cdc.session import Checkpoint, Starting, judged, public, reason
 
@@ -21,27 +21,6 @@ CONFIG = Config.model_validate(
 )
 
 
-# ---------------------------------------------------------------- Java
-def test_a_java_home_that_is_none_is_said_and_not_replaced(tmp_path: Path) -> None:
-    with pytest.raises(ServiceError, match=rf"JAVA_HOME={tmp_path} does not start") as caught:
-        java._find(str(tmp_path), "/usr/bin", tmp_path)
-
-    assert "unset it" in str(caught.value)
-
-
-def test_a_java_home_of_another_version_is_said_and_not_replaced(tmp_path: Path) -> None:
-    (tmp_path / "bin").mkdir()
-    fake = tmp_path / "bin" / "java"
-    fake.write_text(
-        "#!/bin/sh\necho '    java.specification.version = 11' >&2\n"
-        f"echo '    java.home = {tmp_path}' >&2\n"
-    )
-    fake.chmod(0o755)
-
-    with pytest.raises(ServiceError, match="is Java 11; Kafka and Spark need Java 17 or 21"):
-        java._find(str(tmp_path), "/usr/bin", tmp_path)
-
-
 def test_a_session_that_does_not_start_is_left_in_peace(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -49,7 +28,7 @@ def test_a_session_that_does_not_start_is_left_in_peace(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setitem(CONFIG.spark.options, "spark.jars", "none.jar")
     starting = Starting(CONFIG)
-    with pytest.raises(ServiceError, match="JAVA_HOME"):
+    with pytest.raises(Unavailable, match="JAVA_HOME"):
         starting.session()
 
     starting.stop()

@@ -3,7 +3,7 @@
     python -m tests.golden.record_debezium
 
 Starts PostgreSQL, Kafka and a registry (gauss_cdc.sandbox.services) and a Kafka Connect worker
-with Debezium and Apicurio's Avro converter (jars: gauss_cdc/sandbox/services/locks/debezium.lock),
+with Debezium and Apicurio's Avro converter (jars: gauss_cdc/runtime/locks/debezium.lock),
 runs `debezium_tables` under each configuration below, and writes tests/golden/debezium/:
 
 - `source.json.gz`: the tables' shapes by the catalog, the rows that were there before, and
@@ -29,7 +29,8 @@ import psycopg2
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from gauss_cdc.sandbox.services import LocalServices, jars
+from gauss_cdc.runtime import jars
+from gauss_cdc.sandbox.services import LocalServices
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import catalog, snapshot
 from producer.sources.postgres.connection import ReplicationConnection

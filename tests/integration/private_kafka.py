@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from gauss_cdc.sandbox.services import jars, java
+from gauss_cdc.runtime import jars, java
 from gauss_cdc.sandbox.services.kafka import Kafka
 from gauss_cdc.sandbox.services.process import LOOPBACK, free_ports, poll
 from spark_consumers.security import ALLOWED_URLS

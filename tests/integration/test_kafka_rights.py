@@ -15,8 +15,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from gauss_cdc.sandbox.services import jars
-from gauss_cdc.sandbox.services.java import find
+from gauss_cdc.runtime import jars
+from gauss_cdc.runtime.java import find
 from gauss_cdc.sandbox.services.kafka import Kafka
 from gauss_cdc.sandbox.services.process import LOOPBACK, free_ports, poll
 from producer.errors import KafkaNotPermitted

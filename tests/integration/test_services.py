@@ -20,7 +20,9 @@ from rich.console import Console
 
 from gauss_cdc import wiring
 from gauss_cdc.config import load
-from gauss_cdc.sandbox.services import Addresses, LocalServices, ServiceError, down, env, jars, up
+from gauss_cdc.runtime import jars
+from gauss_cdc.runtime.errors import Unavailable
+from gauss_cdc.sandbox.services import Addresses, LocalServices, ServiceError, down, env, up
 from gauss_cdc.sandbox.services.process import Command, accepts
 from producer.sources.postgres.connection import ReplicationConnection
 from tests.services_fixtures import execute, open_directory
@@ -265,7 +267,7 @@ def test_without_a_repository_the_error_says_what_to_do(
     monkeypatch.setenv("GAUSS_CDC_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("GAUSS_CDC_IVY_SETTINGS", str(nowhere))
 
-    with pytest.raises(ServiceError, match="could not fetch org") as caught:
+    with pytest.raises(Unavailable, match="could not fetch org") as caught:
         jars.fetch(["spark"], console=Console(quiet=True))
 
     assert "GAUSS_CDC_JARS" in str(caught.value)

@@ -38,9 +38,7 @@ def test_the_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
         if path.is_file()
     }
     assert files == wanted
-    asked = (
-        "from gauss_cdc.sandbox.services import jars; print(jars.__file__, len(jars.lock('kafka')))"
-    )
+    asked = "from gauss_cdc.runtime import jars; print(jars.__file__, len(jars.lock('kafka')))"
     told = subprocess.run(
         [sys.executable, "-c", asked],
         cwd=tmp_path / "out",
@@ -49,4 +47,4 @@ def test_the_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
         text=True,
         check=True,
     ).stdout
-    assert told == f"{wheel}/gauss_cdc/sandbox/services/jars.py 46\n"
+    assert told == f"{wheel}/gauss_cdc/runtime/jars.py 46\n"

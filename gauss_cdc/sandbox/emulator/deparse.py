@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from producer.sources.gauss.ddl.quoting import quote_identifier
+from gauss_cdc.sandbox.emulator.keywords import quote_identifier
 from schemas.tables import TableId
 
 Document: TypeAlias = dict[str, Any]

@@ -28,6 +28,8 @@ _KEEPALIVE: Final = struct.Struct("<cQiiqBBBB4s")
 _STATUS: Final = struct.Struct("<xQQQQQiiqB3xI")
 STATUS_BYTES: Final = _STATUS.size
 
+FEATURE_NOT_SUPPORTED: Final = "0A000"
+
 
 class Refused(Exception):
     """An ErrorResponse, as openGauss builds it; on a walsender every one ends the connection."""

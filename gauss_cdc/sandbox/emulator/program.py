@@ -53,7 +53,10 @@ class Wanted:
 
 
 async def build(wanted: Wanted) -> Emulator:
-    """An emulator that does not listen yet; DecodeError, Refused or OSError if it cannot be."""
+    """An emulator that does not listen yet.
+
+    Raises DamagedRecording, Refused or OSError if it cannot be.
+    """
     played = recording.load(wanted.replay) if wanted.replay is not None else None
     if wanted.product:
         profile = PROFILES[wanted.product]

@@ -14,24 +14,29 @@ served where they stood.
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
 import struct
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from gauss_cdc.recordings.files import numbered
 from gauss_cdc.sandbox.emulator.frames import read_lsn
 from gauss_cdc.sandbox.emulator.model import PROFILES, Mode, Op, Profile, Row, Sent, Transaction
 from gauss_cdc.sandbox.emulator.options import Asked, parallel_decode_num, read
-from producer.errors import DecodeError
 from schemas.positions import Lsn
 
 # A commit record without subtransactions and invalidations, as openGauss 7 writes it.
 _COMMIT_BYTES: Final = 0x60
 _WRAP: Final = 25  # bytes of `w` before the payload
 _BEGIN: Final = re.compile(rb"BEGIN CSN: (\d+) (?:first|commit)_lsn: ([0-9A-F]+/[0-9A-F]+)")
+
+
+class DamagedRecording(Exception):
+    """A file that is not what the recorder wrote."""
 
 
 class Message(NamedTuple):
@@ -101,12 +106,12 @@ class Recording:
 
 
 def load(path: Path) -> Recording:
-    """Read a file; DecodeError names the line that is damaged."""
-    header, *lines = [line for _, line in numbered(path)] or [{}]
+    """Read a file; DamagedRecording names the line that is damaged."""
+    header, *lines = list(_lines(path)) or [{}]
     if header.get("kind") != "header":
-        raise DecodeError(f"{path} does not begin with a header")
+        raise DamagedRecording(f"{path} does not begin with a header")
     if not isinstance(header.get("plugin"), str):
-        raise DecodeError(f"{path}: the header does not tell the plugin")
+        raise DamagedRecording(f"{path}: the header does not tell the plugin")
     is_transcript = any("conn" in line for line in lines)
     streams = list((_transcript if is_transcript else _capture)(lines))
     profile = profile_of(header)
@@ -132,6 +137,24 @@ def load(path: Path) -> Recording:
     return Recording(
         header, asked, parts, cut.transactions, cut.begins, cut.commits, cut.headers, cut.strays
     )
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The JSON objects of a file, plain or gzipped."""
+    with path.open("rb") as raw:
+        is_compressed = raw.read(2) == b"\x1f\x8b"
+    with gzip.open(path, "rb") if is_compressed else path.open("rb") as file:
+        number = 1
+        try:
+            for number, line in enumerate(file, 1):
+                parsed = json.loads(line)
+                if not isinstance(parsed, dict):
+                    raise DamagedRecording(f"{path}, line {number}: not a JSON object")
+                yield parsed
+        except (EOFError, zlib.error, gzip.BadGzipFile) as exc:
+            raise DamagedRecording(f"{path}: damaged or cut short behind line {number}") from exc
+        except (ValueError, RecursionError) as exc:
+            raise DamagedRecording(f"{path}, line {number}: not JSON") from exc
 
 
 class _Streamed:
@@ -184,7 +207,7 @@ def _transcript(lines: Iterable[Mapping[str, Any]]) -> Iterator[_Streamed]:
 
 def _sent(body: bytes) -> Sent:
     if len(body) < _WRAP:
-        raise DecodeError("recorded data without its header", size=len(body))
+        raise DamagedRecording("recorded data without its header")
     return Sent(int.from_bytes(body[1:9], "big"), body[_WRAP:])
 
 
@@ -224,7 +247,7 @@ class _Cutter:
         """Read one message."""
         try:
             records = list(self._records(sent))
-        except (DecodeError, struct.error):
+        except (DamagedRecording, struct.error):
             self._stray(sent)
             return
         for record in records:
@@ -300,7 +323,7 @@ class _Cutter:
             (lsn,) = struct.unpack_from(">Q", payload, at + 4)
             end = at + 4 + length
             if end > len(payload):
-                raise DecodeError("a recorded message ends inside a record")
+                raise DamagedRecording("a recorded message ends inside a record")
             yield _Record(payload[at:end], payload[at + 12 : end], lsn)
             at = end + (mode.style == "b")  # P or F
 

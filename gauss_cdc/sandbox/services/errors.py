@@ -1,13 +1,7 @@
-"""Why a local service could not be had, and what a person can do about it."""
+"""The error of local services."""
+
+from gauss_cdc.runtime.errors import Unavailable
 
 
-class ServiceError(Exception):
-    """A local service cannot be found, fetched or started."""
-
-    def __init__(self, what: str, *, hint: str = "") -> None:
-        super().__init__(what)
-        self.hint = hint
-
-    def __str__(self) -> str:
-        text = super().__str__()
-        return f"{text}\n{self.hint}" if self.hint else text
+class ServiceError(Unavailable):
+    """A local service cannot be started or reached."""

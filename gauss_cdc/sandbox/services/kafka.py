@@ -11,8 +11,8 @@ from typing import Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from gauss_cdc.runtime.java import Java
 from gauss_cdc.sandbox.services.errors import ServiceError
-from gauss_cdc.sandbox.services.java import Java
 from gauss_cdc.sandbox.services.process import LOOPBACK, Command, accepts
 
 # Everything that is kept three times in a cluster is kept once.  A librdkafka

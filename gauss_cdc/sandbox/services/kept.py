@@ -10,7 +10,8 @@ from typing import Final, Literal
 from psycopg2 import sql
 from rich.console import Console
 
-from gauss_cdc.sandbox.services import docker, jars, java, postgres
+from gauss_cdc.runtime import jars, java
+from gauss_cdc.sandbox.services import docker, postgres
 from gauss_cdc.sandbox.services.addresses import Addresses, from_environment
 from gauss_cdc.sandbox.services.errors import ServiceError
 from gauss_cdc.sandbox.services.local import NAMES, LocalServices, Name

@@ -23,7 +23,8 @@ from typing import Final, Literal, Protocol, Self
 
 from rich.console import Console
 
-from gauss_cdc.sandbox.services import jars, java, postgres
+from gauss_cdc.runtime import jars, java
+from gauss_cdc.sandbox.services import postgres
 from gauss_cdc.sandbox.services.addresses import Addresses
 from gauss_cdc.sandbox.services.errors import ServiceError
 from gauss_cdc.sandbox.services.kafka import Kafka

@@ -21,7 +21,7 @@ from typing import Final, Literal
 import psycopg2
 from psycopg2 import sql
 
-from gauss_cdc.sandbox.services import jars
+from gauss_cdc.runtime import jars
 from gauss_cdc.sandbox.services.errors import ServiceError
 from gauss_cdc.sandbox.services.process import LOOPBACK, Command
 

@@ -10,7 +10,7 @@ import urllib.request
 from pathlib import Path
 from typing import Final
 
-from gauss_cdc.sandbox.services.java import Java
+from gauss_cdc.runtime.java import Java
 from gauss_cdc.sandbox.services.process import LOOPBACK, Command
 
 

@@ -60,6 +60,7 @@ from producer.sources.gauss.options import (
     removing_text,
     why_not_full,
 )
+from producer.sources.gauss.recorded import evidence
 from producer.sources.gauss.server import Server
 from producer.sources.gauss.snapshot import GaussReading
 from producer.sources.gauss.spill import SpillFile
@@ -164,8 +165,7 @@ class GaussSource:
             f"source {server.product} {server.version}, database {server.database} in "
             f"{server.encoding}, decoding {self.decided.plugin} {self.decided.mode}"
         )
-        if proof := self._options.proof(server, self.decided):
-            note(f"this way of decoding is {proof}")
+        note(f"this way of decoding is {evidence(server, self.decided)}")
         gauss_slots.check_decoders(gauss_slots.slots(self.asking), self._options.slot)
         facts = gauss_readings.read_server(self.asking, self._options.slot)
         for advice in (*self.decided.warnings, *check_server_rules(self.decided, facts)):

@@ -10,8 +10,8 @@ from gauss_cdc.sandbox.emulator.formats.names import Names
 from gauss_cdc.sandbox.emulator.formats.parallel import Parallel, Records, TextRecords
 from gauss_cdc.sandbox.emulator.formats.rows import JsonRows, Rows, SqlRows, TextRows
 from gauss_cdc.sandbox.emulator.formats.serial import Frame, NamedFrame, Serial, SqlFrame
+from gauss_cdc.sandbox.emulator.frames import FEATURE_NOT_SUPPORTED, Refused
 from gauss_cdc.sandbox.emulator.model import Encoder, Mode, Profile
-from producer.errors import Unsupported
 
 _SERIAL_ROWS: Final[Mapping[str, Callable[[Names], Rows]]] = {
     "mppdb_decoding": JsonRows,
@@ -23,22 +23,21 @@ _SERIAL_ROWS: Final[Mapping[str, Callable[[Names], Rows]]] = {
 def encoder(mode: Mode, profile: Profile, encoding: str) -> Encoder:
     """The encoder of a stream that was started like this, by such a product.
 
-    `encoding` is Python's name of the database's encoding.  Raises Unsupported if the
+    `encoding` is Python's name of the database's encoding.  Raises Refused if the
     product has no such mode.
     """
     names = Names(profile, encoding)
     if not mode.parallel:
         rows = _SERIAL_ROWS.get(mode.plugin)
         if rows is None or (not profile.gauss and mode.plugin != "test_decoding"):
-            raise Unsupported(
-                "no such output plugin in serial decoding",
-                plugin=mode.plugin,
-                product=profile.name,
+            raise Refused(
+                f"{profile.name} has no output plugin {mode.plugin} in serial decoding",
+                FEATURE_NOT_SUPPORTED,
             )
         frame: Frame = SqlFrame() if mode.plugin == "sql_decoding" else NamedFrame(mode, profile)
         return Serial(mode, profile, names=names, frame=frame, rows=rows(names))
     if not profile.gauss:
-        raise Unsupported("no parallel decoding in this product", product=profile.name)
+        raise Refused(f"{profile.name} has no parallel decoding", FEATURE_NOT_SUPPORTED)
     records: Records
     match mode.style:
         case "b":
@@ -48,5 +47,5 @@ def encoder(mode: Mode, profile: Profile, encoding: str) -> Encoder:
         case "t":
             records = TextRecords(mode, profile, TextRows(names, parallel=True))
         case style:
-            raise Unsupported("no such decode-style", style=style)
+            raise Refused(f"no such decode-style: {style}", FEATURE_NOT_SUPPORTED)
     return Parallel(mode, profile, records)

@@ -10,8 +10,8 @@ import math
 import struct
 from typing import Final
 
+from gauss_cdc.sandbox.emulator.frames import FEATURE_NOT_SUPPORTED, Refused
 from gauss_cdc.sandbox.emulator.model import Field, Row
-from producer.errors import Unsupported
 from schemas.tables import Missing
 
 _BOOL: Final = 16
@@ -72,14 +72,13 @@ def shortened(text: bytes, digits: int) -> bytes:
 
 
 def known(row: Row) -> Row:
-    """The row, or Unsupported if it lacks a TOAST value that this format always has."""
+    """The row, or Refused if it lacks a TOAST value that this format always has."""
     for fields in (row.new, row.old):
         for field in fields or ():
             if isinstance(field.value, Missing):
-                raise Unsupported(
-                    "a value that the source did not send, in a format that always has it",
-                    table=f"{row.schema}.{row.table}",
-                    column=field.name,
-                    hint="openGauss logs all values: give the emulated table REPLICA IDENTITY FULL",
+                raise Refused(
+                    f"column {field.name} of {row.schema}.{row.table} was not logged: openGauss"
+                    " logs all values; give the emulated table REPLICA IDENTITY FULL",
+                    FEATURE_NOT_SUPPORTED,
                 )
     return row

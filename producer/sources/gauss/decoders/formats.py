@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from producer.core.changes import Told
+
+# Plugins of GaussDB that are known by their style alone; another may be asked for.
+PLUGIN_STYLES: Final[Mapping[str, str]] = {
+    "parallel_binary_decoding": "b",
+    "parallel_json_decoding": "j",
+    "parallel_text_decoding": "t",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Final
 
 from producer.errors import OptionRefused
 from producer.sources.decoders import Format
+from producer.sources.gauss.decoders.formats import PLUGIN_STYLES
 from producer.sources.gauss.options import values
 from producer.sources.gauss.options.advice import advice
 from producer.sources.gauss.options.model import Effective, Terms
@@ -21,7 +22,6 @@ from producer.sources.gauss.options.table import (
     OPTIONS,
     PLUGINS,
     SQL_DECODING,
-    STYLES,
     Group,
     Kind,
     Mode,
@@ -91,7 +91,7 @@ def mode_of(options: Mapping[str, str], terms: Terms) -> Mode:
     """Say how changes are decoded; options must be readable."""
     if terms.interface == "sql":
         return Mode.SQL
-    default = str(_DEFAULT_THREADS) if terms.plugin in STYLES else "1"
+    default = str(_DEFAULT_THREADS) if terms.plugin in PLUGIN_STYLES else "1"
     threads = values.integer(options.get("parallel-decode-num", default))
     return Mode.SERIAL if threads == 1 else Mode.PARALLEL
 
@@ -184,7 +184,7 @@ def _near(name: str) -> str:
 def _mode_problems(options: Mapping[str, str], mode: Mode, terms: Terms) -> Iterator[OptionRefused]:
     given = {name: _canonical(BY_NAME[name], text, terms) for name, text in options.items()}
     ours = _defaults(mode, terms, given)
-    if terms.plugin in STYLES and mode is not Mode.PARALLEL:
+    if terms.plugin in PLUGIN_STYLES and mode is not Mode.PARALLEL:
         yield OptionRefused(
             f"{terms.plugin} is for parallel decoding; what it sends else is documented nowhere",
             option="parallel-decode-num",
@@ -269,10 +269,10 @@ def _defaults(mode: Mode, terms: Terms, given: Mapping[str, str]) -> dict[str, s
         "include-timestamp": "true",
         "skip-empty-xacts": "true" if mode is Mode.SERIAL and not by_csn else "false",
         "only-local": "false",
-        "parallel-decode-num": str(_DEFAULT_THREADS) if terms.plugin in STYLES else "1",
+        "parallel-decode-num": str(_DEFAULT_THREADS) if terms.plugin in PLUGIN_STYLES else "1",
         "standby-connection": "true" if terms.role == "standby" else "false",
     }
     if mode is Mode.PARALLEL:
-        out["decode-style"] = STYLES.get(terms.plugin, "b")
+        out["decode-style"] = PLUGIN_STYLES.get(terms.plugin, "b")
         out["sending-batch"] = "0"
     return out

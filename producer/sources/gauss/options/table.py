@@ -498,9 +498,4 @@ PLUGINS: Final[Mapping[Product, tuple[str, ...]]] = {
     ),
 }
 # Plugins that exist for one style of parallel decoding.
-STYLES: Final[Mapping[str, str]] = {
-    "parallel_binary_decoding": "b",
-    "parallel_json_decoding": "j",
-    "parallel_text_decoding": "t",
-}
 DEFAULT_PLUGIN: Final = "mppdb_decoding"

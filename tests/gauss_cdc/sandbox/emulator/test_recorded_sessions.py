@@ -99,10 +99,8 @@ def test_a_status_that_meets_the_end_does_not_throw_last_words_away() -> None:
 
 
 def test_a_damaged_recording_names_its_line(tmp_path: Path) -> None:
-    from producer.errors import DecodeError
-
     file = tmp_path / "damaged.jsonl"
     file.write_text(json.dumps({"kind": "header"}) + "\n{\n")
 
-    with pytest.raises(DecodeError, match="line=2"):
+    with pytest.raises(recording.DamagedRecording, match="line 2"):
         recording.load(file)

@@ -16,7 +16,6 @@ from gauss_cdc.sandbox.emulator.product import Slot
 from gauss_cdc.sandbox.emulator.recording import Recording
 from gauss_cdc.sandbox.emulator.replay import Replay
 from producer.core.changes import Begun, Change, Emptied
-from producer.errors import DecodeError
 from producer.sources.decoders import NAMING, Format
 from tests.gauss_cdc.sandbox.emulator.transcript import GOLDEN
 
@@ -242,5 +241,5 @@ def test_a_header_may_list_its_options_as_an_object_and_lines_may_tell_less(
 
 @pytest.mark.parametrize("header", [{}, {"kind": "header"}, {"kind": "header", "plugin": 1}])
 def test_what_is_no_recording_is_told(header: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(DecodeError, match="header"):
+    with pytest.raises(recording.DamagedRecording, match="header"):
         loaded(tmp_path, [header] if header else [])

