@@ -1,4 +1,4 @@
-"""The documents: links lead somewhere, the README stays a face."""
+"""The documents: links lead somewhere."""
 
 import re
 from pathlib import Path
@@ -50,7 +50,3 @@ def test_every_document_is_linked() -> None:
     folders = {path for path in linked if path.is_dir()}
 
     assert [p for p in DOCUMENTS if p not in linked and p.parent not in folders] == []
-
-
-def test_the_readme_is_the_products_face() -> None:
-    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 180
