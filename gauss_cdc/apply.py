@@ -120,6 +120,10 @@ def apply(
             Options(max_rows=_SMALL_ROWS, strict=config.target.strict),
             on_step=on_step,
             on_progress=on_progress,
+            on_left_out=lambda error: _log.warning(
+                "%s; the rest of this epoch is left out: the next one loads every table again",
+                error,
+            ),
             pause=lambda attempt: pause(min(0.2 * 2**attempt, 5)),
         )
         applier.on_pass = on_pass

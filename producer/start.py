@@ -38,6 +38,7 @@ from schemas.control import (
     Topic,
     cut_to_avro,
 )
+from schemas.errors import LOAD_AGAIN
 from schemas.headers import row_headers, transaction_headers
 from schemas.load import CUT
 from schemas.positions import CommitKey
@@ -116,7 +117,7 @@ class CutsLog:
                 "the schema registry does not know the schema of any record of cuts",
                 schema_id=self._registry.unknown,
                 hint="is it the registry that wrote them, and has it lost nothing? "
-                "`gauss-cdc run --accept-gap` loads every table again",
+                f"If not: {LOAD_AGAIN}",
             )
         return walk
 
@@ -167,7 +168,7 @@ class CutsLog:
                 )
             raise CutsBroken(
                 "somebody else wrote into cuts in our name",
-                hint=f"{_WHO_WRITES}; then `gauss-cdc run --accept-gap`",
+                hint=f"{_WHO_WRITES}; then {LOAD_AGAIN}",
                 why=str(self._walk.suspect),
                 **where,
             )

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+# How every table is loaded again: the way out of whatever stopped, where there is no other.
+LOAD_AGAIN: Final = "`gauss-cdc run --accept-gap` opens a new epoch and loads every table again"
+
 
 class Explained(Exception):
     """An error whose text says what happened, `where` it did, and by `hint` what to do.

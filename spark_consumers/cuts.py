@@ -41,6 +41,7 @@ from schemas.control import (
     State,
     TableLoad,
 )
+from schemas.errors import LOAD_AGAIN
 from schemas.topics import Topics
 from spark_consumers.errors import CutsGap, Incomplete, LedgerForeign
 from spark_consumers.model import Change, Ledger, Rows, Segment
@@ -114,7 +115,7 @@ def segments(
                         n=cut.head.n,
                         known=at.n,
                         offset=offset,
-                        hint="the target must be loaded again",
+                        hint=LOAD_AGAIN,
                     )
                 if isinstance(cut, State):
                     at = _stated(at, cut)
@@ -123,7 +124,7 @@ def segments(
     if skipped and not at.instance:
         raise CutsGap(
             "an empty target needs cuts from a beginning",
-            hint="the source must be loaded again (run --accept-gap)",
+            hint=LOAD_AGAIN,
         )
 
 
@@ -171,7 +172,7 @@ def _tick(segment: Segment, seen: dict[int, bytearray], change: Change | SchemaC
 def _incomplete(segment: Segment, what: str, **where: object) -> Incomplete:
     return Incomplete(
         what,
-        hint="read again; if it stays, the topic and the cuts differ and the table needs a re-read",
+        hint=f"if it stays, the topic and the cuts differ: {LOAD_AGAIN}",
         n=segment.cut.head.n,
         **where,
     )
@@ -263,6 +264,15 @@ def _begins(cut: Cut) -> bool:
     return isinstance(cut, Start) and (cut.head.n == 1 or reloads(cut))
 
 
+def starts_anew(ledger: Ledger, accepted: Iterable[tuple[int, Cut]]) -> tuple[int, Start] | None:
+    """Find the newest START with which everything is loaded again, whatever is before it."""
+    found = None
+    for offset, cut in accepted:
+        if isinstance(cut, Start) and _is_new(ledger, cut):
+            found = offset, cut
+    return found
+
+
 def _is_new(at: Ledger, cut: Cut) -> bool:
     """Say whether everything is loaded again from here on, whatever the target missed."""
     return reloads(cut) and cut.head.epoch > at.epoch
@@ -276,7 +286,7 @@ def _follows(at: Ledger, offset: int, head: Head, *, epoch: bool = False) -> Non
             expected=at.n + 1,
             epoch=head.epoch,
             offset=offset,
-            hint="cuts expired or were lost: the target must be loaded again",
+            hint=f"cuts expired or were lost: {LOAD_AGAIN}",
         )
 
 
@@ -360,7 +370,7 @@ def _tables(source: str, cut: State) -> Iterator[str]:
 
 def _same_place(at: Ledger, cut: State) -> None:
     """Offsets mean something in one cluster and one life of a topic only."""
-    hint = "offsets of another cluster mean nothing here: load the target again"
+    hint = f"offsets of another cluster mean nothing here: {LOAD_AGAIN}"
     if at.cluster_id and cut.cluster_id != at.cluster_id:
         raise LedgerForeign(
             "the cuts are of another Kafka cluster than the target's",
@@ -376,7 +386,7 @@ def _topic_ids(before: Mapping[str, str], cut: State) -> dict[str, str]:
         if known and new.get(name, known) != known:
             raise LedgerForeign(
                 "a topic was deleted and made again",
-                hint="what stood in it is lost: start a new epoch and load again",
+                hint=f"what stood in it is lost: {LOAD_AGAIN}",
                 topic=name,
             )
     return {**before, **new}

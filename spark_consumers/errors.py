@@ -8,12 +8,9 @@ Never cell values or secrets.
 from __future__ import annotations
 
 from enum import Enum
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from schemas.errors import Explained
-
-# How every table is loaded again where no gap of the stream calls for it.
-AGAIN: Final = "`gauss-cdc slot drop --yes`, then `gauss-cdc run --accept-gap`"
 
 
 class Verdict(Enum):

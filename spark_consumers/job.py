@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from schemas.control import Cut
-from spark_consumers.cuts import segments
-from spark_consumers.errors import ApplyError, Fenced, Verdict
+from spark_consumers.cuts import segments, starts_anew
+from spark_consumers.errors import ApplyError, Fenced, Incomplete, Verdict
 from spark_consumers.model import Ledger, Segment, Sink
 
 ReadCuts: TypeAlias = Callable[[Ledger], Iterable[tuple[int, Cut]]]
@@ -62,12 +62,17 @@ class Applier:
         *,
         on_step: Callable[[str], None] = _ignore,
         on_progress: Callable[[Progress], None] = _ignore,
+        on_left_out: Callable[[ApplyError], None] = _ignore,
         pause: Callable[[int], None] = _ignore,
     ) -> None:
-        """`pause(attempt)` waits before a pass is tried again; by default it does not."""
+        """`pause(attempt)` waits before a pass is tried again; by default it does not.
+
+        `on_left_out` takes the error that ended an epoch whose rest was left out.
+        """
         self._read_cuts, self._read_rows, self._sink = read_cuts, read_rows, sink
         self._options = options
         self._on_step, self._on_progress, self._pause = on_step, on_progress, pause
+        self._on_left_out = on_left_out
         self._ledger: Ledger | None = None
         self.steps = self.commits = self.rows = 0
 
@@ -80,7 +85,8 @@ class Applier:
         """Apply everything that the cuts hold now; return where the target stands.
 
         An attempt that came too late, or broke off, is given up: the ledger is read
-        again and decides.  Raises what stays, after `attempts` passes without progress.
+        again and decides.  What stays, after `attempts` passes without progress, is raised,
+        unless the cuts go on with an epoch that is loaded anew: then nothing before it counts.
         """
         attempt, before = 0, self.steps
         while True:
@@ -88,13 +94,19 @@ class Applier:
                 return self._pass(stop)
             except ApplyError as error:
                 self._ledger = None
-                if error.verdict is not Verdict.RETRY or isinstance(error, Fenced):
+                if isinstance(error, Fenced):
                     raise
+                if error.verdict is not Verdict.RETRY:
+                    if not self._begin_anew(error, stop):
+                        raise
+                    continue
                 if self.steps != before:
                     attempt, before = 0, self.steps
                 attempt += 1
                 if attempt >= self._options.attempts or stop():
-                    raise
+                    if not isinstance(error, Incomplete) or not self._begin_anew(error, stop):
+                        raise
+                    continue
                 self._pause(attempt)
             except BaseException:
                 self._ledger = None
@@ -108,6 +120,24 @@ class Applier:
             pass
         return self._ledger
 
+    def _begin_anew(self, stuck: ApplyError, stop: Callable[[], bool]) -> bool:
+        """Leave out what cannot be applied, where an epoch behind it loads everything again.
+
+        This is what makes `run --accept-gap` a way out of whatever stopped here.
+        """
+        if stop():
+            return False
+        try:
+            ledger = self._sink.ledger()
+            anew = starts_anew(ledger, self._read_cuts(ledger))
+            if anew is None:
+                return False
+            self._apply(segments(ledger, [anew]), _never)
+        except ApplyError:
+            return False  # the error that stopped says more
+        self._on_left_out(stuck)
+        return True
+
     def _some(self, ledger: Ledger, stop: Callable[[], bool]) -> bool:
         """Apply segments until the cuts end; True if the plan must be made anew."""
         self._on_step("read cuts")
@@ -117,6 +147,9 @@ class Applier:
             max_rows=self._options.max_rows,
             strict=self._options.strict,
         )
+        return self._apply(plan, stop)
+
+    def _apply(self, plan: Iterable[Segment], stop: Callable[[], bool]) -> bool:
         for segment in plan:
             if stop():
                 return False

@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import click
 from pydantic import ValidationError
@@ -22,9 +24,15 @@ from gauss_cdc.watch import StepName, StopSignal, console
 from producer.pipeline import Progress as Streamed
 from producer.pipeline import run as run_producer
 from producer.start import Watch
+from schemas.errors import LOAD_AGAIN, Explained
 from schemas.tables import TableId
 
 _run_log = logging.getLogger("gauss_cdc.run")
+
+_ANY_WAY_OUT: Final = (
+    "`gauss-cdc check` may say more, and `gauss-cdc record --redact` keeps what the source sends, "
+    f"for a report; where it comes again and again, {LOAD_AGAIN}"
+)
 
 _log_every = click.option(
     "--log-every",
@@ -66,7 +74,8 @@ def run(config_path: Path, *, accept_gap: bool, log_every: timedelta) -> None:
             bars.show(table, rows, expected)
 
         watch = Watch(step.set, on_load, _run_log.info, stop.asked, on_retry=_run_log.warning)
-        has_streamed = run_producer(options, watch, progress)
+        with _with_way_out():
+            has_streamed = run_producer(options, watch, progress)
     if not has_streamed:
         sys.exit(stop.exit_code)
 
@@ -112,7 +121,7 @@ def apply(
         step.set(name)
         report.on_step(name)
 
-    with Reporter(log_every.total_seconds(), report.write):
+    with Reporter(log_every.total_seconds(), report.write), _with_way_out():
         run_apply(
             config,
             stop,
@@ -129,6 +138,16 @@ def make_zip(out: Path) -> None:
     """Write our code as a zip for `spark-submit --py-files`, and the program beside it."""
     program = pack(out)
     console.print(f"spark-submit --py-files {out} {program} apply --config gauss-cdc.toml")
+
+
+@contextmanager
+def _with_way_out() -> Iterator[None]:
+    """An error that stops says a way out, if only the one that always is there."""
+    try:
+        yield
+    except Explained as error:
+        error.hint = error.hint or _ANY_WAY_OUT
+        raise
 
 
 class _LoadBars:

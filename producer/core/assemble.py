@@ -56,6 +56,7 @@ from producer.sources.postgres.triggers import records as triggers
 from producer.sources.postgres.triggers.records import Told
 from schemas.control import Hole, SchemaChange
 from schemas.control import Origin as ChangeOrigin
+from schemas.errors import LOAD_AGAIN
 from schemas.headers import POSITION, Headers, transaction_headers
 from schemas.positions import Lsn
 from schemas.tables import UNCHANGED, TableId, TableSchema
@@ -275,7 +276,7 @@ class Assembler:
                     lsn=Lsn(begin.commit_lsn),
                     ours=known,
                     theirs=begin.xid,
-                    hint="the source was restored or replaced; see `run --accept-gap`",
+                    hint=f"the source was restored or replaced: {LOAD_AGAIN}",
                 )
             return
         self._ordinal = 0

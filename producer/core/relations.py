@@ -20,6 +20,7 @@ from producer.sources.gauss.ddl.deparsed import Deparsed
 from producer.sources.postgres.triggers.follow import Follower
 from producer.sources.postgres.triggers.records import CHANNEL, COLUMNS, Told, Trust
 from schemas.control import Hole
+from schemas.errors import LOAD_AGAIN
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
 
 ReadCatalog = Callable[[TableId], TableSchema | None]
@@ -365,8 +366,7 @@ def difference(before: TableSchema, after: TableSchema) -> ShapeChange:
             table=after.id,
             gone=",".join(c.name for c in gone),
             come=",".join(c.name for c in come),
-            hint="rename it at the target by hand and start with `run --accept-gap`, "
-            "which loads the tables again",
+            hint=f"{LOAD_AGAIN}; with `gauss-cdc ddl install` (PostgreSQL) the next one is known",
         )
     lossy = None
     again = _made_again(before, after)

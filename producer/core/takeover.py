@@ -37,9 +37,11 @@ from producer.errors import (
     SourceSwitched,
     TopicHeld,
     TopicReplaced,
+    Verdict,
 )
 from schemas.accept import Walk
 from schemas.control import Head, Identity, Prev, Start, Topic
+from schemas.errors import LOAD_AGAIN
 from schemas.positions import Lsn
 
 
@@ -144,7 +146,7 @@ class Taken:
     made: MadeSlot | None = None  # an epoch begins: load under this snapshot, then take_slot
 
 
-GAP_HINT = "`gauss-cdc run --accept-gap` opens a new epoch and loads every table again"
+_ANOTHER_SLOT = f"choose another name in [source] slot, then {LOAD_AGAIN}"
 
 
 def take_over(
@@ -329,7 +331,7 @@ def _why_begin(
         if not wanted.accept_gap:
             raise CutsBroken(
                 "the cuts topic holds no record, but it once did",
-                hint=f"retention removed them, or the topic was deleted: {GAP_HINT}",
+                hint=f"retention removed them, or the topic was deleted: {LOAD_AGAIN}",
             )
         return "the cuts topic holds no record any more"
     if walk.is_loading() and walk.seq == 0:
@@ -339,10 +341,12 @@ def _why_begin(
         return "the first load did not finish"
     if not wanted.accept_gap:
         return None
-    slot = source.slot()
     try:
+        slot = source.slot()
         _preflight(slot, wanted)
     except CdcError as problem:
+        if problem.verdict is not Verdict.STOP:
+            raise
         return problem.what
     assert slot is not None
     problem_found = _difference(log, wanted, walk, slot.confirmed)
@@ -378,8 +382,8 @@ def _wait_for_lso(log: Log, patience: int) -> Generator[Step, None, None]:
 def _held() -> TopicHeld:
     return TopicHeld(
         "another transactional producer holds the cuts topic open",
-        hint="find it with `kafka-transactions.sh find-hanging`; nobody else may write below "
-        "our prefix",
+        hint="find it with `kafka-transactions.sh find-hanging`, end it with "
+        "`kafka-transactions.sh abort`; nobody else may write below our prefix",
     )
 
 
@@ -388,7 +392,7 @@ def _preflight(slot: Slot | None, wanted: Wanted) -> None:
     identity = wanted.identity
     if slot is None:
         raise SlotMissing(
-            "cuts exist, but the replication slot does not", slot=identity.slot, hint=GAP_HINT
+            "cuts exist, but the replication slot does not", slot=identity.slot, hint=LOAD_AGAIN
         )
     if (slot.plugin, slot.database) != (identity.plugin, identity.database):
         raise SlotMismatch(
@@ -396,14 +400,14 @@ def _preflight(slot: Slot | None, wanted: Wanted) -> None:
             slot=identity.slot,
             plugin=slot.plugin,
             database=slot.database,
-            hint="choose another name in source.slot",
+            hint=_ANOTHER_SLOT,
         )
     if slot.invalid:
         raise SlotInvalid(
             "the server gave the slot up; the WAL it needs is gone",
             slot=identity.slot,
             reason=slot.invalid,
-            hint=f"{GAP_HINT}; raise max_slot_wal_keep_size (GaussDB, openGauss: "
+            hint=f"{LOAD_AGAIN}; raise max_slot_wal_keep_size (GaussDB, openGauss: "
             "max_size_for_xlog_retention) so that it does not happen again",
         )
 
@@ -411,12 +415,14 @@ def _preflight(slot: Slot | None, wanted: Wanted) -> None:
 def _difference(log: Log, wanted: Wanted, walk: Walk | None, confirmed: int) -> CdcError | None:
     """Return what makes going on from `walk` wrong, or None."""
     if walk is None or walk.state is None:
-        return CutsBroken("the records of cuts are gone", hint="were its topics deleted?")
+        return CutsBroken(
+            "the records of cuts are gone", hint=f"were its topics deleted? {LOAD_AGAIN}"
+        )
     if walk.suspect is not None:
         return CutsBroken(
             f"the records of cuts do not follow each other: {walk.suspect}",
             hint="records were lost, or somebody else may write into the topic "
-            f"(`gauss-cdc check` prints the ACLs that it needs); {GAP_HINT}",
+            f"(`gauss-cdc check` prints the ACLs that it needs); {LOAD_AGAIN}",
         )
     if (problem := _other_source(walk, wanted)) is not None:
         return problem
@@ -424,7 +430,7 @@ def _difference(log: Log, wanted: Wanted, walk: Walk | None, confirmed: int) -> 
     if was.content != wanted.content:
         return ContentChanged(
             "tables or filters differ from those of the last run",
-            hint=f"put them back, or: {GAP_HINT}",
+            hint=f"put them back, or: {LOAD_AGAIN}",
         )
     topics = log.topics()
     for name, topic in was.topics.items():
@@ -433,13 +439,13 @@ def _difference(log: Log, wanted: Wanted, walk: Walk | None, confirmed: int) -> 
             return TopicReplaced(
                 "a topic was deleted or made again",
                 topic=name,
-                hint=f"what it held is gone: {GAP_HINT}",
+                hint=f"what it held is gone: {LOAD_AGAIN}",
             )
         if there[0].partitions != topic.partitions:
             return TopicReplaced(
                 "partitions were added to a topic: rows of one key would change places",
                 topic=name,
-                hint="drop the new partitions (make the topic again) or use a new kafka.prefix",
+                hint=LOAD_AGAIN,
             )
     for (name, partition), end in walk.ends.items():
         high = topics[name][1].get(partition, 0) if name in topics else 0
@@ -449,7 +455,7 @@ def _difference(log: Log, wanted: Wanted, walk: Walk | None, confirmed: int) -> 
                 topic=f"{name}/{partition}",
                 end=high,
                 named=end,
-                hint=f"restore the cluster, or: {GAP_HINT}",
+                hint=f"restore the cluster, or: {LOAD_AGAIN}",
             )
     if confirmed > walk.resume:
         return _slot_ahead(Slot("", "", confirmed), walk.resume)
@@ -465,21 +471,22 @@ def _other_source(walk: Walk, wanted: Wanted) -> CdcError | None:
             "the source is another one, or was promoted",
             was=f"{was.identity.system_id}/{was.identity.timeline}",
             now=f"{now.system_id}/{now.timeline}",
-            hint=GAP_HINT,
+            hint=LOAD_AGAIN,
         )
     if was.identity != now:
         return SlotMismatch(
             "the prefix belongs to another database, slot or plugin",
             was=f"{was.identity.database}/{was.identity.slot}/{was.identity.plugin}",
             now=f"{now.database}/{now.slot}/{now.plugin}",
-            hint="one source, one prefix: choose another kafka.prefix",
+            hint="put source.dsn, source.slot and source.plugin back; or one source, one prefix: "
+            f"choose another kafka.prefix; if the prefix goes on with this one, {LOAD_AGAIN}",
         )
     if was.cluster_id != wanted.cluster_id:
         return TopicReplaced(
             "the Kafka cluster is another one",
             was=was.cluster_id,
             now=wanted.cluster_id,
-            hint="offsets differ there, so cuts mean nothing: choose another kafka.prefix",
+            hint=f"offsets differ there, so its cuts mean nothing: {LOAD_AGAIN}",
         )
     return None
 
@@ -489,7 +496,7 @@ def _slot_ahead(slot: Slot | None, resume: int) -> SlotAhead:
         "the slot was confirmed beyond our last cut: rows between are gone",
         slot_at=Lsn(slot.confirmed) if slot else "missing",
         ours=Lsn(resume),
-        hint=f"another program advanced it (pg_replication_slot_advance?); {GAP_HINT}",
+        hint=f"another program advanced it (pg_replication_slot_advance?); {LOAD_AGAIN}",
     )
 
 

@@ -23,6 +23,7 @@ from producer.errors import (
     SourceError,
 )
 from producer.wire.protocol import ServerError
+from schemas.errors import LOAD_AGAIN
 
 
 class Asked(Enum):
@@ -55,7 +56,8 @@ _NO_READING: Final = (
     "`gauss-cdc check` names what it lacks"
 )
 _MISSING_SLOT: Final = (
-    "look at pg_replication_slots; if it was dropped, changes since then are gone"
+    "`gauss-cdc slot list` shows those there are; if it was dropped, changes since then are gone: "
+    + LOAD_AGAIN
 )
 _FULL: Final = "raise max_connections or max_wal_senders, or close other clients"
 _WAL_LEVEL: Final = "set wal_level = logical in postgresql.conf and restart the server"
@@ -83,7 +85,7 @@ _MEANINGS: Final[Mapping[tuple[Asked, str], Meaning]] = {
 
 _NO_UTF8: Final = (
     "a value has a character that UTF-8 has no counterpart for: correct it at the source; a "
-    "stream cannot pass it, so then load again by `gauss-cdc run --accept-gap`"
+    f"stream cannot pass it, so then {LOAD_AGAIN}"
 )
 
 _ANYWHERE: Final[Mapping[str, Meaning]] = {

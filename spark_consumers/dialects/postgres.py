@@ -19,6 +19,7 @@ from typing import Final
 
 from schemas import conditions, type_names
 from schemas.control import Moved, Origin, SchemaChange
+from schemas.errors import LOAD_AGAIN
 from schemas.sql_text import NotRead, tokens
 from schemas.tables import Column, TableId, TableSchema, Unique
 from schemas.types import BY_OID
@@ -178,7 +179,7 @@ def _move(after: TableSchema, moved: Moved | None) -> Iterator[str]:
                 "rows moved or went by a condition that is no comparison of columns",
                 table=moved.table,
                 why=why,
-                hint="load the table again",
+                hint=LOAD_AGAIN,
             ) from None
     if moved.op == "move":
         names = _names(after.names())
@@ -368,7 +369,7 @@ def _renamed(before: TableSchema, after: TableSchema, sql: str | None) -> dict[s
             raise NotExpressible(
                 "a rename of columns that is not told plainly",
                 table=after.id,
-                hint="change the target by hand, then load the table again",
+                hint=LOAD_AGAIN,
             )
         return told
     places = {before.names().index(c.name): c for c in gone}
@@ -379,8 +380,7 @@ def _renamed(before: TableSchema, after: TableSchema, sql: str | None) -> dict[s
                 "a column was renamed, or one dropped and another added: the stream does not say",
                 table=after.id,
                 column=was.name,
-                hint="install the event triggers (gauss-cdc ddl install), or change the target by "
-                "hand and load the table again",
+                hint=f"{LOAD_AGAIN}; with `gauss-cdc ddl install` the next one is known",
             )
     return {}
 
@@ -412,7 +412,7 @@ def _change(
                 table=table.id,
                 column=new.name,
                 type=new.type_name,
-                hint="change the target by hand, then load the table again",
+                hint=LOAD_AGAIN,
             )
     if not old.nullable and new.nullable and new.name not in table.key:
         yield f"{head} DROP NOT NULL"

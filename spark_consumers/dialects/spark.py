@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from schemas.control import Moved, Origin, SchemaChange
+from schemas.errors import LOAD_AGAIN
 from schemas.tables import Column, TableId, TableSchema
 from schemas.types import AvroType, UnknownType, type_of
 from spark_consumers.errors import NotExpressible
@@ -202,7 +203,7 @@ def _change(table: TableSchema, old: Column, new: Column, change: SchemaChange) 
                 table=table.id,
                 column=new.name,
                 type=new.type_name,
-                hint="load the table again",
+                hint=LOAD_AGAIN,
             )
         if was != now:
             yield f"{head} TYPE {now}"
@@ -238,7 +239,7 @@ def _move(after: TableSchema, moved: Moved | None) -> Iterator[str]:
         raise NotExpressible(
             "rows moved or went by a condition of the source",
             table=after.id,
-            hint="load the table again",
+            hint=LOAD_AGAIN,
         )
     if moved.op == "move":
         names = ", ".join(map(quote, after.names()))

@@ -26,6 +26,7 @@ from confluent_kafka import (
 
 from schemas.accept import CutGap, CutIdentity, Walk, judge
 from schemas.control import Cut, Range, SchemaChange
+from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId
 from schemas.topics import Topics
 from spark_consumers.cuts import check_complete
@@ -64,7 +65,6 @@ _SILENCE: Final = 30.0  # seconds without a record or an end of partition
 _STUCK: Final = 10.0  # seconds until a stranger's open transaction is read past
 _TOPICS_KNOWN: Final = 60.0  # seconds for which topic ids are believed
 
-_LOAD_AGAIN: Final = "the source must be loaded again (run --accept-gap)"
 _START: Final = attrgetter("start")
 
 
@@ -166,14 +166,14 @@ class CutReader:
             self._unfit = RangeExpired(
                 "cuts were deleted before they were applied"
                 + ("" if ledger.instance else ", and nothing begins in what is left"),
-                hint=_LOAD_AGAIN,
+                hint=LOAD_AGAIN,
                 first=low,
                 needed=ledger.next_offset,
             )
         elif ledger.next_offset > high:
             self._unfit = TopicReplaced(
                 "the cuts topic ends before the target's place in it",
-                hint=f"the topic was made again, or the cluster lost its tail: {_LOAD_AGAIN}",
+                hint=f"the topic was made again, or the cluster lost its tail: {LOAD_AGAIN}",
                 end=high,
                 needed=ledger.next_offset,
             )
@@ -212,10 +212,10 @@ class CutReader:
         match walk.suspect:
             case CutIdentity() as error:
                 raise CutsGap(
-                    str(error), hint=f"two sources write under one prefix; then {_LOAD_AGAIN}"
+                    str(error), hint=f"two sources write under one prefix; then {LOAD_AGAIN}"
                 ) from error
             case CutGap() as error:
-                raise CutsGap(str(error), hint=_LOAD_AGAIN) from error
+                raise CutsGap(str(error), hint=LOAD_AGAIN) from error
 
     def _end(self) -> int:
         place = (self._topic, 0)
@@ -320,6 +320,7 @@ class RangeReader:
                 "this is another Kafka cluster than the one in which the cuts were written",
                 ours=self._cluster,
                 theirs=ledger.cluster_id,
+                hint=f"correct [kafka.client] bootstrap.servers; if it was replaced: {LOAD_AGAIN}",
             )
         now = time.monotonic()
         known = {r.topic for r in segment.ranges if ledger.topics.get(r.topic)}
@@ -331,7 +332,7 @@ class RangeReader:
                 self._topics.pop(name)
                 raise TopicReplaced(
                     "a topic was deleted and made again",
-                    hint="its rows are lost: start a new epoch and load again",
+                    hint=f"its rows are lost: {LOAD_AGAIN}",
                     topic=name,
                 )
 
@@ -355,7 +356,7 @@ class RangeReader:
             if high[topic, partition] < end:
                 raise TopicReplaced(
                     "a topic ends before rows that the cuts name",
-                    hint="the topic was made again, or the cluster lost its tail",
+                    hint=f"the topic was made again, or the cluster lost its tail: {LOAD_AGAIN}",
                     topic=topic,
                     partition=partition,
                     end=high[topic, partition],
@@ -423,7 +424,7 @@ class RangeReader:
             if first[topic, partition] > mine[0].start:
                 return RangeExpired(
                     "rows were deleted before they were applied",
-                    hint="the table must be loaded again; keep data topics longer",
+                    hint=f"{LOAD_AGAIN}; a larger [kafka] retention keeps rows longer",
                     topic=topic,
                     partition=partition,
                     first=first[topic, partition],
@@ -473,7 +474,8 @@ class RangeReader:
                     topic=topic,
                     partition=message.partition(),
                     offset=message.offset(),
-                    hint="it was not written by gauss-cdc, or by a newer release",
+                    hint="written by a newer release: update this one; by somebody else: "
+                    f"{LOAD_AGAIN}",
                 ) from error
         for rows in changes.values():
             rows.sort(key=_commit_order)

@@ -104,8 +104,16 @@ class Path:
 
     def catch_up(self) -> Ledger:
         """Apply until the target holds everything committed at the source before now."""
-        goal = ask(self.source, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint")[0][0]
-        return self.catch_up_to(goal)
+        return self.catch_up_to(self._goal())
+
+    def arrive(self) -> None:
+        """Wait until everything committed at the source before now is durable in Kafka."""
+        goal = self._goal()
+        until(self._arrived(goal), f"cuts up to {goal}", self._stop.wait)
+
+    def _goal(self) -> int:
+        (row,) = ask(self.source, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint")
+        return int(row[0])
 
     def catch_up_to(self, goal: int) -> Ledger:
         """Apply until the target holds everything before a position."""

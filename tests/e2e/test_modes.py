@@ -3,8 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from confluent_kafka import OFFSET_END, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from producer.kafka.topics import TopicSettings
+from spark_consumers.errors import RangeExpired
 from tests.e2e.path import Path, ask, content
 
 MODES = {
@@ -106,14 +109,21 @@ def test_accepting_a_gap_loads_everything_again(addresses, topic_prefix, new_dat
     with Path(addresses, topic_prefix, source, target) as path:
         path.start()
         path.catch_up()
+        ask(source, "DELETE FROM t WHERE id = 2; INSERT INTO t VALUES (4)")
+        path.arrive()
         path.stop()
+        rows = TopicPartition(f"{topic_prefix}.public.t", 0, OFFSET_END)
+        AdminClient(path.options.client).delete_records([rows])[rows].result()
+        with pytest.raises(RangeExpired, match="--accept-gap"):
+            path.applier.drain()
         ask(source, "SELECT pg_drop_replication_slot(%s)", topic_prefix)
         ask(source, "DELETE FROM t WHERE id = 1; INSERT INTO t VALUES (3)")
         path.options = replace(path.options, accept_gap=True)
         path.start()
         ledger = path.catch_up()
 
-        assert content(target, "t") == ["(2)", "(3)"]
+        # What stopped is left out with the rest of its epoch: it would have stopped for ever.
+        assert content(target, "t") == ["(3)", "(4)"]
         assert (ledger.epoch, ledger.state) == (2, "EXACT")
 
 

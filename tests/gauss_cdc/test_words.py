@@ -10,6 +10,7 @@ import pytest
 
 from gauss_cdc import reference
 from gauss_cdc.cli import cli
+from gauss_cdc.config import Config
 
 ROOT = reference.README.parent
 CODE = [
@@ -61,6 +62,24 @@ def fault(words: list[str]) -> str | None:
     return None
 
 
+_SECTIONS = {
+    name: {field.alias or key for key, field in model.model_fields.items()}
+    for name, model in ((name, field.annotation) for name, field in Config.model_fields.items())
+    for model in [next(m for m in getattr(model, "__args__", (model,)) if m is not type(None))]
+    if model is not None
+}
+_NAMES = "|".join(_SECTIONS)
+# `[source] slot`, and `source.slot`; what follows a section in a sentence need not be a setting.
+_SETTING = re.compile(rf"\[({_NAMES})\] ([a-z]+(?:-[a-z]+)*)(?<!matches)(?= =|[,;:.)`]|$)")
+_DOTTED = re.compile(rf"(?<![\w.$/{{-])({_NAMES})\.([a-z]+(?:-[a-z]+)+|slot|dsn|prefix|plugin)\b")
+
+
+def settings(text: str) -> Iterator[tuple[str, str]]:
+    for pattern in (_SETTING, _DOTTED):
+        for match in pattern.finditer(text):
+            yield match[1], match[2]
+
+
 def strings(path: Path) -> Iterator[str]:
     """Every string of a module, those of an f-string joined, docstrings included."""
     tree = ast.parse(path.read_text("utf-8"))
@@ -90,6 +109,13 @@ def test_a_command_that_a_message_names_exists(path: Path) -> None:
     assert not [what for what in wrong if what]
 
 
+@pytest.mark.parametrize("path", CODE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_setting_that_a_message_names_exists(path: Path) -> None:
+    found = [named for text in strings(path) for named in settings(" ".join(text.split()))]
+
+    assert not [f"[{section}] {key}" for section, key in found if key not in _SECTIONS[section]]
+
+
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_command_that_a_document_names_exists(path: Path) -> None:
     text = path.read_text("utf-8")
@@ -108,6 +134,12 @@ def test_what_does_not_exist_is_found() -> None:
     assert fault(["slot", "rop", "--yes"]) == "no command slot rop"
     assert fault(["run", "--accept-gaps", "loads", "again"]) == "no option --accept-gaps of run"
     assert fault(["run", "--accept-gap", "loads", "again"]) is None
+    assert [*settings("choose [source] slot, or tables.unfit-rows = 'stop'")] == [
+        ("source", "slot"),
+        ("tables", "unfit-rows"),
+    ]
+    assert "unfit-rows" not in _SECTIONS["tables"]
+    assert "unfit-row" in _SECTIONS["tables"]
     assert [*mentions("see `check --fix` and (run --accept-gap)")] == [
         ["check", "--fix"],
         ["run", "--accept-gap"],

@@ -7,8 +7,12 @@ import pytest
 
 from schemas.control import Phase
 from spark_consumers.errors import (
+    ApplyError,
     Fenced,
     Incomplete,
+    NotExpressible,
+    RangeExpired,
+    RowMissing,
     Superseded,
     TargetDown,
     TargetRefused,
@@ -27,6 +31,7 @@ class MemorySink:
         self.held = Ledger("bank")
         self.seqs: list[int] = []
         self.trouble: Callable[[str], None] = lambda _: None
+        self.doing: Segment | None = None
 
     def ledger(self) -> Ledger:
         return self.held
@@ -35,6 +40,7 @@ class MemorySink:
         return rows
 
     def step(self, segment: Segment, staged: Rows) -> Ledger:
+        self.doing = segment
         self.trouble("before")
         if self.held.seq != segment.after.seq or self.held.n != segment.after.n:
             raise Superseded("moved")
@@ -110,6 +116,49 @@ def test_what_needs_a_person_is_raised_at_once(error) -> None:
     with pytest.raises(error):
         applier.drain()
     assert applier.ledger is None
+
+
+@pytest.mark.parametrize("error", [NotExpressible, RowMissing, RangeExpired, Incomplete])
+def test_what_cannot_be_applied_is_left_out_where_the_next_epoch_loads_again(error) -> None:
+    feed, sink, applier = make(3, strict=True)
+    left_out: list[ApplyError] = []
+    applier = Applier(
+        feed.read_cuts, feed.read_rows, sink, Options(strict=True), on_left_out=left_out.append
+    )
+
+    def trouble(where: str) -> None:
+        assert sink.doing is not None
+        if where == "before" and (sink.doing.upto.epoch, sink.doing.first_seq) == (1, 2):
+            raise error("no")
+
+    sink.trouble = trouble
+    with pytest.raises(error):
+        applier.drain()
+    assert (sink.held.epoch, sink.held.seq) == (1, 1)
+
+    feed.start(epoch=2, continues=False)
+    feed.start(epoch=3, continues=False)  # what a crash leaves of a load begins over
+    for phase in (Phase.BEGIN, Phase.CHUNK, Phase.END):
+        feed.load(A, phase, *([["1", "x"]] if phase is Phase.CHUNK else []))
+    feed.commits([insert(A, "9", "x")])
+    applier.drain()
+
+    assert (sink.held.epoch, sink.held.seq, sink.held.state) == (3, 1, "EXACT")
+    assert sink.seqs == [1, 1]
+    assert [type(e) for e in left_out] == [error]
+
+
+def test_an_applier_that_was_overtaken_leaves_nothing_out() -> None:
+    feed, sink, applier = make(1)
+    feed.start(epoch=2, continues=False)
+
+    def trouble(where: str) -> None:
+        raise Fenced("another")
+
+    sink.trouble = trouble
+    with pytest.raises(Fenced):
+        applier.drain()
+    assert sink.held.epoch == 0
 
 
 def test_a_target_that_moved_by_itself_is_taken_as_it_is() -> None:

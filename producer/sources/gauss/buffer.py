@@ -41,6 +41,7 @@ from producer.sources.gauss.ddl import pairs as ddl_pairs
 from producer.sources.gauss.described import Described
 from producer.sources.gauss.mixed import Holds, Mixed, Wrote
 from producer.wire.replication import WalMessage
+from schemas.errors import LOAD_AGAIN
 from schemas.positions import Lsn
 from schemas.tables import TableId
 
@@ -165,7 +166,7 @@ class Held:
                 messages=len(self._undecoded),
                 position=Lsn(position),
                 hint="the source is damaged, or writes a form that we do not know: "
-                "gauss-cdc record",
+                f"`gauss-cdc record --redact` keeps it for a report; {LOAD_AGAIN}",
             )
 
     def _hold(self, position: int, record: bytes) -> None:
@@ -231,8 +232,7 @@ class Held:
                 csn=csn,
                 newest=self._newest_csn,
                 # With the slot in place nothing else tells a takeover that a gap is to be accepted.
-                hint="what was committed there in between is lost; drop the slot, then "
-                "`gauss-cdc run --accept-gap` opens a new epoch and loads every table again",
+                hint=f"what was committed there in between is lost; {LOAD_AGAIN}",
             )
         said = ended.committed_at or begun.committed_at
         at = instant(said) if said else 0

@@ -51,6 +51,7 @@ from producer.wire.protocol import Answer, Copying, ServerError
 from producer.wire.replication import NOWHERE, OPENGAUSS, POSTGRES, Received
 from producer.wire.sqlstate import Asked
 from schemas.encodings import WITHOUT
+from schemas.errors import LOAD_AGAIN
 from schemas.positions import Lsn
 
 __all__ = ["ConnectionArguments", "GaussConnection", "Role", "Unexplained"]
@@ -443,24 +444,25 @@ class GaussConnection:
             return said
         state = {row[0]: row[1:] for row in rows}.get(slot)
         if state is None:
-            return SlotMissing(said.what, slot=slot, hint="look at pg_replication_slots")
+            return SlotMissing(
+                said.what,
+                slot=slot,
+                hint=f"`gauss-cdc slot list` shows those there are; {LOAD_AGAIN}",
+            )
         kind, database, restart_lsn, here = state
         if kind == "logical" and database is None:
-            return SlotOrphaned(
-                "the slot's database was dropped", slot=slot, hint="drop the slot, too"
-            )
+            return SlotOrphaned("the slot's database was dropped", slot=slot, hint=LOAD_AGAIN)
         if kind != "logical" or database != here:
             return SlotMismatch(
                 "the slot is a physical one, or another database's",
-                hint="use a slot name of its own for each database",
+                hint="choose another name in [source] slot",
                 slot=slot,
                 dbname=here,
             )
         if restart_lsn == _INVALID:
             return SlotInvalid(
                 "the server invalidated the slot: changes since its position are gone",
-                hint="raise max_size_for_xlog_retention; drop the slot, and run"
-                " gauss-cdc run --accept-gap to load again",
+                hint=f"raise max_size_for_xlog_retention; {LOAD_AGAIN}",
                 slot=slot,
             )
         if error.sqlstate == "55000":

@@ -36,6 +36,7 @@ from producer.errors import Unsupported
 from producer.sources.gauss.ddl import jddl
 from producer.sources.gauss.ddl.deparsed import Deparsed
 from producer.sources.gauss.decoders.tuples import readings
+from schemas.errors import LOAD_AGAIN
 from schemas.tables import ReplicaIdentity, TableId, TableSchema
 
 ReadCatalog = Callable[[TableId], TableSchema | None]
@@ -181,7 +182,7 @@ class Described:
                 raise Unsupported(
                     "decode-style t writes two tables alike: it quotes no names",
                     tables=", ".join(str(TableId(*pair)) for pair in fit),
-                    hint="set decode-style = 'b' in [source.options]",
+                    hint="set decode-style = 'b' in [source.options] and start again",
                 )
             meant = self._meant[said] = fit[0] if fit else said
         return meant
@@ -199,7 +200,7 @@ class Described:
                     "an old row of a table whose columns nobody knows: it was altered or "
                     "dropped since, and no new row of it was seen",
                     table=f"{change.schema}.{change.table}",
-                    hint="start with `run --accept-gap`, which loads the tables again",
+                    hint=LOAD_AGAIN,
                 )
             return self._from_reading(reading)
         shape = new.shape
@@ -243,7 +244,8 @@ class Described:
                 table=f"{change.schema}.{change.table}",
                 sent=count,
                 known=len(reading.columns) if reading else "none",
-                hint="a DDL lies between the row and now: use mppdb_decoding, which names them",
+                hint="a DDL lies between the row and now; with [source] plugin = 'mppdb_decoding' "
+                f"columns are named; {LOAD_AGAIN}",
             )
         return self._from_reading(reading)
 

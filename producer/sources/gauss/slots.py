@@ -33,6 +33,7 @@ from producer.errors import (
 )
 from producer.sources.gauss.catalog import Asks
 from producer.wire.sql_text import constant
+from schemas.errors import LOAD_AGAIN
 from schemas.positions import Lsn
 
 _log = logging.getLogger(__name__)
@@ -44,7 +45,6 @@ MOST_DECODING: Final = 20  # logical slots that one instance decodes at a time
 # other versions of the manual.
 INVALID_RESTARTS: Final = frozenset({"FFFFFFFF/FFFFFFFF", "7FFFFFFF/FFFFFFFF"})
 
-_LOAD_AGAIN: Final = "drop the slot (gauss-cdc slot drop --yes), then gauss-cdc run --accept-gap"
 _LOOK: Final = 0.1  # seconds between two looks at a slot that is being made
 _UNDO: Final = 30.0  # seconds to get rid of a slot that is not wanted any more
 
@@ -166,14 +166,12 @@ def check_usable(slot: SlotReading | None, *, name: str, plugin: str, database: 
     Raises SlotMissing, SlotOrphaned, SlotMismatch, SlotInvalid.
     """
     if slot is None:
-        raise SlotMissing(
-            "the slot does not exist", slot=name, hint="gauss-cdc run --accept-gap loads again"
-        )
+        raise SlotMissing("the slot does not exist", slot=name, hint=LOAD_AGAIN)
     if slot.is_orphaned:
         raise SlotOrphaned(
             "the slot's database was dropped: it can send nothing any more",
             slot=name,
-            hint=_LOAD_AGAIN,
+            hint=LOAD_AGAIN,
         )
     if not slot.is_logical or slot.plugin != plugin or slot.database != database:
         raise SlotMismatch(
@@ -181,14 +179,14 @@ def check_usable(slot: SlotReading | None, *, name: str, plugin: str, database: 
             slot=name,
             plugin=slot.plugin or "none, it is physical",
             database=slot.database,
-            hint="choose another name in source.slot",
+            hint="choose another name in [source] slot",
         )
     if slot.is_invalid:
         raise SlotInvalid(
             "the server invalidated the slot: changes since its position are gone",
             slot=name,
             restart_lsn=slot.restart_lsn,
-            hint=f"raise max_size_for_xlog_retention; {_LOAD_AGAIN}",
+            hint=f"raise max_size_for_xlog_retention; {LOAD_AGAIN}",
         )
     return slot
 
@@ -201,7 +199,7 @@ def check_not_moved(slot: SlotReading, ours: Lsn) -> None:
             slot=slot.name,
             ours=ours,
             confirmed=slot.confirmed,
-            hint="one slot, one reader, on one node; then gauss-cdc run --accept-gap",
+            hint=f"one slot, one reader, on one node; {LOAD_AGAIN}",
         )
 
 
@@ -419,5 +417,7 @@ def advance(session: Asks, name: str, upto: Lsn) -> Lsn:
 def _narrowed(error: SourceError, name: str) -> CdcError:
     """The code of a missing slot is that of any missing object."""
     if error.where.get("sqlstate") == "42704":
-        return SlotMissing(error.what, slot=name, hint="look at pg_replication_slots")
+        return SlotMissing(
+            error.what, slot=name, hint=f"`gauss-cdc slot list` shows those there are; {LOAD_AGAIN}"
+        )
     return error

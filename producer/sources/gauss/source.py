@@ -69,6 +69,7 @@ from producer.sources.postgres.triggers.records import Trust
 from producer.wire.replication import WalMessage
 from schemas.control import Identity
 from schemas.encodings import of_cells
+from schemas.errors import LOAD_AGAIN
 from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
 from schemas.types.names import oid_of
@@ -286,13 +287,14 @@ class GaussSource:
             return self._made()
         found = gauss_slots.find(self.asking, options.slot)
         if found is not None:
-            if (found.plugin, found.database) != (options.plugin, self.server.database):
+            is_ours = (found.plugin, found.database) == (options.plugin, self.server.database)
+            if not is_ours and not found.is_orphaned:  # of an orphan nobody has any use
                 raise SlotMismatch(
                     "a slot of this name belongs to somebody else",
                     slot=options.slot,
                     plugin=found.plugin,
                     database=found.database,
-                    hint="choose another name in source.slot",
+                    hint="choose another name in [source] slot",
                 )
             if found.is_active:
                 return None
@@ -443,8 +445,7 @@ class GaussSource:
                 log_end=end,
                 resume=Lsn(resume),
                 slot=self._options.slot,
-                hint="what was committed there in between is lost; drop the slot, then"
-                " `gauss-cdc run --accept-gap` opens a new epoch and loads every table again",
+                hint=f"what was committed there in between is lost; {LOAD_AGAIN}",
             )
 
     def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:

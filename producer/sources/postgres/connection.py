@@ -31,6 +31,7 @@ from producer.wire.protocol import Copying
 from producer.wire.replication import NOWHERE, POSTGRES, Received
 from producer.wire.sqlstate import Asked, refusal
 from schemas.encodings import WITHOUT
+from schemas.errors import LOAD_AGAIN
 from schemas.positions import Lsn
 
 __all__ = ["ConnectionArguments", "ReplicationConnection", "parse_dsn"]
@@ -210,14 +211,14 @@ class ReplicationConnection:
         if is_ours != "t":
             raise SlotMismatch(
                 "the slot is a physical one, or another database's",
-                hint="use a slot name of its own for each database",
+                hint="choose another name in [source] slot",
                 slot=slot,
                 dbname=self.arguments.dbname,
             )
         if is_lost == "t":
             raise SlotInvalid(
                 "the server invalidated the slot: changes since its position are gone",
-                hint="raise max_slot_wal_keep_size; run gauss-cdc run --accept-gap to load again",
+                hint=f"raise max_slot_wal_keep_size; {LOAD_AGAIN}",
                 slot=slot,
             )
 

@@ -205,7 +205,7 @@ class PostgresSource:
                     slot=options.slot,
                     plugin=state.plugin,
                     database=state.database,
-                    hint="choose another name in source.slot",
+                    hint="choose another name in [source] slot",
                 )
             if state.active_pid is not None:
                 self._tell(

@@ -26,6 +26,7 @@ from typing import Any, Final
 
 from psycopg2 import sql
 
+from schemas.errors import LOAD_AGAIN
 from schemas.tables import UNCHANGED, TableId
 from spark_consumers.compact import (
     Collapsed,
@@ -36,7 +37,7 @@ from spark_consumers.compact import (
     one_by_one,
 )
 from spark_consumers.dialects.base import quote, refuse_reserved
-from spark_consumers.errors import AGAIN, MissingTable, NotExpressible, RowMissing
+from spark_consumers.errors import MissingTable, NotExpressible, RowMissing
 from spark_consumers.model import Cell, Change
 from spark_consumers.sinks.postgres.catalog import (
     MOST_COLUMNS,
@@ -79,7 +80,7 @@ class Catalog:
                 raise MissingTable(
                     "the target does not have a table of the stream",
                     table=table,
-                    hint=f"create it as the source has it, with its rows; to load again: {AGAIN}",
+                    hint=f"create it as the source has it, with its rows; or {LOAD_AGAIN}",
                 )
 
     def forget(self, cursor: Any) -> None:
@@ -284,7 +285,7 @@ def _row_missing(plan: Plan, count: int) -> RowMissing:
         "changes need rows that the target does not have",
         table=plan.table.id,
         rows=count,
-        hint=f"someone else wrote to the target; to load again: {AGAIN}",
+        hint=f"someone else wrote to the target; {LOAD_AGAIN}",
     )
 
 
@@ -336,7 +337,8 @@ def _apply_single(cursor: Any, plan: Plan, single: Single, *, is_exact: bool) ->
         raise NotExpressible(
             "an old row of a table without a key carries no values",
             table=plan.table.id,
-            hint="ALTER TABLE ... REPLICA IDENTITY FULL at the source, or give it a primary key",
+            hint="ALTER TABLE … REPLICA IDENTITY FULL at the source, or give it a primary key; "
+            f"then {LOAD_AGAIN}",
         )
     table = sql.SQL(part(plan.name))
     one = sql.SQL("(tableoid, ctid) IN (SELECT tableoid, ctid FROM {} WHERE {} LIMIT 1)").format(

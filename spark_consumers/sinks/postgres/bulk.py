@@ -24,6 +24,7 @@ from typing import Any, Final, Protocol
 from psycopg2 import sql
 
 from schemas.control import SchemaChange
+from schemas.errors import LOAD_AGAIN
 from schemas.tables import UNCHANGED, TableId
 from spark_consumers.cuts import entries
 from spark_consumers.errors import Incomplete
@@ -318,5 +319,5 @@ def _incomplete(segment: Segment, found: int, promised: int) -> Incomplete:
         what,
         promised=promised,
         n=segment.cut.head.n,
-        hint="read again; if it stays, the topic and the cuts differ",
+        hint=f"if it stays, the topic and the cuts differ: {LOAD_AGAIN}",
     )

@@ -15,6 +15,7 @@ from typing import Any, Final
 from psycopg2 import extensions
 
 from schemas.encodings import BYTES_OR_UTF8, WITHOUT
+from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId
 from spark_consumers.errors import NotText
 
@@ -52,5 +53,5 @@ def no_text(table: TableId, columns: Sequence[str], lines: str) -> NotText:
         table=table,
         column=columns[at],
         hint="make the target a database with ENCODING 'SQL_ASCII', or correct the value at the "
-        "source and load the table again",
+        f"source; then {LOAD_AGAIN}",
     )

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from schemas import type_names
 from schemas.control import SchemaChange
+from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId, TableSchema
 from spark_consumers.dialects import COLUMN_TYPES, user_types
 from spark_consumers.dialects.base import Dialect, Extras, LeftOut, quote, refuse_reserved
@@ -131,7 +132,7 @@ class OpenLoads:
             rows=there,
             loaded=loaded,
             hint="somebody else, or a trigger, writes into it: end that, then "
-            + ("load again (run --accept-gap)" if loaded else "empty it, or apply with --replace"),
+            + (LOAD_AGAIN if loaded else "empty it, or apply with --replace"),
         )
 
     def _loaded(self, cursor: Any, table: TableId) -> int | None:

@@ -18,6 +18,7 @@ from producer.core.takeover import (
 )
 from producer.errors import (
     CdcError,
+    ConnectionLost,
     ContentChanged,
     CutsBroken,
     GroupUnusable,
@@ -25,6 +26,7 @@ from producer.errors import (
     SlotInvalid,
     SlotMismatch,
     SlotMissing,
+    SlotOrphaned,
     SourceSwitched,
     TopicHeld,
     TopicReplaced,
@@ -62,7 +64,7 @@ class World:
     locks: list[bool] = field(default_factory=list)  # answers before the last, which is True
     takes: list[bool] = field(default_factory=list)
     makes: list[MadeSlot | None] = field(default_factory=list)
-    the_slot: Slot | None = SLOT
+    the_slot: Slot | CdcError | None = SLOT
     made: MadeSlot = field(default_factory=lambda: MadeSlot(900, "snapshot-1"))
     records: list[tuple[int, Record]] = field(default_factory=list)
     first: int = 0
@@ -83,6 +85,8 @@ class World:
 
     def slot(self) -> Slot | None:
         self.done.append("slot")
+        if isinstance(self.the_slot, CdcError):
+            raise self.the_slot
         return self.the_slot
 
     def try_take(self) -> bool:
@@ -280,6 +284,11 @@ def partitions_were_added(world: World) -> None:
     world.the_topics[ACCOUNT] = replace(TOPICS[ACCOUNT], partitions=2)
 
 
+@difference(SlotOrphaned)
+def the_slots_database_was_dropped(world: World) -> None:
+    world.the_slot = SlotOrphaned("the slot's database was dropped", hint="load again")
+
+
 @difference(TopicReplaced)
 def the_cluster_lost_its_tail(world: World) -> None:
     world.highs[ACCOUNT] = 9
@@ -334,6 +343,15 @@ def test_accept_gap_opens_a_new_epoch_that_says_why(
     assert wrote.loads == {"public.account": "PENDING"}
     assert taken.made == MadeSlot(900, "snapshot-1")
     assert world.done.index("fence") < world.done.index("make") < world.done.index("START")
+
+
+def test_accept_gap_takes_no_lost_connection_for_a_gap() -> None:
+    world = running()
+    world.the_slot = ConnectionLost("the connection broke")
+
+    with pytest.raises(ConnectionLost):
+        go(world, replace(WANTED, accept_gap=True))
+    assert not world.started
 
 
 def test_accept_gap_loads_again_also_where_nothing_differs_here() -> None:

@@ -453,7 +453,7 @@ def test_a_row_without_names_that_the_catalog_does_not_fit_stops_with_the_way_ou
     held = sql_stream({table: now}, now)
     rows = sent_by_sql(b"insert into public.t values (1, 'b', 'c');", at=100)
 
-    with pytest.raises(Unsupported, match=r"use mppdb_decoding, which names them") as caught:
+    with pytest.raises(Unsupported, match=r"with \[source\] plugin = .mppdb_decoding.") as caught:
         list(held.feed(rows))
 
     assert (caught.value.where["sent"], caught.value.where["known"]) == (3, 2)

@@ -117,7 +117,7 @@ def test_a_good_slot_is_given_back() -> None:
     ("found", "error", "way_out"),
     [
         (None, SlotMissing, "--accept-gap"),
-        (slot(database=""), SlotOrphaned, "drop the slot"),
+        (slot(database=""), SlotOrphaned, "--accept-gap"),
         (slot(database="other"), SlotMismatch, "another name"),
         (slot(plugin="sql_decoding"), SlotMismatch, "another name"),
         (slot(is_logical=False, plugin="", database=""), SlotMismatch, "another name"),
