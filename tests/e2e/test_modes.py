@@ -113,7 +113,8 @@ def test_accepting_a_gap_loads_everything_again(addresses, topic_prefix, new_dat
         path.arrive()
         path.stop()
         rows = TopicPartition(f"{topic_prefix}.public.t", 0, OFFSET_END)
-        AdminClient(path.options.client).delete_records([rows])[rows].result()
+        admin = AdminClient(path.options.client)
+        admin.delete_records([rows])[rows].result()
         with pytest.raises(RangeExpired, match="--accept-gap"):
             path.applier.drain()
         ask(source, "SELECT pg_drop_replication_slot(%s)", topic_prefix)
