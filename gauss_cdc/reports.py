@@ -18,6 +18,8 @@ from producer.pipeline import Progress as Streamed
 from schemas.control import Phase, TableLoad
 from schemas.positions import Lsn
 from schemas.tables import TableId
+from spark_consumers.errors import ApplyError
+from spark_consumers.job import Observer
 from spark_consumers.job import Progress as Applied
 from spark_consumers.model import Ledger
 
@@ -120,10 +122,12 @@ def run_lag(now: Streamed, wall: float) -> float:
     return round(max(0.0, wall - now.committed_at / 1e6), 1)
 
 
-class ApplyReport:
+class ApplyReport(Observer):
     """Lines of `apply`."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep_step: Callable[[str], None] = lambda _: None) -> None:
+        """`keep_step` also hears which step is under way."""
+        self._keep_step = keep_step
         self._now: Applied | None = None
         self._before = (0, 0)
         self._loads: dict[TableId, _Load] = {}
@@ -133,6 +137,21 @@ class ApplyReport:
     def on_step(self, name: str) -> None:
         """Hear which step is under way."""
         self._doing = name
+        self._keep_step(name)
+
+    def on_left_out(self, error: ApplyError) -> None:
+        """Say what ended an epoch, and that its rest is not needed."""
+        _apply_log.warning(
+            "%s; the rest of this epoch is left out: the next one loads every table again", error
+        )
+
+    def on_retry(self, error: ApplyError, seconds: float) -> None:
+        """Say what may pass, and when it is tried again."""
+        _apply_log.warning("%s; retrying in %.1f s", error, seconds)
+
+    def on_leave(self, error: ApplyError) -> None:
+        """Say what was waited for when the stop came."""
+        _apply_log.info("left while it waited: %s", error)
 
     def on_pass(self, *, ended: bool) -> None:
         """Hear that a pass over new cuts begins, or has brought the target to their end."""

@@ -1,4 +1,4 @@
-"""The Spark session of `apply`: how it starts, what its JVM says, and where its checkpoint is.
+"""The Spark session of `apply`: how it starts, and what its JVM says.
 
 The JVM writes to a pipe of ours, so that its lines stand in the log as all others do.
 """
@@ -9,17 +9,11 @@ import logging
 import os
 import re
 import sys
-import tempfile
 import threading
-from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
-from py4j.protocol import Py4JError, Py4JJavaError
 from pydantic import SecretStr
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
@@ -30,15 +24,11 @@ from gauss_cdc.secrets import hidden
 from gauss_cdc.watch import console
 from spark_consumers.errors import SparkFailed
 from spark_consumers.security import java_properties
-from spark_consumers.stream import spark_confs
+from spark_consumers.stream import SPARK_ERRORS, reason, spark_confs
 
 _log = logging.getLogger(SPARK)
 
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # set by spark-submit for the program that it starts
-# What Spark, its gateway and a JVM that is gone raise.
-SPARK_ERRORS: Final = (PySparkException, Py4JError, OSError)
-
-_one: Final = threading.Lock()  # the first pass may want it while it starts
 
 _LINE: Final = re.compile(
     r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d (TRACE|DEBUG|INFO|WARN|ERROR|FATAL) (.*)", re.DOTALL
@@ -68,8 +58,7 @@ def spark_session(config: Config) -> SparkSession:
     Under `spark-submit` master, jars and packages are what it was told.  Raises SparkFailed.
     """
     try:
-        with _one:
-            return _session(config)
+        return _session(config)
     except SPARK_ERRORS as error:
         raise SparkFailed(
             "Spark does not start",
@@ -149,95 +138,3 @@ def judged(line: str) -> tuple[int, str]:
     found = _LINE.fullmatch(line)
     level, text = (_LEVELS[found[1]], found[2]) if found else (logging.WARNING, line)
     return (logging.DEBUG if _NOISE.match(text) else level), text.strip()
-
-
-def reason(error: BaseException) -> str:
-    """One line of what Java said, or Python: the rest is a stack."""
-    if isinstance(error, Py4JJavaError):
-        with suppress(Py4JError, OSError):
-            return _one_line(str(error.java_exception.toString()))
-    return _one_line(str(error) or type(error).__name__)
-
-
-def _one_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    line = lines[0] if lines else ""
-    return line if len(line) <= 300 else line[:299] + "…"
-
-
-class Starting:
-    """A Spark session in the making: a JVM takes seconds, in which the target moves on."""
-
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._session: SparkSession | None = None
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="spark", daemon=True)
-        self._thread.start()
-
-    @property
-    def is_ready(self) -> bool:
-        """Say whether `session` answers at once."""
-        return not self._thread.is_alive()
-
-    def session(self) -> SparkSession:
-        """Wait for it; raise what went wrong."""
-        self._thread.join()
-        if self._session is None:
-            raise self._error or SparkFailed("Spark does not start")
-        return self._session
-
-    def stop(self) -> None:
-        """End the session, if there is one yet; a JVM that is starting ends with us."""
-        if self.is_ready and self._session is not None:
-            with suppress(*SPARK_ERRORS):
-                self._session.stop()
-
-    def _run(self) -> None:
-        try:
-            self._session = spark_session(self._config)
-        except BaseException as error:  # noqa: BLE001  raised where it is asked for
-            self._error = error
-
-
-class Checkpoint:
-    """Where the query keeps its checkpoint: any folder does, since it decides nothing."""
-
-    def __init__(self, wanted: str) -> None:
-        self._wanted = wanted
-        self._is_given_up = False
-
-    def folder(self) -> str:
-        """The folder of [spark] checkpoint, or a temporary one where that cannot be written."""
-        if self._is_given_up:
-            return tempfile.mkdtemp(prefix="gauss-cdc-checkpoint-")
-        path = _local(self._wanted)
-        if path is None:  # HDFS, S3, ...: Spark's own affair
-            return self._wanted
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=path) as file:
-                file.write(bytes(1 << 16))
-        except OSError as error:
-            self.give_up(f"{error.strerror}")
-            return self.folder()
-        return self._wanted
-
-    def give_up(self, why: str) -> None:
-        """Use a temporary folder from now on."""
-        if not self._is_given_up:
-            self._is_given_up = True
-            logging.getLogger("gauss_cdc.apply").warning(
-                "the checkpoint %s cannot be used (%s); a temporary one takes its place: "
-                "it decides nothing",
-                self._wanted,
-                why,
-            )
-
-
-def _local(checkpoint: str) -> Path | None:
-    """The folder on this machine; None: it is on another file system."""
-    parts = urlsplit(checkpoint)
-    if not parts.scheme:
-        return Path(checkpoint)
-    return Path(parts.path) if parts.scheme == "file" else None

@@ -13,6 +13,7 @@ transaction is ever in a frame.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -25,15 +26,18 @@ from schemas.tables import TableId
 from schemas.topics import Topics
 from spark_consumers.cuts import segments
 from spark_consumers.frames import changes_frame
-from spark_consumers.job import Applier
+from spark_consumers.job import SILENT, Observer
 from spark_consumers.job import Options as LoopOptions
 from spark_consumers.kafka.read import CutReader, RangeReader, SchemaOf, registry_at
 from spark_consumers.model import Ledger, Segment
+from spark_consumers.run import run
 from spark_consumers.sinks.callback import CallbackSink, Group
-from spark_consumers.stream import start_query
+from spark_consumers.stream import Checkpoint, SparkStream, Starting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +132,15 @@ def for_each_commit_group(
     held: Callable[[], Ledger | None] | None = None,
     stop: threading.Event | None = None,
     max_rows: int = 100_000,
+    observer: Observer = SILENT,
 ) -> None:
     """Call `fn` for each group of whole commits, in order, until `stop` is set.
 
     Where it stands is kept in `checkpoint`, or told by `held` (see CommitGroup.upto).
+    Kafka or a registry that does not answer is waited for (`observer` hears of it); any
+    other ApplyError is raised, and so is what `fn` raises.
     """
-    stop = stop or threading.Event()
+    event = stop or threading.Event()
     schema_of = options.schema_of()
     home = Path(checkpoint)
     home.mkdir(parents=True, exist_ok=True)
@@ -152,26 +159,19 @@ def for_each_commit_group(
         is_committed = driver.prepare(segment)
         return tuple(driver.read_ddl(segment, is_committed=is_committed)), is_committed
 
-    applier = Applier(cuts, read, sink, LoopOptions(max_rows=max_rows))
+    def asked(seconds: float = 0, /) -> bool:
+        return event.wait(seconds) if seconds else event.is_set()
+
     with closing(cuts), closing(driver):
-        applier.drain(stop.is_set)
-        query = start_query(
-            spark,
-            applier,
+        stream = SparkStream(
+            Starting(lambda: spark),
+            Checkpoint(str(home / "spark"), _log.warning),
             source=options.source,
             client=options.client,
-            checkpoint=str(home / "spark"),
-            stop=stop.is_set,
             wait=cuts.wait,
         )
-        try:
-            while query.isActive and not stop.wait(0.2):
-                pass
-        finally:
-            stop.set()
-            query.stop()
-        if (error := query.exception()) is not None:
-            raise error
+        how = LoopOptions(max_rows=max_rows)
+        run(sink, cuts, read, stream, options=how, stop=asked, observer=observer)
 
 
 def _commits(cuts: CutReader, source: str) -> Iterator[Segment]:

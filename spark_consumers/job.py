@@ -1,17 +1,15 @@
-"""The loop: ledger -> cuts -> segments -> rows -> stage -> step.
+"""One pass: ledger -> cuts -> segments -> rows -> stage -> step.
 
-No Spark and no Kafka here: what reads cuts, what reads rows and the target are
-given, so that the simulation runs this very loop.  A micro-batch only says
-"there is more"; where to go on is asked of the target itself, so that a lost,
-reused or future checkpoint of Spark decides nothing.
+Pure over its ports: what reads cuts, what reads rows and the target are given, so that
+the simulation runs this very code.  Where to go on is asked of the target itself, so
+that a lost, reused or future checkpoint of Spark decides nothing.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from schemas.control import Cut
 from spark_consumers.cuts import segments, starts_anew
@@ -42,12 +40,38 @@ class Progress:
     rows: int
 
 
-def _ignore(_: object) -> None:
-    return None
+class Observer:
+    """What a run reports; a program overrides what it wants to hear."""
+
+    def on_step(self, name: str) -> None:
+        """A step of the loop begins."""
+
+    def on_pass(self, *, ended: bool) -> None:
+        """A pass over new cuts begins, or has brought the target to their end."""
+
+    def on_progress(self, progress: Progress) -> None:
+        """A step of the target is durable."""
+
+    def on_left_out(self, error: ApplyError) -> None:
+        """What ended with `error` is left out: the next epoch loads every table again."""
+
+    def on_retry(self, error: ApplyError, seconds: float) -> None:
+        """An error may pass: the loop tries again after so many seconds."""
+
+    def on_leave(self, error: ApplyError) -> None:
+        """The run was asked to stop while it waited to try again after `error`."""
+
+
+DEFAULTS: Final = Options()
+SILENT: Final = Observer()
 
 
 def _never() -> bool:
     return False
+
+
+def _at_once(_: int) -> None:
+    return None
 
 
 class Applier:
@@ -58,21 +82,15 @@ class Applier:
         read_cuts: ReadCuts,
         read_rows: ReadRows,
         sink: Sink,
-        options: Options = Options(),
+        options: Options = DEFAULTS,
         *,
-        on_step: Callable[[str], None] = _ignore,
-        on_progress: Callable[[Progress], None] = _ignore,
-        on_left_out: Callable[[ApplyError], None] = _ignore,
-        pause: Callable[[int], None] = _ignore,
+        observer: Observer = SILENT,
+        pause: Callable[[int], None] = _at_once,
     ) -> None:
-        """`pause(attempt)` waits before a pass is tried again; by default it does not.
-
-        `on_left_out` takes the error that ended an epoch whose rest was left out.
-        """
+        """`pause(attempt)` waits before a pass is tried again; by default it does not."""
         self._read_cuts, self._read_rows, self._sink = read_cuts, read_rows, sink
         self._options = options
-        self._on_step, self._on_progress, self._pause = on_step, on_progress, pause
-        self._on_left_out = on_left_out
+        self._observer, self._pause = observer, pause
         self._ledger: Ledger | None = None
         self.steps = self.commits = self.rows = 0
 
@@ -88,6 +106,12 @@ class Applier:
         again and decides.  What stays, after `attempts` passes without progress, is raised,
         unless the cuts go on with an epoch that is loaded anew: then nothing before it counts.
         """
+        self._observer.on_pass(ended=False)
+        ledger = self._drain(stop)
+        self._observer.on_pass(ended=True)
+        return ledger
+
+    def _drain(self, stop: Callable[[], bool]) -> Ledger:
         attempt, before = 0, self.steps
         while True:
             try:
@@ -114,7 +138,7 @@ class Applier:
 
     def _pass(self, stop: Callable[[], bool]) -> Ledger:
         if self._ledger is None:
-            self._on_step("read ledger")
+            self._observer.on_step("read ledger")
             self._ledger = self._sink.ledger()
         while self._some(self._ledger, stop):
             pass
@@ -135,12 +159,12 @@ class Applier:
             self._apply(segments(ledger, [anew]), _never)
         except ApplyError:
             return False  # the error that stopped says more
-        self._on_left_out(stuck)
+        self._observer.on_left_out(stuck)
         return True
 
     def _some(self, ledger: Ledger, stop: Callable[[], bool]) -> bool:
         """Apply segments until the cuts end; True if the plan must be made anew."""
-        self._on_step("read cuts")
+        self._observer.on_step("read cuts")
         plan = segments(
             ledger,
             self._read_cuts(ledger),
@@ -153,11 +177,11 @@ class Applier:
         for segment in plan:
             if stop():
                 return False
-            self._on_step("read rows")
+            self._observer.on_step("read rows")
             rows = self._read_rows(segment)
-            self._on_step("stage")
+            self._observer.on_step("stage")
             staged = self._sink.stage(segment, rows)
-            self._on_step("step")
+            self._observer.on_step("step")
             self._ledger = self._sink.step(segment, staged)
             self._count(segment)
             if self._ledger.inexact != segment.upto.inexact:
@@ -169,28 +193,6 @@ class Applier:
         self.commits += len(segment.commit_rows)
         self.rows += segment.rows
         if self._ledger is not None:
-            self._on_progress(Progress(segment, self._ledger, self.steps, self.commits, self.rows))
-
-
-def make_foreach_batch(
-    applier: Applier,
-    *,
-    stop: Callable[[], bool] = _never,
-    linger: float = 0.0,
-    wait: Callable[[float], object] = time.sleep,
-    clock: Callable[[], float] = time.monotonic,
-) -> Callable[[Any, int], None]:
-    """Bind the loop; the result is what `foreachBatch` wants.
-
-    With `linger` seconds the batch stays and goes on draining, which spares Spark's
-    trigger; `wait(seconds)` returns when cuts may have come, or when the time is over.
-    """
-
-    def apply_batch(_batch: Any, _batch_id: int) -> None:
-        until = clock() + linger
-        applier.drain(stop)
-        while not stop() and (left := until - clock()) > 0:
-            wait(min(left, 0.1))
-            applier.drain(stop)
-
-    return apply_batch
+            self._observer.on_progress(
+                Progress(segment, self._ledger, self.steps, self.commits, self.rows)
+            )

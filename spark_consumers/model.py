@@ -85,6 +85,9 @@ class Sink(Protocol):
     and the rows agree; a ledger that is not `segment.after` changes nothing.
     """
 
+    def start(self) -> Ledger:
+        """Keep every other applier of the source out; what the target holds now."""
+
     def ledger(self) -> Ledger:
         """What the target holds now."""
 
@@ -93,3 +96,6 @@ class Sink(Protocol):
 
     def step(self, segment: Segment, staged: Any) -> Ledger:
         """Apply rows and DDL and move the ledger, all or nothing."""
+
+    def close(self) -> None:
+        """Let go of the target; `start` may follow."""

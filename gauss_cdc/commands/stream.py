@@ -115,21 +115,9 @@ def apply(
         raise click.UsageError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
     config = config.model_copy(update={"spark": config.spark.model_copy(update=changes)})
     logs.of_service()
-    report = ApplyReport()
-
-    def on_step(name: str) -> None:
-        step.set(name)
-        report.on_step(name)
-
+    report = ApplyReport(step.set)
     with Reporter(log_every.total_seconds(), report.write), _with_way_out():
-        run_apply(
-            config,
-            stop,
-            on_step,
-            replace=replace,
-            on_progress=report.on_progress,
-            on_pass=report.on_pass,
-        )
+        run_apply(config, stop.asked, report, replace=replace)
 
 
 @click.command("zip", cls=Command, example="gauss-cdc zip gauss-cdc.zip")

@@ -1,4 +1,4 @@
-"""How `apply` starts Spark: what it says of the JVM's lines, and of a checkpoint."""
+"""How `apply` starts Spark: what it says of the JVM's lines."""
 
 import logging
 import os
@@ -10,7 +10,8 @@ from pyspark import SparkConf
 from gauss_cdc.config import Config, load, revealed
 from gauss_cdc.runtime.errors import Unavailable
 from gauss_cdc.secrets import hidden
-from gauss_cdc.session import Checkpoint, Starting, judged, public, reason
+from gauss_cdc.session import judged, public, spark_session
+from spark_consumers.stream import Starting
 
 CONFIG = Config.model_validate(
     {
@@ -27,7 +28,7 @@ def test_a_session_that_does_not_start_is_left_in_peace(
     """SIGTERM while `apply` starts: what failed meanwhile is no traceback."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setitem(CONFIG.spark.options, "spark.jars", "none.jar")
-    starting = Starting(CONFIG)
+    starting = Starting(lambda: spark_session(CONFIG))
     with pytest.raises(Unavailable, match="JAVA_HOME"):
         starting.session()
 
@@ -51,42 +52,6 @@ def test_a_session_that_does_not_start_is_left_in_peace(
 def test_lines_of_the_jvm_are_judged(line: str, level: int, text: str) -> None:
     assert judged(line)[0] == level
     assert judged(line)[1].startswith(text)
-
-
-def test_a_stack_is_told_by_its_first_line() -> None:
-    assert reason(ValueError("first\n\tat second")) == "first"
-    assert reason(ValueError()) == "ValueError"
-    assert len(reason(ValueError("x" * 1000))) == 300
-
-
-# ---------------------------------------------------------------- the checkpoint
-def test_a_checkpoint_that_cannot_be_written_is_replaced_and_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "file").touch()
-    checkpoint = Checkpoint(str(tmp_path / "file" / "state"))
-
-    first, second = checkpoint.folder(), checkpoint.folder()
-
-    assert Path(first).is_dir()
-    assert second != first
-    assert [one.levelname for one in caplog.records] == ["WARNING"]
-    assert "Not a directory" in caplog.text
-    assert "it decides nothing" in caplog.text
-
-
-def test_a_checkpoint_that_can_be_written_or_is_not_ours_to_judge_stays(tmp_path: Path) -> None:
-    for wanted in (str(tmp_path / "new" / "state"), f"file://{tmp_path}/x", "hdfs://host/state"):
-        assert Checkpoint(wanted).folder() == wanted
-
-
-def test_after_a_query_that_ended_by_itself_another_folder_is_used(tmp_path: Path) -> None:
-    checkpoint = Checkpoint(str(tmp_path))
-    assert checkpoint.folder() == str(tmp_path)
-
-    checkpoint.give_up("No space left on device")
-
-    assert checkpoint.folder() != str(tmp_path)
 
 
 # ---------------------------------------------------------------- secrets

@@ -13,7 +13,7 @@ from schemas.control import Commits, Phase
 from schemas.envelope import envelope_schema
 from schemas.tables import Column, TableId, TableSchema
 from spark_consumers.errors import Incomplete, RowMissing
-from spark_consumers.job import Applier, Options
+from spark_consumers.job import Applier, Observer, Options, Progress
 from spark_consumers.kafka.read import CutReader, RangeReader
 from spark_consumers.lanes import Lanes, SparkBulk, _Job, copy_rows
 from spark_consumers.model import Segment
@@ -211,17 +211,18 @@ def test_the_stream_wakes_the_loop(
     copy.load(A)
     seen, stop = threading.Condition(), threading.Event()
 
-    def on_progress(_: object) -> None:
-        with seen:
-            seen.notify_all()
+    class Notifying(Observer):
+        def on_progress(self, progress: Progress) -> None:
+            with seen:
+                seen.notify_all()
 
-    applier = Applier(copy.cuts, copy.driver, copy.sink, on_progress=on_progress)
+    applier = Applier(copy.cuts, copy.driver, copy.sink, observer=Notifying())
     applier.drain()
     for linger in (0.0, 0.5):  # the second query goes on with the first one's checkpoint
         stop.clear()
         query = start_query(
             spark,
-            applier,
+            lambda: applier.drain(stop.is_set),
             source=topic_prefix,
             client=copy.source.client,
             checkpoint=str(tmp_path),

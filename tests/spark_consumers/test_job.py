@@ -17,7 +17,7 @@ from spark_consumers.errors import (
     TargetDown,
     TargetRefused,
 )
-from spark_consumers.job import Applier, Options, Progress, make_foreach_batch
+from spark_consumers.job import Applier, Observer, Options, Progress
 from spark_consumers.model import Ledger, Rows, Segment
 from tests.spark_consumers.feed import Feed, insert, table
 
@@ -31,7 +31,13 @@ class MemorySink:
         self.held = Ledger("bank")
         self.seqs: list[int] = []
         self.trouble: Callable[[str], None] = lambda _: None
+        self.starts = self.closes = 0
         self.doing: Segment | None = None
+
+    def start(self) -> Ledger:
+        self.starts += 1
+        self.trouble("start")
+        return self.held
 
     def ledger(self) -> Ledger:
         return self.held
@@ -48,6 +54,9 @@ class MemorySink:
         self.seqs += segment.commit_rows
         self.trouble("after")
         return self.held
+
+    def close(self) -> None:
+        self.closes += 1
 
 
 def make(commits: int = 3, **options: object) -> tuple[Feed, MemorySink, Applier]:
@@ -122,8 +131,13 @@ def test_what_needs_a_person_is_raised_at_once(error) -> None:
 def test_what_cannot_be_applied_is_left_out_where_the_next_epoch_loads_again(error) -> None:
     feed, sink, applier = make(3, strict=True)
     left_out: list[ApplyError] = []
+
+    class Listening(Observer):
+        def on_left_out(self, error: ApplyError) -> None:
+            left_out.append(error)
+
     applier = Applier(
-        feed.read_cuts, feed.read_rows, sink, Options(strict=True), on_left_out=left_out.append
+        feed.read_cuts, feed.read_rows, sink, Options(strict=True), observer=Listening()
     )
 
     def trouble(where: str) -> None:
@@ -198,12 +212,23 @@ def test_steps_and_progress_are_told() -> None:
     feed, sink, _ = make(1)
     steps: list[str] = []
     seen: list[Progress] = []
-    applier = Applier(
-        feed.read_cuts, feed.read_rows, sink, on_step=steps.append, on_progress=seen.append
-    )
+    passes: list[bool] = []
+
+    class Listening(Observer):
+        def on_step(self, name: str) -> None:
+            steps.append(name)
+
+        def on_progress(self, progress: Progress) -> None:
+            seen.append(progress)
+
+        def on_pass(self, *, ended: bool) -> None:
+            passes.append(ended)
+
+    applier = Applier(feed.read_cuts, feed.read_rows, sink, observer=Listening())
 
     applier.drain()
 
+    assert passes == [False, True]
     assert steps == ["read ledger", "read cuts"] + ["read rows", "stage", "step"] * 2
     assert [(p.steps, p.commits, p.rows, p.ledger.seq) for p in seen] == [
         (1, 0, 0, 0),
@@ -219,32 +244,3 @@ def test_loads_pass_as_steps() -> None:
 
     assert applier.drain().state == "EXACT"
     assert applier.steps == 4
-
-
-def test_a_batch_drains_once_and_its_content_is_not_used() -> None:
-    _feed, sink, applier = make(2)
-
-    make_foreach_batch(applier)(None, 7)
-
-    assert sink.seqs == [1, 2]
-
-
-def test_a_batch_that_lingers_takes_what_comes_until_its_time_is_over() -> None:
-    feed, sink, applier = make(1)
-    now = [0.0]
-
-    def wait(seconds: float) -> None:
-        now[0] += seconds
-        feed.commits([insert(A, "9", "x")])
-
-    make_foreach_batch(applier, linger=0.35, wait=wait, clock=lambda: now[0])(None, 0)
-
-    assert sink.seqs == [1, 2, 3, 4, 5]
-
-
-def test_a_stop_ends_the_linger() -> None:
-    _feed, sink, applier = make(1)
-
-    make_foreach_batch(applier, linger=9e9, stop=lambda: bool(sink.seqs))(None, 0)
-
-    assert sink.seqs == [1]

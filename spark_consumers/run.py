@@ -1,0 +1,130 @@
+"""The consumer's loop, once: for the command line and for programs.
+
+    start the sink -> a first pass -> passes whenever cuts come, until stopped
+
+An error that may pass begins a new turn after a pause, and the ledger decides where it
+goes on.  Any other error leaves.  No Spark here: what wakes the loop is a port, and the
+simulation runs this very code.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from typing import Final, Protocol
+
+import tenacity
+
+from schemas.control import Cut
+from spark_consumers.errors import ApplyError, Verdict
+from spark_consumers.job import DEFAULTS, SILENT, Applier, Observer, Options, ReadRows
+from spark_consumers.model import Ledger, Sink
+
+_LONGEST_PAUSE: Final = 15.0  # seconds between two turns
+_LONGEST_BREAK: Final = 5.0  # seconds between two attempts of a pass
+_POLL: Final = 0.1  # seconds for which a stop is not noticed
+
+
+class Stop(Protocol):
+    """Says whether the run is to leave."""
+
+    def __call__(self, seconds: float = 0, /) -> bool:
+        """Wait up to so many seconds; True: leave."""
+
+
+class Waker(Protocol):
+    """Runs a pass whenever something new may stand in cuts."""
+
+    def begin(self) -> None:
+        """Get ready, in the background; may be called again."""
+
+    def run(self, drain: Callable[[], object], stop: Stop, observer: Observer) -> None:
+        """Call `drain` until `stop`; raise what ended it before."""
+
+
+class Polling:
+    """The plain waker: the process itself waits for cuts, without Spark."""
+
+    def __init__(self, wait: Callable[[float], object]) -> None:
+        """`wait(seconds)` returns when cuts may have come, or when the time is over."""
+        self._wait = wait
+
+    def begin(self) -> None:
+        """Nothing has to start."""
+
+    def run(self, drain: Callable[[], object], stop: Stop, observer: Observer) -> None:
+        """Wait and drain, in turn."""
+        del observer
+        while not stop():
+            self._wait(_POLL)
+            drain()
+
+
+def run(
+    sink: Sink,
+    read_cuts: Callable[[Ledger], Iterable[tuple[int, Cut]]],
+    read_rows: ReadRows,
+    waker: Waker,
+    *,
+    options: Options = DEFAULTS,
+    stop: Stop,
+    observer: Observer = SILENT,
+) -> None:
+    """Apply what the cuts hold and what comes, until `stop`; close the sink.
+
+    Raises the ApplyError that needs a person, and any error that is not an ApplyError.
+    """
+    applier = Applier(
+        read_cuts,
+        read_rows,
+        sink,
+        options,
+        observer=observer,
+        pause=lambda attempt: _sleep(min(0.2 * 2**attempt, _LONGEST_BREAK)),
+    )
+    has_started = False
+    reached = tries = 0
+
+    def _sleep(seconds: float) -> None:
+        stop(seconds)
+
+    def turn() -> None:
+        """What a crash may have left over, while the waker gets ready; then what comes."""
+        nonlocal has_started
+        if not has_started:
+            sink.start()
+            has_started = True
+        observer.on_step("start: first pass")
+        waker.begin()
+        applier.drain(stop)
+        waker.run(lambda: applier.drain(stop), stop, observer)
+
+    def may_pass(error: BaseException) -> bool:
+        return isinstance(error, ApplyError) and error.verdict is Verdict.RETRY and not stop()
+
+    def wait(_: tenacity.RetryCallState) -> float:
+        """Grow with failures in a row; a turn that moved on begins anew."""
+        nonlocal reached, tries
+        tries = tries + 1 if applier.steps == reached else 0
+        reached = applier.steps
+        return min(_LONGEST_PAUSE, 0.5 * 2.0**tries) * random.uniform(0.5, 1)  # noqa: S311
+
+    def note(state: tenacity.RetryCallState) -> None:
+        error = state.outcome and state.outcome.exception()
+        assert isinstance(error, ApplyError)
+        observer.on_retry(error, state.upcoming_sleep)
+
+    with closing(sink):
+        try:
+            tenacity.Retrying(
+                retry=tenacity.retry_if_exception(may_pass),
+                wait=wait,
+                sleep=_sleep,
+                before_sleep=note,
+                reraise=True,
+            )(turn)
+        except ApplyError as error:
+            if error.verdict is not Verdict.RETRY or not stop():
+                raise
+            observer.on_leave(error)
