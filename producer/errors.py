@@ -6,25 +6,11 @@ operator can do, keyword context says where.  Never cell values or secrets.
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import ClassVar
-
-from schemas.errors import Explained
-
-
-class Verdict(Enum):
-    """What to do with the pipeline after an error."""
-
-    RETRY = "reconnect from the last durable cut, with backoff"
-    RESYNC = "stop this table, load it again, then go on"
-    STOP = "stop and wait for a person"
+from schemas.errors import Explained, Verdict
 
 
 class CdcError(Explained):
     """Base of everything the producer raises on purpose."""
-
-    verdict: ClassVar[Verdict] = Verdict.STOP
-    exit_code: ClassVar[int] = 1
 
 
 class DecodeError(CdcError):

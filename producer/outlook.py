@@ -17,10 +17,10 @@ from producer.kafka.cuts_reader import CutsReader
 from producer.kafka.registry import Registry
 from producer.kafka.topics import TopicAdmin
 from producer.options import Options
-from producer.preflight import Finding, Level, refused
 from producer.publish import fingerprint
 from producer.sources.kinds import SOURCES
 from producer.start import PAUSE, CutsLog
+from schemas.findings import Finding, Level, refused
 
 T = TypeVar("T")
 _TRIES: Final = 50  # waits of PAUSE seconds for somebody else's open transaction

@@ -46,7 +46,7 @@ from producer.core.records.encode import TransactionConstants
 from producer.core.relations import Relations
 from producer.core.takeover import Taken, Wanted, take_over, take_slot
 from producer.core.unfit import Unfit
-from producer.errors import BrokerDown, CdcError, DecodeError, Verdict
+from producer.errors import BrokerDown, CdcError, DecodeError
 from producer.kafka.cuts_reader import CutsReader
 from producer.kafka.delivery import CutsCommitted, Delivery, Flushed, PartCommitted
 from producer.kafka.quarantine import Quarantine
@@ -71,6 +71,7 @@ from producer.start import (
 )
 from producer.wire.replication import Received
 from schemas.control import Cut
+from schemas.errors import Verdict
 from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
 

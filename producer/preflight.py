@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from typing import Final, Literal
 
@@ -29,6 +27,7 @@ from producer.sources.postgres.captured import (
     reading_problems,
 )
 from producer.sources.postgres.triggers import install as ddl_triggers
+from schemas.findings import Finding, Level, refused
 from schemas.load import CUT, SCHEMA_CHANGE, canonical
 from schemas.tables import ReplicaIdentity, TableId, TableSchema
 from schemas.topics import value_subject
@@ -41,32 +40,6 @@ _MESSAGES = 140_000
 
 _RIGHTS: Final = "docs/security.md"
 _NAMED: Final = 5  # of many tables
-
-
-class Level(StrEnum):
-    """How much a finding matters."""
-
-    OK = "ok"
-    NOTE = "note"  # what nobody can look up here, and should be known
-    FIXED = "fixed"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of `check`."""
-
-    level: Level
-    subject: str
-    what: str
-    hint: str = ""
-
-
-def refused(subject: str, error: CdcError, level: Level = Level.ERROR) -> Finding:
-    """Show what a rule that `run` keeps to finds wrong."""
-    where = ", ".join(f"{name}={value}" for name, value in error.where.items())
-    return Finding(level, subject, f"{error.what} ({where})" if where else error.what, error.hint)
 
 
 def check_source(options: Options, connection: Connection, *, fix: bool) -> Iterator[Finding]:
@@ -100,8 +73,8 @@ def check_source(options: Options, connection: Connection, *, fix: bool) -> Iter
 
 def _options(options: Options, version: int) -> Iterator[Finding]:
     """What this server's pgoutput does not take, and what leaves changes out."""
-    for refused in pgoutput_options.problems(options.plugin_options, version=version):
-        yield Finding(Level.ERROR, "options", str(refused))
+    for problem in pgoutput_options.problems(options.plugin_options, version=version):
+        yield Finding(Level.ERROR, "options", str(problem))
     if sentence := pgoutput_options.why_not_full(options.plugin_options):
         yield Finding(Level.WARNING, "options", sentence)
 

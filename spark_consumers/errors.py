@@ -7,25 +7,11 @@ Never cell values or secrets.
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import ClassVar
-
-from schemas.errors import Explained
-
-
-class Verdict(Enum):
-    """What to do with the query after an error."""
-
-    RETRY = "read the ledger again and go on from it, with backoff"
-    RESYNC = "one table needs a re-read; the others may go on"
-    STOP = "stop and wait for a person"
+from schemas.errors import Explained, Verdict
 
 
 class ApplyError(Explained):
     """Base of everything the consumer raises on purpose."""
-
-    verdict: ClassVar[Verdict] = Verdict.STOP
-    exit_code: ClassVar[int] = 1
 
 
 class TargetError(ApplyError):

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from schemas.control import Cut
+from schemas.errors import Verdict
 from spark_consumers.cuts import segments, starts_anew
-from spark_consumers.errors import ApplyError, Fenced, Incomplete, Verdict
+from spark_consumers.errors import ApplyError, Fenced, Incomplete
 from spark_consumers.model import Ledger, Segment, Sink
 
 ReadCuts: TypeAlias = Callable[[Ledger], Iterable[tuple[int, Cut]]]

@@ -17,7 +17,8 @@ from typing import Final, Protocol
 import tenacity
 
 from schemas.control import Cut
-from spark_consumers.errors import ApplyError, Verdict
+from schemas.errors import Verdict
+from spark_consumers.errors import ApplyError
 from spark_consumers.job import DEFAULTS, SILENT, Applier, Observer, Options, ReadRows
 from spark_consumers.model import Ledger, Sink
 

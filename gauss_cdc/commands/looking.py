@@ -27,7 +27,7 @@ from gauss_cdc.inspect.look import cut_line, findings_table, standing_table, tai
 from gauss_cdc.inspect.metrics import serve
 from gauss_cdc.inspect.places import Places
 from gauss_cdc.watch import StopSignal, console, say
-from producer.preflight import Level
+from schemas.findings import Level
 from schemas.positions import Lsn
 
 

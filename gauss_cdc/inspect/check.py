@@ -23,7 +23,7 @@ from producer.kafka.cuts_reader import CutsReader
 from producer.kafka.registry import Registry
 from producer.options import Options
 from producer.outlook import check_start
-from producer.preflight import Finding, Level, check_kafka, check_source
+from producer.preflight import check_kafka, check_source
 from producer.sources.gauss import catalog as gauss_catalog
 from producer.sources.gauss.checks import check_gauss_source
 from producer.sources.gauss.connection import GaussConnection
@@ -32,6 +32,7 @@ from producer.sources.postgres import catalog
 from producer.sources.postgres.captured import captured_tables
 from producer.sources.postgres.source import stream_shapes
 from producer.start import known_tables
+from schemas.findings import Finding, Level
 from schemas.tables import TableId, TableSchema
 from spark_consumers.errors import ApplyError
 from spark_consumers.model import Ledger

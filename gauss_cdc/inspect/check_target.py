@@ -7,8 +7,8 @@ from contextlib import closing
 from typing import Any
 
 from gauss_cdc.config import Config
-from producer.preflight import Finding, Level
 from schemas.control import Origin, SchemaChange
+from schemas.findings import Finding, Level
 from schemas.tables import TableId, TableSchema
 from spark_consumers.cuts import segments
 from spark_consumers.errors import ApplyError, KafkaDown, RegistryDown

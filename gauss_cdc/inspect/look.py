@@ -23,10 +23,10 @@ from gauss_cdc.logs import printable
 from gauss_cdc.watch import say
 from producer.errors import TopicReplaced
 from producer.kafka.client import LOGGED, of_error, ours
-from producer.preflight import Finding, Level
 from producer.sources.gauss.slots import SlotReading
 from schemas.accept import Foreign, Record
 from schemas.control import Commits, Start, State, TableLoad, cut_to_avro, kind_of
+from schemas.findings import Finding, Level
 from schemas.headers import CSN, LSN, POSITION, USER, XID
 from schemas.positions import CommitKey, Lsn
 from schemas.tables import Missing, TableId

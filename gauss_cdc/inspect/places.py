@@ -12,7 +12,7 @@ from typing import Any, Final, Self, TypeVar
 from gauss_cdc import target, wiring
 from gauss_cdc.config import Config, ConfigError
 from producer.core.catalog_watch import Described, Finding, differences
-from producer.errors import CdcError, ConnectionLost, RegistryError, Verdict
+from producer.errors import CdcError, ConnectionLost, RegistryError
 from producer.kafka.cuts_reader import CutsReader
 from producer.kafka.registry import Registry
 from producer.sources import catalog_look
@@ -27,10 +27,10 @@ from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.start import known_tables
 from schemas.accept import Foreign, Record, Records, Walk, judge, walk_tail
 from schemas.control import Phase
+from schemas.errors import Verdict
 from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
 from schemas.topics import Topics
-from spark_consumers import errors
 from spark_consumers.errors import ApplyError, TargetDown
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, Refused
@@ -148,7 +148,6 @@ class Standing:
 _STILL_SECONDS = 30.0
 # How the Kafka client says that the cuts topic is not there (yet).
 _NO_TOPIC = frozenset({"_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_OR_PART"})
-_PASSES = (Verdict.RETRY, errors.Verdict.RETRY)
 _AGAIN = 1.0  # seconds until a broker that did not answer is asked again
 
 
@@ -418,7 +417,7 @@ class Places:
                         on_note(f"`run` has not told yet what the catalog shows: {left}")
                         said = left
             except (CdcError, ApplyError) as error:
-                if error.verdict not in _PASSES:
+                if error.verdict is not Verdict.RETRY:
                     raise
                 if pause(_AGAIN):
                     return None

@@ -16,10 +16,10 @@ from gauss_cdc import wiring
 from gauss_cdc.config import Config
 from producer.errors import CdcError
 from producer.options import Options
-from producer.preflight import Finding, Level, refused
 from producer.sources.dsn import ConnectionArguments, is_loopback
 from producer.sources.gauss.connection import GaussConnection
 from producer.sources.postgres.connection import ReplicationConnection
+from schemas.findings import Finding, Level, refused
 from spark_consumers.errors import SettingRefused
 from spark_consumers.security import java_client
 

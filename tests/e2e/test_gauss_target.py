@@ -13,11 +13,12 @@ from gauss_cdc.gauss_dbapi import connect
 from gauss_cdc.inspect import check
 from gauss_cdc.inspect.places import Places
 from gauss_cdc.sandbox.services import Addresses
-from producer.preflight import Finding, Level
 from producer.sources.dial import ConnectionArguments
 from schemas.control import Phase
+from schemas.errors import Verdict
+from schemas.findings import Finding, Level
 from schemas.tables import TableId
-from spark_consumers.errors import TargetRefused, Verdict
+from spark_consumers.errors import TargetRefused
 from spark_consumers.job import Applier
 from spark_consumers.sinks.postgres.products import OPENGAUSS
 from spark_consumers.sinks.postgres.sink import PostgresSink

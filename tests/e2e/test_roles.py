@@ -15,9 +15,10 @@ from psycopg2 import sql
 
 from gauss_cdc.cli import cli
 from gauss_cdc.reference import README
-from producer.preflight import Level, check_source
+from producer.preflight import check_source
 from producer.sources.postgres import catalog
 from producer.sources.postgres.captured import reading_problems
+from schemas.findings import Level
 from spark_consumers.sinks.postgres.rights import database_problems, load_problems
 from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.e2e.path import Path

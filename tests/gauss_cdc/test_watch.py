@@ -7,7 +7,7 @@ import sys
 
 from gauss_cdc import watch
 from gauss_cdc.inspect.look import findings_table
-from producer.preflight import Finding, Level
+from schemas.findings import Finding, Level
 
 
 def test_brackets_are_no_markup() -> None:

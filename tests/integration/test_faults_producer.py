@@ -38,7 +38,6 @@ from producer.errors import (
     SourceSwitched,
     TopicReplaced,
     TopicUnfit,
-    Verdict,
 )
 from producer.kafka.cuts_reader import CutsReader
 from producer.kafka.registry import Registry
@@ -47,6 +46,7 @@ from producer.pipeline import run
 from producer.start import Watch
 from schemas.accept import Walk
 from schemas.control import Commits, Cut, Start, cut_to_avro
+from schemas.errors import Verdict
 from schemas.load import CUT
 from schemas.topics import value_subject
 from tests.integration.faults import Place, Run, make_place

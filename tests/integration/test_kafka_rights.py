@@ -23,8 +23,9 @@ from producer.errors import KafkaNotPermitted
 from producer.kafka.rights import KafkaRights
 from producer.kafka.topics import TopicAdmin, TopicSettings
 from producer.options import Options
-from producer.preflight import Level, check_kafka
+from producer.preflight import check_kafka
 from producer.sources.dial import ConnectionArguments
+from schemas.findings import Level
 from schemas.tables import TableId
 
 # Everybody is ANONYMOUS here, and may do what no ACL speaks of.

@@ -10,11 +10,12 @@ import pytest
 from gauss_cdc.sandbox.services.process import poll
 from producer.core.changes import Cells, Insert
 from producer.core.takeover import MadeSlot
-from producer.errors import TableChanging, Verdict
+from producer.errors import TableChanging
 from producer.options import Options
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import catalog
 from producer.sources.postgres.source import PostgresSource
+from schemas.errors import Verdict
 from schemas.tables import TableId
 from tests.integration.private_postgres import PrivateServer, private_server
 from tests.services_fixtures import execute

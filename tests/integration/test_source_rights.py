@@ -13,7 +13,7 @@ from gauss_cdc.sandbox.services.process import poll
 from producer.core.takeover import MadeSlot
 from producer.errors import NotPermitted
 from producer.options import Options
-from producer.preflight import Level, check_source
+from producer.preflight import check_source
 from producer.sources.dial import parse_dsn
 from producer.sources.gauss import catalog as gauss_catalog
 from producer.sources.postgres import catalog
@@ -25,6 +25,7 @@ from producer.sources.postgres.captured import (
 )
 from producer.sources.postgres.connection import ReplicationConnection
 from producer.sources.postgres.source import PostgresSource
+from schemas.findings import Level
 from schemas.tables import TableId
 from tests.services_fixtures import execute
 

@@ -7,7 +7,8 @@ import pytest
 
 from gauss_cdc import target
 from gauss_cdc.config import Config, load
-from spark_consumers.errors import TargetDown, TargetLogin, Verdict
+from schemas.errors import Verdict
+from spark_consumers.errors import TargetDown, TargetLogin
 from spark_consumers.sinks.postgres.sink import PostgresSink
 
 FILE = """\

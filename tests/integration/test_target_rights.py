@@ -9,8 +9,8 @@ import psycopg2
 import pytest
 
 from gauss_cdc.inspect.check_target import check_rights
-from producer.preflight import Level
 from schemas.control import Phase
+from schemas.findings import Level
 from schemas.tables import TableId
 from spark_consumers.errors import TargetRefused
 from spark_consumers.job import Applier

@@ -2,7 +2,8 @@ from typing import Any
 
 import pytest
 
-from producer.preflight import Level, check_key
+from producer.preflight import check_key
+from schemas.findings import Level
 from schemas.tables import Column, TableId, TableSchema
 
 TABLE = TableSchema(TableId("s", "t"), (Column("a", 23, nullable=False),))

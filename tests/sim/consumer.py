@@ -12,6 +12,7 @@ from typing import Any
 
 from schemas.accept import Walk
 from schemas.control import Cut
+from schemas.errors import Verdict
 from spark_consumers.cuts import check_complete
 from spark_consumers.errors import (
     ApplyError,
@@ -19,7 +20,6 @@ from spark_consumers.errors import (
     Incomplete,
     RangeExpired,
     TopicReplaced,
-    Verdict,
 )
 from spark_consumers.job import Applier, Options
 from spark_consumers.model import Ledger, Rows, Segment

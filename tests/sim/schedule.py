@@ -24,10 +24,10 @@ from producer.errors import (
     SlotMismatch,
     SlotMissing,
     SourceSwitched,
-    Verdict,
 )
 from schemas.accept import Foreign
 from schemas.control import Commits, Heartbeat, Start
+from schemas.errors import Verdict
 from spark_consumers.errors import Fenced as ApplierFenced
 from spark_consumers.errors import RangeExpired
 from spark_consumers.job import Options

@@ -2,8 +2,9 @@
 
 import pytest
 
+from schemas.errors import Verdict
 from spark_consumers import errors
-from spark_consumers.errors import ApplyError, MissingColumn, Verdict
+from spark_consumers.errors import ApplyError, MissingColumn
 
 LEAVES = [e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, ApplyError)]
 

@@ -22,7 +22,6 @@ from producer.errors import (
     SlotMissing,
     SlotTaken,
     SourceError,
-    Verdict,
 )
 from producer.options import Options
 from producer.sources import catalog_look
@@ -41,6 +40,7 @@ from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.sources.postgres.triggers.records import Trust
 from producer.wire.replication import WalMessage
 from schemas.control import Identity
+from schemas.errors import Verdict
 from schemas.positions import Lsn
 from schemas.sql_text import quote
 from schemas.tables import Column, TableId, TableSchema

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from gauss_cdc.inspect.look import findings_table
-from producer.preflight import Finding, Level
+from schemas.findings import Finding, Level
 
 FINDINGS = [
     Finding(

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from gauss_cdc.inspect.protection import kafka, registry
-from producer.preflight import Level
 from producer.sources import dsn
+from schemas.findings import Level
 
 SECURITY = Path(__file__).parents[3] / "docs" / "security.md"
 

@@ -9,9 +9,9 @@ from producer.core.events import Record
 from producer.errors import (
     BrokerDown,
     CdcError,
-    Verdict,
 )
 from producer.kafka.delivery import Delivery
+from schemas.errors import Verdict
 
 ROW: Record = ("bank.public.account", 0, b"key", b"value", [("xid", b"1")])
 

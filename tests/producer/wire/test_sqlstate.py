@@ -8,10 +8,10 @@ from producer.errors import (
     SlotMissing,
     SlotTaken,
     SourceError,
-    Verdict,
 )
 from producer.wire.protocol import ServerError
 from producer.wire.sqlstate import Asked, refusal
+from schemas.errors import Verdict
 
 
 @pytest.mark.parametrize(

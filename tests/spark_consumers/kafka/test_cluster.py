@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from spark_consumers.errors import Verdict
+from schemas.errors import Verdict
 from spark_consumers.kafka.cluster import down
 
 

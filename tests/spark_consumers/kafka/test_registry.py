@@ -7,12 +7,12 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from schemas.errors import Verdict
 from spark_consumers.errors import (
     ApplyError,
     RegistryDown,
     RegistryRefused,
     SchemaUnknown,
-    Verdict,
 )
 from spark_consumers.kafka.registry import registry_at
 

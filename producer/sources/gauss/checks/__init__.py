@@ -12,13 +12,13 @@ from typing import Final
 
 from producer.errors import OptionRefused
 from producer.options import Options
-from producer.preflight import Finding, Level, refused
 from producer.sources.gauss import catalog as gauss_catalog
 from producer.sources.gauss.checks import limits, server, slot, tables
 from producer.sources.gauss.checks.case import Case
 from producer.sources.gauss.options import effective
 from producer.sources.gauss.readings import Readings, Session, read
 from producer.sources.postgres.captured import problems_of_reading
+from schemas.findings import Finding, Level, refused
 
 __all__ = ["check_gauss_source", "findings"]
 

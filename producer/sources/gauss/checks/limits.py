@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from producer.errors import OptionRefused
-from producer.preflight import Finding, Level
 from producer.sources.gauss.checks.case import Case
 from producer.sources.gauss.options import Mode, judge, why_not_full
+from schemas.findings import Finding, Level
 
 
 def options(case: Case) -> Iterator[Finding]:

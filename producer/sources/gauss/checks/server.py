@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from producer.errors import CdcError, Unsupported
-from producer.preflight import Finding, Level
 from producer.sources.gauss import slots as gauss_slots
 from producer.sources.gauss.checks.case import Case
 from producer.sources.gauss.options import Mode
+from schemas.findings import Finding, Level
 
 
 def product(case: Case) -> Iterator[Finding]:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from producer.errors import CdcError, SlotMissing
-from producer.preflight import Finding, Level
 from producer.sources.gauss import slots as gauss_slots
 from producer.sources.gauss.checks.case import Case
+from schemas.findings import Finding, Level
 
 SEGMENT_BYTES: Final = 16 << 20
 _LONG_SECONDS: Final = 60

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from producer.preflight import Finding, Level
 from producer.sources.gauss.checks.case import Case
 from producer.sources.gauss.readings import TableReading
+from schemas.findings import Finding, Level
 from schemas.tables import ReplicaIdentity
 from schemas.types import UnknownType, type_of
 

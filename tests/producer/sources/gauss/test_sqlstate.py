@@ -11,12 +11,12 @@ from producer.errors import (
     SlotMissing,
     SlotTaken,
     SourceError,
-    Verdict,
     WrongPort,
 )
 from producer.sources.gauss.sqlstate import is_ambiguous, refusal
 from producer.wire.protocol import ServerError
 from producer.wire.sqlstate import Asked
+from schemas.errors import Verdict
 from tests.producer.wire.transcripts import Conversation, conversations
 
 OPTION = (Asked.START, OptionRefused)

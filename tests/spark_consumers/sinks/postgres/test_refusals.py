@@ -2,6 +2,7 @@
 
 import pytest
 
+from schemas.errors import Verdict
 from schemas.tables import TableId
 from spark_consumers.errors import (
     MissingColumn,
@@ -12,7 +13,6 @@ from spark_consumers.errors import (
     TargetLogin,
     TargetNotPermitted,
     TargetRefused,
-    Verdict,
 )
 from spark_consumers.sinks.postgres.driver import Refused
 from spark_consumers.sinks.postgres.refusals import CLASSES, STATES, about, ours

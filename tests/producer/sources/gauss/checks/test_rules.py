@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from producer.options import Options
-from producer.preflight import Finding, Level
 from producer.sources.dial import ConnectionArguments
 from producer.sources.gauss.checks import findings
 from producer.sources.gauss.checks.slot import retained_segments
 from producer.sources.gauss.readings import Readings, RoleReading, TableReading
 from producer.sources.gauss.server import Product, Server
 from producer.sources.gauss.slots import Blocker, SlotReading
+from schemas.findings import Finding, Level
 from schemas.positions import Lsn
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema
 from schemas.types import TypeOptions

@@ -1,0 +1,34 @@
+"""What `gauss-cdc check` finds, whichever half looks: one line each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from schemas.errors import Explained
+
+
+class Level(StrEnum):
+    """How much a finding matters."""
+
+    OK = "ok"
+    NOTE = "note"  # what nobody can look up here, and should be known
+    FIXED = "fixed"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of `check`."""
+
+    level: Level
+    subject: str
+    what: str
+    hint: str = ""
+
+
+def refused(subject: str, error: Explained, level: Level = Level.ERROR) -> Finding:
+    """Show what a rule that `run` or `apply` keeps to finds wrong."""
+    where = ", ".join(f"{name}={value}" for name, value in error.where.items())
+    return Finding(level, subject, f"{error.what} ({where})" if where else error.what, error.hint)
