@@ -37,11 +37,10 @@ from producer.errors import (
     SourceSwitched,
     TopicHeld,
     TopicReplaced,
-    Verdict,
 )
 from schemas.accept import Walk
 from schemas.control import Head, Identity, Prev, Start, Topic
-from schemas.errors import LOAD_AGAIN
+from schemas.errors import LOAD_AGAIN, Verdict
 from schemas.positions import Lsn
 
 
