@@ -4,7 +4,7 @@ psycopg2 cannot log in to openGauss or GaussDB, and the halves do not know each
 other: here, above both, the client of the one becomes the `connect` of the
 other (`spark_consumers.sinks.driver` tells the shape).  Only the simple protocol
 is spoken, so arguments are written into the statement, quoted as
-`producer.wire.sql_text` does.
+`schemas.quoting` does.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from psycopg2 import sql
 from producer.errors import CdcError, ConnectionLost
 from producer.sources.dial import ConnectionArguments
 from producer.sources.gauss.connection import GaussConnection
-from producer.wire.sql_text import constant, identifier
 from schemas.errors import Explained
+from schemas.quoting import constant, identifier
 from spark_consumers.sinks.postgres.driver import Refused
 
 Value: TypeAlias = str | int | bool | list["Value"] | None

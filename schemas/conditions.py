@@ -18,7 +18,8 @@ from __future__ import annotations
 from typing import Final
 
 from schemas import type_names
-from schemas.sql_text import NotRead, Token, literal, quote, tokens
+from schemas.quoting import identifier, literal
+from schemas.sql_text import NotRead, Token, tokens
 
 _COMPARISONS: Final = frozenset({"=", "<>", "<", "<=", ">", ">="})
 _CONSTANTS: Final = frozenset({"TRUE", "FALSE", "NULL"})
@@ -147,6 +148,6 @@ class _Reader:
             case "TRUE" | "FALSE" | "NULL":
                 return self._step().upper
             case "name" | "quoted" if self.here(1) not in {"(", "."}:
-                return quote(self._step().text)
+                return identifier(self._step().text)
             case _:
                 raise NotRead("a function, or words that are no comparison")

@@ -49,28 +49,6 @@ class Token(NamedTuple):
         return self.text if self.kind in {"name", "quoted"} else None
 
 
-def quote(name: str) -> str:
-    """Quote an identifier as SQL says.
-
-    >>> quote('a"b')
-    '"a""b"'
-    """
-    if "\0" in name:
-        raise ValueError("an identifier cannot hold a zero byte")
-    return '"' + name.replace('"', '""') + '"'
-
-
-def literal(text: str) -> str:
-    """Quote a string constant; needs standard_conforming_strings.
-
-    >>> literal("it's")
-    "'it''s'"
-    """
-    if "\0" in text:
-        raise ValueError("a text cannot hold a zero byte")
-    return "'" + text.replace("'", "''") + "'"
-
-
 def tokens(text: str) -> list[Token]:
     """Cut a text into tokens; raise NotRead where it is not plain SQL."""
     if len(text) > MOST or "\0" in text:

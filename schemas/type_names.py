@@ -8,7 +8,7 @@ quotes are of this module, never of the text.
 >>> str(parse('character varying(20)[]')), str(parse('public.Mood'))
 ('character varying(20)[]', '"public"."mood"')
 >>> str(parse('timestamp(3) with time zone')), str(parse('"S".geometry(Point,4326)'))
-('timestamp(3) with time zone', '"S"."geometry"("Point",4326)')
+('timestamp(3) with time zone', '"S"."geometry"("point",4326)')
 >>> parse('int4 OWNER TO mallory')
 Traceback (most recent call last):
 schemas.sql_text.NotRead: words behind a type
@@ -19,7 +19,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from schemas.sql_text import NotRead, Token, quote, tokens
+from schemas.quoting import identifier
+from schemas.sql_text import NotRead, Token, tokens
 
 # Names of several words, and those that are keywords: "integer" in quotes is no type.
 _LONG: Final = (
@@ -68,7 +69,7 @@ class TypeName:
     is_keyword: bool = False
 
     def __str__(self) -> str:
-        shown = ",".join(m if _is_number(m) else quote(m) for m in self.modifiers)
+        shown = ",".join(m if _is_number(m) else identifier(m) for m in self.modifiers)
         inside = f"({shown})" if shown else ""
         if self.name == "interval" and self.is_keyword:
             rest = (f" {self.behind}" if self.behind else "") + inside
@@ -80,8 +81,8 @@ class TypeName:
     def bare(self) -> str:
         """The name alone, without modifiers and brackets."""
         if self.schema is not None:
-            return f"{quote(self.schema)}.{quote(self.name)}"
-        return self.name if self.is_keyword else quote(self.name)
+            return f"{identifier(self.schema)}.{identifier(self.name)}"
+        return self.name if self.is_keyword else identifier(self.name)
 
     @property
     def element(self) -> TypeName:

@@ -15,6 +15,7 @@ from typing import Final, assert_never
 
 from gauss_cdc.recordings.transactions import Columns, Known, RowChange, Transaction
 from producer.core.changes import Cell, Ddl, Emptied, Logical
+from schemas.quoting import identifier, literal, qualified
 from schemas.tables import UNCHANGED, Missing, TableId
 
 # Types that have no equality, or (geometry) one that compares sizes: OIDs of each and its array.
@@ -40,7 +41,7 @@ def statements(transaction: Transaction, known: Known, encoding: str) -> Iterato
             case RowChange():
                 yield _row(_with_nulls(transaction, change, known), known, encoding)
             case Emptied():
-                tables = ", ".join(_table(TableId(*table)) for table in change.tables)
+                tables = ", ".join(qualified(TableId(*table)) for table in change.tables)
                 restart = " RESTART IDENTITY" if change.restart_identity else ""
                 yield f"TRUNCATE {tables}{restart}{' CASCADE' if change.cascade else ''};"
             case Ddl():
@@ -69,7 +70,7 @@ def _with_nulls(transaction: Transaction, change: RowChange, known: Known) -> Ro
 
 
 def _row(change: RowChange, known: Known, encoding: str) -> str:
-    table = _table(change.table)
+    table = qualified(change.table)
     if change.op == "INSERT":
         if not change.after:
             return _comment(f"INSERT, {table}: its values were not sent")
@@ -82,7 +83,7 @@ def _row(change: RowChange, known: Known, encoding: str) -> str:
     if change.op == "DELETE":
         return f"DELETE FROM {table} WHERE {where};"  # noqa: S608
     values = ", ".join(
-        f"{_quoted(name)} = {_literal(cell, encoding)}"
+        f"{identifier(name)} = {_literal(cell, encoding)}"
         for name, cell in change.after or ()
         if cell is not UNCHANGED
     )
@@ -107,14 +108,14 @@ def _where(change: RowChange, known: Known, encoding: str) -> str | None:
     if not change.before:
         return None
     # Of several equal rows one was meant, and it does not matter which.
-    rows = f"{_table(change.table)} WHERE {_equal(change.before, by_text, encoding)}"
+    rows = f"{qualified(change.table)} WHERE {_equal(change.before, by_text, encoding)}"
     return f"(tableoid, ctid) = (SELECT tableoid, ctid FROM {rows} LIMIT 1)"  # noqa: S608
 
 
 def _equal(columns: Columns, by_text: AbstractSet[str], encoding: str) -> str:
     tests = []
     for name, cell in columns:
-        column = _quoted(name)
+        column = identifier(name)
         if cell is None:
             tests.append(f"{column} IS NULL")
         elif cell is not UNCHANGED:
@@ -153,19 +154,11 @@ def _literal(cell: Cell, encoding: str) -> str:
     except UnicodeDecodeError:
         # Only a database without an encoding takes these bytes.
         return "E'" + "".join(f"\\x{byte:02x}" for byte in cell) + "'"
-    return "'" + text.replace("'", "''") + "'"
+    return literal(text)
 
 
 def _names(columns: Columns) -> str:
-    return ", ".join(_quoted(name) for name, _ in columns)
-
-
-def _table(table: TableId) -> str:
-    return f"{_quoted(table.schema)}.{_quoted(table.name)}"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+    return ", ".join(identifier(name) for name, _ in columns)
 
 
 def _comment(text: str) -> str:

@@ -10,6 +10,7 @@ from producer.core.sql_words import Words, cut, statements
 from producer.sources.gauss.ddl import tddl
 from producer.sources.gauss.ddl.model import Rename
 from producer.sources.postgres.triggers.records import Command
+from schemas.quoting import identifier, names, qualified
 from schemas.tables import Column, TableId, TableSchema
 
 _NAMED: Final = frozenset(
@@ -21,18 +22,18 @@ def canonical(change: ShapeChange) -> str | None:
     """Return the statement; None where a table's shape did not change."""
     before, after = change.before, change.after
     if after is None:
-        return None if before is None else f"DROP TABLE {_table(before.id)}"
+        return None if before is None else f"DROP TABLE {qualified(before.id)}"
     if before is None:
         return _create(after)
     parts = []
     if before.id.schema != after.id.schema:
-        parts.append(f"ALTER TABLE {_table(before.id)} SET SCHEMA {_quote(after.id.schema)}")
+        parts.append(f"ALTER TABLE {qualified(before.id)} SET SCHEMA {identifier(after.id.schema)}")
     if before.id.name != after.id.name:
         moved = TableId(after.id.schema, before.id.name)
-        parts.append(f"ALTER TABLE {_table(moved)} RENAME TO {_quote(after.id.name)}")
-    table = f"ALTER TABLE {_table(after.id)}"
+        parts.append(f"ALTER TABLE {qualified(moved)} RENAME TO {identifier(after.id.name)}")
+    table = f"ALTER TABLE {qualified(after.id)}"
     parts += [
-        f"{table} RENAME COLUMN {_quote(was)} TO {_quote(name)}"
+        f"{table} RENAME COLUMN {identifier(was)} TO {identifier(name)}"
         for was, name in change.renamed.items()
     ]
     if actions := list(_actions(change, before, after)):
@@ -63,25 +64,26 @@ def moved_object(command: Command, sql: str | None) -> str | None:
 def _moved(verb: str, command: Command, move: Rename) -> str | None:
     if command.kind == "trigger":
         table = command.identity.partition(" on ")[2]
-        return f"{verb} {_quote(move.old.name)} ON {table} RENAME TO {_quote(move.new.name)}"
+        old, new = identifier(move.old.name), identifier(move.new.name)
+        return f"{verb} {old} ON {table} RENAME TO {new}"
     # Whoever gets another name stays in the schema.
     is_renamed = move.old.name != move.new.name
     schema = command.schema if is_renamed else move.old.schema
     if schema is None or command.schema is None:
         return None
-    old = _table(TableId(schema, move.old.name))
+    old = qualified(TableId(schema, move.old.name))
     if command.kind in {"function", "procedure"}:
         old += command.identity[command.identity.index("(") :]
     if is_renamed:
-        return f"{verb} {old} RENAME TO {_quote(move.new.name)}"
-    return f"{verb} {old} SET SCHEMA {_quote(command.schema)}"
+        return f"{verb} {old} RENAME TO {identifier(move.new.name)}"
+    return f"{verb} {old} SET SCHEMA {identifier(command.schema)}"
 
 
 def _create(table: TableSchema) -> str:
-    parts = [f"{_quote(c.name)} {_definition(c)}" for c in table.columns]
+    parts = [f"{identifier(c.name)} {_definition(c)}" for c in table.columns]
     if table.key:
-        parts.append(f"PRIMARY KEY ({_names(table.key)})")
-    return f"CREATE TABLE {_table(table.id)} ({', '.join(parts)})"
+        parts.append(f"PRIMARY KEY ({names(table.key)})")
+    return f"CREATE TABLE {qualified(table.id)} ({', '.join(parts)})"
 
 
 def _actions(change: ShapeChange, before: TableSchema, after: TableSchema) -> Iterator[str]:
@@ -92,16 +94,16 @@ def _actions(change: ShapeChange, before: TableSchema, after: TableSchema) -> It
         yield "DROP PRIMARY KEY"
     for name in old:
         if name not in after.names() or name in new:
-            yield f"DROP COLUMN {_quote(name)}"
+            yield f"DROP COLUMN {identifier(name)}"
     for column in after.columns:
         was = old.get(column.name)
         if was is None or column.name in new:
-            yield f"ADD COLUMN {_quote(column.name)} {_definition(column)}"
+            yield f"ADD COLUMN {identifier(column.name)} {_definition(column)}"
             continue
-        head = f"ALTER COLUMN {_quote(column.name)}"
+        head = f"ALTER COLUMN {identifier(column.name)}"
         if (was.type_oid, was.type_mod) != (column.type_oid, column.type_mod):
             how = change.values.get(column.name)
-            using = f" USING {_quote(column.name)}::{column.type_name}" * (how == "explicit")
+            using = f" USING {identifier(column.name)}::{column.type_name}" * (how == "explicit")
             yield f"{head} TYPE {column.type_name}{using}"
         if was.nullable != column.nullable:
             yield f"{head} {'DROP' if column.nullable else 'SET'} NOT NULL"
@@ -110,21 +112,9 @@ def _actions(change: ShapeChange, before: TableSchema, after: TableSchema) -> It
                 "DROP DEFAULT" if column.default is None else f"SET DEFAULT {column.default}"
             )
     if after.key and key != after.key:
-        yield f"ADD PRIMARY KEY ({_names(after.key)})"
+        yield f"ADD PRIMARY KEY ({names(after.key)})"
 
 
 def _definition(column: Column) -> str:
     default = f" DEFAULT {column.default}" if column.default is not None else ""
     return f"{column.type_name}{default}{'' if column.nullable else ' NOT NULL'}"
-
-
-def _names(names: tuple[str, ...]) -> str:
-    return ", ".join(map(_quote, names))
-
-
-def _table(table: TableId) -> str:
-    return f"{_quote(table.schema)}.{_quote(table.name)}"
-
-
-def _quote(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from producer.core.changes import Relation, RelationColumn
 from schemas.control import Hole
-from schemas.sql_text import quote
+from schemas.quoting import identifier, qualified
 from schemas.tables import Column, TableId, TableSchema, UserType
 
 
@@ -155,8 +155,8 @@ def _gone(
 def _unpublished(table: TableId, publication: str, how: str) -> str:
     return (
         f"{how} in publication {publication}: changes of it do not come; "
-        f"ALTER PUBLICATION {quote(publication)} ADD TABLE "
-        f"{quote(table.schema)}.{quote(table.name)}, and load again"
+        f"ALTER PUBLICATION {identifier(publication)} ADD TABLE "
+        f"{qualified(table)}, and load again"
     )
 
 

@@ -16,7 +16,7 @@ from producer.options import Options
 from producer.sources import patterns
 from producer.sources.postgres import catalog
 from schemas.positions import Lsn
-from schemas.sql_text import quote
+from schemas.quoting import identifier, qualified
 from schemas.tables import TableId, TableSchema
 
 _LOCK_MS: Final = 500  # a partition tree is read under a lock; then the look is for later
@@ -83,7 +83,7 @@ def not_captured(options: Options, table: TableId) -> str:
     """Say what is to be done that a table's rows come."""
     return (
         f"table {table} matches [tables] and is not captured: ALTER PUBLICATION "
-        f"{quote(options.publication)} ADD TABLE {quote(table.schema)}.{quote(table.name)} "
+        f"{identifier(options.publication)} ADD TABLE {qualified(table)} "
         "(its older rows come with a new load only)"
     )
 

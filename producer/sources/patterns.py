@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from producer.errors import SourceError
+from schemas.quoting import identifier
 from schemas.tables import TableId
 
 _PART: Final = r'(\*|"(?:[^"]|"")+"|[^\s".*]+)'
@@ -98,4 +99,4 @@ def _read(part: str) -> str | None:
 def _show(name: str | None) -> str:
     if name is None:
         return "*"
-    return name if _PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'
+    return name if _PLAIN.fullmatch(name) else identifier(name)

@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 
 from producer.errors import DecodeError
 from schemas.positions import Lsn
+from schemas.quoting import identifier, literal
 
 Rows: TypeAlias = Sequence[Sequence[str | None]]
 
@@ -133,20 +134,6 @@ def name_list(names: Iterable[str]) -> str:
     '"bank","odd""one"'
     """
     return ",".join(identifier(name) for name in names)
-
-
-def identifier(name: str) -> str:
-    """Quote an identifier."""
-    if not name or "\0" in name:
-        raise ValueError("not an identifier")
-    return '"' + name.replace('"', '""') + '"'
-
-
-def literal(value: str) -> str:
-    """Quote a string for the walsender's grammar (not for SQL: no backslashes there)."""
-    if "\0" in value:
-        raise ValueError("a zero byte cannot be sent in a string")
-    return "'" + value.replace("'", "''") + "'"
 
 
 def _slot(name: str) -> str:

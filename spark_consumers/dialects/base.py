@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
-from schemas import sql_text
+from schemas import quoting
 from schemas.control import SchemaChange
 from schemas.tables import TableId
 from spark_consumers.errors import NotExpressible
@@ -62,7 +62,7 @@ def quote(name: str) -> str:
     >>> quote('a"b')
     '"a""b"'
     """
-    return _known(sql_text.quote, name)
+    return _known(quoting.identifier, name)
 
 
 def literal(text: str) -> str:
@@ -71,7 +71,7 @@ def literal(text: str) -> str:
     >>> literal("it's")
     "'it''s'"
     """
-    return _known(sql_text.literal, text)
+    return _known(quoting.literal, text)
 
 
 def _known(quoting: Callable[[str], str], text: str) -> str:

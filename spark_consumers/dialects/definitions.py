@@ -21,7 +21,8 @@ from __future__ import annotations
 from typing import Final
 
 from schemas import type_names
-from schemas.sql_text import NotRead, Token, literal, quote, tokens
+from schemas.quoting import identifier, literal
+from schemas.sql_text import NotRead, Token, tokens
 
 
 class RunsCode(ValueError):
@@ -215,7 +216,7 @@ def _schema(words: list[Token], upper: list[str]) -> str:
         raise NotRead("more than a name of a schema")
     if _is_reserved(words[at]):
         raise RunsCode("it is about the server's own schema, or the ledger's")
-    return f"CREATE SCHEMA IF NOT EXISTS {quote(name)}"
+    return f"CREATE SCHEMA IF NOT EXISTS {identifier(name)}"
 
 
 def _check_classes(words: list[Token]) -> None:
@@ -336,9 +337,9 @@ def _shown(word: Token) -> str:
         case "string":
             return literal(word.text)
         case "quoted":
-            return quote(word.text)
+            return identifier(word.text)
         case "name":
             is_bare = word.text.isascii()
-            return word.text if is_bare else quote(word.text)
+            return word.text if is_bare else identifier(word.text)
         case _:
             return word.text

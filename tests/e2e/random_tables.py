@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from schemas import quoting
+from schemas.quoting import identifier
 from schemas.types import TypeOptions
 from tests.schemas.types.values import SAMPLES
 
@@ -53,7 +55,7 @@ NAMES = ("id", "v", "Mixed Case", "金额", 'quo"te', "per%cent", "dot.ted", "se
 
 
 def literal(text: str, type_name: str) -> str:
-    return "'" + text.replace("'", "''") + f"'::{type_name}"
+    return f"{quoting.literal(text)}::{type_name}"
 
 
 def _numbers(low: int, high: int, scale: int = 0) -> Callable[[random.Random], str]:
@@ -162,16 +164,12 @@ class Case:
     changes: dict[str, Any] = field(default_factory=dict)  # of the producer's options
 
 
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 def _table(rng: random.Random, number: int) -> Table:
-    name = quoted(rng.choice((f"t{number}", f"T {number} 表", f't"{number}', f"t.{number}")))
+    name = identifier(rng.choice((f"t{number}", f"T {number} 表", f't"{number}', f"t.{number}")))
     width = rng.choice((1, 2, 3, 5, 8, 8, 40))
     names = [*NAMES, *(f"c{n}" for n in range(width))]
     names = names[: max(1, width)] if rng.random() < 0.5 else rng.sample(names, width)
-    types = {quoted(n): rng.choice(sorted({*POOL, *RANDOM})) for n in names}
+    types = {identifier(n): rng.choice(sorted({*POOL, *RANDOM})) for n in names}
     key: tuple[str, ...] = ()
     kind = rng.random()
     if kind < 0.75:

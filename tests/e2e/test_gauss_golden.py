@@ -40,6 +40,7 @@ from producer.sources.gauss import (
 )
 from producer.sources.gauss.connection import GaussConnection
 from schemas.positions import Lsn
+from schemas.quoting import identifier
 from tests.e2e.path import Path, ask
 from tests.gauss_cdc.sandbox.emulator.transcript import GOLDEN
 
@@ -203,7 +204,7 @@ def expected_rows(table: dict[str, Any], kinds: Kinds) -> list[Row]:
 
 
 def rows_of(url: str, table: dict[str, Any], kinds: Kinds) -> list[Row]:
-    quoted = ['"' + column.replace('"', '""') + '"' for column in kinds]
+    quoted = [identifier(column) for column in kinds]
     # As the type's output function prints it: a cast to text would trim char(n).
     printed = "format('%s', {})"
     is_bytes = ask(url, "SHOW server_encoding") == [("SQL_ASCII",)]

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from psycopg2.extensions import new_type, register_type
 
 from gauss_cdc.cli import cli
+from schemas.quoting import identifier
 from tests.integration.private_postgres import PrivateServer, private_server
 from tests.producer.sources.gauss.decoders.ledgers import CAPTURES, GOLDEN, capture, document
 
@@ -38,23 +39,19 @@ def server() -> Iterator[PrivateServer]:
         yield running
 
 
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
 def created(tables: list[dict[str, Any]]) -> Iterator[str]:
     for schema in sorted({table["schema"] for table in tables}):
-        yield f"DROP SCHEMA IF EXISTS {quoted(schema)} CASCADE"
-        yield f"CREATE SCHEMA {quoted(schema)}"
+        yield f"DROP SCHEMA IF EXISTS {identifier(schema)} CASCADE"
+        yield f"CREATE SCHEMA {identifier(schema)}"
     for table in tables:
         parts = [
-            f"{quoted(c['name'])} {TYPES.get(c['type_with_typmod'], c['type_with_typmod'])}"
+            f"{identifier(c['name'])} {TYPES.get(c['type_with_typmod'], c['type_with_typmod'])}"
             for c in table["columns"]
         ]
         # sql_decoding's UPDATE of an unidentified row is an INSERT with nothing deleted.
         if table["primary_key"] and table["table"] not in UNIDENTIFIED:
-            parts.append(f"PRIMARY KEY ({', '.join(map(quoted, table['primary_key']))})")
-        name = f"{quoted(table['schema'])}.{quoted(table['table'])}"
+            parts.append(f"PRIMARY KEY ({', '.join(map(identifier, table['primary_key']))})")
+        name = f"{identifier(table['schema'])}.{identifier(table['table'])}"
         yield f"CREATE TABLE {name} ({', '.join(parts)})"
 
 
@@ -95,7 +92,7 @@ def test_statements_lead_to_the_final_state(
                 if state["table"] in UNIDENTIFIED:
                     continue
                 where = state["schema"], state["table"]
-                cursor.execute(f"SELECT * FROM {quoted(where[0])}.{quoted(where[1])}")
+                cursor.execute(f"SELECT * FROM {identifier(where[0])}.{identifier(where[1])}")
                 got = [tuple(map(shown, row, kinds[where])) for row in cursor.fetchall()]
                 want = [tuple(map(shown, row.values(), kinds[where])) for row in state["rows"]]
                 assert sorted(got, key=repr) == sorted(want, key=repr), where

@@ -19,8 +19,9 @@ from producer.errors import (
 from producer.sources.gauss.connection import ConnectionArguments, GaussConnection
 from producer.sources.gauss.server import Product
 from producer.sources.postgres.connection import parse_dsn
-from producer.wire import protocol, sql_text
+from producer.wire import protocol
 from producer.wire.commands import SESSION_SETTINGS
+from schemas import quoting
 from schemas.positions import Lsn
 from schemas.tables import TableId
 from tests.services_fixtures import drop_database, execute
@@ -223,14 +224,14 @@ def test_literals_read_back_as_they_were_whatever_the_setting(
     session.query("SET escape_string_warning = off")
     session.query(f"SET standard_conforming_strings = {conforming}")
 
-    written = ", ".join(sql_text.constant(value) for value in [*VALUES, None])
+    written = ", ".join(quoting.constant(value) for value in [*VALUES, None])
     assert session.query(f"SELECT {written}") == [[*VALUES, None]]
 
 
 def test_identifiers_name_what_they_say(session: GaussConnection) -> None:
     name = 'od"d ; 表\\'
-    table = sql_text.qualified(TableId("public", name))
-    session.query(f"CREATE TABLE {table} ({sql_text.identifier(name)} int)")
+    table = quoting.qualified(TableId("public", name))
+    session.query(f"CREATE TABLE {table} ({quoting.identifier(name)} int)")
 
     assert session.query("SELECT relname FROM pg_class WHERE relname LIKE 'od%'") == [[name]]
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.sql_text import NotRead, Token, literal, quote, tokens
+from schemas.quoting import identifier, literal
+from schemas.sql_text import NotRead, Token, tokens
 
 
 def test_a_text_is_cut_into_what_it_means() -> None:
@@ -32,7 +33,7 @@ def test_what_only_a_server_could_read_is_refused(text: str) -> None:
 def test_what_is_quoted_is_read_back(text: str) -> None:
     assert tokens(literal(text)) == [Token("string", text)]
     if text:
-        assert tokens(quote(text)) == [Token("quoted", text)]
+        assert tokens(identifier(text)) == [Token("quoted", text)]
 
 
 @given(st.text(alphabet="'\"\\$-/*abE&1. ", max_size=12))

@@ -18,6 +18,7 @@ from importlib import resources
 from typing import Final, NamedTuple
 
 from gauss_cdc.sandbox.emulator.frames import Refused, read_lsn
+from gauss_cdc.sandbox.emulator.quoting import literal
 
 SCHEMA: Final = "gauss_compat"
 PUBLICATION: Final = "gauss_compat"
@@ -82,7 +83,7 @@ _CSN: Final = """,
 
 def install(settings: Mapping[str, str], *, is_gaussdb: bool) -> str:
     """The statements that prepare a database; may be run again."""
-    values = ", ".join(f"({_literal(name)}, {_literal(text)})" for name, text in settings.items())
+    values = ", ".join(f"({literal(name)}, {literal(text)})" for name, text in settings.items())
     known = (
         f"INSERT INTO gauss_compat.settings VALUES {values}"  # noqa: S608  quoted
         " ON CONFLICT (name) DO UPDATE SET setting = excluded.setting;"
@@ -136,7 +137,7 @@ def rewrite(text: str, settings: Mapping[str, str]) -> str:
     """The statement as PostgreSQL with `gauss_compat` understands it."""
     shown = _SHOW.fullmatch(text)
     if shown is not None and (value := settings.get(shown[1].lower())) is not None:
-        return f'SELECT {_literal(value)}::text AS "{shown[1].lower()}"'
+        return f'SELECT {literal(value)}::text AS "{shown[1].lower()}"'
 
     def replaced(found: re.Match[str]) -> str:
         behind = found.string[found.end() :].lstrip()
@@ -201,7 +202,3 @@ def changes_asked(text: str) -> Asked | None:
         is_binary=call["binary"] is not None,
         is_get=call["what"].lower() == "get",
     )
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from gauss_cdc.sandbox.emulator.keywords import quote_identifier
+from gauss_cdc.sandbox.emulator.quoting import quote_identifier
 from schemas.tables import TableId
 
 Document: TypeAlias = dict[str, Any]

@@ -25,6 +25,7 @@ from gauss_cdc.sandbox.emulator.live import Live, Reader, Shape, behind_csn, csn
 from gauss_cdc.sandbox.emulator.model import DdlOutput, Transaction
 from gauss_cdc.sandbox.emulator.options import Asked, read_of_function
 from gauss_cdc.sandbox.emulator.product import Closing, Peer, Product, Slot, Sql, System
+from gauss_cdc.sandbox.emulator.quoting import literal
 from gauss_cdc.sandbox.emulator.shapes import is_sql, shape_of_table, words_of
 from gauss_cdc.sandbox.emulator.slots import exists, missing
 from gauss_cdc.sandbox.emulator.sql_session import OwnSlots, SqlSession, python_codec
@@ -106,7 +107,7 @@ class Facade:
         rows = await self._rows(
             self._address.database,
             "SELECT database, confirmed_flush_lsn FROM pg_replication_slots"  # noqa: S608  quoted
-            f" WHERE plugin = 'pgoutput' AND slot_name = {_literal(name)}",
+            f" WHERE plugin = 'pgoutput' AND slot_name = {literal(name)}",
         )
         if not rows:
             return None
@@ -114,7 +115,7 @@ class Facade:
         told = await self._rows(
             str(database),
             "SELECT plugin, output_order FROM gauss_compat.plugins"  # noqa: S608  quoted
-            f" WHERE slot_name = {_literal(name)}",
+            f" WHERE slot_name = {literal(name)}",
         )
         plugin, order = told[0] if told else ("mppdb_decoding", "0")
         position = read_lsn(str(confirmed))
@@ -148,7 +149,7 @@ class Facade:
             await self._rows(
                 database,
                 "INSERT INTO gauss_compat.plugins VALUES"  # noqa: S608  quoted
-                f" ({_literal(name)}, {_literal(plugin)}) ON CONFLICT (slot_name)"
+                f" ({literal(name)}, {literal(plugin)}) ON CONFLICT (slot_name)"
                 " DO UPDATE SET plugin = excluded.plugin, output_order = 0",
             )
         except Failed as failed:
@@ -164,7 +165,7 @@ class Facade:
         slot = await self.slot(name)
         if slot is None:
             raise missing(name)
-        text = f"SELECT gauss_compat.pg_drop_replication_slot({_literal(name)})"
+        text = f"SELECT gauss_compat.pg_drop_replication_slot({literal(name)})"
         await self._patiently(self.real(slot.database), text)
 
     async def advance(self, name: str, confirmed: int) -> None:
@@ -172,8 +173,8 @@ class Facade:
         slot = await self.slot(name)
         if slot is None:
             raise missing(name)
-        goal = _literal(lsn_text(confirmed))
-        text = f"SELECT pg_catalog.pg_replication_slot_advance({_literal(name)}, {goal})"
+        goal = literal(lsn_text(confirmed))
+        text = f"SELECT pg_catalog.pg_replication_slot_advance({literal(name)}, {goal})"
         await self._patiently(self.real(slot.database), text)
 
     # ------------------------------------------------------------ changes
@@ -334,10 +335,10 @@ class Facade:
 
 async def _peeked(session: Upstream, asked: compat.Asked, limit: int) -> list[tuple[int, bytes]]:
     """Messages of pgoutput with their positions, whole transactions; limit 0: all."""
-    upto = "NULL" if asked.upto_lsn is None else _literal(lsn_text(asked.upto_lsn))
+    upto = "NULL" if asked.upto_lsn is None else literal(lsn_text(asked.upto_lsn))
     rows = await session.raw_rows(
         "SELECT lsn, data FROM pg_catalog.pg_logical_slot_peek_binary_changes("  # noqa: S608
-        f"{_literal(asked.slot)}, {upto}, {limit or 'NULL'}, 'proto_version', '1',"
+        f"{literal(asked.slot)}, {upto}, {limit or 'NULL'}, 'proto_version', '1',"
         f" 'publication_names', '{PUBLICATION}', 'messages', 'true')"
     )
     return [
@@ -370,7 +371,3 @@ class _Background:
         while True:
             await asyncio.sleep(self._seconds)
             await self._act()
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

@@ -17,6 +17,7 @@ from typing import Any
 
 from gauss_cdc.sandbox.emulator.facade import Facade
 from gauss_cdc.sandbox.emulator.product import Closing, Peer, Product
+from gauss_cdc.sandbox.emulator.quoting import identifier, literal
 from gauss_cdc.sandbox.emulator.recording import Recording
 from gauss_cdc.sandbox.emulator.sql_session import OwnSlots, SqlSession
 from gauss_cdc.sandbox.emulator.upstream import Address, Upstream
@@ -76,7 +77,7 @@ class Scratch:
 
 
 def _made(table: Mapping[str, Any], known: set[str]) -> list[str]:
-    name = f"{_quoted(table['schema'])}.{_quoted(table['table'])}"
+    name = f"{identifier(table['schema'])}.{identifier(table['table'])}"
     columns: Sequence[Mapping[str, Any]] = table["columns"]
     parts = []
     odd = []
@@ -85,18 +86,18 @@ def _made(table: Mapping[str, Any], known: set[str]) -> list[str]:
         if not _is_known(column, known):
             odd.append(column)
         filled = " NOT NULL" if column["notnull"] else ""
-        parts.append(f"{_quoted(column['name'])} {shown}{filled}")
+        parts.append(f"{identifier(column['name'])} {shown}{filled}")
     if table["primary_key"]:
-        parts.append(f"PRIMARY KEY ({', '.join(map(_quoted, table['primary_key']))})")
+        parts.append(f"PRIMARY KEY ({', '.join(map(identifier, table['primary_key']))})")
     statements = [
-        f"CREATE SCHEMA IF NOT EXISTS {_quoted(table['schema'])}",
+        f"CREATE SCHEMA IF NOT EXISTS {identifier(table['schema'])}",
         f"CREATE TABLE IF NOT EXISTS {name} ({', '.join(parts)})",
         *_identity(table, name),
     ]
-    relation = f"{_literal(name)}::regclass"
+    relation = f"{literal(name)}::regclass"
     for column in odd:
         number = next(n for n, other in enumerate(columns, 1) if other is column)
-        oid, shown = column["type_oid"], _literal(column["type_with_typmod"])
+        oid, shown = column["type_oid"], literal(column["type_with_typmod"])
         statements += [
             _inserted("types", f"{oid}, {shown}"),
             _inserted("column_types", f"{relation}, {number}, {oid}"),
@@ -119,17 +120,9 @@ def _identity(table: Mapping[str, Any], name: str) -> list[str]:
     identity = table["identity_columns"]
     if kind == "default" or not identity:
         return []
-    index = _quoted(f"{table['table']}_identity"[:63])
-    columns = ", ".join(map(_quoted, identity))
+    index = identifier(f"{table['table']}_identity"[:63])
+    columns = ", ".join(map(identifier, identity))
     return [
         f"CREATE UNIQUE INDEX IF NOT EXISTS {index} ON {name} ({columns})",
         f"ALTER TABLE {name} REPLICA IDENTITY USING INDEX {index}",
     ]
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

@@ -17,6 +17,7 @@ from psycopg2.extensions import encodings
 from gauss_cdc.sandbox.emulator.compat import RESULT, Asked, changes_asked, rewrite, slot_change
 from gauss_cdc.sandbox.emulator.frames import Refused, lsn_text, message
 from gauss_cdc.sandbox.emulator.product import Client, Slot, System
+from gauss_cdc.sandbox.emulator.quoting import literal
 from gauss_cdc.sandbox.emulator.upstream import Upstream, fields
 
 
@@ -243,8 +244,7 @@ def _refused(body: bytes) -> Refused:
 
 
 def _set(name: str, value: object) -> str:
-    shown = json.dumps(value).replace("'", "''")
-    return f"SELECT set_config('{name}', '{shown}', false)"
+    return f"SELECT set_config('{name}', {literal(json.dumps(value))}, false)"
 
 
 def _raised(refused: Refused) -> str:

@@ -5,7 +5,7 @@ learnt since: which columns its catalog has is asked, never derived from a
 version.  The questions keep to the SQL of 9.2 (no LATERAL, no WITH ORDINALITY,
 no regnamespace, no to_jsonb), so that a real PostgreSQL answers them too.
 
-Every name and value is quoted (`producer.wire.sql_text`).  The session must have
+Every name and value is quoted (`schemas.quoting`).  The session must have
 `search_path = pg_catalog`, so that type names come qualified.
 
 Unlike PostgreSQL: partitions are no tables of their own (pg_partition), a
@@ -25,7 +25,7 @@ from producer.core.catalog_rows import Index, TableRights, TypeRow, table_schema
 from producer.core.system_schemas import is_system_schema
 from producer.errors import DecodeError, SourceError
 from producer.sources import patterns
-from producer.wire.sql_text import constant, one_of
+from schemas.quoting import constant, one_of
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, UserType
 from schemas.types import BY_OID, FIRST_OF_USERS
 from schemas.types.arrays import elements

@@ -16,7 +16,7 @@ from typing import Final
 
 from producer.errors import ConnectionLost, SourceError
 from producer.sources.gauss.catalog import Asks
-from producer.wire.sql_text import constant, qualified
+from schemas.quoting import constant, qualified
 from schemas.tables import TableId
 
 _CANCELLED: Final = {"57014", "55P03", "40P01"}  # by a limit, a lock, a deadlock

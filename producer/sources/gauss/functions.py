@@ -34,8 +34,8 @@ from producer.sources.gauss import slots as gauss_slots
 from producer.sources.gauss.catalog import Asks
 from producer.sources.gauss.slots import SlotReading
 from producer.wire.replication import NOWHERE, Received, WalMessage
-from producer.wire.sql_text import constant
 from schemas.positions import Lsn
+from schemas.quoting import constant
 
 _log = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ from producer.sources.gauss.options import ServerFacts
 from producer.sources.gauss.server import QUESTION, Product, Server, parse_server
 from producer.sources.gauss.slots import Blocker, SlotReading
 from producer.wire.replication import NOWHERE
-from producer.wire.sql_text import constant, one_of
 from schemas.positions import Lsn
+from schemas.quoting import constant, one_of
 from schemas.tables import TableId, TableSchema
 
 # Settings that the rules look at; pg_settings' units.

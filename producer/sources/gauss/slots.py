@@ -32,9 +32,9 @@ from producer.errors import (
     SourceError,
 )
 from producer.sources.gauss.catalog import Asks
-from producer.wire.sql_text import constant
 from schemas.errors import LOAD_AGAIN
 from schemas.positions import Lsn
+from schemas.quoting import constant
 
 _log = logging.getLogger(__name__)
 

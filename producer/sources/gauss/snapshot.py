@@ -22,7 +22,7 @@ from producer.core.changes import Cells
 from producer.errors import DecodeError, Unsupported
 from producer.sources.gauss import catalog as gauss_catalog
 from producer.sources.gauss.copy_csv import CsvRows
-from producer.wire.sql_text import constant, identifier, qualified
+from schemas.quoting import constant, identifier, qualified
 from schemas.tables import Column, TableId, TableSchema
 
 # Settings that would cut a load short, where the server has them.

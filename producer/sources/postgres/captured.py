@@ -12,7 +12,7 @@ from producer.core.catalog_rows import TableRights
 from producer.errors import CdcError, NotPermitted, SourceError, Unsupported
 from producer.options import Options
 from producer.sources.postgres import catalog
-from schemas.sql_text import quote
+from schemas.quoting import identifier, qualified
 from schemas.tables import TableId
 
 _ROOTS: Final = 130_000  # from here on a partitioned table can be published as one
@@ -118,15 +118,15 @@ def reading_problems(connection: Connection, tables: Sequence[TableId]) -> Itera
 
 def problems_of_reading(rights: Sequence[TableRights], role: str) -> Iterator[CdcError]:
     """Judge what a role of any product may read; hints are the statements that give it."""
-    user = quote(role)
+    user = identifier(role)
     for schema in sorted({table.id.schema for table in rights if not table.uses_schema}):
         yield NotPermitted(
             "the role may not use a schema",
             schema=schema,
-            hint=f"GRANT USAGE ON SCHEMA {quote(schema)} TO {user}",
+            hint=f"GRANT USAGE ON SCHEMA {identifier(schema)} TO {user}",
         )
     if unread := [table.id for table in rights if not table.selects]:
-        names = [f"{quote(table.schema)}.{quote(table.name)}" for table in unread]
+        names = [f"{qualified(table)}" for table in unread]
         yield NotPermitted(
             "the role may not read tables",
             tables=shortened([str(table) for table in unread]),

@@ -26,7 +26,7 @@ from producer.wire.protocol import ServerError
 from producer.wire.sqlstate import Asked, refusal
 from schemas.encodings import BYTES_OR_UTF8, WITHOUT, is_text
 from schemas.positions import Lsn
-from schemas.sql_text import literal
+from schemas.quoting import literal
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, UserType
 from schemas.types import BY_OID, FIRST_OF_USERS
 

@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import Final
 
 from producer.errors import OptionRefused
+from producer.wire.commands import name_list
 
 _BOOLEAN: Final = {"true": "true", "on": "true", "false": "false", "off": "false"}
 
@@ -184,8 +185,7 @@ def effective(options: Mapping[str, str], *, publication: str, version: int) -> 
     """Decide what START_REPLICATION is given; raise OptionRefused for what cannot be."""
     for refused in problems(options, version=version):
         raise refused
-    quoted = '"' + publication.replace('"', '""') + '"'
-    sent = {"proto_version": "1", "publication_names": quoted}
+    sent = {"proto_version": "1", "publication_names": name_list([publication])}
     if version // _MAJOR >= BY_NAME["messages"].since:
         sent["messages"] = "true"
     return {**sent, **removing(options)}

@@ -42,7 +42,7 @@ from producer.wire.replication import WalMessage
 from schemas.control import Identity
 from schemas.errors import Verdict
 from schemas.positions import Lsn
-from schemas.sql_text import quote
+from schemas.quoting import identifier
 from schemas.tables import Column, TableId, TableSchema
 
 _FAILED_LOOKS: Final = 20  # in a row
@@ -280,7 +280,7 @@ class PostgresSource:
             else:
                 note(
                     f"publication {publication} was made and stays; "
-                    f"to drop it: DROP PUBLICATION {quote(publication)}"
+                    f"to drop it: DROP PUBLICATION {identifier(publication)}"
                 )
 
     @contextmanager

@@ -44,13 +44,6 @@ def test_a_name_that_no_slot_can_have_is_refused(name: str) -> None:
         commands.drop_slot(name)
 
 
-def test_zero_bytes_are_refused() -> None:
-    with pytest.raises(ValueError, match="zero byte"):
-        commands.literal("a\0")
-    with pytest.raises(ValueError, match="identifier"):
-        commands.identifier("")
-
-
 def test_answers_are_read() -> None:
     assert commands.parse_identity([["77", "2", "0/1A", "bank"]]) == Identity(
         "77", 2, Lsn(0x1A), "bank"

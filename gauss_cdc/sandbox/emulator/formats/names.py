@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gauss_cdc.sandbox.emulator.keywords import OPENGAUSS, POSTGRES
 from gauss_cdc.sandbox.emulator.model import Profile
+from gauss_cdc.sandbox.emulator.quoting import OPENGAUSS, POSTGRES
 
 _SAFE: Final = re.compile(rb"[a-z_][a-z0-9_]*")
 

@@ -9,7 +9,7 @@ to be the same.  An extension with a grammar of its own (dolphin in B
 compatibility) may quote more.
 
 For text that is compared with the server's.  SQL that we send ourselves quotes
-every name (`wire.sql_text`).
+every name (`schemas.quoting`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from __future__ import annotations
 import re
 from collections.abc import Set as AbstractSet
 from typing import Final
+
+from schemas.quoting import identifier
 
 _SAFE: Final = re.compile(r"[a-z_][a-z0-9_]*", re.ASCII)
 
@@ -62,4 +64,4 @@ def quote_identifier(name: str, keywords: AbstractSet[str] = OPENGAUSS) -> str:
     """
     if _SAFE.fullmatch(name) and name not in keywords:
         return name
-    return '"' + name.replace('"', '""') + '"'
+    return identifier(name)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from producer.wire.sql_text import constant, one_of, qualified
+from schemas.quoting import constant, identifier, literal, one_of, qualified
 from schemas.tables import TableId
 
 
@@ -28,6 +28,15 @@ def test_constants(value: str | None, quoted: str) -> None:
 def test_a_zero_byte_is_refused() -> None:
     with pytest.raises(ValueError, match="zero byte"):
         constant("a\0b")
+    with pytest.raises(ValueError, match="zero byte"):
+        literal("a\0")
+    with pytest.raises(ValueError, match="identifier"):
+        identifier("a\0")
+
+
+def test_an_empty_name_is_refused() -> None:
+    with pytest.raises(ValueError, match="identifier"):
+        identifier("")
 
 
 def test_lists_and_names() -> None:

@@ -1,4 +1,4 @@
-"""`quote_identifier()` as the emulated products do it, with their keywords.
+"""Quotes of the emulator: `quote_identifier()` as the products have it, and for its own SQL.
 
 The decoders have a list of their own: a word that one of the two lacks is a difference that
 tests see.  PostgreSQL's words are those of `pg_get_keywords()` of version 15 that are not
@@ -54,4 +54,22 @@ def quote_identifier(name: str, keywords: AbstractSet[str] = OPENGAUSS) -> str:
     """
     if _SAFE.fullmatch(name) and name not in keywords:
         return name
+    return identifier(name)
+
+
+def identifier(name: str) -> str:
+    """Quote a name in SQL of our own.
+
+    >>> identifier('a"b')
+    '"a""b"'
+    """
     return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """Quote a text in SQL of our own.
+
+    >>> literal("it's")
+    "'it''s'"
+    """
+    return "'" + text.replace("'", "''") + "'"
