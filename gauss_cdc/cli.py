@@ -18,13 +18,14 @@ from typing import Any, TextIO, cast
 
 import click
 
-from gauss_cdc import __version__, logs
+from gauss_cdc import logs
 from gauss_cdc.commands import ddl, local, looking, recordings, slot, stream
 from gauss_cdc.commands.base import FAULT, INTERRUPTED, OUTPUT, USAGE, fail
 from gauss_cdc.config import ConfigError
 from gauss_cdc.runtime.errors import Unavailable
 from gauss_cdc.secrets import Masking
 from producer.errors import CdcError
+from schemas.version import VERSION
 from spark_consumers.errors import ApplyError
 
 _log = logging.getLogger("gauss_cdc")
@@ -51,7 +52,7 @@ class _Group(click.Group):
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="gauss-cdc")
+@click.version_option(VERSION, prog_name="gauss-cdc")
 @click.option("-v", "--verbose", is_flag=True, help="The same as --log-level debug.")
 @click.option(
     "--log-level",

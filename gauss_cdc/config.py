@@ -30,6 +30,8 @@ from gauss_cdc import kafka_settings
 from gauss_cdc.config_source import Source
 from gauss_cdc.secrets import from_environment, from_file, holds_secret, is_secret, option
 from gauss_cdc.settings import ConfigError, Duration, Options, Public, Section, duration
+from producer.errors import SourceError
+from producer.sources.patterns import parse
 from schemas.topics import Topics
 
 __all__ = ["Config", "ConfigError", "Section", "duration", "line_of", "load"]
@@ -74,11 +76,10 @@ class Tables(Section):
     @classmethod
     def _grammar(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
         for pattern in patterns:
-            if not re.fullmatch(r'("[^"]+"|[^."*\s]+|\*)\.("[^"]+"|[^."*\s]+|\*)', pattern):
-                raise ValueError(
-                    f"{pattern!r}: write schema.table, with * for a whole part, "
-                    'and "double quotes" around odd names'
-                )
+            try:
+                parse(pattern)
+            except SourceError as exc:
+                raise ValueError(f"{pattern!r}: {exc.hint}") from None
         return patterns
 
 

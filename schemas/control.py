@@ -194,6 +194,12 @@ class Moved:
     where: str | None = None
 
 
+# Session settings that decide how casts read and print.
+CAST_SETTINGS: Final = (
+    "TimeZone", "DateStyle", "IntervalStyle", "bytea_output", "extra_float_digits",
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
     """A table's shape changed; `before` is None for a new table, `after` for a dropped one.

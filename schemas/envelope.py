@@ -29,6 +29,7 @@ from typing import Any, Final
 from schemas.tables import Column, TableSchema
 from schemas.topics import unescape
 from schemas.types import AvroType, TypeOptions, type_of
+from schemas.version import VERSION
 
 UNAVAILABLE: Final = "__debezium_unavailable_value"
 SOURCE_NAME: Final = "__debezium.source.column.name"
@@ -46,7 +47,7 @@ _SNAPSHOTS: Final = (
 class EnvelopeOptions:
     """What of the envelope is not the table's."""
 
-    version: str = "0.1.0"  # source.version
+    version: str = VERSION  # source.version
     connector: str = "postgresql"  # source.connector; Debezium's readers look for this one
     types: TypeOptions = field(default_factory=TypeOptions)  # how values travel
 

@@ -8,11 +8,30 @@ from pathlib import Path
 
 import pytest
 
+from schemas.version import VERSION
+
 ROOT = Path(__file__).parents[1]
 PRODUCT = ("schemas", "producer", "spark_consumers", "gauss_cdc")
 
 # What, how to find it, and where alone it may stand.
 ONE_PLACE = {
+    "the version": (rf"""["']{re.escape(VERSION)}["']""", {"schemas/version.py"}),
+    "schemas of the servers": (
+        r"""information_schema["'$|]""",
+        {"schemas/system_schemas.py", "gauss_cdc/sandbox/demo/compare.py"},
+    ),
+    "settings under which values are cast": (
+        r"""["']DateStyle["'], ["']IntervalStyle["'], ["']bytea_output["']""",
+        {"schemas/control.py"},
+    ),
+    "stale leader epochs": (r"FENCED_LEADER_EPOCH", {"producer/kafka/client.py"}),
+    "styles that plugins have by name": (
+        r"parallel_json_decoding.*:",
+        {
+            "producer/sources/gauss/decoders/formats.py",
+            "gauss_cdc/sandbox/emulator/model.py",
+        },
+    ),
     "quotes of SQL": (
         r"""\.replace\((["'])(\\?["'])\1, *(["'])\2\2\3\)""",
         {"schemas/quoting.py", "gauss_cdc/sandbox/emulator/quoting.py"},

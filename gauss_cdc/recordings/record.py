@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
-from gauss_cdc import __version__
 from gauss_cdc.recordings.files import written
 from gauss_cdc.recordings.redaction import Redaction
 from producer.core.changes import Begun, Ended
@@ -38,6 +37,7 @@ from producer.wire.commands import Snapshot
 from producer.wire.protocol import Frame, Frames, frame
 from producer.wire.replication import NOWHERE, Received
 from schemas.positions import Lsn
+from schemas.version import VERSION
 
 _WRAP: Final = 25  # bytes of XLogData before its payload
 _STATUS_SECONDS: Final = 5.0  # well below every server's patience
@@ -427,6 +427,6 @@ def _header(
         "database": database,
         "database_encoding": settings.get("server_encoding", "UTF8"),
         "settings": dict(settings),
-        "recorded_by": f"gauss-cdc {__version__}",
+        "recorded_by": f"gauss-cdc {VERSION}",
         "redacted": "names" if plan.redact_names else "values" if plan.redact else "nothing",
     }

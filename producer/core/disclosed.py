@@ -13,13 +13,9 @@ from typing import Final
 from producer.core.canonical import canonical
 from producer.core.shape_change import ShapeChange
 from producer.core.sql_words import cut
-from schemas.control import SchemaChange
+from schemas.control import CAST_SETTINGS, SchemaChange
 from schemas.tables import TableSchema
 
-# Session settings that decide how casts read and print.
-_SETTINGS: Final = frozenset({
-    "TimeZone", "DateStyle", "IntervalStyle", "bytea_output", "extra_float_digits",
-})  # fmt: skip
 _LONGEST: Final = 120
 
 
@@ -39,7 +35,7 @@ def without_text(change: SchemaChange) -> SchemaChange:
         sql=None,
         jddl=None,
         canonical=canonical(shape) if change.canonical is not None else None,
-        settings={name: text for name, text in change.settings.items() if name in _SETTINGS},
+        settings={name: text for name, text in change.settings.items() if name in CAST_SETTINGS},
     )
 
 

@@ -14,13 +14,13 @@ from typing import Final
 
 from producer.core.changes import Ddl, Relation, RelationColumn
 from producer.core.shape_change import ShapeChange
-from producer.core.system_schemas import OWN_SCHEMA
 from producer.errors import DecodeError, Unsupported
 from producer.sources.gauss.ddl.deparsed import Deparsed
 from producer.sources.postgres.triggers.follow import Follower
 from producer.sources.postgres.triggers.records import CHANNEL, COLUMNS, Told, Trust
 from schemas.control import Hole
 from schemas.errors import LOAD_AGAIN
+from schemas.system_schemas import OWN_SCHEMA
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
 
 ReadCatalog = Callable[[TableId], TableSchema | None]

@@ -36,9 +36,10 @@ _DOWN: Final = {
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_ENOUGH_REPLICAS,
     KafkaError.NOT_LEADER_FOR_PARTITION,  # a topic made just now, or a leader that moved
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
 }
+# librdkafka keeps the leader epochs that it knows: after a broker came back it asks with the old
+# one for ever (librdkafka issue 4620).  The way out is another client.
+STALE_EPOCHS: Final = frozenset({KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH})
 _UNDONE: Final = {
     KafkaError._PURGE_QUEUE,  # noqa: SLF001
     KafkaError._PURGE_INFLIGHT,  # noqa: SLF001
@@ -168,7 +169,7 @@ def of_error(error: KafkaError) -> CdcError:
             hint="raise max.message.bytes of the topic, or lower kafka.max-row-bytes",
             **where,
         )
-    if code in _DOWN:
+    if code in _DOWN | STALE_EPOCHS:
         return BrokerDown("no answer from Kafka", hint="is the broker up?", **where)
     if code in _UNDONE or error.retriable() or error.txn_requires_abort():
         return GroupUnusable("the open group failed and is sent again", **where)

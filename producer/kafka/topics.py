@@ -21,7 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports 
 )
 
 from producer.errors import BrokerDown, CdcError, TopicUnfit
-from producer.kafka.client import LOGGED, QUIET, Heard, ours
+from producer.kafka.client import LOGGED, QUIET, STALE_EPOCHS, Heard, ours
 from schemas.control import Topic
 
 _TIMEOUT: Final = 10.0
@@ -31,7 +31,6 @@ _LEADERLESS: Final = {
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
 }
-_STALE: Final = {KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH}
 _TRIES, _PAUSE = 150, 0.1
 DAY_MS: Final = 86_400_000
 
@@ -104,7 +103,7 @@ class TopicAdmin:
         for left in reversed(range(_TRIES)):
             if not missing:
                 break
-            if is_stale:  # librdkafka would go on asking with the epoch it knows
+            if is_stale:
                 self._admin, is_stale = AdminClient(self._client), False
             asked = self._admin.list_offsets(missing, request_timeout=_TIMEOUT)
             for place, future in asked.items():
@@ -112,9 +111,9 @@ class TopicAdmin:
                     highs[place.topic][place.partition] = future.result().offset
                 except KafkaException as exc:
                     code = exc.args[0].code()
-                    if code not in _LEADERLESS | _STALE or not left:
+                    if code not in _LEADERLESS | STALE_EPOCHS or not left:
                         raise
-                    is_stale = is_stale or code in _STALE
+                    is_stale = is_stale or code in STALE_EPOCHS
                 else:
                     del missing[place]
             if missing:

@@ -17,6 +17,7 @@ from producer.sources import patterns
 from producer.sources.postgres import catalog
 from schemas.positions import Lsn
 from schemas.quoting import identifier, qualified
+from schemas.system_schemas import SYSTEM, is_system
 from schemas.tables import TableId, TableSchema
 
 _LOCK_MS: Final = 500  # a partition tree is read under a lock; then the look is for later
@@ -71,7 +72,7 @@ def chooser(options: Options) -> Callable[[TableId], bool]:
 
     def wanted(table: TableId) -> bool:
         return (
-            not catalog.is_system(table.schema)
+            not is_system(table.schema)
             and any(p.matches(table) for p in include)
             and not any(p.matches(table) for p in exclude)
         )
@@ -178,11 +179,11 @@ def _signature(connection: Connection) -> str:
         seed=", 0" if is_long else "",
         more=_BY_SCHEMA if version >= _SCHEMAS else "",
     )
-    return str(_rows(connection, statement, {"system": catalog.SYSTEM})[0][0])
+    return str(_rows(connection, statement, {"system": SYSTEM})[0][0])
 
 
 def _tables(connection: Connection) -> Iterator[tuple[int, TableId, str, str, bool]]:
-    for oid, schema, name, *rest in _rows(connection, _TABLES, {"system": catalog.SYSTEM}):
+    for oid, schema, name, *rest in _rows(connection, _TABLES, {"system": SYSTEM}):
         yield oid, TableId(schema, name), *rest
 
 

@@ -12,10 +12,9 @@ from typing import Final, Protocol, TypeAlias
 
 from schemas import quoting
 from schemas.control import SchemaChange
+from schemas.system_schemas import is_system
 from schemas.tables import TableId
 from spark_consumers.errors import NotExpressible
-
-_RESERVED: Final = frozenset({"gauss_cdc", "information_schema"})
 
 Dialect: TypeAlias = Callable[[SchemaChange], list[str]]
 
@@ -47,7 +46,7 @@ def refuse_reserved(*tables: TableId) -> None:
     No source has such a table captured: who names one in a record means no good.
     """
     for table in tables:
-        if table.schema in _RESERVED or table.schema.startswith("pg_"):
+        if is_system(table.schema):
             raise NotExpressible(
                 "a table of the stream stands in a schema that belongs to the target's server, or"
                 " to us",

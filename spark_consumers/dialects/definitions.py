@@ -23,6 +23,7 @@ from typing import Final
 from schemas import type_names
 from schemas.quoting import identifier, literal
 from schemas.sql_text import NotRead, Token, tokens
+from schemas.system_schemas import is_system
 
 
 class RunsCode(ValueError):
@@ -203,8 +204,7 @@ def _plain(kind: str, words: list[Token], upper: list[str]) -> str:
 
 
 def _is_reserved(word: Token) -> bool:
-    name = word.name or ""
-    return name in {"gauss_cdc", "information_schema"} or name.startswith("pg_")
+    return is_system(word.name or "")
 
 
 def _schema(words: list[Token], upper: list[str]) -> str:

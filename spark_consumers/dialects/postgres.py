@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from schemas import conditions, type_names
-from schemas.control import Moved, Origin, SchemaChange
+from schemas.control import CAST_SETTINGS, Moved, Origin, SchemaChange
 from schemas.errors import LOAD_AGAIN
 from schemas.sql_text import NotRead, tokens
 from schemas.tables import Column, TableId, TableSchema, Unique
@@ -41,11 +41,8 @@ _WIDER: Final = {
     "numeric": ("numeric",),
     "bit varying": ("bit varying",),
 }
-_CAST_SETTINGS: Final = (
-    "TimeZone", "DateStyle", "IntervalStyle", "bytea_output", "extra_float_digits",
-)  # fmt: skip
 _AS_BEFORE: Final = "SELECT " + ", ".join(
-    f"set_config('{name}', current_setting('gauss_cdc.{name}'), true)" for name in _CAST_SETTINGS
+    f"set_config('{name}', current_setting('gauss_cdc.{name}'), true)" for name in CAST_SETTINGS
 )
 # Types whose texts no setting changes: int2, int4, int8, numeric, bool, text, varchar, char, uuid.
 _PRINTED_ALIKE: Final = {21, 23, 20, 1700, 16, 25, 1043, 1042, 2950}
@@ -284,10 +281,10 @@ def _drop_key(table: TableId) -> str:
 
 def _as_at_the_source(change: SchemaChange) -> Iterator[str]:
     """Let casts read and print as they did in the session that changed the type."""
-    names = [name for name in _CAST_SETTINGS if name in change.settings]
+    names = [name for name in CAST_SETTINGS if name in change.settings]
     saved = ", ".join(
         f"set_config({literal(f'gauss_cdc.{name}')}, current_setting({literal(name)}), true)"
-        for name in _CAST_SETTINGS
+        for name in CAST_SETTINGS
     )
     yield f"SELECT {saved}"
     for name in names:

@@ -86,8 +86,7 @@ class Cluster:
             return ask()
         except KafkaException as error:
             self._admin.poll(0)  # hands on what librdkafka has to say about it
-            # librdkafka keeps the leader epochs that it knew: after a broker came back it
-            # asks with the old one for ever, FENCED_LEADER_EPOCH (librdkafka issue 4620).
+            # Another client: librdkafka keeps stale leader epochs for ever (its issue 4620).
             self._admin = AdminClient(self._client)
             raise self._explained(error) from error
 

@@ -33,13 +33,13 @@ from producer.core.changes import (
     Told,
     Undecoded,
 )
-from producer.core.system_schemas import is_system_schema
 from producer.errors import DdlMalformed, DecodeError, SourceSwitched
 from producer.sources.decoders import Naming
 from producer.sources.gauss.ddl import jddl
 from producer.sources.gauss.ddl import pairs as ddl_pairs
 from producer.sources.gauss.described import Described
 from producer.sources.gauss.mixed import Holds, Mixed, Wrote
+from producer.sources.gauss.system_schemas import is_system_schema
 from producer.wire.replication import WalMessage
 from schemas.errors import LOAD_AGAIN
 from schemas.positions import Lsn

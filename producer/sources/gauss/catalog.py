@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from producer.core.catalog_rows import Index, TableRights, TypeRow, table_schema, user_types
-from producer.core.system_schemas import is_system_schema
 from producer.errors import DecodeError, SourceError
 from producer.sources import patterns
+from producer.sources.gauss.system_schemas import is_system_schema
 from schemas.quoting import constant, one_of
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, UserType
 from schemas.types import BY_OID, FIRST_OF_USERS

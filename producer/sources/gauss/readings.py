@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from producer.core.system_schemas import is_system_schema
 from producer.errors import ConnectionLost, SourceError
 from producer.sources import patterns
 from producer.sources.gauss import catalog as gauss_catalog
@@ -21,6 +20,7 @@ from producer.sources.gauss import slots as gauss_slots
 from producer.sources.gauss.options import ServerFacts
 from producer.sources.gauss.server import QUESTION, Product, Server, parse_server
 from producer.sources.gauss.slots import Blocker, SlotReading
+from producer.sources.gauss.system_schemas import is_system_schema
 from producer.wire.replication import NOWHERE
 from schemas.positions import Lsn
 from schemas.quoting import constant, one_of

@@ -6,7 +6,6 @@ nothing is committed here.  Only catalogs are read that every role may read.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -27,12 +26,11 @@ from producer.wire.sqlstate import Asked, refusal
 from schemas.encodings import BYTES_OR_UTF8, WITHOUT, is_text
 from schemas.positions import Lsn
 from schemas.quoting import literal
+from schemas.system_schemas import SYSTEM
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, UserType
 from schemas.types import BY_OID, FIRST_OF_USERS
 
 # Schemas that are never captured; our own would capture itself.
-OWN_SCHEMA: Final = "gauss_cdc"
-SYSTEM: Final = r"^(pg_catalog|information_schema|pg_toast.*|pg_temp.*|gauss_cdc)$"
 
 
 def connect(arguments: ConnectionArguments) -> Connection:
@@ -169,15 +167,6 @@ def _lsn(text: str | None) -> Lsn | None:
 
 
 # ---- tables
-
-
-def is_system(schema: str) -> bool:
-    """Say whether a schema is never captured, whoever moved a table there.
-
-    >>> [is_system(name) for name in ("pg_catalog", "gauss_cdc", "pg_mine", "public")]
-    [True, True, False, False]
-    """
-    return re.search(SYSTEM, schema) is not None
 
 
 def expand(

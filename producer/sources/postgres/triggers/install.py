@@ -21,8 +21,9 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  it is a 
 
 from producer.errors import NotPermitted, SourceError, Unsupported
 from producer.sources import patterns
-from producer.sources.postgres.catalog import OWN_SCHEMA, asking, publication, server_info
+from producer.sources.postgres.catalog import asking, publication, server_info
 from producer.sources.postgres.triggers.records import CHANNEL, Trust
+from schemas.system_schemas import OWN_SCHEMA, SYSTEM
 from schemas.tables import TableId
 
 # Of the script; the one that is installed stands in a comment, which any role may read.
@@ -192,7 +193,7 @@ def install(
         _remove(connection, keeps_channel=True)
         make(connection, cursor, name, include, exclude)
         # From this place on every change is recorded; this is what the tables are now.
-        cursor.execute(_BASELINE)
+        cursor.execute(_BASELINE, [SYSTEM])
     return state(connection)
 
 
@@ -286,7 +287,7 @@ SELECT gauss_cdc.ddl_emit(json_build_object(
         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE (c.relkind = 'r' OR c.relkind = 'p' AND v.via_root) AND c.relpersistence = 'p'
           AND gauss_cdc.ddl_matches(n.nspname, c.relname)
-          AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'gauss_cdc'))), NULL)
+          AND n.nspname !~ %s)), NULL)
 FROM (SELECT coalesce(bool_or(p.pubviaroot), true) AS via_root
       FROM pg_publication p JOIN gauss_cdc.ddl_publication o ON o.name = p.pubname) AS v
 """
@@ -331,13 +332,13 @@ def _publish_schemas(
         return []
     cursor.execute(
         "SELECT nspname::text FROM pg_namespace n"
-        " WHERE nspname !~ '^(pg_|information_schema$|gauss_cdc$)'"
+        " WHERE nspname !~ %s"
         " AND NOT EXISTS (SELECT FROM gauss_cdc.ddl_tables t WHERE t.is_exclude"
         "                 AND coalesce(t.table_schema, n.nspname) = n.nspname)"
         " AND NOT EXISTS (SELECT FROM pg_publication_namespace s JOIN pg_publication p"
         "                   ON p.oid = s.pnpubid WHERE s.pnnspid = n.oid AND p.pubname = %s)"
         " ORDER BY nspname",
-        [name],
+        [SYSTEM, name],
     )
     schemas = [
         schema

@@ -1,4 +1,4 @@
-"""Schemas that hold the server's own tables.
+"""Schemas of openGauss and GaussDB that hold the server's own tables.
 
 The server decodes all but pg_catalog's and pg_toast's built-in tables (manual:
 "a consumer must filter the other system tables itself"): creating a function
@@ -15,13 +15,9 @@ from __future__ import annotations
 
 from typing import Final
 
-OWN_SCHEMA: Final = "gauss_cdc"  # capturing ourselves would never end
+from schemas.system_schemas import is_system
 
 SYSTEM_SCHEMAS: Final = frozenset({
-    OWN_SCHEMA,
-    "pg_catalog",
-    "information_schema",
-    "pg_toast",
     "blockchain",  # histories of ledger tables
     "coverage",  # of stored procedures
     "cstore",  # delta and description tables of column stores
@@ -36,9 +32,6 @@ SYSTEM_SCHEMAS: Final = frozenset({
     "sqladvsior",  # so spelled by the distributed product's manual
 })  # fmt: skip
 
-# pg_temp_… and pg_toast_temp_…: of sessions.  Nobody can make a schema named pg_… himself.
-_PREFIX: Final = "pg_"
-
 
 def is_system_schema(schema: str) -> bool:
     """Does this schema hold only what the server, or we ourselves, keep there?
@@ -46,4 +39,4 @@ def is_system_schema(schema: str) -> bool:
     >>> [is_system_schema(name) for name in ("public", "pg_toast_temp_7", "dbe_pldeveloper")]
     [False, True, True]
     """
-    return schema in SYSTEM_SCHEMAS or schema.startswith(_PREFIX)
+    return is_system(schema) or schema in SYSTEM_SCHEMAS

@@ -2,8 +2,8 @@
 
 import pytest
 
-from producer.core.system_schemas import is_system_schema
-from producer.sources.postgres.catalog import OWN_SCHEMA
+from producer.sources.gauss.system_schemas import is_system_schema
+from schemas.system_schemas import OWN_SCHEMA
 
 
 @pytest.mark.parametrize(
