@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from gauss_cdc.logs import log
-from producer.pipeline import Progress as Streamed
+from producer.core.loop import Progress as Streamed
 from schemas.control import Phase, TableLoad
 from schemas.positions import Lsn
 from schemas.tables import TableId

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
+
+from producer.core.loop import BEAT
 
 P = ParamSpec("P")
 T = TypeVar("T")
-BEAT: Final = 0.5  # seconds: well below any wal_sender_timeout that a server is run with
 
 
 class Meanwhile:

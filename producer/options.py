@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from producer.core.events import Limits
+from producer.core.ports import Tuning
 from producer.kafka.topics import TopicSettings
 from producer.sources.dial import ConnectionArguments
 from producer.sources.gauss.options import Interface, Product, Role, Terms
@@ -54,6 +55,7 @@ class Options:
     look_seconds: float = 3.0  # between two looks at the source's catalog
     status_seconds: float = 10.0
     kafka_silence_seconds: float = 30.0  # then the source is let go
+    tuning: Tuning = field(default_factory=Tuning)
     incompatible: Literal["stop", "new-version", "quarantine"] = "stop"  # schemas, for the registry
     ddl_text: bool = False  # statements, definitions and defaults stand in <prefix>.ddl as text
     accept_gap: bool = False

@@ -11,7 +11,10 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from typing import Final, TypeVar
 
+from producer.clock import SystemClock
+from producer.core.cuts_log import CutsLog
 from producer.core.takeover import Step, Wanted, foresee
+from producer.core.turn import PAUSE
 from producer.errors import BrokerDown, CdcError, RegistryDown
 from producer.kafka.cuts_reader import CutsReader
 from producer.kafka.registry import Registry
@@ -19,7 +22,6 @@ from producer.kafka.topics import TopicAdmin
 from producer.options import Options
 from producer.publish import fingerprint
 from producer.sources.kinds import SOURCES
-from producer.start import PAUSE, CutsLog
 from schemas.findings import Finding, Level, refused
 
 T = TypeVar("T")
@@ -52,7 +54,17 @@ def _check_start(options: Options, stack: ExitStack) -> Iterator[Finding]:
     if topics.cuts in admin.list_below(options.prefix):
         reader = CutsReader(options.client, topics.cuts)
         stack.callback(reader.close)
-    log = CutsLog(options, reader=reader, registry=registry, delivery=None, admin=admin)
+    log = CutsLog(
+        prefix=options.prefix,
+        cuts_topic=topics.cuts,
+        accept_gap=options.accept_gap,
+        reader=reader,
+        codec=registry,
+        delivery=None,
+        topics=admin,
+        clock=SystemClock(),
+        note=lambda _: None,
+    )
     wanted = Wanted(
         identity=identity,
         content=fingerprint(options, source.decides()),

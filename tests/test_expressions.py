@@ -27,7 +27,9 @@ for where, pattern in expressions.patterns().items():
     for text in expressions.worst(pattern, {size}):
         pattern.match(text)
         pattern.fullmatch(text)
-from producer.core import ddl_defaults, follow, sql_words
+from producer.core import sql_words
+from producer.sources.gauss.ddl import defaults
+from producer.sources.postgres.triggers import follow
 from schemas import conditions, sql_text, type_names
 from spark_consumers.dialects import definitions, postgres
 texts = [
@@ -47,7 +49,7 @@ for text in texts:
     follow._where(text)
     postgres._labels(text)
     sql_words.cut(text)
-    ddl_defaults.value_of(text[:20_000])
+    defaults.value_of(text[:20_000])
     try:
         definitions.expression(text)
     except ValueError:

@@ -19,7 +19,7 @@ LAYERS = {
     "schemas": (("schemas",),),
     "producer": (
         ("producer.pipeline", "producer.outlook"),
-        ("producer.start", "producer.sources.gauss.checks"),
+        ("producer.sources.gauss.checks",),
         ("producer.preflight",),
         (
             *("producer.acls", "producer.publish", "producer.sources.kinds"),
@@ -56,7 +56,7 @@ LAYERS = {
             "producer.sources.gauss.copy_csv",
         ),
         ("producer.wire",),
-        ("producer.errors",),
+        ("producer.errors", "producer.clock"),
     ),
     "spark_consumers": (
         ("spark_consumers.api",),

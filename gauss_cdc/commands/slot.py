@@ -14,10 +14,10 @@ from gauss_cdc.config import load
 from gauss_cdc.inspect.look import slot_fields
 from gauss_cdc.inspect.places import Places, Standing
 from gauss_cdc.watch import StepName, StopSignal, console, say
+from producer.core.ports import RunObserver
 from producer.errors import SlotMissing, Unsupported
 from producer.pipeline import create_slot
 from producer.sources.gauss import slots as gauss_slots
-from producer.start import Watch
 from schemas.positions import Lsn
 
 # The server ends the session that makes a slot before the half slot can be dropped.
@@ -46,7 +46,7 @@ def slot_create(config_path: Path) -> None:
     """Make the slot and open the prefix without a first load: rows older than now stay behind."""
     stop, step = StopSignal(limit=_LEAVE_SECONDS), StepName()
     options = wiring.producer_options(load(config_path), load=False)
-    if not create_slot(options, Watch(step.set, lambda *_: None, say, stop.asked)):
+    if not create_slot(options, RunObserver(step.set, lambda *_: None, say, stop.asked)):
         fail("left before the slot was made: nothing of it stays", INTERRUPTED)
     console.print("rows that existed before this moment are not copied")
 

@@ -21,9 +21,9 @@ from gauss_cdc.config import Spark, load
 from gauss_cdc.pack import pack
 from gauss_cdc.reports import ApplyReport, Reporter, RunReport
 from gauss_cdc.watch import StepName, StopSignal, console
-from producer.pipeline import Progress as Streamed
+from producer.core.loop import Progress as Streamed
+from producer.core.ports import RunObserver
 from producer.pipeline import run as run_producer
-from producer.start import Watch
 from schemas.errors import LOAD_AGAIN, Explained
 from schemas.tables import TableId
 
@@ -73,7 +73,7 @@ def run(config_path: Path, *, accept_gap: bool, log_every: timedelta) -> None:
             report.on_load(table, rows, expected)
             bars.show(table, rows, expected)
 
-        watch = Watch(step.set, on_load, _run_log.info, stop.asked, on_retry=_run_log.warning)
+        watch = RunObserver(step.set, on_load, _run_log.info, stop.asked, on_retry=_run_log.warning)
         with _with_way_out():
             has_streamed = run_producer(options, watch, progress)
     if not has_streamed:

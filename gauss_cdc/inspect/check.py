@@ -18,6 +18,7 @@ from gauss_cdc.inspect.check_target import (
 )
 from gauss_cdc.inspect.places import Places
 from gauss_cdc.inspect.protection import protections
+from producer.core.ddl_log import known_tables
 from producer.errors import CdcError
 from producer.kafka.cuts_reader import CutsReader
 from producer.kafka.registry import Registry
@@ -31,7 +32,6 @@ from producer.sources.gauss.server import Product, parse_version
 from producer.sources.postgres import catalog
 from producer.sources.postgres.captured import captured_tables
 from producer.sources.postgres.source import stream_shapes
-from producer.start import known_tables
 from schemas.findings import Finding, Level
 from schemas.tables import TableId, TableSchema
 from spark_consumers.errors import ApplyError

@@ -12,6 +12,7 @@ from typing import Any, Final, Self, TypeVar
 from gauss_cdc import target, wiring
 from gauss_cdc.config import Config, ConfigError
 from producer.core.catalog_watch import Described, Finding, differences
+from producer.core.ddl_log import known_tables
 from producer.errors import CdcError, ConnectionLost, RegistryError
 from producer.kafka.cuts_reader import CutsReader
 from producer.kafka.registry import Registry
@@ -24,7 +25,6 @@ from producer.sources.gauss.slots import OrderedBy
 from producer.sources.postgres import catalog
 from producer.sources.postgres import options as pgoutput_options
 from producer.sources.postgres.triggers import install as ddl_triggers
-from producer.start import known_tables
 from schemas.accept import Foreign, Record, Records, Walk, judge, walk_tail
 from schemas.control import Phase
 from schemas.errors import Verdict

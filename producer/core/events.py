@@ -6,7 +6,7 @@ per batch, transaction or group; a row is only ever a `Record` tuple in a list.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -64,7 +64,7 @@ class InputDrained:
 class Acknowledged:
     """The broker stored these records; per partition in the order they were sent."""
 
-    records: Sequence[Acknowledgement]
+    records: list[Acknowledgement]
 
 
 @dataclass(frozen=True, slots=True)

@@ -259,8 +259,10 @@ def _compare(
         problem = _difference(log, wanted, log.tail(), confirmed)
         if problem is None:
             return
-        if is_settled or tries >= patience:
+        if is_settled:
             raise problem
+        if tries >= patience:
+            raise _held()  # the record that would explain it may be the one that is undecided
         tries += 1
         yield Step("compare", "the end of open transactions on cuts")
 

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from producer.core.ports import Stored
 from producer.errors import BrokerDown
 from producer.kafka.client import QUIET, of_error, offset_of, ours
 
 _ASK: Final = 10.0  # seconds for an answer about offsets
 _TRY: Final = 0.2  # seconds
 _SILENT_READS: Final = 150  # 30 s
-
-
-class Stored(NamedTuple):
-    """A record as it stands in the topic, whoever wrote it."""
-
-    offset: int
-    key: bytes | None
-    value: bytes | None
 
 
 class CutsReader:

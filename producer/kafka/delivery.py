@@ -14,15 +14,22 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import select
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from producer.core.events import Acknowledgement, Record
+from producer.core.events import (
+    Acknowledged,
+    Acknowledgement,
+    CutsDurable,
+    PartDurable,
+    Record,
+)
+from producer.core.ports import Answer
 from producer.errors import BrokerDown, CdcError, GroupUnusable
 from producer.kafka.client import (
     FENCED,
@@ -40,26 +47,6 @@ _FLUSH_TRY: Final = 1.0
 _COMMIT_TRY: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Flushed:
-    """Every record sent so far is acknowledged."""
-
-    acknowledged: list[Acknowledgement]
-
-
-@dataclass(frozen=True, slots=True)
-class PartCommitted:
-    """A part of a giant transaction is committed."""
-
-
-@dataclass(frozen=True, slots=True)
-class CutsCommitted:
-    """The records of cuts are committed, at these offsets."""
-
-    offsets: tuple[int, ...]
-
-
-Answer: TypeAlias = Flushed | PartCommitted | CutsCommitted | CdcError
 Job: TypeAlias = Callable[[], Answer]
 
 
@@ -152,6 +139,10 @@ class Delivery:
         """Readable when `answers` has something."""
         return self._wake_read
 
+    def wait(self, seconds: float) -> None:
+        """Wait for an answer."""
+        select.select([self._wake_read], [], [], seconds)
+
     @property
     def progress(self) -> int:
         """A number that changes while acknowledgements come in."""
@@ -170,7 +161,7 @@ class Delivery:
     def send(self, records: Sequence[Record], start: int = 0) -> int:
         """Hand records from `start` on to librdkafka; return how far it had room for them.
 
-        Acknowledgements come by `poll` or with Flushed.
+        Acknowledgements come by `poll` or with the answer of `flush`.
         """
         assert not self._busy
         producer, report = self._rows, self._report
@@ -229,15 +220,15 @@ class Delivery:
         return out
 
     def flush(self) -> None:
-        """Ask the worker to wait for all acknowledgements: Flushed."""
+        """Ask the worker to wait for all acknowledgements: Acknowledged."""
         self._ask(self._flush)
 
     def commit_part(self) -> None:
-        """Ask the worker to commit without a cut: PartCommitted."""
+        """Ask the worker to commit without a cut: PartDurable."""
         self._ask(self._commit_part)
 
     def write_cuts(self, cuts: Sequence[tuple[bytes, bytes]]) -> None:
-        """Ask the worker to write (key, value)s into cuts and to commit: CutsCommitted."""
+        """Ask the worker to write (key, value)s into cuts and to commit: CutsDurable."""
         self._ask(lambda: self._write_cuts(cuts))
 
     def write_now(
@@ -248,7 +239,7 @@ class Delivery:
             sent, patience = 0, _Patience(self._silence)
             while (sent := self.send(records, sent)) < len(records):
                 patience.see(self.progress)
-            acknowledged = self._flush().acknowledged
+            acknowledged = self._flush().records
             answer = self._write_cuts([cut(acknowledged)])
         except (KafkaException, SystemError) as exc:
             raise self._ours(exc) from exc
@@ -294,17 +285,17 @@ class Delivery:
             self._answers.put(answer)
             os.write(self._wake_write, b"!")
 
-    def _flush(self) -> Flushed:
+    def _flush(self) -> Acknowledged:
         self._drain(self._rows)
         taken, self._acknowledged = self._acknowledged, []
-        return Flushed(taken)
+        return Acknowledged(taken)
 
-    def _commit_part(self) -> PartCommitted:
+    def _commit_part(self) -> PartDurable:
         if self._in_transaction:
             self._commit()
-        return PartCommitted()
+        return PartDurable()
 
-    def _write_cuts(self, cuts: Sequence[tuple[bytes, bytes]]) -> CutsCommitted:
+    def _write_cuts(self, cuts: Sequence[tuple[bytes, bytes]]) -> CutsDurable:
         if not self._in_transaction:
             self._transactional.begin_transaction()
             self._in_transaction = True
@@ -322,7 +313,7 @@ class Delivery:
         if len(offsets) != len(cuts) or min(offsets) < 0:
             raise GroupUnusable("a cut was not acknowledged with an offset")
         self._commit()
-        return CutsCommitted(tuple(offsets))
+        return CutsDurable(tuple(offsets))
 
     def _commit(self) -> None:
         """Commit; after a time-out the same call again, anything else is for the next start."""

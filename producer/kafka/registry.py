@@ -23,7 +23,7 @@ from fastavro.schema import SchemaParseException
 
 from producer.core.records.framing import framed
 from producer.errors import RegistryDown, RegistryError, SchemaRefused
-from schemas.control import Cut, SchemaChange, change_from_avro, cut_from_avro
+from schemas.control import Cut, SchemaChange, change_from_avro, cut_from_avro, cut_to_avro
 from schemas.load import CUT, SCHEMA_CHANGE, avsc, canonical, check_bounded
 
 _INCOMPATIBLE: Final = 409
@@ -213,6 +213,10 @@ class Registry:
         """Write a control record in Confluent's framing."""
         schema_id, parsed = self._own[name]
         return framed(schema_id, parsed, record)
+
+    def encode_cut(self, cut: Cut) -> bytes:
+        """Write a record of cuts."""
+        return self.encode(CUT, cut_to_avro(cut))
 
     def read_cut(self, value: bytes) -> Cut:
         """Read a record of cuts; ValueError: it is none, or of a schema that nobody knows."""

@@ -2,16 +2,14 @@
 
 A source is a session that streams, a way to ask the catalog, and a way to read
 existing rows under a snapshot.  What is common to all of them (takeover, load,
-the loop) is in `producer/start.py` and `producer/pipeline.py`.
+the loop) is in `producer/core`.
 """
 
 from __future__ import annotations
 
-from producer.sources.base import Opened, Reading, Source, Wire
+from producer.sources.base import Opened
 from producer.sources.gauss.source import GaussSource
 from producer.sources.postgres.source import PostgresSource
-
-__all__ = ["SOURCES", "Opened", "Reading", "Source", "Wire"]
 
 # [source] kind -> what opens it: (options, on_tables) -> Source
 SOURCES: dict[str, Opened] = {

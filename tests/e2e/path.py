@@ -13,10 +13,11 @@ import psycopg2
 
 from gauss_cdc.sandbox.services import Addresses
 from producer.core.events import Limits
+from producer.core.loop import Progress
+from producer.core.ports import RunObserver
 from producer.options import Options
-from producer.pipeline import Progress, run
+from producer.pipeline import run
 from producer.sources.dial import parse_dsn
-from producer.start import Watch
 from spark_consumers import job
 from spark_consumers.kafka.read import CutReader, RangeReader, registry_at
 from spark_consumers.model import Ledger
@@ -132,7 +133,7 @@ class Path:
         return arrived
 
     def _run(self) -> None:
-        watch = Watch(
+        watch = RunObserver(
             on_step=lambda _: None,
             on_load=lambda *_: None,
             on_note=self.notes.append,

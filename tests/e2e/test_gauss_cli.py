@@ -21,9 +21,9 @@ from gauss_cdc.sandbox.emulator.model import PROFILES
 from gauss_cdc.sandbox.emulator.product import Product
 from gauss_cdc.sandbox.emulator.server import Emulator, Running
 from gauss_cdc.sandbox.emulator.upstream import Address
+from producer.core.ports import RunObserver
 from producer.pipeline import create_slot
 from producer.sources.dial import parse_dsn
-from producer.start import Watch
 from schemas.positions import Lsn
 from tests.e2e.path import Path, ask, until
 
@@ -214,7 +214,7 @@ def test_a_first_run_tells_who_is_in_its_way_and_leaves_no_half_slot(place: Plac
             if said.startswith("waiting: the slot is in use"):
                 waits.set()
 
-        watch = Watch(lambda _: None, lambda *_: None, note, lambda _: waits.is_set())
+        watch = RunObserver(lambda _: None, lambda *_: None, note, lambda _: waits.is_set())
         assert create_slot(replace(path.options, load=False), watch) is False
         assert place.command("slot", "show").exception.code == 13
     finally:

@@ -122,7 +122,8 @@ def test_librdkafkas_lines_come_through_our_log_and_not_by_the_dozen(
         assert client.poll(0) > 0
 
     said = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
-    assert [one["logger"] for one in said] == ["librdkafka"]
+    assert {one["logger"] for one in said} == {"librdkafka"}
+    assert len(said) < 12  # it tries every 100 ms, and says so in two or three texts
     assert f"{address}" in said[0]["message"]
     assert "Connection refused" in said[0]["message"]
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from gauss_cdc.reports import ApplyReport, Reporter, RunReport, apply_lag, run_lag
-from producer.pipeline import Progress as Streamed
+from producer.core.loop import Progress as Streamed
 from schemas.control import Commits, Head, Phase, TableLoad
 from schemas.tables import TableId
 from spark_consumers.job import Progress as Applied

@@ -13,11 +13,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from gauss_cdc.sandbox.services import Addresses
 from producer.core.events import Limits
+from producer.core.loop import Progress
+from producer.core.ports import RunObserver
 from producer.errors import CdcError
 from producer.options import Options
-from producer.pipeline import Progress, run
+from producer.pipeline import run
 from producer.sources.dial import parse_dsn
-from producer.start import Watch
 
 PATIENCE = 30.0  # seconds that a test waits for what must happen
 
@@ -41,7 +42,7 @@ class Run:
         self.stop()
 
     def _run(self) -> None:
-        watch = Watch(
+        watch = RunObserver(
             on_step=self._steps.put,
             on_load=lambda *_: None,
             on_note=self.notes.put,

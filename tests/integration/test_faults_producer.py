@@ -20,6 +20,7 @@ from confluent_kafka import Producer, TopicPartition
 
 from gauss_cdc.sandbox.services import Addresses
 from producer.core.events import Limits
+from producer.core.ports import RunObserver
 from producer.errors import (
     BrokerDown,
     CdcError,
@@ -43,7 +44,6 @@ from producer.kafka.cuts_reader import CutsReader
 from producer.kafka.registry import Registry
 from producer.kafka.topics import TopicSettings
 from producer.pipeline import run
-from producer.start import Watch
 from schemas.accept import Walk
 from schemas.control import Commits, Cut, Start, cut_to_avro
 from schemas.errors import Verdict
@@ -116,7 +116,7 @@ def test_a_key_change_moves_a_row_for_readers_that_upsert_by_key(place: Place) -
 def test_a_run_that_is_left_in_its_first_load_says_that_it_never_streamed(place: Place) -> None:
     """`gauss-cdc run` exits 130 or 143 then: the load is not done."""
     stop, notes = threading.Event(), list[str]()
-    watch = Watch(
+    watch = RunObserver(
         on_step=lambda _: None,
         on_load=lambda *_: stop.set(),
         on_note=notes.append,

@@ -87,6 +87,7 @@ class Broker:
         self.transactions: list[Transaction] = []
         self.clients: list[Client] = []
         self.epochs: dict[str, int] = {}
+        self.quarantined: set[int] = set()  # positions of what was put aside
         self.marker_weight = 2.0
         self.timeouts = 0  # transactions that the coordinator may still give up on
         self.lost_offsets = 0  # acknowledgements that may still come without an offset
@@ -213,7 +214,7 @@ class Broker:
 
     def write_strange(self, place: Place, value: Any) -> None:
         """Let somebody else store a record, outside of transactions."""
-        self.logs[place].append(Entry("stranger", None, b"", value, []))
+        self.logs[place].append(Entry("stranger", None, b"bank", value, []))
 
     def is_strange(self, place: Place) -> bool:
         """Say whether the newest record that readers see is a stranger's."""

@@ -6,11 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from producer.core.events import (
+    Acknowledged,
     Acknowledgement,
+    CutsDurable,
+    PartDurable,
     Record,
 )
+from producer.core.ports import Answer
 from producer.errors import CdcError, Fenced
-from producer.kafka.delivery import CutsCommitted, Flushed, PartCommitted
 from tests.sim.broker import Broker, FencedOff
 from tests.sim.ports import CUTS
 from tests.sim.world import Actor
@@ -25,12 +28,23 @@ class SimDelivery:
         self.client = broker.connect(actor.name, identity)
         self._rows = self.client if is_exact else broker.connect(f"{actor.name}'", "")
         self._in_transaction = False
-        self._answers: list[Flushed | PartCommitted | CutsCommitted | CdcError] = []
+        self._answers: list[Answer] = []
         self._is_busy = False
 
     @property
     def is_busy(self) -> bool:
         return self._is_busy
+
+    @property
+    def progress(self) -> int:
+        return len(self._rows.acknowledged)
+
+    def fileno(self) -> int:
+        return 0
+
+    def wait(self, _seconds: float) -> None:
+        """The loop reads no more while so much waits for Kafka."""
+        self._actor.park("waits for Kafka to catch up")
 
     def has_news(self) -> bool:
         """Say whether poll or answers would return something."""
@@ -40,8 +54,8 @@ class SimDelivery:
         self._ask("init_transactions", lambda: self._broker.init_transactions(self.client))
         self._wait()
 
-    def send(self, records: Sequence[Record]) -> None:
-        """Hand records to the client's queue."""
+    def send(self, records: Sequence[Record], start: int = 0) -> int:
+        """Hand records to the client's queue, which may be full after some of them."""
         assert not self._is_busy
         if self._is_exact and not self._in_transaction:
             self._actor.park(
@@ -54,15 +68,24 @@ class SimDelivery:
                 raise _fenced(off) from None
             assert begun
             self._in_transaction = True
-        for record in records:
+        end = len(records)
+        if self._rows.is_flying() and self._broker.world.chance(0.1):
+            self._actor.park("has no room in its queue")
+            self._raise_failure()
+            end = self._broker.world.rng.randint(start, end)
+        for record in records[start:end]:
             self._broker.send(self._rows, record, in_tx=self._is_exact)
+        return end
 
     def poll(self) -> list[Acknowledgement]:
         self._raise_failure()
+        return [] if self._is_busy else self._taken()
+
+    def _taken(self) -> list[Acknowledgement]:
         taken, self._rows.acknowledged = self._rows.acknowledged, []
         return taken
 
-    def answers(self) -> list[Flushed | PartCommitted | CutsCommitted | CdcError]:
+    def answers(self) -> list[Answer]:
         taken, self._answers = self._answers, []
         if taken:
             self._is_busy = False
@@ -75,7 +98,7 @@ class SimDelivery:
         def commit() -> bool:
             if self._in_transaction:
                 self._broker.commit(self.client)
-            self._answers.append(PartCommitted())
+            self._answers.append(PartDurable())
             self._in_transaction = False
             return True
 
@@ -102,7 +125,7 @@ class SimDelivery:
 
         def answer() -> bool:
             self._in_transaction = False
-            self._answers.append(CutsCommitted(tuple(offsets)))
+            self._answers.append(CutsDurable(tuple(offsets)))
             return True
 
         self._ask(f"writes {_kinds(cuts)}", write)
@@ -111,14 +134,16 @@ class SimDelivery:
         self, records: Sequence[Record], cut: Callable[[list[Acknowledgement]], Any]
     ) -> tuple[list[Acknowledgement], int]:
         """Blocking, for start and loads."""
-        self.send(records)
+        sent = 0
+        while (sent := self.send(records, sent)) < len(records):
+            pass
         self.flush()
         flushed = self._wait()
-        assert isinstance(flushed, Flushed)
-        self.write_cuts([cut(flushed.acknowledged)])
+        assert isinstance(flushed, Acknowledged)
+        self.write_cuts([cut(flushed.records)])
         committed = self._wait()
-        assert isinstance(committed, CutsCommitted)
-        return flushed.acknowledged, committed.offsets[0]
+        assert isinstance(committed, CutsDurable)
+        return flushed.records, committed.offsets[0]
 
     def abort(self, _timeout: float) -> None:
         if not self._in_transaction or self._is_busy:
@@ -147,12 +172,12 @@ class SimDelivery:
                 self._answers.append(_fenced(off))
                 return True
             if done and label == "init_transactions":
-                self._answers.append(PartCommitted())  # any answer: it came back
+                self._answers.append(PartDurable())  # any answer: it came back
             return done
 
         self.client.request, self.client.request_label = serve, label
 
-    def _wait(self) -> Flushed | PartCommitted | CutsCommitted:
+    def _wait(self) -> Answer:
         self._actor.park("waits for Kafka", until=lambda: bool(self._answers))
         (answer,) = self.answers()
         if isinstance(answer, CdcError):
@@ -165,7 +190,7 @@ class SimDelivery:
             return True
         if self._rows.is_flying():
             return False
-        self._answers.append(Flushed(self.poll()))
+        self._answers.append(Acknowledged(self._taken()))
         return True
 
     def _raise_failure(self) -> None:

@@ -1,7 +1,7 @@
 """Rules taken away one by one: each must be noticed by some checker.
 
-A mutation edits the text of one product function, or replaces a part of the
-simulated process; the product itself has no such switches.  An edit whose text is
+A mutation edits the text of one product function, or replaces a part of it; the
+product itself has no such switches.  An edit whose text is
 not there any more fails: whoever changes the function looks at its mutation.
 
 `reason` marks a second line of defence: without it nothing breaks as long as the
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import itertools
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -19,19 +20,20 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-from producer import start
-from producer.core import takeover
+from producer.core import ddl_log, takeover, turn
 from producer.core.assemble import Assembler
+from producer.core.cuts_log import CutsLog
 from producer.core.engine import Engine, Runs
 from producer.core.events import Command, Confirm, Happened, PositionReached
+from producer.core.loop import Loop
+from producer.kafka import client
 from schemas import accept
 from schemas.accept import Walk
 from schemas.control import Cut, Phase
 from spark_consumers.model import Ledger, Rows, Segment
-from tests.sim import producer, target
+from tests.sim import target
 from tests.sim.consumer import Consumers, SimCuts, SimRows
-from tests.sim.ports import SimLog, SimSource
-from tests.sim.producer import Parts
+from tests.sim.ports import SimSource
 from tests.sim.target import Database, SimSink
 
 Faulty = dict[str, Any]
@@ -43,7 +45,7 @@ class Mutation:
 
     name: str
     rule: str
-    apply: Callable[[ExitStack, Parts, Consumers], None]
+    apply: Callable[[ExitStack, Consumers], None]
     faults: Faulty = field(default_factory=dict)  # schedules in which it matters
     reason: str = ""  # a second line of defence, behind what
 
@@ -64,7 +66,7 @@ def edited(function: Any, *changes: tuple[str, str]) -> Any:
 def edit(where: Any, name: str, *changes: tuple[str, str]) -> Callable[..., None]:
     """A mutation that edits `where.name`."""
 
-    def apply(stack: ExitStack, _parts: Parts, _consumers: Consumers) -> None:
+    def apply(stack: ExitStack, _consumers: Consumers) -> None:
         new = edited(getattr(where, name), *changes)
         stack.enter_context(mock.patch.object(where, name, new))
 
@@ -74,7 +76,7 @@ def edit(where: Any, name: str, *changes: tuple[str, str]) -> Callable[..., None
 def replaced(where: Any, **names: Any) -> Callable[..., None]:
     """A mutation that replaces attributes of `where`."""
 
-    def apply(stack: ExitStack, _parts: Parts, _consumers: Consumers) -> None:
+    def apply(stack: ExitStack, _consumers: Consumers) -> None:
         for name, new in names.items():
             stack.enter_context(mock.patch.object(where, name, new))
 
@@ -84,18 +86,9 @@ def replaced(where: Any, **names: Any) -> Callable[..., None]:
 def together(*several: Callable[..., None]) -> Callable[..., None]:
     """Several rules away at once."""
 
-    def apply(stack: ExitStack, parts: Parts, consumers: Consumers) -> None:
+    def apply(stack: ExitStack, consumers: Consumers) -> None:
         for one in several:
-            one(stack, parts, consumers)
-
-    return apply
-
-
-def part(name: str, new: Any) -> Callable[..., None]:
-    """Another part of the producer process."""
-
-    def apply(_stack: ExitStack, parts: Parts, _consumers: Consumers) -> None:
-        setattr(parts, name, new)
+            one(stack, consumers)
 
     return apply
 
@@ -103,7 +96,7 @@ def part(name: str, new: Any) -> Callable[..., None]:
 def reader(name: str, new: Any) -> Callable[..., None]:
     """Another part of the applier process."""
 
-    def apply(_stack: ExitStack, _parts: Parts, consumers: Consumers) -> None:
+    def apply(_stack: ExitStack, consumers: Consumers) -> None:
         setattr(consumers, name, new)
 
     return apply
@@ -146,6 +139,14 @@ def _min_to_max(self: Runs, offset: int) -> None:
         self._runs[-1][1] = offset + 1
     else:
         self._runs.append([offset, offset + 1])
+
+
+_NUMBERS = itertools.count()
+
+
+def _one_each(prefix: str) -> str:
+    """A transactional.id of a process's own."""
+    return f"{prefix}.{next(_NUMBERS)}"
 
 
 def _never_waits(*_: Any) -> Iterator[Any]:
@@ -211,7 +212,7 @@ def _begin_without_emptying(tables: Any, cut: Any, rows: Rows) -> None:
 _LOAD = target._load
 
 
-def _no_start(self: SimLog, _start: Any) -> int:
+def _no_start(self: CutsLog, _start: Any) -> int:
     return self.bounds()[1]
 
 
@@ -228,7 +229,7 @@ _MAKE = """    yield Step("make slot")
 MUTATIONS: list[Mutation] = [
     # ------------------------------------------------------------ producer: run
     Mutation("idle-confirm", "an idle position is confirmed in a durable HEARTBEAT only [H1]",
-             part("engine", _IdleConfirms)),
+             replaced(turn, Engine=_IdleConfirms)),
     Mutation("early-confirm", "a position is confirmed after its record is durable",
              edit(Engine, "_write",
                   ("out.append(WriteCuts(cuts))",
@@ -237,7 +238,7 @@ MUTATIONS: list[Mutation] = [
              edit(Engine, "_heartbeat_if_due",
                   ("not self.is_idle or", "self._phase is not Phase.SENDING or"))),
     Mutation("cut-before-acks", "a cut waits for all acknowledgements",
-             together(part("engine", _Impatient), replaced(Runs, take=_take_what_is_there)),
+             together(replaced(turn, Engine=_Impatient), replaced(Runs, take=_take_what_is_there)),
              {"mode": "plain"}),
     Mutation("ranges-min-max", "a gap in acknowledged offsets opens a range [H3]",
              replaced(Runs, add=_min_to_max), {"mode": "exact", "giants": True}),
@@ -254,16 +255,43 @@ MUTATIONS: list[Mutation] = [
     Mutation("drop-nothing", "what was delivered by an earlier self is dropped",
              edit(Assembler, "_open", ("begin.commit_lsn < self._resume", "False")),
              {"producer_crashes": 8, "crash_at": "runs (cutting)"}),
+    # ------------------------------------------------------------ producer: the loop
+    Mutation("confirm-at-write", "a position is confirmed after its record is durable",
+             edit(Loop, "_execute",
+                  ("self._in_flight = cuts",
+                   "self._in_flight, self._confirmed = cuts, cuts[-1].head.resume"))),
+    Mutation("status-received", "a status message tells what is durable, not what was received",
+             edit(Loop, "_tell_source",
+                  ("send_status(Lsn(self._confirmed))",
+                   "send_status(Lsn(max(self._confirmed, self._at)))"))),
+    Mutation("topics-forgotten", "topics stand in a STATE before a cut names them",
+             edit(Loop, "_take", ("self._step(self._changed.pop(0))", "self._changed.pop(0)")),
+             {"transactions": 20}),
+    Mutation("gap-forgotten", "an undecodable message leaves a gap in its commit's entry",
+             edit(Loop, "_checked", ("yield lsn, lost", "pass")), {"strange": True}),
+    Mutation("gap-between-forgotten", "and one between two transactions in the next one",
+             edit(Loop, "_checked", ("self._lost_between = lost", "pass")), {"strange": True}),
+    Mutation("gap-without-bytes", "its bytes are in quarantine before its gap is in cuts",
+             edit(Loop, "_checked",
+                  ("self._blocking(self._quarantine.put,", "dict(payload=")), {"strange": True}),
+    Mutation("given-up-as-confirmed", "what is not durable on leaving is not confirmed",
+             edit(Loop, "run",
+                  ("    self._tell_source(force=True)",
+                   "    self._confirmed = self._at\n    self._tell_source(force=True)")),
+             {"stops": 4, "steps": 600, "producer_crashes": 1}),
+    Mutation("send-the-rest-never", "rows that found no room are sent later",
+             edit(Loop, "_send", ("while (sent := delivery.send(records, sent)) < len(records):",
+                                  "while (sent := delivery.send(records, sent)) < 0:"))),
     # ------------------------------------------------------------ producer: start
-    Mutation("no-start", "a takeover writes START", replaced(SimLog, write_start=_no_start)),
+    Mutation("no-start", "a takeover writes START", replaced(CutsLog, write_start=_no_start)),
     Mutation("no-compare", "the slot is compared with the last cut [H1]",
              edit(takeover, "_difference", ("if confirmed > walk.resume", "if False")),
              {"slot_faults": 2, "steps": 500}),
     Mutation("no-compare-after-load", "after a load, too",
-             edit(producer, "take_slot", ("slot.confirmed > resume", "False")),
+             edit(turn, "take_slot", ("slot.confirmed > resume", "False")),
              {"slot_faults": 3, "steps": 300}),
     Mutation("look-once", "what differs stops a start only when it is settled [H32]",
-             edit(takeover, "_compare", ("if is_settled or", "if True or")),
+             edit(takeover, "_compare", ("if is_settled:", "if True:")),
              {"slow_markers": True, "producer_crashes": 9, "steps": 900}),
     Mutation("tail-not-reread", "the tail is read again after the fence",
              edit(takeover, "_go_on", ("    walk = log.tail()\n", "    walk = seen\n")),
@@ -272,7 +300,7 @@ MUTATIONS: list[Mutation] = [
     Mutation("no-lso", "the tail is read when the LSO has reached the high watermark [H5, H32]",
              replaced(takeover, _wait_for_lso=_never_waits), {"strangers": 3}),
     Mutation("txid", "transactional.id is made of nothing but the prefix [H5]",
-             part("identity", lambda name: f"gauss-cdc.bank.{name}"),
+             replaced(client, transactional_id=_one_each),
              {"second_producers": 2, "drops": 3}),
     Mutation("tail-last-offset", "the last offset may be a marker [H6]",
              edit(accept, "_tail",
@@ -288,7 +316,7 @@ MUTATIONS: list[Mutation] = [
              {"aliens": 2}),
     Mutation("slot-before-fence", "first start: the slot is made behind lock and fence [H33]",
              together(edit(takeover, "_begin_epoch", (_MAKE, ""), (_FENCE, _MAKE + _FENCE)),
-                      edit(producer, "take_slot", ("slot.confirmed > resume", "False")),
+                      edit(turn, "take_slot", ("slot.confirmed > resume", "False")),
                       replaced(SimSource, try_lock=lambda _: True)),
              {"second_producers": 1, "rush": True, "transactions": 14, "producer_crashes": 1,
               "crash_at": "waits for Kafka",
@@ -300,10 +328,10 @@ MUTATIONS: list[Mutation] = [
              replaced(target, _load=_begin_without_emptying),
              {"producer_crashes": 6, "drops": 3}),
     Mutation("relations-not-rebuilt", "shapes are rebuilt from the ddl topic [H19]",
-             part("known_tables", lambda *_, **__: {})),
+             replaced(turn, known_tables=lambda *_, **__: {})),
     Mutation("relations-too-far", "and never beyond the last accepted commit [H19]",
-             part("known_tables", lambda r, g, *, epoch, seq:
-                  start.known_tables(r, g, epoch=epoch, seq=seq + 99)),
+             replaced(turn, known_tables=lambda r, c, *, epoch, seq, note:
+                      ddl_log.known_tables(r, c, epoch=epoch, seq=seq + 99, note=note)),
              {"mode": "plain", "producer_crashes": 9, "transactions": 25, "steps": 600,
               "crash_at": "runs (flushing)"}),
     # ------------------------------------------------------------ readers
@@ -335,6 +363,16 @@ MUTATIONS: list[Mutation] = [
              {"strangers": 0}, "init_transactions waits for the markers of its own id"),
     Mutation("2nd-lock", "one lock per slot", replaced(SimSource, try_lock=lambda _: True),
              {"second_producers": 2}, "the slot has one owner; the fence, and a second look"),
+    Mutation("2nd-keepalive", "a keepalive says nothing while a transaction is open",
+             edit(Loop, "_end_read", ("if end and is_between and", "if end and")),
+             reason="the server tells no position behind the BEGIN of what it is sending"),
+    Mutation("2nd-topics-late", "and before the rows: their cut must not come before them",
+             edit(Loop, "_take",
+                  ("while self._changed:", "while False:"),
+                  ("self._step(happened)\n",
+                   ("self._step(happened)\n    while self._changed:\n"
+                    "        self._step(self._changed.pop(0))\n"))),
+             {"transactions": 20, "steps": 600}, "acknowledgements, and so the cut, come later"),
     Mutation("2nd-fence", "the fence of appliers", reader("sink", _NotFenced),
              {"second_appliers": 2}, "the comparison under the lock refuses a late attempt"),
     Mutation("2nd-wait", "readers wait for the LSO", reader("rows", _NotWaited),

@@ -1,4 +1,4 @@
-"""The drivers of the product, on the simulated world: what producers and loads are given.
+"""The ports of the producer's turn, on the simulated world: source, topics, codec, clocks.
 
 A value in Kafka is the object itself (`Value`, a Cut, a SchemaChange), not its Avro:
 what Avro does to them has tests of its own.
@@ -8,24 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from producer import start
 from producer.core.assemble import Binding, partition_of, table_key
-from producer.core.events import (
-    TopicsChanged,
-)
+from producer.core.changes import Message
+from producer.core.events import Limits, TopicsChanged
+from producer.core.ports import Stored, Tuning
 from producer.core.records.encode import TransactionConstants
 from producer.core.takeover import MadeSlot, Slot
 from producer.errors import ConnectionLost, SlotMissing
-from producer.kafka.cuts_reader import Stored
-from schemas.accept import Records
+from producer.sources.postgres.triggers.records import Trust
+from producer.wire.replication import Received
+from schemas.accept import Foreign
 from schemas.control import Cut, SchemaChange, Topic, change_from_avro, change_to_avro
+from schemas.positions import Lsn
 from schemas.tables import UNCHANGED, TableId, TableSchema
 from schemas.topics import Topics
 from tests.sim.broker import Broker
-from tests.sim.source import Connection, Source, table_id
-from tests.sim.world import Actor
+from tests.sim.source import Connection, table_id
+from tests.sim.world import Actor, World
+
+if TYPE_CHECKING:
+    from tests.sim.delivery import SimDelivery
 
 TOPICS = Topics("bank")
 CUTS = (TOPICS.cuts, 0)
@@ -47,6 +51,13 @@ class Value(NamedTuple):
     xid: int
 
 
+class Garbage(Foreign):
+    """Bytes in cuts that are no record; readers are given what `judge` says of such."""
+
+    def __len__(self) -> int:
+        return 5
+
+
 class Framed(NamedTuple):
     """A SchemaChange; has a length, as bytes have."""
 
@@ -54,13 +65,104 @@ class Framed(NamedTuple):
 
 
 # ---------------------------------------------------------------- the source
-class SimSource:
-    """`takeover.Source` on a simulated session."""
+class SimWire:
+    """The streaming session's socket."""
 
-    def __init__(self, actor: Actor, connection: Connection, on_tables: Any) -> None:
+    def __init__(
+        self,
+        actor: Actor,
+        connection: Connection,
+        delivery: SimDelivery,
+        believed: Callable[[str, int], None],
+    ) -> None:
+        self._actor, self._line, self._delivery = actor, connection, delivery
+        self._believed = believed
+        self.phase = "sending"  # what the loop does with Kafka, for traces and crashes
+        self._said = 0
+
+    @property
+    def received_end(self) -> Lsn:
+        return Lsn(0)
+
+    def receive(self, timeout: float, _wake_fds: Sequence[int] = ()) -> Received:
+        """Some of what has arrived; a keepalive ends a read."""
+        world, line = self._line.source.world, self._line
+        if timeout >= 0.5:
+            wake = world.now + world.rng.choice([0.5, 2.0, 6.0])
+            self._actor.park("idles", until=lambda: self._has_news(wake))
+        else:
+            self._actor.park(f"runs ({self.phase})")
+        if not line.socket and not line.is_linked:
+            raise ConnectionLost("the server closed the connection")
+        received = Received()
+        for _ in range(world.rng.choice([1, 2, 5, 20])):
+            if not line.socket or (line.socket[0][0] == "message" and received.keepalive_end):
+                break
+            kind, lsn, what = line.socket.popleft()
+            if kind == "message":
+                received.messages.append((lsn, lsn, what))
+            else:
+                received.keepalive_end = Lsn(lsn)
+                received.reply_requested = received.reply_requested or bool(what)
+        return received
+
+    def has_input(self) -> bool:
+        return bool(self._line.socket)
+
+    def send_status(self, flush: Lsn, *, reply: bool = False) -> None:
+        """What a status message says must be durable, whether it arrives or not."""
+        if flush:
+            self._believed(self._actor.name, int(flush))
+        if self._line.is_linked and int(flush) > self._said:
+            self._line.statuses.append(int(flush))
+            self._said = int(flush)
+
+    def _has_news(self, wake: float) -> bool:
+        line = self._line
+        return bool(
+            line.socket
+            or not line.is_linked
+            or self._delivery.has_news()
+            or line.source.world.now >= wake
+        )
+
+
+class SimSource:
+    """A source on a simulated session."""
+
+    keepalives_move = True
+    new_tables_are_complete = True
+    ids_are_oids = False
+    tells_changes = False
+
+    def __init__(self, actor: Actor, connection: Connection, wire: SimWire, on_tables: Any) -> None:
         self._actor, self._wire, self._on_tables = actor, connection, on_tables
         self._source = connection.source
+        self.wire = wire
         self.tables: list[TableId] = []
+
+    def start_reading(self, known: Any, *, resume: int, csn: int) -> None:
+        """Nothing to prepare."""
+
+    def messages(self, received: Sequence[Any]) -> Iterator[tuple[int, Message]]:
+        return ((lsn, what) for lsn, _, what in received)
+
+    def shape(self, table: TableId) -> TableSchema | None:
+        """As it is now, which may be younger than the row."""
+        found = self._source.tables.get(table.name)
+        return None if found is None else found.schema(table.name)
+
+    def look(self, known: Any, *, unless: str) -> None:
+        """Nobody changes a table without a record of it here."""
+
+    def type_name(self, _oid: int, _modifier: int) -> str:
+        return ""
+
+    def table_name(self, _oid: int) -> None:
+        """Ids are no oids."""
+
+    def judge(self, _oid: int) -> Trust:
+        return Trust.FOREIGN
 
     def _park(self, label: str) -> None:
         self._actor.park(label)
@@ -129,7 +231,7 @@ class SimReading(NamedTuple):
             hand_on([[row[c.name].encode() if c.name in row else None for c in columns]])
 
 
-class AlienSource:
+class AlienSource(SimSource):
     """Another server, where everything is in order."""
 
     def try_lock(self) -> bool:
@@ -147,9 +249,6 @@ class AlienSource:
     def captured(self, made: MadeSlot) -> tuple[str, ...]:
         return ()
 
-    def keep_alive(self, *, force: bool = False) -> None:
-        """Nothing to do."""
-
 
 # ---------------------------------------------------------------- topics
 class SimReader:
@@ -157,6 +256,7 @@ class SimReader:
 
     def __init__(self, actor: Actor, broker: Broker, topic: str) -> None:
         self._actor, self._broker, self._place = actor, broker, (topic, 0)
+        self.topic = topic
 
     def bounds(self) -> tuple[int, int]:
         self._actor.park("asks for the bounds of cuts")
@@ -195,23 +295,61 @@ class SimAdmin:
         }
 
 
-class SimLog(start.CutsLog):
-    """The real log of cuts, without Avro between."""
-
-    def framed(self, cut: Cut) -> Any:
-        return b"bank", cut
-
-    def _read(self, low: int, high: int) -> Records:
-        return [(stored.offset, stored.value) for stored in self._reader.read(low, high)]  # type: ignore[misc]
-
-
-class SimRegistry:
+class SimCodec:
     """Control records stand in Kafka as they are."""
 
     unknown = None
 
+    def encode_cut(self, cut: Cut) -> Any:
+        return cut
+
+    def read_cut(self, value: Any) -> Cut:
+        if isinstance(value, Garbage):
+            raise ValueError("no record")  # noqa: TRY004  as the registry says it
+        return value
+
     def read_change(self, value: Any) -> SchemaChange:
         return change_from_avro(change_to_avro(value.change))
+
+    def repair(self, _prefix: str) -> list[str]:
+        return []
+
+
+class SimBlocking:
+    """Calls that may take long: the source is told in between that we live."""
+
+    def __init__(self, actor: Actor) -> None:
+        self._actor = actor
+        self.beat: Callable[[], None] = lambda: None
+
+    def __call__(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        result = call(*args, **kwargs)
+        self._actor.park("waits for a call")
+        self.beat()
+        return result
+
+
+class SimClock(NamedTuple):
+    """The world's time."""
+
+    world: World
+
+    def now(self) -> float:
+        return self.world.now
+
+    def wall_us(self) -> int:
+        return int(self.world.now * 1e6)
+
+
+class SimQuarantine(NamedTuple):
+    """What was put aside, by its position."""
+
+    actor: Actor
+    broker: Broker
+
+    def put(self, payload: bytes, *, lsn: int, why: str, table: str = "", **_: object) -> None:
+        self.actor.park("writes into quarantine")
+        self.broker.quarantined.add(lsn)
 
 
 class SimEncoder:
@@ -289,13 +427,26 @@ class SimPublisher:
     def encode_change(self, change: SchemaChange) -> Any:
         return Framed(change)
 
+    def messages(self) -> None:
+        """No logical messages."""
+
+    def transactions(self) -> None:
+        """No BEGIN and END."""
+
 
 class SimOptions(NamedTuple):
-    """What Loader and CutsLog ask of Options."""
+    """A configuration."""
 
-    source: Source
+    limits: Limits
+    tuning: Tuning
     prefix: str = "bank"
     topics: Topics = TOPICS
+    publication: str = "p"
     max_row_bytes: int = 1000
-    accept_gap: bool = False
+    unknown_message: str = "quarantine"
     unfit_row: str = "stop"
+    incompatible: str = "stop"
+    look_seconds: float = 3.0
+    status_seconds: float = 10.0
+    kafka_silence_seconds: float = 60.0
+    accept_gap: bool = False

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
-from unittest import mock
 
-from producer import start
 from producer.core.events import Limits
+from producer.core.ports import ShutdownRequested, Tuning
 from producer.errors import (
     CdcError,
     CutsBroken,
@@ -24,8 +22,8 @@ from producer.errors import (
     SlotMismatch,
     SlotMissing,
     SourceSwitched,
+    TopicHeld,
 )
-from schemas.accept import Foreign
 from schemas.control import Commits, Heartbeat, Start
 from schemas.errors import Verdict
 from spark_consumers.errors import Fenced as ApplierFenced
@@ -34,8 +32,8 @@ from spark_consumers.job import Options
 from tests.sim.broker import Broker, Client
 from tests.sim.checkers import ALWAYS, Oracle
 from tests.sim.consumer import ApplierProcess, Consumers, make_applier
-from tests.sim.ports import CUTS, TOPICS
-from tests.sim.producer import Around, Parts, Plan, Process, make_producer
+from tests.sim.ports import CUTS, TOPICS, Garbage
+from tests.sim.producer import Around, Plan, Process, make_producer
 from tests.sim.source import Source, table_id
 from tests.sim.target import Target
 from tests.sim.world import Move, Violation, World
@@ -67,6 +65,7 @@ class Faults:
     expiries: int = 0
     slot_faults: int = 0
     slow_markers: bool = False  # a decided transaction stays invisible for long
+    strange: bool = False  # messages come that nobody can decode
     giants: bool = False  # most source transactions are large, and slow to come
     rush: bool = False  # second producers come while the first ones still start
     crash_at: str = ""  # where producers like to crash: what they are about to do
@@ -101,6 +100,7 @@ class Faults:
             slow_markers=rng.random() < 0.25,
             rush=rng.random() < 0.15,
             giants=rng.random() < 0.1,
+            strange=rng.random() < 0.1,
         )
 
 
@@ -128,14 +128,14 @@ class Simulation:
         seed: int,
         faults: Faults | None = None,
         overrides: dict[str, Any] | None = None,
-        parts: Parts | None = None,
         consumers: Consumers | None = None,
     ) -> None:
         self.world = world = World(seed)
         self.faults = replace(faults or Faults.drawn(world.rng), **(overrides or {}))
-        self.parts, self.consumers = parts or Parts(), consumers or Consumers()
+        self.consumers = consumers or Consumers()
         self.source = Source(world, planned=self.faults.transactions, lossy=self.faults.lossy)
         self.source.giants = self.faults.giants
+        self.source.strange = self.faults.strange
         self.source.drops = self.faults.drops
         self.source.drop_weight = 0.2 if self.faults.rush else 0.03
         topics = {TOPICS.cuts: 1, TOPICS.ddl: 1}
@@ -167,6 +167,11 @@ class Simulation:
             state_seconds=rng.choice([20.0, 500.0]),
             state_records=rng.choice([3, 8, 50]),
         )
+        self.tuning = Tuning(
+            buffer_bytes=rng.choice([10, 60, 10_000]),
+            slice_messages=rng.choice([1, 3, 50]),
+            chunk_rows=2,
+        )
         world.sources_of_moves.append(self._moves)
 
     def _tables(self) -> list[Any]:
@@ -176,36 +181,30 @@ class Simulation:
     def run(self) -> Outcome:
         """Go through both phases; never raises for what the history does."""
         world, oracle = self.world, self.oracle
-        with ExitStack() as stack:
-            for name, value in (
-                ("now_us", lambda: int(world.now * 1e6)),
-                ("_CHUNK_ROWS", 2),
-            ):
-                stack.enter_context(mock.patch.object(start, name, value))
-            try:
-                while world.violation is None and self._is_faulty():
-                    world.step()
-                world.note("---- calm: no more faults")
-                world.calm = True
-                until = world.steps + CALM_STEPS
-                self._has_run = True
-                if self.target.was_restored:
-                    # An idle applier asks its target only when there is something to apply:
-                    # who restores a target starts `apply` again.
-                    for process in list(self.appliers):
-                        process.actor.crash()
-                while world.violation is None and not oracle.is_through(self.target):
-                    if world.steps > until:
-                        world.fail("progress", self._why_stuck())
-                    world.step()
-                if world.violation is None:
-                    oracle.at_the_end(
-                        self.target,
-                        is_exact=self.faults.mode == "exact",
-                        is_thorough=world.seed % 5 == 0,
-                    )
-            finally:
-                world.end()
+        try:
+            while world.violation is None and self._is_faulty():
+                world.step()
+            world.note("---- calm: no more faults")
+            world.calm = True
+            until = world.steps + CALM_STEPS
+            self._has_run = True
+            if self.target.was_restored:
+                # An idle applier asks its target only when there is something to apply:
+                # who restores a target starts `apply` again.
+                for process in list(self.appliers):
+                    process.actor.crash()
+            while world.violation is None and not oracle.is_through(self.target):
+                if world.steps > until:
+                    world.fail("progress", self._why_stuck())
+                world.step()
+            if world.violation is None:
+                oracle.at_the_end(
+                    self.target,
+                    is_exact=self.faults.mode == "exact",
+                    is_thorough=world.seed % 5 == 0,
+                )
+        finally:
+            world.end()
         return Outcome(
             world.seed, world.steps, world.violation, world.trace, oracle.looks, self.events
         )
@@ -217,7 +216,7 @@ class Simulation:
 
     def _is_faulty(self) -> bool:
         """The first load is not the point: schedules are long enough to leave it behind."""
-        self._has_run = self._has_run or any(p.engine for p in self.producers)
+        self._has_run = self._has_run or any(p.has_streamed for p in self.producers)
         steps, limit = self.world.steps, self.faults.steps
         open_ = len(self.source.wal) < self.source.planned
         return steps < (3 * limit if open_ else limit)
@@ -249,7 +248,7 @@ class Simulation:
             return
         for p in self.producers:
             if faults.producer_crashes:
-                weight = 0.06 if p.engine else 0.01  # what a load is for comes after it
+                weight = 0.06 if p.has_streamed else 0.01  # what a load is for comes after it
                 if p.actor.label == faults.crash_at:
                     weight = 0.5
                 out.append(Move(weight, f"{p.actor.name} crashes", lambda p=p: self._crash(p)))
@@ -279,12 +278,11 @@ class Simulation:
     def _start_producer(self, *, is_alien: bool = False) -> None:
         rng, mode = self.world.rng, self.faults.mode
         exact = rng.random() < 0.5 if mode == "mixed" else mode == "exact"
-        plan = Plan(
-            exact, self._gap_in == self.oracle.epoch > 0 and not is_alien, is_alien, self.limits
-        )
+        accept_gap = self._gap_in == self.oracle.epoch > 0 and not is_alien
+        plan = Plan(exact, accept_gap, is_alien, self.limits, self.tuning)
         self._made += 1
         process = make_producer(
-            Around(self.world, self.source, self.broker, self.parts, self.oracle.believed),
+            Around(self.world, self.source, self.broker, self.oracle.believed),
             name=f"{'alien' if is_alien else 'p'}{self._made}",
             plan=plan,
             on_end=self._producer_ended,
@@ -347,7 +345,7 @@ class Simulation:
             replace(newest, n=newest.n - 1),
         )
         forged = (
-            Foreign("bytes"),
+            Garbage("bytes"),
             replace(cut, head=replace(cut.head, instance="nobody")),
             *(Heartbeat(head) for head in heads),
             *(Commits(head, (), ()) for head in heads),
@@ -390,7 +388,7 @@ class Simulation:
         for process in self.producers:
             if process.delivery is None or process.delivery.client is not client:
                 continue
-            runs = process.engine is not None and process.connection is not None
+            runs = process.has_streamed and process.connection is not None
             if runs and self.source.owner is process.connection:
                 self.oracle.fail("kill", f"{by.name} fenced {client.name}, which was healthy")
 
@@ -399,7 +397,7 @@ class Simulation:
         self.events[f"producer {process.ended}"] += 1
         name, error = process.actor.name, process.error
         self.world.note(f"{name} ended: {process.ended} {error or ''}")
-        if error is None or isinstance(error, start.Leaving):
+        if error is None or isinstance(error, ShutdownRequested):
             return
         if isinstance(error, CdcError) and error.verdict is Verdict.RETRY:
             return
@@ -416,6 +414,8 @@ class Simulation:
             case CutsBroken():  # a stranger's record at the end might as well be one that was lost
                 right = self.broker.is_strange(CUTS)
                 self._gap_in = self.oracle.epoch if right else self._gap_in
+            case TopicHeld():
+                right = self.broker.lso(CUTS) < self.broker.high(CUTS)
             case SourceSwitched() | SlotMismatch():
                 right = process.plan.is_alien
             case CdcError():

@@ -29,6 +29,7 @@ from producer.core.changes import (
     Relation,
     RelationColumn,
     Truncate,
+    Undecoded,
     Update,
 )
 from schemas.positions import Lsn
@@ -38,6 +39,7 @@ from tests.sim.world import Move, World
 TEXT = 25
 Row = dict[str, str]  # column -> value; NULL columns are left out
 NAMES = {1: "a", 2: "b", 3: "c", 4: "d", 9: "x"}  # relation id -> table
+EVERYTHING = "*"  # the table of a gap that may be anybody's
 KEYED = {"a", "b", "d", "x"}
 
 
@@ -87,11 +89,21 @@ class Transaction:
     expected: list[tuple[Any, ...]]  # (table, op, after) of what must be delivered, no DDL
     holes: set[str]  # tables whose older rows nobody sent
     is_shown: bool = True  # without rows: BEGIN and COMMIT are sent all the same
+    is_led: bool = False  # a message that nobody can decode comes before its BEGIN
+
+    def undecoded(self) -> list[int]:
+        """Positions of the messages that nobody can decode."""
+        inside = [
+            self.begin_lsn + 4 * at
+            for at, (change, _) in enumerate(self.changes, 1)
+            if isinstance(change, Undecoded)
+        ]
+        return [*([self.begin_lsn] if self.is_led else []), *inside]
 
     @property
     def survives(self) -> bool:
         """Say whether it gets a seq."""
-        return bool(self.expected)
+        return bool(self.expected or EVERYTHING in self.holes)
 
 
 class Source:
@@ -101,6 +113,7 @@ class Source:
         self.world = world
         self.planned = planned
         self.giants = False  # most transactions are large
+        self.strange = False  # messages come that nobody can decode; they say nothing
         self.lossy = lossy  # ADD COLUMN may be NOT NULL with an unknown default
         self.wal: list[Transaction] = []
         self.wal_end = 100
@@ -189,6 +202,12 @@ class Source:
                     self._change(rng.choice(names), changes, expected)
             if world.chance(0.2):
                 self._change("x", changes, expected)
+        is_led = self.strange and world.chance(0.2)
+        if self.strange and world.chance(0.2):
+            at = rng.randint(0, len(changes))
+            changes.insert(at, (Undecoded(b"?", "a message of no known kind"), self._shapes()))
+        if is_led or any(isinstance(change, Undecoded) for change, _ in changes):
+            holes.add(EVERYTHING)
         index = len(self.wal)
         begin = self.wal_end
         # Nothing may lie between two commit records: positions that are compared may be equal.
@@ -197,7 +216,9 @@ class Source:
         self.wal_end = end + rng.choice([0, 0, 8])
         self.wal.append(
             Transaction(
-                index, 700 + index, begin, start, end, changes, expected, holes, world.chance(0.5)
+                *(index, 700 + index, begin, start, end, changes, expected, holes),
+                is_shown=EVERYTHING in holes or world.chance(0.5),
+                is_led=is_led,
             )
         )
         self.states.append(copy.deepcopy(self.tables))
@@ -361,6 +382,8 @@ class Connection:
             self._at += 1
             self._reached = t.end_lsn
             return
+        if self._inside == 0 and t.is_led:
+            self.socket.append(("message", t.begin_lsn, Undecoded(b"?", "no known kind")))
         if self._inside == 0:
             message: Message = Begin(Lsn(t.commit_start), 0, t.xid)
         elif self._inside == last:
@@ -368,7 +391,11 @@ class Connection:
             self._reached = t.end_lsn
         else:
             message, shapes = t.changes[self._inside - 1]
-            ids = message.relations if isinstance(message, Truncate) else (message.relation,)
+            ids: tuple[int, ...] = ()
+            if isinstance(message, Truncate):
+                ids = message.relations
+            elif not isinstance(message, Undecoded):
+                ids = (message.relation,)
             for number in ids:
                 if self._described.get(number) != shapes[number]:
                     self._described[number] = shapes[number]

@@ -10,7 +10,6 @@ import pytest
 
 from tests.sim.consumer import Consumers
 from tests.sim.mutations import MUTATIONS, Mutation
-from tests.sim.producer import Parts
 from tests.sim.schedule import Outcome, Simulation
 
 SEEDS = 400  # at most, until a checker notices
@@ -19,9 +18,9 @@ QUIET_SEEDS = 25  # of a second line of defence, which nobody may notice
 
 def run_mutated(mutation: Mutation, seed: int) -> Outcome:
     with ExitStack() as stack:
-        parts, consumers = Parts(), Consumers()
-        mutation.apply(stack, parts, consumers)
-        return Simulation(seed, overrides=mutation.faults, parts=parts, consumers=consumers).run()
+        consumers = Consumers()
+        mutation.apply(stack, consumers)
+        return Simulation(seed, overrides=mutation.faults, consumers=consumers).run()
 
 
 @pytest.mark.parametrize("mutation", [m for m in MUTATIONS if not m.reason], ids=lambda m: m.name)

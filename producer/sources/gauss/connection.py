@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import select
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -192,6 +193,10 @@ class GaussConnection:
     def fileno(self) -> int:
         """The socket's descriptor, for a poll of your own; call `receive` when it is readable."""
         return self._link.sock.fileno()
+
+    def has_input(self) -> bool:
+        """Say whether more can be read at this moment."""
+        return bool(select.select([self._link.sock], [], [], 0)[0])
 
     # ---- questions
 

@@ -139,6 +139,10 @@ class FunctionStream:
         """The session's descriptor: nothing arrives unasked, so it is never readable."""
         return self._session.fileno()
 
+    def has_input(self) -> bool:
+        """Say whether more can be read without asking: never."""
+        return False
+
     def receive(self, timeout: float, wake_fds: Sequence[int] = ()) -> Received:
         """Give the next rows, or wait up to `timeout` seconds for some.
 

@@ -19,6 +19,7 @@ from typing import Final, Self
 
 from producer.core.catalog_watch import Look
 from producer.core.changes import Message
+from producer.core.ports import Wire
 from producer.core.takeover import MadeSlot, Slot
 from producer.errors import (
     CdcError,
@@ -30,7 +31,7 @@ from producer.errors import (
 )
 from producer.options import Options
 from producer.sources import patterns
-from producer.sources.base import Wire, try_lock
+from producer.sources.base import try_lock
 from producer.sources.decoders import NAMING
 from producer.sources.gauss import (
     catalog as gauss_catalog,

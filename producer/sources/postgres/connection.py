@@ -9,6 +9,7 @@ the session goes on.
 from __future__ import annotations
 
 import logging
+import select
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Self
@@ -114,6 +115,10 @@ class ReplicationConnection:
     def fileno(self) -> int:
         """The socket's descriptor, for a poll of your own; call `receive` when it is readable."""
         return self._link.sock.fileno()
+
+    def has_input(self) -> bool:
+        """Say whether more can be read at this moment."""
+        return bool(select.select([self._link.sock], [], [], 0)[0])
 
     # ---- questions
 

@@ -1,0 +1,140 @@
+"""The cuts topic and its one writer: what readers accept, and that our own records are accepted.
+
+`kafka/cuts_reader.py`, `kafka/registry.py` and `kafka/delivery.py` are behind the ports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from producer.core.ports import Clock, Codec, Delivery, Reader, TopicCatalog
+from producer.errors import CutsBroken, RegistryError, TakenOver
+from schemas.accept import Records, Walk, judge, walk_tail
+from schemas.control import Cut, Start, Topic
+from schemas.errors import LOAD_AGAIN
+
+_WHO_WRITES: Final = "let nobody else write below the prefix (`gauss-cdc check` prints the ACLs)"
+
+
+class CutsLog:
+    """The cuts topic and its one writer, as `takeover.Log`."""
+
+    def __init__(
+        self,
+        *,
+        prefix: str,
+        cuts_topic: str,
+        accept_gap: bool,
+        reader: Reader | None,
+        codec: Codec,
+        delivery: Delivery | None,
+        topics: TopicCatalog,
+        clock: Clock,
+        note: Callable[[str], None],
+        blocking: Callable[..., Any] = lambda call, *args: call(*args),
+    ) -> None:
+        """Without a `reader` there is no topic yet; without a `delivery` nothing is written.
+
+        `blocking` makes calls that may take long; `note` says what an operator should know.
+        """
+        self._prefix, self._cuts_topic, self._accept_gap = prefix, cuts_topic, accept_gap
+        self._reader = reader
+        self._codec = codec
+        self._delivery = delivery
+        self._topics = topics
+        self._clock, self._note, self._blocking = clock, note, blocking
+        self._walk, self._walked_to = Walk.from_nobody(), -1
+        self.begins = ""  # why an epoch begins, once its START is being written
+        self.has_started = False  # a START of ours is durable
+
+    def bounds(self) -> tuple[int, int]:
+        """First offset and high watermark."""
+        return (0, 0) if self._reader is None else self._reader.bounds()
+
+    def lso(self) -> int:
+        """End of what is decided."""
+        return 0 if self._reader is None else self._reader.lso()
+
+    def tail(self) -> Walk | None:
+        """Walk to the last accepted record that is visible."""
+        if self._reader is None:
+            return None
+        start, _ = self._reader.bounds()
+        walk: Walk | None = self._blocking(walk_tail, self._read, start, self._reader.lso())
+        if walk is None and self._codec.unknown is not None and not self._accept_gap:
+            raise RegistryError(
+                "the schema registry does not know the schema of any record of cuts",
+                schema_id=self._codec.unknown,
+                hint="is it the registry that wrote them, and has it lost nothing? "
+                f"If not: {LOAD_AGAIN}",
+            )
+        return walk
+
+    def topics(self) -> Mapping[str, tuple[Topic, Mapping[int, int]]]:
+        """Topics of the prefix as they are."""
+        return self._topics.describe(self._topics.list_below(self._prefix))
+
+    def init_transactions(self) -> None:
+        """Fence older selves."""
+        assert self._delivery is not None
+        self._blocking(self._delivery.init_transactions, 30.0)
+
+    def write_start(self, start: Start) -> int:
+        """Write START, durable."""
+        assert self._delivery is not None
+        self.begins = start.reason or ""
+        stamped = replace(start, head=replace(start.head, written_at=self._clock.wall_us()))
+        _, offset = self._delivery.write_now([], lambda _: self.framed(stamped))
+        self.has_started = True
+        return offset
+
+    def judge_own(self, cuts: Sequence[Cut], offsets: Sequence[int]) -> None:
+        """See that readers accept what was just written; raise TakenOver or CutsBroken.
+
+        To be called before it is confirmed: who may write into the topic can forge what comes
+        before ours.  Our own records stand two offsets apart, a marker between; only where they
+        do not, somebody else's may be there, and the topic is read.
+        """
+        assert self._reader is not None
+        if self._walked_to < 0:
+            self._walked_to = max(0, cuts[0].head.state_from)
+        if offsets[0] != self._walked_to:
+            if self._reader.lso() < offsets[0]:
+                return  # somebody's transaction is open: the next time shows it
+            for offset, record in self._blocking(self._read, self._walked_to, offsets[0]):
+                self._walk.follow(offset, record)
+        alarms, instance = self._walk.alarms, cuts[0].head.instance
+        for offset, cut in zip(offsets, cuts, strict=True):
+            if self._walk.follow(offset, cut) is not None:
+                continue
+            where = {"topic": self._cuts_topic, "offset": offset}
+            if self._walk.instance != instance:
+                raise TakenOver(
+                    "somebody else's START stands before our record",
+                    hint=_WHO_WRITES,
+                    writer=self._walk.writer,
+                    **where,
+                )
+            raise CutsBroken(
+                "somebody else wrote into cuts in our name",
+                hint=f"{_WHO_WRITES}; then {LOAD_AGAIN}",
+                why=str(self._walk.suspect),
+                **where,
+            )
+        self._walked_to = offsets[-1] + 2
+        if self._walk.alarms > alarms:
+            self._note(f"{self._cuts_topic}: {self._walk.alarm}; {_WHO_WRITES}")
+
+    def framed(self, cut: Cut) -> tuple[bytes, bytes]:
+        """Key and value of a record of cuts."""
+        return self._prefix.encode(), self._codec.encode_cut(cut)
+
+    def _read(self, low: int, high: int) -> Records:
+        assert self._reader is not None
+        source, read = self._prefix, self._codec.read_cut
+        return [
+            (stored.offset, judge(stored.key, stored.value, source=source, read=read))
+            for stored in self._reader.read(low, high)
+        ]

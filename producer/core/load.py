@@ -1,0 +1,256 @@
+"""The first load, under the slot's own snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from producer.core.assemble import table_key
+from producer.core.changes import Cells
+from producer.core.cuts_log import CutsLog
+from producer.core.engine import Runs, Standing
+from producer.core.events import Acknowledgement, Record
+from producer.core.ports import (
+    Clock,
+    Delivery,
+    Publisher,
+    Quarantine,
+    Reading,
+    RunObserver,
+    RunOptions,
+    ShutdownRequested,
+    Source,
+)
+from producer.core.records.encode import TransactionConstants
+from producer.core.takeover import MadeSlot
+from producer.core.unfit import HINT, UNFIT, WHY, Unfit, of_row, put_aside
+from producer.errors import GroupUnusable, RowTooLarge
+from schemas.control import Origin, Phase, Range, SchemaChange, TableLoad
+from schemas.headers import row_headers, transaction_headers
+from schemas.positions import CommitKey
+from schemas.tables import TableId, TableSchema
+
+
+class Loader:
+    """The first load: every table under the slot's exported snapshot, as `op = r`.
+
+    Each chunk is one Kafka transaction with its TABLE record, so a reader of cuts
+    sees whole chunks only.  A crash in between starts over in a new epoch: nothing
+    was delivered from the stream before the load's end.
+    """
+
+    def __init__(
+        self,
+        options: RunOptions,
+        standing: Standing,
+        *,
+        source: Source,
+        log: CutsLog,
+        delivery: Delivery,
+        publisher: Publisher,
+        observer: RunObserver,
+        clock: Clock,
+        made: MadeSlot,
+        quarantine: Quarantine,
+    ) -> None:
+        self._options = options
+        self._quarantine = quarantine
+        self._source = source
+        self._log = log
+        self._delivery = delivery
+        self._publisher = publisher
+        self._observer = observer
+        self._clock = clock
+        self._made = made
+        self._head = replace(standing.head, state_from=standing.state_from)
+        self._loads = dict(standing.loads)
+        self._standing = standing
+        self._ordinal = 0
+
+    def run(self, tables: list[TableId]) -> tuple[Standing, dict[TableId, TableSchema]]:
+        """Load all tables; return where the writer stands then, and the tables' shapes."""
+        shapes: dict[TableId, TableSchema] = {}
+        if not tables:
+            return self._standing, shapes
+        with self._source.reading(self._made) as reading:
+            for schema in (found := list(reading.shapes(tables))):
+                shapes[schema.id] = schema
+                self._table(
+                    reading, schema, is_first=schema is found[0], is_last=schema is found[-1]
+                )
+        return replace(self._standing, head=self._head, loads=self._loads), shapes
+
+    def _table(
+        self, reading: Reading, table: TableSchema, *, is_first: bool, is_last: bool
+    ) -> None:
+        observer = self._observer
+        observer.on_step("load: BEGIN")
+        binding = self._publisher.publish(table)
+        change = SchemaChange(
+            epoch=self._head.epoch,
+            seq=0,
+            ordinal=self._ordinal,
+            xid=0,
+            csn=self._made.consistent_point,
+            lsn=self._made.consistent_point,
+            origin=Origin.SNAPSHOT,
+            tag="CREATE TABLE",
+            before=None,
+            after=table,
+            topic=binding.topic,
+        )
+        ddl = self._options.topics.ddl
+        value = self._publisher.encode_change(change)
+        headers = self._headers()
+        self._write([(ddl, 0, table_key(table.id), value, headers)], table.id, Phase.BEGIN)
+        expected = reading.estimated_rows(table.id)
+        tx = TransactionConstants(
+            xid=0,
+            csn=self._made.consistent_point,
+            epoch=self._head.epoch,
+            seq=0,
+            committed_at_us=self._clock.wall_us(),
+            now_us=self._clock.wall_us(),
+            commit_lsn=self._made.consistent_point,
+            snapshot="true",
+        )
+        first = replace(tx, snapshot="first" if is_first else "first_in_data_collection")
+        last = replace(tx, snapshot="last" if is_last else "last_in_data_collection")
+        tuning = self._options.tuning
+        chunk: list[Record] = []
+        size = done = 0
+        lsn = self._made.consistent_point
+        place = first
+        lossy: str | None = None  # what is missing in the end
+        newest: Cells | None = None  # is held back until it is known whether it is the last one
+
+        def put(cells: Cells, place: TransactionConstants) -> None:
+            nonlocal size, lossy
+            try:
+                value = binding.encoder.encode("r", "", None, cells, place, lsn, self._ordinal)
+                if len(value) > self._options.max_row_bytes:
+                    raise RowTooLarge(
+                        "a row is larger than kafka.max-row-bytes",
+                        table=table.id,
+                        bytes=len(value),
+                        limit=self._options.max_row_bytes,
+                        hint=HINT,
+                    )
+                key = binding.key if binding.key_of is None else binding.key_of(cells)
+                at = binding.partition
+                if binding.partition_of is not None:
+                    at = binding.partition_of(cells)
+            except UNFIT as error:
+                self._put_aside(error, table, cells)
+                lossy = WHY
+                return
+            chunk.append((binding.topic, at, key, value, self._headers()))
+            size += len(value)
+
+        def take(rows: list[Cells]) -> None:
+            nonlocal place, newest
+            for cells in rows:
+                if newest is not None:
+                    put(newest, place)
+                    place = tx
+                newest = cells
+            if len(chunk) >= tuning.chunk_rows or size >= tuning.chunk_bytes:
+                flush()
+
+        def flush() -> None:
+            nonlocal chunk, size, done
+            observer.on_step("load: CHUNK")
+            ids = {binding.topic: (binding.schema_id,)}
+            self._write(chunk, table.id, Phase.CHUNK, ids)
+            done += len(chunk)
+            chunk, size = [], 0
+            observer.on_load(table.id, done, expected)
+            if observer.stop_asked(0):
+                raise ShutdownRequested
+
+        reading.copy_rows(table.id, table.columns, take)
+        if newest is not None:
+            put(newest, first if place is first and is_first and not is_last else last)
+            flush()
+        observer.on_step("load: END")
+        self._write([], table.id, Phase.END, lossy=lossy)
+        observer.on_load(table.id, done, done)
+
+    def _put_aside(self, error: Exception, table: TableSchema, cells: Cells) -> None:
+        """Keep a row that cannot be delivered, or stop before it.
+
+        A gap that was accepted is not refused again because of the row that stopped us.
+        """
+        position = str(CommitKey(self._head.epoch, 0, self._ordinal))
+        if self._options.unfit_row != "quarantine" and not self._options.accept_gap:
+            raise of_row(error, table, position) from error
+        lsn = self._made.consistent_point
+        unfit = put_aside(
+            error, table, op="r", before=None, after=cells, lsn=lsn, position=position
+        )
+        keep(self._quarantine, unfit, self._observer)
+
+    def _headers(self) -> list[tuple[str, bytes]]:
+        point = self._made.consistent_point
+        position = CommitKey(self._head.epoch, 0, self._ordinal)
+        self._ordinal += 1
+        return row_headers(transaction_headers(0, point), point, position)
+
+    def _write(
+        self,
+        records: list[Record],
+        table: TableId,
+        phase: Phase,
+        ids: Mapping[str, tuple[int, ...]] | None = None,
+        *,
+        lossy: str | None = None,
+    ) -> None:
+        self._loads[str(table)] = phase.value
+        head = replace(self._head, n=self._head.n + 1, written_at=self._clock.wall_us())
+
+        def cut(acknowledged: list[Acknowledgement]) -> tuple[bytes, bytes]:
+            if len(acknowledged) != len(records):
+                raise GroupUnusable("records of a chunk without an acknowledgement")
+            if any(offset < 0 for _, _, offset in acknowledged):
+                raise GroupUnusable("a record of a chunk was acknowledged without an offset")
+            return self._log.framed(
+                TableLoad(
+                    head,
+                    table,
+                    phase,
+                    ranges=runs_of(acknowledged),
+                    rows=len(records),
+                    as_of=self._made.consistent_point,
+                    schema_ids=ids or {},
+                    lossy=lossy,
+                )
+            )
+
+        self._delivery.write_now(records, cut)
+        self._head = head
+
+
+def runs_of(acknowledged: list[Acknowledgement]) -> tuple[Range, ...]:
+    """Maximal runs of consecutive offsets, per partition in order."""
+    places: dict[tuple[str, int], Runs] = {}
+    for topic, partition, offset in acknowledged:
+        places.setdefault((topic, partition), Runs()).add(offset)
+    return tuple(
+        Range(*place, start, end)
+        for place, runs in places.items()
+        for start, end in runs.take(runs.count)
+    )
+
+
+def keep(quarantine: Quarantine, unfit: Unfit, observer: RunObserver) -> None:
+    """Write an unfit row into the quarantine topic, durable."""
+    quarantine.put(
+        unfit.content,
+        lsn=unfit.lsn,
+        why=unfit.why,
+        table=unfit.table,
+        position=unfit.position,
+        op=unfit.op,
+        bytes=unfit.size,
+    )
+    observer.on_note(f"{unfit.table}: a row is in quarantine, {unfit.size} bytes: {unfit.why}")

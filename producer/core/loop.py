@@ -1,0 +1,380 @@
+"""The one loop: read -> decode -> assemble -> step -> execute.
+
+One slot is one ordered stream, so one thread reads, decodes and encodes.  Policy is the
+engine's; this file moves messages between ports and watches the clock.  `pipeline.py` runs
+it on sockets and librdkafka, `tests/sim` on a world that moves one step at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+from producer.core.assemble import Assembler
+from producer.core.catalog_watch import CatalogWatch
+from producer.core.changes import Begin, Lost, Message, Undecoded
+from producer.core.cuts_log import CutsLog
+from producer.core.engine import Engine
+from producer.core.events import (
+    Acknowledged,
+    Command,
+    CommitPart,
+    Confirm,
+    CutsDurable,
+    Flush,
+    Happened,
+    InputDrained,
+    PartDurable,
+    PositionReached,
+    Record,
+    SendRows,
+    StopAsked,
+    Stopped,
+    Ticked,
+    TopicsChanged,
+    TransactionEnded,
+    WriteCuts,
+)
+from producer.core.ports import (
+    Blocking,
+    Clock,
+    Delivery,
+    Quarantine,
+    RunObserver,
+    RunOptions,
+    ShutdownRequested,
+    Source,
+)
+from producer.core.relations import Relations
+from producer.errors import BrokerDown, CdcError, DecodeError
+from producer.wire.replication import Received
+from schemas.control import Cut
+from schemas.positions import Lsn
+from schemas.tables import TableId
+
+BEAT: Final = 0.5  # seconds: well below any wal_sender_timeout that a server is run with
+_BUSY_WAIT: Final = 0.02  # seconds to wait for input while something is open
+_IDLE_WAIT: Final = 0.5
+_LEAVE_SECONDS: Final = 5.0  # for the open source transaction to end before the group is aborted
+_GIVE_UP_SECONDS: Final = 8.0  # on leaving; what is not durable then, the source sends again
+_LOOK_SHARE: Final = 50  # a look that takes long is taken as rarely: 2 % of the time
+_CONFIRM_SECONDS: Final = 0.1  # status messages at most this often
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a run has done; read by whoever watches."""
+
+    rows: int = 0
+    commits: int = 0
+    bytes: int = 0
+    seq: int = 0
+    resume: int = 0
+    received: int = 0  # greatest position mentioned by the source
+    committed_at: int = 0  # µs since 1970 of the newest delivered commit
+    retries: int = 0
+    takeovers: int = 0
+    has_streamed: bool = False
+    is_idle: bool = True  # all that was received is durable
+
+
+class Loop:
+    """From START_REPLICATION to the end of one turn."""
+
+    def __init__(
+        self,
+        options: RunOptions,
+        *,
+        source: Source,
+        delivery: Delivery,
+        quarantine: Quarantine,
+        blocking: Blocking,
+        clock: Clock,
+        observer: RunObserver,
+        log: CutsLog,
+        engine: Engine,
+        assembler: Assembler,
+        relations: Relations,
+        progress: Progress,
+        changed: list[TopicsChanged],
+        advice: Callable[[TableId], str],
+    ) -> None:
+        """`changed` is filled by the publisher; `advice` says how a new table is captured."""
+        self._options, self._observer, self._progress = options, observer, progress
+        self._source, self._delivery = source, delivery
+        self._quarantine, self._log, self._clock = quarantine, log, clock
+        self._blocking = blocking
+        blocking.beat = lambda: self._tell_source(force=True)
+        self._changed, self._advice = changed, advice
+        self._engine, self._assembler, self._relations = engine, assembler, relations
+        self._catalog = CatalogWatch(wanted=relations.wants, publication=options.publication)
+        self._look_due = 0.0
+        self._at = engine.resume  # everything committed before was fed to the assembler
+        self._pending: Iterator[tuple[int, Message]] | None = None
+        self._is_read = False  # all of it was taken
+        self._lost_between: Lost | None = None  # outside a transaction: a gap of the next one
+        self._received = Received()
+        self._confirmed = 0
+        self._status_at = self._read_at = 0.0
+        self._reported = 0  # the newest position that the source was sent
+        self._answered_at = clock.now()
+        self._progress_seen = 0
+        self._is_waiting = False
+        self._leaving_since: float | None = None
+        self._stopped: Stopped | None = None
+        self._in_flight: Sequence[Cut] = ()
+
+    def run(self) -> None:
+        """Go on until asked to stop; leave source and Kafka tidy."""
+        observer = self._observer
+        observer.on_step("run: read")
+        observer.on_note(f"streaming from {Lsn(self._engine.resume)}")
+        self._progress.has_streamed = True
+        self._tick()
+        while self._stopped is None:
+            self._read()
+            self._watch_catalog()
+            self._poll_delivery()
+            self._tick()
+            self._leave_if_asked()
+        if self._stopped.abort:
+            self._delivery.abort(3.0)
+        self._tell_source(force=True)
+
+    # ------------------------------------------------------------ source
+    def _read(self) -> None:
+        """Read what the source has, unless too much of it waits for Kafka.
+
+        A source that holds transactions may give millions of messages for one read: they are
+        taken in slices, with Kafka and the clock between, before the socket is read again.
+        """
+        engine, delivery, wire = self._engine, self._delivery, self._source.wire
+        wait = _IDLE_WAIT if engine.is_idle else _BUSY_WAIT
+        if engine.buffered > self._options.tuning.buffer_bytes:
+            delivery.wait(wait)
+            return
+        self._observer.on_step("run: read")
+        if self._pending is None:
+            self._received = wire.receive(wait, (delivery.fileno(),))
+            self._pending = self._source.messages(self._received.messages)
+            if self._received.reply_requested:
+                self._tell_source(force=True)
+            self._read_at = self._clock.now()
+        self._is_read = False
+        self._take(self._slice(self._pending))
+        if self._is_read:
+            self._pending = None
+            self._end_read(self._received)
+
+    def _slice(self, pending: Iterator[tuple[int, Message]]) -> Iterator[tuple[int, Message]]:
+        """Give messages of a read, for as long as Kafka and the source may be left alone.
+
+        A statement costs a thousand times as much as a row: its schema is registered.
+        """
+        tuning, now = self._options.tuning, self._clock.now
+        until = now() + tuning.slice_seconds
+        for count, message in enumerate(pending, 1):
+            yield message
+            if count >= tuning.slice_messages or now() >= until:
+                return
+        self._is_read = True
+
+    def _end_read(self, received: Received) -> None:
+        """Look at what came with the messages of a read: the source's own position."""
+        end = int(received.keepalive_end)
+        is_between = not self._assembler.is_open and self._lost_between is None
+        if end and is_between and self._source.keepalives_move:
+            self._progress.received = max(self._progress.received, end)
+            self._step(PositionReached(end, received.reply_requested))
+        if received.reply_requested:
+            self._tell_source(force=True)
+        if not received.messages or not self._source.wire.has_input():
+            self._step(InputDrained())
+
+    def _take(self, messages: Iterator[tuple[int, Message]]) -> None:
+        assembled = self._assembler.feed(self._checked(messages))
+        while self._changed:  # before the rows: their cut must not come before the topics
+            self._step(self._changed.pop(0))
+        for happened in assembled:
+            self._step(happened)
+
+    def _checked(self, messages: Iterator[tuple[int, Message]]) -> Iterator[tuple[int, Message]]:
+        """Put aside what could not be decoded, then stop before it, or go on with a gap."""
+        options = self._options
+        for lsn, message in messages:
+            if not isinstance(message, Undecoded):
+                yield lsn, message
+                if self._lost_between is not None and isinstance(message, Begin):
+                    yield lsn, self._lost_between
+                    self._lost_between = None
+                continue
+            topic = options.topics.quarantine
+            self._blocking(self._quarantine.put, message.payload, lsn=lsn, why=message.why)
+            self._observer.on_note(f"an undecodable message went to {topic}: {message.why}")
+            if options.unknown_message == "stop":
+                raise DecodeError(
+                    "the source sent a message that this plugin does not have",
+                    lsn=Lsn(lsn),
+                    why=message.why,
+                    topic=topic,
+                    hint="send it to us (gauss-cdc record); to go on without it: "
+                    "source.unknown-message = 'quarantine'",
+                )
+            lost = Lost("", "", "seen", f"an undecodable message, kept in {topic}")
+            if self._assembler.is_open:
+                yield lsn, lost
+            else:  # it may have been a whole transaction, or its BEGIN
+                self._lost_between = lost
+
+    # ------------------------------------------------------------ catalog
+    def _watch_catalog(self) -> None:
+        """Compare what the stream has said with the catalog, every few seconds; see the module."""
+        catalog, relations = self._catalog, self._relations
+        if self._assembler.is_open or self._pending is not None or self._leaving_since is not None:
+            return
+        if not catalog.is_waiting:
+            began = self._clock.now()
+            if began < self._look_due:
+                return
+            look = self._source.look(relations.known, unless=catalog.signature)
+            now = self._clock.now()
+            self._look_due = now + max(self._options.look_seconds, _LOOK_SHARE * (now - began))
+            if look is None:
+                return
+            for table in catalog.take(look, relations.known):
+                self._observer.on_note(f"new: {self._advice(table)}")
+        if self._lost_between is not None:
+            return
+        if self._at < catalog.due_at:
+            return
+        emptied = frozenset(relations.emptied)
+        relations.emptied.clear()
+        found = catalog.judge(self._at, relations.known, is_told=relations.is_told, emptied=emptied)
+        for finding in found:
+            self._observer.on_note(f"the catalog shows what the stream did not: {finding}")
+        if found:
+            happened = self._assembler.explain(found, self._at)
+            while self._changed:
+                self._step(self._changed.pop(0))
+            for each in happened:
+                self._step(each)
+            self._step(InputDrained())
+
+    def _tell_source(self, *, force: bool = False) -> None:
+        now = self._clock.now()
+        due = now - self._status_at
+        moved = self._confirmed > self._reported and due >= _CONFIRM_SECONDS
+        # While the socket is not read, nobody sees that the server asks for an answer.
+        is_deaf = now - self._read_at >= BEAT
+        every = min(BEAT, self._options.status_seconds) if is_deaf else self._options.status_seconds
+        if force or moved or due >= every:
+            self._source.wire.send_status(Lsn(self._confirmed))
+            self._status_at, self._reported = now, self._confirmed
+            if moved:
+                self._observer.on_step("run: confirmed")
+
+    # ------------------------------------------------------------ Kafka
+    def _poll_delivery(self) -> None:
+        delivery, now = self._delivery, self._clock.now
+        if acknowledged := delivery.poll():
+            self._answered_at = now()
+            self._step(Acknowledged(acknowledged))
+        for answer in delivery.answers():
+            self._answered_at = now()
+            match answer:
+                case Acknowledged() | PartDurable():
+                    self._step(answer)
+                case CutsDurable(offsets):
+                    self._log.judge_own(self._in_flight, offsets)
+                    self._observer.on_step("run: cut durable, not confirmed")
+                    self._step(answer)
+                    self._progress.seq = self._engine.seq
+                    self._progress.resume = self._engine.resume
+                case CdcError():
+                    raise answer
+                case _:
+                    assert_never(answer)
+        if delivery.is_busy:
+            self._check_timeout()
+
+    # ------------------------------------------------------------ engine
+    def _tick(self) -> None:
+        progress = self._progress
+        progress.received = max(progress.received, self._source.wire.received_end)
+        progress.is_idle = self._engine.is_idle and not self._assembler.is_open
+        self._step(Ticked(self._clock.now(), self._clock.wall_us()))
+        self._tell_source()
+
+    def _step(self, happened: Happened) -> None:
+        if isinstance(happened, TransactionEnded):
+            self._progress.commits += 1
+            self._progress.rows += happened.rows
+            self._progress.committed_at = happened.committed_at
+            self._at = max(self._at, happened.end_lsn)
+        elif isinstance(happened, PositionReached):
+            self._at = max(self._at, happened.position)
+        for command in self._engine.step(happened):
+            self._execute(command)
+
+    def _execute(self, command: Command) -> None:
+        delivery, observer = self._delivery, self._observer
+        match command:
+            case SendRows(records):
+                observer.on_step("run: rows sent")
+                self._send(records)
+            case Flush():
+                observer.on_step("run: waiting for acknowledgements")
+                self._answered_at = self._clock.now()
+                delivery.flush()
+            case CommitPart():
+                observer.on_step("run: part of a giant committed")
+                delivery.commit_part()
+            case WriteCuts(cuts):
+                observer.on_step("run: cut written, not committed")
+                self._answered_at = self._clock.now()
+                self._in_flight = cuts
+                delivery.write_cuts([self._log.framed(cut) for cut in cuts])
+            case Confirm(lsn):
+                self._confirmed = lsn
+            case Stopped():
+                self._stopped = command
+            case _:
+                assert_never(command)
+
+    def _send(self, records: Sequence[Record]) -> None:
+        """Hand rows to librdkafka; where it has no room, go on telling the source that we live."""
+        delivery, sent = self._delivery, 0
+        while (sent := delivery.send(records, sent)) < len(records):
+            if not self._is_waiting:
+                self._is_waiting, self._answered_at = True, self._clock.now()
+            self._check_timeout()
+            self._tell_source()
+        self._is_waiting = False
+
+    def _check_timeout(self) -> None:
+        """Raise BrokerDown when nothing came from Kafka for too long.
+
+        A PostgreSQL that is being stopped waits for our confirmation: it is let go then.
+        """
+        now = self._clock.now()
+        if (progress := self._delivery.progress) != self._progress_seen:
+            self._progress_seen, self._answered_at = progress, now
+        silent = now - self._answered_at
+        if silent > self._options.kafka_silence_seconds:
+            raise BrokerDown(
+                "Kafka does not answer; the source is let go meanwhile", seconds=round(silent)
+            )
+
+    def _leave_if_asked(self) -> None:
+        if not self._observer.stop_asked(0):
+            return
+        now = self._clock.now()
+        if self._leaving_since is None:
+            self._leaving_since = now
+            self._observer.on_note("leaving")
+        if not self._assembler.is_open or now - self._leaving_since > _LEAVE_SECONDS:
+            self._step(StopAsked())
+        if self._stopped is None and now - self._leaving_since > _GIVE_UP_SECONDS:
+            self._observer.on_note("Kafka is slow: left without the last group, which comes again")
+            raise ShutdownRequested

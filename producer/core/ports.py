@@ -1,0 +1,347 @@
+"""What the producer's loop is given: the world, as far as it is the loop's business.
+
+`producer/pipeline.py` gives sockets, librdkafka and clocks; the simulation gives a world
+that moves one step at a time.  Everything between these ports is the same code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
+
+from producer.core import takeover
+from producer.core.assemble import Binding
+from producer.core.catalog_watch import Look
+from producer.core.changes import Cells, Message
+from producer.core.events import (
+    Acknowledged,
+    Acknowledgement,
+    CutsDurable,
+    Limits,
+    PartDurable,
+    Record,
+)
+from producer.core.records.messages import MessageWriter
+from producer.core.records.transaction_topic import TransactionWriter
+from producer.core.takeover import MadeSlot
+from producer.errors import CdcError
+from producer.sources.postgres.triggers.records import Trust
+from producer.wire.replication import Received, WalMessage
+from schemas.control import Cut, SchemaChange, Topic
+from schemas.positions import Lsn
+from schemas.tables import Column, TableId, TableSchema
+from schemas.topics import Topics
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class ShutdownRequested(Exception):
+    """A stop was asked for while a start or a load was under way, or Kafka is slow to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunObserver:
+    """How a run is observed: step names, load progress, notes, and the wish to leave."""
+
+    on_step: Callable[[str], None]
+    on_load: Callable[[TableId, int, int], None]  # table, rows so far, rows expected
+    on_note: Callable[[str], None]  # a state change, for people
+    stop_asked: Callable[[float], bool]  # waits up to so many seconds; True = leave
+    on_retry: Callable[[str], None] | None = None  # an error that passes; None: as a note
+
+    def retrying(self, error: object, seconds: float) -> None:
+        """Say which error it is, and when the next attempt begins."""
+        (self.on_retry or self.on_note)(f"{error}; retrying in {seconds:.1f} s")
+
+
+class Clock(Protocol):
+    """Two clocks."""
+
+    def now(self) -> float:
+        """Seconds that never go back, from any beginning."""
+
+    def wall_us(self) -> int:
+        """µs since 1970."""
+
+
+class Blocking(Protocol):
+    """Makes calls that may take long, while the source hears that we live."""
+
+    beat: Callable[[], None]  # called again and again until the call returns
+
+    def __call__(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return what `call` returns, or raise what it, or `beat`, raises."""
+
+
+# ---------------------------------------------------------------- the source
+class Wire(Protocol):
+    """The session that streams."""
+
+    def receive(self, timeout: float, wake_fds: Sequence[int] = ()) -> Received:
+        """Read what has arrived, or wait; see `sources/postgres/connection.py`.
+
+        Input on one of `wake_fds` ends the wait, too.
+        """
+
+    def has_input(self) -> bool:
+        """Say whether more can be read at this moment."""
+
+    def send_status(self, flush: Lsn, *, reply: bool = False) -> None:
+        """Confirm everything before `flush`; 0 only says that we are alive."""
+
+    @property
+    def received_end(self) -> Lsn:
+        """The greatest position the source has mentioned; 0 before."""
+
+
+class Reading(Protocol):
+    """The source under one snapshot: what a first load reads."""
+
+    def shapes(self, tables: list[TableId]) -> list[TableSchema]:
+        """Shapes as the stream will describe them."""
+
+    def estimated_rows(self, table: TableId) -> int:
+        """A guess for a progress bar; 0 = unknown."""
+
+    def copy_rows(
+        self,
+        table: TableId,
+        columns: Sequence[Column],
+        hand_on: Callable[[list[Cells]], None],
+    ) -> None:
+        """Send all rows to `hand_on`, some at a time."""
+
+
+class Source(takeover.Source, Protocol):
+    """A source as takeover, load and loop use it."""
+
+    tables: list[TableId]  # of the load, once the slot was made
+
+    @property
+    def wire(self) -> Wire:
+        """The session that streams."""
+
+    @property
+    def keepalives_move(self) -> bool:
+        """Say whether a keepalive's position may be confirmed when nothing is outstanding."""
+
+    @property
+    def new_tables_are_complete(self) -> bool:
+        """Say whether a table that appears has no rows older than its first change."""
+
+    @property
+    def ids_are_oids(self) -> bool:
+        """Say whether the stream's relation ids are the tables' oids."""
+
+    @property
+    def tells_changes(self) -> bool:
+        """Say whether every schema change comes as a record of our triggers."""
+
+    def reading(self, made: MadeSlot) -> AbstractContextManager[Reading]:
+        """Open a session under the slot's own snapshot."""
+
+    def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
+        """Decode; (position of the row, message) in the order of commits.
+
+        A source that holds transactions gives many messages for one; take slices.
+        """
+
+    def start_reading(self, known: dict[TableId, TableSchema], *, resume: int, csn: int) -> None:
+        """Get ready for the stream: tables' shapes as of `resume`, the newest CSN delivered."""
+
+    def shape(self, table: TableId) -> TableSchema | None:
+        """Read one table's shape as it is now; None if it is gone."""
+
+    def look(self, known: Mapping[TableId, TableSchema], *, unless: str) -> Look | None:
+        """Read the catalog, to compare it with what the stream has said.
+
+        None: not now, not here, or all is as it was when the look had the signature `unless`.
+        """
+
+    def type_name(self, type_oid: int, modifier: int) -> str:
+        """Name a type as format_type() does."""
+
+    def table_name(self, oid: int) -> TableId | None:
+        """Say what the table of an oid is called now; None if it is gone."""
+
+    def judge(self, oid: int) -> Trust:
+        """Say who writes a table that is named as our triggers' own."""
+
+    def keep_alive(self, *, force: bool = False) -> None:
+        """Tell the server that we live, confirming nothing."""
+
+
+# ---------------------------------------------------------------- Kafka
+Answer: TypeAlias = Acknowledged | PartDurable | CutsDurable | CdcError
+
+
+class Delivery(Protocol):
+    """The one writer of a prefix; see `kafka/delivery.py`."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Say whether a call of flush, commit_part or write_cuts is under way: send nothing."""
+
+    @property
+    def progress(self) -> int:
+        """A number that changes while acknowledgements come in."""
+
+    def wait(self, seconds: float) -> None:
+        """Wait for an answer."""
+
+    def fileno(self) -> int:
+        """Readable when `answers` has something."""
+
+    def init_transactions(self, timeout: float) -> None:
+        """Fence older selves; their open transactions are decided when this returns."""
+
+    def send(self, records: Sequence[Record], start: int = 0) -> int:
+        """Hand over records from `start` on; return how far there was room for them."""
+
+    def poll(self) -> list[Acknowledgement]:
+        """Take what was acknowledged since the last call; nothing while a call is under way."""
+
+    def answers(self) -> Sequence[Answer]:
+        """Take what calls that are done have answered; errors are values here."""
+
+    def flush(self) -> None:
+        """Ask for all acknowledgements: Acknowledged."""
+
+    def commit_part(self) -> None:
+        """Ask for a commit without a cut: PartDurable."""
+
+    def write_cuts(self, cuts: Sequence[tuple[bytes, bytes]]) -> None:
+        """Ask for (key, value)s in cuts and for the commit: CutsDurable."""
+
+    def write_now(
+        self, records: Sequence[Record], cut: Callable[[list[Acknowledgement]], tuple[bytes, bytes]]
+    ) -> tuple[list[Acknowledgement], int]:
+        """Write records and one cut about them, in one transaction; blocks: for start and load."""
+
+    def abort(self, timeout: float) -> None:
+        """Abort the open Kafka transaction, if any, on leaving."""
+
+
+class Stored(NamedTuple):
+    """A record as it stands in a topic, whoever wrote it."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+class Reader(Protocol):
+    """A topic of one partition, read committed."""
+
+    @property
+    def topic(self) -> str:
+        """Its name."""
+
+    def bounds(self) -> tuple[int, int]:
+        """First offset and high watermark, asked now."""
+
+    def lso(self) -> int:
+        """End of what read_committed readers see, asked now."""
+
+    def read(self, low: int, high: int) -> Sequence[Stored]:
+        """Committed records with low <= offset < high; `high` is at most the LSO."""
+
+
+class TopicCatalog(Protocol):
+    """Topics as the broker has them."""
+
+    def list_below(self, prefix: str) -> list[str]:
+        """Names of the topics of a prefix."""
+
+    def describe(self, names: list[str]) -> Mapping[str, tuple[Topic, Mapping[int, int]]]:
+        """Topic, and high watermarks by partition."""
+
+
+class Codec(Protocol):
+    """Control records as bytes, by the registry's schemas."""
+
+    @property
+    def unknown(self) -> int | None:
+        """A schema id that the registry did not know; None: it knew all."""
+
+    def encode_cut(self, cut: Cut) -> bytes:
+        """Write a record of cuts."""
+
+    def read_cut(self, value: bytes) -> Cut:
+        """Read a record of cuts; raise ValueError for other bytes."""
+
+    def read_change(self, value: bytes) -> SchemaChange:
+        """Read a record of ddl; raise ValueError for other bytes."""
+
+    def repair(self, prefix: str) -> list[str]:
+        """Undo what an older run left half done; name the subjects."""
+
+
+class Publisher(Protocol):
+    """Makes bindings: topic made, schema registered, encoder compiled."""
+
+    def publish(self, table: TableSchema) -> Binding:
+        """Bind one table version, before its first row."""
+
+    def encode_change(self, change: SchemaChange) -> bytes:
+        """Write a record of ddl."""
+
+    def messages(self) -> MessageWriter | None:
+        """Bind the topic of logical messages, where they are asked for."""
+
+    def transactions(self) -> TransactionWriter | None:
+        """Bind the topic of BEGIN and END, where it is asked for."""
+
+
+class Quarantine(Protocol):
+    """What could not be decoded or delivered, kept."""
+
+    def put(self, payload: bytes, *, lsn: int, why: str, table: str = "", **more: object) -> None:
+        """Write one record, durable."""
+
+
+# ---------------------------------------------------------------- what was asked for
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """How much is done at once."""
+
+    buffer_bytes: int = 12 << 20  # of values held while a group is being finished; a row
+    # costs 5 times that
+    slice_messages: int = 2_000  # between two looks at Kafka
+    slice_seconds: float = 0.2
+    chunk_rows: int = 20_000  # of a first load
+    chunk_bytes: int = 16 << 20
+
+
+class RunOptions(Protocol):
+    """What the loop asks of `producer.options.Options`."""
+
+    @property
+    def prefix(self) -> str: ...
+    @property
+    def topics(self) -> Topics: ...
+    @property
+    def publication(self) -> str: ...
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def tuning(self) -> Tuning: ...
+    @property
+    def max_row_bytes(self) -> int: ...
+    @property
+    def unknown_message(self) -> Literal["stop", "quarantine"]: ...
+    @property
+    def unfit_row(self) -> Literal["stop", "quarantine"]: ...
+    @property
+    def incompatible(self) -> Literal["stop", "new-version", "quarantine"]: ...
+    @property
+    def look_seconds(self) -> float: ...
+    @property
+    def status_seconds(self) -> float: ...
+    @property
+    def kafka_silence_seconds(self) -> float: ...
+    @property
+    def accept_gap(self) -> bool: ...

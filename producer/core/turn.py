@@ -1,0 +1,186 @@
+"""One turn of `run`: take over, load what a new epoch needs, then stream until asked to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from producer.core.assemble import Assembler, World
+from producer.core.cuts_log import CutsLog
+from producer.core.ddl_log import known_tables
+from producer.core.engine import Engine, Standing
+from producer.core.events import TopicsChanged
+from producer.core.load import Loader, keep
+from producer.core.loop import Loop, Progress
+from producer.core.ports import (
+    Blocking,
+    Clock,
+    Codec,
+    Delivery,
+    Publisher,
+    Quarantine,
+    Reader,
+    RunObserver,
+    RunOptions,
+    ShutdownRequested,
+    Source,
+)
+from producer.core.records.encode import TransactionConstants
+from producer.core.relations import Relations
+from producer.core.takeover import Step, Taken, Wanted, take_over, take_slot
+from schemas.tables import TableId, TableSchema
+
+PAUSE: Final = 0.1  # seconds between two tries of a step that waits
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What one turn works with."""
+
+    options: RunOptions
+    source: Source
+    log: CutsLog
+    ddl: Reader
+    codec: Codec
+    delivery: Delivery
+    publisher: Publisher
+    quarantine: Quarantine
+    blocking: Blocking
+    clock: Clock
+    observer: RunObserver
+    wants: Callable[[TableId], bool]  # [tables] of the configuration
+    advice: Callable[[TableId], str]  # how a table that is not captured gets captured
+    changed: list[TopicsChanged]  # filled by the publisher
+
+    def run(self, request: Wanted, progress: Progress, *, stream: bool = True) -> None:
+        """Go through one turn; `stream=False` leaves when START and load are durable.
+
+        Raises ShutdownRequested where it is left before the stream began, and CdcError.
+        """
+        taken = self.drive(
+            take_over(self.source, self.log, request, patience=self._patience()), PAUSE
+        )
+        progress.takeovers += 1
+        for subject in self.blocking(self.codec.repair, self.options.prefix):
+            self.observer.on_note(
+                f"{subject}: its compatibility is what it was before an older run ended"
+            )
+        standing, known = self._shapes(taken)
+        self.changed.clear()
+        if stream:
+            self._loop(taken, standing, known, progress).run()
+
+    def drive(self, steps: Generator[Step, None, T], pause: float = PAUSE) -> T:
+        """Run a takeover: name each step, keep the server waiting politely, leave if asked."""
+        said = ""
+        while True:
+            try:
+                step = next(steps)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            self.observer.on_step(f"start: {step.name}")
+            self.source.keep_alive()
+            if step.waits_for and step.waits_for != said:
+                self.observer.on_note(f"waiting: {step.waits_for}")
+            said = step.waits_for
+            # A slot was made just before: without its START it would keep log for nobody.
+            if step.name == "write START":
+                continue
+            if self.observer.stop_asked(pause if step.waits_for else 0):
+                raise ShutdownRequested
+
+    def _patience(self) -> int:
+        return round(self.options.limits.transaction_timeout / PAUSE)
+
+    def _shapes(self, taken: Taken) -> tuple[Standing, dict[TableId, TableSchema]]:
+        """Load what a new epoch needs, or rebuild the tables' shapes from the ddl topic."""
+        standing = taken.standing
+        if taken.made is None:
+            head = standing.head
+            return standing, self.blocking(
+                known_tables,
+                self.ddl,
+                self.codec,
+                epoch=head.epoch,
+                seq=head.last_seq,
+                note=self.observer.on_note,
+            )
+        loader = Loader(
+            self.options,
+            standing,
+            source=self.source,
+            log=self.log,
+            delivery=self.delivery,
+            publisher=self.publisher,
+            observer=self.observer,
+            clock=self.clock,
+            made=taken.made,
+            quarantine=self.quarantine,
+        )
+        standing, known = loader.run(self.source.tables)
+        self.drive(take_slot(self.source, standing.head.resume))
+        return standing, known
+
+    def _loop(
+        self,
+        taken: Taken,
+        standing: Standing,
+        known: dict[TableId, TableSchema],
+        progress: Progress,
+    ) -> Loop:
+        options, source, publisher = self.options, self.source, self.publisher
+        topics, head = options.topics, standing.head
+        source.start_reading(known, resume=head.resume, csn=taken.csn)
+        relations = Relations(
+            known,
+            read_catalog=source.shape,
+            name_type=source.type_name,
+            name_table=source.table_name if source.ids_are_oids else None,
+            wanted=self.wants,
+            new_tables_are_complete=source.new_tables_are_complete,
+            is_told=source.tells_changes,
+            publication=options.publication,
+            judge=source.judge,
+        )
+        assembler = Assembler(
+            relations=relations,
+            world=World(
+                lambda table: self.blocking(publisher.publish, table),
+                publisher.encode_change,
+                TransactionConstants,
+                self.clock.wall_us,
+                (lambda unfit: self.blocking(keep, self.quarantine, unfit, self.observer))
+                if options.unfit_row == "quarantine"
+                else None,
+            ),
+            epoch=head.epoch,
+            seq=head.last_seq,
+            resume=head.resume,
+            ddl_topic=topics.ddl,
+            max_row_bytes=options.max_row_bytes,
+            known=taken.known,
+            messages=publisher.messages(),
+            transactions=publisher.transactions(),
+            quarantines=options.incompatible == "quarantine",
+            note=self.observer.on_note,
+        )
+        beside = frozenset({topics.message, topics.transaction})
+        return Loop(
+            options,
+            source=source,
+            delivery=self.delivery,
+            quarantine=self.quarantine,
+            blocking=self.blocking,
+            clock=self.clock,
+            observer=self.observer,
+            log=self.log,
+            engine=Engine(replace(standing, beside=beside), options.limits),
+            assembler=assembler,
+            relations=relations,
+            progress=progress,
+            changed=self.changed,
+            advice=self.advice,
+        )
