@@ -22,6 +22,7 @@ from producer.sources.gauss.gaps import CASES, Way
 from producer.sources.gauss.options import OPTIONS, Mode, Option, Product, Treatment, Use
 from producer.sources.gauss.recorded import evidence_rows
 from producer.sources.postgres import options as pgoutput_options
+from producer.sources.postgres.gaps import GAPS
 from schemas.tables import Column, UserType
 from schemas.types import BY_OID, AvroType, SqlType, TypeOptions, extensions, type_of
 from spark_consumers import errors as consumer_errors
@@ -188,6 +189,12 @@ def losses() -> str:
     return _table(("what", *ways, "evidence", "source"), rows())
 
 
+def postgres_gaps() -> str:
+    """What PostgreSQL does not send."""
+    rows = ((gap.case, gap.told or "exact", gap.inferred or "exact") for gap in GAPS)
+    return _table(("what", "with event triggers", "without"), rows)
+
+
 def types() -> str:
     """Every type and how it travels."""
 
@@ -280,6 +287,7 @@ TABLES: Final[dict[str, Callable[[], str]]] = {
     "options": options,
     "pgoutput": pgoutput,
     "losses": losses,
+    "postgres_gaps": postgres_gaps,
     "support": support,
     "metrics": metrics,
     "types": types,

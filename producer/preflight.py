@@ -18,7 +18,7 @@ from producer.kafka.rights import KafkaRights
 from producer.kafka.topics import TopicAdmin
 from producer.options import Options
 from producer.sources import patterns
-from producer.sources.postgres import catalog
+from producer.sources.postgres import catalog, gaps
 from producer.sources.postgres import options as pgoutput_options
 from producer.sources.postgres.captured import (
     captured,
@@ -118,9 +118,7 @@ def _triggers(options: Options, connection: Connection, version: int) -> Iterato
     yield Finding(
         Level.NOTE,
         "schema changes",
-        "are inferred at the first row of a new shape: not told are new and dropped tables, "
-        "renames of tables, partitions attached, detached or dropped, values that ALTER TYPE … "
-        "USING or a volatile default computed, NOT NULL, defaults, unique indexes, other objects",
+        gaps.WITHOUT_TRIGGERS,
         "a superuser may run `gauss-cdc ddl install`" if version >= _MESSAGES else "",
     )
 

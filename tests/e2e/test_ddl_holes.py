@@ -2,7 +2,7 @@
 
 import pytest
 
-from producer.sources.postgres.gaps import HOLES
+from producer.sources.postgres.gaps import GAPS
 from spark_consumers import job
 from tests.e2e.path import Path, ask
 from tests.e2e.tables import differences
@@ -106,7 +106,7 @@ def path(addresses, topic_prefix, new_database):
 
 
 def told(case: str) -> str:
-    return next(row.told for row in HOLES if row.case == case)
+    return next(row.told for row in GAPS if row.case == case)
 
 
 @pytest.mark.parametrize("case", SEEN)

@@ -339,3 +339,9 @@ def way_of(decided: Effective) -> Way:
 def invisible(way: Way) -> list[str]:
     """Say what a run of this kind may lose without anybody noticing."""
     return [case.what for case in CASES if case.kind(way) is INVISIBLE]
+
+
+def invisible_sentence(way: Way) -> str:
+    """Say it in one line, for `check` and for the start of `run`; "": nothing is lost so."""
+    lost = invisible(way)
+    return f"not in this stream, and only a comparison can tell: {'; '.join(lost)}" if lost else ""

@@ -177,8 +177,8 @@ class GaussSource:
         way = holes.way_of(self.decided)
         if not way.is_gaussdb:
             way = replace(way, tells_ddl=gauss_readings.publishes_ddl(self.asking))
-        if unseen := holes.invisible(way):
-            note(f"not in this stream, and only a comparison can tell: {'; '.join(unseen)}")
+        if sentence := holes.invisible_sentence(way):
+            note(sentence)
         return self._expanded()
 
     def decides(self) -> Mapping[str, object]:
