@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from contextlib import closing
 from typing import Final
 
-from gauss_cdc import target, wiring
+from gauss_cdc import target
 from gauss_cdc.config import Config
 from gauss_cdc.session import spark_session
 from spark_consumers.job import Observer, Options
@@ -14,7 +15,6 @@ from spark_consumers.kafka.read import CutReader, RangeReader, registry_at
 from spark_consumers.lanes import Lanes
 from spark_consumers.run import Stop, run
 from spark_consumers.security import java_client
-from spark_consumers.sinks import SINKS
 from spark_consumers.stream import Checkpoint, SparkStream, Starting
 
 _log = logging.getLogger("gauss_cdc.apply")
@@ -28,7 +28,7 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
 
     Raises the ApplyError that needs a person.
     """
-    arguments = wiring.target_arguments(config)
+    setup, kind = target.setup(config), target.kind_of(config)
     assert config.target is not None
     client = config.kafka.client_settings()
     java_client(client)  # what Spark cannot honour is said before anything begins
@@ -38,15 +38,8 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
         _log.warning("a record that is not ours: %s; who may write there? (gauss-cdc check)", what)
 
     observer.on_step("start: connect to the target")
-    sink = SINKS[config.target.kind](
-        target.connector(config),
-        prefix,
-        replace=replace,
-        on_wait=_log.info,
-        on_step=observer.on_step,
-        ddl=config.ddl.apply,
-        code=config.ddl.code,
-        on_note=_log.info,
+    setup = dataclasses.replace(
+        setup, replace=replace, on_step=observer.on_step, on_wait=_log.info, on_note=_log.info
     )
     schema_of = registry_at(config.registry.url, config.registry.client())
     spark = Starting(lambda: spark_session(config))
@@ -60,8 +53,7 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
             schema_of,
             source=prefix,
             client=client,
-            target=arguments.libpq(),
-            **target.lanes(config),
+            loader=kind.loader(setup) if kind.loader is not None else None,
         )
         stream = SparkStream(
             spark,
@@ -72,5 +64,5 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
             linger=config.spark.linger.total_seconds(),
         )
         options = Options(max_rows=_SMALL_ROWS, strict=config.target.strict)
-        run(sink, cuts, lanes, stream, options=options, stop=stop, observer=observer)
+        run(kind.sink(setup), cuts, lanes, stream, options=options, stop=stop, observer=observer)
     spark.stop()

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     Field,
@@ -33,6 +34,7 @@ from gauss_cdc.settings import ConfigError, Duration, Options, Public, Section, 
 from producer.errors import SourceError
 from producer.sources.patterns import parse
 from schemas.topics import Topics
+from spark_consumers.sinks.kinds import SINKS
 
 __all__ = ["Config", "ConfigError", "Section", "duration", "line_of", "load"]
 
@@ -251,10 +253,16 @@ class Registry(Section):
         }
 
 
+def _kind_of_sink(name: str) -> str:
+    if name not in SINKS:
+        raise ValueError(f"there is no such kind: {', '.join(SINKS)}")
+    return name
+
+
 class Target(Section):
     """[target]: the database that follows."""
 
-    kind: Literal["postgres", "opengauss"] = "postgres"
+    kind: Annotated[str, AfterValidator(_kind_of_sink)] = "postgres"
     """Product: `postgres`, or `opengauss` for openGauss and GaussDB (centralized), whose database
     must not hold '' as NULL (compatibility PG or B)."""
 

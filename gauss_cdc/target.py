@@ -1,32 +1,54 @@
-"""Connections to the target, whichever product it is."""
+"""What the configured target is made with: its kind, and the client that the program brings."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import psycopg2
 
 from gauss_cdc import gauss_dbapi, wiring
-from gauss_cdc.config import Config
+from gauss_cdc.config import Config, ConfigError, Target
 from producer.errors import CdcError, ConnectionLost
 from producer.sources.dial import ConnectionArguments
 from producer.sources.postgres.connection import ReplicationConnection
+from spark_consumers.sinks.base import Kind, Setup
+from spark_consumers.sinks.kinds import SINKS
 from spark_consumers.sinks.postgres.driver import Refused
 
 
-def connector(config: Config) -> Callable[[], Any]:
-    """Give what makes a connection: psycopg2's, or our own client's in the same shape.
+def setup(config: Config) -> Setup:
+    """Give what a sink of the configured kind is made with; raise ConfigError.
 
-    It raises one of `spark_consumers.sinks.driver.DRIVER_ERRORS`.
+    `connect` raises one of `spark_consumers.sinks.postgres.driver.DRIVER_ERRORS`.
     """
+    section = _section(config)
+    made = Setup(
+        source=config.kafka.prefix,
+        dsn=section.dsn,
+        ddl=config.ddl.apply,
+        code=config.ddl.code,
+    )
+    if (client := _CLIENTS.get(section.kind)) is None:
+        return made  # it brings its own
     arguments = wiring.target_arguments(config)
-    assert config.target is not None
-    if config.target.kind == "opengauss":
-        return partial(gauss_dbapi.connect, arguments)
-    return partial(_connect, arguments)
+    made = replace(made, host=arguments.host, connect=partial(client, arguments))
+    if kind_of(config).loader is not None:
+        made = replace(made, login=arguments.libpq())
+    return made
+
+
+def kind_of(config: Config) -> Kind:
+    """Look the configured kind up; raise ConfigError."""
+    return SINKS[_section(config).kind]
+
+
+def _section(config: Config) -> Target:
+    if config.target is None:
+        raise ConfigError("[target] is missing: apply needs kind and dsn of the target database")
+    return config.target
 
 
 def _connect(arguments: ConnectionArguments) -> Any:
@@ -47,7 +69,9 @@ def _connect(arguments: ConnectionArguments) -> Any:
         raise gauss_dbapi.login_refused(refused) from refused
 
 
-def lanes(config: Config) -> dict[str, int]:
-    """Say which way rows may go: executors have psycopg2 only, and openGauss refuses its login."""
-    assert config.target is not None
-    return {"driver_rows": sys.maxsize} if config.target.kind == "opengauss" else {}
+# Clients that the program brings, in the shape of the DB-API: a login has reasons to fail that
+# only our own client can tell.
+_CLIENTS: Final[Mapping[str, Callable[[ConnectionArguments], Any]]] = {
+    "postgres": _connect,
+    "opengauss": gauss_dbapi.connect,
+}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from gauss_cdc.config import Config, ConfigError
+from gauss_cdc.config import Config
 from producer.core.events import Limits
 from producer.kafka.topics import TopicSettings
 from producer.options import Options
@@ -16,9 +16,8 @@ from schemas.types import TypeOptions
 
 
 def target_arguments(config: Config) -> ConnectionArguments:
-    """Where the target is; raise ConfigError where the file has none."""
-    if config.target is None:
-        raise ConfigError("[target] is missing: apply needs kind and dsn of the target database")
+    """Where the target is."""
+    assert config.target is not None
     password = config.target.password.get_secret_value()
     return parse_dsn(
         config.target.dsn,

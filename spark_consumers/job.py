@@ -15,7 +15,8 @@ from schemas.control import Cut
 from schemas.errors import Verdict
 from spark_consumers.cuts import segments, starts_anew
 from spark_consumers.errors import ApplyError, Fenced, Incomplete
-from spark_consumers.model import Ledger, Segment, Sink
+from spark_consumers.model import Ledger, Segment
+from spark_consumers.sinks.base import Sink
 
 ReadCuts: TypeAlias = Callable[[Ledger], Iterable[tuple[int, Cut]]]
 ReadRows: TypeAlias = Callable[[Segment], Any]

@@ -1,4 +1,4 @@
-"""The consumer's vocabulary: ledgers, segments, changes, and what a target promises.
+"""The consumer's vocabulary: ledgers, segments, changes.
 
 Pure.  `cuts.py` makes segments, `read.py` fills them with changes, a sink
 moves a target by one segment in one atomic step.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import TypeAlias
 
 from schemas.control import Commits, Range, SchemaChange, Start, TableLoad
 from schemas.tables import Missing, TableId
@@ -76,26 +76,3 @@ class Rows:
 
     changes: Mapping[TableId, Sequence[Change]]
     ddl: Sequence[SchemaChange] = ()
-
-
-class Sink(Protocol):
-    """A target that moves from one commit of the source to a later one.
-
-    The promise: after `step` returns, or after a crash inside it, `ledger()`
-    and the rows agree; a ledger that is not `segment.after` changes nothing.
-    """
-
-    def start(self) -> Ledger:
-        """Keep every other applier of the source out; what the target holds now."""
-
-    def ledger(self) -> Ledger:
-        """What the target holds now."""
-
-    def stage(self, segment: Segment, rows: Any) -> Any:
-        """Bring rows near the target under a name of this attempt; may be repeated."""
-
-    def step(self, segment: Segment, staged: Any) -> Ledger:
-        """Apply rows and DDL and move the ledger, all or nothing."""
-
-    def close(self) -> None:
-        """Let go of the target; `start` may follow."""

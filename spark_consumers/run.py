@@ -20,7 +20,8 @@ from schemas.control import Cut
 from schemas.errors import Verdict
 from spark_consumers.errors import ApplyError
 from spark_consumers.job import DEFAULTS, SILENT, Applier, Observer, Options, ReadRows
-from spark_consumers.model import Ledger, Sink
+from spark_consumers.model import Ledger
+from spark_consumers.sinks.base import Sink
 
 _LONGEST_PAUSE: Final = 15.0  # seconds between two turns
 _LONGEST_BREAK: Final = 5.0  # seconds between two attempts of a pass

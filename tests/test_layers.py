@@ -63,7 +63,10 @@ LAYERS = {
         ("spark_consumers.lanes", "spark_consumers.frames", "spark_consumers.stream"),
         ("spark_consumers.run",),
         ("spark_consumers.job",),
+        ("spark_consumers.sinks.kinds",),
         ("spark_consumers.sinks", "spark_consumers.kafka.read"),
+        ("spark_consumers.sinks.step",),
+        ("spark_consumers.sinks.base",),
         ("spark_consumers.compact", "spark_consumers.decode"),
         ("spark_consumers.kafka", "spark_consumers.security"),
         ("spark_consumers.cuts", "spark_consumers.dialects"),
@@ -133,6 +136,8 @@ PURE = (
     "spark_consumers.job",
     "spark_consumers.model",
     "spark_consumers.errors",
+    "spark_consumers.sinks.base",
+    "spark_consumers.sinks.step",
 )  # fmt: skip
 WORLD = {
     *("asyncio", "concurrent", "multiprocessing", "select", "selectors", "signal", "subprocess"),

@@ -31,11 +31,9 @@ from schemas.errors import Verdict
 from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
 from schemas.topics import Topics
-from spark_consumers.errors import ApplyError, TargetDown
+from spark_consumers.errors import ApplyError
 from spark_consumers.model import Ledger
-from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, Refused
-from spark_consumers.sinks.postgres.refusals import ours
-from spark_consumers.sinks.postgres.sink import read_ledger
+from spark_consumers.sinks.base import Inspector
 
 PLACES: Final = ("source", "kafka", "registry", "target")
 _T = TypeVar("_T")
@@ -162,7 +160,7 @@ class Places:
         self._ddl_reader: CutsReader | None = None
         self._source: Any = None
         self._session: wiring.Session | None = None
-        self._target: Any = None
+        self._inspector: Inspector | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -327,30 +325,12 @@ class Places:
             at = end
 
     # ------------------------------------------------------------ target
-    def target_connection(self) -> Any:
-        """A connection to the target, opened once."""
-        if self._target is None:
-            arguments = wiring.target_arguments(self._config)
-            try:
-                self._target = target.connector(self._config)()
-            except DRIVER_ERRORS as exc:
-                hint = exc.hint if isinstance(exc, Refused) else ""
-                raise TargetDown(
-                    "the target cannot be reached", host=arguments.host, hint=hint
-                ) from exc
-            self._target.autocommit = True
-            self._stack.callback(self._target.close)
-        return self._target
-
     def target(self) -> Ledger | None:
         """The ledger; None where nothing was applied yet."""
-        connection = self.target_connection()
-        try:
-            return read_ledger(connection, self._config.kafka.prefix)
-        except DRIVER_ERRORS as exc:
-            connection.close()
-            self._target = None  # the next look makes another one
-            raise ours(exc) from exc
+        if self._inspector is None:
+            self._inspector = target.kind_of(self._config).inspector(target.setup(self._config))
+            self._stack.callback(self._inspector.close)
+        return self._inspector.ledger()
 
     def standing(self) -> Standing:
         """All three, asked at the same time; of a place that does not answer, why."""

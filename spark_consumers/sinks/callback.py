@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from spark_consumers.errors import Superseded
 from spark_consumers.model import Ledger, Segment
+from spark_consumers.sinks.step import check_place
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,7 @@ class CallbackSink:
         return rows
 
     def step(self, segment: Segment, staged: Any) -> Ledger:
-        ledger, after = self.ledger(), segment.after
-        if (ledger.epoch, ledger.n, ledger.seq) != (after.epoch, after.n, after.seq):
-            raise Superseded("the ledger moved", source=self._source)
+        check_place(self.ledger(), segment)
         self._apply(Group(segment, staged))
         if self._held is None:
             write_ledger(self._path, segment.upto)

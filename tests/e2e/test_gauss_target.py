@@ -10,7 +10,7 @@ import pytest
 
 from gauss_cdc.config import Config, load
 from gauss_cdc.gauss_dbapi import connect
-from gauss_cdc.inspect import check
+from gauss_cdc.inspect.check_target import check_target
 from gauss_cdc.inspect.places import Places
 from gauss_cdc.sandbox.services import Addresses
 from producer.sources.dial import ConnectionArguments
@@ -29,8 +29,8 @@ from tests.spark_consumers.feed import Feed, alter, delete, insert, table, updat
 ACCOUNT = table("account", "id integer, name text, note text", unique="name")
 
 
-def check_target(config: Config) -> list[Finding]:
-    return list(check._target(config, [ACCOUNT.id], [ACCOUNT], reads_cuts=False))
+def found(config: Config) -> list[Finding]:
+    return list(check_target(config, [ACCOUNT.id], [ACCOUNT], reads_cuts=False))
 
 
 def sink(front: Front, *, source: str = "bank", password: str = PASSWORD) -> PostgresSink:
@@ -134,7 +134,7 @@ def config(front: Front, tmp_path: Folder, kind: str) -> Config:
 def test_check_and_status_look_at_such_a_target(postgres_url: str, tmp_path: Folder) -> None:
     feed = Feed()
     with facade(postgres_url) as front:
-        before = [str(finding) for finding in check_target(config(front, tmp_path, "opengauss"))]
+        before = [str(finding) for finding in found(config(front, tmp_path, "opengauss"))]
         target = sink(front)
         feed.start()
         feed.commits([alter(None, ACCOUNT), insert(ACCOUNT, "1", "a", "x")])
@@ -142,7 +142,7 @@ def test_check_and_status_look_at_such_a_target(postgres_url: str, tmp_path: Fol
         target.close()
         with Places(config(front, tmp_path, "opengauss")) as places:
             ledger = places.target()
-        after = list(check_target(config(front, tmp_path, "opengauss")))
+        after = list(found(config(front, tmp_path, "opengauss")))
 
     assert len(before) == 1
     assert "openGauss 7" in before[0]

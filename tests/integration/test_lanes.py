@@ -12,13 +12,14 @@ from producer.core.records.encode import TransactionConstants, compile_encoder
 from schemas.control import Commits, Phase
 from schemas.envelope import envelope_schema
 from schemas.tables import Column, TableId, TableSchema
-from spark_consumers.errors import Incomplete, RowMissing
+from spark_consumers.errors import Incomplete, NotText, RowMissing
 from spark_consumers.job import Applier, Observer, Options, Progress
 from spark_consumers.kafka.read import CutReader, RangeReader
 from spark_consumers.lanes import Lanes, SparkBulk, _Job, copy_rows
 from spark_consumers.model import Segment
-from spark_consumers.sinks.postgres.bulk import Shape, create_stage
-from spark_consumers.sinks.postgres.encoding import no_text
+from spark_consumers.sinks.base import Shape
+from spark_consumers.sinks.postgres.bulk import create_stage
+from spark_consumers.sinks.postgres.loader import CopyLoader
 from spark_consumers.sinks.postgres.sink import PostgresSink
 from spark_consumers.stream import spark_confs, start_query
 from tests.integration.kafka_feed import KafkaFeed
@@ -51,7 +52,7 @@ class Copy:
             self.source.registry,
             source=prefix,
             client=self.source.client,
-            target=psycopg2.extensions.parse_dsn(url),
+            loader=CopyLoader(psycopg2.extensions.parse_dsn(url)),
             driver_rows=0,
         )
         self.sink = PostgresSink(url, prefix, **options)
@@ -263,7 +264,7 @@ def test_bytes_that_are_no_text_go_into_a_database_without_an_encoding(
         create_stage(cursor, "stage", Shape(A.id, ("id", "v")))
     connection.close()
     job = _Job(
-        psycopg2.extensions.parse_dsn(url), ["stage"], {("t", 7): 0},
+        CopyLoader(psycopg2.extensions.parse_dsn(url)), ["stage"], {("t", 7): 0},
         {7: envelope_schema("p", A)}, {("t", 0): [(0, 9)]},
     )  # fmt: skip
 
@@ -275,9 +276,8 @@ def test_bytes_that_are_no_text_go_into_a_database_without_an_encoding(
         found = cursor.fetchall()
     connection.close()
     if encoding == "SQL_ASCII":
-        assert (copied.no_text, found) == (None, [(raw.hex(),)])
+        assert (copied.refused, found) == (None, [(raw.hex(),)])
     else:
-        assert copied.no_text is not None
         assert found == []
-        place, line = copied.no_text
-        assert (place, no_text(A.id, ("id", "v") * 2, line).where["column"]) == (0, "v")
+        error = job.loader.explained(copied.refused, [Shape(A.id, ("id", "v"))])
+        assert (type(error), error.where["column"]) == (NotText, "v")

@@ -37,7 +37,7 @@ def config(tmp_path) -> Callable[[str], Config]:
 
 
 def sink(config: Config) -> PostgresSink:
-    return PostgresSink(target.connector(config), "bank")
+    return PostgresSink(target.setup(config).connect, "bank")
 
 
 @pytest.mark.parametrize("role", ["nobody_such", "postgres"])

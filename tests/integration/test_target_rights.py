@@ -8,12 +8,12 @@ from typing import Any
 import psycopg2
 import pytest
 
-from gauss_cdc.inspect.check_target import check_rights
 from schemas.control import Phase
 from schemas.findings import Level
 from schemas.tables import TableId
 from spark_consumers.errors import TargetRefused
 from spark_consumers.job import Applier
+from spark_consumers.sinks.postgres.checks import check_rights
 from spark_consumers.sinks.postgres.rights import (
     database_problems,
     load_problems,
@@ -111,7 +111,7 @@ def test_check_says_what_stays_on_where_it_may_not_be_switched_off(
 ) -> None:
     def found(session: Any) -> list[Any]:
         with session.cursor() as cursor:
-            asked = {"follows": False, "is_postgres": True, "has_ledger": False}
+            asked = {"follows": False, "has_policies": True, "has_ledger": False}
             rights = list(check_rights(cursor, [HERE], **asked))
         return [f for f in rights if "foreign keys" in f.what]
 
@@ -156,7 +156,7 @@ def test_a_role_that_may_do_all_is_refused_where_definitions_of_the_source_run(
 
     def found(session: Any, **more: bool) -> list[str]:
         with session.cursor() as cursor:
-            asked = {"follows": False, "is_postgres": True, "has_ledger": False, **more}
+            asked = {"follows": False, "has_policies": True, "has_ledger": False, **more}
             rights = list(check_rights(cursor, [], **asked))
         return [f.hint for f in rights if f.level is Level.ERROR]
 

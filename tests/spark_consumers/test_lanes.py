@@ -4,8 +4,9 @@ import pickle
 from functools import partial
 
 from schemas.tables import UNCHANGED
-from spark_consumers.lanes import _Job, copy_line, copy_rows
+from spark_consumers.lanes import _Job, copy_rows
 from spark_consumers.model import Change
+from spark_consumers.sinks.postgres.loader import CopyLoader, copy_line
 
 
 def test_a_staged_line_tells_null_unsent_and_text_apart() -> None:
@@ -18,10 +19,10 @@ def test_a_staged_line_tells_null_unsent_and_text_apart() -> None:
 
 
 def test_a_task_holds_the_target_s_secret_only_and_prints_none() -> None:
-    job = _Job({"host": "db", "password": "of-the-target"}, ["stage"], {}, {}, {})
+    job = _Job(CopyLoader({"host": "db", "password": "of-the-target"}), ["stage"], {}, {}, {})
 
     travels = pickle.dumps(partial(copy_rows, job))
 
     assert b"of-the-target" in travels
     assert "of-the-target" not in repr(job)
-    assert set(job.__slots__) == {"target", "stages", "places", "schemas", "ranges"}
+    assert set(job.__slots__) == {"loader", "stages", "places", "schemas", "ranges"}

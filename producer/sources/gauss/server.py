@@ -14,6 +14,7 @@ from typing import Final
 
 from producer.errors import DecodeError, Unsupported
 from producer.wire.commands import Rows
+from schemas import servers
 
 # pg_settings instead of current_setting(): a setting this product lacks is NULL, not an error,
 # and an error would end a replication session of openGauss.
@@ -76,11 +77,11 @@ def parse_server(rows: Rows) -> Server:
     )
 
 
-_VERSIONS: Final = (
-    (Product.GAUSSDB, re.compile(r"GaussDB Kernel (\S+)")),  # before openGauss: it may name both
-    (Product.OPENGAUSS, re.compile(r"openGauss(?:-lite)? (\S+)", re.IGNORECASE)),
-    (Product.POSTGRES, re.compile(r"PostgreSQL (\S+)")),
-)
+_PRODUCTS: Final = {
+    servers.POSTGRESQL: Product.POSTGRES,
+    servers.OPENGAUSS: Product.OPENGAUSS,
+    servers.GAUSSDB: Product.GAUSSDB,
+}
 
 
 def parse_version(said: str) -> tuple[Product, str]:
@@ -89,9 +90,8 @@ def parse_version(said: str) -> tuple[Product, str]:
     >>> parse_version("(openGauss 5.0.0 build a07d57c3) compiled at 2023-03-29")[1]
     '5.0.0'
     """
-    for product, pattern in _VERSIONS:
-        if found := pattern.search(said):
-            return product, found[1].rstrip(",;)")
+    if (found := servers.product_of(said)) is not None:
+        return _PRODUCTS[found[0]], found[1]
     raise Unsupported(
         "the server is neither openGauss nor GaussDB nor PostgreSQL", version=said[:80]
     )

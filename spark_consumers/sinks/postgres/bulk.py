@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from psycopg2 import sql
 
@@ -29,40 +29,16 @@ from schemas.tables import UNCHANGED, TableId
 from spark_consumers.cuts import entries
 from spark_consumers.errors import Incomplete
 from spark_consumers.model import Cell, Change, Segment
+from spark_consumers.sinks.base import Shape
 from spark_consumers.sinks.postgres.apply import Catalog, Work, apply_changes, apply_works
 from spark_consumers.sinks.postgres.catalog import MOST_COLUMNS
 from spark_consumers.sinks.postgres.driver import part
 from spark_consumers.sinks.postgres.plan import Plan
 from spark_consumers.sinks.postgres.refusals import about
+from spark_consumers.sinks.step import FIRST, LAST, Place
 
 CHUNK_ROWS: Final = 10_000
 _STAGE_COLUMNS: Final = 6  # of a staging table, beside the cells
-Place = tuple[int, int]  # (seq, ordinal)
-FIRST: Final[Place] = (-1, -1)
-LAST: Final[Place] = (1 << 62, 1 << 62)
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """Rows of one table that were written with the same columns."""
-
-    table: TableId
-    columns: tuple[str, ...]
-
-
-class Bulk(Protocol):
-    """A large segment's content, wherever it is."""
-
-    @property
-    def shapes(self) -> Sequence[Shape]:
-        """What staging tables are needed for."""
-
-    @property
-    def ddl(self) -> Sequence[SchemaChange]:
-        """Schema changes, which the driver holds."""
-
-    def copy(self, stages: Sequence[str]) -> Sequence[int]:
-        """Copy rows into the staging tables of `shapes`; return the attempts that count."""
 
 
 @dataclass(frozen=True, slots=True)

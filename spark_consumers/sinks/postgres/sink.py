@@ -2,47 +2,38 @@
 
     start   wait for the advisory lock of this source, make schema `gauss_cdc`,
             take the fence in a transaction of its own
-    step    lock the ledger row, compare (fence, epoch, n, seq) with what the
-            segment was built on, apply, move the ledger, commit
+    step    the rules of ../step.py in one transaction
 
-The lock keeps a second applier waiting; the fence and the comparison are what
-makes it safe, also when a lock was lost with its connection or when a commit's
-outcome is unknown: the ledger row is locked again, and tells.
+The lock keeps a second applier waiting; what makes a step safe is the comparison.
 """
 
 from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import psycopg2
 
-from schemas.control import Origin, Phase, SchemaChange, TableLoad
+from schemas.control import Phase, SchemaChange, TableLoad
 from schemas.tables import TableId
-from spark_consumers.cuts import EXACT, LOADING, entries
 from spark_consumers.dialects import DIALECTS, EXTRAS
 from spark_consumers.errors import (
-    Fenced,
     MissingColumn,
     MissingTable,
     NotExpressible,
-    Superseded,
     TargetError,
     TargetNotPermitted,
     TargetRefused,
 )
 from spark_consumers.model import Change, Ledger, Rows, Segment
+from spark_consumers.sinks.base import Bulk
 from spark_consumers.sinks.postgres.apply import Catalog, apply_changes, clear_tables, load_rows
 from spark_consumers.sinks.postgres.bulk import (
-    FIRST,
-    LAST,
-    Bulk,
-    Place,
     StagedBulk,
     apply_bulk,
     check_bulk,
@@ -52,7 +43,7 @@ from spark_consumers.sinks.postgres.bulk import (
 )
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS
 from spark_consumers.sinks.postgres.encoding import take_bytes
-from spark_consumers.sinks.postgres.ledger import lock_ledger, move_ledger, read_ledger, take_fence
+from spark_consumers.sinks.postgres.ledger import lock_ledger, move_ledger, take_fence
 from spark_consumers.sinks.postgres.products import POSTGRES, Product
 from spark_consumers.sinks.postgres.refusals import ours
 from spark_consumers.sinks.postgres.rights import (
@@ -64,6 +55,7 @@ from spark_consumers.sinks.postgres.rights import (
 )
 from spark_consumers.sinks.postgres.tables import OpenLoads, Tables
 from spark_consumers.sinks.postgres.waits import TELL_AGAIN, Waits, holder
+from spark_consumers.sinks.step import FIRST, Place, check_fence, step
 
 _LOCK_CLASS: Final = 0x67637364  # one number of ours among the advisory locks of a database
 _LOCK_POLL: Final = 0.3  # seconds; short, so that a signal is noticed
@@ -73,8 +65,6 @@ _SET_IF_KNOWN: Final = (
     "SELECT set_config(name, %s, false) FROM pg_catalog.pg_settings"
     " WHERE name = %s AND source NOT IN ('client', 'session')"
 )
-
-__all__ = ["PostgresSink", "read_ledger"]
 
 
 @dataclass(slots=True)
@@ -178,24 +168,10 @@ class PostgresSink:
 
     def _step(self, segment: Segment, staged: Staged | StagedBulk) -> Ledger:
         with self._transaction() as cursor:
-            ledger = self._locked(cursor)
-            if _place(ledger) != _place(segment.after):
-                raise Superseded(
-                    "the ledger moved", built_on=_place(segment.after), is_at=_place(ledger)
-                )
-            self._on_step("ledger locked")
-            upto = replace(segment.upto, fence=ledger.fence)
-            if isinstance(staged, StagedBulk):
-                check_bulk(cursor, segment, staged)
-            if isinstance(segment.cut, TableLoad):
-                self._load(cursor, segment.cut, staged)
-            else:
-                upto = self._apply(cursor, upto, segment, staged)
+            one = _Step(cursor, self._source, self._catalog, self._tables, self._loads, staged)
+            upto = step(one, segment, fence=self._fence, on_step=self._on_step)
             if isinstance(staged, StagedBulk):
                 drop_stages(cursor, staged.stages)
-            self._on_step("rows applied")
-            move_ledger(cursor, ledger, upto)
-            self._on_step("ledger moved")
         self._on_step("committed")
         return upto
 
@@ -321,52 +297,44 @@ class PostgresSink:
             time.sleep(_LOCK_POLL)
 
     def _locked(self, cursor: Any) -> Ledger:
-        ledger = lock_ledger(cursor, self._source)
-        if ledger is None or ledger.fence != self._fence:
-            raise Fenced(
-                "another applier took over this target",
-                source=self._source,
-                fence=None if ledger is None else ledger.fence,
-                ours=self._fence,
-            )
-        return ledger
+        return check_fence(lock_ledger(cursor, self._source), self._source, self._fence)
 
-    # -- what a segment says
 
-    def _apply(
-        self, cursor: Any, upto: Ledger, segment: Segment, staged: Staged | StagedBulk
-    ) -> Ledger:
-        """Rows and schema changes in commit order."""
-        if not self._catalog.is_replica:
+@dataclass(slots=True)
+class _Step:
+    """One transaction of the sink, as `step` asks for it."""
+
+    cursor: Any
+    source: str
+    catalog: Catalog
+    made: Tables
+    loads: OpenLoads
+    staged: Staged | StagedBulk
+
+    @property
+    def ddl(self) -> Sequence[SchemaChange]:
+        return self.staged.ddl if isinstance(self.staged, StagedBulk) else self.staged.rows.ddl
+
+    def lock_ledger(self) -> Ledger | None:
+        return lock_ledger(self.cursor, self.source)
+
+    def move_ledger(self, before: Ledger, upto: Ledger) -> None:
+        move_ledger(self.cursor, before, upto)
+
+    def check_staged(self, segment: Segment) -> None:
+        """The driver's rows were counted when they were read, and have not moved since."""
+        if isinstance(self.staged, StagedBulk):
+            check_bulk(self.cursor, segment, self.staged)
+
+    def alter(self, change: SchemaChange, *, is_exact: bool) -> None:
+        self.made.alter(self.cursor, self.catalog, change, is_exact=is_exact)
+
+    def write(self, after: Place, before: Place, inexact: Mapping[str, str]) -> None:
+        cursor, catalog, staged = self.cursor, self.catalog, self.staged
+        if after == FIRST and not catalog.is_replica:
             cursor.execute("SET CONSTRAINTS ALL DEFERRED")
-        inexact = {**segment.after.inexact, **upto.inexact}
-        holed = {hole.table for entry in entries(segment) for hole in entry.holes}
-        ddl = staged.ddl if isinstance(staged, StagedBulk) else staged.rows.ddl
-        after = FIRST
-        for change in sorted(ddl, key=lambda d: (d.seq, d.ordinal)):
-            place = (change.seq, change.ordinal)
-            self._apply_between(cursor, staged, after, place, inexact)
-            table = change.after or change.before
-            is_exact = not _fences(change) and (table is None or not _marks(change) & set(inexact))
-            self._tables.alter(cursor, self._catalog, change, is_exact=is_exact)
-            after = place
-            upto = replace(upto, inexact=followed(upto.inexact, change, holed))
-            inexact = followed(inexact, change, holed)
-        if upto.inexact != segment.upto.inexact:
-            upto = replace(upto, state=EXACT if not upto.inexact else LOADING)
-        self._apply_between(cursor, staged, after, LAST, inexact)
-        return upto
-
-    def _apply_between(
-        self,
-        cursor: Any,
-        staged: Staged | StagedBulk,
-        after: Place,
-        before: Place,
-        inexact: Mapping[str, str],
-    ) -> None:
         if isinstance(staged, StagedBulk):
-            apply_bulk(cursor, self._catalog, staged, after=after, before=before, inexact=inexact)
+            apply_bulk(cursor, catalog, staged, after=after, before=before, inexact=inexact)
             return
         changes: Mapping[TableId, Sequence[Change]] = staged.rows.changes
         if staged.rows.ddl:
@@ -375,68 +343,26 @@ class PostgresSink:
                 for table, rows in changes.items()
             }
         changes = {table: rows for table, rows in changes.items() if rows}
-        apply_changes(cursor, self._catalog, changes, inexact=inexact)
+        apply_changes(cursor, catalog, changes, inexact=inexact)
 
-    def _load(self, cursor: Any, cut: TableLoad, staged: Staged | StagedBulk) -> None:
-        ddl = staged.ddl if isinstance(staged, StagedBulk) else staged.rows.ddl
+    def load(self, cut: TableLoad) -> None:
+        cursor, catalog, staged = self.cursor, self.catalog, self.staged
         match cut.phase:
             case Phase.BEGIN:
-                for change in ddl:
-                    self._tables.begin(cursor, self._catalog, change)
-                self._catalog.need(cursor, [cut.table])
-                clear_tables(cursor, [self._catalog.tables[cut.table]])
-                self._loads.begin(cursor, cut.table)
+                for change in self.ddl:
+                    self.made.begin(cursor, catalog, change)
+                catalog.need(cursor, [cut.table])
+                clear_tables(cursor, [catalog.tables[cut.table]])
+                self.loads.begin(cursor, cut.table)
             case Phase.CHUNK:
-                self._loads.add(cursor, cut.table, cut.rows)
+                self.loads.add(cursor, cut.table, cut.rows)
                 if isinstance(staged, StagedBulk):
-                    load_bulk(cursor, self._catalog, staged)
+                    load_bulk(cursor, catalog, staged)
                     return
                 for table, changes in staged.rows.changes.items():
-                    load_rows(cursor, self._catalog, table, changes)
+                    load_rows(cursor, catalog, table, changes)
             case Phase.END:
-                self._loads.end(cursor, cut.table)
-
-
-def _marks(change: SchemaChange) -> set[str]:
-    return {str(table.id) for table in (change.before, change.after) if table is not None}
-
-
-def _fences(change: SchemaChange) -> str | None:
-    """Why rows of the table are not exact any more.
-
-    A deparsed statement says in `lossy` also what no copy has; rows that it lost are holes.
-    """
-    return None if change.origin is Origin.DEPARSED else change.lossy
-
-
-def followed(
-    inexact: Mapping[str, str], change: SchemaChange, holed: Collection[str] = ()
-) -> dict[str, str]:
-    """Tables that are not exact, after a schema change: a mark moves and goes with its table.
-
-    `holed` are those that this very step marks.
-    """
-    out = dict(inexact)
-    before, after = change.before, change.after
-    name = str(after.id) if after is not None else ""
-    if name and name not in holed and (before is None or str(before.id) != name):
-        out.pop(name, None)  # of an older table that had this name
-    if change.moved is not None and change.moved.op == "move" and after is not None:
-        mark = out.get(str(change.moved.table))  # rows take along what is not known of them
-        if mark is not None:
-            out.setdefault(str(after.id), mark)
-    if before is not None and (after is None or after.id != before.id):
-        mark = out.pop(str(before.id), None)
-        if after is not None and mark is not None:
-            out[str(after.id)] = mark
-    if (lossy := _fences(change)) and (table := after or before) is not None:
-        out[str(table.id)] = lossy
-    return out
-
-
-def _place(ledger: Ledger) -> tuple[int, int, int]:
-    """What a step is compared by; the fence was compared when the row was locked."""
-    return ledger.epoch, ledger.n, ledger.seq
+                self.loads.end(cursor, cut.table)
 
 
 def _check_empty(cursor: Any) -> None:

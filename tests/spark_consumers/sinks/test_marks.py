@@ -2,7 +2,7 @@
 
 from schemas.control import Origin, SchemaChange
 from schemas.tables import TableId, TableSchema
-from spark_consumers.sinks.postgres.sink import followed
+from spark_consumers.sinks.step import followed
 
 T = TableSchema(TableId("public", "t"), ())
 

@@ -1,0 +1,149 @@
+"""The whole contract of a target: what the loop, the bulk lane, `check` and `status` ask of it.
+
+A sink is one module or folder beside this one, and one line of `SINKS` (kinds.py): a `Kind`.
+A target that has transactions gets its rules from `step.py`.  Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from schemas.control import SchemaChange
+from schemas.findings import Finding
+from schemas.tables import TableId, TableSchema
+from spark_consumers.errors import ApplyError
+from spark_consumers.model import Change, Ledger, Segment
+
+
+class Sink(Protocol):
+    """A target that moves from one commit of the source to a later one.
+
+    The promise: after `step` returns, or after a crash inside it, `ledger()`
+    and the rows agree; a ledger that is not `segment.after` changes nothing.
+    """
+
+    def start(self) -> Ledger:
+        """Keep every other applier of the source out; return what the target holds now."""
+
+    def ledger(self) -> Ledger:
+        """What the target holds now."""
+
+    def stage(self, segment: Segment, rows: Any) -> Any:
+        """Bring rows near the target under a name of this attempt; may be repeated.
+
+        `rows` are `model.Rows`, or a `Bulk` where the kind has a `Loader`.
+        """
+
+    def step(self, segment: Segment, staged: Any) -> Ledger:
+        """Apply rows and DDL and move the ledger, all or nothing; return the ledger then.
+
+        Raises Superseded where the ledger is not `segment.after`.
+        """
+
+    def close(self) -> None:
+        """Let go of the target; `start` may follow."""
+
+
+# ---------------------------------------------------------------- the bulk lane
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Rows of one table that were written with the same columns."""
+
+    table: TableId
+    columns: tuple[str, ...]
+
+
+class Bulk(Protocol):
+    """A large segment's content, wherever it is."""
+
+    @property
+    def shapes(self) -> Sequence[Shape]:
+        """What staging places are needed for."""
+
+    @property
+    def ddl(self) -> Sequence[SchemaChange]:
+        """Schema changes, which the driver holds."""
+
+    def copy(self, stages: Sequence[str]) -> Sequence[int]:
+        """Copy rows into the staging places of `shapes`; return the attempts that count."""
+
+
+class Loader(Protocol):
+    """The sink's half on executors: pickled with what it logs in with, and printed without."""
+
+    def takes(self, shape: Shape) -> bool:
+        """Say whether rows of this shape can be staged; else the driver takes the segment."""
+
+    def load(
+        self, stages: Sequence[str], task: int, changes: Iterable[tuple[int, Change]]
+    ) -> Any | None:
+        """Stage one task's (number of the stage, change) pairs, all or nothing.
+
+        `task` marks the rows: those of attempts that failed must not be read.  Returns what
+        the target refused, as plain data: Spark would print an exception with its values.
+        """
+
+    def explained(self, refused: Any, shapes: Sequence[Shape]) -> ApplyError:
+        """Make an error of what `load` returned."""
+
+
+# ---------------------------------------------------------------- check and status
+class Inspector:
+    """Looks at a target without taking part; a sink overrides what it can tell."""
+
+    def ledger(self) -> Ledger | None:
+        """Read the source's ledger; None where nothing was applied yet."""
+        return None
+
+    def reach(self) -> Iterable[Finding]:
+        """Which server it is, and whether it lets the role in; an error hides the ledger."""
+        return ()
+
+    def rights(self, tables: Sequence[TableId], *, has_ledger: bool) -> Iterable[Finding]:
+        """What the role lacks for these tables; `has_ledger`: the first load is behind us."""
+        del tables, has_ledger
+        return ()
+
+    def tables(self, shapes: Sequence[TableSchema], *, are_loaded: bool) -> Iterable[Finding]:
+        """Tables that cannot hold the source's; `are_loaded`: they hold its rows already."""
+        del shapes, are_loaded
+        return ()
+
+    def close(self) -> None:
+        """Let go of the target."""
+
+
+# ---------------------------------------------------------------- how a sink is made
+def _no_client() -> Any:
+    raise NotImplementedError("the program brings no client for this kind of target")
+
+
+def _ignore(_: str) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a sink is made with; a kind takes what it needs."""
+
+    source: str  # kafka.prefix: the name of its ledger
+    dsn: str = ""  # [target] dsn, as it is written
+    host: str = ""  # for messages
+    connect: Callable[[], Any] = field(default=_no_client, repr=False)  # where we bring the client
+    login: Mapping[str, Any] = field(default_factory=dict, repr=False)  # the same for executors
+    replace: bool = False  # rows that a table holds before its first load go
+    ddl: str = "tables"  # [ddl] apply
+    code: bool = False  # [ddl] code
+    on_step: Callable[[str], None] = field(default=_ignore, repr=False)
+    on_wait: Callable[[str], None] = field(default=_ignore, repr=False)
+    on_note: Callable[[str], None] = field(default=_ignore, repr=False)
+
+
+class Kind(NamedTuple):
+    """A kind of target: `[target] kind`."""
+
+    sink: Callable[[Setup], Sink]
+    inspector: Callable[[Setup], Inspector]
+    loader: Callable[[Setup], Loader] | None = None  # None: all rows take the driver

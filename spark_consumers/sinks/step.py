@@ -1,0 +1,153 @@
+"""One step of a target that has transactions: compare, apply in commit order, move the ledger.
+
+Pure over `Transaction`, so that every such target keeps the same rules, and the simulation
+runs them.  The fence and the comparison are what makes a step safe, also when a lock was lost
+with its connection or when a commit's outcome is unknown: the ledger is locked again, and tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, Protocol, TypeAlias
+
+from schemas.control import Origin, SchemaChange, TableLoad
+from spark_consumers.cuts import EXACT, LOADING, entries
+from spark_consumers.errors import Fenced, Superseded
+from spark_consumers.model import Ledger, Segment
+
+Place: TypeAlias = tuple[int, int]  # (seq, ordinal)
+FIRST: Final[Place] = (-1, -1)
+LAST: Final[Place] = (1 << 62, 1 << 62)
+
+
+class Transaction(Protocol):
+    """One transaction of a target, with what was staged: all of it becomes visible, or nothing."""
+
+    @property
+    def ddl(self) -> Sequence[SchemaChange]:
+        """The segment's schema changes."""
+
+    def lock_ledger(self) -> Ledger | None:
+        """Read the source's ledger and hold it until the transaction ends; None: there is none."""
+
+    def check_staged(self, segment: Segment) -> None:
+        """Raise Incomplete unless the staged rows are exactly what the cut promises."""
+
+    def alter(self, change: SchemaChange, *, is_exact: bool) -> None:
+        """Run a schema change; `is_exact`: its table's rows are known to be the source's."""
+
+    def write(self, after: Place, before: Place, inexact: Mapping[str, str]) -> None:
+        """Apply the staged changes between two places, in commit order.
+
+        A table that `inexact` names may lack rows that a change needs.
+        """
+
+    def load(self, cut: TableLoad) -> None:
+        """Begin a table's load, add the staged rows to it, or end it."""
+
+    def move_ledger(self, before: Ledger, upto: Ledger) -> None:
+        """Write the ledger."""
+
+
+def step(
+    transaction: Transaction,
+    segment: Segment,
+    *,
+    fence: int | None,
+    on_step: Callable[[str], None] = lambda _: None,
+) -> Ledger:
+    """Apply a segment and move the ledger; the caller commits.  Raises Fenced and Superseded."""
+    ledger = check_fence(transaction.lock_ledger(), segment.after.source, fence)
+    check_place(ledger, segment)
+    on_step("ledger locked")
+    upto = replace(segment.upto, fence=ledger.fence)
+    transaction.check_staged(segment)
+    if isinstance(segment.cut, TableLoad):
+        transaction.load(segment.cut)
+    else:
+        upto = _apply(transaction, segment, upto)
+    on_step("rows applied")
+    transaction.move_ledger(ledger, upto)
+    on_step("ledger moved")
+    return upto
+
+
+def check_fence(ledger: Ledger | None, source: str, fence: int | None) -> Ledger:
+    """Raise Fenced unless the ledger is still this applier's."""
+    if ledger is None or ledger.fence != fence:
+        raise Fenced(
+            "another applier took over this target",
+            source=source,
+            fence=None if ledger is None else ledger.fence,
+            ours=fence,
+        )
+    return ledger
+
+
+def check_place(ledger: Ledger, segment: Segment) -> None:
+    """Raise Superseded unless the ledger is where the segment was built on."""
+    if _place(ledger) != _place(segment.after):
+        raise Superseded("the ledger moved", built_on=_place(segment.after), is_at=_place(ledger))
+
+
+def _place(ledger: Ledger) -> tuple[int, int, int]:
+    """What a step is compared by; the fence was compared when the ledger was locked."""
+    return ledger.epoch, ledger.n, ledger.seq
+
+
+def _apply(transaction: Transaction, segment: Segment, upto: Ledger) -> Ledger:
+    """Rows and schema changes in commit order."""
+    inexact = {**segment.after.inexact, **upto.inexact}
+    holed = {hole.table for entry in entries(segment) for hole in entry.holes}
+    after = FIRST
+    for change in sorted(transaction.ddl, key=lambda d: (d.seq, d.ordinal)):
+        place = (change.seq, change.ordinal)
+        transaction.write(after, place, inexact)
+        table = change.after or change.before
+        is_exact = not _fences(change) and (table is None or not _marks(change) & set(inexact))
+        transaction.alter(change, is_exact=is_exact)
+        after = place
+        upto = replace(upto, inexact=followed(upto.inexact, change, holed))
+        inexact = followed(inexact, change, holed)
+    if upto.inexact != segment.upto.inexact:
+        upto = replace(upto, state=EXACT if not upto.inexact else LOADING)
+    transaction.write(after, LAST, inexact)
+    return upto
+
+
+def _marks(change: SchemaChange) -> set[str]:
+    return {str(table.id) for table in (change.before, change.after) if table is not None}
+
+
+def _fences(change: SchemaChange) -> str | None:
+    """Why rows of the table are not exact any more.
+
+    A deparsed statement says in `lossy` also what no copy has; rows that it lost are holes.
+    """
+    return None if change.origin is Origin.DEPARSED else change.lossy
+
+
+def followed(
+    inexact: Mapping[str, str], change: SchemaChange, holed: Collection[str] = ()
+) -> dict[str, str]:
+    """Tables that are not exact, after a schema change: a mark moves and goes with its table.
+
+    `holed` are those that this very step marks.
+    """
+    out = dict(inexact)
+    before, after = change.before, change.after
+    name = str(after.id) if after is not None else ""
+    if name and name not in holed and (before is None or str(before.id) != name):
+        out.pop(name, None)  # of an older table that had this name
+    if change.moved is not None and change.moved.op == "move" and after is not None:
+        mark = out.get(str(change.moved.table))  # rows take along what is not known of them
+        if mark is not None:
+            out.setdefault(str(after.id), mark)
+    if before is not None and (after is None or after.id != before.id):
+        mark = out.pop(str(before.id), None)
+        if after is not None and mark is not None:
+            out[str(after.id)] = mark
+    if (lossy := _fences(change)) and (table := after or before) is not None:
+        out[str(table.id)] = lossy
+    return out
