@@ -10,7 +10,6 @@ from gauss_cdc import wiring
 from gauss_cdc.config import Config
 from gauss_cdc.inspect.check_target import check_target
 from gauss_cdc.inspect.protection import protections
-from producer.core.ddl_log import known_tables
 from producer.errors import CdcError
 from producer.options import Options
 from producer.outlook import check_start

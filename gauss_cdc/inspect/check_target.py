@@ -7,10 +7,10 @@ from contextlib import closing
 
 from gauss_cdc import target, wiring
 from gauss_cdc.config import Config
+from producer.core.ddl_log import known_tables
 from producer.errors import CdcError
 from producer.kafka.cuts_reader import CutsReader
 from producer.kafka.registry import Registry
-from producer.start import known_tables
 from schemas.findings import Finding, Level, refused
 from schemas.tables import TableId, TableSchema
 from spark_consumers.cuts import segments
