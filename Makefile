@@ -2,6 +2,7 @@
 # make test    everything that CI runs: lint, types, unit, services, Spark, end to end;
 #              WORKERS=4 at once, each with services of its own (1.5 GB)
 # make check   before a push, two minutes: lint, types, unit tests (no services, no Spark)
+# make mutate  rules of the protocol taken out one by one: which test notices (10 minutes)
 # make chaos   the demo under KILLS=50 kills of run, apply and broker; ARGS='--workload tpcb'
 # make venv    only the environment, .venv; the others make it by themselves
 # make clean   remove what was made here, .venv too
@@ -16,12 +17,12 @@ NONE   := $(if $(ARGS),5,0)
 
 BIN   := .venv/bin
 STAMP := .venv/.installed
-UNIT  := $(wildcard tests/test_*.py tests/schemas tests/producer tests/spark_consumers tests/gauss_cdc tests/contract)
+UNIT  := $(wildcard tests/test_*.py tests/schemas tests/producer tests/spark_consumers tests/gauss_cdc tests/contract tests/mutations)
 INTEGRATION := $(wildcard tests/integration)
 E2E   := $(wildcard tests/e2e)
 CODE  := $(wildcard schemas producer spark_consumers gauss_cdc tests benchmarks docs)
 
-.PHONY: demo test check lint chaos coverage venv clean
+.PHONY: demo test check mutate lint chaos coverage venv clean
 
 demo: $(STAMP)
 	@$(BIN)/gauss-cdc demo --source $(SOURCE) $(ARGS)
@@ -36,6 +37,9 @@ check: lint
 	@echo "importing every test: one that cannot be stops CI"
 	@seen=$$($(BIN)/pytest -q --collect-only tests 2>&1) || { echo "$$seen" | tail -n 40; exit 1; }
 	$(BIN)/pytest -q $(UNIT)
+
+mutate: $(STAMP)
+	@$(BIN)/python -m tests.mutations.run $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check $(CODE)

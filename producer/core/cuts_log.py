@@ -100,12 +100,13 @@ class CutsLog:
         assert self._reader is not None
         if self._walked_to < 0:
             self._walked_to = max(0, cuts[0].head.state_from)
+        alarms = self._walk.alarms
         if offsets[0] != self._walked_to:
             if self._reader.lso() < offsets[0]:
                 return  # somebody's transaction is open: the next time shows it
             for offset, record in self._blocking(self._read, self._walked_to, offsets[0]):
                 self._walk.follow(offset, record)
-        alarms, instance = self._walk.alarms, cuts[0].head.instance
+        instance = cuts[0].head.instance
         for offset, cut in zip(offsets, cuts, strict=True):
             if self._walk.follow(offset, cut) is not None:
                 continue

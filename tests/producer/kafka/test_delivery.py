@@ -4,6 +4,7 @@ import select
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import Producer
 
 from producer.core.events import Record
 from producer.errors import (
@@ -67,3 +68,68 @@ def test_the_fence_without_a_broker_ends(delivery: Delivery) -> None:
 def test_a_run_that_leaves_with_a_flush_under_way_does_not_wait_for_it(delivery: Delivery) -> None:
     delivery.send([ROW] * 5)
     delivery.flush()  # the fixture closes
+
+
+# ---------------------------------------------------------------- librdkafka's own broker
+@pytest.fixture
+def slow_broker() -> Iterator[str]:
+    """A broker inside librdkafka: it takes transactions, 100 ms each way, and fences nobody."""
+    cluster = Producer({"test.mock.num.brokers": 1, "test.mock.broker.rtt": 100, "log_level": 0})
+    (broker,) = cluster.list_topics(timeout=30).brokers.values()
+    yield f"{broker.host}:{broker.port}"
+    cluster.flush(1)
+
+
+def transactional(address: str) -> Delivery:
+    made = Delivery(
+        {"bootstrap.servers": address},
+        prefix="bank",
+        cuts_topic="bank.cuts",
+        transaction_timeout=60,
+        exactly_once=True,
+        max_row_bytes=1000,
+    )
+    made.init_transactions(30)
+    return made
+
+
+def test_a_commit_that_timed_out_is_asked_for_again_and_is_no_success(
+    slow_broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = []
+
+    class Counted(Producer):
+        def commit_transaction(self, timeout: float) -> None:
+            tries.append(timeout)
+            super().commit_transaction(timeout)
+
+    monkeypatch.setattr("producer.kafka.delivery._COMMIT_TRY", 0.02)
+    monkeypatch.setattr("producer.kafka.delivery.Producer", Counted)
+    delivery = transactional(slow_broker)
+    for first in (0, 4):  # three rows and a marker
+        rows, _ = delivery.write_now([ROW] * 3, lambda _: (b"bank", b"cut"))
+        assert [offset for _, _, offset in rows] == [first, first + 1, first + 2]
+    assert len(tries) > 2
+    delivery.close()
+
+
+def test_every_process_of_a_prefix_has_one_transactional_id(
+    nobody: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def made(settings: dict[str, object]) -> Producer:
+        seen.append(settings.get("transactional.id"))
+        return Producer(settings)
+
+    monkeypatch.setattr("producer.kafka.delivery.Producer", made)
+    for _ in range(2):
+        Delivery(
+            {"bootstrap.servers": nobody},
+            prefix="bank",
+            cuts_topic="bank.cuts",
+            transaction_timeout=60,
+            exactly_once=True,
+            max_row_bytes=1000,
+        ).close()
+    assert seen == ["gauss-cdc.bank"] * 2

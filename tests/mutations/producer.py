@@ -1,0 +1,245 @@
+"""Rules of the producer's half, taken out of the product's text."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutations.table import Mutation
+
+_SIM: Final = ("tests/sim/test_simulation.py",)
+_TAKEOVER: Final = ("tests/producer/core/test_takeover.py",)
+_ENGINE: Final = ("tests/producer/core/test_engine.py",)
+_DELIVERY: Final = ("tests/producer/kafka/test_delivery.py",)
+_DDL: Final = ("tests/producer/core/test_ddl_log.py",)
+_LOG: Final = ("tests/producer/core/test_cuts_log.py",)
+_ASSEMBLE: Final = ("tests/producer/core/test_assemble.py",)
+
+_LOOP = "producer/core/loop.py"
+_ENGINE_FILE = "producer/core/engine.py"
+_TAKEOVER_FILE = "producer/core/takeover.py"
+_DELIVERY_FILE = "producer/kafka/delivery.py"
+
+MUTATIONS: Final = (
+    # ------------------------------------------------------------ the loop
+    Mutation(
+        "confirm-at-write",
+        "nothing is confirmed before its cut is durable",
+        _LOOP,
+        "self._in_flight = cuts\n",
+        "self._in_flight, self._confirmed = cuts, cuts[-1].head.resume\n",
+        _SIM,
+    ),
+    Mutation(
+        "status-tells-received",
+        "a status message tells what is durable, not what was received",
+        _LOOP,
+        "self._source.wire.send_status(Lsn(self._confirmed))",
+        "self._source.wire.send_status(Lsn(max(self._confirmed, self._at)))",
+        _SIM,
+    ),
+    Mutation(
+        "topics-forgotten",
+        "topics stand in a STATE before a cut names them",
+        _LOOP,
+        "        while self._changed:  # before the rows",
+        "        while False:  # before the rows",
+        _SIM,
+    ),
+    Mutation(
+        "rest-of-a-read-forgotten",
+        "a read is taken to its end, in slices",
+        _LOOP,
+        "        if self._is_read:\n",
+        "        if self._pending:\n",
+        _SIM,
+    ),
+    Mutation(
+        "no-room-forgotten",
+        "rows that found no room are sent later",
+        _LOOP,
+        "while (sent := delivery.send(records, sent)) < len(records):",
+        "while (sent := delivery.send(records, sent)) < 0:",
+        _SIM,
+    ),
+    Mutation(
+        "own-not-judged",
+        "a record of ours that readers do not accept is not confirmed",
+        "producer/core/cuts_log.py",
+        "            if self._walk.follow(offset, cut) is not None:\n                continue\n",
+        "            self._walk.follow(offset, cut)\n            continue\n",
+        _LOG,
+    ),
+    Mutation(
+        "strangers-not-read",
+        "what stands between two records of ours is read before ours is confirmed",
+        "producer/core/cuts_log.py",
+        "        if offsets[0] != self._walked_to:\n",
+        "        if offsets[0] < self._walked_to:\n",
+        _LOG,
+    ),
+    Mutation(
+        "gap-of-undecodable",
+        "an undecodable message leaves a gap in its commit's entry",
+        _LOOP,
+        "                yield lsn, lost\n",
+        "                pass\n",
+        _SIM,
+    ),
+    Mutation(
+        "undecodable-not-kept",
+        "its bytes are in quarantine before its gap is in cuts",
+        _LOOP,
+        "self._blocking(self._quarantine.put, message.payload, lsn=lsn, why=message.why)",
+        "pass",
+        _SIM,
+    ),
+    # ------------------------------------------------------------ the engine
+    Mutation(
+        "idle-position-at-once",
+        "an idle position is confirmed in a durable HEARTBEAT only",
+        _ENGINE_FILE,
+        "        cuts.append(Heartbeat(self._head(self._n, self._seq, resume)))\n",
+        "        cuts.append(Heartbeat(self._head(self._n, self._seq, resume)))\n"
+        "        out.append(Confirm(resume))\n",
+        (*_ENGINE, *_SIM),
+    ),
+    Mutation(
+        "busy-heartbeat",
+        "an idle position counts only when nothing received is not durable",
+        _ENGINE_FILE,
+        "        if not self.is_idle or self._said_goodbye:\n",
+        "        if self._phase is not Phase.SENDING or self._said_goodbye:\n",
+        (*_ENGINE, *_SIM),
+    ),
+    Mutation(
+        "cut-before-acknowledgements",
+        "a cut waits for the acknowledgements of all rows that it names",
+        _ENGINE_FILE,
+        "        if self._phase is not Phase.FLUSHING or self._awaited:\n",
+        "        if self._phase is not Phase.FLUSHING:\n",
+        (*_ENGINE, *_SIM),
+    ),
+    Mutation(
+        "no-offset",
+        "an acknowledgement without an offset spoils its group",
+        _ENGINE_FILE,
+        "            if offset < 0:\n",
+        "            if offset < -9:\n",
+        _ENGINE,
+    ),
+    Mutation(
+        "ranges-from-first-to-last",
+        "a gap in acknowledged offsets opens a range",
+        _ENGINE_FILE,
+        "        if runs and runs[-1][1] == offset:\n",
+        "        if runs:\n",
+        (*_ENGINE, *_SIM),
+    ),
+    Mutation(
+        "topics-without-state",
+        "topics that changed are written in a STATE",
+        _ENGINE_FILE,
+        "self._topics = dict(topics)\n                    self._state_due = True\n",
+        "self._topics = dict(topics)\n",
+        (*_ENGINE, *_SIM),
+    ),
+    Mutation(
+        "half-a-transaction-in-a-group",
+        "a group is made of whole source transactions",
+        _ENGINE_FILE,
+        "        if self._phase is not Phase.SENDING or self._open.counts or not self._group:\n",
+        "        if self._phase is not Phase.SENDING or not self._group:\n",
+        (*_ENGINE, *_SIM),
+    ),
+    # ------------------------------------------------------------ the assembler
+    Mutation(
+        "equal-is-dropped",
+        "what begins before `resume` was delivered; what begins at it was not",
+        "producer/core/assemble.py",
+        "begin.commit_lsn < self._resume",
+        "begin.commit_lsn <= self._resume",
+        (*_ASSEMBLE, *_SIM),
+    ),
+    # ------------------------------------------------------------ start
+    Mutation(
+        "no-fence",
+        "a takeover fences older selves before it reads the tail that counts",
+        _TAKEOVER_FILE,
+        '    yield Step("fence")\n    log.init_transactions()\n    yield from _wait_for_lso',
+        '    yield Step("fence")\n    yield from _wait_for_lso',
+        _TAKEOVER,
+    ),
+    Mutation(
+        "slot-not-compared",
+        "a slot that is ahead of the newest cut stops the start",
+        _TAKEOVER_FILE,
+        "    if confirmed > walk.resume:\n",
+        "    if confirmed < 0:\n",
+        _TAKEOVER,
+    ),
+    Mutation(
+        "topics-not-compared",
+        "a topic that was made again stops the start",
+        _TAKEOVER_FILE,
+        "        if there is None or there[0].id != topic.id:\n",
+        "        if there is None:\n",
+        _TAKEOVER,
+    ),
+    Mutation(
+        "ends-not-compared",
+        "a topic that ends before rows that a cut names stops the start",
+        _TAKEOVER_FILE,
+        "        if high < end:\n",
+        "        if high < 0:\n",
+        _TAKEOVER,
+    ),
+    Mutation(
+        "tail-before-the-fence",
+        "nothing seen before the fence is used after it",
+        _TAKEOVER_FILE,
+        '    yield Step("compare again")\n    walk = log.tail()\n',
+        '    yield Step("compare again")\n    walk = seen\n',
+        _TAKEOVER,
+    ),
+    Mutation(
+        "unsettled-stops",
+        "what differs stops a start only when everything is decided that could explain it",
+        _TAKEOVER_FILE,
+        "        if is_settled:\n            raise problem\n",
+        "        if is_settled or tries >= 0:\n            raise problem\n",
+        _TAKEOVER,
+    ),
+    Mutation(
+        "epochs-of-shapes",
+        "shapes of another epoch are not known",
+        "producer/core/ddl_log.py",
+        "change.epoch != epoch or ",
+        "",
+        _DDL,
+    ),
+    Mutation(
+        "shapes-beyond-the-cut",
+        "shapes beyond the last accepted commit are not known",
+        "producer/core/ddl_log.py",
+        " or change.seq > seq",
+        "",
+        _DDL,
+    ),
+    # ------------------------------------------------------------ delivery
+    Mutation(
+        "an-id-per-process",
+        "transactional.id is made of nothing but the prefix",
+        _DELIVERY_FILE,
+        '"transactional.id": transactional_id(prefix),',
+        '"transactional.id": f"{transactional_id(prefix)}.{id(self)}",',
+        _DELIVERY,
+    ),
+    Mutation(
+        "commit-timeout-is-success",
+        "a commit that timed out is asked for again",
+        _DELIVERY_FILE,
+        "            patience.see(0)\n        self._in_transaction = False\n",
+        "            break\n        self._in_transaction = False\n",
+        _DELIVERY,
+    ),
+)

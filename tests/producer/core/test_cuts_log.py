@@ -1,0 +1,100 @@
+"""Our own records of cuts are confirmed only if readers accept them."""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+
+from producer.core.cuts_log import CutsLog
+from producer.core.ports import Stored
+from producer.errors import CutsBroken, TakenOver
+from schemas.control import CommitEntry, Commits, Cut, Head, Heartbeat, Identity, Start
+
+SOURCE = Identity("7000", 1, "bank", "slot", "pgoutput")
+
+
+def head(n: int, *, writer: int = 1, instance: str = "me", state_from: int = 0) -> Head:
+    return Head(n, 1, writer, instance, 0, 400, state_from)
+
+
+def start(n: int, **more: Any) -> Start:
+    return Start(head(n, state_from=-1, **more), SOURCE, "content", "cluster", {}, {})
+
+
+def commits(n: int) -> Commits:
+    entry = CommitEntry(
+        seq=1, xid=700, csn=0, commit_start=500, end_lsn=510, committed_at=0, rows=0, counts={}
+    )
+    return Commits(replace(head(n), last_seq=1, resume=510), (entry,), ())
+
+
+class Topic(NamedTuple):
+    """The topic of cuts; `None` is a marker."""
+
+    records: list[Cut | None]
+    topic: str = "bank.cuts"
+    unknown: int | None = None
+
+    def bounds(self) -> tuple[int, int]:
+        return 0, len(self.records)
+
+    def lso(self) -> int:
+        return len(self.records)
+
+    def read(self, low: int, high: int) -> list[Stored]:
+        shown = enumerate(self.records[low:high], low)
+        return [Stored(at, b"bank", b"%d" % at) for at, record in shown if record is not None]
+
+    def encode_cut(self, cut: Cut) -> bytes:
+        raise NotImplementedError
+
+    def read_cut(self, value: bytes) -> Cut:
+        record = self.records[int(value)]
+        assert record is not None
+        return record
+
+
+def judged(*records: Cut | None, ours: int) -> list[str]:
+    """Judge the record at an offset as our own; what was said to the operator."""
+    topic, said = Topic(list(records)), []
+    log = CutsLog(
+        prefix="bank",
+        cuts_topic="bank.cuts",
+        accept_gap=False,
+        reader=topic,  # type: ignore[arg-type]
+        codec=topic,  # type: ignore[arg-type]
+        delivery=None,
+        topics=topic,  # type: ignore[arg-type]
+        clock=topic,  # type: ignore[arg-type]
+        note=said.append,
+    )
+    record = topic.records[ours]
+    assert record is not None
+    log.judge_own([record], [ours])
+    return said
+
+
+def test_what_follows_our_start_is_accepted() -> None:
+    assert judged(start(1), None, commits(2), None, ours=2) == []
+
+
+def test_a_record_that_somebody_wrote_in_our_name_stops_us_before_we_confirm() -> None:
+    forged = commits(2)
+
+    with pytest.raises(CutsBroken, match="in our name"):
+        judged(start(1), None, forged, commits(2), None, ours=3)
+
+
+def test_somebody_elses_start_before_our_record_stops_us() -> None:
+    other = start(2, writer=2, instance="other")
+
+    with pytest.raises(TakenOver):
+        judged(start(1), None, other, commits(2), None, ours=3)
+
+
+def test_a_record_of_nobody_is_said_and_does_not_count() -> None:
+    stranger = Heartbeat(head(9, instance="nobody"))
+
+    (said,) = judged(start(1), None, stranger, commits(2), None, ours=3)
+
+    assert "bank.cuts" in said
