@@ -17,9 +17,8 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final, Literal, TextIO
+from typing import Any, Final, TextIO
 
-Format = Literal["text", "json"]
 LEVELS: Final = ("debug", "info", "warning", "error")
 
 LIBRDKAFKA: Final = "librdkafka"

@@ -28,7 +28,6 @@ from schemas.types import BY_OID, AvroType, SqlType, TypeOptions, extensions, ty
 from spark_consumers import errors as consumer_errors
 
 ROOT: Final = Path(__file__).parent.parent
-README: Final = ROOT / "README.md"
 _BLOCK: Final = re.compile(r"(<!-- begin: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

@@ -7,7 +7,6 @@ import os
 import select
 import signal
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -42,7 +41,6 @@ class StopSignal:
         self._event = threading.Event()
         self._limit = limit
         self._number = 0
-        self._then: list[Callable[[], None]] = []
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._caught)
         self._read, write = os.pipe()
@@ -55,8 +53,6 @@ class StopSignal:
             os._exit(128 + number)
         self._number = number
         self._event.set()
-        for then in self._then:
-            then()
 
     def _watch(self) -> None:
         """Hear of signals as soon as they come."""
@@ -67,10 +63,6 @@ class StopSignal:
         if not select.select([self._read], [], [], self._limit)[0]:
             _log.error("left after %g s without an end: the next start goes on", self._limit)
         os._exit(128 + number)
-
-    def then(self, do: Callable[[], None]) -> None:
-        """Also do this when asked; it runs inside the signal handler, so keep it short."""
-        self._then.append(do)
 
     @property
     def event(self) -> threading.Event:

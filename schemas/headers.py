@@ -24,11 +24,3 @@ def transaction_headers(xid: int, csn: int, user: str | None = None) -> Headers:
 def row_headers(constant: Headers, lsn: int, position: CommitKey) -> Headers:
     """The headers of one row; `lsn` is the row's own position in the log."""
     return [*constant, (LSN, repr(Lsn(lsn)).encode()), (POSITION, str(position).encode())]
-
-
-def position_of(headers: Headers) -> CommitKey:
-    """Read the `position` header; raise ValueError where it is missing or broken."""
-    for name, value in headers:
-        if name == POSITION:
-            return CommitKey.parse(value.decode())
-    raise ValueError("record has no position header: it was not written by gauss-cdc")

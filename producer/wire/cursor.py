@@ -46,10 +46,6 @@ class Cursor:
         """Read a signed 32-bit number."""
         return int.from_bytes(self.take(4), "big", signed=True)
 
-    def i64(self) -> int:
-        """Read a signed 64-bit number."""
-        return int.from_bytes(self.take(8), "big", signed=True)
-
     def lsn(self) -> Lsn:
         """Read a log position."""
         return Lsn(int.from_bytes(self.take(8), "big"))

@@ -169,36 +169,3 @@ def status_update(
     """
     positions = [write] * dialect.written + [flush] * dialect.flushed
     return dialect.status.pack(b"r", *positions, sent_at_us, reply)
-
-
-@dataclass(frozen=True, slots=True)
-class StatusUpdate:
-    """A status update as a server reads it; for emulators and tests."""
-
-    write: Lsn
-    flush: Lsn
-    apply: Lsn
-    sent_at_us: int
-    reply: bool
-
-    @classmethod
-    def parse(cls, body: bytes, dialect: Dialect = POSTGRES) -> StatusUpdate:
-        """Read the body that `status_update` builds, or another client of the same server."""
-        size = dialect.status.size
-        if body[:1] != b"r" or len(body) < size or (len(body) > size and not dialect.more_status):
-            raise DecodeError("no status update", size=len(body))
-        _, *positions, sent_at_us, reply = dialect.status.unpack_from(body)
-        write, flush, apply = positions[dialect.written - 1 : dialect.written + 2]
-        return cls(Lsn(write), Lsn(flush), Lsn(apply), sent_at_us, bool(reply))
-
-
-def xlog_data(start: Lsn, end: Lsn, payload: bytes, *, sent_at_us: int = 0) -> bytes:
-    """Build the body of an XLogData message; for emulators and tests."""
-    return struct.pack(">cQQq", b"w", start, end, sent_at_us) + payload
-
-
-def keepalive(
-    end: Lsn, *, sent_at_us: int = 0, reply: bool = False, dialect: Dialect = POSTGRES
-) -> bytes:
-    """Build the body of a keepalive; for emulators and tests."""
-    return b"k" + dialect.keepalive.pack(end, sent_at_us, reply)

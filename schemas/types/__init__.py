@@ -33,7 +33,6 @@ __all__ = [
     "TypeOptions",
     "UnknownType",
     "dumper",
-    "spark_text",
     "type_of",
 ]
 
@@ -59,7 +58,7 @@ def _items(avro: AvroType) -> AvroType:
     return item
 
 
-ARRAY: Final = Shape("array", lambda avro: array_dump(dumper(_items(avro))), lambda _avro: None)
+ARRAY: Final = Shape("array", lambda avro: array_dump(dumper(_items(avro))))
 
 _SCALARS: Final = (
     *numeric.TYPES,
@@ -161,11 +160,6 @@ def dumper(avro: AvroType) -> Dump:
     '2024-05-01'
     """
     return _shape_of(avro).dump(avro)
-
-
-def spark_text(avro: AvroType) -> str | None:
-    """Return Spark SQL with `{c}` for the field that gives the text of `dumper`, or None."""
-    return _shape_of(avro).spark(avro)
 
 
 def _shape_of(avro: AvroType) -> Shape:

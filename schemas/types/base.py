@@ -84,7 +84,6 @@ class Shape:
 
     key: str
     dump: Callable[[AvroType], Dump]
-    spark: Callable[[AvroType], str | None]  # SQL text with `{c}`; None = only Python reads it
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +110,6 @@ class SqlType:
     def dump(self, value: Any, column: Column) -> str:
         """Turn the Avro value into text that PostgreSQL reads as the same value."""
         return self.shape.dump(self.avro(column))(value)
-
-    def spark(self, column: Column) -> str | None:
-        """Spark SQL with `{c}` for the field, giving the text of `dump`, or None."""
-        return self.shape.spark(self.avro(column))
 
     def zero_of(self, column: Column) -> Any:
         """Return what Debezium writes for an unsent value of a NOT NULL column."""
@@ -166,9 +161,9 @@ def plain(load: Load) -> Callable[[Column], Load]:
     return lambda _column: load
 
 
-def shape(key: str, dump: Dump, spark: str | None) -> Shape:
+def shape(key: str, dump: Dump) -> Shape:
     """Return a shape that does not depend on the schema's attributes."""
-    return Shape(key, lambda _avro: dump, lambda _avro: spark)
+    return Shape(key, lambda _avro: dump)
 
 
 def same(text: str) -> str:

@@ -58,13 +58,6 @@ def _dump_encoded(avro: AvroType) -> Dump:
     return lambda value: _dump_bytes(decode(value))
 
 
-def _spark_encoded(avro: AvroType) -> str | None:
-    mode = avro["connect.parameters"][MODE] if isinstance(avro, dict) else ""
-    plain_base64 = "translate({c}, '-_', '+/')" if mode == "base64-url-safe" else "{c}"
-    digits = "{c}" if mode == "hex" else f"lower(hex(unbase64({plain_base64})))"
-    return f"concat(chr(92), 'x', {digits})"
-
-
 def variants(load: Callable[[str], bytes]) -> dict[str, SqlType]:
     """Return how bytes travel as text, by binary-handling; `load` reads the source's text."""
     encoders: dict[str, Callable[[bytes], str]] = {
@@ -139,12 +132,10 @@ def _dump_bits(avro: AvroType) -> Dump:
     return lambda value: f"{int.from_bytes(value, 'little'):0{size}b}"
 
 
-BYTES: Final = shape("bytes", _dump_bytes, "concat(chr(92), 'x', lower(hex({c})))")
-ENCODED: Final = Shape("string/BYTEA", _dump_encoded, _spark_encoded)
-BIT: Final = shape(
-    "boolean/BIT", lambda v: "1" if v else "0", "CASE WHEN {c} THEN '1' WHEN NOT {c} THEN '0' END"
-)
-BITS: Final = Shape("io.debezium.data.Bits", _dump_bits, lambda _avro: None)
+BYTES: Final = shape("bytes", _dump_bytes)
+ENCODED: Final = Shape("string/BYTEA", _dump_encoded)
+BIT: Final = shape("boolean/BIT", lambda v: "1" if v else "0")
+BITS: Final = Shape("io.debezium.data.Bits", _dump_bits)
 
 TYPES: Final = (
     SqlType(

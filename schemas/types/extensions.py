@@ -70,10 +70,10 @@ def _dump_vector(values: list[float]) -> str:
     return "[" + ",".join(repr(value).removesuffix(".0") for value in values) + "]"
 
 
-LTREE: Final = shape("io.debezium.data.Ltree", same, "{c}")
-HSTORE: Final = shape(f"{JSON.key}/HSTORE", lambda v: _dump_pairs(json.loads(v)), None)
-HSTORE_MAP: Final = shape("map", _dump_pairs, None)
-VECTOR: Final = shape("io.debezium.data.DoubleVector", _dump_vector, None)
+LTREE: Final = shape("io.debezium.data.Ltree", same)
+HSTORE: Final = shape(f"{JSON.key}/HSTORE", lambda v: _dump_pairs(json.loads(v)))
+HSTORE_MAP: Final = shape("map", _dump_pairs)
+VECTOR: Final = shape("io.debezium.data.DoubleVector", _dump_vector)
 
 _hstore: Final = semantic("string", JSON.key, **{SOURCE_TYPE: "HSTORE"})
 _map: Final[AvroType] = {"type": "map", "values": ["null", "string"]}

@@ -47,11 +47,7 @@ def _number(value: float) -> str:
     return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(text, text)
 
 
-POINT: Final = shape(
-    "io.debezium.data.geometry.Point",
-    _dump_point,
-    "concat('(', CAST({c}.x AS STRING), ',', CAST({c}.y AS STRING), ')')",
-)
+POINT: Final = shape("io.debezium.data.geometry.Point", _dump_point)
 
 TYPES: Final = (
     SqlType(

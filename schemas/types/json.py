@@ -6,7 +6,7 @@ from typing import Final
 
 from schemas.types.base import SqlType, always, plain, same, semantic, shape
 
-JSON: Final = shape("io.debezium.data.Json", same, "{c}")
+JSON: Final = shape("io.debezium.data.Json", same)
 _json = always(semantic("string", JSON.key))
 
 TYPES: Final = (

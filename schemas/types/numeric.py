@@ -35,7 +35,6 @@ VARIABLE: Final = "io.debezium.data.VariableScaleDecimal"
 # openGauss leaves out the zero before the point: `.1`, `-.5`.
 _NUMBER: Final = re.compile(r"(-?)(?=\.?[0-9])([0-9]*)(?:\.([0-9]+))?")
 _MONEY: Final = re.compile(r"(-?)\$([0-9]{1,3}(?:,[0-9]{3})*\.[0-9]{2})")
-_SPARK_PRECISION: Final = 38
 _INT_DIGITS: Final = 4300
 _MOST_DIGITS: Final = 20_000
 _INFINITIES: Final = (math.inf, -math.inf)
@@ -214,13 +213,6 @@ def _dump_decimal(avro: AvroType) -> Dump:
     return lambda value: _point(value, scale)
 
 
-def _spark_decimal(avro: AvroType) -> str | None:
-    # Spark's decimal ends at 38 digits; from_avro gives it for logicalType decimal only.
-    if not isinstance(avro, dict) or int(avro.get("precision", 999)) > _SPARK_PRECISION:
-        return None
-    return "CAST({c} AS STRING)"
-
-
 def _float4(text: str) -> float:
     try:
         (value,) = struct.unpack("<f", struct.pack("<f", float(text)))
@@ -267,16 +259,14 @@ def _bool(text: str) -> bool:
 
 _BOOLS: Final = {"t": True, "f": False, "true": True, "false": False, "1": True, "0": False}
 
-INT: Final = shape("int", str, "CAST({c} AS STRING)")
-LONG: Final = shape("long", str, "CAST({c} AS STRING)")
-FLOAT: Final = shape("float", _dump_float4, "CAST({c} AS STRING)")
-DOUBLE: Final = shape("double", _dump_float8, "CAST({c} AS STRING)")
-BOOLEAN: Final = shape(
-    "boolean", lambda v: "t" if v else "f", "CASE WHEN {c} THEN 't' WHEN NOT {c} THEN 'f' END"
-)
-FIXED: Final = Shape(DECIMAL, _dump_decimal, _spark_decimal)
-TEXT: Final = shape("string", same, "{c}")
-VARIABLE_SHAPE: Final = shape(VARIABLE, lambda v: _point(v["value"], v["scale"]), None)
+INT: Final = shape("int", str)
+LONG: Final = shape("long", str)
+FLOAT: Final = shape("float", _dump_float4)
+DOUBLE: Final = shape("double", _dump_float8)
+BOOLEAN: Final = shape("boolean", lambda v: "t" if v else "f")
+FIXED: Final = Shape(DECIMAL, _dump_decimal)
+TEXT: Final = shape("string", same)
+VARIABLE_SHAPE: Final = shape(VARIABLE, lambda v: _point(v["value"], v["scale"]))
 
 # Debezium does not say its precision; the converter takes 64 for it.
 _MONEY_AVRO: Final[AvroType] = {

@@ -329,63 +329,21 @@ def _zoned_text(value: str) -> str:
     return f"{value[:10]} {time.rstrip('0').rstrip('.') if '.' in time else time}+00"
 
 
-def _spark_time(micros_sql: str) -> str:
-    """SQL of a time of day; the fraction's trailing zeros are cut as the server does."""
-    text = (
-        f"format_string('%02d:%02d:%02d.%06d', {micros_sql} div {_HOUR}, "
-        f"{micros_sql} div {_MINUTE} % 60, {micros_sql} div {_SECOND} % 60, "
-        f"{micros_sql} % {_SECOND})"
-    )
-    # format_string writes "null" for NULL.
-    return f"IF({micros_sql} IS NULL, NULL, regexp_replace({text}, '[.]?0+$', ''))"
+DATE: Final = shape("io.debezium.time.Date", _date_text)
+TIME: Final = shape("io.debezium.time.MicroTime", _time_text)
+ZONED_TIME: Final = shape("io.debezium.time.ZonedTime", lambda v: v[:-1] + "+00")
+MICROS: Final = shape("io.debezium.time.MicroTimestamp", _stamp_text)
+MILLIS: Final = shape("io.debezium.time.Timestamp", lambda v: _stamp_text(v * 1000))
+ZONED: Final = shape("io.debezium.time.ZonedTimestamp", _zoned_text)
+DURATION: Final = shape("io.debezium.time.MicroDuration", _interval_text)
 
 
-def _spark_stamp(micros_sql: str) -> str:
-    day = f"CAST(({micros_sql} - pmod({micros_sql}, {_DAY})) div {_DAY} AS INT)"
-    date_sql = f"CAST(date_add(DATE'1970-01-01', {day}) AS STRING)"
-    return f"concat({date_sql}, ' ', {_spark_time(f'pmod({micros_sql}, {_DAY})')})"
-
-
-_INTERVAL_SQL: Final = "concat(IF({c} < 0, '-', ''), " + _spark_time("abs({c})") + ")"
-
-DATE: Final = shape(
-    "io.debezium.time.Date", _date_text, "CAST(date_add(DATE'1970-01-01', {c}) AS STRING)"
-)
-TIME: Final = shape("io.debezium.time.MicroTime", _time_text, _spark_time("{c}"))
-ZONED_TIME: Final = shape(
-    "io.debezium.time.ZonedTime",
-    lambda v: v[:-1] + "+00",
-    "concat(substr({c}, 1, length({c}) - 1), '+00')",
-)
-MICROS: Final = shape("io.debezium.time.MicroTimestamp", _stamp_text, _spark_stamp("{c}"))
-MILLIS: Final = shape(
-    "io.debezium.time.Timestamp", lambda v: _stamp_text(v * 1000), _spark_stamp("({c} * 1000)")
-)
-ZONED: Final = shape(
-    "io.debezium.time.ZonedTimestamp",
-    _zoned_text,
-    "concat(substr({c}, 1, 10), ' ', regexp_replace(substr({c}, 12, length({c}) - 12), "
-    "'[.]0+$|(?<=[.][0-9]{1,5})0+$', ''), '+00')",
-)
-DURATION: Final = shape("io.debezium.time.MicroDuration", _interval_text, _INTERVAL_SQL)
-
-
-TIME_MILLIS: Final = shape(
-    "io.debezium.time.Time",
-    lambda v: _time_text(v * 1000),
-    _spark_time("(CAST({c} AS BIGINT) * 1000)"),
-)
-INTERVAL: Final = shape("io.debezium.time.Interval", _postgres_interval, None)
-CONNECT_DATE: Final = shape("org.apache.kafka.connect.data.Date", _date_text, "CAST({c} AS STRING)")
-CONNECT_TIME: Final = shape(
-    "org.apache.kafka.connect.data.Time",
-    lambda v: _time_text(v * 1000),
-    _spark_time("(CAST({c} AS BIGINT) * 1000)"),
-)
+TIME_MILLIS: Final = shape("io.debezium.time.Time", lambda v: _time_text(v * 1000))
+INTERVAL: Final = shape("io.debezium.time.Interval", _postgres_interval)
+CONNECT_DATE: Final = shape("org.apache.kafka.connect.data.Date", _date_text)
+CONNECT_TIME: Final = shape("org.apache.kafka.connect.data.Time", lambda v: _time_text(v * 1000))
 CONNECT_STAMP: Final = shape(
-    "org.apache.kafka.connect.data.Timestamp",
-    lambda v: _stamp_text(v * 1000),
-    _spark_stamp("unix_micros({c})"),  # from_avro makes it a TIMESTAMP
+    "org.apache.kafka.connect.data.Timestamp", lambda v: _stamp_text(v * 1000)
 )
 
 

@@ -11,11 +11,11 @@ from typing import Final
 
 from schemas.types.base import SqlType, always, plain, same, semantic, shape
 
-STRING: Final = shape("string", same, "{c}")
-UUID: Final = shape("io.debezium.data.Uuid", same, "{c}")
-XML: Final = shape("io.debezium.data.Xml", same, "{c}")
-TSVECTOR: Final = shape("io.debezium.data.Tsvector", same, "{c}")
-ENUM: Final = shape("io.debezium.data.Enum", same, "{c}")
+STRING: Final = shape("string", same)
+UUID: Final = shape("io.debezium.data.Uuid", same)
+XML: Final = shape("io.debezium.data.Xml", same)
+TSVECTOR: Final = shape("io.debezium.data.Tsvector", same)
+ENUM: Final = shape("io.debezium.data.Enum", same)
 
 _string = always("string")
 _same = plain(same)

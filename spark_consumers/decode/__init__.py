@@ -25,7 +25,7 @@ from schemas.encodings import from_exact
 from schemas.envelope import SOURCE_NAME, column_name, without_null
 from schemas.load import CUT, SCHEMA_CHANGE, avsc, check_bounded
 from schemas.tables import UNCHANGED
-from schemas.types import AvroType, dumper, spark_text
+from schemas.types import AvroType, dumper
 from spark_consumers.decode.row_code import SURPRISES, is_ours, parts_function
 from spark_consumers.model import Cell, Change
 
@@ -172,28 +172,6 @@ def decode_cut(value: bytes, schema_of: SchemaOf) -> Cut:
     if isinstance(cut, SchemaChange):
         raise ValueError("a schema change in the cuts topic")  # noqa: TRY004  of the bytes
     return cut
-
-
-def spark_columns(
-    writer_schema: dict[str, Any], *, value: str = "value", row: str = "after"
-) -> list[tuple[str, str]] | None:
-    """Return (real name, Spark SQL) per column, or None where only Python can read one.
-
-    The SQL gives the text of `RowDecoder`: it reads the struct `value` that
-    from_avro made of the envelope, and prefers the exact text.  Unsent columns
-    are not marked: see `<value>.source.unsent` and `.before_columns`.
-    """
-    out = []
-    for field in _value_fields(writer_schema):
-        text = spark_text(without_null(field["type"]))
-        if text is None:
-            return None
-        name = _real_name(field)
-        exact = "exact" if row == "after" else "before_exact"
-        cell = text.replace("{c}", f"{value}.{row}.`{field['name']}`")
-        key = name.replace("\\", "\\\\").replace("'", "\\'")
-        out.append((name, f"coalesce({value}.source.{exact}['{key}'], {cell})"))
-    return out
 
 
 def _value_fields(writer_schema: dict[str, Any]) -> list[dict[str, Any]]:

@@ -9,12 +9,13 @@ from gauss_cdc.sandbox.emulator.facade import Facade
 from gauss_cdc.sandbox.emulator.login import Account, Gate
 from gauss_cdc.sandbox.emulator.model import PROFILES
 from gauss_cdc.sandbox.emulator.product import Product
-from gauss_cdc.sandbox.emulator.server import Emulator, Running
+from gauss_cdc.sandbox.emulator.server import Emulator
 from gauss_cdc.sandbox.emulator.upstream import Address
 from producer.core.changes import Begun, Change, Ddl, Emptied, Ended, Heartbeat
 from producer.sources.decoders import NAMING, Format
 from producer.sources.gauss.connection import ConnectionArguments, GaussConnection
 from schemas.positions import Lsn
+from tests.gauss_cdc.sandbox.emulator.running import Running
 
 NOWHERE = Lsn(0)
 USER, PASSWORD = "cdc_user", "Cdc_Test@123"

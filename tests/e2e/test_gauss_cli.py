@@ -19,13 +19,14 @@ from gauss_cdc.sandbox.emulator.facade import Facade
 from gauss_cdc.sandbox.emulator.login import Account, Gate
 from gauss_cdc.sandbox.emulator.model import PROFILES
 from gauss_cdc.sandbox.emulator.product import Product
-from gauss_cdc.sandbox.emulator.server import Emulator, Running
+from gauss_cdc.sandbox.emulator.server import Emulator
 from gauss_cdc.sandbox.emulator.upstream import Address
 from producer.core.ports import RunObserver
 from producer.pipeline import create_slot
 from producer.sources.dial import parse_dsn
 from schemas.positions import Lsn
 from tests.e2e.path import Path, ask, until
+from tests.gauss_cdc.sandbox.emulator.running import Running
 
 USER, PASSWORD = "cdc", "Gauss@123"
 TOML = """\

@@ -24,7 +24,7 @@ from gauss_cdc.sandbox.emulator.product import Product
 from gauss_cdc.sandbox.emulator.recording import Recording
 from gauss_cdc.sandbox.emulator.replay import Replay
 from gauss_cdc.sandbox.emulator.scratch import Scratch
-from gauss_cdc.sandbox.emulator.server import Emulator, Running
+from gauss_cdc.sandbox.emulator.server import Emulator
 from gauss_cdc.sandbox.emulator.slots import Activity
 from gauss_cdc.sandbox.emulator.upstream import Address
 from producer.errors import SourceError
@@ -42,6 +42,7 @@ from producer.sources.gauss.connection import GaussConnection
 from schemas.positions import Lsn
 from schemas.quoting import identifier
 from tests.e2e.path import Path, ask
+from tests.gauss_cdc.sandbox.emulator.running import Running
 from tests.gauss_cdc.sandbox.emulator.transcript import GOLDEN
 
 USER, PASSWORD = "cdc", "Gauss@123"

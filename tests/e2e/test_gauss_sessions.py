@@ -14,9 +14,10 @@ from gauss_cdc.sandbox.emulator.frames import read_lsn
 from gauss_cdc.sandbox.emulator.product import Backend, Product, System
 from gauss_cdc.sandbox.emulator.replay import SYSTEM, Replay
 from gauss_cdc.sandbox.emulator.scratch import Scratch
-from gauss_cdc.sandbox.emulator.server import Emulator, Running
+from gauss_cdc.sandbox.emulator.server import Emulator
 from gauss_cdc.sandbox.emulator.upstream import Address
 from tests.gauss_cdc.sandbox.emulator import transcript
+from tests.gauss_cdc.sandbox.emulator.running import Running
 from tests.gauss_cdc.sandbox.emulator.transcript import (
     GOLDEN,
     Player,

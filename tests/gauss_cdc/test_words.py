@@ -12,7 +12,7 @@ from gauss_cdc import reference
 from gauss_cdc.cli import cli
 from gauss_cdc.config import Config
 
-ROOT = reference.README.parent
+ROOT = reference.ROOT
 CODE = [
     path
     for folder in ("schemas", "producer", "spark_consumers", "gauss_cdc")

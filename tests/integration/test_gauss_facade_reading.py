@@ -15,7 +15,7 @@ from gauss_cdc.sandbox.emulator.facade import Facade
 from gauss_cdc.sandbox.emulator.login import Account, Gate
 from gauss_cdc.sandbox.emulator.model import PROFILES
 from gauss_cdc.sandbox.emulator.product import Product
-from gauss_cdc.sandbox.emulator.server import Emulator, Running
+from gauss_cdc.sandbox.emulator.server import Emulator
 from gauss_cdc.sandbox.emulator.upstream import Address
 from gauss_cdc.sandbox.services import Addresses
 from producer.core.changes import Cells, Change, Ended
@@ -28,6 +28,7 @@ from producer.sources.gauss.functions import FunctionStream
 from producer.wire.replication import WalMessage
 from schemas.positions import Lsn
 from schemas.tables import TableId
+from tests.gauss_cdc.sandbox.emulator.running import Running
 
 USER, PASSWORD = "cdc", "Gauss@123"
 TABLE = TableId("public", "t")

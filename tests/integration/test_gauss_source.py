@@ -10,7 +10,7 @@ from gauss_cdc.sandbox.emulator.facade import Facade
 from gauss_cdc.sandbox.emulator.login import Account, Gate
 from gauss_cdc.sandbox.emulator.model import PROFILES
 from gauss_cdc.sandbox.emulator.product import Product
-from gauss_cdc.sandbox.emulator.server import Emulator, Running
+from gauss_cdc.sandbox.emulator.server import Emulator
 from gauss_cdc.sandbox.emulator.upstream import Address
 from gauss_cdc.sandbox.services import Addresses
 from producer.errors import SourceError, SourceSwitched
@@ -21,6 +21,7 @@ from producer.sources.gauss import source as gauss
 from producer.sources.gauss.connection import GaussConnection
 from producer.sources.gauss.source import GaussSource
 from schemas.positions import Lsn
+from tests.gauss_cdc.sandbox.emulator.running import Running
 from tests.services_fixtures import execute
 
 USER, PASSWORD = "cdc", "Gauss@123"

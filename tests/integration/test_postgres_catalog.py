@@ -326,15 +326,12 @@ def test_a_publication_holds_exactly_its_tables(db: Any) -> None:
     a, b = TableId("public", "a"), TableId("public", "b")
 
     assert catalog.publication(db, 'My "pub"') is None
-    assert catalog.publication_tables(db, 'My "pub"') is None
     catalog.create_publication(
         db, 'My "pub"', [b, a], {"publish": "insert, update", "publish_via_partition_root": "true"}
     )
     assert catalog.publication(db, 'My "pub"') == catalog.Publication(
         'My "pub"', (a, b), all_tables=False, actions=frozenset({"insert", "update"}), via_root=True
     )
-    catalog.set_publication_tables(db, 'My "pub"', [b])
-    assert catalog.publication_tables(db, 'My "pub"') == [b]
 
 
 def test_the_databases_refusals_become_ours(db: Any) -> None:

@@ -16,12 +16,13 @@ from gauss_cdc.sandbox.emulator.model import PROFILES
 from gauss_cdc.sandbox.emulator.product import Product
 from gauss_cdc.sandbox.emulator.replay import Replay
 from gauss_cdc.sandbox.emulator.scratch import Scratch
-from gauss_cdc.sandbox.emulator.server import Emulator, Running
+from gauss_cdc.sandbox.emulator.server import Emulator
 from gauss_cdc.sandbox.emulator.upstream import Address
 from producer.options import Options
 from producer.sources.gauss.connection import GaussConnection
 from producer.sources.postgres.connection import ConnectionArguments
 from schemas.positions import Lsn
+from tests.gauss_cdc.sandbox.emulator.running import Running
 from tests.integration.private_postgres import DATABASE, PrivateServer, private_server
 from tests.producer.sources.gauss.decoders.ledgers import GOLDEN, capture
 

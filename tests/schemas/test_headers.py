@@ -1,6 +1,4 @@
-import pytest
-
-from schemas.headers import position_of, row_headers, transaction_headers
+from schemas.headers import row_headers, transaction_headers
 from schemas.positions import CommitKey
 
 
@@ -13,15 +11,9 @@ def test_a_row_says_where_it_stands() -> None:
         ("lsn", b"0/20"),
         ("position", b"2/5001/1"),
     ]
-    assert position_of(headers) == CommitKey(2, 5001, 1)
 
 
 def test_rows_do_not_change_what_their_transaction_shares() -> None:
     shared = transaction_headers(700, 99)
     row_headers(shared, 1, CommitKey(1, 1, 0))
     assert shared == [("xid", b"700"), ("csn", b"99")]
-
-
-def test_a_stranger_has_no_position() -> None:
-    with pytest.raises(ValueError, match="not written by gauss-cdc"):
-        position_of([("xid", b"1")])

@@ -22,8 +22,8 @@ from schemas.control import (
 from schemas.envelope import envelope_schema, key_schema
 from schemas.load import avsc
 from schemas.tables import UNCHANGED, Column, TableId, TableSchema
-from spark_consumers.decode import RowDecoder, decode_control, spark_columns, split
-from tests.schemas.types.values import SAMPLES, numeric_mod
+from spark_consumers.decode import RowDecoder, decode_control, split
+from tests.schemas.types.values import numeric_mod
 
 TX = TransactionConstants(700, 99, 2, 5001, 1_714_561_200_123_456, 1_714_561_200_223_456, 0x20)
 TABLE = TableSchema(
@@ -174,36 +174,3 @@ def test_a_schema_change_is_told_by_its_name() -> None:
 def test_a_row_is_no_control_record() -> None:
     with pytest.raises(ValueError, match="Envelope"):
         decode_control(b"\x00\x00\x00\x00\x09", lambda _: envelope_schema("bank", TABLE))
-
-
-# ---------------------------------------------------------------- Spark
-def test_spark_prefers_the_exact_text() -> None:
-    columns = spark_columns(envelope_schema("bank", TABLE))
-
-    assert columns is not None
-    assert [name for name, _ in columns] == list(NAMES)
-    assert columns[1][1] == (
-        "coalesce(value.source.exact['金额'], CAST(value.after.`_u91d1_u989d` AS STRING))"
-    )
-
-
-def test_one_column_that_only_python_reads_takes_the_table_out_of_spark() -> None:
-    assert spark_columns(envelope_schema("b", replace(TABLE, columns=(Column("n", 1700),)))) is None
-
-
-def test_names_are_quoted_for_spark() -> None:
-    table = replace(TABLE, columns=(Column("a'b\\", 25),), key=())
-    assert spark_columns(envelope_schema("bank", table), value="v", row="before") == [
-        ("a'b\\", r"coalesce(v.source.before_exact['a\'b\\'], v.before.`a_u0027b_u005c`)")
-    ]
-
-
-def test_most_types_have_spark_expressions() -> None:
-    without = {
-        sample.type_name
-        for sample in SAMPLES
-        if spark_columns(envelope_schema("b", TableSchema(TABLE.id, (sample.column(),)))) is None
-    }
-    assert {name for name in without if not name.endswith("[]")} == {
-        "money", "numeric", "numeric(60,30)", "bit(11)", "bit varying", "bit varying(5)",
-    }  # fmt: skip

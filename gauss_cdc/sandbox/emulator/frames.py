@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-PRIMARY: Final = 2
 NORMAL: Final = 1
 EPOCH_2000: Final = 946_684_800  # seconds between 1970 and 2000
 

@@ -19,7 +19,6 @@ from typing import Final
 from gauss_cdc.sandbox.emulator.frames import Refused, message
 
 OLDEST_GAUSS: Final = 50  # below: 3.0, whose clients are told a signature instead of a count
-LEGACY_ROUNDS: Final = 2048
 ROUNDS: Final = 10_000
 
 _OK, _PLAIN, _MD5, _SHA256, _MD5_SHA256, _SM3 = 0, 3, 5, 10, 11, 13

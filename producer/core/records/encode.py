@@ -50,7 +50,6 @@ __all__ = [
     "compile_key_encoder",
     "compile_key_texts",
     "is_one_key",
-    "plain_key",
     "reference",
 ]
 
@@ -229,11 +228,6 @@ def compile_key_encoder(
         return header + data
 
     return encode
-
-
-def plain_key(table: TableSchema) -> bytes:
-    """Return the record key `schema.table`, the default."""
-    return str(table.id).encode()
 
 
 def compile_key_texts(table: TableSchema) -> Callable[[Cells], Sequence[Cell]]:

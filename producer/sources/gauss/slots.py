@@ -22,7 +22,6 @@ from typing import Final, Generic, Literal, TypeAlias, TypeVar
 from producer.errors import (
     CdcError,
     DecodersBusy,
-    OptionRefused,
     SlotAhead,
     SlotInvalid,
     SlotMismatch,
@@ -215,19 +214,6 @@ def check_decoders(found: Sequence[SlotReading], name: str) -> None:
 
 
 # ---- making
-
-
-def refuse_protocol(ordered_by: OrderedBy, name: str) -> None:
-    """Raise OptionRefused where a slot cannot be made over the replication protocol."""
-    if ordered_by == "csn":
-        raise OptionRefused(
-            "the replication protocol makes slots in the order of LSNs only",
-            option="output-order",
-            value="1",
-            slot=name,
-            hint="it is made by SQL, pg_create_logical_replication_slot(name, plugin, 1), and has "
-            "no snapshot: rows that are older must be copied by other means",
-        )
 
 
 def create_by_sql(session: Asks, name: str, plugin: str, *, ordered_by: OrderedBy) -> str:

@@ -559,12 +559,6 @@ _ROOTS: Final = 130_000
 _ACTIONS: Final = ("insert", "update", "delete", "truncate")
 
 
-def publication_tables(connection: Connection, name: str) -> list[TableId] | None:
-    """List the tables of a publication, sorted; None if there is no such publication."""
-    found = publication(connection, name)
-    return None if found is None else list(found.tables)
-
-
 def create_publication(
     connection: Connection,
     name: str,
@@ -642,16 +636,6 @@ def user(connection: Connection) -> str:
     with asking(connection) as cursor:
         cursor.execute("SELECT current_user::text")
         return str(cursor.fetchone()[0])
-
-
-def set_publication_tables(connection: Connection, name: str, tables: Sequence[TableId]) -> None:
-    """Make a publication hold exactly these tables."""
-    with asking(connection, publication=name) as cursor:
-        cursor.execute(
-            sql.SQL("ALTER PUBLICATION {} SET TABLE {}").format(
-                sql.Identifier(name), _table_list(tables)
-            )
-        )
 
 
 def _table_list(tables: Sequence[TableId]) -> sql.Composed:

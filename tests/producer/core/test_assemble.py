@@ -47,7 +47,7 @@ from schemas.envelope import (
     message_schema,
     transaction_schema,
 )
-from schemas.headers import position_of
+from schemas.headers import POSITION
 from schemas.positions import CommitKey, Lsn
 from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema, UserType
 
@@ -60,6 +60,10 @@ ACCOUNT = TableSchema(ID, COLUMNS, ("id",), (), ReplicaIdentity.DEFAULT, ("id",)
 TOPIC, DDL = "bank.public.account", "bank.ddl"
 ACCOUNTS, OTHERS = 16385, 16390
 RESUME = 500
+
+
+def position_of(headers: list[tuple[str, bytes]]) -> CommitKey:
+    return CommitKey.parse(dict(headers)[POSITION].decode())
 
 
 def described(

@@ -12,13 +12,11 @@ from producer.wire.replication import (
     NOWHERE,
     OPENGAUSS,
     Received,
-    StatusUpdate,
     Stream,
-    keepalive,
     status_update,
-    xlog_data,
 )
 from schemas.positions import Lsn
+from tests.producer.wire.server_side import StatusUpdate, keepalive, xlog_data
 from tests.producer.wire.transcripts import Conversation, all_conversations
 
 

@@ -240,10 +240,3 @@ class Statement:
     cascade: bool = False
     column: str | None = None  # of COMMENT ON COLUMN
     unread: tuple[str, ...] = ()  # parts that we cannot read
-
-    @property
-    def verb(self) -> str:
-        """Create, alter, drop, rename, comment, truncate, reindex; "" where it is not known."""
-        if self.actions and all(isinstance(a, Rename | RenameColumn) for a in self.actions):
-            return "rename"
-        return self.tag.partition(" ")[0].lower()

@@ -25,8 +25,7 @@ CHANNEL: Final = "ddl_log"  # the table, in our own schema
 COLUMNS: Final = ("id", "body")
 _VERSION: Final = 1
 
-# Why a table was rewritten: bits of pg_event_trigger_table_rewrite_reason().
-BY_DEFAULT: Final = 2  # an added column's default is volatile
+# Why a table was rewritten: a bit of pg_event_trigger_table_rewrite_reason().
 BY_TYPE: Final = 4  # a column's values were converted
 
 

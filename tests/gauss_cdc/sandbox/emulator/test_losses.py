@@ -4,11 +4,11 @@ from itertools import product
 
 import pytest
 
-from gauss_cdc.sandbox.emulator.losses import LOSSES, Done, losses
 from gauss_cdc.sandbox.emulator.model import PROFILES, Ddl, Item, Mode, Op, Row, Truncate
 from schemas.positions import Lsn
 from schemas.tables import TableId
 from tests.gauss_cdc.sandbox.emulator.formats.made import insert, number, sent, transaction
+from tests.gauss_cdc.sandbox.emulator.losses import LOSSES, Done, losses
 
 DDL = Ddl(Lsn(0x110), content=b"{}", sql=b"CREATE TABLE x ()")
 TRUNCATE = Truncate(Lsn(0x110), (TableId("public", "t"),))

@@ -10,10 +10,11 @@ import pytest
 from gauss_cdc.sandbox.emulator import recording
 from gauss_cdc.sandbox.emulator.product import Product, Slot
 from gauss_cdc.sandbox.emulator.replay import Replay
-from gauss_cdc.sandbox.emulator.server import Emulator, Running
+from gauss_cdc.sandbox.emulator.server import Emulator
 from producer.wire.protocol import copy_data
 from producer.wire.replication import OPENGAUSS, status_update
 from schemas.positions import Lsn
+from tests.gauss_cdc.sandbox.emulator.running import Running
 from tests.gauss_cdc.sandbox.emulator.transcript import GOLDEN, Player, gate_of, ghost_salt, read
 
 RESTARTS = sorted(p.name.removesuffix(".jsonl.gz") for p in GOLDEN.glob("restart_*.jsonl.gz"))

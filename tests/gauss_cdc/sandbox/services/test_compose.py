@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from gauss_cdc import reference
 from gauss_cdc.sandbox.services import docker
 
-COMPOSE = reference.README.parent / "docker" / "compose.yaml"
-LOCKS = reference.README.parent / "gauss_cdc" / "runtime" / "locks"
+COMPOSE = reference.ROOT / "docker" / "compose.yaml"
+LOCKS = reference.ROOT / "gauss_cdc" / "runtime" / "locks"
 
 
 def images() -> dict[str, str]:

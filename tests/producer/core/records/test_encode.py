@@ -17,7 +17,6 @@ from producer.core.records.encode import (
     compile_encoder,
     compile_key_encoder,
     compile_key_texts,
-    plain_key,
     reference,
 )
 from producer.core.records.transaction_topic import Counted
@@ -401,7 +400,6 @@ def test_keys() -> None:
     assert data[:5] == b"\x00\x00\x00\x00\x07"
     record = fastavro.schemaless_reader(io.BytesIO(data[5:]), schema, None)
     assert record == {"owner": "Alice", "id": 7}
-    assert plain_key(table) == b"public.account"
     assert list(compile_key_texts(table)(ALICE)) == [b"Alice", b"7"]
     assert list(compile_key_texts(ACCOUNT)(ALICE)) == [b"7"]
 

@@ -24,11 +24,12 @@ from producer.errors import (
     WrongPort,
 )
 from producer.sources.gauss.connection import GaussConnection, Unexplained
-from producer.wire import protocol, replication
+from producer.wire import protocol
 from producer.wire.commands import GAUSS_SESSION_SETTINGS
 from producer.wire.replication import WalMessage
 from schemas.positions import Lsn
 from tests.producer.sources.recorded_server import RecordedServer, recorded_server
+from tests.producer.wire import server_side
 from tests.producer.wire.transcripts import Conversation, conversations
 
 
@@ -316,7 +317,7 @@ GONE = protocol.frame(
 def started(*more: bytes) -> Conversation:
     """A stream that begins with a message, and how it goes on before the server hangs up."""
     talk = logged_in()
-    data = protocol.copy_data(replication.xlog_data(Lsn(5), Lsn(5), b"BEGIN 1"))
+    data = protocol.copy_data(server_side.xlog_data(Lsn(5), Lsn(5), b"BEGIN 1"))
     told = [("S", frame) for frame in (protocol.frame(b"W", b"\0\0\0"), data, *more)]
     return replace(talk, said=[*talk.said, ("C", b"Q"), *told])
 

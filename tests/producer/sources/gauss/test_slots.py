@@ -7,7 +7,6 @@ import pytest
 
 from producer.errors import (
     DecodersBusy,
-    OptionRefused,
     SlotAhead,
     SlotInvalid,
     SlotMismatch,
@@ -164,10 +163,6 @@ def test_a_slot_in_the_order_of_csns_is_made_by_sql_only() -> None:
     assert "('bank', 'mppdb_decoding', 1)" in session.asked[0]
     gauss_slots.create_by_sql(session, "bank", "mppdb_decoding", ordered_by="lsn")
     assert "('bank', 'mppdb_decoding')" in session.asked[1]
-    gauss_slots.refuse_protocol("lsn", "bank")
-    with pytest.raises(OptionRefused, match="order of LSNs only") as caught:
-        gauss_slots.refuse_protocol("csn", "bank")
-    assert "pg_create_logical_replication_slot(name, plugin, 1)" in caught.value.hint
 
 
 def test_blockers_of_a_thread_pool_are_found_by_session() -> None:

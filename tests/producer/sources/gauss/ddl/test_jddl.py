@@ -386,7 +386,7 @@ def test_opengauss_own_sql_is_kept_as_it_was_sent() -> None:
 
     assert told is not None
     assert told.sql == sql + " "
-    assert told.verb == "rename"
+    assert [type(action).__name__ for action in told.actions] == ["Rename"]
 
 
 def test_each_form_is_read() -> None:

@@ -46,10 +46,6 @@ class Loss:
     source: str
 
 
-def _opengauss(product: str) -> bool:
-    return product.startswith("og")
-
-
 def _gauss(product: str) -> bool:
     return PROFILES[product].gauss
 

@@ -1,0 +1,105 @@
+"""Whatever the product defines, the product uses: what only tests use is deleted.
+
+A function, class or constant of a module is used where its module mentions it outside its own
+definition, another one imports it, or an attribute has its name; a method where an attribute has.
+"""
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PRODUCT = ("schemas", "producer", "spark_consumers", "gauss_cdc")
+OUTSIDE = ("docs", "benchmarks")  # examples for people, and what measures
+
+# Called by a library, or offered to programs that are not here.
+CALLED_FROM_OUTSIDE = {
+    "spark_consumers.api.for_each_commit_group": "other Spark programs: docs/spark.md",
+    "spark_consumers.compact: unsent": "the simulation's target",
+    "spark_consumers.run.Polling": "programs without Spark",
+    "gauss_cdc.commands.base: convert": "click, of a type of parameters",
+    "gauss_cdc.logs: filter": "logging",
+    "gauss_cdc.secrets: writelines": "whoever writes to stderr",
+    "gauss_cdc.sandbox.emulator.server: sessions": "tests wait for what the emulator has finished",
+}
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def names(node: ast.AST) -> Counter[str]:
+    """Names that code reads or deletes."""
+    found = (n for n in ast.walk(node) if isinstance(n, ast.Name))
+    return Counter(n.id for n in found if not isinstance(n.ctx, ast.Store))
+
+
+def attributes(node: ast.AST) -> Iterator[str]:
+    for each in ast.walk(node):
+        if isinstance(each, ast.Attribute):
+            yield each.attr
+        elif isinstance(each, ast.MatchClass):
+            yield from each.kwd_attrs
+
+
+def defined(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
+    """What stands at a module's top."""
+    for node in tree.body:
+        if isinstance(node, Definition):
+            yield node.name, node
+        elif isinstance(node, ast.Assign):
+            yield from ((t.id, node) for t in node.targets if isinstance(t, ast.Name))
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            yield node.target.id, node
+
+
+def methods(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            yield from ((n.name, n) for n in node.body if isinstance(n, Definition))
+
+
+def is_registered(node: ast.stmt) -> bool:
+    """Say whether a decorator hands it to a library: a command, a validator, an overload."""
+    decorators = getattr(node, "decorator_list", ())
+    said = {name for each in decorators for name in (*attributes(each), *names(each))}
+    return bool(said & {"command", "group", "field_validator", "model_validator", "overload"})
+
+
+def unused() -> list[str]:
+    paths = [path for folder in PRODUCT for path in sorted((ROOT / folder).rglob("*.py"))]
+    parsed = {module_of(path): ast.parse(path.read_text("utf-8")) for path in paths}
+    others = [path for folder in OUTSIDE for path in sorted((ROOT / folder).rglob("*.py"))]
+    users = [*parsed.values(), *(ast.parse(path.read_text("utf-8")) for path in others)]
+    said = Counter(name for tree in users for name in attributes(tree))
+    imported = {
+        (node.module, alias.name)
+        for tree in users
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    found = []
+    for module, tree in parsed.items():
+        here = names(tree)
+        for name, node in defined(tree):
+            is_ours = here[name] > names(node)[name] or (module, name) in imported
+            if not (is_ours or said[name] or is_registered(node) or name.startswith("__")):
+                found.append(f"{module}.{name}")
+        found += [
+            f"{module}: {name}"
+            for name, node in methods(tree)
+            if not (said[name] or is_registered(node) or name.startswith("__"))
+        ]
+    return found
+
+
+def test_what_only_tests_use_is_not_there() -> None:
+    assert sorted(set(unused()) - set(CALLED_FROM_OUTSIDE)) == []
+
+
+def test_the_exceptions_are_needed() -> None:
+    assert set(CALLED_FROM_OUTSIDE) - set(unused()) == set()
