@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from psycopg2 import sql
 
 from gauss_cdc.cli import cli
-from gauss_cdc.reference import README
+from gauss_cdc.reference import ROOT
 from producer.preflight import check_source
 from producer.sources.postgres import catalog
 from producer.sources.postgres.captured import reading_problems
@@ -24,7 +24,7 @@ from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.e2e.path import Path
 from tests.integration.private_postgres import PrivateServer, private_server
 
-SECURITY = README.parent / "docs" / "security.md"
+SECURITY = ROOT / "docs" / "security.md"
 _RUN = re.compile(r"<!-- run: ([\w-]+) -->\n *```\w+\n(.*?)```", re.DOTALL)
 _PASSWORD = re.compile(r"CREATE ROLE (\w+) LOGIN[^']*PASSWORD '([^']*)'")
 PARAMETERS = 150_000  # from here on a role may be granted a setting
@@ -172,7 +172,7 @@ def as_role(server: PrivateServer, dbname: str, role: str) -> Any:
 def test_the_other_statements_of_the_documentation_are_enough(
     server: PrivateServer, addresses, topic_prefix, tmp_path: File
 ) -> None:
-    owner, readme = printed(SECURITY)["source-owner"][0], printed(README)
+    owner, readme = printed(SECURITY)["source-owner"][0], printed(ROOT / "README.md")
     with Path(addresses, topic_prefix, "user=x", "user=x") as path:
         options = replace(
             path.options, source=server.arguments(), include=("public.*",), publication="gauss_cdc"
