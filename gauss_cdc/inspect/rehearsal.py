@@ -13,7 +13,7 @@ from typing import Final
 import psycopg2
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer.core.relations import Relations, difference
+from producer.core.inference import difference
 from producer.core.shape_change import ShapeChange
 from producer.core.sql_words import cut, statements
 from producer.errors import SourceError, Unsupported
@@ -32,6 +32,7 @@ from producer.sources.postgres import catalog
 from producer.sources.postgres.captured import captured_tables
 from producer.sources.postgres.source import stream_shapes
 from producer.sources.postgres.triggers import install as ddl_triggers
+from producer.sources.postgres.triggers.follow import Follower
 from producer.sources.postgres.triggers.records import Told, read
 from schemas.control import Origin
 from schemas.tables import TableId, TableSchema
@@ -59,15 +60,10 @@ def at_postgres(options: Options, connection: Connection, statement: str) -> Reh
     Raises SourceError where the source refuses the statement.
     """
     known, told = _watched(options, connection, statement)
-    relations = Relations(
-        {table.id: table for table in known},
-        read_catalog=lambda _: None,
-        wanted=_wanted(options),
-        new_tables_are_complete=True,
-        is_told=True,
-        publication=options.publication,
+    follower = Follower(
+        {table.id: table for table in known}, _wanted(options), options.publication, difference
     )
-    changes = [(change, one.settings) for one in told for change in relations.tell(one)]
+    changes = [(change, one.settings) for one in told for change in follower.follow(one)]
     return Rehearsed(statement, Origin.TRIGGER, tuple(changes))
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import binascii
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from producer.core.catalog_watch import Altered, Described, Dropped, Finding, Unseen
@@ -19,7 +19,6 @@ from producer.core.changes import (
     Begin,
     Cells,
     Commit,
-    Ddl,
     Delete,
     Insert,
     Logical,
@@ -27,6 +26,7 @@ from producer.core.changes import (
     Message,
     Origin,
     Relation,
+    StatementsDescribed,
     Truncate,
     TypeName,
     Undecoded,
@@ -48,12 +48,10 @@ from producer.core.records.encode import (
 )
 from producer.core.records.messages import MessageWriter
 from producer.core.records.transaction_topic import Counted, TransactionWriter
-from producer.core.relations import Relations, is_channel
-from producer.core.shape_change import ShapeChange
+from producer.core.relations import Relations
+from producer.core.shape_change import ShapeChange, StatementChanges
 from producer.core.unfit import HINT, UNFIT, WHY, Unfit, of_row, put_aside
 from producer.errors import DecodeError, HistoryDiffers, RowTooLarge, SchemaRefused
-from producer.sources.postgres.triggers import records as triggers
-from producer.sources.postgres.triggers.records import Told
 from schemas.control import Hole, SchemaChange
 from schemas.control import Origin as ChangeOrigin
 from schemas.errors import LOAD_AGAIN
@@ -64,7 +62,7 @@ from schemas.tables import UNCHANGED, TableId, TableSchema
 POSTGRES_EPOCH_US = 946_684_800_000_000  # 2000-01-01 in µs since 1970
 _BATCH_BYTES = 1 << 20
 _LONG = "the statement is longer than kafka.max-row-bytes, and left out"
-_HELD_MESSAGES = 20_000  # that wait for the message about a new table; then its rows tell enough
+_INFERRED = StatementChanges((), ChangeOrigin.INFERRED)
 
 
 @dataclass(slots=True)
@@ -104,30 +102,6 @@ def partition_of(key: bytes, partitions: int) -> int:
     return binascii.crc32(key) % partitions
 
 
-class _Waits(Exception):
-    """A row of a table that a message of its transaction has still to tell about."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Said:
-    """Who told a change, and in which words."""
-
-    origin: ChangeOrigin
-    sql: str | None = None
-    jddl: str | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def by_triggers(cls, told: Told) -> _Said:
-        return cls(ChangeOrigin.TRIGGER, told.sql, settings=told.settings)
-
-    @classmethod
-    def deparsed(cls, ddl: Ddl) -> _Said:
-        if ddl.form == "TDDL":
-            return cls(ChangeOrigin.DEPARSED, ddl.content)
-        return cls(ChangeOrigin.DEPARSED, ddl.sql, ddl.content)
-
-
 class Assembler:
     """Turns the messages of one stream into rows for the engine."""
 
@@ -164,10 +138,6 @@ class Assembler:
         self._quarantines = quarantines
         self._note = note
         self._has_left_out = False
-        self._channels: dict[int, triggers.Trust] = {}  # relations that our triggers write to
-        self._lost: set[int] = set()  # of these, the ones whose records nobody can judge
-        self._held: list[tuple[int, Message]] | None = None  # from a row of an untold table on
-        self._waits_no_more = False
         self._bindings: dict[int, Binding | None] = {}
         self._begin: Begin | None = None
         self._skipping = False
@@ -190,17 +160,9 @@ class Assembler:
         """Take (WAL position, message) pairs; return what happened, rows in batches."""
         out: list[Happened] = []
         for lsn, message in messages:
-            if self._held is not None:
-                self._hold(lsn, message, out)
-                continue
             match message:
-                case Insert(relation, new) if relation in self._channels:
-                    self._tell(relation, new, lsn, out)
                 case Insert(relation, new):
-                    try:
-                        self._row(relation, "c", "", None, new, lsn, out)
-                    except _Waits:
-                        self._held = [(lsn, message)]
+                    self._row(relation, "c", "", None, new, lsn, out)
                 case Update(relation, old_kind, old, new):
                     self._row(relation, "u", old_kind, old, new, lsn, out)
                 case Delete(relation, old_kind, old):
@@ -213,8 +175,10 @@ class Assembler:
                     self._describe(message)
                 case Truncate(relations):
                     self._truncate(relations, lsn, out)
-                case Ddl():
-                    self._state(message, lsn, out)
+                case StatementChanges():
+                    self._statement(message, lsn, out)
+                case StatementsDescribed(is_on):
+                    self._relations.describe_statements(is_on=is_on)
                 case Logical() if self._messages is not None:
                     self._say(self._messages, message, out)
                 case TypeName() | Origin() | Logical():
@@ -308,7 +272,6 @@ class Assembler:
 
     def _close(self, commit: Commit, out: list[Happened]) -> None:
         begin, self._begin = self._begin, None
-        self._waits_no_more = False
         if begin is None:
             raise DecodeError("COMMIT outside a transaction", lsn=Lsn(commit.commit_lsn))
         if self._skipping:
@@ -409,7 +372,7 @@ class Assembler:
         try:
             binding = self._bindings[relation]
         except KeyError:
-            binding = self._bind(relation, lsn, out, waits=op == "c")
+            binding = self._bind(relation, lsn, out)
         if binding is None:
             return
         if self._tx is None:
@@ -592,9 +555,7 @@ class Assembler:
                 self._put(binding.topic, partition, key, value, lsn, out)
 
     # ------------------------------------------------------------ tables
-    def _bind(
-        self, relation_id: int, lsn: int, out: list[Happened], *, waits: bool = False
-    ) -> Binding | None:
+    def _bind(self, relation_id: int, lsn: int, out: list[Happened]) -> Binding | None:
         """Find out what a relation is now; a new shape goes out as DDL before the row."""
         relation = self._relations.look_up(relation_id)
         for moved in self._relations.renamed(relation):
@@ -604,8 +565,6 @@ class Assembler:
         if not self._relations.is_wanted(relation):
             self._bindings[relation_id] = None
             return None
-        if waits and not self._waits_no_more and self._relations.awaits(relation):
-            raise _Waits
         table, change = self._relations.resolve(relation)
         self._hand_over(out)
         binding = self._publish(table, out)
@@ -632,62 +591,26 @@ class Assembler:
                 self._first_row()
             self._holes.append(hole)
 
-    # ------------------------------------------------------------ told by triggers
+    # ------------------------------------------------------------ statements
     def _describe(self, relation: Relation) -> None:
         self._relations.describe(relation)
         self._bindings.pop(relation.relation, None)
-        trust = self._relations.channel(relation)
-        if trust is triggers.Trust.FOREIGN:  # it has our name, and is somebody else's
-            self._channels.pop(relation.relation, None)
-        elif trust is not None:
-            self._channels[relation.relation] = trust
 
-    def _tell(self, relation: int, cells: Cells, lsn: int, out: list[Happened]) -> None:
-        """A statement ended at this place: shapes change here, before the rows after it."""
-        if self._skipping:
-            return
-        if self._begin is None:
-            raise DecodeError("a schema change outside a transaction", lsn=Lsn(lsn))
-        if self._channels[relation] is triggers.Trust.UNKNOWN:
-            if relation not in self._lost:
-                self._lost.add(relation)
-                why = "schema changes were recorded, and nobody can tell any more by whom"
-                self._lose_all(why, lsn, out)
-            return
-        body = cells[1] if len(cells) == len(triggers.COLUMNS) else None
-        try:
-            told = triggers.read(body if isinstance(body, bytes) else b"")
-        except DecodeError as error:  # of another release, maybe: no restart would help
-            self._lose_all(f"a schema change was recorded: {error.what}", lsn, out)
-            return
-        changes = self._relations.tell(told, lsn, int(self._begin.commit_lsn))
-        self._change(changes, _Said.by_triggers(told), lsn, out)
-
-    def _lose_all(self, why: str, lsn: int, out: list[Happened]) -> None:
-        """Nothing is certain of any table from here on."""
-        said = _Said(ChangeOrigin.TRIGGER)
-        self._change(self._relations.lose(why), said, lsn, out)
-
-    def _state(self, ddl: Ddl, lsn: int, out: list[Happened]) -> None:
-        """A deparsed statement stands here: shapes change before the rows after it."""
+    def _statement(self, statement: StatementChanges, lsn: int, out: list[Happened]) -> None:
+        """One statement, as many records as it changed tables: before the rows after it."""
         if self._skipping:
             return
         if self._begin is None:
             raise DecodeError("DDL outside a transaction", lsn=Lsn(lsn))
-        self._change(self._relations.state(ddl), _Said.deparsed(ddl), lsn, out)
-
-    def _change(
-        self, changes: list[ShapeChange], said: _Said, lsn: int, out: list[Happened]
-    ) -> None:
-        """One statement, as many records as it changed tables."""
-        statement: int | None = None
-        for change in changes:
+        self._relations.apply(statement)
+        ordinal: int | None = None
+        for change in statement.changes:
             self._hand_over(out)
             binding = self._publish(change.after, out) if change.after is not None else None
             if self._tx is None:
                 self._first_row()
-            statement = self._ordinal if statement is None else statement
-            self._schema_change(change, binding, lsn, out, said, statement)
+            ordinal = self._ordinal if ordinal is None else ordinal
+            self._schema_change(change, binding, lsn, out, statement, ordinal)
             self._forget_bindings(change)
 
     def _forget_bindings(self, change: ShapeChange) -> None:
@@ -699,37 +622,15 @@ class Assembler:
             if bound is not None and bound.table.id not in stale
         }
 
-    def _hold(self, lsn: int, message: Message, out: list[Happened]) -> None:
-        """Keep what comes until the new table is told about; then take it all, in order."""
-        held = self._held
-        assert held is not None
-        if isinstance(message, Relation) and is_channel(message):
-            self._describe(message)
-            return
-        if isinstance(message, Insert) and message.relation in self._channels:
-            first = held[0][1]
-            assert isinstance(first, Insert)
-            self._tell(message.relation, message.new, lsn, out)
-            if self._relations.awaits(self._relations.look_up(first.relation)):
-                return
-        else:
-            held.append((lsn, message))
-            if not isinstance(message, Commit) and len(held) < _HELD_MESSAGES:
-                return
-            self._waits_no_more = True  # nobody tells: the rows' own description must do
-        self._held = None
-        out += self.feed(held)
-
     def _schema_change(  # noqa: PLR0917  what a record says
         self,
         change: ShapeChange,
         binding: Binding | None,
         lsn: int,
         out: list[Happened],
-        said: _Said | None = None,
+        said: StatementChanges = _INFERRED,
         statement: int | None = None,
     ) -> None:
-        said = said or _Said(ChangeOrigin.INFERRED)
         begin = self._begin
         assert begin is not None
         if self._tx is None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from producer.core.shape_change import StatementChanges
 from schemas.positions import Lsn
 from schemas.tables import Missing, ReplicaIdentity
 
@@ -162,6 +163,13 @@ class Ddl:
     owner: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class StatementsDescribed:
+    """From here on the source describes every statement (`is_on`), or none."""
+
+    is_on: bool
+
+
 Message: TypeAlias = (
     Begin
     | Commit
@@ -174,7 +182,8 @@ Message: TypeAlias = (
     | Logical
     | Origin
     | Lost
-    | Ddl
+    | StatementChanges
+    | StatementsDescribed
     | Undecoded
 )
 

@@ -27,7 +27,6 @@ from producer.core.records.messages import MessageWriter
 from producer.core.records.transaction_topic import TransactionWriter
 from producer.core.takeover import MadeSlot
 from producer.errors import CdcError
-from producer.sources.postgres.triggers.records import Trust
 from producer.wire.replication import Received, WalMessage
 from schemas.control import Cut, SchemaChange, Topic
 from schemas.positions import Lsn
@@ -138,7 +137,7 @@ class Source(takeover.Source, Protocol):
 
     @property
     def tells_changes(self) -> bool:
-        """Say whether every schema change comes as a record of our triggers."""
+        """Say whether every statement that changes a table is described."""
 
     def reading(self, made: MadeSlot) -> AbstractContextManager[Reading]:
         """Open a session under the slot's own snapshot."""
@@ -146,11 +145,16 @@ class Source(takeover.Source, Protocol):
     def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
         """Decode; (position of the row, message) in the order of commits.
 
-        A source that holds transactions gives many messages for one; take slices.
+        A source that holds transactions gives many messages for one; take slices.  Each message
+        is taken by the assembler before the next is asked for: both look at the tables in force,
+        which a statement changes here and a row that shows another shape changes there.
         """
 
     def start_reading(self, known: dict[TableId, TableSchema], *, resume: int, csn: int) -> None:
-        """Get ready for the stream: tables' shapes as of `resume`, the newest CSN delivered."""
+        """Get ready for the stream: the tables in force at `resume`, the newest CSN delivered.
+
+        `known` is one state, shared with `Relations`: who learns of a change makes it there.
+        """
 
     def shape(self, table: TableId) -> TableSchema | None:
         """Read one table's shape as it is now; None if it is gone."""
@@ -166,9 +170,6 @@ class Source(takeover.Source, Protocol):
 
     def table_name(self, oid: int) -> TableId | None:
         """Say what the table of an oid is called now; None if it is gone."""
-
-    def judge(self, oid: int) -> Trust:
-        """Say who writes a table that is named as our triggers' own."""
 
     def keep_alive(self, *, force: bool = False) -> None:
         """Tell the server that we live, confirming nothing."""

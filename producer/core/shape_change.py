@@ -1,11 +1,11 @@
-"""One table, or one other object, as a statement changed it."""
+"""One table, or one other object, as a statement changed it: what a source finds out itself."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from schemas.control import Hole, Moved
+from schemas.control import Hole, Moved, Origin
 from schemas.tables import TableSchema
 
 
@@ -27,3 +27,17 @@ class ShapeChange:
     renamed: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, str] = field(default_factory=dict)
     moved: Moved | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StatementChanges:
+    """The finished changes of one statement, in the order in which they apply.
+
+    The shapes in force are those after it; `sql`, `jddl` and `settings` are SchemaChange's.
+    """
+
+    changes: tuple[ShapeChange, ...]
+    origin: Origin
+    sql: str | None = None
+    jddl: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)

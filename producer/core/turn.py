@@ -142,8 +142,6 @@ class Turn:
             wanted=self.wants,
             new_tables_are_complete=source.new_tables_are_complete,
             is_told=source.tells_changes,
-            publication=options.publication,
-            judge=source.judge,
         )
         assembler = Assembler(
             relations=relations,

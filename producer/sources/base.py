@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from producer.core import ports
 from producer.options import Options
-from producer.sources.gauss.catalog import Asks
+from producer.sources.session import Asks
 from schemas.control import Identity
 from schemas.tables import TableId
 

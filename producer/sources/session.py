@@ -27,6 +27,13 @@ SEND_LIMIT: Final = 10.0  # seconds; a server that does not read 39 bytes is gon
 _COPY_BYTES: Final = 64 << 10  # of a copy to the server between two looks at what it says
 
 
+class Asks(Protocol):
+    """A session that answers SQL with rows of text."""
+
+    def query(self, sql: str) -> list[list[str | None]]:
+        """Run one statement; raises SourceError."""
+
+
 class Refuse(Protocol):
     """Makes our error of a server's."""
 

@@ -17,7 +17,6 @@ from producer.core.ports import Stored, Tuning
 from producer.core.records.encode import TransactionConstants
 from producer.core.takeover import MadeSlot, Slot
 from producer.errors import ConnectionLost, SlotMissing
-from producer.sources.postgres.triggers.records import Trust
 from producer.wire.replication import Received
 from schemas.accept import Foreign
 from schemas.control import Cut, SchemaChange, Topic, change_from_avro, change_to_avro
@@ -160,9 +159,6 @@ class SimSource:
 
     def table_name(self, _oid: int) -> None:
         """Ids are no oids."""
-
-    def judge(self, _oid: int) -> Trust:
-        return Trust.FOREIGN
 
     def _park(self, label: str) -> None:
         self._actor.park(label)

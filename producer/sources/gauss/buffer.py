@@ -16,7 +16,7 @@ CSN-ordered slot resumes by CSN: it stands in both places the same way.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
@@ -30,15 +30,14 @@ from producer.core.changes import (
     Ended,
     Heartbeat,
     Message,
-    Told,
     Undecoded,
 )
 from producer.errors import DdlMalformed, DecodeError, SourceSwitched
 from producer.sources.decoders import Naming
 from producer.sources.gauss.ddl import jddl
 from producer.sources.gauss.ddl import pairs as ddl_pairs
-from producer.sources.gauss.described import Described
 from producer.sources.gauss.mixed import Holds, Mixed, Wrote
+from producer.sources.gauss.resolver import RelationResolver
 from producer.sources.gauss.system_schemas import is_system_schema
 from producer.wire.replication import WalMessage
 from schemas.errors import LOAD_AGAIN
@@ -80,13 +79,13 @@ def _may_hold_more(_table: TableId, _xid: int, _rows: int) -> bool:
     return False
 
 
-class Held:
+class TransactionBuffer:
     """One stream's open transaction."""
 
     def __init__(
         self,
         decoder: Naming,
-        tables: Described,
+        relations: RelationResolver,
         *,
         spill: Callable[[], Spill],
         hold_bytes: int = HOLD_BYTES,
@@ -96,11 +95,9 @@ class Held:
         loses_rows_behind_ddl: bool = False,
         wrote: Wrote = _nobody_knows,
         holds: Holds = _may_hold_more,
-        is_system: Callable[[str], bool] = is_system_schema,
     ) -> None:
-        self._decoder, self._tables = decoder, tables
+        self._decoder, self._relations = decoder, relations
         self._make_spill, self._hold_bytes, self._by_csn = spill, hold_bytes, by_csn
-        self._is_system = is_system
         self._resume, self._newest_csn = resume, newest_csn
         self._mixed = Mixed() if loses_rows_behind_ddl else None
         self._wrote, self._holds = wrote, holds
@@ -113,7 +110,6 @@ class Held:
         self._undecoded: list[tuple[int, Undecoded]] = []  # of the open transaction
         self._undecoded_size = 0
         self.heartbeat: Heartbeat | None = None  # the newest
-        self.system_rows = 0  # rows of system schemas that were left out
 
     def feed(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
         """Take what came; give (position, message) of the transactions that ended.
@@ -190,17 +186,14 @@ class Held:
         try:
             begin, commit = self._framed(begun, ended)
             yield int(begin.commit_lsn), begin
-            yield from undecoded
-            for position, record in records:
-                yield from self._decoded(position, record)
-            if self._first is not None:
-                yield from self._let_go(None)
-            if self._mixed is not None:
-                was_delivered = int(begin.commit_lsn) < self._resume
-                wrote = _nobody_knows if was_delivered else self._wrote
-                holds = _may_hold_more if was_delivered else self._holds
-                for lost in self._mixed.end(begin.xid, wrote, holds):
-                    yield int(commit.end_lsn), lost
+            if begin.commit_lsn >= self._resume:  # else it was delivered: the shapes are later ones
+                yield from undecoded
+                for position, record in records:
+                    yield from self._decoded(position, record)
+                yield from self._let_go()
+                if self._mixed is not None:
+                    for lost in self._mixed.end(begin.xid, self._wrote, self._holds):
+                        yield int(commit.end_lsn), lost
             yield int(commit.end_lsn), commit
         finally:
             if spill is not None:
@@ -246,52 +239,55 @@ class Held:
         except DecodeError as error:
             yield position, Undecoded(record, str(error))
             return
-        if self._first is not None and (yield from self._let_go(told)):
+        if isinstance(told, Ddl):
+            yield from self._stated(position, told)
             return
+        if self._first is not None:
+            yield from self._let_go()
         match told:
-            case Change(schema=schema):
-                if self._is_system(schema):
-                    self.system_rows += 1
-                    return
-                for message in self._tables.row(told):
+            case Change():
+                for message in self._relations.row(told):
                     yield position, message
-                if self._mixed is not None:
+                if self._mixed is not None and not is_system_schema(told.schema):
                     self._mixed.row(told.schema, told.table, told.op)
             case Emptied():
-                for message in self._tables.emptied(told):
+                for message in self._relations.emptied(told):
                     yield position, message
-            case Ddl():
-                yield from self._stated(position, told)
             case _:
                 yield position, Undecoded(record, f"{type(told).__name__} inside a transaction")
 
     # ------------------------------------------------------------ DDL
-    def _stated(
-        self, position: int, told: Ddl, *, waits: bool = True
-    ) -> Iterator[tuple[int, Message]]:
-        """Take a statement; one that may have a second message waits for what follows."""
+    def _stated(self, position: int, ddl: Ddl) -> Iterator[tuple[int, Message]]:
+        """Read a statement; one that may have a second message waits for what follows."""
         try:
-            if waits and ddl_pairs.waits(told):
-                self._first = ddl_pairs.Waiting(position, told)
-                return
-            for message in self._tables.ddl(told):
-                yield position, message
-            if self._mixed is not None and (statement := jddl.read(told)) is not None:
-                self._mixed.statement(statement)
+            statement = jddl.read(ddl)
         except DdlMalformed as error:
-            yield position, Undecoded(told.content.encode(), str(error))
+            yield from self._let_go()
+            yield position, Undecoded(ddl.content.encode(), str(error))
+            return
+        first = self._first
+        if first is not None and statement is not None:
+            self._first = ddl_pairs.joined(first, ddl, statement)
+            if self._first is not None:
+                if self._first.is_whole:
+                    yield from self._let_go()
+                return
+            self._first = first
+        yield from self._let_go()
+        if statement is not None:  # else "Drop table command start": the statement itself follows
+            self._first = ddl_pairs.Waiting(position, ddl, statement)
+            if not ddl_pairs.waits(ddl, statement):
+                yield from self._let_go()
 
-    def _let_go(self, told: Told | None) -> Generator[tuple[int, Message], None, bool]:
-        """Let go of a statement that waits; say whether what follows belongs to it."""
-        assert self._first is not None
+    def _let_go(self) -> Iterator[tuple[int, Message]]:
+        """Give the statement that waits, if one does."""
+        if self._first is None:
+            return
         first, self._first = self._first, None
-        one = ddl_pairs.joined(first, told) if isinstance(told, Ddl) else None
-        if one is not None and not one.is_whole:
-            self._first = one
-            return True
-        told_last = one or first
-        yield from self._stated(told_last.position, told_last.ddl, waits=False)
-        return one is not None
+        for message in self._relations.statement(first.ddl, first.statement):
+            yield first.position, message
+        if self._mixed is not None:
+            self._mixed.statement(first.statement)
 
 
 def instant(text: str) -> int:

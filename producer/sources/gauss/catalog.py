@@ -19,12 +19,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from producer.core.catalog_rows import Index, TableRights, TypeRow, table_schema, user_types
 from producer.errors import DecodeError, SourceError
 from producer.sources import patterns
 from producer.sources.gauss.system_schemas import is_system_schema
+from producer.sources.session import Asks
 from schemas.quoting import constant, one_of
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, UserType
 from schemas.types import BY_OID, FIRST_OF_USERS
@@ -36,13 +37,6 @@ _SHOWN: Final = (
     "CASE WHEN {oid} = 28 AND t.typlen = 8 THEN 'xid8' ELSE format_type({oid}, {modifier}) END"
 )
 _TABLES_AT_ONCE: Final = 500  # of one question; a simple query is one text
-
-
-class Asks(Protocol):
-    """A session that answers SQL with rows of text."""
-
-    def query(self, sql: str) -> list[list[str | None]]:
-        """Run one statement; raises SourceError."""
 
 
 def settings(session: Asks, names: Iterable[str]) -> dict[str, str]:

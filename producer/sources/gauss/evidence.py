@@ -15,7 +15,7 @@ import time
 from typing import Final
 
 from producer.errors import ConnectionLost, SourceError
-from producer.sources.gauss.catalog import Asks
+from producer.sources.session import Asks
 from schemas.quoting import constant, qualified
 from schemas.tables import TableId
 

@@ -31,8 +31,8 @@ from typing import Final, NamedTuple, Protocol
 
 from producer.errors import DecodeError, HistoryDiffers, SourceError
 from producer.sources.gauss import slots as gauss_slots
-from producer.sources.gauss.catalog import Asks
 from producer.sources.gauss.slots import SlotReading
+from producer.sources.session import Asks
 from producer.wire.replication import NOWHERE, Received, WalMessage
 from schemas.positions import Lsn
 from schemas.quoting import constant

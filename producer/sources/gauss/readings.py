@@ -21,6 +21,7 @@ from producer.sources.gauss.options import ServerFacts
 from producer.sources.gauss.server import QUESTION, Product, Server, parse_server
 from producer.sources.gauss.slots import Blocker, SlotReading
 from producer.sources.gauss.system_schemas import is_system_schema
+from producer.sources.session import Asks
 from producer.wire.replication import NOWHERE
 from schemas.positions import Lsn
 from schemas.quoting import constant, one_of
@@ -170,7 +171,7 @@ def publishes_ddl(session: Session) -> bool:
     return bool(session.query("SELECT 1 FROM pg_catalog.pg_publication WHERE pubddl <> 0 LIMIT 1"))
 
 
-def wal_end(session: gauss_catalog.Asks) -> Lsn:
+def wal_end(session: Asks) -> Lsn:
     """Where the log ends now, on a standby as far as it is replayed.
 
     Everything committed before is below.

@@ -30,7 +30,7 @@ from producer.errors import (
     SlotTaken,
     SourceError,
 )
-from producer.sources.gauss.catalog import Asks
+from producer.sources.session import Asks
 from schemas.errors import LOAD_AGAIN
 from schemas.positions import Lsn
 from schemas.quoting import constant

@@ -22,6 +22,7 @@ from producer.core.changes import Cells
 from producer.errors import DecodeError, Unsupported
 from producer.sources.gauss import catalog as gauss_catalog
 from producer.sources.gauss.copy_csv import CsvRows
+from producer.sources.session import Asks
 from schemas.quoting import constant, identifier, qualified
 from schemas.tables import Column, TableId, TableSchema
 
@@ -30,7 +31,7 @@ _QUIET: Final = {"row_security": "off", "idle_in_transaction_session_timeout": "
 _VIRTUAL: Final = "v"  # a generated column that is nowhere kept, and not sent either
 
 
-class Session(gauss_catalog.Asks, Protocol):
+class Session(Asks, Protocol):
     """An ordinary session, such as GaussConnection; a context manager that closes itself."""
 
     def copy_out(self, sql: str) -> Iterator[bytes]:

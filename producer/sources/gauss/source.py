@@ -32,6 +32,7 @@ from producer.errors import (
 from producer.options import Options
 from producer.sources import patterns
 from producer.sources.base import try_lock
+from producer.sources.catalog_look import chooser
 from producer.sources.decoders import NAMING
 from producer.sources.gauss import (
     catalog as gauss_catalog,
@@ -49,9 +50,8 @@ from producer.sources.gauss import (
 from producer.sources.gauss import (
     snapshot as gauss_snapshot,
 )
-from producer.sources.gauss.buffer import Held
+from producer.sources.gauss.buffer import TransactionBuffer
 from producer.sources.gauss.connection import GaussConnection, Unexplained
-from producer.sources.gauss.described import Described
 from producer.sources.gauss.functions import FunctionStream, Way
 from producer.sources.gauss.options import (
     Effective,
@@ -62,11 +62,13 @@ from producer.sources.gauss.options import (
     why_not_full,
 )
 from producer.sources.gauss.recorded import evidence
+from producer.sources.gauss.resolver import RelationResolver
 from producer.sources.gauss.server import Server
 from producer.sources.gauss.snapshot import GaussReading
 from producer.sources.gauss.spill import SpillFile
+from producer.sources.gauss.system_schemas import is_system_schema
 from producer.sources.postgres.captured import problems_of_reading
-from producer.sources.postgres.triggers.records import Trust
+from producer.sources.session import Asks
 from producer.wire.replication import WalMessage
 from schemas.control import Identity
 from schemas.encodings import of_cells
@@ -114,7 +116,7 @@ class GaussSource:
         self._load = ExitStack()  # what keeps it open
         self._is_streaming = False
         self._last_status = time.monotonic()
-        self._held: Held | None = None
+        self._buffer: TransactionBuffer | None = None
         self._making: gauss_slots.Making[MadeSlot] | None = None  # waits for open transactions
         self._has_made_slot = False  # and no START is durable yet
         self._refused_since: float | None = None  # without a reason that we could find
@@ -404,24 +406,26 @@ class GaussSource:
     # ---- the stream
 
     def start_reading(self, known: dict[TableId, TableSchema], *, resume: int, csn: int) -> None:
-        """Hold transactions from here on; tables are known as of `resume`.
+        """Hold transactions from here on; `known` are the tables in force at `resume`.
 
         Raises SourceSwitched where the server's log ends before `resume`.
         """
         options, form = self._options, self.decided.format
         if self.server.is_primary and self.decided.ordered_by == "lsn":
             self._check_log(resume)
-        tables = Described(
-            known.values(),
+        chosen = chooser(options)
+        relations = RelationResolver(
+            known,
+            wanted=lambda table: chosen(table) and not is_system_schema(table.schema),
             read_catalog=self.shape,
             oid_of=oid_of,
             skip_unidentified=options.without_identity == "skip-and-record",
             names_run_together=form.style == "t",
         )
         way = holes.way_of(self.decided)
-        self._held = Held(
+        self._buffer = TransactionBuffer(
             NAMING[form.plugin, form.style](form),
-            tables,
+            relations,
             spill=lambda: SpillFile(options.spill_folder),
             hold_bytes=options.hold_bytes,
             by_csn=self.decided.ordered_by == "csn",
@@ -451,8 +455,8 @@ class GaussSource:
 
     def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
         """Give the transactions that ended, each in one piece."""
-        assert self._held is not None
-        return self._held.feed(received)
+        assert self._buffer is not None
+        return self._buffer.feed(received)
 
     def shape(self, table: TableId) -> TableSchema | None:
         """Read one table's shape as it is now; None if it is gone."""
@@ -483,10 +487,6 @@ class GaussSource:
     def type_name(self, type_oid: int, modifier: int) -> str:
         """Name a type as format_type() does."""
         return gauss_catalog.type_name(self.asking, type_oid, modifier)
-
-    def judge(self, oid: int) -> Trust:  # noqa: ARG002  the protocol's
-        """No triggers of ours write anything here."""
-        return Trust.FOREIGN
 
     def table_name(self, oid: int) -> TableId | None:  # noqa: ARG002  the protocol's
         """Never asked: relation ids are the decoders' own numbers."""
@@ -553,7 +553,7 @@ class GaussSource:
         imported = gauss_snapshot.imported(lambda: open_session(self._options), name)
         self._reading = self._load.enter_context(imported)
 
-    def _expanded(self, session: gauss_catalog.Asks | None = None) -> list[TableId]:
+    def _expanded(self, session: Asks | None = None) -> list[TableId]:
         options = self._options
         tables = gauss_catalog.expand(session or self.asking, options.include, options.exclude)
         if not tables:

@@ -13,11 +13,10 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  it is a 
 
 from producer.core.catalog_rows import as_sent
 from producer.core.catalog_watch import Look
-from producer.core.changes import Begin, Cells, Message, Undecoded
+from producer.core.changes import Cells, Message
 from producer.core.takeover import MadeSlot, Slot
 from producer.errors import (
     CdcError,
-    DecodeError,
     SlotMismatch,
     SlotMissing,
     SlotTaken,
@@ -36,6 +35,7 @@ from producer.sources.postgres.captured import (
     reading_problems,
 )
 from producer.sources.postgres.connection import ReplicationConnection
+from producer.sources.postgres.stream import PgoutputStream
 from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.sources.postgres.triggers.records import Trust
 from producer.wire.replication import WalMessage
@@ -111,7 +111,6 @@ class PostgresSource:
             publication=options.publication,
             version=connection.server_version,
         )
-        self._decode = DECODERS[options.plugin]
         self._note: Callable[[str], None] = lambda _: None
         self._has_made_publication = self._has_made_slot = False  # and no START is durable yet
         self._making = False  # a slot, which waits for open transactions
@@ -119,6 +118,7 @@ class PostgresSource:
         self._tell_at = 0.0
         self._failed_looks = 0
         self._begun = deque[int](maxlen=_BEGUN)  # xids received that may not be visible yet
+        self._stream = self._stream_of({})
 
     @classmethod
     def open(cls, options: Options, on_tables: Callable[[list[TableId]], None]) -> Self:
@@ -294,30 +294,37 @@ class PostgresSource:
 
     def start_reading(
         self,
-        known: dict[TableId, TableSchema],  # noqa: ARG002  pgoutput describes its relations
+        known: dict[TableId, TableSchema],
         *,
-        resume: int,  # noqa: ARG002
+        resume: int,
         csn: int,  # noqa: ARG002
     ) -> None:
-        """Pgoutput describes every relation by itself."""
+        """Pgoutput describes every relation by itself; event triggers, where there are, changes."""
         publication = catalog.publication(self.connection, self._options.publication)
         self.new_tables_are_complete = bool(publication and publication.all_tables)
         found = ddl_triggers.state(self.connection, self._options.publication)
         self.tells_changes = found.tells
         if found.version and not found.tells:
             self._note(f"schema changes are inferred: {found.problem}; `gauss-cdc ddl install`")
+        self._stream = self._stream_of(known, resume=resume, is_told=found.tells)
+
+    def _stream_of(
+        self, known: dict[TableId, TableSchema], *, resume: int = 0, is_told: bool = False
+    ) -> PgoutputStream:
+        return PgoutputStream(
+            DECODERS[self._options.plugin],
+            known,
+            wanted=catalog_look.chooser(self._options),
+            publication=self._options.publication,
+            judge=self._judge,
+            resume=resume,
+            is_told=is_told,
+            on_begin=self._begun.append,
+        )
 
     def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
-        """Decode: one message each."""
-        decode = self._decode
-        for start, _, payload in received:
-            try:
-                message = decode(payload)
-            except DecodeError as error:
-                message = Undecoded(payload, str(error))
-            if isinstance(message, Begin):
-                self._begun.append(message.xid)
-            yield start, message
+        """Decode, statements into what they changed."""
+        return self._stream.messages(received)
 
     def shape(self, table: TableId) -> TableSchema | None:
         """Read one table's shape as it is now; None if it is gone."""
@@ -372,7 +379,7 @@ class PostgresSource:
         self._await_visible()
         return catalog.table_name(self.connection, oid)
 
-    def judge(self, oid: int) -> Trust:
+    def _judge(self, oid: int) -> Trust:
         """Ask the catalog who may write a table that is named as our triggers' own."""
         self._await_visible()
         return ddl_triggers.judge(self.connection, oid)

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from producer.core.changes import Ddl
-from producer.errors import DdlMalformed
 from producer.sources.gauss.ddl import jddl
 from producer.sources.gauss.ddl.format import expand, parse
 from producer.sources.gauss.ddl.model import AddColumn, SetDefault, Statement
@@ -27,28 +26,24 @@ class Waiting:
 
     position: int
     ddl: Ddl
+    statement: Statement
     settled: frozenset[str] = frozenset()  # columns whose message came
 
     @property
     def is_whole(self) -> bool:
         """Say whether all that belongs to it came."""
-        return _defaults(jddl.read(self.ddl)) <= self.settled
+        return _defaults(self.statement) <= self.settled
 
 
-def waits(ddl: Ddl) -> bool:
+def waits(ddl: Ddl, statement: Statement) -> bool:
     """Say whether a message that belongs to this one may follow."""
-    return ddl.form == "deparse" and bool(_defaults(jddl.read(ddl)))
+    return ddl.form == "deparse" and bool(_defaults(statement))
 
 
-def joined(waiting: Waiting, second: Ddl) -> Waiting | None:
+def joined(waiting: Waiting, second: Ddl, two: Statement) -> Waiting | None:
     """Return both as the one statement they were; None if they are two."""
-    first = waiting.ddl
-    one = jddl.read(first)
-    try:
-        two = jddl.read(second)
-    except DdlMalformed:
-        return None  # its own turn comes
-    if second.form != "deparse" or one is None or two is None or one.names != two.names:
+    first, one = waiting.ddl, waiting.statement
+    if second.form != "deparse" or one.names != two.names:
         return None
     added = _defaults(one)
     sets = [a for a in two.actions if isinstance(a, SetDefault) and a.default is not None]
@@ -62,14 +57,16 @@ def joined(waiting: Waiting, second: Ddl) -> Waiting | None:
             _set_default(command, each)
     content = json.dumps(document, ensure_ascii=False, default=float)
     ddl = replace(first, content=content, sql=expand(document))
-    return Waiting(waiting.position, ddl, waiting.settled | told)
+    whole = jddl.read(ddl)
+    assert whole is not None
+    return Waiting(waiting.position, ddl, whole, waiting.settled | told)
 
 
-def _defaults(statement: Statement | None) -> set[str]:
+def _defaults(statement: Statement) -> set[str]:
     """Columns that a statement adds with a default."""
     return {
         action.column.name
-        for action in (statement.actions if statement is not None else ())
+        for action in statement.actions
         if isinstance(action, AddColumn) and action.column.default is not None
     }
 

@@ -19,9 +19,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from producer.core.canonical import canonical, moved_object
+from producer.core.canonical import canonical
 from producer.core.catalog_rows import reads_otherwise
 from producer.core.shape_change import ShapeChange
+from producer.sources.postgres.triggers.moved import moved_object
 from producer.sources.postgres.triggers.records import BY_TYPE, Dropped, Shape, Told
 from producer.sources.postgres.triggers.using import converted
 from schemas.conditions import written

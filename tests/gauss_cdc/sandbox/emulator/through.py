@@ -4,18 +4,20 @@ The emulator's encoders print it, the producer's decoders read it, a held
 transaction goes through the assembler.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gauss_cdc.sandbox.emulator.model import Ddl, Field, Item, Mode, Op, Row, Transaction
 from producer.core.assemble import Assembler, Binding, World
-from producer.core.changes import Lost
+from producer.core.changes import Lost, Message
 from producer.core.events import Happened, TransactionEnded
 from producer.core.records.encode import TransactionConstants, compile_encoder
 from producer.core.relations import Relations
-from producer.sources.gauss.buffer import Held
-from producer.sources.gauss.described import Described
+from producer.sources.gauss.buffer import TransactionBuffer
 from producer.sources.gauss.mixed import Holds, Wrote
+from producer.sources.gauss.resolver import RelationResolver
 from producer.sources.gauss.spill import SpillFile
+from producer.sources.gauss.system_schemas import is_system_schema
 from schemas.control import Hole, SchemaChange
 from schemas.positions import Lsn
 from schemas.tables import Column, TableId, TableSchema
@@ -58,10 +60,11 @@ class Through:
     def __post_init__(self) -> None:
         known = {table.id: table for table in self.known}
         self._catalog = known | {table.id: table for table in self.catalog}
-        self._held = Held(
+        self._held = TransactionBuffer(
             naming(self.mode, "utf-8"),
-            Described(
-                known.values(),
+            RelationResolver(
+                known,
+                wanted=_wanted,
                 read_catalog=self._read,
                 oid_of=oid_of,
                 skip_unidentified=True,
@@ -75,7 +78,7 @@ class Through:
             relations=Relations(
                 known,
                 read_catalog=self._read,
-                wanted=lambda table: not table.schema.startswith("not"),
+                wanted=_wanted,
                 new_tables_are_complete=True,
             ),
             world=World(self._publish, self._encode, TransactionConstants, lambda: 7),
@@ -88,10 +91,14 @@ class Through:
 
     def feed(self, *transactions: Transaction) -> "Through":
         wal = [(e.start, e.start, e.payload) for e in sent(self.mode, transactions, self.product)]
-        messages = list(self._held.feed(wal))
-        self.lost += [message for _, message in messages if isinstance(message, Lost)]
-        self.happened += self._assembler.feed(messages)
+        self.happened += self._assembler.feed(self._noted(self._held.feed(wal)))
         return self
+
+    def _noted(self, messages: Iterator[tuple[int, Message]]) -> Iterator[tuple[int, Message]]:
+        for position, message in messages:
+            if isinstance(message, Lost):
+                self.lost.append(message)
+            yield position, message
 
     @property
     def holes(self) -> list[Hole]:
@@ -116,6 +123,10 @@ class Through:
     def _encode(self, change: SchemaChange) -> bytes:
         self.changes.append(change)
         return b"change"
+
+
+def _wanted(table: TableId) -> bool:
+    return not table.schema.startswith("not") and not is_system_schema(table.schema)
 
 
 def row(value: int, *more: Field, table: str = "t", schema: str = "public") -> Row:

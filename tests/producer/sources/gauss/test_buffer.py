@@ -23,8 +23,8 @@ from producer.core.changes import (
 )
 from producer.errors import DecodeError, SourceSwitched, Unsupported
 from producer.sources.decoders import NAMING, Format
-from producer.sources.gauss.buffer import Held, instant
-from producer.sources.gauss.described import Described
+from producer.sources.gauss.buffer import TransactionBuffer, instant
+from producer.sources.gauss.resolver import RelationResolver
 from producer.sources.gauss.spill import SpillFile
 from schemas.positions import Lsn
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema
@@ -56,15 +56,22 @@ def tables(workload: str) -> list[TableSchema]:
     ]
 
 
-def held_for(read: Capture, **changes: Any) -> Held:
-    known = tables(read.workload)
-    described = Described(
-        known,
-        read_catalog={table.id: table for table in known}.get,
-        oid_of=lambda _: None,
-        skip_unidentified=True,
+def resolver(known: list[TableSchema], **changes: Any) -> RelationResolver:
+    by_id = {table.id: table for table in known}
+    return RelationResolver(
+        dict(by_id),
+        **{
+            "wanted": lambda _: True,
+            "read_catalog": by_id.get,
+            "oid_of": lambda _: None,
+            **changes,
+        },
     )
-    return Held(read.decoder(), described, spill=SpillFile, **changes)
+
+
+def held_for(read: Capture, relations: RelationResolver | None = None, **changes: Any) -> Any:
+    relations = relations or resolver(tables(read.workload), skip_unidentified=True)
+    return TransactionBuffer(read.decoder(), relations, spill=SpillFile, **changes)
 
 
 def messages_of(read: Capture) -> list[tuple[int, int, bytes]]:
@@ -212,12 +219,13 @@ def test_csns_that_went_back_stop_and_neighbours_that_changed_places_do_not() ->
     list(again.feed(messages_of(read)))
 
 
-def test_rows_of_system_schemas_are_counted_and_left_out() -> None:
+def test_rows_of_tables_that_nobody_captures_are_counted_and_left_out() -> None:
     read = capture("capture_txns_ser_mppdb")
-    held = held_for(read, is_system=lambda schema: schema == "tx")
+    relations = resolver(tables(read.workload), wanted=lambda table: table.schema != "tx")
+    held = held_for(read, relations)
 
     assert not any(isinstance(m, Insert | Update | Delete) for _, m in held.feed(messages_of(read)))
-    assert held.system_rows > 10
+    assert relations.left_out > 10
 
 
 ROW = (
@@ -238,14 +246,9 @@ def row(op: bytes, new: dict[bytes, bytes], old: dict[bytes, bytes]) -> bytes:
 
 
 def play(*payloads: bytes, known: list[TableSchema], **changes: Any) -> list[Message]:
-    described = Described(
-        known,
-        read_catalog={table.id: table for table in known}.get,
-        oid_of={"integer": 23, "text": 25}.get,
-        **changes,
-    )
+    described = resolver(known, oid_of={"integer": 23, "text": 25}.get, **changes)
     decoder = Format("mppdb_decoding")
-    held = Held(NAMING["mppdb_decoding", ""](decoder), described, spill=SpillFile)
+    held = TransactionBuffer(NAMING["mppdb_decoding", ""](decoder), described, spill=SpillFile)
     framed = [b"BEGIN 5", *payloads, b"COMMIT 5 (at 2024-05-01 08:00:00+08) CSN 77"]
     pairs = held.feed([(100 + at, 100 + at, payload) for at, payload in enumerate(framed)])
     return [message for _, message in pairs]
@@ -294,13 +297,8 @@ def test_a_clob_that_is_printed_as_text_is_still_the_clob_of_the_catalog() -> No
     assert [c.type_oid for c in relation.columns] == [23, 90]
 
 
-def described_as_t(*known: TableSchema) -> Described:
-    return Described(
-        known,
-        read_catalog={table.id: table for table in known}.get,
-        oid_of={"integer": 23}.get,
-        names_run_together=True,
-    )
+def described_as_t(*known: TableSchema) -> RelationResolver:
+    return resolver(list(known), oid_of={"integer": 23}.get, names_run_together=True)
 
 
 def blank(schema: str, name: str) -> TableSchema:
@@ -387,9 +385,9 @@ def test_bytes_that_are_no_message_are_told_in_their_place() -> None:
 
 
 def test_a_transaction_of_bytes_that_are_no_message_does_not_grow_without_end() -> None:
-    held = Held(
+    held = TransactionBuffer(
         NAMING["mppdb_decoding", ""](Format("mppdb_decoding")),
-        Described([], read_catalog={}.get, oid_of={}.get),
+        resolver([]),
         spill=SpillFile,
         hold_bytes=10_000,
     )
@@ -421,9 +419,10 @@ def test_what_is_no_instant_is_refused(text: str) -> None:
 
 
 # ---------------------------------------------------------------- rows without names
-def sql_stream(catalog: dict[TableId, TableSchema], *known: TableSchema) -> Held:
-    described = Described(known, read_catalog=catalog.get, oid_of=lambda _: None)
-    return Held(NAMING["sql_decoding", ""](Format("sql_decoding")), described, spill=SpillFile)
+def sql_stream(catalog: dict[TableId, TableSchema], *known: TableSchema) -> TransactionBuffer:
+    described = resolver(list(known), read_catalog=catalog.get)
+    decoder = NAMING["sql_decoding", ""](Format("sql_decoding"))
+    return TransactionBuffer(decoder, described, spill=SpillFile)
 
 
 def sent_by_sql(*rows: bytes, at: int) -> list[tuple[int, int, bytes]]:

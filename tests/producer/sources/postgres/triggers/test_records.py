@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from producer.core import assemble
-from producer.core.changes import Insert, Logical, Relation, RelationColumn
+from producer.core.changes import Insert, Logical, Message, Relation, RelationColumn
+from producer.core.events import Happened
 from producer.errors import DecodeError, SchemaRefused
+from producer.sources.postgres import stream
+from producer.sources.postgres.stream import PgoutputStream
 from producer.sources.postgres.triggers import records as told
 from producer.sources.postgres.triggers.records import Trust
 from schemas.control import Hole, Origin
@@ -20,6 +22,7 @@ from tests.producer.core.test_assemble import (
     COLUMNS,
     ID,
     OTHERS,
+    RESUME,
     Play,
     begin,
     commit,
@@ -90,20 +93,37 @@ def test_columns_of_an_index_are_told_by_number_or_as_before_by_name() -> None:
     assert told.shape(by_name).table.key == ("id",)
 
 
+def anywhere(_table: TableId) -> bool:
+    return True
+
+
 class Told(Play):
     """A play whose source has the triggers."""
 
     def __init__(self, **more: Any) -> None:
         known = {ID: told.shape(shape(ACCOUNT)).table}
         self.trust = more.pop("trust", Trust.OURS)
+        self.wanted = more.pop("wanted", lambda table: table == ID)
         super().__init__(known=more.pop("known", known), **more)
-        self.know_triggers()
 
-    def know_triggers(self) -> None:
-        self.relations._is_told = True
-        self.relations._judge = lambda _: self.trust
-        self.relations._follower.publication = PUBLICATION
+    def __post_init__(self) -> None:
+        self.stream = PgoutputStream(
+            lambda message: message,  # type: ignore[arg-type, return-value]  it is decoded
+            self.known,
+            wanted=self.wanted,
+            publication=PUBLICATION,
+            judge=lambda _: self.trust,
+            resume=RESUME,
+            is_told=True,
+        )
+        super().__post_init__()
+        self.relations._wanted = self.wanted
+        self.relations.describe_statements(is_on=True)
         self.feed(channel())
+
+    def feed(self, *messages: Message, lsn: int = 1000) -> list[Happened]:
+        received: Any = [(lsn, lsn, message) for message in messages]
+        return self.assembler.feed(self.stream.messages(received))
 
 
 def test_a_told_change_stands_before_the_rows_of_the_new_shape_and_is_not_inferred_again() -> None:
@@ -244,7 +264,7 @@ def test_too_many_rows_do_not_wait_and_none_is_lost(
 ) -> None:
     """CREATE TABLE AS of many rows: the first are described by themselves, the message follows."""
     play = Told(known={})
-    monkeypatch.setattr(assemble, "_HELD_MESSAGES", 20)
+    monkeypatch.setattr(stream, "WAITING_MESSAGES", 20)
     rows = [insert(number) for number in range(count)]
     command = ["CREATE TABLE AS", "table", "public", "public.account", ACCOUNTS, None]
 
@@ -280,9 +300,7 @@ def test_a_table_that_is_made_by_a_statement_has_no_older_rows() -> None:
 
 # ---------------------------------------------------------------- partitions, other objects
 def test_a_root_that_is_renamed_is_not_described_again_and_its_rows_follow() -> None:
-    play = Told(catalog=None)
-    play.relations._wanted = lambda _: True
-    play.relations._follower.wanted = lambda _: True
+    play = Told(catalog=None, wanted=anywhere)
     moved = TableSchema(TableId("other", "konto"), COLUMNS, ("id",))
 
     play.transaction(insert(1), ended("ALTER TABLE", shape(moved)), insert(2))
@@ -292,9 +310,7 @@ def test_a_root_that_is_renamed_is_not_described_again_and_its_rows_follow() -> 
 
 
 def test_an_object_that_is_no_table_is_told_with_its_definition() -> None:
-    play = Told()
-    play.relations._wanted = lambda _: True
-    play.relations._follower.wanted = lambda _: True
+    play = Told(wanted=anywhere)
     command = ["CREATE VIEW", "view", "public", "public.v", 7, "CREATE OR REPLACE VIEW …"]
 
     happened = play.transaction(ended("CREATE VIEW", commands=[command]))
@@ -329,9 +345,7 @@ def test_an_object_that_is_no_table_is_told_with_its_definition() -> None:
 def test_an_object_that_gets_another_name_is_not_made_twice(
     tag: str, kind: str, identity: str, sql: str, moved: str
 ) -> None:
-    play = Told()
-    play.relations._wanted = lambda _: True
-    play.relations._follower.wanted = lambda _: True
+    play = Told(wanted=anywhere)
 
     play.transaction(ended(tag, sql=sql, commands=[[tag, kind, "public", identity, 7, "MADE"]]))
 
@@ -354,7 +368,7 @@ def test_a_transaction_that_was_delivered_is_not_told_again() -> None:
     play.transaction(ended("ALTER TABLE", shape(altered(NOTE))), start=400)
 
     assert play.changes == []
-    assert play.relations._known[ID].names() == ("id", "owner")
+    assert play.known[ID].names() == ("id", "owner")
 
 
 def test_a_refused_schema_stops_or_leaves_the_table_out_with_a_hole() -> None:
@@ -364,10 +378,11 @@ def test_a_refused_schema_stops_or_leaves_the_table_out_with_a_hole() -> None:
     play = Told()
     play.publish = refuse  # type: ignore[method-assign]
     play.__post_init__()
-    play.know_triggers()
     with pytest.raises(SchemaRefused):
         play.transaction(ended("ALTER TABLE", shape(altered(NOTE))))
 
+    play = Told()
+    play.publish = refuse  # type: ignore[method-assign]
     play.__post_init__()
     play.assembler._quarantines = True
     happened = play.transaction(insert(1))
@@ -413,7 +428,7 @@ def test_a_table_of_our_name_that_is_somebody_elses_means_nothing() -> None:
     happened = play.transaction(recorded(FORGED), recorded(b"not json"), insert(1))
 
     assert (play.changes, happened[-1].holes, happened[-1].rows) == ([], (), 1)
-    assert ID in play.relations._known
+    assert ID in play.known
 
 
 def test_records_that_nobody_can_judge_any_more_are_one_gap_and_no_instruction() -> None:
@@ -424,7 +439,7 @@ def test_records_that_nobody_can_judge_any_more_are_one_gap_and_no_instruction()
 
     assert [(h.table, h.kind) for h in first[-1].holes] == [("public.account", "seen")]
     assert again[-1].holes == ()
-    assert ID in play.relations._known
+    assert ID in play.known
 
 
 def test_a_channel_that_was_ours_stays_ours_when_it_is_dropped_meanwhile() -> None:
@@ -447,19 +462,13 @@ def test_what_the_triggers_could_not_describe_is_a_gap_of_its_tables() -> None:
 
 
 # ---------------------------------------------------------------- other transactions' names
-def anywhere(play: Told) -> Told:
-    play.relations._wanted = lambda _: True
-    play.relations._follower.wanted = lambda _: True
-    return play
-
-
 def in_space(schema: str, table: TableSchema, space: int = 7) -> dict[str, Any]:
     return shape(replace(table, id=TableId(schema, table.id.name)), space=space)
 
 
 def test_a_schema_renamed_while_a_statement_was_open_keeps_its_new_name() -> None:
     """What commits later was recorded earlier, and says the old name."""
-    play = anywhere(Told(catalog=None))
+    play = Told(catalog=None, wanted=anywhere)
     rename = ended("ALTER SCHEMA", in_space("shop", ACCOUNT), spaces=[[7, "shop"]])
     open_one = ended("ALTER TABLE", in_space("public", altered(NOTE)))
     new = replace(ACCOUNT, id=TableId("public", "fresh"), oid=OTHERS)
@@ -482,12 +491,12 @@ def test_a_schema_renamed_while_a_statement_was_open_keeps_its_new_name() -> Non
 
     ids = [str(c.after.id) for c in play.changes]
     assert ids == ["shop.account", "shop.account", "shop.fresh"]
-    assert {str(t) for t in play.relations._known} == {"shop.account", "shop.fresh"}
+    assert {str(t) for t in play.known} == {"shop.account", "shop.fresh"}
 
 
 def test_a_table_made_while_its_schema_is_renamed_follows_it() -> None:
     """It commits first, and the statement that renames the schema never saw it."""
-    play = anywhere(Told(catalog=None))
+    play = Told(catalog=None, wanted=anywhere)
     new = replace(ACCOUNT, id=TableId("public", "fresh"), oid=OTHERS)
     command = ["CREATE TABLE", "table", "public", "public.fresh", OTHERS, None]
     play.transaction(ended("CREATE TABLE", in_space("public", new), commands=[command]))
@@ -496,7 +505,7 @@ def test_a_table_made_while_its_schema_is_renamed_follows_it() -> None:
         ended("ALTER SCHEMA", in_space("shop", ACCOUNT), spaces=[[7, "shop"]]), start=2000
     )
 
-    assert {str(t) for t in play.relations._known} == {"shop.account", "shop.fresh"}
+    assert {str(t) for t in play.known} == {"shop.account", "shop.fresh"}
 
 
 def test_kinds_of_events_stay_in_order() -> None:

@@ -13,7 +13,7 @@ about a column that the row does not confirm.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from producer.core.changes import (
@@ -32,10 +32,12 @@ from producer.core.changes import (
     Truncate,
     Update,
 )
+from producer.core.shape_change import ShapeChange, StatementChanges
 from producer.errors import Unsupported
-from producer.sources.gauss.ddl import jddl
 from producer.sources.gauss.ddl.deparsed import Deparsed
+from producer.sources.gauss.ddl.model import Statement
 from producer.sources.gauss.decoders.tuples import readings
+from schemas.control import Origin
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import ReplicaIdentity, TableId, TableSchema
 
@@ -70,42 +72,44 @@ class _Table:
     relations: dict[tuple[str, ...], int] = field(default_factory=dict)  # identity -> id
 
 
-class Described:
+class RelationResolver:
     """The tables of one stream, by name."""
 
     def __init__(
         self,
-        known: Iterable[TableSchema],
+        known: dict[TableId, TableSchema],
         *,
+        wanted: Callable[[TableId], bool],
         read_catalog: ReadCatalog,
         oid_of: OidOf,
         skip_unidentified: bool = False,
         names_run_together: bool = False,
     ) -> None:
-        """`known`: tables as of where the stream begins.
+        """`known`: the tables in force, shared with the assembler; statements move them on here.
 
         `skip_unidentified`: a change that does not say which row it means is told as
         lost, instead of raising Unsupported.  `names_run_together`: decode-style t, which
         writes a blank between schema and table and quotes neither.
         """
-        self._known = {table.id: table for table in known}  # by the start and by statements
+        self._wanted = wanted
+        # By the start and by statements: what rows showed since is in force as they are given here.
+        self._said = {table.id: table for table in known.values() if _is_typed(table)}
         self._read: dict[TableId, TableSchema] = {}  # by the catalog, since the last statement
-        self._deparsed = Deparsed(self._known, lambda _: True, read_catalog)
+        self._deparsed = Deparsed(known, wanted, read_catalog)
         self._read_catalog, self._oid_of = read_catalog, oid_of
         self._skip_unidentified = skip_unidentified
         self._names_run_together = names_run_together
         self._meant: dict[tuple[str, str], tuple[str, str]] = {}  # as split -> as it is
         self._tables: dict[tuple[str, str], _Table] = {}
+        self._unwanted: set[tuple[str, str]] = set()
+        self.left_out = 0  # rows of tables that nobody captures
         self._next = 1
 
-    def ddl(self, told: Ddl) -> Iterator[Message]:
-        """Take a statement: shapes are those after it; hand it on, a TRUNCATE by relations.
+    def statement(self, ddl: Ddl, statement: Statement) -> Iterator[Message]:
+        """Give what a statement changed, finished; a TRUNCATE by relations.
 
-        Raises DdlMalformed.
+        Shapes are those after it.  `ddl` is what `statement` was read from.
         """
-        statement = jddl.read(told)
-        if statement is None:
-            return
         # What was read of the catalog may be another table's truth by now.
         self._read.clear()
         self._meant.clear()
@@ -113,17 +117,31 @@ class Described:
             named = tuple((name.schema or "public", name.name) for name in statement.names)
             yield from self.emptied(Emptied(named))
             return
-        for change in self._deparsed.changes(statement):
-            for table in (change.before, change.after):
-                if table is not None:
-                    self._tables.pop((table.id.schema, table.id.name), None)
-            if change.after is not None and not all(c.type_oid for c in change.after.columns):
-                self._known.pop(change.after.id, None)  # not known well enough to name types by
+        changes = self._deparsed.state(statement, loses_clauses=ddl.form != "deparse")
+        for change in changes:
+            self._take(change)
         if statement.unread:
-            self._known.clear()
+            self._said.clear()
         for seen in self._tables.values():
             seen.plans.clear()
-        yield told
+        if changes:
+            is_text = ddl.form == "TDDL"
+            yield StatementChanges(
+                tuple(changes),
+                Origin.DEPARSED,
+                sql=ddl.content if is_text else ddl.sql,
+                jddl=None if is_text else ddl.content,
+            )
+
+    def _take(self, change: ShapeChange) -> None:
+        """Forget what rows showed of a changed table, and keep what its statement says."""
+        before, after = change.before, change.after
+        for table in (before, after):
+            if table is not None:
+                self._tables.pop((table.id.schema, table.id.name), None)
+        was_said = before is None or self._said.pop(before.id, None) is not None
+        if after is not None and was_said and _is_typed(after):
+            self._said[after.id] = after
 
     def row(self, change: Change) -> Iterator[Message]:
         """Describe the row's relation where it is new, then give the row."""
@@ -138,6 +156,9 @@ class Described:
             if (plan := table.plans.get(at)) is not None:
                 yield from self._filled(change, table, plan)
                 return
+        elif self._is_unwanted(change.schema, change.table):
+            self.left_out += 1
+            return
         table = self._table(change, table)
         described: list[Relation] = []
         plan = self._plan(table, new, old, described)
@@ -148,6 +169,8 @@ class Described:
         """Give a TRUNCATE by relations."""
         relations = []
         for schema, name in told.tables:
+            if self._is_unwanted(schema, name):
+                continue
             table = self._tables.get((schema, name))
             if table is None:
                 reading = self._reading(TableId(schema, name), ())
@@ -162,6 +185,13 @@ class Described:
             yield Truncate(tuple(relations), told.cascade, told.restart_identity)
 
     # ------------------------------------------------------------ tables
+    def _is_unwanted(self, schema: str, name: str) -> bool:
+        if (schema, name) not in self._unwanted:
+            if self._wanted(TableId(schema, name)):
+                return False
+            self._unwanted.add((schema, name))
+        return True
+
     def _name_of(self, change: Change) -> tuple[str, str]:
         """Return the table that a row of decode-style t means; raise Unsupported for two."""
         said = change.schema, change.table
@@ -216,7 +246,7 @@ class Described:
         oids = self._oids(shape, reading, known)
         if known is not None and (known.names, known.oids) == (names, oids):
             return known
-        source = reading or self._known.get(table_id) or self._read.get(table_id)
+        source = reading or self._said.get(table_id) or self._read.get(table_id)
         has = set(names)
         identity = source.identity_columns if source else ()
         table = _Table(
@@ -235,7 +265,7 @@ class Described:
         table = TableId(change.schema, change.table)
         reading = self._reading(table, ())
         if reading is None or len(reading.columns) != count:  # altered since it was read
-            self._known.pop(table, None)
+            self._said.pop(table, None)
             self._read.pop(table, None)
             reading = self._reading(table, ())
         if reading is None or len(reading.columns) != count:
@@ -262,8 +292,8 @@ class Described:
         return table
 
     def _reading(self, table: TableId, names: tuple[str, ...]) -> TableSchema | None:
-        """Return what is known of a table that has all of `names`: as of the start, or of now."""
-        for known in (self._known.get(table), self._read.get(table)):
+        """Return a table that has all of `names`: as it was said to be, or as of now."""
+        for known in (self._said.get(table), self._read.get(table)):
             if known is not None and set(names) <= set(known.names()):
                 return known
         read = self._read_catalog(table)
@@ -364,3 +394,8 @@ class Described:
             hint=f"ALTER TABLE {table.id} REPLICA IDENTITY FULL, or give it a primary key, and "
             "load again; to go on: tables.without-identity = 'skip-and-record'",
         )
+
+
+def _is_typed(table: TableSchema) -> bool:
+    """Say whether the types of all columns are known: a statement may only name them."""
+    return all(column.type_oid for column in table.columns)

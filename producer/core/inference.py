@@ -1,0 +1,152 @@
+"""What a change of shape that no statement described must have been.
+
+Columns and their order are the stream's; nullability, type text, key and unique
+indexes come from a catalog reading, which may be younger than the row.  Only
+what the stream confirms (name, type, modifier of a column) is taken over from
+it; the rest is left open, never guessed.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from producer.core.changes import Relation, RelationColumn
+from producer.core.shape_change import ShapeChange
+from producer.errors import Unsupported
+from schemas.control import Hole
+from schemas.errors import LOAD_AGAIN
+from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
+
+
+def merge(
+    relation: Relation, catalog: TableSchema | None, known: TableSchema | None
+) -> TableSchema:
+    """Put together what the stream says and what a catalog reading may add to it."""
+    readings = [source for source in (catalog, known) if source is not None]
+    columns = []
+    for said in relation.columns:
+        column = Column(said.name, said.type_oid, -1 if said.type_mod is None else said.type_mod)
+        for source in readings:
+            match = next((c for c in source.columns if c.name == said.name), None)
+            if match and _is_confirmed(said, match):
+                column = match
+                break
+        columns.append(column)
+    names = {said.name for said in relation.columns}
+    identity = tuple(said.name for said in relation.columns if said.identity)
+    # With the default identity the stream itself says which columns are the primary key (unless
+    # it is deferrable), with an index those that name rows; their order, and the key under
+    # another identity, say the catalog.
+    by_key = relation.replica_identity in {ReplicaIdentity.DEFAULT, ReplicaIdentity.INDEX}
+    is_said = by_key and bool(identity)
+    key = identity if is_said else ()
+    unique: tuple[Unique, ...] = ()
+    for source in readings:
+        if set(source.key) == set(identity) if is_said else set(source.key) <= names:
+            key = source.key
+            unique = tuple(u for u in source.unique if set(u.columns) <= names)
+            break
+    return TableSchema(
+        TableId(relation.schema, relation.table),
+        tuple(columns),
+        key,
+        unique,
+        relation.replica_identity,
+        identity,
+    )
+
+
+def agrees(relation: Relation, known: TableSchema) -> bool:
+    """Say whether the stream describes a table as it is known."""
+    if relation.replica_identity is not known.replica_identity:
+        return False
+    return len(relation.columns) == len(known.columns) and all(
+        said.name == column.name and _is_confirmed(said, column)
+        for said, column in zip(relation.columns, known.columns, strict=True)
+    )
+
+
+def _is_confirmed(said: RelationColumn, read: Column) -> bool:
+    """Say whether a column of a catalog reading is the one the stream means."""
+    if said.type_oid != read.type_oid:
+        return False
+    return said.type_mod is None or said.type_mod == read.type_mod
+
+
+def followed(table: TableSchema) -> tuple[object, ...]:
+    """What a target must follow.  Nullability is not part of it: only keys are NOT NULL there."""
+    columns = tuple((c.name, c.type_oid, c.type_mod) for c in table.columns)
+    return columns, table.key
+
+
+def difference(before: TableSchema, after: TableSchema) -> ShapeChange:
+    """Name an inferred change; what cannot be told apart stops, what may be lost is a hole.
+
+    A rename looks like a drop and an add in a relation message.  A column added
+    is always the last one and may have any type, so a new name is refused, not
+    guessed, if it stands before a known column or has the type of a dropped one.
+    """
+    old = {c.name: c for c in before.columns}
+    new = {c.name: c for c in after.columns}
+    # A number is never used twice, and a reading confirmed it: this one is the same column.
+    numbers = {c.number: c.name for c in after.columns if c.number and c.name not in old}
+    renamed = {
+        c.name: numbers[c.number]
+        for c in before.columns
+        if c.name not in new and c.number in numbers
+    }
+    old = {renamed.get(c.name, c.name): c for c in before.columns}
+    gone = [c for name, c in old.items() if name not in new]
+    come = [c for c in after.columns if c.name not in old]
+    stayed = [name for name in new if name in old]
+    last_known = max((at for at, name in enumerate(new) if name in old), default=-1)
+    types = {(c.type_oid, c.type_mod) for c in gone}
+    if gone and any(
+        (c.type_oid, c.type_mod) in types or list(new).index(c.name) < last_known for c in come
+    ):
+        raise Unsupported(
+            "a column was renamed, or dropped and another added: the stream does not tell which",
+            table=after.id,
+            gone=",".join(c.name for c in gone),
+            come=",".join(c.name for c in come),
+            hint=f"{LOAD_AGAIN}; with `gauss-cdc ddl install` (PostgreSQL) the next one is known",
+        )
+    lossy = None
+    again = made_again(before, after)
+    if again or any(c.missing is None and (c.has_default or not c.nullable) for c in come):
+        lossy = "an added column has a default, and its value for older rows is not known"
+        if again:  # a reading may be younger than the rows to come
+            lossy = f"a column was dropped and made again: {', '.join(sorted(again))}"
+    elif stayed != [name for name in old if name in new]:
+        lossy = "a column was dropped and made again: its values in older rows are not known"
+    elif any(not _keeps_values(old[name], new[name]) for name in stayed):
+        lossy = "a column has another type: its values in older rows were computed by the source"
+    holes = (Hole(str(after.id), "suspected", lossy),) if lossy else ()
+    values = dict.fromkeys(again, "new")
+    return ShapeChange(before, after, "ALTER TABLE", holes, lossy, renamed=renamed, values=values)
+
+
+def made_again(before: TableSchema, after: TableSchema) -> set[str]:
+    """Return columns that have their name and type still, but another number."""
+    old = {c.name: c for c in before.columns if c.number}
+    return {
+        c.name
+        for c in after.columns
+        if c.number
+        and c.name in old
+        and old[c.name].number != c.number
+        and old[c.name].number not in {other.number for other in after.columns}
+    }
+
+
+# type -> types whose values read the same after an ALTER TYPE without USING.  What USING does,
+# the stream never tells.
+_INT2, _INT4, _INT8, _TEXT, _VARCHAR = 21, 23, 20, 25, 1043
+_WIDER: Final = {_INT2: {_INT4, _INT8}, _INT4: {_INT8}, _VARCHAR: {_TEXT}, _TEXT: {_VARCHAR}}
+
+
+def _keeps_values(old: Column, new: Column) -> bool:
+    """Say whether a column's older values are the same under its new type."""
+    if old.type_oid == new.type_oid:
+        return old.type_mod == new.type_mod or old.type_oid == _VARCHAR
+    return new.type_oid in _WIDER.get(old.type_oid, ())

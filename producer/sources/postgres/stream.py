@@ -1,0 +1,248 @@
+"""pgoutput's messages, with the records of our event triggers read into finished changes.
+
+A record is a row of our own table, in the statement's transaction.  It becomes what the
+statement changed, at its place, so that nobody behind this module knows of triggers.
+
+`CREATE TABLE AS` writes its rows before its trigger runs: rows of a table that is not in force
+wait for their record, in this transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from producer.core.changes import (
+    Begin,
+    Cells,
+    Commit,
+    Delete,
+    Insert,
+    Message,
+    Relation,
+    StatementsDescribed,
+    Undecoded,
+    Update,
+)
+from producer.core.inference import difference
+from producer.core.shape_change import ShapeChange, StatementChanges
+from producer.errors import DecodeError
+from producer.sources.postgres.triggers import records
+from producer.sources.postgres.triggers.follow import Follower
+from producer.sources.postgres.triggers.records import Trust
+from producer.wire.replication import WalMessage
+from schemas.control import Origin
+from schemas.positions import Lsn
+from schemas.system_schemas import OWN_SCHEMA
+from schemas.tables import TableId, TableSchema
+
+Judge = Callable[[int], Trust]  # who may write the table of an oid
+
+WAITING_MESSAGES: Final = 20_000  # for a new table's record; then its rows' own description does
+_CHANNEL: Final = TableId(OWN_SCHEMA, records.CHANNEL)
+_ROWS: Final = (Update, Delete)
+
+
+class PgoutputStream:
+    """One stream from START_REPLICATION on."""
+
+    def __init__(
+        self,
+        decode: Callable[[bytes], Message],
+        known: dict[TableId, TableSchema],
+        *,
+        wanted: Callable[[TableId], bool],
+        publication: str,
+        judge: Judge,
+        resume: int = 0,
+        is_told: bool = False,
+        on_begin: Callable[[int], None] = lambda _xid: None,
+    ) -> None:
+        """`known`: the tables in force, shared with the assembler; as of `resume`.
+
+        `is_told`: event triggers describe each statement.
+        """
+        self._decode, self._known, self._wanted = decode, known, wanted
+        self._judge, self._resume, self._on_begin = judge, resume, on_begin
+        self._follower = Follower(known, wanted, publication, difference)
+        self.is_told = is_told
+        self._relations: dict[int, Relation] = {}
+        self._channels: dict[int, Trust] = {}  # relations that our triggers write to
+        self._judged: dict[int, Trust] = {}  # the same, and those that are somebody else's
+        self._lost: set[int] = set()  # of these, the ones whose records nobody can judge
+        self._watched: set[int] = set()  # channels, and relations of tables that are not in force
+        self._begin: Begin | None = None
+        self._is_delivered = False  # the open transaction: it is sent again
+        self._waiting: list[tuple[int, Message]] = []  # from a row of an undescribed table on
+        self._waits_no_more = False
+
+    def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
+        """Decode: (position, message) each, one after the other as they are asked for."""
+        decode, watched, waiting = self._decode, self._watched, self._waiting
+        for start, _, payload in received:
+            try:
+                message = decode(payload)
+            except DecodeError as error:
+                message = Undecoded(payload, str(error))
+            if waiting:
+                yield from self._wait(start, message)
+            elif (
+                message.relation not in watched
+                if isinstance(message, Insert)
+                else isinstance(message, _ROWS)
+            ):
+                yield start, message
+            else:
+                yield from self._rare(start, message)
+
+    def _rare(self, lsn: int, message: Message) -> Iterator[tuple[int, Message]]:
+        match message:
+            case Begin():
+                self._on_begin(message.xid)
+                self._begin = message
+                self._is_delivered = message.commit_lsn < self._resume
+            case Commit():
+                self._begin, self._waits_no_more = None, False
+            case Relation():
+                message = self._described(message)
+            case Insert(relation, cells) if relation in self._channels:
+                yield from self._recorded(relation, cells, lsn)
+                return
+            case Insert(relation) if self._awaits(relation):
+                self._waiting.append((lsn, message))
+                return
+            case _:
+                pass
+        yield lsn, message
+
+    # ------------------------------------------------------------ relations
+    def _described(self, relation: Relation) -> Relation:
+        """Take a description; a name of before is replaced by the one in force."""
+        oid, said = relation.relation, TableId(relation.schema, relation.table)
+        if said == _CHANNEL:
+            self._judge_channel(relation)
+        if self.is_told and (now := self._follower.named(oid, said)) != said:
+            relation = replace(relation, schema=now.schema, table=now.name)
+        self._relations[oid] = relation
+        self._watch(relation)
+        return relation
+
+    def _judge_channel(self, relation: Relation) -> None:
+        """Find out who writes a table that is named as our triggers' own.
+
+        The catalog is asked each time: rights may have been given since.  A table that is gone by
+        now stays what it was.
+        """
+        oid = relation.relation
+        trust = self._judge(oid)
+        if tuple(column.name for column in relation.columns) != records.COLUMNS:
+            trust = Trust.FOREIGN
+        if trust is Trust.UNKNOWN and self._judged.get(oid) is Trust.OURS:
+            trust = Trust.OURS
+        self._judged[oid] = trust
+        if trust is Trust.FOREIGN:
+            self._channels.pop(oid, None)
+        else:
+            self._channels[oid] = trust
+
+    def _watch(self, relation: Relation) -> None:
+        if relation.relation in self._channels or self._is_new(relation):
+            self._watched.add(relation.relation)
+        else:
+            self._watched.discard(relation.relation)
+
+    def _is_new(self, relation: Relation) -> bool:
+        table = TableId(relation.schema, relation.table)
+        return table not in self._known and self._wanted(table)
+
+    # ------------------------------------------------------------ rows that come first
+    def _awaits(self, oid: int) -> bool:
+        """Say whether a record about this table must still come in this transaction."""
+        if self._begin is None or self._is_delivered or (at := self._relations.get(oid)) is None:
+            return False
+        if not self._is_new(at):
+            self._watched.discard(oid)
+            return False
+        return self.is_told and not self._waits_no_more
+
+    def _wait(self, lsn: int, message: Message) -> Iterator[tuple[int, Message]]:
+        """Keep what comes until the new table's record; then give it all, in order."""
+        waiting = self._waiting
+        if isinstance(message, Relation) and (message.schema, message.table) == _CHANNEL:
+            yield lsn, self._described(message)
+            return
+        if isinstance(message, Insert) and message.relation in self._channels:
+            first = waiting[0][1]
+            assert isinstance(first, Insert)
+            yield from self._recorded(message.relation, message.new, lsn)
+            if self._awaits(first.relation):
+                return
+        else:
+            waiting.append((lsn, message))
+            if not isinstance(message, Commit) and len(waiting) < WAITING_MESSAGES:
+                return
+            self._waits_no_more = True  # no record comes: the rows' own description must do
+        kept = list(waiting)
+        waiting.clear()
+        for pair in kept:
+            yield from self._wait(*pair) if waiting else self._rare(*pair)
+
+    # ------------------------------------------------------------ records
+    def _recorded(self, oid: int, cells: Cells, lsn: int) -> Iterator[tuple[int, Message]]:
+        """A statement ended at this place: shapes change here, before the rows after it."""
+        if self._is_delivered:
+            return
+        if self._begin is None:
+            raise DecodeError("a schema change outside a transaction", lsn=Lsn(lsn))
+        if self._channels[oid] is Trust.UNKNOWN:
+            if oid not in self._lost:
+                self._lost.add(oid)
+                yield from self._all_lost(
+                    lsn, "schema changes were recorded, and nobody can tell any more by whom"
+                )
+            return
+        body = cells[1] if len(cells) == len(records.COLUMNS) else None
+        try:
+            record = records.read(body if isinstance(body, bytes) else b"")
+        except DecodeError as error:  # of another release, maybe: no restart would help
+            yield from self._all_lost(lsn, f"a schema change was recorded: {error.what}")
+            return
+        is_told = record.event != "uninstall"
+        if is_told != self.is_told:
+            self.is_told = is_told
+            yield lsn, StatementsDescribed(is_told)
+        if not is_told:
+            return
+        changes = self._follower.follow(record, lsn, int(self._begin.commit_lsn))
+        if changes:
+            yield (
+                lsn,
+                StatementChanges(
+                    tuple(changes), Origin.TRIGGER, record.sql, settings=record.settings
+                ),
+            )
+        for renamed in self._renamed(changes):
+            yield lsn, renamed
+        for relation in self._relations.values():
+            self._watch(relation)
+
+    def _all_lost(self, lsn: int, why: str) -> Iterator[tuple[int, Message]]:
+        """Nothing is certain of any table from here on."""
+        if changes := tuple(self._follower.all_unknown("", why)):
+            yield lsn, StatementChanges(changes, Origin.TRIGGER)
+
+    def _renamed(self, changes: list[ShapeChange]) -> Iterator[Relation]:
+        """Describe tables by their new names; the stream's relation ids are oids.
+
+        A partitioned table that gets another name is not described again: its partitions are,
+        when something happens to them.
+        """
+        for change in changes:
+            after = change.after
+            if after is None or (known := self._relations.get(after.oid)) is None:
+                continue
+            named = replace(known, schema=after.id.schema, table=after.id.name)
+            if named != known:
+                self._relations[after.oid] = named
+                yield named
