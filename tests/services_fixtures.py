@@ -1,9 +1,15 @@
-"""Real services and one Spark session, started once a run, when first asked for."""
+"""Real services and one Spark session, started once a run, when first asked for.
 
+Containers by testcontainers where a Docker engine answers, else processes from packages;
+GAUSS_CDC_SERVICES decides where it is set.  The head of the run says which.
+"""
+
+import os
 import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +20,7 @@ from psycopg2 import sql
 from gauss_cdc.sandbox.services import (
     Addresses,
     LocalServices,
+    docker,
     postgres,
     running,
     spark_confs,
@@ -32,6 +39,27 @@ def open_directory() -> Path:
     return directory
 
 
+_VARIABLE = "GAUSS_CDC_SERVICES"
+_WHY = "GAUSS_CDC_WHY_NO_CONTAINERS"  # of the run that started the workers
+_KINDS = {
+    "embedded": "processes from packages",
+    "docker": "containers by testcontainers",
+    "external": "those of the environment",
+}
+
+
+def pytest_configure() -> None:
+    """Choose, for the workers of the run, too."""
+    if _VARIABLE not in os.environ:
+        os.environ[_WHY] = docker.why_not()
+        os.environ[_VARIABLE] = "embedded" if os.environ[_WHY] else "docker"
+
+
+def pytest_report_header() -> str:
+    why = os.environ.get(_WHY)
+    return f"services: {_KINDS[choice()]}" + (f" ({why})" if why else "")
+
+
 @pytest.fixture(scope="session")
 def _services() -> Iterator[tuple[LocalServices | None, Addresses]]:
     directory = open_directory()
@@ -48,12 +76,24 @@ def _services() -> Iterator[tuple[LocalServices | None, Addresses]]:
 
 
 @pytest.fixture(scope="session")
-def services(_services: tuple[LocalServices | None, Addresses]) -> LocalServices:
-    """The services as processes that a test may stop, kill and start again (do start them)."""
-    local, _ = _services
-    if local is None:
-        pytest.skip("needs GAUSS_CDC_SERVICES=embedded: kills and restarts services")
-    return local
+def services(
+    request: pytest.FixtureRequest,
+) -> Iterator[LocalServices]:
+    """Services as processes that a test may stop, kill and start again (do start them).
+
+    Those of all tests, or processes beside containers: whoever asks takes the addresses from here.
+    """
+    if choice() == "embedded":
+        local, _ = request.getfixturevalue("_services")
+        yield local
+        return
+    directory = open_directory()
+    try:
+        with LocalServices(directory) as local:
+            yield local
+            local.remove()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
@@ -93,12 +133,8 @@ def topic_prefix() -> str:
     return f"t{uuid.uuid4().hex[:12]}"
 
 
-@pytest.fixture
-def new_database(addresses: Addresses) -> Iterator[Callable[..., str]]:
-    """Call it for the URL of a new, empty database; slots and databases go at the end.
-
-    It may be given an `encoding`; the locale is then C.
-    """
+@contextmanager
+def databases(addresses: Addresses) -> Iterator[Callable[..., str]]:
     made: list[str] = []
 
     def make(encoding: str | None = None) -> str:
@@ -115,6 +151,23 @@ def new_database(addresses: Addresses) -> Iterator[Callable[..., str]]:
     yield make
     for name in made:
         drop_database(addresses.postgres_url(), name)
+
+
+@pytest.fixture
+def new_database(addresses: Addresses) -> Iterator[Callable[..., str]]:
+    """Call it for the URL of a new, empty database; slots and databases go at the end.
+
+    It may be given an `encoding`; the locale is then C.
+    """
+    with databases(addresses) as make:
+        yield make
+
+
+@pytest.fixture
+def new_killable_database(services: LocalServices) -> Iterator[Callable[..., str]]:
+    """The same beside services that the test kills."""
+    with databases(services.addresses) as make:
+        yield make
 
 
 @pytest.fixture

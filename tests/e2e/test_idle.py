@@ -47,13 +47,14 @@ def test_a_gibibyte_written_elsewhere_does_not_pile_up(
 
 
 def test_a_source_can_be_stopped_while_kafka_is_down(
-    services, addresses, topic_prefix, new_database
+    services, topic_prefix, new_killable_database
 ) -> None:
     with private_server() as server:
         source = f"postgresql://postgres@127.0.0.1:{server.port}/bank"
         ask(source, "CREATE TABLE t (id int PRIMARY KEY)")
         silence = {"kafka_silence_seconds": 3.0}
-        with Path(addresses, topic_prefix, source, new_database(), **silence) as path:
+        target = new_killable_database()
+        with Path(services.addresses, topic_prefix, source, target, **silence) as path:
             path.start()
             path.catch_up()
             services.kill("kafka")

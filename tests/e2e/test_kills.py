@@ -9,12 +9,12 @@ from gauss_cdc.sandbox.demo.scene import set_up
 from gauss_cdc.sandbox.demo.view import View
 
 
-def play_here(plan, services, new_database, topic_prefix, tmp_path):
+def play_here(plan, services, new_killable_database, topic_prefix, tmp_path):
     place = set_up(
         services,
         tmp_path,
-        source=new_database(),
-        target=new_database(),
+        source=new_killable_database(),
+        target=new_killable_database(),
         prefix=topic_prefix,
         exactly_once=plan.exactly_once,
     )
@@ -23,11 +23,11 @@ def play_here(plan, services, new_database, topic_prefix, tmp_path):
 
 
 def test_no_kill_of_run_apply_or_broker_leaves_a_trace(
-    services, new_database, topic_prefix, tmp_path
+    services, new_killable_database, topic_prefix, tmp_path
 ):
     plan = Plan("bank", seconds=12, kills=3, seed=3, workers=4, rate=120)
 
-    report = play_here(plan, services, new_database, topic_prefix, tmp_path)
+    report = play_here(plan, services, new_killable_database, topic_prefix, tmp_path)
 
     assert report.differences == []
     assert report.is_equal
@@ -40,7 +40,7 @@ def test_no_kill_of_run_apply_or_broker_leaves_a_trace(
 
 
 def test_tpcb_with_eight_clients_survives_kills_in_the_first_load_without_exactly_once(
-    services, new_database, topic_prefix, tmp_path
+    services, new_killable_database, topic_prefix, tmp_path
 ):
     plan = Plan(
         "tpcb",
@@ -53,7 +53,7 @@ def test_tpcb_with_eight_clients_survives_kills_in_the_first_load_without_exactl
         exactly_once=False,
     )
 
-    report = play_here(plan, services, new_database, topic_prefix, tmp_path)
+    report = play_here(plan, services, new_killable_database, topic_prefix, tmp_path)
 
     assert report.differences == []
     assert report.is_equal

@@ -16,8 +16,8 @@ def answers(cluster, place) -> bool:
         return False
 
 
-def test_a_broker_that_came_back_is_believed_again(services, kafka, topic_prefix):
-    client = {"bootstrap.servers": kafka, "log_level": 0}
+def test_a_broker_that_came_back_is_believed_again(services, topic_prefix):
+    client = {"bootstrap.servers": services.addresses.kafka_bootstrap, "log_level": 0}
     admin = AdminClient(client)
     topic = f"{topic_prefix}.t"
     admin.create_topics([NewTopic(topic, 1)])[topic].result()

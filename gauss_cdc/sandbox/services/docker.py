@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import psycopg2
 
@@ -27,25 +27,30 @@ REGISTRY_IMAGE: Final = "apicurio/apicurio-registry:3.0.9"
 _START_SECONDS: Final = 300.0
 
 
+def why_not() -> str:
+    """Say why containers cannot be started here; "": they can."""
+    try:
+        from testcontainers.core.docker_client import DockerClient  # noqa: PLC0415 - optional
+    except ImportError:
+        return "testcontainers is not installed"
+    try:
+        DockerClient(timeout=2).client.ping()
+    except Exception as exc:  # noqa: BLE001  the client's errors have no common base
+        return f"no Docker engine answers ({type(exc).__name__})"
+    return ""
+
+
 @contextmanager
 def running(*, spark_jars: tuple[Path, ...], java_home: Path) -> Iterator[Addresses]:
     """Start three containers, wait until they answer, remove them at the end."""
-    try:
-        from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - optional
-        from testcontainers.core.docker_client import DockerClient  # noqa: PLC0415 - optional
-    except ImportError as exc:
+    if reason := why_not():
         raise ServiceError(
-            "GAUSS_CDC_SERVICES=docker needs testcontainers",
-            hint="pip install 'gauss-cdc[docker]'",
-        ) from exc
-    try:
-        DockerClient(timeout=2).client.ping()
-    except Exception as exc:  # the client's errors have no common base
-        raise ServiceError(
-            f"no Docker engine answers ({type(exc).__name__})",
-            hint="Start one, or let DOCKER_HOST name it (`docker context` is not obeyed), "
-            "or leave GAUSS_CDC_SERVICES unset: no Docker is needed then.",
-        ) from exc
+            f"GAUSS_CDC_SERVICES=docker: {reason}",
+            hint="pip install 'gauss-cdc[docker]'; start an engine, or let DOCKER_HOST name it "
+            "(`docker context` is not obeyed); or leave GAUSS_CDC_SERVICES unset: no Docker is "
+            "needed then.",
+        )
+    from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - optional
 
     postgres_port, kafka_port, registry_port = free_ports(3)
     postgres = (
@@ -64,7 +69,8 @@ def running(*, spark_jars: tuple[Path, ...], java_home: Path) -> Iterator[Addres
     ):
         # An address, too: a port alone is published on every interface, and nobody asks for a
         # password behind it.
-        container.ports[inside] = (LOOPBACK, outside)
+        ports: dict[Any, Any] = container.ports
+        ports[inside] = (LOOPBACK, outside)
     addresses = Addresses(
         postgres_host=LOOPBACK,
         postgres_port=postgres_port,
