@@ -93,7 +93,7 @@ class Delivery:
         common = {
             **QUIET,
             **LOGGED,
-            "linger.ms": 0,
+            "linger.ms": 5,  # batches of rows; a flush, which ends each group, does not wait for it
             "compression.type": "lz4",
             # A row that is larger than the queue would wait for room in it forever.
             "queue.buffering.max.kbytes": max(64 << 20, 2 * max_row_bytes) >> 10,

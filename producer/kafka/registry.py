@@ -21,9 +21,10 @@ from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistr
 from fastavro.read import SchemaResolutionError
 from fastavro.schema import SchemaParseException
 
+from producer.core.records.cut_code import encode_commits
 from producer.core.records.framing import framed
 from producer.errors import RegistryDown, RegistryError, SchemaRefused
-from schemas.control import Cut, SchemaChange, change_from_avro, cut_from_avro, cut_to_avro
+from schemas.control import Commits, Cut, SchemaChange, change_from_avro, cut_from_avro, cut_to_avro
 from schemas.load import CUT, SCHEMA_CHANGE, avsc, canonical, check_bounded
 
 _INCOMPATIBLE: Final = 409
@@ -216,6 +217,8 @@ class Registry:
 
     def encode_cut(self, cut: Cut) -> bytes:
         """Write a record of cuts."""
+        if isinstance(cut, Commits):
+            return b"\x00" + self._own[CUT][0].to_bytes(4, "big") + encode_commits(cut)
         return self.encode(CUT, cut_to_avro(cut))
 
     def read_cut(self, value: bytes) -> Cut:

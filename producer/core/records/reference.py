@@ -11,7 +11,7 @@ import io
 import json
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import fastavro
@@ -50,37 +50,23 @@ class TransactionConstants:
     snapshot: str = "false"  # of a load: "true", or which row of it: first, last … as Debezium says
     counted: Counted | None = None  # where events are numbered in their transaction
 
-    @property
-    def head(self) -> bytes:
-        """source.ts_ms and source.snapshot."""
-        return long(self.committed_at_us // 1000) + b"\x00" + text(self.snapshot.encode())
+    # Their bytes, made once: a transaction may touch many tables, each with an encoder.
+    head: bytes = field(init=False)  # source.ts_ms and source.snapshot
+    sequence: bytes = field(init=False)  # the part of source.sequence before the row's own LSN
+    times: bytes = field(init=False)  # source.ts_us and source.ts_ns
+    txid: bytes = field(init=False)  # source.txId, and that an LSN follows
+    place: bytes = field(init=False)  # source.xmin (null), csn, epoch, seq; an ordinal follows
+    tail: bytes = field(init=False)  # ts_ms, ts_us, ts_ns of the envelope
 
-    @property
-    def sequence(self) -> bytes:
-        """The part of source.sequence before the row's own LSN."""
-        return b'["%d","' % self.commit_lsn
-
-    @property
-    def times(self) -> bytes:
-        """source.ts_us and source.ts_ns."""
-        return b"\x02" + long(self.committed_at_us) + b"\x02" + long(self.committed_at_us * 1000)
-
-    @property
-    def txid(self) -> bytes:
-        """source.txId, and that an LSN follows."""
-        return b"\x02" + long(self.xid) + b"\x02"
-
-    @property
-    def place(self) -> bytes:
-        """source.xmin (null), csn, epoch, seq, and that an ordinal follows."""
+    def __post_init__(self) -> None:
+        at, now = self.committed_at_us, self.now_us
+        self.head = long(at // 1000) + b"\x00" + text(self.snapshot.encode())
+        self.sequence = b'["%d","' % self.commit_lsn
+        self.times = b"\x02" + long(at) + b"\x02" + long(at * 1000)
+        self.txid = b"\x02" + long(self.xid) + b"\x02"
         csn, epoch, seq = long(self.csn), long(self.epoch), long(self.seq)
-        return b"\x00\x02" + csn + b"\x02" + epoch + b"\x02" + seq + b"\x02"
-
-    @property
-    def tail(self) -> bytes:
-        """ts_ms, ts_us, ts_ns of the envelope."""
-        now = self.now_us
-        return b"\x02" + long(now // 1000) + b"\x02" + long(now) + b"\x02" + long(now * 1000)
+        self.place = b"\x00\x02" + csn + b"\x02" + epoch + b"\x02" + seq + b"\x02"
+        self.tail = b"\x02" + long(now // 1000) + b"\x02" + long(now) + b"\x02" + long(now * 1000)
 
 
 Encode: TypeAlias = Callable[

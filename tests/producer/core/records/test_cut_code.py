@@ -1,0 +1,69 @@
+"""Bytes of COMMITS records: fastavro is the oracle."""
+
+import io
+
+import fastavro
+from hypothesis import example, given
+from hypothesis import strategies as some
+
+from producer.core.records.cut_code import encode_commits
+from schemas.control import (
+    CommitEntry,
+    Commits,
+    DdlPlace,
+    Head,
+    Hole,
+    Range,
+    cut_from_avro,
+    cut_to_avro,
+)
+from schemas.load import CUT, avsc
+
+SCHEMA = fastavro.parse_schema(avsc(CUT))
+longs = some.integers(-(2**63), 2**63 - 1) | some.integers(0, 300)
+times = some.integers(-62_135_596_800_000_000, 253_402_300_799_999_999)  # what Python's dates hold
+words = some.text(some.characters(exclude_categories=("Cs",)), max_size=20)
+heads = some.builds(Head, longs, longs, longs, words, longs, longs, longs, written_at=times)
+entries = some.builds(
+    CommitEntry,
+    seq=longs,
+    xid=longs,
+    csn=longs,
+    commit_start=longs,
+    end_lsn=some.none() | longs,
+    committed_at=times,
+    rows=longs,
+    counts=some.dictionaries(some.integers(0, 1000), longs, max_size=4),
+    ddl=some.lists(some.builds(DdlPlace, longs, longs), max_size=2).map(tuple),
+    holes=some.lists(some.builds(Hole, words, words, words), max_size=2).map(tuple),
+    user=some.none() | words,
+)
+ranges = some.builds(Range, words, some.integers(0, 2**31 - 1), longs, longs)
+ids = some.lists(some.integers(0, 2**31 - 1), max_size=3).map(tuple)
+cuts = some.builds(
+    Commits,
+    heads,
+    some.lists(entries, max_size=3).map(tuple),
+    some.lists(ranges, max_size=3).map(tuple),
+    some.dictionaries(words, ids, max_size=3),
+)
+
+
+def by_fastavro(cut: Commits) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, SCHEMA, cut_to_avro(cut))
+    return out.getvalue()
+
+
+@given(cuts)
+@example(Commits(Head(1, 1, 1, "", 0, 0, -1), (), ()))
+def test_bytes_are_those_of_fastavro(cut: Commits) -> None:
+    assert encode_commits(cut) == by_fastavro(cut)
+
+
+@given(cuts)
+def test_what_was_written_is_read_again(cut: Commits) -> None:
+    read = fastavro.schemaless_reader(io.BytesIO(encode_commits(cut)), SCHEMA, None)
+
+    assert isinstance(read, dict)
+    assert cut_from_avro(read) == cut
