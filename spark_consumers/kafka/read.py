@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
 
@@ -68,6 +69,18 @@ _TOPICS_KNOWN: Final = 60.0  # seconds for which topic ids are believed
 _START: Final = attrgetter("start")
 
 
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """What readers read and ask with, and their time: librdkafka's, or the simulation's."""
+
+    consumer: Callable[[dict[str, Any]], Any] = Consumer
+    cluster: Callable[..., Any] = Cluster  # (client, timeout=seconds)
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+CLIENTS: Final = Clients()
+
 __all__ = ["CutReader", "RangeReader", "Registry", "SchemaOf", "registry_at"]
 
 
@@ -83,16 +96,18 @@ class CutReader:
         timeout: float = 10.0,
         doubt: float = 0.0,
         on_alarm: Callable[[str], None] = lambda _: None,
+        clients: Clients = CLIENTS,
     ) -> None:
         """`timeout`: seconds in which the broker must tell the log's ends.
 
         `doubt`: seconds for which a record that does not follow is not an error: the next
         heartbeat may show that it was forged.  `on_alarm` takes a line about one that is not ours.
         """
-        self._cluster = Cluster(client, timeout=timeout)
+        self._now = clients.now
+        self._cluster = clients.cluster(client, timeout=timeout)
         self._topic = Topics(source).cuts
         self._schema_of = schema_of
-        self._consumer = Consumer(
+        self._consumer = clients.consumer(
             {
                 **client,
                 **_COMMON,
@@ -134,8 +149,8 @@ class CutReader:
         """Wait until something new stands in the topic; say whether it does."""
         if self._at is None:
             return True
-        until = time.monotonic() + seconds
-        while not self._ahead and (left := until - time.monotonic()) > 0:
+        until = self._now() + seconds
+        while not self._ahead and (left := until - self._now()) > 0:
             message = self._consumer.poll(left)
             if message is not None and message.error() is None:
                 self._ahead.append(message)
@@ -207,7 +222,7 @@ class CutReader:
             or isinstance(self._unfit, TopicReplaced)
         ):
             raise self._unfit
-        if self._doubted_at is not None and time.monotonic() - self._doubted_at < self._doubt:
+        if self._doubted_at is not None and self._now() - self._doubted_at < self._doubt:
             return
         match walk.suspect:
             case CutIdentity() as error:
@@ -225,7 +240,7 @@ class CutReader:
         """The next record below the end, or None: only markers are left."""
         if self._ahead:
             return self._ahead.pop()
-        until = time.monotonic() + _SILENCE
+        until = self._now() + _SILENCE
         while True:
             message = self._consumer.poll(1.0)
             if message is not None:
@@ -239,7 +254,7 @@ class CutReader:
                     self._at = offset
                     return None
                 raise down(KafkaException(error), "cuts cannot be read")
-            if time.monotonic() > until:
+            if self._now() > until:
                 raise KafkaDown("the broker is silent", topic=self._topic)
 
     def _accept(self, message: Any) -> Cut | None:
@@ -254,7 +269,7 @@ class CutReader:
         if walk.suspect is None:
             self._doubted_at = None
         elif self._doubted_at is None:
-            self._doubted_at = time.monotonic()
+            self._doubted_at = self._now()
             self._on_alarm(f"{self._topic}: {walk.suspect}")
         return cut
 
@@ -276,10 +291,13 @@ class RangeReader:
         schema_of: SchemaOf,
         *,
         stuck_after: float = _STUCK,
+        clients: Clients = CLIENTS,
     ) -> None:
+        """`stuck_after`: seconds until a stranger's open transaction is read past."""
+        self._clients, self._now = clients, clients.now
         self._client, self._names, self._schema_of = dict(client), Topics(source), schema_of
         self._stuck_after = stuck_after
-        self._kafka = Cluster(client)
+        self._kafka = clients.cluster(client)
         self._consumers: dict[tuple[bool, bool], Any] = {}
         self._decoders: dict[int, RowDecoder] = {}
         self._tables: dict[str, TableId] = {}
@@ -322,7 +340,7 @@ class RangeReader:
                 theirs=ledger.cluster_id,
                 hint=f"correct [kafka.client] bootstrap.servers; if it was replaced: {LOAD_AGAIN}",
             )
-        now = time.monotonic()
+        now = self._now()
         known = {r.topic for r in segment.ranges if ledger.topics.get(r.topic)}
         if old := [t for t in known if self._topics.get(t, ("", 0.0))[1] < now]:
             for name, topic_id in self._kafka.topic_ids(old).items():
@@ -343,14 +361,14 @@ class RangeReader:
         proves that ours was committed, so its exact offsets may be read uncommitted.
         """
         ends = _ends(ranges)
-        until = time.monotonic() + self._stuck_after
+        until = self._now() + self._stuck_after
         while True:
             stable = self._kafka.stable(ends)
             if all(stable[tp] >= end for tp, end in ends.items()):
                 return True
-            if time.monotonic() >= until:
+            if self._now() >= until:
                 break
-            time.sleep(0.002)  # markers of several brokers race the cut's by milliseconds
+            self._clients.sleep(0.002)  # markers of several brokers race the cut's by milliseconds
         high = self._kafka.high(ends)
         for (topic, partition), end in ends.items():
             if high[topic, partition] < end:
@@ -375,12 +393,12 @@ class RangeReader:
         open_ = {tp: mine[-1].end for tp, mine in spans.items()}
         try:
             consumer.assign([TopicPartition(*tp, mine[0].start) for tp, mine in spans.items()])
-            until = time.monotonic() + _SILENCE
+            until = self._now() + _SILENCE
             while open_ and len(out) < need:
                 messages = consumer.consume(min(need - len(out) + len(open_), 10_000), 0.005)
                 if messages:
-                    until = time.monotonic() + _SILENCE
-                elif time.monotonic() > until:
+                    until = self._now() + _SILENCE
+                elif self._now() > until:
                     raise KafkaDown("the broker is silent", partitions=len(open_))
                 for message in messages:
                     self._take(message, spans, open_, out)
@@ -436,7 +454,7 @@ class RangeReader:
         consumer = self._consumers.get((is_committed, is_large))
         if consumer is None:
             level = "read_committed" if is_committed else "read_uncommitted"
-            consumer = self._consumers[is_committed, is_large] = Consumer(
+            consumer = self._consumers[is_committed, is_large] = self._clients.consumer(
                 {
                     **self._client,
                     **_COMMON,

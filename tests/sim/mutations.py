@@ -29,12 +29,16 @@ from producer.core.loop import Loop
 from producer.kafka import client
 from schemas import accept
 from schemas.accept import Walk
-from schemas.control import Cut, Phase
+from schemas.control import Cut, Phase, TableLoad
+from spark_consumers import cuts
+from spark_consumers.job import Applier
+from spark_consumers.kafka import read
+from spark_consumers.kafka.read import CutReader, RangeReader
 from spark_consumers.model import Ledger, Rows, Segment
+from spark_consumers.sinks import step as rules
 from tests.sim import target
-from tests.sim.consumer import Consumers, SimCuts, SimRows
 from tests.sim.ports import SimSource
-from tests.sim.target import Database, SimSink
+from tests.sim.target import Database, SimSink, SimTransaction
 
 Faulty = dict[str, Any]
 
@@ -45,7 +49,7 @@ class Mutation:
 
     name: str
     rule: str
-    apply: Callable[[ExitStack, Consumers], None]
+    apply: Callable[[ExitStack], None]
     faults: Faulty = field(default_factory=dict)  # schedules in which it matters
     reason: str = ""  # a second line of defence, behind what
 
@@ -66,7 +70,7 @@ def edited(function: Any, *changes: tuple[str, str]) -> Any:
 def edit(where: Any, name: str, *changes: tuple[str, str]) -> Callable[..., None]:
     """A mutation that edits `where.name`."""
 
-    def apply(stack: ExitStack, _consumers: Consumers) -> None:
+    def apply(stack: ExitStack) -> None:
         new = edited(getattr(where, name), *changes)
         stack.enter_context(mock.patch.object(where, name, new))
 
@@ -76,7 +80,7 @@ def edit(where: Any, name: str, *changes: tuple[str, str]) -> Callable[..., None
 def replaced(where: Any, **names: Any) -> Callable[..., None]:
     """A mutation that replaces attributes of `where`."""
 
-    def apply(stack: ExitStack, _consumers: Consumers) -> None:
+    def apply(stack: ExitStack) -> None:
         for name, new in names.items():
             stack.enter_context(mock.patch.object(where, name, new))
 
@@ -86,18 +90,9 @@ def replaced(where: Any, **names: Any) -> Callable[..., None]:
 def together(*several: Callable[..., None]) -> Callable[..., None]:
     """Several rules away at once."""
 
-    def apply(stack: ExitStack, consumers: Consumers) -> None:
+    def apply(stack: ExitStack) -> None:
         for one in several:
-            one(stack, consumers)
-
-    return apply
-
-
-def reader(name: str, new: Any) -> Callable[..., None]:
-    """Another part of the applier process."""
-
-    def apply(_stack: ExitStack, consumers: Consumers) -> None:
-        setattr(consumers, name, new)
+            one(stack)
 
     return apply
 
@@ -153,63 +148,57 @@ def _never_waits(*_: Any) -> Iterator[Any]:
     return iter(())
 
 
-class _HalfVisible(SimSink):
+def _half_visible(self: SimSink, segment: Segment, staged: Rows) -> Ledger:
     """Half a transaction is visible between its DDL and the rows behind it [H9]."""
-
-    def step(self, segment: Segment, staged: Rows) -> Ledger:
-        if not segment.is_barrier or not any(staged.changes.values()):
-            return super().step(segment, staged)
-        now = self._target.now
-        tables = copy.deepcopy(now.tables)
-        last = min(d.ordinal for d in staged.ddl)
-        first = {t: [c for c in cs if c.ordinal < last] for t, cs in staged.changes.items()}
-        rest = {t: [c for c in cs if c.ordinal > last] for t, cs in staged.changes.items()}
-        self.counts = False
-        if any(first.values()):
-            target._apply_changes(tables, first, dict(now.ledger.inexact))
-            self._target.commit(Database(now.ledger, tables))
-        return super().step(segment, Rows(rest, staged.ddl))
+    if not segment.is_barrier or not any(staged.changes.values()):
+        return _STEP(self, segment, staged)
+    now = self._target.now
+    tables = copy.deepcopy(now.tables)
+    last = min(d.ordinal for d in staged.ddl)
+    first = {t: [c for c in cs if c.ordinal < last] for t, cs in staged.changes.items()}
+    rest = {t: [c for c in cs if c.ordinal > last] for t, cs in staged.changes.items()}
+    if any(first.values()):
+        target._apply_changes(tables, first, dict(now.ledger.inexact))
+        self._target.commit(Database(now.ledger, tables))
+    return _STEP(self, segment, Rows(rest, staged.ddl))
 
 
-class _NotCompared(SimSink):
-    compares = False
-
-
-class _NotFenced(SimSink):
-    fences = False
-
-
-class _NotCounted(SimSink):
-    counts = False
-
-
-class _NotWaited(SimRows):
-    waits = False
-
-
-class _NeitherWaitedNorCounted(SimRows):
-    waits = counts = False
-
-
-class _FromCheckpoint(SimCuts):
+def _from_checkpoint(self: CutReader, ledger: Ledger) -> Iterator[tuple[int, Cut]]:
     """Where to go on is Spark's checkpoint, not the ledger [H11]."""
-
-    def __call__(self, ledger: Ledger) -> Iterator[tuple[int, Cut]]:
-        broker: Any = self._broker
-        known = getattr(broker, "checkpoint", 0)
-        for offset, cut in super().__call__(ledger):
-            if offset >= known:
-                yield offset, cut
-        broker.checkpoint = max(known, ledger.next_offset)
+    broker: Any = self._cluster._broker
+    known = getattr(broker, "checkpoint", 0)
+    for offset, cut in _READ(self, ledger):
+        if offset >= known:
+            yield offset, cut
+    broker.checkpoint = max(known, ledger.next_offset)
 
 
-def _begin_without_emptying(tables: Any, cut: Any, rows: Rows) -> None:
-    if cut.phase is Phase.BEGIN and cut.table in tables:
-        return
-    _LOAD(tables, cut, rows)
+def _begin_without_emptying(self: SimTransaction, cut: TableLoad) -> None:
+    if cut.phase is not Phase.BEGIN or cut.table not in self.database.tables:
+        _LOAD(self, cut)
 
 
-_LOAD = target._load
+def _takes_all(*_: Any) -> None:
+    return None
+
+
+_STEP, _READ, _LOAD = SimSink.step, CutReader.__call__, SimTransaction.load
+_NOT_COMPARED = edit(
+    rules, "check_place", ("if _place(ledger) != _place(segment.after):", "if False:")
+)
+_NOT_FENCED = edit(rules, "check_fence", ("or ledger.fence != fence", ""))
+_NOT_WAITED = edit(
+    RangeReader,
+    "wait_visible",
+    ("if all(stable[tp] >= end for tp, end in ends.items()):", "if True:"),
+)
+_NOT_COUNTED = together(
+    edit(RangeReader, "_fetch", ("if len(out) != need:", "if False:")),
+    replaced(read, check_complete=_takes_all),
+)
+_ENDS_ANYWHERE = edit(
+    RangeReader, "_take", ("if message.offset() >= open_.get(tp, 0):", "if True:")
+)
 
 
 def _no_start(self: CutsLog, _start: Any) -> int:
@@ -325,7 +314,7 @@ MUTATIONS: list[Mutation] = [
              edit(takeover, "_why_begin", ("if walk.is_loading() and walk.seq == 0:", "if False:")),
              {"producer_crashes": 6, "drops": 3}),
     Mutation("load-not-emptied", "BEGIN empties the table [H15]",
-             replaced(target, _load=_begin_without_emptying),
+             replaced(SimTransaction, load=_begin_without_emptying),
              {"producer_crashes": 6, "drops": 3}),
     Mutation("relations-not-rebuilt", "shapes are rebuilt from the ddl topic [H19]",
              replaced(turn, known_tables=lambda *_, **__: {})),
@@ -348,16 +337,22 @@ MUTATIONS: list[Mutation] = [
              edit(accept, "_tail", ("if is_strict and", "if False and")), {"intruders": 9}),
     # ------------------------------------------------------------ consumer
     Mutation("not-compared", "(epoch, n, seq) is compared under the ledger's lock [H10]",
-             reader("sink", _NotCompared), {"lost_commits": 9, "second_appliers": 0}),
+             _NOT_COMPARED, {"lost_commits": 9, "second_appliers": 0}),
     Mutation("neither-fenced-nor-compared", "one of both at the least",
-             reader("sink", type("_N", (SimSink,), {"fences": False, "compares": False})),
-             {"second_appliers": 3}),
+             together(_NOT_FENCED, _NOT_COMPARED), {"second_appliers": 3}),
     Mutation("no-counts", "rows are counted, and the LSO is waited for [H12]",
-             together(reader("rows", _NeitherWaitedNorCounted), reader("sink", _NotCounted))),
-    Mutation("half", "a target transaction holds whole commits [H9]", reader("sink", _HalfVisible),
-             {"transactions": 14}),
+             together(_NOT_WAITED, _NOT_COUNTED, _ENDS_ANYWHERE)),
+    Mutation("ledger-believed", "after any error the ledger is read again",
+             edit(Applier, "_drain", ("self._ledger = None", "pass")), {"lost_commits": 9}),
+    Mutation("served-twice", "cuts are read from the ledger's place after each error",
+             edit(CutReader, "__call__", ("self._served = None", "pass")),
+             {"lost_commits": 9, "second_appliers": 3}),
+    Mutation("ledger-behind", "the ledger moves with the rows",
+             edit(cuts, "_parts", ("seq=entry.seq,", "seq=at.seq,"))),
+    Mutation("half", "a target transaction holds whole commits [H9]",
+             replaced(SimSink, step=_half_visible), {"transactions": 14}),
     Mutation("checkpoint", "cuts are read from the ledger's place [H11]",
-             reader("cuts", _FromCheckpoint), {"restores": 2, "steps": 500}),
+             replaced(CutReader, __call__=_from_checkpoint), {"restores": 2, "steps": 500}),
     # ------------------------------------------------------------ second lines of defence
     Mutation("2nd-no-lso", "the LSO is waited for", replaced(takeover, _wait_for_lso=_never_waits),
              {"strangers": 0}, "init_transactions waits for the markers of its own id"),
@@ -373,10 +368,8 @@ MUTATIONS: list[Mutation] = [
                    ("self._step(happened)\n    while self._changed:\n"
                     "        self._step(self._changed.pop(0))\n"))),
              {"transactions": 20, "steps": 600}, "acknowledgements, and so the cut, come later"),
-    Mutation("2nd-fence", "the fence of appliers", reader("sink", _NotFenced),
+    Mutation("2nd-fence", "the fence of appliers", _NOT_FENCED,
              {"second_appliers": 2}, "the comparison under the lock refuses a late attempt"),
-    Mutation("2nd-wait", "readers wait for the LSO", reader("rows", _NotWaited),
+    Mutation("2nd-wait", "readers wait for the LSO", _NOT_WAITED,
              reason="the counts refuse what is not all there yet"),
-    Mutation("2nd-count-again", "staged rows are counted in the transaction, too",
-             reader("sink", _NotCounted), reason="staging loses nothing here"),
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""A transactional target and its sink: `PostgresSink` with the database replaced.
+"""A transactional target: a database in memory, behind the rules of `sinks/step.py`.
 
 Rows and ledger change in one atomic step.  A COMMIT whose answer is lost goes on
 as a *ghost*: it holds the ledger's lock and succeeds or fails later.  There is no
@@ -8,25 +8,24 @@ advisory lock: two appliers may run at once, fence and comparison must do.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from schemas.control import Phase, SchemaChange, TableLoad
 from schemas.tables import UNCHANGED, TableId
 from spark_consumers.compact import Collapsed, by_columns, collapse
-from spark_consumers.cuts import check_complete
 from spark_consumers.errors import (
-    Fenced,
     MissingTable,
     NotExpressible,
     RowMissing,
-    Superseded,
     TargetDown,
 )
-from spark_consumers.model import Change, Ledger, Rows, Segment
+from spark_consumers.model import Ledger, Rows, Segment
+from spark_consumers.sinks import step as rules
 from tests.sim.world import Actor, Crashed, Move, World
 
+SOURCE = "bank"
 KEYS = {"a": ("id",), "b": ("id",), "c": (), "d": ("id",)}
 
 
@@ -62,7 +61,7 @@ class Target:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.now = Database(Ledger("bank"))
+        self.now = Database(Ledger(SOURCE))
         self.version = 0  # counts commits, restores and ends of ghosts
         self.holder: Actor | Ghost | None = None  # of the ledger's row lock
         self.backups: list[Database] = [self.now]
@@ -120,11 +119,7 @@ class Target:
 
 
 class SimSink:
-    """The promise of `model.Sink`, kept as `sinks/postgres.py` keeps it."""
-
-    compares = True  # the ledger, under its lock
-    fences = True
-    counts = True  # staged rows are counted again inside the transaction
+    """The rules of `sinks/step.py` on the simulated server."""
 
     def __init__(self, target: Target, actor: Actor) -> None:
         self._target, self._actor = target, actor
@@ -133,7 +128,7 @@ class SimSink:
 
     def start(self) -> Ledger:
         """Take the fence, in a transaction of its own."""
-        self._lock("takes the fence")
+        self.lock("takes the fence")
         now = self._target.now
         ledger = replace(now.ledger, fence=now.ledger.fence + 1)
         self._target.release(self._actor)
@@ -142,11 +137,9 @@ class SimSink:
         return ledger
 
     def ledger(self) -> Ledger:
-        if self._fence is None:
-            return self.start()
-        self._lock("reads the ledger")
+        self.lock("reads the ledger")
         self._target.release(self._actor)
-        return self._checked()
+        return rules.check_fence(self.look(), SOURCE, self._fence)
 
     def stage(self, segment: Segment, rows: Rows) -> Rows:
         del segment
@@ -154,90 +147,91 @@ class SimSink:
 
     def step(self, segment: Segment, staged: Rows) -> Ledger:
         target, actor = self._target, self._actor
-        self._lock(f"locks the ledger for n={segment.cut.head.n} seq..{segment.upto.seq}")
+        one = SimTransaction(self, target, staged, f"n={segment.cut.head.n} ..{segment.last_seq}")
         try:
-            ledger = self._checked()
-            self._compare(ledger, segment)
-            if self.counts:
-                check_complete(segment, staged)
-            upto = replace(segment.upto, fence=ledger.fence)
-            tables = copy.deepcopy(target.now.tables)
-            if isinstance(segment.cut, TableLoad):
-                _load(tables, segment.cut, staged)
-            else:
-                upto = _apply(tables, upto, segment, staged)
-            database = Database(upto, tables)
+            upto = rules.step(one, segment, fence=self._fence)
             try:
                 actor.park("COMMIT")
             except Crashed:
                 if target.world.chance(0.5):  # it was sent, the server goes on
-                    target.holder = Ghost(database)
+                    target.holder = Ghost(one.database)
                 raise
         except BaseException:
             target.release(actor)
             raise
         if target.lost_commits and not target.world.calm and target.world.chance(0.1):
             target.lost_commits -= 1
-            target.holder = Ghost(database)
+            target.holder = Ghost(one.database)
             target.world.note(f"{actor.name} loses its connection during COMMIT")
             raise TargetDown("the connection is lost; nobody knows what became of the commit")
         target.release(actor)
-        target.commit(database)
+        target.commit(one.database)
         self.seen = target.version
         return upto
 
-    def _compare(self, ledger: Ledger, segment: Segment) -> None:
-        if self.compares and _place(ledger) != _place(segment.after):
-            raise Superseded("the ledger moved", at=_place(ledger))
+    def close(self) -> None:
+        """A process that ends says no more to its server."""
 
-    def _lock(self, label: str) -> None:
+    def lock(self, label: str) -> None:
         """SELECT ... FOR UPDATE; a crash gives it back, except a COMMIT under way."""
         target = self._target
         self._actor.park(label, until=lambda: target.holder is None)
         target.holder = self._actor
 
-    def _checked(self) -> Ledger:
-        ledger = self._target.now.ledger
+    def look(self) -> Ledger:
+        """What the server shows now."""
         self.seen = self._target.version
-        if self.fences and ledger.fence != self._fence:
-            self._target.release(self._actor)
-            raise Fenced("another applier took over", fence=ledger.fence, ours=self._fence)
+        return self._target.now.ledger
+
+
+class SimTransaction:
+    """`step.Transaction`: rows are dictionaries, changes are collapsed as the product does."""
+
+    def __init__(self, sink: SimSink, target: Target, staged: Rows, what: str) -> None:
+        self._sink, self._target, self._staged, self._what = sink, target, staged, what
+        self.database = target.now
+
+    @property
+    def ddl(self) -> Sequence[SchemaChange]:
+        return self._staged.ddl
+
+    def lock_ledger(self) -> Ledger:
+        self._sink.lock(f"locks the ledger for {self._what}")
+        ledger = self._sink.look()
+        self.database = Database(ledger, copy.deepcopy(self._target.now.tables))
         return ledger
 
+    def move_ledger(self, before: Ledger, upto: Ledger) -> None:
+        del before
+        self.database = Database(upto, self.database.tables)
 
-def _place(ledger: Ledger) -> tuple[int, int, int]:
-    return ledger.epoch, ledger.n, ledger.seq
+    def check_staged(self, segment: Segment) -> None:
+        """The reader has counted; what was staged elsewhere is PostgreSQL's to count."""
 
+    def alter(self, change: SchemaChange, *, is_exact: bool) -> None:
+        del is_exact
+        _alter(self.database.tables, change)
 
-def _load(tables: dict[TableId, TargetTable], cut: TableLoad, rows: Rows) -> None:
-    match cut.phase:
-        case Phase.BEGIN:
-            for change in rows.ddl:
-                assert change.after is not None
-                tables[change.after.id] = TargetTable(change.after.names())
-            tables[cut.table].rows.clear()
-        case Phase.CHUNK:
-            for table, changes in rows.changes.items():
-                tables[table].rows.extend(_row(c.columns, c.after or []) for c in changes)
+    def write(self, after: rules.Place, before: rules.Place, inexact: Mapping[str, str]) -> None:
+        changes = {
+            table: [c for c in rows if after < (c.seq, c.ordinal) < before]
+            for table, rows in self._staged.changes.items()
+        }
+        _apply_changes(self.database.tables, changes, inexact)
 
-
-def _apply(
-    tables: dict[TableId, TargetTable], upto: Ledger, segment: Segment, rows: Rows
-) -> Ledger:
-    """Rows and DDL in ordinal order, collapsed between DDL."""
-    left = rows.changes
-    inexact = {**segment.after.inexact, **upto.inexact}
-    for change in sorted(rows.ddl, key=lambda d: (d.seq, d.ordinal)):
-        place = change.seq, change.ordinal
-        now = {t: [c for c in cs if (c.seq, c.ordinal) < place] for t, cs in left.items()}
-        left = {t: [c for c in cs if (c.seq, c.ordinal) > place] for t, cs in left.items()}
-        _apply_changes(tables, now, inexact)
-        _alter(tables, change)
-        if change.lossy and change.after is not None:
-            inexact = {**inexact, str(change.after.id): change.lossy}
-            upto = replace(upto, state="LOADING", inexact={**upto.inexact, **inexact})
-    _apply_changes(tables, left, inexact)
-    return upto
+    def load(self, cut: TableLoad) -> None:
+        tables = self.database.tables
+        match cut.phase:
+            case Phase.BEGIN:
+                for change in self.ddl:
+                    assert change.after is not None
+                    tables[change.after.id] = TargetTable(change.after.names())
+                tables[cut.table].rows.clear()
+            case Phase.CHUNK:
+                for table, changes in self._staged.changes.items():
+                    tables[table].rows.extend(_row(c.columns, c.after or []) for c in changes)
+            case Phase.END:
+                pass
 
 
 def _alter(tables: dict[TableId, TargetTable], change: SchemaChange) -> None:
@@ -254,7 +248,7 @@ def _alter(tables: dict[TableId, TargetTable], change: SchemaChange) -> None:
 
 
 def _apply_changes(
-    tables: dict[TableId, TargetTable], changes: Any, inexact: dict[str, str]
+    tables: dict[TableId, TargetTable], changes: Any, inexact: Mapping[str, str]
 ) -> None:
     for table_id, all_of in changes.items():
         if not all_of:
@@ -322,16 +316,3 @@ def _filled(columns: tuple[str, ...], cells: list[Any], old: dict[str, str]) -> 
         elif cell is not None:
             kept[name] = cell
     return kept
-
-
-def changes_of(values: list[Any]) -> list[Change]:
-    """Values as they lie in Kafka, as the consumer decodes them."""
-
-    def text(cells: Any) -> list[Any] | None:
-        if cells is None:
-            return None
-        return [c.decode() if isinstance(c, bytes) else c for c in cells]
-
-    return [
-        Change(v.seq, v.ordinal, v.op, v.columns, text(v.before), text(v.after)) for v in values
-    ]

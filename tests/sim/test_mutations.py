@@ -8,7 +8,6 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.sim.consumer import Consumers
 from tests.sim.mutations import MUTATIONS, Mutation
 from tests.sim.schedule import Outcome, Simulation
 
@@ -18,9 +17,8 @@ QUIET_SEEDS = 25  # of a second line of defence, which nobody may notice
 
 def run_mutated(mutation: Mutation, seed: int) -> Outcome:
     with ExitStack() as stack:
-        consumers = Consumers()
-        mutation.apply(stack, consumers)
-        return Simulation(seed, overrides=mutation.faults, consumers=consumers).run()
+        mutation.apply(stack)
+        return Simulation(seed, overrides=mutation.faults).run()
 
 
 @pytest.mark.parametrize("mutation", [m for m in MUTATIONS if not m.reason], ids=lambda m: m.name)
