@@ -74,7 +74,7 @@ class Clients:
     """What readers read and ask with, and their time: librdkafka's, or the simulation's."""
 
     consumer: Callable[[dict[str, Any]], Any] = Consumer
-    cluster: Callable[..., Any] = Cluster  # (client, timeout=seconds)
+    cluster: Callable[..., Cluster] = Cluster  # (client, timeout=seconds)
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
 
