@@ -1,10 +1,24 @@
-"""The documents: links lead somewhere."""
+"""The documents: links lead somewhere, and what is shown to be typed can be typed.
+
+SQL is run by tests/integration/test_documented_sql.py.
+"""
 
 import re
+import shlex
+import shutil
+import subprocess
+import textwrap
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 
+from gauss_cdc import logs
+from gauss_cdc.cli import cli
+from gauss_cdc.config import Config
 from gauss_cdc.reference import ROOT, documents
 
 _FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
@@ -50,3 +64,153 @@ def test_every_document_is_linked() -> None:
     folders = {path for path in linked if path.is_dir()}
 
     assert [p for p in DOCUMENTS if p not in linked and p.parent not in folders] == []
+
+
+# ---------------------------------------------------------------- blocks
+# Languages of blocks, and what becomes of them; `text` is shown, not run.
+LANGUAGES = {"text", "sh", "sql", "toml", "python"}
+# Commands that are not run here, and where they are.
+ELSEWHERE = {
+    "python3 -m venv": "tests/integration/test_wheel.py installs the package",
+    "venv/bin/pip install": "tests/integration/test_wheel.py installs the package",
+    "python docs/examples/": "tests/e2e/test_examples.py runs them on real services",
+    "spark-submit": "tests/e2e/test_examples.py runs the program",
+    "java -cp": "tests/e2e/test_examples.py runs the program",
+}
+# Files with Python blocks, and the test that runs them.
+PYTHON = {"docs/spark.md": "tests/e2e/test_documented_examples.py"}
+# What a configuration needs beside the part that a document shows.
+REST = {
+    "source": {"dsn": "postgresql://cdc@db.example.com/bank", "slot": "gauss_cdc"},
+    "kafka": {"prefix": "bank", "client": {"bootstrap.servers": "kafka.example.com:9092"}},
+    "registry": {"url": "http://registry.example.com:8081"},
+}
+_BLOCK = re.compile(r"^( *)```(\S*)\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
+_INLINE = re.compile(r"`(gauss-cdc [^`]+)`")
+_STATEMENT_END = re.compile(r"\s(?:&&|&|\|\|?|;)(?:\s|$)")
+
+
+def blocks(language: str) -> list[Any]:
+    """Blocks of a language in all documents: (path, text), without their indentation."""
+    return [
+        pytest.param(path, textwrap.dedent(text), id=f"{path.relative_to(ROOT)}-{number}")
+        for path in DOCUMENTS
+        for number, (_, found, text) in enumerate(_BLOCK.findall(path.read_text("utf-8")), 1)
+        if found == language
+    ]
+
+
+def commands(text: str) -> list[list[str]]:
+    """The words of each simple command of a block of shell."""
+    whole = text.replace("\\\n", " ")
+    lines = [part for line in whole.splitlines() for part in _STATEMENT_END.split(line)]
+    split = [shlex.split(line, comments=True) for line in lines]
+    return [words for words in split if words]
+
+
+def parse(words: list[str], *, is_whole: bool) -> None:
+    """Let the command line read a command; values may be missing or words if it is not whole."""
+    command: click.Command = cli
+    context, rest = None, words[1:]
+    try:
+        while True:
+            context = command.make_context(command.name or "gauss-cdc", rest, parent=context)
+            left = [*context._protected_args, *context.args]
+            if not isinstance(command, click.Group) or not left:
+                return
+            found = command.get_command(context, left[0])
+            if found is None:
+                raise click.UsageError(f"no such command: {left[0]}")
+            command, rest = found, left[1:]
+    except click.exceptions.Exit:  # --help
+        return
+    except click.BadParameter:
+        if is_whole:
+            raise
+
+
+@pytest.fixture
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A folder with the files that commands of documents name, and their variables."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GAUSS_CDC_EMULATOR_PASSWORD", "x")
+    for name in ("stream.jsonl.gz", "tables.json", "TABLES.json", "FILE"):
+        (tmp_path / name).touch()
+    yield
+    logs.reset()
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_block_names_a_language_that_is_tested(path: Path) -> None:
+    found = {language for _, language, _ in _BLOCK.findall(path.read_text("utf-8"))}
+
+    assert found <= LANGUAGES
+
+
+@pytest.mark.parametrize(("path", "text"), blocks("toml"))
+def test_every_configuration_is_valid(path: Path, text: str, tmp_path: Path) -> None:
+    said = tomllib.loads(text)
+    whole = {name: {**REST.get(name, {}), **said.get(name, {})} for name in {**REST, **said}}
+
+    config = Config.model_validate(whole)
+
+    assert config.kafka.prefix == "bank"
+
+
+@pytest.mark.parametrize(("path", "text"), blocks("sh"))
+@pytest.mark.usefixtures("_elsewhere")
+def test_every_command_can_be_typed(path: Path, text: str) -> None:
+    for words in commands(text):
+        line = " ".join(words)
+        match words[0]:
+            case "gauss-cdc":
+                parse(words, is_whole=True)
+            case "make":
+                make = shutil.which("make") or "make"
+                done = subprocess.run(
+                    [make, "-n", *words[1:]], check=False, cwd=ROOT, capture_output=True
+                )
+                assert done.returncode == 0, done.stderr
+            case "export":
+                assert all("=" in word for word in words[1:])
+            case _:
+                assert any(line.startswith(start) for start in ELSEWHERE), line
+                named = [word for word in words if word.startswith("docs/")]
+                assert all((ROOT / word).is_file() for word in named)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.usefixtures("_elsewhere")
+def test_commands_in_sentences_have_the_options_that_they_show(path: Path) -> None:
+    for line in _INLINE.findall(prose(path)):
+        words = shlex.split(line.replace("[", "").replace("]", "").replace("…", "x"))
+
+        parse(words, is_whole=False)
+
+
+@pytest.mark.parametrize(
+    "line", ["gauss-cdc run --nonsense", "gauss-cdc rum", "gauss-cdc slot dorp"]
+)
+def test_a_command_that_is_not_there_would_be_noticed(line: str) -> None:
+    with pytest.raises(click.UsageError):
+        parse(line.split(), is_whole=False)
+
+
+@pytest.mark.parametrize(("path", "text"), blocks("python"))
+def test_every_program_is_run_by_a_test(path: Path, text: str) -> None:
+    compile(text, str(path), "exec")
+
+    where = ROOT / PYTHON[str(path.relative_to(ROOT))]
+    assert path.name in where.read_text("utf-8")
+
+
+def test_every_example_is_run_by_a_test() -> None:
+    tests = (ROOT / "tests" / "e2e" / "test_examples.py").read_text("utf-8")
+    programs = [p for p in (ROOT / "docs" / "examples").iterdir() if p.suffix in {".py", ".java"}]
+
+    assert [program.name for program in programs if program.name not in tests] == []
+
+
+def test_exceptions_name_tests_that_exist() -> None:
+    for why in [*ELSEWHERE.values(), *PYTHON.values()]:
+        assert (ROOT / why.split()[0]).is_file()

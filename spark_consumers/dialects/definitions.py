@@ -98,7 +98,7 @@ def expression(text: str) -> str:
     ('\'new\'::"public"."mood"', "(lower('A'::text) || '-1')")
     >>> expression("evil()")
     Traceback (most recent call last):
-    spark_consumers.dialects.definitions.RunsCode: it calls evil(), ...
+    spark_consumers.dialects.definitions.RunsCode: it names ...
     """
     words = tokens(text)
     depth = 0
@@ -121,7 +121,7 @@ def statement(kind: str, text: str) -> str:
     'create or replace view public.v as select t.a from public."T" t'
     >>> statement("index", "CREATE INDEX i ON public.t USING btree (public.evil(a))")
     Traceback (most recent call last):
-    spark_consumers.dialects.definitions.RunsCode: it calls evil(), ...
+    spark_consumers.dialects.definitions.RunsCode: it names ...
     """
     words = tokens(text)
     if words and words[-1].upper == ";":

@@ -68,7 +68,7 @@ CLAUSES_LOST: Final = (
 def clauses_lost(statement: Statement) -> str | None:
     """Say in a sentence what the statement may have had beside; None: it is whole.
 
-    >>> from producer.core.tddl import statement
+    >>> from producer.sources.gauss.ddl.tddl import statement
     >>> clauses_lost(statement("ALTER TABLE ONLY public.t MODIFY COLUMN c TIME"))
     'not deparsed, if there: ON UPDATE, comments within the definition'
     """
