@@ -98,7 +98,7 @@ def expression(text: str) -> str:
     ('\'new\'::"public"."mood"', "(lower('A'::text) || '-1')")
     >>> expression("evil()")
     Traceback (most recent call last):
-    spark_consumers.dialects.definitions.RunsCode: it names ...
+    spark_consumers.dialects.definitions.RunsCode: it calls evil(), ...
     """
     words = tokens(text)
     depth = 0
