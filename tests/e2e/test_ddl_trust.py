@@ -220,6 +220,48 @@ def test_a_schema_renamed_under_the_open_ddl_of_another_session(path: Path) -> N
         assert content(path.target, "renamed.t") == content(path.source, "renamed.t")
 
 
+def test_names_that_changed_under_open_ddl_while_run_stood_still(
+    addresses, topic_prefix, new_database
+) -> None:
+    """What a statement saw is older than the position at which `run` goes on."""
+    source, target = new_database(), new_database()
+    ask(
+        source,
+        "CREATE SCHEMA old; CREATE TABLE old.t (id int PRIMARY KEY, v text);"
+        "CREATE TABLE old.own (id int PRIMARY KEY);"
+        "CREATE TYPE mood AS ENUM ('sad', 'ok');"
+        "CREATE TABLE felt (id int PRIMARY KEY, m mood); INSERT INTO felt VALUES (1, 'sad')",
+    )
+    with Path(addresses, topic_prefix, source, target) as path:
+        path.start()
+        path.catch_up()
+        install(source, path.prefix)
+        with (
+            closing(psycopg2.connect(source)) as one,
+            closing(psycopg2.connect(source)) as other,
+        ):
+            with one.cursor() as cursor:
+                cursor.execute("ALTER TABLE old.t ADD COLUMN n int; CREATE TABLE old.u (id int)")
+                cursor.execute("INSERT INTO old.t VALUES (1, 'a', 2); INSERT INTO old.u VALUES (1)")
+                cursor.execute("ALTER TABLE old.own RENAME TO owned")
+            with other.cursor() as cursor:
+                cursor.execute("ALTER TABLE felt ADD n int; ALTER TABLE felt RENAME TO feels")
+            # Nobody waits for the others because of the triggers.
+            ask(source, "ALTER SCHEMA old RENAME TO renamed")
+            ask(source, "ALTER TYPE mood RENAME VALUE 'sad' TO 'low'")
+            path.catch_up()
+            path.stop()
+            path.start()
+            one.commit()
+            other.commit()
+        ask(source, "INSERT INTO renamed.t VALUES (2, 'b', 3); INSERT INTO renamed.u VALUES (2)")
+        ask(source, "INSERT INTO renamed.owned VALUES (2); INSERT INTO feels VALUES (2, 'low', 3)")
+
+        assert not path.catch_up().inexact
+        for table in ("renamed.t", "renamed.u", "renamed.owned", "feels"):
+            assert content(target, table) == content(source, table)
+
+
 def test_nobodys_statement_fails_because_of_the_triggers(new_database, topic_prefix) -> None:
     source = new_database("SQL_ASCII")
     ask(

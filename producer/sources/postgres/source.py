@@ -317,6 +317,7 @@ class PostgresSource:
             wanted=catalog_look.chooser(self._options),
             publication=self._options.publication,
             judge=self._judge,
+            name_now=self.table_name,
             resume=resume,
             is_told=is_told,
             on_begin=self._begun.append,

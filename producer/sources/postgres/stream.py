@@ -55,17 +55,19 @@ class PgoutputStream:
         wanted: Callable[[TableId], bool],
         publication: str,
         judge: Judge,
+        name_now: Callable[[int], TableId | None] = lambda _: None,
         resume: int = 0,
         is_told: bool = False,
         on_begin: Callable[[int], None] = lambda _xid: None,
     ) -> None:
         """`known`: the tables in force, shared with the assembler; as of `resume`.
 
+        `name_now`: what the table of an oid is called by now; None if it is gone.
         `is_told`: event triggers describe each statement.
         """
         self._decode, self._known, self._wanted = decode, known, wanted
         self._judge, self._resume, self._on_begin = judge, resume, on_begin
-        self._follower = Follower(known, wanted, publication, difference)
+        self._follower = Follower(known, wanted, publication, difference, name_now)
         self.is_told = is_told
         self._relations: dict[int, Relation] = {}
         self._channels: dict[int, Trust] = {}  # relations that our triggers write to
@@ -214,7 +216,9 @@ class PgoutputStream:
             yield lsn, StatementsDescribed(is_told)
         if not is_told:
             return
-        changes = self._follower.follow(record, lsn, int(self._begin.commit_lsn))
+        changes = self._follower.follow(
+            record, lsn, int(self._begin.commit_lsn), is_older=lsn < self._resume
+        )
         if changes:
             yield (
                 lsn,

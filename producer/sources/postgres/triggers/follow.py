@@ -54,20 +54,27 @@ class Follower:
     wanted: Callable[[TableId], bool]
     publication: str
     infer: Infer  # for shapes known without column numbers
+    # What the table of an oid is called by now; None if it is gone.
+    name_now: Callable[[int], TableId | None] = lambda _: None
     # Where the transaction committed that changed them last, and what they are since.
     _spaces: dict[int, tuple[int, str]] = field(default_factory=dict)  # schemas
     _named: dict[int, int] = field(default_factory=dict)  # tables
     _types: dict[tuple[int, int], tuple[int, UserType, str]] = field(default_factory=dict)
     _former: dict[int, set[TableId]] = field(default_factory=lambda: defaultdict(set))
 
-    def follow(self, told: Told, lsn: int = 0, commit: int = 0) -> list[ShapeChange]:
+    def follow(
+        self, told: Told, lsn: int = 0, commit: int = 0, *, is_older: bool = False
+    ) -> list[ShapeChange]:
         """Return the changes of one statement, in the order in which they apply.
 
-        `lsn`: where its record stands; `commit`: where its transaction does.
+        `lsn`: where its record stands; `commit`: where its transaction does.  `is_older`: what
+        other transactions changed behind the record may have been followed by an earlier run.
         """
         if told.event == "gap":
             return list(self._unknown(told))
         told = self._as_of_commit(told, lsn)
+        if is_older:
+            told = self._as_of_now(told)
         spaces = self._old_names(told)
         before = dict(self.known)
         out = self._changes(told)
@@ -119,6 +126,34 @@ class Follower:
             if table.id != shape.table.id:
                 self._former[table.oid].add(shape.table.id)
             columns = tuple(self._column(c, lsn) for c in table.columns)
+            shapes.append(replace(shape, table=replace(table, columns=columns)))
+        return replace(told, tables=tuple(shapes))
+
+    def _as_of_now(self, told: Told) -> Told:
+        """Put in what the catalog says now, where another transaction may have changed names.
+
+        If they were changed once more since, the stream says so later.
+        """
+        types = {
+            (c.type_oid, c.type_mod): c
+            for table in self.known.values()
+            for c in table.columns
+            if c.user_type is not None and told.tag not in _OF_TYPES
+        }
+        shapes = []
+        for shape in told.tables:
+            table = shape.table
+            known = self.at(table.oid)
+            if known is None or known.id != table.id:
+                table = replace(table, id=self.name_now(table.oid) or table.id)
+            if table.id != shape.table.id:
+                self._former[table.oid].add(shape.table.id)
+            columns = tuple(
+                replace(c, user_type=now.user_type, type_name=now.type_name)
+                if (now := types.get((c.type_oid, c.type_mod))) is not None
+                else c
+                for c in table.columns
+            )
             shapes.append(replace(shape, table=replace(table, columns=columns)))
         return replace(told, tables=tuple(shapes))
 
