@@ -48,6 +48,7 @@ from spark_consumers.model import Change, Ledger, Rows, Segment
 
 EXACT = "EXACT"
 LOADING = "LOADING"
+NOT_LOADED = "not loaded"  # why a table is not exact that an epoch begins without
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +303,7 @@ def _started(at: Ledger, offset: int, cut: Start) -> Ledger:
                 "an epoch does not begin where the target stands", prev=cut.prev, at=place
             )
         if not cut.continues:
-            inexact, known = dict.fromkeys(_tables(at.source, cut), "not loaded"), {}
+            inexact, known = dict.fromkeys(_tables(at.source, cut), NOT_LOADED), {}
     elif head.last_seq != at.seq:
         raise CutsGap("a takeover knows other commits", last_seq=head.last_seq, known=at.seq)
     return replace(

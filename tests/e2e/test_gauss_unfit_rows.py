@@ -1,4 +1,4 @@
-"""Rows that cannot be delivered, of a server of GaussDB's wire: a gap, and everything else flows."""
+"""Rows of GaussDB's wire that cannot be delivered: a gap, and everything else flows."""
 
 from dataclasses import replace
 
@@ -25,8 +25,10 @@ ALTER TABLE whole REPLICA IDENTITY FULL;
 """
 WORK = (
     "INSERT INTO other VALUES (1)",
-    f"INSERT INTO big VALUES (4, {LARGE}, 1); INSERT INTO other VALUES (2); "
-    f"INSERT INTO big VALUES (5, 'small', 1), (6, {LARGE}, 1)",
+    (
+        f"INSERT INTO big VALUES (4, {LARGE}, 1); INSERT INTO other VALUES (2); "
+        f"INSERT INTO big VALUES (5, 'small', 1), (6, {LARGE}, 1)"
+    ),
     "UPDATE big SET n = 2",  # of what was put aside, too; the large values are not sent again
     "UPDATE big SET id = 40 WHERE id = 4",
     "UPDATE big SET t = 'small' WHERE id = 3",
@@ -35,8 +37,10 @@ WORK = (
     "UPDATE whole SET id = 10 WHERE id = 1; UPDATE whole SET t = 'other' WHERE id = 2",
     "DELETE FROM whole WHERE id = 10",
     # Thousands of rows, some of them unfit: in parts, where parts are as short as below.
-    f"INSERT INTO big SELECT g, CASE WHEN g % 500 = 0 THEN {LARGE} END, g"
-    " FROM generate_series(1001, 31000) g",
+    (
+        f"INSERT INTO big SELECT g, CASE WHEN g % 500 = 0 THEN {LARGE} END, g"
+        " FROM generate_series(1001, 31000) g"
+    ),
     "INSERT INTO other VALUES (3)",
 )
 

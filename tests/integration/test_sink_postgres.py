@@ -338,6 +338,39 @@ def family(target: Target, action: str = "", code: str = "UNIQUE") -> None:
     )
 
 
+@pytest.mark.parametrize("action", ["CASCADE", "SET NULL"])
+def test_a_parent_is_not_emptied_for_a_load_when_its_loaded_children_would_go_too(
+    strict_target: Target, action: str
+) -> None:
+    target = strict_target
+    family(target, f"ON DELETE {action}")
+    target.feed.load_again(PARENT, CHILD)
+    target.drain()
+    # What the parents of before let pass: children first.
+    load(target, CHILD, ["10", "1", "new"])
+    target.feed.load(PARENT, Phase.BEGIN)
+
+    if target.sink._wants_replica:
+        target.drain()
+        assert target.query("SELECT * FROM parent") == []
+    else:
+        with pytest.raises(NotExpressible, match="session_replication_role") as refused:
+            target.drain()
+        assert (refused.value.where["table"], refused.value.where["other"]) == (PARENT.id, CHILD.id)
+    assert target.query("SELECT * FROM child") == [(10, 1, "new")]
+
+
+def test_a_parent_takes_children_along_that_are_loaded_after_it(strict_target: Target) -> None:
+    target = strict_target
+    family(target, "ON DELETE CASCADE")
+    target.feed.load_again(PARENT, CHILD)
+    load(target, PARENT, ["1", "a"])
+    load(target, CHILD, ["10", "1", "new"])
+
+    assert target.query("SELECT * FROM child") == [(10, 1, "new")]
+    assert target.drain().state == "EXACT"
+
+
 @pytest.mark.parametrize("action", ["", "ON DELETE CASCADE", "ON DELETE RESTRICT"])
 @pytest.mark.parametrize("code", ["", "UNIQUE"])
 def test_parents_are_written_without_losing_children(

@@ -1,6 +1,6 @@
 """Builds what a producer would have written: cut records, rows, segments."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from schemas.control import (
     CommitEntry,
@@ -82,6 +82,16 @@ class Feed:
                 prev, continues, None,
             )
         )  # fmt: skip
+
+    def load_again(self, *tables: TableSchema) -> Cut:
+        """Begin an epoch that loads these tables anew."""
+        start = self.start(epoch=self.epoch + 1, continues=False)
+        assert isinstance(start, Start)
+        self.records[-1] = (
+            self.records[-1][0],
+            replace(start, loads={str(table.id): "PENDING" for table in tables}),
+        )
+        return self.records[-1][1]
 
     def state(self) -> Cut:
         return self._put(State(self.head(), IDENTITY, "hash", "cluster", dict(self.topics)))

@@ -178,6 +178,47 @@ def clear_tables(cursor: Any, tables: Sequence[TargetTable]) -> None:
         cursor.execute(sql.SQL("DELETE FROM {}").format(_name(table)))
 
 
+_CASCADE: Final = """
+WITH RECURSIVE follows (oid) AS (
+    SELECT %s::oid
+    UNION
+    SELECT c.conrelid FROM follows f JOIN pg_catalog.pg_constraint c ON c.confrelid = f.oid
+    WHERE c.contype = 'f' AND c.confdeltype IN ('c', 'n', 'd')
+)
+SELECT n.nspname, t.relname FROM follows f
+JOIN pg_catalog.pg_class t ON t.oid = f.oid JOIN pg_catalog.pg_namespace n ON n.oid = t.relnamespace
+WHERE f.oid <> %s::oid ORDER BY 1, 2
+"""
+
+
+def refuse_cascade(cursor: Any, table: TargetTable, waiting: Collection[str]) -> None:
+    """See that to empty a table empties or changes no other one: its foreign keys act here.
+
+    `waiting` are tables that are to be loaded later: what they hold does not matter.
+    """
+    if not table.children - {table.oid} or not _has_rows(cursor, table.id):
+        return
+    cursor.execute(_CASCADE, (table.oid, table.oid))
+    for schema, name in cursor.fetchall():
+        other = TableId(schema, name)
+        if str(other) not in waiting and _has_rows(cursor, other):
+            raise NotExpressible(
+                "a table that is to be loaded cannot be emptied: a foreign key of the target would "
+                "delete or change rows of another one",
+                table=table.id,
+                other=other,
+                hint="let the target's user SET session_replication_role (GRANT SET ON PARAMETER "
+                "session_replication_role TO …), or drop the foreign key",
+            )
+
+
+def _has_rows(cursor: Any, table: TableId) -> bool:
+    cursor.execute(
+        sql.SQL("SELECT EXISTS (SELECT 1 FROM {})").format(sql.Identifier(table.schema, table.name))
+    )
+    return bool(cursor.fetchone()[0])
+
+
 def apply_works(cursor: Any, works: Mapping[int, Work], inexact: Collection[str]) -> None:
     """Write one batch of collapsed tables (by oid), in the safe order."""
     order = [works[table.oid] for table in parents_first(w.plan.table for w in works.values())]

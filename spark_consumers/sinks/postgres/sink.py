@@ -21,6 +21,7 @@ import psycopg2
 
 from schemas.control import Phase, SchemaChange, TableLoad
 from schemas.tables import TableId
+from spark_consumers.cuts import NOT_LOADED
 from spark_consumers.dialects import DIALECTS, EXTRAS
 from spark_consumers.errors import (
     MissingColumn,
@@ -32,7 +33,13 @@ from spark_consumers.errors import (
 )
 from spark_consumers.model import Change, Ledger, Rows, Segment
 from spark_consumers.sinks.base import Bulk
-from spark_consumers.sinks.postgres.apply import Catalog, apply_changes, clear_tables, load_rows
+from spark_consumers.sinks.postgres.apply import (
+    Catalog,
+    apply_changes,
+    clear_tables,
+    load_rows,
+    refuse_cascade,
+)
 from spark_consumers.sinks.postgres.bulk import (
     StagedBulk,
     apply_bulk,
@@ -168,7 +175,10 @@ class PostgresSink:
 
     def _step(self, segment: Segment, staged: Staged | StagedBulk) -> Ledger:
         with self._transaction() as cursor:
-            one = _Step(cursor, self._source, self._catalog, self._tables, self._loads, staged)
+            waiting = {name for name, why in segment.after.inexact.items() if why == NOT_LOADED}
+            one = _Step(
+                cursor, self._source, self._catalog, self._tables, self._loads, staged, waiting
+            )
             upto = step(one, segment, fence=self._fence, on_step=self._on_step)
             if isinstance(staged, StagedBulk):
                 drop_stages(cursor, staged.stages)
@@ -310,6 +320,7 @@ class _Step:
     made: Tables
     loads: OpenLoads
     staged: Staged | StagedBulk
+    waiting: Collection[str]  # tables that are still to be loaded
 
     @property
     def ddl(self) -> Sequence[SchemaChange]:
@@ -352,7 +363,10 @@ class _Step:
                 for change in self.ddl:
                     self.made.begin(cursor, catalog, change)
                 catalog.need(cursor, [cut.table])
-                clear_tables(cursor, [catalog.tables[cut.table]])
+                begun = catalog.tables[cut.table]
+                if not catalog.is_replica:
+                    refuse_cascade(cursor, begun, self.waiting)
+                clear_tables(cursor, [begun])
                 self.loads.begin(cursor, cut.table)
             case Phase.CHUNK:
                 self.loads.add(cursor, cut.table, cut.rows)
