@@ -11,7 +11,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  it is a 
 
 from producer.acls import APPLY, RUN, acls
 from producer.core.catalog_rows import as_sent
-from producer.errors import CdcError, KafkaNotPermitted
+from producer.errors import CdcError, KafkaNotPermitted, NotPermitted
 from producer.kafka.client import transactional_id
 from producer.kafka.registry import Registry
 from producer.kafka.rights import KafkaRights
@@ -25,6 +25,7 @@ from producer.sources.postgres.captured import (
     make_publication,
     publication_problems,
     reading_problems,
+    shortened,
 )
 from producer.sources.postgres.triggers import install as ddl_triggers
 from schemas.findings import Finding, Level, refused
@@ -185,12 +186,26 @@ def _publication(
         yield Finding(Level.FIXED, "publication", f"{name} made for {len(tables)} tables")
         return
     has = captured(connection, options)
-    if missing := has.missing:
+    missing = has.missing
+    if missing and fix:
+        try:
+            catalog.extend_publication(connection, name, missing)
+        except NotPermitted as error:
+            yield refused("publication", error)
+        else:
+            yield Finding(
+                Level.FIXED,
+                "publication",
+                f"{name} has {shortened([str(table) for table in missing])}, too",
+                "rows older than that are not copied; `gauss-cdc run --accept-gap` loads again",
+            )
+            missing = ()
+    if missing:
         yield Finding(
             Level.WARNING if has.tables else Level.ERROR,  # nothing at all would be captured
             "publication",
             f"{name} lacks {', '.join(map(str, missing))}: not captured",
-            f"ALTER PUBLICATION {name} ADD TABLE …; rows older than that are not copied",
+            "`gauss-cdc check --fix` adds them; rows older than that are not copied",
         )
     for problem in publication_problems(connection, options):
         yield refused("publication", problem)

@@ -33,7 +33,11 @@ from schemas.positions import Lsn
 
 @click.command(cls=Command, example="gauss-cdc check --config bank.toml --fix")
 @configured
-@click.option("--fix", is_flag=True, help="Do what may be done safely: make the publication.")
+@click.option(
+    "--fix",
+    is_flag=True,
+    help="Do what may be done safely: make the publication, or add the tables that it lacks.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Findings as JSON on stdout.")
 def check(config_path: Path, *, fix: bool, as_json: bool) -> None:
     """Say now what would go wrong later. Exit code 1 if anything is an error."""

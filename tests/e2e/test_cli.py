@@ -269,6 +269,31 @@ def test_check_fixes_what_may_be_fixed_and_then_finds_nothing_wrong(place) -> No
     assert not [f for f in again if f["level"] == "error"]
 
 
+def test_check_publishes_again_a_table_that_was_made_again(place) -> None:
+    path, file = place
+    ask(path.source, "CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE u (id int PRIMARY KEY)")
+    path.start()
+    path.catch_up()
+    ask(path.source, "DROP TABLE t; CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)")
+    (lacks,) = [
+        f for f in json.loads(command(file, "check", "--json").stdout)
+        if (f["level"], f["subject"]) == ("warning", "publication")
+    ]  # fmt: skip
+
+    fixed = json.loads(command(file, "check", "--fix", "--json").stdout)
+    ask(path.source, "INSERT INTO t VALUES (2); INSERT INTO u VALUES (3)")
+    ledger = path.catch_up()
+
+    assert "lacks public.t" in lacks["what"]
+    assert "check --fix" in lacks["hint"]
+    assert ("fixed", "publication") in {(f["level"], f["subject"]) for f in fixed}
+    assert set(ledger.inexact) == {"public.t"}  # the row of before is not there, and it says so
+    assert ask(path.target, "SELECT id FROM t UNION ALL SELECT id FROM u ORDER BY 1") == [
+        (2,),
+        (3,),
+    ]
+
+
 def test_check_registers_no_schema_and_makes_no_topic(place, registry_url: str) -> None:
     path, file = place
     ask(path.source, "CREATE TABLE t (id int PRIMARY KEY)")

@@ -559,6 +559,13 @@ _ROOTS: Final = 130_000
 _ACTIONS: Final = ("insert", "update", "delete", "truncate")
 
 
+def extend_publication(connection: Connection, name: str, tables: Sequence[TableId]) -> None:
+    """Publish further tables; raises NotPermitted."""
+    statement = sql.SQL("ALTER PUBLICATION {} ADD TABLE {}")
+    with asking(connection, publication=name) as cursor:
+        cursor.execute(statement.format(sql.Identifier(name), _table_list(tables)))
+
+
 def create_publication(
     connection: Connection,
     name: str,
