@@ -1,1 +1,1 @@
-"""Source -> Kafka: a stack of pure machines under a thin rim of drivers, and one loop."""
+"""Source -> Kafka: pure state machines, a thin layer of drivers, and one loop."""

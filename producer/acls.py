@@ -1,4 +1,4 @@
-"""The ACLs that make a prefix trustworthy: nobody but `run` writes below it.
+"""The ACLs that make a prefix trustworthy: only `run` may write to its topics.
 
 Kafka's own command, `kafka-acls.sh`, takes them as they are printed here.  Principals are
 those of `run` and of `apply`; every other reader needs what `apply` does.
@@ -35,7 +35,7 @@ class Acl(NamedTuple):
         return f"{principal} {operations} --{self.resource} {self.name}{pattern}"
 
 
-# What our consumers and Spark's call theirs: none is ever joined, and brokers ask all the same.
+# Consumer groups of our readers and Spark's: never joined, but brokers check their ACLs.
 _OURS, _SPARKS = "gauss-cdc-", "spark-kafka-source-"
 
 

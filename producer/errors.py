@@ -14,7 +14,7 @@ class CdcError(Explained):
 
 
 class DecodeError(CdcError):
-    """Bytes from the source that are not a message; the stream stops before them."""
+    """An undecodable message of the source; the stream stops before it."""
 
     exit_code = 3
 
@@ -42,13 +42,13 @@ class TableChanging(SourceError):
 
 
 class LoginRefused(SourceError):
-    """Wrong password, unknown user, or a method we do not speak."""
+    """Wrong password, unknown user, or an unsupported method."""
 
     exit_code = 11
 
 
 class WrongPort(LoginRefused):
-    """The port serves ordinary sessions only; replication has one of its own."""
+    """The port serves ordinary sessions only; replication has a separate port."""
 
 
 class RoleDiffers(ConnectionLost):
@@ -68,7 +68,7 @@ class SlotMissing(SourceError):
 
 
 class SlotTaken(SourceError):
-    """Another connection streams from the slot; we wait as its standby."""
+    """Another connection streams from the slot; this producer waits as its standby."""
 
     verdict = Verdict.RETRY
     exit_code = 14
@@ -123,13 +123,13 @@ class OptionRefused(SourceError):
 
 
 class SlotOrphaned(SourceError):
-    """The slot's database was dropped: it can send nothing any more."""
+    """The slot's database was dropped: the slot is unusable."""
 
     exit_code = 23
 
 
 class DecodersBusy(SourceError):
-    """The server decodes from as many slots as it can, or has no slot to give."""
+    """The server is at its limit of active decoders or of slots."""
 
     exit_code = 24
 
@@ -159,7 +159,7 @@ class KafkaNotPermitted(KafkaError):
 
 
 class TakenOver(KafkaError):
-    """Somebody else's START counts for readers, and not what we wrote behind it: start again."""
+    """Another producer's START counts for readers, and our later records do not: start again."""
 
     verdict = Verdict.RETRY
 
@@ -189,7 +189,7 @@ class GroupUnusable(KafkaError):
 
 
 class CutsBroken(KafkaError):
-    """The cuts topic has a gap, a double, or no beginning."""
+    """The cuts topic has a gap, a duplicate, or no beginning."""
 
     exit_code = 35
 
@@ -207,7 +207,7 @@ class RegistryDown(RegistryError):
 
 
 class SchemaRefused(RegistryError):
-    """The registry finds the new schema incompatible."""
+    """The registry refuses the new schema as incompatible."""
 
     exit_code = 41
 

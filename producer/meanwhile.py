@@ -1,8 +1,8 @@
-"""Calls that block, while the source hears that we live.
+"""Blocking calls during which keepalives are still sent to the source.
 
-A registry, a broker or a catalog may take seconds to answer; a walsender hangs up after
-wal_sender_timeout without a word from us, and would send everything again.  The socket
-stays this thread's alone: the call is what moves to another one.
+A registry, a broker or a catalog may take seconds to answer; a walsender closes the
+connection after wal_sender_timeout without a status update, and would send everything again.
+The socket stays with this thread: the call runs in another one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run is asked to do: frozen plain arguments, made from the configuration."""
+"""The arguments of a run: frozen values, made from the configuration."""
 
 from __future__ import annotations
 
@@ -37,12 +37,16 @@ class Options:
     ha_port: int | None = None  # for replication; None: the port of `source`
     interface: Interface = "stream"
     sql_mode: Literal["peek", "at-most-once"] = "peek"  # how SQL functions are used
-    allow_internal: bool = False  # decoding options that servers send each other
+    allow_internal: bool = False  # decoding options that servers use among themselves
     unknown_message: Literal["stop", "quarantine"] = "stop"
-    without_identity: Literal["stop", "skip-and-record"] = "stop"  # changes that name no row
-    unfit_row: Literal["stop", "quarantine"] = "stop"  # too large, or a value without a form
-    hold_bytes: int = 64 << 20  # of a transaction in memory, where it is held until its COMMIT
-    spill_folder: str | None = None  # for what is beyond; None: the system's temporary folder
+    without_identity: Literal["stop", "skip-and-record"] = (
+        "stop"  # changes that do not identify a row
+    )
+    unfit_row: Literal["stop", "quarantine"] = (
+        "stop"  # too large, or with a value that has no representation
+    )
+    hold_bytes: int = 64 << 20  # of a transaction in memory, where it is buffered until its COMMIT
+    spill_folder: str | None = None  # for the rest; None: the system's temporary folder
     types: TypeOptions = field(default_factory=TypeOptions)
     exactly_once: bool = True
     messages: bool = False  # logical messages, too
@@ -54,7 +58,7 @@ class Options:
     limits: Limits = field(default_factory=Limits)
     look_seconds: float = 3.0  # between two looks at the source's catalog
     status_seconds: float = 10.0
-    kafka_silence_seconds: float = 30.0  # then the source is let go
+    kafka_silence_seconds: float = 30.0  # then the source is released
     tuning: Tuning = field(default_factory=Tuning)
     incompatible: Literal["stop", "new-version", "quarantine"] = "stop"  # schemas, for the registry
     ddl_text: bool = False  # statements, definitions and defaults stand in <prefix>.ddl as text

@@ -1,7 +1,7 @@
-"""What the next `run` would find: its own first steps, without taking or making anything.
+"""What the next `run` would find: its first steps, without side effects.
 
-The source is opened as `run` opens it (which shows that it may replicate), and what the
-cuts say is compared by the rules of `core/takeover`: there is one set of them.
+The source is opened as `run` opens it (which shows that it may replicate), and compared
+with the cuts by the rules of `core/takeover`: there is only one set of rules.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from producer.sources.kinds import SOURCES
 from schemas.findings import Finding, Level, refused
 
 T = TypeVar("T")
-_TRIES: Final = 50  # waits of PAUSE seconds for somebody else's open transaction
+_TRIES: Final = 50  # waits of PAUSE seconds for another producer's open transaction
 
 
 def check_start(options: Options) -> Iterator[Finding]:
@@ -43,7 +43,7 @@ def _check_start(options: Options, stack: ExitStack) -> Iterator[Finding]:
     source = SOURCES[options.kind](options, lambda _: None)
     stack.callback(source.close)
     identity = source.identity()
-    if options.kind == "postgres":  # of the others `check` looks at the port, too
+    if options.kind == "postgres":  # for the others `check` tests the port, too
         where = f"system {identity.system_id}, timeline {identity.timeline}"
         yield Finding(Level.OK, "replication", f"the role may replicate; {where}")
     admin = TopicAdmin(options.client, options.topic_settings)
@@ -74,9 +74,9 @@ def _check_start(options: Options, stack: ExitStack) -> Iterator[Finding]:
     )
     reason = _driven(foresee(source, log, wanted, patience=_TRIES))
     if reason is None:
-        yield Finding(Level.OK, "run", f"goes on behind the newest cut, by slot {options.slot}")
+        yield Finding(Level.OK, "run", f"continues after the newest cut, by slot {options.slot}")
     else:
-        what = f"begins an epoch: makes slot {options.slot} and loads every table ({reason})"
+        what = f"begins an epoch: creates slot {options.slot} and loads every table ({reason})"
         yield Finding(Level.OK, "run", what)
 
 

@@ -1,4 +1,4 @@
-"""Builds a turn of `run` from the configuration, and begins another after errors that pass.
+"""Builds a turn of `run` from the configuration, and retries after temporary errors.
 
 The order of a turn is `core/turn.py`, its stream `core/loop.py`; here are sockets, librdkafka
 and clocks.
@@ -40,9 +40,9 @@ _BACKOFF, _BACKOFF_MAX = 0.5, 15.0  # seconds
 
 
 def run(options: Options, observer: RunObserver, progress: Progress | None = None) -> bool:
-    """Capture until asked to stop; come back by itself after errors that pass.
+    """Capture until asked to stop; retry after temporary errors.
 
-    Returns whether a stream began before it was left.  Raises the CdcError that needs a person.
+    Returns whether a stream began before it was left.  Raises the CdcError that needs an operator.
     """
     progress = progress or Progress()
 
@@ -52,7 +52,7 @@ def run(options: Options, observer: RunObserver, progress: Progress | None = Non
     reached, tries = progress.resume, 0
 
     def wait(_: tenacity.RetryCallState) -> float:
-        """Grow with failures in a row; a turn that moved on begins anew."""
+        """Grow with consecutive failures; progress resets the backoff."""
         nonlocal reached, tries
         tries = tries + 1 if progress.resume == reached else 0
         reached = progress.resume
@@ -76,14 +76,14 @@ def run(options: Options, observer: RunObserver, progress: Progress | None = Non
         )(_run_once, options, observer, progress)
     except ShutdownRequested:
         if not progress.has_streamed:
-            observer.on_note("left before the stream began: the next run starts over")
+            observer.on_note("stopped before the stream began: the next run starts over")
     return progress.has_streamed
 
 
 def create_slot(options: Options, observer: RunObserver) -> bool:
-    """Open a prefix without a first load: START and slot, then leave; options.load is False.
+    """Open a prefix without a first load: START and slot, then stop; options.load is False.
 
-    False where a stop was asked for before: a slot that waited for open transactions is dropped.
+    False if a stop was requested before: a slot that waited for open transactions is dropped.
     """
     try:
         _run_once(options, observer, Progress(), stream=False)
@@ -150,7 +150,7 @@ def _run_once(
             cluster_id=admin.cluster_id(),
             instance=uuid.uuid4().hex[:16],
             ddl_topic=topics.ddl,
-            # For one takeover: what differs weeks later, in a retry, a person decides again.
+            # For one takeover only: a difference in a later retry needs a new decision.
             accept_gap=options.accept_gap and not progress.takeovers,
             load=options.load,
             newest_epoch=clock.wall_us() // 1_000_000,
@@ -174,10 +174,10 @@ def _run_once(
 
 
 def _undo(options: Options, source: Source, log: CutsLog, observer: RunObserver) -> None:
-    """Drop what was made for a START that was never written, or say what stays.
+    """Drop what was created for a START that was never written, or report what remains.
 
-    Until then nobody knows of slot and publication, and no run would go on from them. What a
-    crash leaves, the next start drops.
+    No record names that slot and publication, and no run would continue from them. The next
+    start drops what a crash leaves.
     """
     if log.has_started:
         return
@@ -185,6 +185,6 @@ def _undo(options: Options, source: Source, log: CutsLog, observer: RunObserver)
         source.discard(observer.on_note)
         return
     observer.on_note(
-        f"slot {options.slot} was made and stays: whether its START is durable, the next run "
-        "finds out; to give up: gauss-cdc slot drop --yes"
+        f"slot {options.slot} was created and remains: the next run finds out whether its START is "
+        "durable; to give up: gauss-cdc slot drop --yes"
     )

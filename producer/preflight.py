@@ -1,4 +1,4 @@
-"""`gauss-cdc check`, the source's and Kafka's half: what would go wrong later, said now."""
+"""`gauss-cdc check` for the source and Kafka: it reports problems before they stop a run."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def check_source(options: Options, connection: Connection, *, fix: bool) -> Iter
         )
     yield from _publication(options, connection, tables, fix=fix)
     yield from _slot(options, connection)
-    # A first load reads every table; what streams already needs that for its next load only.
+    # A first load reads every table; a running stream needs the right for its next load only.
     is_there = catalog.slot_state(connection, options.slot) is not None
     for problem in reading_problems(connection, tables):
         yield refused("rights", problem, Level.WARNING if is_there else Level.ERROR)
@@ -73,7 +73,7 @@ def check_source(options: Options, connection: Connection, *, fix: bool) -> Iter
 
 
 def _options(options: Options, version: int) -> Iterator[Finding]:
-    """What this server's pgoutput does not take, and what leaves changes out."""
+    """Options that this server's pgoutput does not accept, and those that omit changes."""
     for problem in pgoutput_options.problems(options.plugin_options, version=version):
         yield Finding(Level.ERROR, "options", str(problem))
     if sentence := pgoutput_options.why_not_full(options.plugin_options):
@@ -81,7 +81,7 @@ def _options(options: Options, version: int) -> Iterator[Finding]:
 
 
 def _triggers(options: Options, connection: Connection, version: int) -> Iterator[Finding]:
-    """How schema changes are learned, and what is lost that way."""
+    """How schema changes are captured, and which are lost."""
     found = ddl_triggers.state(connection, options.publication)
     if found.version and found.problem:
         yield Finding(
@@ -92,12 +92,12 @@ def _triggers(options: Options, connection: Connection, version: int) -> Iterato
         )
         return
     if found.tells:
-        yield Finding(Level.OK, "schema changes", "told by event triggers")
+        yield Finding(Level.OK, "schema changes", "captured by event triggers")
         if found.version != ddl_triggers.VERSION:
             yield Finding(
                 Level.WARNING,
                 "schema changes",
-                "the triggers are those of another release",
+                "the triggers belong to another release",
                 "run `gauss-cdc ddl install` again",
             )
         wanted = (set(options.include), set(options.exclude))
@@ -127,7 +127,10 @@ def _triggers(options: Options, connection: Connection, version: int) -> Iterato
 def _server(info: catalog.ServerInfo) -> Iterator[Finding]:
     if info.version < _OLDEST:
         yield Finding(
-            Level.ERROR, "server", f"{info.version_text}: too old", "pgoutput needs PostgreSQL 10"
+            Level.ERROR,
+            "server",
+            f"{info.version_text}: too old",
+            "pgoutput requires PostgreSQL 10",
         )
     elif info.version < _MESSAGES:
         yield Finding(
@@ -144,7 +147,7 @@ def _server(info: catalog.ServerInfo) -> Iterator[Finding]:
         )
     if info.in_recovery:
         yield Finding(
-            Level.ERROR, "server", "is a standby", "capture the primary: slots are made there"
+            Level.ERROR, "server", "is a standby", "capture the primary: slots are created there"
         )
     for name, used, most in (
         ("max_replication_slots", info.slots_used, info.max_replication_slots),
@@ -157,8 +160,8 @@ def _server(info: catalog.ServerInfo) -> Iterator[Finding]:
         yield Finding(
             Level.WARNING,
             "max_slot_wal_keep_size",
-            "is unlimited: while `run` stands still the server keeps all WAL",
-            "set a limit that the disk can bear; beyond it the slot is given up",
+            "is unlimited: while `run` is stopped the server keeps all WAL",
+            "set a limit that fits the disk; beyond it the server invalidates the slot",
         )
     if info.encoding != "UTF8":
         yield Finding(Level.WARNING, "encoding", f"database is {info.encoding}, we read UTF8")
@@ -179,11 +182,11 @@ def _publication(
                 Level.WARNING,
                 "publication",
                 f"{name} does not exist",
-                "the first `run` makes it, or `check --fix` now",
+                "the first `run` creates it, or `check --fix` now",
             )
             return
         make_publication(connection, name, tables)
-        yield Finding(Level.FIXED, "publication", f"{name} made for {len(tables)} tables")
+        yield Finding(Level.FIXED, "publication", f"{name} created for {len(tables)} tables")
         return
     has = captured(connection, options)
     missing = has.missing
@@ -235,15 +238,15 @@ def _slot(options: Options, connection: Connection) -> Iterator[Finding]:
         yield Finding(
             Level.ERROR,
             "slot",
-            f"{options.slot} was given up by the server",
+            f"{options.slot} was invalidated by the server",
             "`gauss-cdc run --accept-gap` opens a new epoch and loads again",
         )
     if slot.active_pid is not None:
-        yield Finding(Level.OK, "slot", f"{options.slot} is streamed from, pid {slot.active_pid}")
+        yield Finding(Level.OK, "slot", f"{options.slot} is active, pid {slot.active_pid}")
 
 
 def check_table(table: TableSchema, types: TypeOptions = _TYPES) -> Iterator[Finding]:
-    """What of one table cannot be captured, or not as it stands."""
+    """Problems of one table: what cannot be captured, or not as it is defined."""
     subject = f"table {table.id}"
     for column in table.columns:
         try:
@@ -262,7 +265,7 @@ def check_table(table: TableSchema, types: TypeOptions = _TYPES) -> Iterator[Fin
         yield Finding(
             Level.ERROR,
             subject,
-            f"its rows are named by generated columns ({', '.join(made)}), which the source does "
+            f"generated columns ({', '.join(made)}) identify its rows, which the source does "
             "not send: UPDATE and DELETE cannot be applied",
             "ALTER TABLE … REPLICA IDENTITY FULL",
         )
@@ -281,7 +284,7 @@ def check_table(table: TableSchema, types: TypeOptions = _TYPES) -> Iterator[Fin
 
 
 def check_key(table: TableSchema, key: Literal["table", "primary-key"]) -> Iterator[Finding]:
-    """What readers by record key cannot do with a table."""
+    """Problems of readers that use record keys."""
     if key == "primary-key" and not as_sent(table).key:
         yield Finding(
             Level.WARNING,
@@ -346,14 +349,14 @@ def check_kafka(options: Options, tables: Sequence[TableId] = ()) -> Iterator[Fi
 def _kafka_rights(
     options: Options, admin: TopicAdmin, there: Sequence[str], tables: Sequence[TableId]
 ) -> Iterator[Finding]:
-    """What the brokers would refuse our principal; nothing is made or written."""
+    """What the brokers would refuse our principal; nothing is created or written."""
     topics, rights = options.topics, KafkaRights(options.client)
     for problem in rights.problems(there):
         yield refused("Kafka rights", problem)
     data = [name for name in map(topics.table, tables) if name not in there]
     try:
         admin.try_to_make(
-            data[:1],  # the others ask the same
+            data[:1],  # the others need the same
             cuts="" if topics.cuts in there else topics.cuts,
             ddl="" if topics.ddl in there else topics.ddl,
         )
@@ -361,7 +364,7 @@ def _kafka_rights(
         yield Finding(
             Level.ERROR,
             "Kafka rights",
-            f"the principal may not make topics below {options.prefix}.",
+            f"the principal may not create topics below {options.prefix}.",
             f"allow Create on topics with this prefix, see {_RIGHTS}",
         )
     name = transactional_id(options.prefix)
@@ -370,8 +373,8 @@ def _kafka_rights(
             yield Finding(
                 Level.NOTE,
                 "Kafka rights",
-                f"who may use transactional id {name} is not shown to our principal",
-                "the first `run` shows it; Describe on the cluster would show it here",
+                f"our principal may not list the ACLs of transactional id {name}",
+                "the first `run` tests it; Describe on the cluster would allow this check",
             )
         case []:
             yield Finding(
@@ -393,7 +396,7 @@ def _kafka_rights(
 
 
 def _registry(registry: Registry, options: Options) -> Iterator[Finding]:
-    """Look whether our schemas are there, or would be taken; nothing is registered."""
+    """Check whether our schemas exist, or would be accepted; nothing is registered."""
     topics = options.topics
     missing = []
     for name, subject in (
@@ -422,6 +425,6 @@ def _registry(registry: Registry, options: Options) -> Iterator[Finding]:
         yield Finding(
             Level.NOTE,
             "registry",
-            "whether it lets us register is not checked: that would write",
-            "the first `run` registers, and stops before any row if it may not",
+            "the right to register is not checked: that would write",
+            "the first `run` registers, and stops before any row if that is refused",
         )

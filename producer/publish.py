@@ -1,4 +1,4 @@
-"""Table versions meet the world: topic made, schema registered, encoder compiled.
+"""Publishes table versions: creates the topic, registers the schema, compiles the encoder.
 
 All of it happens once per table version and before its first row, so that a
 refusal stops before the row.
@@ -35,7 +35,7 @@ from schemas.topics import key_subject, value_subject
 
 
 def fingerprint(options: Options, decides: Mapping[str, object]) -> str:
-    """Hash of what decides which rows exist in the stream.
+    """Hash of the settings that decide which rows exist in the stream.
 
     `decides`: what the kind of source adds to it, such as options that remove changes.
     """
@@ -44,7 +44,7 @@ def fingerprint(options: Options, decides: Mapping[str, object]) -> str:
         "exclude": sorted(options.exclude),
         **decides,  # its order counts: running prefixes have the hash of it
         "key": options.key,  # keyed rows have tombstones, and key changes are two records
-        "partition_by": options.partition_by,  # rows of one key would change places
+        "partition_by": options.partition_by,  # rows of one key would change partitions
     }
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:32]
 
@@ -65,14 +65,16 @@ class Publisher:
         self._registry = registry
         self._on_topics = on_topics
         self._topics: dict[str, Topic] = {}
-        self.encoding = "utf-8"  # of cells; a source in another one says so before the first row
+        self.encoding = (
+            "utf-8"  # of cells; a source with another encoding sets it before the first row
+        )
 
     def prepare(self) -> None:
         """Make or check the control topics, and register our own schemas."""
         topics = self._options.topics
-        beside = [topics.message] if self._options.messages else []
-        beside += [topics.transaction] if self._options.transaction_metadata else []
-        self._admin.ensure(beside, cuts=topics.cuts, ddl=topics.ddl)
+        untracked = [topics.message] if self._options.messages else []
+        untracked += [topics.transaction] if self._options.transaction_metadata else []
+        self._admin.ensure(untracked, cuts=topics.cuts, ddl=topics.ddl)
         self._registry.own(CUT, value_subject(topics.cuts))
         self._registry.own(SCHEMA_CHANGE, value_subject(topics.ddl))
         self.look()
@@ -87,7 +89,7 @@ class Publisher:
         """Read the topics of the prefix as they are."""
         found = self._admin.describe(self._admin.list_below(self._options.prefix))
         was = self._topics
-        # Partitions added while we run are not used: rows of one key would change places.
+        # Partitions added while we run are not used: rows of one key would change partitions.
         self._topics = {
             name: was[name] if name in was and was[name].id == topic.id else topic
             for name, (topic, _) in found.items()
@@ -185,8 +187,8 @@ class Publisher:
 
     def encode_change(self, change: SchemaChange) -> bytes:
         """Write a SchemaChange; texts of statements only where that is asked for."""
-        told = change if self._options.ddl_text else without_text(change)
-        return self._registry.encode(SCHEMA_CHANGE, change_to_avro(told))
+        published = change if self._options.ddl_text else without_text(change)
+        return self._registry.encode(SCHEMA_CHANGE, change_to_avro(published))
 
 
 def _bytes(cell: Cell) -> bytes:

@@ -1,9 +1,9 @@
 """Which records of `<prefix>.cuts` count: the one acceptance function.
 
-The producer walks at its start, every reader always.  The broker's fence makes
-records of an overtaken writer impossible; this function is the second line: a
-record that should not be there is ignored and counted, a record that should be
-there and is not stops the walk.
+The producer replays the topic when it starts, a reader all the time.  The broker's
+fence makes records of an overtaken writer impossible; this function is the second
+line of defence: an unexpected record is ignored and counted, and a missing record
+stops the replay.
 
     nobody  --START/STATE-->  taken as it stands, everything before is skipped
     cur     --START-->        writer greater than cur: taken over; else ignored
@@ -13,15 +13,15 @@ there and is not stops the walk.
 START, COMMITS and TABLE carry the known n + 1; HEARTBEAT and STATE repeat it.
 Commits at or before the known `seq` were delivered before and are only compared.
 
-Whoever may write into the topic can write what looks like ours, so only its ACLs
-make it trustworthy.  What can be told apart does no harm:
+Everybody who may write to the topic can write records that look like ours, so only
+its ACLs make it trustworthy.  Records that can be distinguished do no harm:
 
     foreign         cannot be decoded, or has another key: skipped, an alarm
     does not follow refused, and suspected: the log goes on, and ends with CutGap
                     unless cur goes on behind it as if it were not there.  Then it was
-                    not lost but written by somebody else: n has no gap without it
-    new history     a START that begins an epoch which is loaded anew (`reloads`)
-                    needs nothing of what was before: it is the way out of any gap
+                    not lost but written by another client: n has no gap without it
+    new history     a START that begins an epoch which loads all tables (`reloads`)
+                    does not depend on earlier records: it ends any gap
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class CutIdentity(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """A record in a control topic that is not ours, as far as bytes tell."""
+    """A record in a control topic that, by its bytes, is not ours."""
 
     why: str
-    is_newer: bool = False  # of a later release's format: not to be passed over in silence
+    is_newer: bool = False  # of a later release's format: must not be skipped silently
 
 
 Record: TypeAlias = Cut | Foreign
@@ -68,8 +68,8 @@ def judge(
 ) -> Record:
     """Read a record of `<prefix>.cuts`; `source` is the prefix, the key of all of ours.
 
-    `read` raises ValueError for bytes that are no record, or are of another schema; what else
-    it raises is the registry's.  The reasons hold nothing of the record's own.
+    `read` raises ValueError for an undecodable record and for one of another schema; its other
+    errors are the registry's.  The reasons contain nothing of the record's content.
     """
     if key != source.encode():
         return Foreign("its key is not the prefix")
@@ -80,7 +80,7 @@ def judge(
     except NewerFormat as error:
         return Foreign(str(error), is_newer=True)
     except ValueError:
-        return Foreign(f"{len(value)} bytes that are no record of cuts")
+        return Foreign(f"{len(value)} bytes are not a record of cuts")
 
 
 @dataclass(slots=True)
@@ -98,9 +98,9 @@ class Walk:
     known: dict[int, tuple[int, int]] = field(default_factory=dict)  # seq -> (commit_start, xid)
     ends: dict[tuple[str, int], int] = field(default_factory=dict)  # partition -> end of our rows
     csn: int = 0  # the newest of this epoch's commits, as far as they were read
-    alarms: int = 0  # records that nobody of ours can have written here
+    alarms: int = 0  # records that no producer of ours can have written here
     alarm: str = ""  # the newest of them
-    suspect: CutGap | CutIdentity | None = None  # why the walk goes no further, if it stays
+    suspect: CutGap | CutIdentity | None = None  # why the replay stops, if it stays
 
     @classmethod
     def from_nobody(cls) -> Self:
@@ -118,8 +118,8 @@ class Walk:
         """Return `cut` if it counts, None if it is to be ignored; raise CutGap or CutIdentity.
 
         A COMMITS record that counts may begin at or before the `seq` known until
-        then: only its later commits are new.  After an error the walk may go on with the
-        records behind; what is in `suspect` at the log's end stays an error.
+        then: only its later commits are new.  After an error the caller may continue with the
+        next record; what is in `suspect` at the log's end remains an error.
         """
         if isinstance(cut, Foreign):
             if not cut.is_newer:
@@ -139,7 +139,7 @@ class Walk:
         return counts
 
     def follow(self, offset: int, cut: Record) -> Cut | None:
-        """Accept, and go on behind a record that does not follow: it stays in `suspect`."""
+        """Accept, and continue after a record that does not follow: it stays in `suspect`."""
         try:
             return self.accept(offset, cut)
         except (CutGap, CutIdentity):
@@ -253,7 +253,7 @@ class Walk:
 
 
 def reloads(cut: Cut) -> bool:
-    """Say whether a record begins an epoch that is loaded anew, whatever came before it."""
+    """Say whether a record begins an epoch that loads all tables, whatever came before it."""
     return isinstance(cut, Start) and cut.prev is not None and cut.continues is False
 
 

@@ -1,4 +1,4 @@
-r"""Conditions that bound a partition, taken apart and written anew.
+r"""Conditions of a partition's bounds, parsed and printed again.
 
 `pg_get_partition_constraintdef()` prints which rows of a table stand in a
 partition.  A copy can use it where it compares columns with constants; what
@@ -10,7 +10,7 @@ statement gets is printed from them.
 '(("a" IS NOT NULL) AND ("a" >= 1) AND ("b" = ANY (ARRAY[\'x\'::text, \'it\'\'s\'::text])))'
 >>> written("satisfies_hash_partition('16400'::oid, 4, 0, a)")
 Traceback (most recent call last):
-schemas.sql_text.NotRead: a function, or words that are no comparison
+schemas.sql_text.NotRead: a function, or words that are not a comparison
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from schemas.sql_text import NotRead, Token, tokens
 
 _COMPARISONS: Final = frozenset({"=", "<>", "<", "<=", ">", ">="})
 _CONSTANTS: Final = frozenset({"TRUE", "FALSE", "NULL"})
-# Words that name no column, as long as they are not quoted.
+# Words that do not name a column unless they are quoted.
 _RESERVED: Final = frozenset({
     *("AND", "OR", "NOT", "IS", "ANY", "ALL", "SOME", "ARRAY", "CASE", "WHEN", "THEN", "ELSE"),
     *("END", "SELECT", "FROM", "WHERE", "IN", "LIKE", "BETWEEN", "COLLATE", "ROW", "CAST"),
@@ -31,7 +31,7 @@ _RESERVED: Final = frozenset({
     *("CURRENT_ROLE", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "CURRENT_CATALOG"),
     *("CURRENT_SCHEMA", "LOCALTIME", "LOCALTIMESTAMP", "OPERATOR", "DISTINCT", "ISNULL", "NOTNULL"),
 })  # fmt: skip
-_DEEPEST: Final = 100  # brackets within each other: a bound of many columns has as many
+_DEEPEST: Final = 100  # nested brackets: a bound has one level for each column
 
 
 def written(text: str) -> str:
@@ -39,7 +39,7 @@ def written(text: str) -> str:
     reader = _Reader(tokens(text))
     condition = reader.either()
     if reader.here():
-        raise NotRead("words behind a condition")
+        raise NotRead("words after a condition")
     return condition
 
 
@@ -65,7 +65,7 @@ class _Reader:
     def _take(self, *expected: str) -> None:
         for each in expected:
             if self.here() != each:
-                raise NotRead("a function, or words that are no comparison")
+                raise NotRead("a function, or words that are not a comparison")
             self._at += 1
 
     def either(self) -> str:
@@ -99,7 +99,7 @@ class _Reader:
                 self._step()
                 negated = "NOT "
             if self.here() not in _CONSTANTS:
-                raise NotRead("a function, or words that are no comparison")
+                raise NotRead("a function, or words that are not a comparison")
             return f"{left} IS {negated}{self._step().upper}"
         if self.here() not in _COMPARISONS:
             return left
@@ -114,7 +114,7 @@ class _Reader:
     def _operand(self) -> str:
         self._depth += 1
         if self._depth > _DEEPEST:
-            raise NotRead("too many brackets within each other")
+            raise NotRead("too many nested brackets")
         found = self._primary()
         self._depth -= 1
         while self.here() == "::":
@@ -150,4 +150,4 @@ class _Reader:
             case "name" | "quoted" if self.here(1) not in {"(", "."}:
                 return identifier(self._step().text)
             case _:
-                raise NotRead("a function, or words that are no comparison")
+                raise NotRead("a function, or words that are not a comparison")

@@ -2,7 +2,7 @@
 
 `to_avro` and `from_avro` turn them into the plain dicts that fastavro writes
 with `avro/cut.avsc` and `avro/schema_change.avsc`, and back.  Fields and their
-meaning: docs in the .avsc files, and protocol section "Records of cuts".
+meaning: the docs in the .avsc files, and docs/protocol.md, chapter 1.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
 
 FORMAT_VERSION: Final = 1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_DEEPEST_TYPE: Final = 100  # a producer describes fewer; who follows one descends as deep
+_DEEPEST_TYPE: Final = 100  # a producer describes fewer; a reader recurses as deep
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
@@ -71,7 +71,7 @@ class DdlPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """Rows of a table that the source did not send."""
+    """A gap: rows of a table that the source did not send."""
 
     table: str  # schema.table
     kind: str  # seen | suspected; `class` in Avro
@@ -476,7 +476,7 @@ def _table_from_avro(raw: Mapping[str, Any]) -> TableSchema:
 
 
 def _column_from_avro(raw: Mapping[str, Any]) -> Column:
-    """Records of before 0.2 have no `user_type`."""
+    """Records older than 0.2 have no `user_type`."""
     return Column(**{**raw, "user_type": _user_type(raw.get("user_type"))})
 
 
@@ -484,7 +484,7 @@ def _user_type(raw: Mapping[str, Any] | None, depth: int = 0) -> UserType | None
     if raw is None:
         return None
     if depth > _DEEPEST_TYPE:
-        raise ValueError(f"a type that is made of more than {_DEEPEST_TYPE} others")
+        raise ValueError(f"a type is nested more than {_DEEPEST_TYPE} levels deep")
     of = _user_type(raw["of"], depth + 1)
     return UserType(**{**raw, "labels": tuple(raw["labels"]), "of": of})
 

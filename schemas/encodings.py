@@ -1,6 +1,6 @@
-r"""Bytes that are no text: a database without an encoding (SQL_ASCII), or one that was lied to.
+r"""Values that are not text: in a database without an encoding (SQL_ASCII), or with invalid data.
 
-In Kafka the Avro string holds the text with U+FFFD in place of what is none, and
+In Kafka the Avro string holds the text with U+FFFD in place of invalid bytes, and
 `source.exact` the bytes themselves, as `\x` and hex digits.  No other exact text
 begins so: bytea always fits its Avro type.  In Python such a value is a str with
 surrogate escapes (PEP 383), which only a target without an encoding can take.
@@ -18,7 +18,7 @@ _MARK: Final = "\\x"
 
 
 def exact_bytes(cell: bytes) -> str:
-    r"""Write the bytes of a value that is no text, for `source.exact`.
+    r"""Write the bytes of a value that is not text, for `source.exact`.
 
     >>> exact_bytes(b"a\xff")
     '\\x61ff'

@@ -8,7 +8,7 @@ writes through Confluent's Avro converter.  Appended to `source`, all optional:
   `after` and `before` that their Avro type cannot hold;
 - `unsent`: real names of columns of `after` that the source did not send
   (unchanged TOAST).  Their fields hold Debezium's placeholder, which alone
-  could not be told from a value that reads the same;
+  cannot be distinguished from an equal value;
 - `before_columns`: real names of the columns of `before` that the source did
   send, null for all of them.  With a replica identity other than FULL only
   the key is sent; NOT NULL columns then hold their type's zero, as Debezium
@@ -45,7 +45,7 @@ _SNAPSHOTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class EnvelopeOptions:
-    """What of the envelope is not the table's."""
+    """The parts of the envelope that do not depend on the table."""
 
     version: str = VERSION  # source.version
     connector: str = "postgresql"  # source.connector; Debezium's readers look for this one

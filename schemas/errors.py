@@ -1,24 +1,24 @@
-"""The voice of every error: what, where, and the way out."""
+"""The form of every error: what happened, where, and what to do."""
 
 from __future__ import annotations
 
 from enum import Enum
 from typing import ClassVar, Final
 
-# How every table is loaded again: the way out of whatever stopped, where there is no other.
+# The last resort: a new epoch, which loads every table again.
 LOAD_AGAIN: Final = "`gauss-cdc run --accept-gap` opens a new epoch and loads every table again"
 
 
 class Verdict(Enum):
     """What to do after an error."""
 
-    RETRY = "it may pass: go on from what is durable, with backoff"
+    RETRY = "the error may be temporary: continue from what is durable, with backoff"
     RESYNC = "one table must be loaded again; for now, as STOP: all of them, by a new epoch"
-    STOP = "stop and wait for a person"
+    STOP = "stop and wait for an operator"
 
 
 class Explained(Exception):
-    """An error whose text says what happened, `where` it did, and by `hint` what to do.
+    """An error whose text says what happened, `where` it happened, and in `hint` what to do.
 
     Keyword context never holds cell values or secrets.  The class decides the verdict.
     """

@@ -1,7 +1,7 @@
 r"""SQL text that the source printed, read strictly and never passed on.
 
-What stands in a record may have been written by anybody.  Whatever a statement
-needs of it is cut into tokens here, understood, and printed anew from the parts.
+The text of a record may have been written by anybody.  The parts that a statement
+needs are split into tokens here, parsed, and printed again from the result.
 Text that only a server could read (comments, dollar quotes, escapes other than a
 doubled backslash, prefixes of strings) is refused.  Time and memory are
 proportional to the length of the text.
@@ -26,7 +26,7 @@ MOST: Final = 1_000_000  # characters that are read at all
 
 
 class NotRead(ValueError):
-    """The text is not what the server prints, or more than can be judged."""
+    """The text is not what the server prints, or longer than the limit."""
 
 
 class Token(NamedTuple):
@@ -40,7 +40,7 @@ class Token(NamedTuple):
 
     @property
     def upper(self) -> str:
-        """A keyword in capitals, or a sign; what is quoted is none."""
+        """A keyword in capitals, or a sign; empty for quoted text."""
         return self.text.upper() if self.kind in {"name", "sign"} else ""
 
     @property
@@ -104,7 +104,7 @@ def tokens(text: str) -> list[Token]:
             found.append(Token("sign", sign))
             at = end
         else:
-            raise NotRead("a sign that SQL has not, or a dollar quote")
+            raise NotRead("an invalid character, or a dollar quote")
     return found
 
 
@@ -114,7 +114,7 @@ def _quoted(text: str, at: int, mark: str) -> tuple[str, int]:
     while True:
         end = text.find(mark, start)
         if end < 0:
-            raise NotRead("a quote that nothing closes")
+            raise NotRead("an unterminated quote")
         parts.append(text[start:end])
         if text[end + 1 : end + 2] != mark:
             return mark.join(parts), end + 1
@@ -128,7 +128,7 @@ def _string(text: str, at: int, *, has_escapes: bool) -> tuple[str, int]:
     while True:
         quote_at, slash_at = text.find("'", start), text.find("\\", start)
         if quote_at < 0:
-            raise NotRead("a quote that nothing closes")
+            raise NotRead("an unterminated quote")
         if 0 <= slash_at < quote_at:
             if text[slash_at + 1 : slash_at + 2] != "\\":
                 raise NotRead("an escape")
@@ -151,11 +151,11 @@ def _number(text: str, at: int) -> int:
         sign = 1 if text[end + 1 : end + 2] in {"+", "-"} else 0
         last = _digits(text, end + 1 + sign)
         if last == end + 1 + sign:
-            raise NotRead("a number that does not end")
+            raise NotRead("an invalid number")
         end = last
     behind = text[end : end + 1]
     if behind and (behind in _STARTS or behind == "$" or not behind.isascii()):
-        raise NotRead("a number that does not end")
+        raise NotRead("an invalid number")
     return end
 
 

@@ -75,7 +75,7 @@ class Column:
     has_default: bool = False  # some default, whose value for older rows may not be known
     user_type: UserType | None = None  # what `type_oid` is, where it is not a built-in type
     number: int = field(default=0, compare=False)  # attnum, which a rename keeps; 0 = not known
-    default: str | None = field(default=None, compare=False)  # pg_get_expr(), where it was told
+    default: str | None = field(default=None, compare=False)  # pg_get_expr(), where it is known
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from schemas.tables import TableId
 
 MAX_TOPIC = 249
 _ESCAPE = re.compile(r"_u([0-9a-f]{4})")
-_HASHED = re.compile(r"-[0-9a-f]{16}\Z")  # the end of a name that was cut to MAX_TOPIC
+_HASHED = re.compile(r"-[0-9a-f]{16}\Z")  # the end of a name that was shortened to MAX_TOPIC
 _PREFIX = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_-]{0,63}")
 
 
@@ -95,23 +95,23 @@ class Topics:
         return f"{self.prefix}.quarantine"
 
     def table(self, table: TableId) -> str:
-        """Topic of a table; a name above Kafka's limit is cut and ends in a hash of all of it."""
+        """Topic of a table; a name above Kafka's limit is cut and ends in its hash."""
         name = f"{self.prefix}.{escape(table.schema)}.{escape(table.name)}"
-        # A name that only looks cut is cut as well: nobody names a table like another one's topic.
+        # A name that only looks shortened is shortened as well: no two tables share a topic.
         if len(name) < MAX_TOPIC or (len(name) == MAX_TOPIC and not _HASHED.search(name)):
             return name
         digest = hashlib.sha256(name.encode()).hexdigest()[:16]
         return f"{name[: MAX_TOPIC - 17]}-{digest}"
 
     def table_of(self, topic: str) -> TableId | None:
-        """Table of a topic; None for control topics, strangers, and names that end in a hash."""
+        """Table of a topic; None for control and foreign topics, and names that end in a hash."""
         head, _, rest = topic.partition(".")
         schema, _, name = rest.partition(".")
         if head != self.prefix:
             return None
         try:
             table = TableId(unescape(schema), unescape(name))
-        except UnicodeDecodeError:  # half a character: nobody's name
+        except UnicodeDecodeError:  # half a character: not a table's name
             return None
         return table if schema and name and self.table(table) == topic else None
 
@@ -128,7 +128,7 @@ class Topics:
         return table if head and self.table(table) == topic else None
 
     def is_data(self, topic: str) -> bool:
-        """Say whether rows of a table stand in a topic, as far as its name tells."""
+        """Say whether a topic holds rows of a table, judged by its name."""
         is_cut = len(topic) == MAX_TOPIC and topic.startswith(f"{self.prefix}.")
         return (is_cut and bool(_HASHED.search(topic))) or self.table_of(topic) is not None
 

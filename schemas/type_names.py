@@ -1,4 +1,4 @@
-"""Names of types, taken apart and written anew.
+"""Names of types, parsed and printed again.
 
 A column's type comes as text, as format_type() prints it, in a record that
 anybody may have written.  It is parsed into schema, name, modifiers and depth of
@@ -11,7 +11,7 @@ quotes are of this module, never of the text.
 ('timestamp(3) with time zone', '"S"."geometry"("point",4326)')
 >>> parse('int4 OWNER TO mallory')
 Traceback (most recent call last):
-schemas.sql_text.NotRead: words behind a type
+schemas.sql_text.NotRead: words after a type
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Final
 from schemas.quoting import identifier
 from schemas.sql_text import NotRead, Token, tokens
 
-# Names of several words, and those that are keywords: "integer" in quotes is no type.
+# Names of several words, and those that are keywords: "integer" in quotes is not a type.
 _LONG: Final = (
     ("double", "precision"),
     ("character", "varying"),
@@ -102,7 +102,7 @@ def parse(text: str) -> TypeName:
     words = tokens(text)
     found, end = read(words, 0)
     if end != len(words):
-        raise NotRead("words behind a type")
+        raise NotRead("words after a type")
     return found
 
 
@@ -118,7 +118,7 @@ def read(words: list[Token], at: int) -> tuple[TypeName, int]:
     behind = ""
     if found.is_keyword and found.name in _ZONED and _upper(words, at) in {"WITH", "WITHOUT"}:
         if [_upper(words, at + 1), _upper(words, at + 2)] != ["TIME", "ZONE"]:
-            raise NotRead("words behind a type")
+            raise NotRead("words after a type")
         behind, at = f"{words[at].text} time zone", at + 3
     elif found.is_keyword and found.name == "interval":
         fields = []
@@ -129,13 +129,13 @@ def read(words: list[Token], at: int) -> tuple[TypeName, int]:
         if fields and not modifiers:
             modifiers, at = _modifiers(words, at)
         elif fields and modifiers:
-            raise NotRead("words behind a type")
+            raise NotRead("words after a type")
     depth = 0
     while _upper(words, at) == "[":
         # A size says nothing: the server keeps none.
         is_sized = at + 1 < len(words) and words[at + 1].kind == "number"
         if _upper(words, at + 1 + is_sized) != "]":
-            raise NotRead("a bracket that is not closed")
+            raise NotRead("an unterminated bracket")
         depth, at = depth + 1, at + 2 + is_sized
     if depth > _DEEPEST:
         raise NotRead("an array of too many dimensions")
@@ -147,11 +147,11 @@ def _name(words: list[Token], at: int) -> tuple[TypeName, int]:
         if tuple(w.text for w in words[at : at + len(names)] if w.kind == "name") == names:
             return TypeName(" ".join(names), is_keyword=True), at + len(names)
     if at >= len(words) or (name := words[at].name) is None:
-        raise NotRead("no name of a type")
+        raise NotRead("not a type name")
     if _upper(words, at + 1) == ".":
         inner = words[at + 2].name if at + 2 < len(words) else None
         if inner is None or _upper(words, at + 3) == ".":
-            raise NotRead("a name of more than schema and type")
+            raise NotRead("a type name with more than two parts")
         return TypeName(inner, name), at + 3
     is_keyword = words[at].kind == "name" and name in _KEYWORDS | _PLAIN
     return TypeName(name, is_keyword=is_keyword), at + 1
@@ -179,7 +179,7 @@ def _modifiers(words: list[Token], at: int) -> tuple[tuple[str, ...], int]:
         if _upper(words, at) != ",":
             break
         at += 1
-    raise NotRead("modifiers of a type that are no numbers or names")
+    raise NotRead("type modifiers that are not numbers or names")
 
 
 def _upper(words: list[Token], at: int) -> str:

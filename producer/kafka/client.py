@@ -1,4 +1,4 @@
-"""What all our clients of Kafka share: settings, and librdkafka's errors as ours."""
+"""Shared by all Kafka clients: settings, and the conversion of librdkafka's errors."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _DOWN: Final = {
     KafkaError.NOT_ENOUGH_REPLICAS,
     KafkaError.NOT_LEADER_FOR_PARTITION,  # a topic made just now, or a leader that moved
 }
-# librdkafka keeps the leader epochs that it knows: after a broker came back it asks with the old
-# one for ever (librdkafka issue 4620).  The way out is another client.
+# librdkafka caches leader epochs: after a broker came back it uses the old one for ever
+# (librdkafka issue 4620).  The workaround is a new client.
 STALE_EPOCHS: Final = frozenset({KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH})
 _UNDONE: Final = {
     KafkaError._PURGE_QUEUE,  # noqa: SLF001
@@ -55,11 +55,11 @@ _NOT_PERMITTED: Final = {
     KafkaError.GROUP_AUTHORIZATION_FAILED,
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
-# What librdkafka would print twenty times a second while a broker is down, our errors say once.
+# librdkafka prints these twenty times a second while a broker is down; our errors report them once.
 # A broker that comes back may not know its topics yet; librdkafka would ask again in 5 minutes.
 QUIET: Final[Mapping[str, Any]] = {"log_level": 2, "topic.metadata.refresh.interval.ms": 5_000}
-# Of clients that are polled: only then librdkafka hands its lines on, else it keeps them. They
-# say why a broker cannot be had (a name, a port, a certificate), which error codes do not.
+# For clients that are polled: only then librdkafka forwards its log lines. They say why a broker
+# is unreachable (a name, a port, a certificate), which error codes do not.
 LOGGED: Final[Mapping[str, Any]] = {"log_level": 3, "logger": logging.getLogger("librdkafka")}
 
 
@@ -78,7 +78,7 @@ def ours(exc: BaseException) -> CdcError:
 
 
 def error_in(exc: BaseException | None) -> KafkaError | None:
-    """Find librdkafka's error: a SystemError hides it in what caused it, or came before."""
+    """Find librdkafka's error: a SystemError has it as its cause or context."""
     while exc is not None and not isinstance(exc, KafkaException):
         exc = exc.__cause__ or exc.__context__
     return None if exc is None else exc.args[0]
@@ -91,10 +91,10 @@ REFUSING: Final = {
 }
 
 
-class Heard:
-    """What a client of librdkafka is told beside its answers: why no broker takes it in.
+class BrokerErrors:
+    """Errors that librdkafka reports outside of answers: why no broker accepts the client.
 
-    An answer says only that the time is over.  Give `listen` as `error_cb`.
+    An answer reports only the timeout.  Pass `listen` as `error_cb`.
     """
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class Heard:
         self._since: float | None = None
 
     def listen(self, error: KafkaError) -> None:
-        """Take an error as librdkafka reports it."""
+        """Record an error as librdkafka reports it."""
         if error.code() in REFUSING:
             self._last = error
             self._since = self._since or time.monotonic()
@@ -110,7 +110,7 @@ class Heard:
             self._last = error
 
     def wait(self, client: Any, future: Any) -> Any:
-        """Give a future's result; a refusal is not waited out, other brokers had their time."""
+        """Return a future's result; after a refusal wait only until other brokers had a chance."""
         while not future.done():
             client.poll(0.1)
             if self._since is not None and time.monotonic() - self._since > _GRACE:
@@ -118,28 +118,28 @@ class Heard:
         return future.result()
 
     def explain(self, error: CdcError) -> CdcError:
-        """Say the reason, where one was heard; a refused login stops, TLS may be a restart's."""
-        heard, self._last, self._since = self._last, None, None
-        if heard is None or not isinstance(error, BrokerDown):
+        """Add the reported reason; a refused login stops, a TLS error may be due to a restart."""
+        reported, self._last, self._since = self._last, None, None
+        if reported is None or not isinstance(error, BrokerDown):
             return error
-        if heard.code() not in REFUSING:
-            error.where.setdefault("reason", heard.str())
+        if reported.code() not in REFUSING:
+            error.where.setdefault("reason", reported.str())
             return error
-        if heard.code() == KafkaError._SSL:  # noqa: SLF001
+        if reported.code() == KafkaError._SSL:  # noqa: SLF001
             return BrokerDown(
                 "no TLS with Kafka",
                 hint="ssl.ca.location names the broker's authority, and bootstrap.servers a name "
                 "that its certificate holds; is the port one for TLS?",
-                reason=heard.str(),
+                reason=reported.str(),
             )
         return OurKafkaError(
             "Kafka refuses the login",
             hint="check sasl.mechanism, sasl.username and the password (GAUSS_CDC_KAFKA_PASSWORD)",
-            reason=heard.str(),
+            reason=reported.str(),
         )
 
 
-_GRACE: Final = 2.0  # seconds for other brokers to take us in where one refuses
+_GRACE: Final = 2.0  # seconds for other brokers to accept the client after one refused it
 
 
 def of_error(error: KafkaError) -> CdcError:

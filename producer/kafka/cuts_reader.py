@@ -1,4 +1,4 @@
-"""Records of the cuts topic, or of the one with DDL, from one offset to another."""
+"""Records of the cuts topic or the DDL topic, from one offset to another."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class CutsReader:
         self._uncommitted = Consumer({**common, "isolation.level": "read_uncommitted"})
 
     def bounds(self) -> tuple[int, int]:
-        """First offset and high watermark, asked now."""
+        """First offset and high watermark, from the broker."""
         return self._watermarks(self._uncommitted)
 
     def lso(self) -> int:
-        """End of what read_committed readers see, asked now."""
+        """End of what read_committed readers see, from the broker."""
         return self._watermarks(self._committed)[1]
 
     def _watermarks(self, consumer: Consumer) -> tuple[int, int]:
@@ -67,7 +67,7 @@ class CutsReader:
                         return out
                     silent = 0
                     out.append(Stored(offset, _bytes(message.key()), _bytes(message.value())))
-                # The last offsets may be markers, which are never delivered: the position tells.
+                # The last offsets may be markers, which are never delivered: compare positions.
                 position = consumer.position([partition])[0].offset
                 if position >= high:
                     return out

@@ -1,8 +1,8 @@
 """The one delivery: records and cuts of a run, in Kafka transactions.
 
 librdkafka's blocking calls (`flush`, `commit_transaction`, `init_transactions`)
-run in one worker thread, so that the loop goes on reading and telling the
-source that it lives.  While such a call is under way nothing is produced.
+run in one worker thread, so that the loop continues to read and to send
+keepalives to the source.  During such a call nothing is produced.
 Every wait ends: without progress for `silence` seconds it is BrokerDown.
 
 A fenced producer raises SystemError from `flush()` with the KafkaException as
@@ -51,7 +51,7 @@ Job: TypeAlias = Callable[[], Answer]
 
 
 class _Patience:
-    """How long to wait for a broker that does not answer."""
+    """Limits the wait for a broker that does not answer."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -145,11 +145,11 @@ class Delivery:
 
     @property
     def progress(self) -> int:
-        """A number that changes while acknowledgements come in."""
+        """A counter that changes while acknowledgements arrive."""
         return len(self._acknowledged)
 
     def init_transactions(self, timeout: float) -> None:
-        """Fence older selves; their open transactions are decided when this returns."""
+        """Fence older producers; their open transactions are decided when this returns."""
         if self._is_initialized:
             return
         try:
@@ -189,10 +189,10 @@ class Delivery:
         return len(records)
 
     def poll(self) -> list[Acknowledgement]:
-        """Take what was acknowledged since the last call; nothing while the worker is at it.
+        """Take what was acknowledged since the last call; nothing during a call of the worker.
 
-        What comes during a flush belongs to its answer: taken here, the engine would ask
-        for the next call while this one is still under way.
+        Acknowledgements during a flush belong to its answer: otherwise the engine would
+        request the next call before this one has ended.
         """
         if self._busy:
             self._raise_failure()
@@ -256,18 +256,18 @@ class Delivery:
         self._in_transaction = False
 
     def close(self) -> None:
-        """End the worker; what was not durable is left to the next start."""
+        """End the worker; the next start handles what is not durable."""
         self._closing.set()
         for producer in {self._transactional, self._rows}:
-            producer.purge()  # what waits for a broker that is gone keeps a flush waiting
+            producer.purge()  # records for an unreachable broker would block a flush
         self._jobs.put(None)
         self._worker.join(timeout=_COMMIT_TRY + 1)
-        # A worker that hangs all the same keeps its pipe: its number may not become another file.
+        # A worker that still hangs keeps its pipe: the descriptor must not be reused.
         if not self._worker.is_alive():
             os.close(self._wake_read)
             os.close(self._wake_write)
-            # Callbacks tie them to this object: only the garbage collector would end their
-            # threads, some time.
+            # Callbacks refer to this object: without this, only the garbage collector would
+            # end their threads.
             del self._transactional, self._rows
 
     # ------------------------------------------------------------ the worker's side
@@ -316,7 +316,7 @@ class Delivery:
         return CutsDurable(tuple(offsets))
 
     def _commit(self) -> None:
-        """Commit; after a time-out the same call again, anything else is for the next start."""
+        """Commit; repeat the call after a timeout, leave any other error to the next start."""
         patience = _Patience(self._silence)
         while True:
             try:
@@ -330,7 +330,7 @@ class Delivery:
         self._in_transaction = False
 
     def _drain(self, producer: Producer) -> None:
-        """Wait until everything sent is acknowledged, as long as something comes."""
+        """Wait until everything sent is acknowledged, as long as there is progress."""
         patience = _Patience(self._silence)
         while left := producer.flush(_FLUSH_TRY):
             self._raise_failure()
@@ -348,7 +348,7 @@ class Delivery:
             self._failure = self._failure or KafkaException(error)
 
     def _ours(self, exc: BaseException) -> CdcError:
-        """Say what an exception means.
+        """Convert an exception.
 
         After a fatal error most calls only say that there was one, or fail inside a callback of
         ours (SystemError): a transaction that is begun is refused with the error itself.

@@ -1,7 +1,7 @@
 """What could not be decoded or delivered, kept with its bytes and position.
 
-Written by a plain producer, before anything else is decided: it must be there
-also when the stream stops because of it.  After a crash a record may be there twice.
+Written by a plain producer, before anything else is decided: the record must exist
+even if the stream stops because of it.  After a crash it may exist twice.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from producer.kafka.topics import TopicAdmin
 from schemas.positions import Lsn
 
 _PATIENCE: Final = 30.0  # seconds
-_MOST: Final = 900_000  # bytes of a record: what every broker takes
+_MOST: Final = 900_000  # bytes of a record: what every broker accepts
 
 
 class Quarantine:
-    """The topic, made when there is something to be put into it."""
+    """The topic, created with its first record."""
 
     def __init__(self, client: Mapping[str, Any], admin: TopicAdmin, topic: str) -> None:
         self._client, self._admin, self._topic = client, admin, topic
         self._producer: Producer | None = None
 
     def put(self, payload: bytes, *, lsn: int, why: str, table: str = "", **more: object) -> None:
-        """Write one record, durable; of a payload that is too large its beginning.
+        """Write one durable record; a payload that is too large is truncated.
 
         `more` become headers.  Raises BrokerDown, or what the broker refuses.
         """

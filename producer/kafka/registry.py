@@ -1,4 +1,4 @@
-"""The schema registry: what Confluent's API has in common with its relatives.
+"""The schema registry: what the implementations of Confluent's API have in common.
 
 Subject compatibility stays as it was found; normalisation is off; a refusal
 stops before the row.  Ids are cached by the client.
@@ -31,7 +31,7 @@ _INCOMPATIBLE: Final = 409
 _MISSING: Final = 404
 _SCHEMA_NOT_FOUND: Final = 40403  # with _MISSING: the id, not the address
 _INVALID: Final = 422
-_LATER: Final = {408, 429}  # a time limit, too many requests: as good as no answer
+_LATER: Final = {408, 429}  # a timeout, too many requests: treated as no answer
 _SERVER: Final = 500
 # Three tries of five seconds, a second apart at most.  A number may also be given as text, as
 # [registry.options] has it.
@@ -42,13 +42,13 @@ _PATIENCE: Final = {
     "retries.max.wait.ms": 1000,
 }
 _NUMBERS: Final = {*_PATIENCE, "cache.capacity", "cache.latest.ttl.sec"}
-# What the client lets through: refusals, the HTTP library's own errors, and (ValueError) an
-# answer that is not JSON.
-# Behind a subject's name: what it took before it took everything, kept in the registry itself.
+# What the client raises: refusals, the HTTP library's own errors, and (ValueError) an answer
+# that is not JSON.
+# Suffix of the subject that stores another subject's compatibility while that is NONE.
 _BEFORE: Final = ".gauss-cdc-restore"
 _NO_LEVEL: Final = "GLOBAL"
 _FRAME: Final = 5  # bytes before a record: a zero, and its schema's id
-# What fastavro raises for anybody's bytes under anybody's schema.
+# What fastavro raises for foreign bytes or a foreign schema.
 _UNREADABLE: Final = (
     ValueError,
     LookupError,
@@ -89,7 +89,7 @@ class Registry:
             ) from exc
         self._parsed: dict[int, Any] = {}
         self._own: dict[str, tuple[int, Any]] = {}
-        self.unknown: int | None = None  # the newest id of a record that the registry has not
+        self.unknown: int | None = None  # the newest schema id that the registry does not have
 
     def register(self, subject: str, schema: Mapping[str, Any] | str) -> int:
         """Register a schema, or find it; return its id."""
@@ -102,7 +102,7 @@ class Registry:
     def register_anyway(self, subject: str, schema: Mapping[str, Any] | str) -> int:
         """Register a schema that the subject's compatibility refuses, as its next version.
 
-        The subject takes everything for that one call, then what it took before; who dies in
+        The subject's compatibility is NONE for that one call, then restored; a crash in
         between leaves a note in the registry, for `repair`.
         """
         try:
@@ -117,8 +117,8 @@ class Registry:
             except SchemaRefused as exc:
                 raise SchemaRefused(
                     exc.what,
-                    hint="it refuses although the subject takes everything now: its own level is "
-                    "for all subjects (Apicurio), or the schema breaks a rule; set that level to "
+                    hint="it refuses although the subject's compatibility is NONE: a global rule "
+                    "applies (Apicurio), or the schema breaks a rule; set the global level to "
                     "NONE for this change, then start again",
                     subject=subject,
                     url=self._url,
@@ -129,7 +129,7 @@ class Registry:
             raise self._ours(exc, subject) from exc
 
     def repair(self, prefix: str) -> list[str]:
-        """Give subjects their compatibility back that a killed `run` left open; return them."""
+        """Restore the compatibility of subjects that a killed `run` left at NONE; return them."""
         try:
             notes = [
                 name
@@ -186,19 +186,19 @@ class Registry:
         return True
 
     def is_read_only(self) -> bool:
-        """Say whether the registry takes no schemas at all, as far as it says so."""
+        """Say whether the registry reports that it accepts no schemas."""
         try:
             mode = self._client.get_global_mode()
         except SchemaRegistryError as exc:
             if 0 < exc.http_status_code < _SERVER:
-                return False  # not every product has modes, nor shows them to everybody
+                return False  # not every product has modes, or shows them to every user
             raise self._ours(exc, "") from exc
         except _ERRORS as exc:
             raise self._ours(exc, "") from exc
         return mode.upper().startswith("READONLY")
 
     def _level(self, subject: str) -> str | None:
-        """A subject's own compatibility; None where the registry's holds."""
+        """A subject's own compatibility; None where the registry's applies."""
         try:
             return str(self._client.get_compatibility(subject))
         except SchemaRegistryError as exc:
@@ -222,11 +222,11 @@ class Registry:
         return self.encode(CUT, cut_to_avro(cut))
 
     def read_cut(self, value: bytes) -> Cut:
-        """Read a record of cuts; ValueError: it is none, or of a schema that nobody knows."""
+        """Read a record of cuts; ValueError: it is not one, or its schema is unknown."""
         return cut_from_avro(self._decode(CUT, value))
 
     def read_change(self, value: bytes) -> SchemaChange:
-        """Read a schema change; ValueError: it is none, or of a schema that nobody knows."""
+        """Read a schema change; ValueError: it is not one, or its schema is unknown."""
         record = self._decode(SCHEMA_CHANGE, value)
         try:
             return change_from_avro(record)
@@ -253,7 +253,7 @@ class Registry:
     def _schema(self, schema_id: int) -> Any:
         """Return a writer's schema; None where the registry has none of this id, or it is unfit.
 
-        A registry that does not answer raises: it is never a reason to pass over a record.
+        A registry that does not answer raises: it is never a reason to skip a record.
         """
         if schema_id in self._parsed:
             return self._parsed[schema_id]
@@ -263,7 +263,7 @@ class Registry:
             if (exc.http_status_code, exc.error_code) != (_MISSING, _SCHEMA_NOT_FOUND):
                 raise self._ours(exc, f"id {schema_id}") from exc
             self.unknown = schema_id
-            return None  # asked again: it may be a replica that has it in a moment
+            return None  # not cached: a replica may have it a little later
         except _ERRORS as exc:
             raise self._ours(exc, f"id {schema_id}") from exc
         try:
@@ -271,7 +271,7 @@ class Registry:
             check_bounded(schema)
             parsed: Any = fastavro.parse_schema(schema)
             self._parsed[schema_id] = parsed if isinstance(parsed, dict) else None
-        except _UNREADABLE:  # a schema of somebody else's, in whatever language
+        except _UNREADABLE:  # a foreign schema, in another language
             self._parsed[schema_id] = None
         return self._parsed[schema_id]
 
@@ -283,14 +283,14 @@ class Registry:
         where = {"subject": subject, "url": self._url}
         if isinstance(exc, (ValueError, httpx.InvalidURL)):
             return RegistryError(
-                "what answers is not a schema registry", hint="is the URL right?", **where
+                "the server at this URL is not a schema registry", hint="is the URL right?", **where
             )
         if isinstance(exc, SchemaRegistryError):
             if exc.http_status_code in {_INCOMPATIBLE, _INVALID}:
                 return SchemaRefused(
-                    "the registry finds the new schema incompatible"
+                    "the registry refuses the new schema as incompatible"
                     if exc.http_status_code == _INCOMPATIBLE
-                    else "the registry finds the new schema invalid, or against its rules",
+                    else "the registry refuses the new schema as invalid or against its rules",
                     hint="see `gauss-cdc check`; set the subject's compatibility to what your "
                     "readers need (NONE takes everything), then start again",
                     **where,
@@ -319,7 +319,7 @@ class Registry:
 
 
 def tls_error(exc: BaseException | None) -> ssl.SSLError | None:
-    """Find the error of TLS behind an HTTP library's."""
+    """Find the TLS error that caused an HTTP library's error."""
     while exc is not None and not isinstance(exc, ssl.SSLError):
         exc = exc.__cause__ or exc.__context__
     return exc

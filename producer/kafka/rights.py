@@ -1,8 +1,8 @@
-"""What our principal may do at the brokers, found without writing anything.
+"""What the brokers allow our principal, checked without writing.
 
-A broker says for each topic which operations it would allow; a topic that is not there
-is asked for by the very request that makes it, only validated.  For a transactional id
-there is no such question: its ACLs are listed where the principal may see them.
+A broker reports the allowed operations of each topic; for a missing topic, the request
+that creates it is validated only.  For a transactional id there is no such request: its
+ACLs are listed where the principal may see them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class KafkaRights:
         self._admin = AdminClient({**QUIET, **LOGGED, **client})
 
     def problems(self, topics: Iterable[str]) -> Iterator[KafkaNotPermitted]:
-        """What is not allowed on topics that are there."""
+        """What is not allowed on existing topics."""
         wanted = sorted(topics)
         if not wanted:
             return
@@ -78,8 +78,8 @@ class KafkaRights:
     def transactional_id(self, name: str) -> list[str] | None:
         """List the principals that ACLs let use a transactional id.
 
-        None: our principal may not see ACLs. Where it may do everything at the cluster, it is
-        a super user or there is no authorizer: then no ACL is needed, and it is everybody.
+        None: our principal may not see ACLs. Where it has all rights on the cluster, it is
+        a super user or there is no authorizer: no ACL is needed, and the answer is everybody.
         """
         anybody: Any = None
         wanted = AclBindingFilter(
@@ -96,7 +96,7 @@ class KafkaRights:
                 include_authorized_operations=True, request_timeout=_TIMEOUT
             ).result()
             allowed = set(cluster.authorized_operations or ())
-            # The answer is empty, and no error, where the broker refuses the question.
+            # A broker that refuses the request answers with an empty list, not with an error.
             if AclOperation.DESCRIBE not in allowed:
                 return None
             found = self._admin.describe_acls(wanted, request_timeout=_TIMEOUT).result()

@@ -1,7 +1,7 @@
-"""Topics of a prefix: made with stated settings, or checked against them.
+"""Topics of a prefix: created with stated settings, or checked against them.
 
 An existing topic without the settings we need is refused with the command that
-mends it; nothing of a user's cluster is changed behind his back.
+corrects it; no topic of a user is changed silently.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports 
 )
 
 from producer.errors import BrokerDown, CdcError, TopicUnfit
-from producer.kafka.client import LOGGED, QUIET, STALE_EPOCHS, Heard, ours
+from producer.kafka.client import LOGGED, QUIET, STALE_EPOCHS, BrokerErrors, ours
 from schemas.control import Topic
 
 _TIMEOUT: Final = 10.0
@@ -37,7 +37,7 @@ DAY_MS: Final = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """How topics of a prefix are made."""
+    """Settings for new topics of a prefix."""
 
     partitions: int = 1
     replication: int = -1  # the broker's default
@@ -51,21 +51,21 @@ class TopicAdmin:
     """Makes, checks and describes topics."""
 
     def __init__(self, client: Mapping[str, Any], settings: TopicSettings) -> None:
-        self._heard = Heard()
-        self._client = {**QUIET, **LOGGED, "error_cb": self._heard.listen, **client}
+        self._errors = BrokerErrors()
+        self._client = {**QUIET, **LOGGED, "error_cb": self._errors.listen, **client}
         self._admin = AdminClient(self._client)
         self._settings = settings
 
     def _ours(self, exc: KafkaException) -> CdcError:
         """Turn an exception into ours, with librdkafka's own lines about it in the log."""
         self._admin.poll(0)
-        return self._heard.explain(ours(exc))
+        return self._errors.explain(ours(exc))
 
     def cluster_id(self) -> str:
         """Return the cluster's id: offsets mean something only there."""
         try:
             asked = self._admin.describe_cluster(request_timeout=_TIMEOUT)
-            described = self._heard.wait(self._admin, asked)
+            described = self._errors.wait(self._admin, asked)
         except KafkaException as exc:
             raise self._ours(exc) from exc
         return str(described.cluster_id)
@@ -92,7 +92,7 @@ class TopicAdmin:
         return {name: (topic, highs[name]) for name, topic in found.items()}
 
     def _ends(self, topics: Mapping[str, Topic]) -> dict[str, dict[int, int]]:
-        """High watermarks; a partition without a leader, as one made just now, is asked again."""
+        """High watermarks; a partition that has no leader yet is asked again."""
         highs: dict[str, dict[int, int]] = {name: {} for name in topics}
         missing = {
             TopicPartition(name, p): OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -132,27 +132,29 @@ class TopicAdmin:
             raise self._ours(exc) from exc
 
     def ensure(self, data: Iterable[str], *, cuts: str = "", ddl: str = "") -> bool:
-        """Make the topics that are missing, check those that are there; True if any was made."""
+        """Create the missing topics, check the existing ones; True if any was created."""
         wanted = self._wanted(data, cuts, ddl)
         missing = wanted.keys() - self._check_all(wanted, strict=(cuts, ddl))
         if not missing:
             return False
         self._make({name: wanted[name] for name in sorted(missing)})
-        # Creation is decided by the controller; brokers tell of it a little later.
+        # The controller creates the topic; brokers report it a little later.
         for _ in range(_TRIES):
             if wanted.keys() <= self.describe(wanted).keys():
                 return True
             time.sleep(_PAUSE)
-        raise BrokerDown("topics were made, but the broker does not show them", topics=len(missing))
+        raise BrokerDown(
+            "topics were created, but the broker does not show them", topics=len(missing)
+        )
 
     def check(self, data: Iterable[str], *, cuts: str = "", ddl: str = "") -> None:
-        """Check the topics that are there; make none."""
+        """Check the existing topics; create none."""
         self._check_all(self._wanted(data, cuts, ddl), strict=(cuts, ddl))
 
     def try_to_make(self, data: Iterable[str], *, cuts: str = "", ddl: str = "") -> None:
-        """Ask the brokers whether they would make topics; make none.
+        """Ask the brokers whether they would create topics; create none.
 
-        A topic that is there after all, and hidden from us, is no obstacle to this question.
+        A topic that exists but is hidden from us does not change the answer.
         """
         if wanted := self._wanted(data, cuts, ddl):
             self._make(wanted, validate_only=True)
@@ -215,7 +217,7 @@ class TopicAdmin:
     def _check(
         self, name: str, topic: Topic, partitions: int, config: Mapping[str, str], *, strict: bool
     ) -> None:
-        """Refuse a topic that would lose or hide what we write."""
+        """Refuse a topic that would lose or hide our records."""
         if strict and topic.partitions != partitions:
             raise TopicUnfit(
                 "a control topic must have one partition",
@@ -240,14 +242,14 @@ class TopicAdmin:
         limit = _CONTROL_BYTES if strict else int(config["max.message.bytes"])
         if int(entries["max.message.bytes"].value) < limit:
             raise TopicUnfit(
-                "the topic takes smaller records only than we write",
+                "the topic accepts only records smaller than ours",
                 topic=name,
                 hint=f"{alter} max.message.bytes={limit}",
             )
         retention = int(entries["retention.ms"].value)
         if strict and retention != -1 and retention < self._settings.data_retention_ms:
             raise TopicUnfit(
-                "the topic forgets earlier than the data topics",
+                "the topic's retention is shorter than that of the data topics",
                 topic=name,
                 hint=f"{alter} retention.ms={config['retention.ms']}",
             )

@@ -1,4 +1,4 @@
-"""The one table of types: what the source has, how it travels, how it comes back."""
+"""The one table of types: source text to Avro value, and back."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _user_type(column: Column, options: TypeOptions) -> SqlType:
 
 
 def _bound(entry: SqlType, base: Column) -> SqlType:
-    """Return an entry that reads another column's modifier than the one it is asked with."""
+    """Return an entry that reads the modifier of `base` instead of its own column's."""
     return replace(
         entry,
         avro=always(entry.avro(base)),
@@ -163,7 +163,7 @@ def dumper(avro: AvroType) -> Dump:
 
 
 def _shape_of(avro: AvroType) -> Shape:
-    """Find a shape by connect.name and type, the source's type first where the schema tells it."""
+    """Find a shape by connect.name and type, the source's type first where the schema names it."""
     if isinstance(avro, str):  # a primitive, or a named type defined before
         return SHAPES[avro]
     source = avro.get("connect.parameters", {}).get(SOURCE_TYPE)

@@ -1,6 +1,6 @@
 """Arrays: one dimension, lower bound 1; any other array travels as exact text.
 
-Beside the text of one that only begins elsewhere stand its elements.
+An array with another lower bound travels as its elements and the text.
 
 PostgreSQL manual, chapter "Arrays", "Array Input and Output Syntax".
 """

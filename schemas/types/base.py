@@ -1,4 +1,4 @@
-"""What a type of the source is made of.
+"""The parts of a type of the source.
 
 `SqlType` is the producer's half: how a column's Avro type is made and how the
 server's text becomes an Avro value.  `Shape` is the consumer's half, found
@@ -88,7 +88,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class SqlType:
-    """One type of the source, with all its lives."""
+    """One type of the source, in all its forms."""
 
     name: str
     oids: tuple[int, ...]
@@ -96,7 +96,7 @@ class SqlType:
     avro: Callable[[Column], AvroType]
     loader: Callable[[Column], Load]
     array_oid: int = 0
-    opcode: str = ""  # which inlined code of the encoder is equal to `loader`; "" = none
+    opcode: str = ""  # the encoder's inlined code that equals `loader`; "" = none
     zero: Any = None  # stands for an unsent value where NULL is not allowed; None = by Avro type
     zero_by: Callable[[Column], Any] | None = None  # the same, where it depends on the column
     ddl: Mapping[str, str] = field(default_factory=dict)  # dialect -> type, where not format_type
@@ -142,7 +142,7 @@ def zero(avro: AvroType) -> Any:
 def semantic(avro: str, name: str, **parameters: str) -> dict[str, Any]:
     """Return the Avro type that Confluent's converter makes of a named Connect schema.
 
-    In the converter's order: registries tell schemas apart by their text.
+    In the converter's order: registries compare schemas by their text.
     """
     out: dict[str, Any] = {"type": avro, "connect.version": 1}
     if parameters:

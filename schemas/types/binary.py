@@ -2,8 +2,8 @@
 
 Debezium's Bits hold a bit string's number in little-endian bytes; the length
 of `bit(n)` is a parameter of the schema, that of a `varbit` value is nowhere,
-so every varbit also travels as text.  Of one bit it makes a boolean, of
-`varbit(1)`, too.
+so every varbit also travels as text.  Debezium writes `bit(1)` and `varbit(1)` as
+booleans.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _dump_bits(avro: AvroType) -> Dump:
         raise TypeError("bits without their length")
     size = int(avro["connect.parameters"]["length"])
     if size == _VARBIT_MAX:
-        size = 1  # no length: the value's text travels beside, never pad to 2 GB for it
+        size = 1  # no length: the value's text is sent as well, so do not pad to 2 GB
     return lambda value: f"{int.from_bytes(value, 'little'):0{size}b}"
 
 

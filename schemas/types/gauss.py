@@ -1,19 +1,19 @@
-r"""Types that openGauss and GaussDB have and PostgreSQL has not.
+r"""Types of openGauss and GaussDB that PostgreSQL does not have.
 
 Their texts are those of the server's own output functions; what a PostgreSQL
 target makes of each stands in `ddl`, where `{}` is the modifier as the source
 spells it.  `raw` and `blob` are printed as hex digits without PostgreSQL's
 `\x`; they travel as bytes and come back as the text of `bytea`.
 
-Nothing is here for what only looks different: `number` is `numeric`, `int1` is
+Other spellings of known types have no entry: `number` is `numeric`, `int1` is
 `tinyint`, `varchar2` is `character varying`, `date` of an A-compatible database
 is `timestamp(0)` with that type's oid, and a number below one is printed
 without its leading zero (`.1`), which the loaders of numbers take.
 
 Oids: openGauss' pg_type.  Texts: as recorded from openGauss 7 in A and PG
 compatibility; int16, tinterval and the arrays were not recorded.  Types of the
-B and M compatibility plugins get another oid in each database, and no document
-tells their texts: they are unknown types, refused or carried as text.
+B and M compatibility plugins get another oid in each database, and their text
+forms are not documented: they are unknown types, refused or carried as text.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ TYPES: Final = (
     _bytes("blob", 88),
     _text("blob[]", 3201, 0, target="text[]"),
     _always(_TO_THE_SECOND, "smalldatetime", 9003, 9005, target="timestamp(0) without time zone"),
-    # Its `invalid` is no timestamp: a target refuses it by name.
+    # Its value `invalid` is not a timestamp: a target refuses it.
     _like("timestamp with time zone", "abstime", 702, 1023, target="timestamp with time zone"),
     _like("interval", "reltime", 703, 1024, target="interval"),
     _text("tinterval", 704, 1025),

@@ -1,4 +1,4 @@
-"""Type names -> oids, for streams that tell types by name only.
+"""Type names -> oids, for streams that name types without oids.
 
 GaussDB's text and JSON formats print what format_type() says without modifier
 (`character varying`, `integer[]`); its DDL names types as the catalog does

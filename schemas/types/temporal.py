@@ -3,7 +3,7 @@
 The texts are those of DateStyle ISO and IntervalStyle postgres, which the
 producer asks of its session.  Days before year 1, after 9999, and infinity are
 values for PostgreSQL but not for Spark, Python and most readers: they travel
-as exact text, beside the number that Debezium would write.
+as exact text, next to the number that Debezium would write.
 
 PostgreSQL manual, chapter "Date/Time Types"; Debezium documentation,
 PostgreSQL connector, "Temporal values": time.precision.mode and

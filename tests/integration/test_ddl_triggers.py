@@ -123,7 +123,7 @@ def test_check_says_how_schema_changes_are_learned(source, postgres_url) -> None
         "note",
         "are inferred at the first row of a new shape",
     )
-    ok = ("ok", "told by event triggers")
+    ok = ("ok", "captured by event triggers")
     assert told == [ok]
     assert for_others == [ok, ("warning", "the triggers were installed for other [tables]")]
     assert for_another == [ok, ("warning", "new tables join publication ours, not another")]

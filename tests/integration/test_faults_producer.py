@@ -124,7 +124,7 @@ def test_a_run_that_is_left_in_its_first_load_says_that_it_never_streamed(place:
     )
 
     assert run(place.options, watch) is False
-    assert notes[-1] == "left before the stream began: the next run starts over"
+    assert notes[-1] == "stopped before the stream began: the next run starts over"
 
 
 def test_a_first_run_that_fails_before_its_slot_drops_its_publication(place: Place) -> None:
@@ -286,7 +286,7 @@ def test_a_row_that_the_broker_finds_too_large(place: Place) -> None:
     ("config", "said"),
     [
         ({"cleanup.policy": "compact"}, "compacted"),
-        ({"max.message.bytes": "1000"}, "smaller records only"),
+        ({"max.message.bytes": "1000"}, "only records smaller"),
     ],
 )
 def test_a_data_topic_that_would_lose_rows(place: Place, config: dict[str, str], said: str) -> None:

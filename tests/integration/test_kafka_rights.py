@@ -126,7 +126,7 @@ def test_what_is_not_allowed_on_topics_is_named(
     assert problem.where["topics"] == cuts
     errors = found(client, registry_url, topic_prefix)[Level.ERROR]
     assert any("lacks rights on topics" in what for what in errors)
-    assert any("may not make topics below" in what for what in errors)
+    assert any("may not create topics below" in what for what in errors)
     with pytest.raises(KafkaNotPermitted):
         TopicAdmin(client, TopicSettings()).ensure([], ddl=f"{topic_prefix}.ddl")
 

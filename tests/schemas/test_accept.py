@@ -225,7 +225,7 @@ def test_a_new_epoch_follows_exactly_the_place_it_names() -> None:
 
 
 # ---------------------------------------------------------------- what is not ours
-JUNK = Foreign("7 bytes that are no record")
+JUNK = Foreign("7 bytes are not a record")
 
 
 @pytest.mark.parametrize("at", range(4))
@@ -237,7 +237,7 @@ def test_a_record_that_cannot_be_decoded_is_skipped_and_counted(at: int) -> None
     taken = [walk.accept(offset, record) for offset, record in enumerate(log)]
 
     assert [cut for cut in taken if cut] == [start(1), commits(2, 1), beat(2)]
-    assert (walk.alarms, walk.alarm) == (1, f"offset {at}: 7 bytes that are no record")
+    assert (walk.alarms, walk.alarm) == (1, f"offset {at}: 7 bytes are not a record")
     assert walk.suspect is None
 
 

@@ -379,7 +379,7 @@ def test_accept_gap_goes_on_where_the_cuts_are_gone() -> None:
 @pytest.mark.parametrize(
     "forged",
     [
-        Foreign("7 bytes that are no record"),
+        Foreign("7 bytes are not a record"),
         Heartbeat(Head(2, 1, 1, "nobody", 1, 1 << 60, 0)),
         start(2, writer=1),
     ],

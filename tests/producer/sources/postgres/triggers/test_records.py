@@ -373,7 +373,7 @@ def test_a_transaction_that_was_delivered_is_not_told_again() -> None:
 
 def test_a_refused_schema_stops_or_leaves_the_table_out_with_a_hole() -> None:
     def refuse(_: TableSchema) -> None:
-        raise SchemaRefused("the registry finds the new schema incompatible")
+        raise SchemaRefused("the registry refuses the new schema as incompatible")
 
     play = Told()
     play.publish = refuse  # type: ignore[method-assign]
