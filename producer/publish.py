@@ -10,12 +10,12 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 
-from producer.core.assemble import Binding, partition_of, table_key
 from producer.core.changes import Cell, Cells
 from producer.core.disclosed import without_text
 from producer.core.records.encode import compile_encoder, compile_key_encoder, compile_key_texts
 from producer.core.records.messages import MessageWriter
 from producer.core.records.transaction_topic import TransactionWriter
+from producer.core.router import Binding, partition_of, table_key
 from producer.kafka.registry import Registry
 from producer.kafka.topics import TopicAdmin
 from producer.options import Options

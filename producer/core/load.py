@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from producer.core.assemble import table_key
 from producer.core.changes import Cells
 from producer.core.cuts_log import CutsLog
 from producer.core.engine import Runs, Standing
@@ -22,6 +21,7 @@ from producer.core.ports import (
     Source,
 )
 from producer.core.records.encode import TransactionConstants
+from producer.core.router import table_key
 from producer.core.takeover import MadeSlot
 from producer.core.unfit import HINT, UNFIT, WHY, Unfit, of_row, put_aside
 from producer.errors import GroupUnusable, RowTooLarge

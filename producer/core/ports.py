@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from producer.core import takeover
-from producer.core.assemble import Binding
 from producer.core.catalog_watch import Look
 from producer.core.changes import Cells, Message
 from producer.core.events import (
@@ -25,6 +24,7 @@ from producer.core.events import (
 )
 from producer.core.records.messages import MessageWriter
 from producer.core.records.transaction_topic import TransactionWriter
+from producer.core.router import Binding
 from producer.core.takeover import MadeSlot
 from producer.errors import CdcError
 from producer.wire.replication import Received, WalMessage

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from producer.core.assemble import Assembler, World
+from producer.core.assemble import Assembler, AssemblerPorts
 from producer.core.cuts_log import CutsLog
 from producer.core.ddl_log import known_tables
 from producer.core.engine import Engine, Standing
@@ -26,7 +26,6 @@ from producer.core.ports import (
     ShutdownRequested,
     Source,
 )
-from producer.core.records.encode import TransactionConstants
 from producer.core.relations import Relations
 from producer.core.takeover import Step, Taken, Wanted, take_over, take_slot
 from schemas.tables import TableId, TableSchema
@@ -145,10 +144,9 @@ class Turn:
         )
         assembler = Assembler(
             relations=relations,
-            world=World(
+            ports=AssemblerPorts(
                 lambda table: self.blocking(publisher.publish, table),
                 publisher.encode_change,
-                TransactionConstants,
                 self.clock.wall_us,
                 (lambda unfit: self.blocking(keep, self.quarantine, unfit, self.observer))
                 if options.unfit_row == "quarantine"
@@ -161,7 +159,7 @@ class Turn:
             max_row_bytes=options.max_row_bytes,
             known=taken.known,
             messages=publisher.messages(),
-            transactions=publisher.transactions(),
+            frames=publisher.transactions(),
             quarantines=options.incompatible == "quarantine",
             note=self.observer.on_note,
         )

@@ -9,12 +9,13 @@ from typing import Any, Literal, NamedTuple
 
 import fastavro
 
-from producer.core.assemble import Assembler, Binding, World, table_key
+from producer.core.assemble import Assembler, AssemblerPorts
 from producer.core.events import Record, RowsAssembled
-from producer.core.records.encode import TransactionConstants, compile_encoder, compile_key_encoder
+from producer.core.records.encode import compile_encoder, compile_key_encoder
 from producer.core.records.messages import MessageWriter
 from producer.core.records.transaction_topic import TransactionWriter
 from producer.core.relations import Relations
+from producer.core.router import Binding, table_key
 from producer.sources.postgres.pgoutput import decode
 from schemas.envelope import (
     EnvelopeOptions,
@@ -60,7 +61,7 @@ class TopicSet:
                 wanted=lambda table: table.name in self.only,
                 new_tables_are_complete=True,
             ),
-            world=World(self._publish, lambda _: b"", TransactionConstants, lambda: 1),
+            ports=AssemblerPorts(self._publish, lambda _: b"", lambda: 1),
             epoch=1,
             seq=0,
             resume=0,
@@ -74,7 +75,7 @@ class TopicSet:
                 database="postgres",
                 options=EnvelopeOptions(),
             ),
-            transactions=TransactionWriter(
+            frames=TransactionWriter(
                 Topics(PREFIX).transaction,
                 key_id=self._register("transaction-key", transaction_key_schema()),
                 value_id=self._register("transaction-value", transaction_schema()),

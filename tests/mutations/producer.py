@@ -155,7 +155,7 @@ MUTATIONS: Final = (
     Mutation(
         "equal-is-dropped",
         "what begins before `resume` was delivered; what begins at it was not",
-        "producer/core/assemble.py",
+        "producer/core/transactions.py",
         "begin.commit_lsn < self._resume",
         "begin.commit_lsn <= self._resume",
         (*_ASSEMBLE, *_SIM),

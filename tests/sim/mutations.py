@@ -21,11 +21,12 @@ from typing import Any
 from unittest import mock
 
 from producer.core import ddl_log, takeover, turn
-from producer.core.assemble import Assembler
+from producer.core.bindings import Bindings
 from producer.core.cuts_log import CutsLog
 from producer.core.engine import Engine, Runs
 from producer.core.events import Command, Confirm, Happened, PositionReached
 from producer.core.loop import Loop
+from producer.core.transactions import Transactions
 from producer.kafka import client
 from schemas import accept
 from schemas.accept import Walk
@@ -235,14 +236,14 @@ MUTATIONS: list[Mutation] = [
              edit(Engine, "_acknowledge", ("if offset < 0:", "if False:")),
              {"lost_offsets": 3, "mode": "plain"}),
     Mutation("hole-lost", "a hole stands in its commit's own entry [H4]",
-             edit(Assembler, "_schema_change", ("self._holes += [", "_ = [")),
+             edit(Bindings, "_record", ("transactions.add_gap(gap)", "pass")),
              {"lossy": True, "transactions": 14}),
     Mutation("drop-equal", "commit_start < resume is dropped, equal is not",
-             edit(Assembler, "_open", ("begin.commit_lsn < self._resume",
+             edit(Transactions, "open", ("begin.commit_lsn < self._resume",
                                        "begin.commit_lsn <= self._resume")),
              {"producer_crashes": 8}),
     Mutation("drop-nothing", "what was delivered by an earlier self is dropped",
-             edit(Assembler, "_open", ("begin.commit_lsn < self._resume", "False")),
+             edit(Transactions, "open", ("begin.commit_lsn < self._resume", "False")),
              {"producer_crashes": 8, "crash_at": "runs (cutting)"}),
     # ------------------------------------------------------------ producer: the loop
     Mutation("confirm-at-write", "a position is confirmed after its record is durable",

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from producer.core.assemble import Binding, partition_of, table_key
 from producer.core.changes import Message
 from producer.core.events import Limits, TopicsChanged
 from producer.core.ports import Stored, Tuning
 from producer.core.records.encode import TransactionConstants
+from producer.core.router import Binding, partition_of, table_key
 from producer.core.takeover import MadeSlot, Slot
 from producer.errors import ConnectionLost, SlotMissing
 from producer.wire.replication import Received

@@ -7,7 +7,7 @@ from typing import Any
 import fastavro
 import pytest
 
-from producer.core.assemble import Assembler, Binding, World, partition_of, table_key
+from producer.core.assemble import Assembler, AssemblerPorts
 from producer.core.catalog_watch import Altered, Described, Dropped, Unseen
 from producer.core.changes import (
     Begin,
@@ -34,10 +34,11 @@ from producer.core.events import (
     SchemaUsed,
     TransactionEnded,
 )
-from producer.core.records.encode import TransactionConstants, compile_encoder
+from producer.core.records.encode import compile_encoder
 from producer.core.records.messages import MessageWriter
 from producer.core.records.transaction_topic import TransactionWriter
 from producer.core.relations import Relations
+from producer.core.router import Binding, partition_of, table_key
 from producer.core.unfit import WHY, Unfit
 from producer.errors import DecodeError, HistoryDiffers, RowTooLarge, Unsupported
 from schemas.control import Hole, SchemaChange
@@ -92,6 +93,8 @@ class Play:
     published: list[TableSchema] = field(default_factory=list)
     changes: list[SchemaChange] = field(default_factory=list)
     aside: list[Unfit] | None = None  # where unfit rows go; None: they stop
+    quarantines: bool = False
+    notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.relations = Relations(
@@ -102,10 +105,9 @@ class Play:
         )
         self.assembler = Assembler(
             relations=self.relations,
-            world=World(
+            ports=AssemblerPorts(
                 self.publish,
                 self.encode_change,
-                TransactionConstants,
                 lambda: 7,
                 None if self.aside is None else self.aside.append,
             ),
@@ -116,7 +118,9 @@ class Play:
             max_row_bytes=self.max_row_bytes,
             known=self.transactions,
             messages=self.messages,
-            transactions=self.frames,
+            frames=self.frames,
+            quarantines=self.quarantines,
+            note=self.notes.append,
         )
         self.feed(described(*COLUMNS))
 
@@ -463,8 +467,6 @@ def test_a_message_outside_of_transactions_is_one_of_its_own_and_comes_once() ->
 
 def test_a_message_of_any_prefix_is_payload_and_a_large_one_is_left_out() -> None:
     play = Play(messages=MESSAGES, max_row_bytes=300)
-    notes: list[str] = []
-    play.assembler._note = notes.append
 
     happened = play.transaction(
         Logical(True, Lsn(1), "gauss-cdc.ddl", b"{}"),
@@ -476,8 +478,8 @@ def test_a_message_of_any_prefix_is_payload_and_a_large_one_is_left_out() -> Non
     prefixes = [r[2] for r in records(happened) if r[0] == MESSAGES.topic]
     assert len(prefixes) == 1
     assert happened[-1].rows == 1
-    assert len(notes) == 1
-    assert "secret" not in notes[0]
+    assert len(play.notes) == 1
+    assert "secret" not in play.notes[0]
 
 
 def test_a_row_above_the_limit_stops_with_its_place_and_without_its_content() -> None:

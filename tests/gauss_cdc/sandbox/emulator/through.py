@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gauss_cdc.sandbox.emulator.model import Ddl, Field, Item, Mode, Op, Row, Transaction
-from producer.core.assemble import Assembler, Binding, World
+from producer.core.assemble import Assembler, AssemblerPorts
 from producer.core.changes import Lost, Message
 from producer.core.events import Happened, TransactionEnded
-from producer.core.records.encode import TransactionConstants, compile_encoder
+from producer.core.records.encode import compile_encoder
 from producer.core.relations import Relations
+from producer.core.router import Binding
 from producer.sources.gauss.buffer import TransactionBuffer
 from producer.sources.gauss.mixed import Holds, Wrote
 from producer.sources.gauss.resolver import RelationResolver
@@ -81,7 +82,7 @@ class Through:
                 wanted=_wanted,
                 new_tables_are_complete=True,
             ),
-            world=World(self._publish, self._encode, TransactionConstants, lambda: 7),
+            ports=AssemblerPorts(self._publish, self._encode, lambda: 7),
             epoch=1,
             seq=0,
             resume=0,

@@ -381,10 +381,9 @@ def test_a_refused_schema_stops_or_leaves_the_table_out_with_a_hole() -> None:
     with pytest.raises(SchemaRefused):
         play.transaction(ended("ALTER TABLE", shape(altered(NOTE))))
 
-    play = Told()
+    play = Told(quarantines=True)
     play.publish = refuse  # type: ignore[method-assign]
     play.__post_init__()
-    play.assembler._quarantines = True
     happened = play.transaction(insert(1))
     assert [(h.table, h.kind) for h in happened[-1].holes] == [("public.account", "seen")]
     assert isinstance(happened[-1].holes[0], Hole)

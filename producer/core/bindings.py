@@ -1,0 +1,167 @@
+"""Which binding a relation's rows have; a new shape is published, and told, before its first row.
+
+A shape is new where a statement says so, where the catalog does, or where a row is in
+another shape than the one in force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from producer.core.changes import Relation
+from producer.core.relations import Relations
+from producer.core.router import Binding, table_key
+from producer.core.shape_change import ShapeChange, StatementChanges
+from producer.core.transactions import Transactions, csn_of
+from producer.errors import DecodeError, SchemaRefused
+from schemas.control import Hole, Origin, SchemaChange
+from schemas.positions import Lsn
+from schemas.tables import TableSchema
+
+_LONG: Final = "the statement is longer than kafka.max-row-bytes, and left out"
+_INFERRED: Final = StatementChanges((), Origin.INFERRED)
+
+
+class Bindings:
+    """The bindings of one stream."""
+
+    def __init__(
+        self,
+        *,
+        relations: Relations,
+        transactions: Transactions,
+        publish: Callable[[TableSchema], Binding],
+        encode_change: Callable[[SchemaChange], bytes],
+        epoch: int,
+        max_row_bytes: int,
+        quarantines: bool,
+    ) -> None:
+        """`quarantines`: a table whose schema the registry refuses is left out, with a gap."""
+        self._relations, self._transactions = relations, transactions
+        self._publish_table, self._encode_change = publish, encode_change
+        self._epoch, self._max_row_bytes = epoch, max_row_bytes
+        self._quarantines = quarantines
+        self.of: dict[int, Binding | None] = {}  # by relation; None: its rows are not delivered
+
+    def describe(self, relation: Relation) -> None:
+        """Take a description: in force from here on."""
+        self._relations.describe(relation)
+        self.of.pop(relation.relation, None)
+
+    def bind(self, relation_id: int, lsn: int) -> Binding | None:
+        """Find out what a relation is now; a new shape goes out as DDL before the row."""
+        relations, transactions = self._relations, self._transactions
+        relation = relations.look_up(relation_id)
+        for moved in relations.renamed(relation):
+            transactions.hand_over()
+            self._record(moved, None, lsn)  # its topic is made with its first row
+            self._forget(moved)
+        if not relations.is_wanted(relation):
+            self.of[relation_id] = None
+            return None
+        table, change = relations.resolve(relation)
+        transactions.hand_over()
+        binding = self._publish(table)
+        if change is not None:
+            self._record(change, binding, lsn)
+        self.of[relation_id] = binding
+        return binding
+
+    def widen(self, relation_id: int, table: TableSchema, column: str) -> Binding:
+        """Allow NULL in a column: a row has one there."""
+        wider = self._relations.widen(table.id, column)
+        self._transactions.hand_over()
+        binding = self.of[relation_id] = self._publish_table(wider)
+        self._transactions.use_schema(binding.topic, binding.schema_id)
+        return binding
+
+    def apply(self, statement: StatementChanges, lsn: int) -> None:
+        """One statement, as many records as it changed tables: before the rows after it."""
+        transactions = self._transactions
+        if transactions.is_skipped:
+            return
+        if transactions.begin is None:
+            raise DecodeError("DDL outside a transaction", lsn=Lsn(lsn))
+        self._relations.apply(statement)
+        ordinal: int | None = None
+        for change in statement.changes:
+            transactions.hand_over()
+            binding = self._publish(change.after) if change.after is not None else None
+            if transactions.constants is None:
+                transactions.number()
+            ordinal = transactions.ordinal if ordinal is None else ordinal
+            self._record(change, binding, lsn, statement, ordinal)
+            self._forget(change)
+
+    def follow(self, change: ShapeChange, lsn: int) -> None:
+        """Take a change that only the catalog shows."""
+        binding = self._publish(change.after) if change.after is not None else None
+        self._record(change, binding, lsn)
+        self._forget(change)
+
+    # ------------------------------------------------------------ publication
+    def _publish(self, table: TableSchema) -> Binding | None:
+        """Register a shape, before its first row; None: it was refused, and goes without rows."""
+        try:
+            binding = self._publish_table(table)
+        except SchemaRefused as error:
+            if not self._quarantines:
+                raise
+            self._transactions.add_gap(Hole(str(table.id), "seen", f"left out: {error.what}"))
+            return None
+        self._transactions.use_schema(binding.topic, binding.schema_id)
+        return binding
+
+    def _forget(self, change: ShapeChange) -> None:
+        """Write rows anew from here on, whether their table is described again or not."""
+        stale = {table.id for table in (change.before, change.after) if table is not None}
+        for relation, bound in list(self.of.items()):
+            if bound is None or bound.table.id in stale:
+                del self.of[relation]
+
+    def _record(
+        self,
+        change: ShapeChange,
+        binding: Binding | None,
+        lsn: int,
+        said: StatementChanges = _INFERRED,
+        statement: int | None = None,
+    ) -> None:
+        transactions = self._transactions
+        begin, constants = transactions.begin, transactions.constants or transactions.number()
+        assert begin is not None
+        record = SchemaChange(
+            epoch=self._epoch,
+            seq=constants.seq,
+            ordinal=transactions.ordinal,
+            xid=begin.xid,
+            csn=csn_of(begin),
+            lsn=lsn,
+            origin=said.origin,
+            tag=change.tag,
+            before=change.before,
+            after=change.after,
+            topic=binding.topic if binding is not None else None,
+            sql=said.sql,
+            canonical=change.canonical,
+            jddl=said.jddl,
+            lossy=change.lossy,
+            kind=change.kind,
+            identity=change.identity,
+            statement=statement,
+            renamed=change.renamed,
+            values=change.values,
+            settings=said.settings,
+            moved=change.moved,
+        )
+        for gap in change.holes:
+            transactions.add_gap(gap)
+        table = change.after or change.before
+        key = table_key(table.id) if table is not None else (change.identity or "").encode()
+        value = self._encode_change(record)
+        if len(value) > self._max_row_bytes:  # whoever may run DDL decides how long it is
+            record = replace(record, sql=None, canonical=None, jddl=None, lossy=_LONG)
+            value = self._encode_change(record)
+        transactions.put_change(key, value, lsn)
