@@ -37,6 +37,7 @@ LAYERS = {
         ("producer.kafka",),
         (
             *("producer.sources.gauss.buffer", "producer.sources.gauss.resolver"),
+            "producer.sources.gauss.boundaries",
             *("producer.sources.gauss.mixed", "producer.sources.gauss.gaps"),
             *("producer.sources.postgres.stream", "producer.sources.postgres.gaps"),
         ),
@@ -122,7 +123,8 @@ PURE = (
     "producer.errors",
     "producer.sources.decoders",
     *(f"producer.sources.gauss.{name}" for name in (
-        *("buffer", "copy_csv", "ddl", "decoders", "gaps", "login", "mixed", "resolver"),
+        *("boundaries", "buffer", "copy_csv", "ddl", "decoders", "gaps", "login", "mixed"),
+        "resolver",
         *("options", "server", "sm3", "sqlstate", "system_schemas"),
     )),
     *(f"producer.sources.postgres.{name}" for name in (

@@ -1,8 +1,8 @@
 """Recorded messages folded into whole transactions, for people to read.
 
 The way without a database: nothing is held back for a broker, and what the wire
-does not say stays unsaid unless a file about the tables says it (`Known`).  The
-live way is `held`.
+does not say stays unsaid unless a file about the tables says it (`Known`).  Where a
+transaction begins and ends is decided as in `run` (`boundaries`).
 
 A transaction's position is what confirms it: the end of its COMMIT record; in
 decode-styles t and j without batches only the record's start is told, and then
@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, assert_never
 
 from producer.core.changes import (
     Begin,
@@ -34,11 +34,13 @@ from producer.core.changes import (
     NamedRow,
     Relation,
     RowShape,
+    Told,
     Truncate,
     Update,
 )
 from producer.errors import DecodeError, Unsupported
 from producer.sources.decoders import DECODERS, NAMING, Format, Naming
+from producer.sources.gauss.boundaries import Boundaries, Place, together
 from producer.sources.gauss.decoders.tuples import readings
 from schemas.positions import Lsn
 from schemas.tables import UNCHANGED, ReplicaIdentity, TableId
@@ -134,43 +136,50 @@ class Named:
     decoder: Naming
     known: Known
     spaced: bool = False  # decode-style t, whose table names have several readings
-    is_open: bool = False
-    _begun: Begun = field(default_factory=Begun)
+    _boundaries: Boundaries = field(default_factory=Boundaries)
     _changes: list[_Item] = field(default_factory=list)
     _parts: tuple[bool, ...] | None = None  # of the stream's COMMITs: its options tell which
+
+    @property
+    def is_open(self) -> bool:
+        """Say whether a transaction has begun and not ended."""
+        return self._boundaries.is_open
 
     def feed(self, start: int, payload: bytes) -> Iterator[Transaction]:
         """Take one message; a batch may hold many transactions."""
         decode = self.decoder.decode
         for position, record in self.decoder.walk(start, payload):
             told = decode(position, record)
-            match told:
-                case Begun() if not self.is_open:
-                    self.is_open, self._begun, self._changes = True, told, []
-                case Ended() if self.is_open:
-                    self.is_open = False
-                    yield self._ended(self._begun, told, position)
-                case Change() if self.is_open:
-                    self._changes.append(self._change(told))
-                case Emptied() | Ddl() if self.is_open:
-                    self._changes.append(told)
-                case Logical():  # one that stands outside of transactions is no part of any
-                    if told.transactional:
-                        self._changes.append(told)
-                case Heartbeat():
+            match self._boundaries.step(told):
+                case begun, ended:
+                    yield self._ended(begun, ended, position)
+                case Place.BEGINS:
+                    self._changes = []
+                case Place.WITHIN:
+                    self._changes.append(self._item(told))
+                case Place.BESIDE:
                     pass
-                case _:
-                    what = type(told).__name__
-                    where = "within" if self.is_open else "outside of"
-                    raise DecodeError(f"{what} {where} a transaction", position=Lsn(position))
+                case Place.STRAY:
+                    raise DecodeError(self._boundaries.stray(told), position=Lsn(position))
+
+    def _item(self, told: Told) -> _Item:
+        match told:
+            case Change():
+                return self._change(told)
+            case Emptied() | Ddl() | Logical():
+                return told
+            case Begun() | Ended() | Heartbeat():
+                raise AssertionError("a boundary is nothing within a transaction")
+            case _:
+                assert_never(told)
 
     def _ended(self, begun: Begun, ended: Ended, position: int) -> Transaction:
         # A BEGIN with xid has a COMMIT with it; the CSN may stand at one of the ends alone.
-        is_other = begun.xid is not None and begun.xid != ended.xid
-        if is_other or not (begun.csn is None or ended.csn in (None, begun.csn)):
+        if begun.xid is not None and ended.xid is None:
             raise DecodeError(
                 "a COMMIT of another transaction than its BEGIN", position=Lsn(position)
             )
+        xid, csn, committed_at = together(begun, ended)
         parts = ended.xid is None, ended.csn is None, ended.committed_at is None
         if self._parts not in (None, parts):
             raise DecodeError(
@@ -178,15 +187,11 @@ class Named:
             )
         self._parts = parts
         return Transaction(
-            xid=begun.xid if ended.xid is None else ended.xid,
-            csn=begun.csn if ended.csn is None else ended.csn,
+            xid=xid,
+            csn=csn,
             position=ended.commit_lsn if ended.end_lsn is None else ended.end_lsn,
-            committed_at=ended.committed_at or begun.committed_at,
-            changes=tuple(
-                self._changes
-                if begun.csn is ended.csn is None
-                else map(_without_guess, self._changes)
-            ),
+            committed_at=committed_at,
+            changes=tuple(self._changes if csn is None else map(_without_guess, self._changes)),
         )
 
     def _change(self, change: Change) -> RowChange:

@@ -29,11 +29,13 @@ from producer.core.changes import (
     Emptied,
     Ended,
     Heartbeat,
+    Logical,
     Message,
     Undecoded,
 )
 from producer.errors import DdlMalformed, DecodeError, SourceSwitched
 from producer.sources.decoders import Naming
+from producer.sources.gauss.boundaries import Boundaries, Place, together
 from producer.sources.gauss.ddl import jddl
 from producer.sources.gauss.ddl import pairs as ddl_pairs
 from producer.sources.gauss.mixed import Holds, Mixed, Wrote
@@ -102,8 +104,7 @@ class TransactionBuffer:
         self._mixed = Mixed() if loses_rows_behind_ddl else None
         self._wrote, self._holds = wrote, holds
         self._first: ddl_pairs.Waiting | None = None  # a statement that may have more messages
-        self._begun: Begun | None = None
-        self._began_at = 0
+        self._boundaries = Boundaries()
         self._records: list[tuple[int, bytes]] = []
         self._size = 0
         self._spill: Spill | None = None
@@ -117,6 +118,7 @@ class TransactionBuffer:
         A message that cannot be decoded is given as Undecoded, in its transaction.
         """
         split, is_row, hold = self._decoder.split, self._decoder.is_row, self._hold
+        boundaries = self._boundaries
         for start, _, payload in received:
             try:
                 records = split(start, payload)
@@ -124,7 +126,7 @@ class TransactionBuffer:
                 yield from self._put_aside(start, Undecoded(payload, str(error)))
                 continue
             for position, record in records:
-                if is_row(record) and self._begun is not None:
+                if is_row(record) and boundaries.is_open:
                     hold(position, record)
                 else:
                     yield from self._rare(position, record)
@@ -135,23 +137,25 @@ class TransactionBuffer:
         except DecodeError as error:
             yield from self._put_aside(position, Undecoded(record, str(error)))
             return
-        match told:
-            case Heartbeat():
-                self.heartbeat = told
-            case Begun() if self._begun is None:
-                self._begun, self._began_at = told, position
-            case Ended() if self._begun is not None:
-                yield from self._release(self._begun, told)
-            case Emptied() | Ddl() if self._begun is not None:
+        if isinstance(told, Heartbeat):
+            self.heartbeat = told
+            return
+        if isinstance(told, Logical):
+            yield position, Undecoded(record, "a logical message, which no option asks for")
+            return
+        match self._boundaries.step(told):
+            case begun, ended:
+                yield from self._release(begun, ended)
+            case Place.WITHIN:
                 self._hold(position, record)
-            case _:
-                what = type(told).__name__
-                why = f"{what} outside a transaction" if self._begun is None else f"{what} inside"
-                yield position, Undecoded(record, why)
+            case Place.BEGINS:
+                pass
+            case Place.STRAY | Place.BESIDE:
+                yield position, Undecoded(record, self._boundaries.stray(told))
 
     def _put_aside(self, position: int, found: Undecoded) -> Iterator[tuple[int, Message]]:
         """Tell it now, or at the head of its transaction: before any of its rows goes on."""
-        if self._begun is None:
+        if not self._boundaries.is_open:
             yield position, found
             return
         self._undecoded.append((position, found))
@@ -181,7 +185,7 @@ class TransactionBuffer:
     def _release(self, begun: Begun, ended: Ended) -> Iterator[tuple[int, Message]]:
         records: Sequence[tuple[int, bytes]] | Spill = self._spill or self._records
         spill = self._spill
-        self._begun, self._records, self._size, self._spill = None, [], 0, None
+        self._records, self._size, self._spill = [], 0, None
         undecoded, self._undecoded, self._undecoded_size = self._undecoded, [], 0
         try:
             begin, commit = self._framed(begun, ended)
@@ -201,14 +205,7 @@ class TransactionBuffer:
 
     def _framed(self, begun: Begun, ended: Ended) -> tuple[Begin, Commit]:
         """Put together what BEGIN and COMMIT told."""
-        for name, first, second in (
-            ("xid", begun.xid, ended.xid),
-            ("csn", begun.csn, ended.csn),
-        ):
-            if first is not None and second is not None and first != second:
-                raise DecodeError(f"BEGIN and COMMIT differ in {name}", begin=first, commit=second)
-        csn = ended.csn if begun.csn is None else begun.csn
-        xid = ended.xid if begun.xid is None else begun.xid
+        xid, csn, said = together(begun, ended)
         if self._by_csn:
             if csn is None:
                 raise DecodeError("a transaction without CSN from a slot ordered by CSN", xid=xid)
@@ -227,7 +224,6 @@ class TransactionBuffer:
                 # With the slot in place nothing else tells a takeover that a gap is to be accepted.
                 hint=f"what was committed there in between is lost; {LOAD_AGAIN}",
             )
-        said = ended.committed_at or begun.committed_at
         at = instant(said) if said else 0
         # sql_decoding tells no xid at all; 0 is PostgreSQL's own word for "no transaction id".
         begin = Begin(Lsn(start), at, xid or 0, csn, begun.user)

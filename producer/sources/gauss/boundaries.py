@@ -1,0 +1,79 @@
+"""Where the transactions of a stream begin and end, and what BEGIN and COMMIT tell together.
+
+For whoever folds messages into transactions: `run`, which holds them back until they are whole,
+and `decode`, which prints them.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import NamedTuple, TypeAlias
+
+from producer.core.changes import Begun, Change, Ddl, Emptied, Ended, Heartbeat, Logical, Told
+from producer.errors import DecodeError
+
+Pair: TypeAlias = tuple[Begun, Ended]
+
+
+class Place(Enum):
+    """What a message is to the open transaction."""
+
+    BEGINS = auto()
+    WITHIN = auto()
+    BESIDE = auto()  # in no transaction: a heartbeat, a message that is not transactional
+    STRAY = auto()  # it cannot stand here
+
+
+class Boundaries:
+    """One stream: BEGIN and COMMIT alternate, and changes stand between them."""
+
+    def __init__(self) -> None:
+        self._begun: Begun | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Say whether a transaction has begun and not ended."""
+        return self._begun is not None
+
+    def step(self, told: Told) -> Pair | Place:
+        """Take the next message; the pair of BEGIN and COMMIT where it ends a transaction."""
+        match told, self._begun:
+            case Heartbeat(), _:
+                return Place.BESIDE
+            case Logical(transactional=False), _:
+                return Place.BESIDE
+            case Begun(), None:
+                self._begun = told
+                return Place.BEGINS
+            case Ended(), Begun() as begun:
+                self._begun = None
+                return begun, told
+            case ((Change() | Emptied() | Ddl() | Logical()), Begun()):
+                return Place.WITHIN
+            case _:
+                return Place.STRAY
+
+    def stray(self, told: Told) -> str:
+        """Say why a message cannot stand here."""
+        where = "within" if self.is_open else "outside of"
+        return f"{type(told).__name__} {where} a transaction"
+
+
+class Together(NamedTuple):
+    """What BEGIN and COMMIT tell of one transaction; None is what neither tells."""
+
+    xid: int | None
+    csn: int | None
+    committed_at: str | None  # as printed
+
+
+def together(begun: Begun, ended: Ended) -> Together:
+    """Put both together; raise DecodeError where they are of different transactions."""
+    for name, first, second in (("xid", begun.xid, ended.xid), ("csn", begun.csn, ended.csn)):
+        if first is not None and second is not None and first != second:
+            raise DecodeError(f"BEGIN and COMMIT differ in {name}", begin=first, commit=second)
+    return Together(
+        xid=begun.xid if ended.xid is None else ended.xid,
+        csn=begun.csn if ended.csn is None else ended.csn,
+        committed_at=ended.committed_at or begun.committed_at,
+    )

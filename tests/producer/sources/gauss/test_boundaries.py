@@ -1,0 +1,53 @@
+"""BEGIN and COMMIT alternate, and tell one transaction together."""
+
+import pytest
+
+from producer.core.changes import Begun, Ddl, Ended, Heartbeat, Logical
+from producer.errors import DecodeError
+from producer.sources.gauss.boundaries import Boundaries, Place, together
+from schemas.positions import Lsn
+
+BEGUN, ENDED = Begun(xid=7), Ended(xid=7, end_lsn=Lsn(0x20))
+DDL = Ddl("TDDL", "DROP TABLE t")
+
+
+def test_what_stands_between_begin_and_commit_is_within() -> None:
+    stream = Boundaries()
+
+    assert [stream.step(told) for told in (BEGUN, DDL, Heartbeat(1, 1, 1))] == [
+        Place.BEGINS,
+        Place.WITHIN,
+        Place.BESIDE,
+    ]
+    assert stream.is_open
+    assert stream.step(ENDED) == (BEGUN, ENDED)
+    assert not stream.is_open
+
+
+@pytest.mark.parametrize(
+    ("before", "told"), [([], ENDED), ([], DDL), ([BEGUN], BEGUN), ([BEGUN, ENDED], ENDED)]
+)
+def test_what_cannot_stand_there_is_stray_and_changes_nothing(before, told) -> None:
+    stream = Boundaries()
+    for each in before:
+        stream.step(each)
+    was = stream.is_open
+
+    assert stream.step(told) is Place.STRAY
+    assert stream.is_open is was
+
+
+def test_a_message_of_no_transaction_stands_beside_it() -> None:
+    assert Boundaries().step(Logical(False, Lsn(1), "p", b"")) is Place.BESIDE
+
+
+def test_either_end_may_tell() -> None:
+    assert together(Begun(csn=5), Ended(xid=7, committed_at="t")) == (7, 5, "t")
+
+
+@pytest.mark.parametrize(
+    ("begun", "ended"), [(Begun(xid=1), Ended(xid=2)), (Begun(csn=1), Ended(csn=2))]
+)
+def test_ends_of_two_transactions_are_refused(begun: Begun, ended: Ended) -> None:
+    with pytest.raises(DecodeError, match="BEGIN and COMMIT differ"):
+        together(begun, ended)
