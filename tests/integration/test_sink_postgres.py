@@ -1027,6 +1027,32 @@ def test_who_lost_the_fence_gives_up(target: Target) -> None:
     assert rows(target, "account") == []
 
 
+def test_nobody_moves_the_ledger_while_a_step_is_under_way(
+    new_database: Callable[[], str], kind: str
+) -> None:
+    """Two appliers that both think that they hold the fence: one lock orders their steps."""
+    found: list[str] = []
+
+    def look(step: str) -> None:
+        if step != "rows applied" or not target.feed.seq or found:
+            return
+        other = psycopg2.connect(target.url)
+        with other, other.cursor() as cursor:
+            try:
+                cursor.execute("SELECT 1 FROM gauss_cdc.ledger FOR UPDATE NOWAIT")
+                found.append("free")
+            except psycopg2.errors.LockNotAvailable:
+                found.append("locked")
+        other.close()
+
+    target = Target(new_database(), kind, on_step=look)
+    load(target, ACCOUNT)
+    target.apply(insert(ACCOUNT, "1", "a", "x"))
+
+    assert found == ["locked"]
+    target.sink.close()
+
+
 def test_a_ledger_that_moved_is_read_again(target: Target) -> None:
     load(target, ACCOUNT)
     target.feed.commits([insert(ACCOUNT, "1", "a", "x")])

@@ -1,0 +1,203 @@
+"""What executors staged at a PostgreSQL is counted and applied inside the step: without Spark."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import psycopg2
+import psycopg2.extensions
+import pytest
+
+from schemas.control import Phase, SchemaChange
+from schemas.tables import TableSchema
+from spark_consumers.errors import Fenced, Incomplete, RowMissing
+from spark_consumers.job import Applier, Options
+from spark_consumers.model import Change, Segment
+from spark_consumers.sinks.base import Shape
+from spark_consumers.sinks.postgres.loader import CopyLoader
+from spark_consumers.sinks.postgres.sink import PostgresSink
+from tests.spark_consumers.feed import Feed, alter, delete, insert, table, update
+
+A = table("a", "id integer, v text")
+LOG = table("log", "id integer, v text", key="")
+
+
+class Tasks:
+    """A segment's content as executors bring it: each list is a task's, under its number."""
+
+    def __init__(self, url: str, feed: Feed, segment: Segment) -> None:
+        rows = feed.read_rows(segment)
+        self.loader = CopyLoader(psycopg2.extensions.parse_dsn(url))
+        self.ddl: Sequence[SchemaChange] = rows.ddl
+        self.shapes: list[Shape] = []
+        self.changes: list[tuple[int, Change]] = []
+        for found, changes in rows.changes.items():
+            for change in changes:
+                shape = Shape(found, change.columns)
+                if shape not in self.shapes:
+                    self.shapes.append(shape)
+                self.changes.append((self.shapes.index(shape), change))
+        self.tasks = {1: list(self.changes)}
+        self.counts = [1]
+
+    def copy(self, stages: Sequence[str]) -> Sequence[int]:
+        for task, changes in self.tasks.items():
+            assert self.loader.load(stages, task, changes) is None
+        return self.counts
+
+
+class Bulk:
+    """A target that is fed by tasks; `change` alters what the newest segment's bring."""
+
+    def __init__(self, url: str, **options: Any) -> None:
+        self.url, self.feed = url, Feed()
+        self.sink = PostgresSink(url, "bank", **options)
+        self.change: Callable[[Tasks], None] = lambda _: None
+        self.applier = Applier(
+            self.feed.read_cuts, self.read, self.sink, Options(max_rows=1_000_000, attempts=1)
+        )
+        self.feed.start()
+
+    def read(self, segment: Segment) -> Any:
+        if not segment.ranges:
+            return self.feed.read_rows(segment)
+        tasks = Tasks(self.url, self.feed, segment)
+        self.change(tasks)
+        return tasks
+
+    def load(self, schema: TableSchema, *rows: list[str | None]) -> None:
+        self.feed.load(schema, Phase.BEGIN)
+        if rows:
+            self.feed.load(schema, Phase.CHUNK, *rows)
+        self.feed.load(schema, Phase.END)
+        self.applier.drain()
+
+    def apply(self, *transactions: Any) -> None:
+        self.feed.commits(*transactions)
+        self.applier.drain()
+
+    def rows(self, what: str) -> list[Any]:
+        with psycopg2.connect(self.url) as connection, connection.cursor() as cursor:
+            cursor.execute(f"SELECT * FROM {what} ORDER BY 1, 2")
+            found = cursor.fetchall()
+        connection.close()
+        return found
+
+
+@pytest.fixture(params=[True, False], ids=["replica", "enforced"])
+def bulk(new_database: Callable[[], str], request) -> Iterator[Bulk]:
+    one = Bulk(new_database(), replica_role=request.param)
+    yield one
+    one.sink.close()
+
+
+def test_what_tasks_staged_is_applied_in_commit_order_and_gone(bulk: Bulk) -> None:
+    bulk.load(A, ["1", "one"], ["2", "two"])
+    bulk.load(LOG, ["1", "x"], ["1", "x"])
+
+    bulk.apply(
+        [insert(A, "3", "three"), update(A, "1", ...), delete(A, "2")],
+        [update(A, "9", ..., old="1"), insert(LOG, "2", "y")],
+    )
+
+    assert bulk.rows("a") == [(3, "three"), (9, "one")]
+    assert bulk.rows("log") == [(1, "x"), (1, "x"), (2, "y")]
+    assert bulk.rows("pg_tables WHERE tablename LIKE 'stage%'") == []
+
+
+def forgets_one(tasks: Tasks) -> None:
+    tasks.tasks = {1: tasks.changes[:-1]}
+
+
+def counts_twice(tasks: Tasks) -> None:
+    tasks.tasks = {1: tasks.changes, 2: tasks.changes[:1]}
+    tasks.counts = [1, 2]
+
+
+def one_instead_of_another(tasks: Tasks) -> None:
+    tasks.tasks = {1: [tasks.changes[0], tasks.changes[0]]}
+
+
+def one_of_another_commit(tasks: Tasks) -> None:
+    at, change = tasks.changes[0]
+    other = Change(99, 0, change.op, change.columns, change.before, change.after)
+    tasks.tasks = {1: [*tasks.changes, (at, other)]}
+
+
+def counts_nobody(tasks: Tasks) -> None:
+    tasks.counts = []
+
+
+WRONG = [forgets_one, counts_twice, one_instead_of_another, one_of_another_commit, counts_nobody]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_rows_that_are_not_what_the_cut_promises_are_not_applied(bulk: Bulk, wrong) -> None:
+    bulk.load(A)
+    bulk.change = wrong
+
+    with pytest.raises(Incomplete):
+        bulk.apply([insert(A, "1", "x"), insert(A, "2", "y")])
+
+    assert bulk.rows("a") == []
+    bulk.change = lambda _: None
+    bulk.applier.drain()
+    assert bulk.rows("a") == [(1, "x"), (2, "y")]
+
+
+@pytest.mark.parametrize("wrong", [forgets_one, counts_twice, counts_nobody])
+def test_a_chunk_of_a_load_has_the_rows_that_its_cut_says(bulk: Bulk, wrong) -> None:
+    bulk.feed.load(A, Phase.BEGIN)
+    bulk.applier.drain()
+    bulk.feed.load(A, Phase.CHUNK, ["1", "x"], ["2", "y"])
+    bulk.change = wrong
+
+    with pytest.raises(Incomplete):
+        bulk.applier.drain()
+
+    assert bulk.rows("a") == []
+
+
+def test_rows_of_an_attempt_that_failed_are_not_read(bulk: Bulk) -> None:
+    bulk.load(A)
+
+    def twice(tasks: Tasks) -> None:
+        tasks.tasks = {1: tasks.changes[:1], 2: tasks.changes}
+        tasks.counts = [2]
+
+    bulk.change = twice
+    bulk.apply([insert(A, "1", "x"), insert(A, "2", "y")])
+
+    assert bulk.rows("a") == [(1, "x"), (2, "y")]
+
+
+def test_ddl_is_counted_with_the_rows(bulk: Bulk) -> None:
+    bulk.load(A, ["1", "x"])
+    wider = table("a", "id integer, v text, w text")
+
+    bulk.apply([insert(A, "2", "y"), alter(A, wider), insert(wider, "3", "z", "w")])
+
+    assert bulk.rows("a") == [(1, "x", None), (2, "y", None), (3, "z", "w")]
+
+
+def test_an_unsent_value_of_a_row_that_is_not_there_changes_nothing(bulk: Bulk) -> None:
+    bulk.load(A)
+
+    with pytest.raises(RowMissing):
+        bulk.apply([insert(A, "1", "x"), update(A, "2", ...)])
+
+    assert bulk.rows("a") == []
+
+
+def test_what_was_staged_before_another_applier_came_is_given_up(bulk: Bulk) -> None:
+    bulk.load(A)
+
+    def overtaken(_: Tasks) -> None:
+        with psycopg2.connect(bulk.url) as connection, connection.cursor() as cursor:
+            cursor.execute("UPDATE gauss_cdc.ledger SET fence = fence + 1")
+        connection.close()
+
+    bulk.change = overtaken
+    with pytest.raises(Fenced):
+        bulk.apply([insert(A, "1", "x")])
+
+    assert bulk.rows("a") == []
