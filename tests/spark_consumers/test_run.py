@@ -13,7 +13,7 @@ from spark_consumers.errors import (
     TargetRefused,
 )
 from spark_consumers.job import Observer, Options
-from spark_consumers.run import Polling, run
+from spark_consumers.run import Polling, Stop, run
 from tests.spark_consumers.feed import Feed, insert, table
 from tests.spark_consumers.test_job import MemorySink
 
@@ -87,6 +87,24 @@ def test_a_run_applies_what_is_there_and_what_comes_until_it_is_stopped() -> Non
     assert running.sink.seqs[:3] == [1, 2, 3]
     assert (running.sink.starts, running.sink.closes) == (1, 1)
     assert running.heard.retries == running.paused == []
+
+
+def test_one_pass_runs_before_anything_wakes_the_loop() -> None:
+    running = Running()
+    applied: list[list[int]] = []
+
+    class Waker:
+        def begin(self) -> None:
+            applied.append(list(running.sink.seqs))
+
+        def run(self, drain: Callable[[], object], stop: Stop, observer: Observer) -> None:
+            applied.append(list(running.sink.seqs))
+
+    run(
+        running.sink, running.feed.read_cuts, running.feed.read_rows, Waker(), stop=running.stop
+    )  # fmt: skip
+
+    assert applied == [[], [1]]
 
 
 def test_an_error_that_passes_is_told_and_the_next_turn_goes_on() -> None:

@@ -278,6 +278,16 @@ def test_cuts_are_read_to_the_last_stable_offset_and_no_further(place: Place) ->
     assert offsets(place, Ledger("bank")) == [0, 2, 4]
 
 
+def test_a_cut_that_was_aborted_is_none(place: Place) -> None:
+    assert place.broker.begin(place.producer)
+    place.broker.append(place.producer, CUTS, b"bank", Heartbeat(place.head(moves=False)))
+    place.broker.abort(place.producer)
+    place.mark()
+    place.commit(1)
+
+    assert offsets(place, Ledger("bank")) == [0, 4]
+
+
 def test_a_reader_goes_on_where_the_ledger_stands_whatever_it_read_before(place: Place) -> None:
     place.commit(1)
     place.commit(1)
