@@ -491,7 +491,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "load-not-emptied",
         "3.7: BEGIN empties the table",
         _SINK_FILE,
-        "                clear_tables(cursor, [catalog.tables[cut.table]])\n",
+        "                clear_tables(cursor, [begun])\n",
         "",
         _pg("test_a_load_that_begins_again_replaces_what_was_there"),
     ),
