@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from producer.core.assemble import Assembler, Binding, partition_of, table_key
 from producer.core.assemble import World as AssemblerPorts
 from producer.core.changes import Message
-from producer.core.engine import Engine, Standing
+from producer.core.engine import Engine, WriterState
 from producer.core.events import (
     Acknowledged,
     CutsDurable,
@@ -135,7 +135,7 @@ def once(messages: list[tuple[int, bytes]]) -> tuple[float, int]:
     topics = {f"bank.{table.id}": Topic("id", 1) for table in TABLES}
     head = Head(1, 1, 1, "instance", 0, 1, -1)
     identity = Identity("7000", 1, "bank", "slot", "pgoutput")
-    engine = Engine(Standing(head, 0, identity, "", "", topics, {}, "bank.ddl"), Limits())
+    engine = Engine(WriterState(head, 0, identity, "", "", topics, {}, "bank.ddl"), Limits())
     offsets = dict.fromkeys(topics, 0)
     sent: list[tuple[str, int, int]] = []
     rows = cuts = 0

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from producer.clock import SystemClock
 from producer.core.cuts_log import CutsLog
-from producer.core.takeover import Step, Wanted, foresee
+from producer.core.takeover import Step, TakeoverRequest, foresee
 from producer.core.turn import PAUSE
 from producer.errors import BrokerDown, CdcError, RegistryDown
 from producer.kafka.cuts_reader import CutsReader
@@ -65,14 +65,14 @@ def _check_start(options: Options, stack: ExitStack) -> Iterator[Finding]:
         clock=SystemClock(),
         note=lambda _: None,
     )
-    wanted = Wanted(
+    request = TakeoverRequest(
         identity=identity,
-        content=fingerprint(options, source.decides()),
+        fingerprint=fingerprint(options, source.fingerprint_inputs()),
         cluster_id=admin.cluster_id(),
         instance="",
         ddl_topic=topics.ddl,
     )
-    reason = _driven(foresee(source, log, wanted, patience=_TRIES))
+    reason = _driven(foresee(source, log, request, patience=_TRIES))
     if reason is None:
         yield Finding(Level.OK, "run", f"continues after the newest cut, by slot {options.slot}")
     else:

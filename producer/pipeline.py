@@ -18,7 +18,7 @@ from producer.core.cuts_log import CutsLog
 from producer.core.events import TopicsChanged
 from producer.core.loop import Progress
 from producer.core.ports import RunObserver, ShutdownRequested
-from producer.core.takeover import Wanted
+from producer.core.takeover import TakeoverRequest
 from producer.core.turn import Turn
 from producer.errors import CdcError
 from producer.kafka.cuts_reader import CutsReader
@@ -144,9 +144,9 @@ def _run_once(
         )
         stack.callback(_undo, options, source, log, observer)
         publisher.prepare_tables(source.prepare(observer.on_note))
-        request = Wanted(
+        request = TakeoverRequest(
             identity=source.identity(),
-            content=fingerprint(options, source.decides()),
+            fingerprint=fingerprint(options, source.fingerprint_inputs()),
             cluster_id=admin.cluster_id(),
             instance=uuid.uuid4().hex[:16],
             ddl_topic=topics.ddl,

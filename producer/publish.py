@@ -34,15 +34,15 @@ from schemas.tables import TableId, TableSchema
 from schemas.topics import key_subject, value_subject
 
 
-def fingerprint(options: Options, decides: Mapping[str, object]) -> str:
+def fingerprint(options: Options, inputs: Mapping[str, object]) -> str:
     """Hash of the settings that decide which rows exist in the stream.
 
-    `decides`: what the kind of source adds to it, such as options that remove changes.
+    `inputs`: what the kind of source adds to it, such as options that remove changes.
     """
     said = {
         "include": sorted(options.include),
         "exclude": sorted(options.exclude),
-        **decides,  # its order counts: running prefixes have the hash of it
+        **inputs,  # its order counts: running prefixes have the hash of it
         "key": options.key,  # keyed rows have tombstones, and key changes are two records
         "partition_by": options.partition_by,  # rows of one key would change partitions
     }

@@ -84,7 +84,7 @@ def judge(
 
 
 @dataclass(slots=True)
-class Walk:
+class CutReplay:
     """What a reader knows after the records so far; `accept` moves it by one."""
 
     n: int = 0
@@ -261,7 +261,7 @@ Records = list[tuple[int, Record]]
 _NEAR: Final = 256  # offsets
 
 
-def walk_tail(read: Callable[[int, int], Records], start: int, end: int) -> Walk | None:
+def replay_tail(read: Callable[[int, int], Records], start: int, end: int) -> CutReplay | None:
     """Find what is known at the log's end.
 
     Walks from the `state_from` of the newest record that counts; its `suspect` says what at
@@ -271,7 +271,7 @@ def walk_tail(read: Callable[[int, int], Records], start: int, end: int) -> Walk
     start, `end` its LSO.  The last offset is usually a marker, so the tail is looked for backwards
     in windows that double.  None: nothing is committed there.
 
-    A START or STATE must follow the record before it, or the walk begins at an older one: taken
+    A START or STATE must follow the record before it, or the replay begins at an older one: taken
     as it stands, anybody's would count.  Where none does, the newest is taken.
     """
     return _tail(read, start, end, is_strict=True) or _tail(read, start, end, is_strict=False)
@@ -279,7 +279,7 @@ def walk_tail(read: Callable[[int, int], Records], start: int, end: int) -> Walk
 
 def _tail(
     read: Callable[[int, int], Records], start: int, end: int, *, is_strict: bool
-) -> Walk | None:
+) -> CutReplay | None:
     window, looked = _NEAR, end
     unlinked: set[int] = set()
     while True:
@@ -292,20 +292,20 @@ def _tail(
             if base > offset or base in unlinked:
                 continue
             if base >= low:
-                walked = records
+                replayed = records
             elif _is_state(read(base, base + 1)):
-                walked = read(base, end)
+                replayed = read(base, end)
             else:
                 continue
-            if is_strict and not _is_linked(read, start, base, walked):
+            if is_strict and not _is_linked(read, start, base, replayed):
                 unlinked.add(base)
                 continue
-            walk, counts = Walk.from_nobody(), False
-            for at, record in walked:
-                if at >= base and walk.follow(at, record) is not None:
+            replay, counts = CutReplay.from_nobody(), False
+            for at, record in replayed:
+                if at >= base and replay.follow(at, record) is not None:
                     counts = counts or at == offset
             if counts:
-                return walk
+                return replay
         if low == start:
             return None
         window, looked = window * 2, low
@@ -315,18 +315,20 @@ def _is_state(records: Records) -> bool:
     return any(isinstance(record, State) for _, record in records)
 
 
-def _is_linked(read: Callable[[int, int], Records], start: int, base: int, walked: Records) -> bool:
+def _is_linked(
+    read: Callable[[int, int], Records], start: int, base: int, replayed: Records
+) -> bool:
     """Say whether the START or STATE at `base` follows what stands before it, if that is near."""
-    found = next((record for at, record in walked if at == base), None)
+    found = next((record for at, record in replayed if at == base), None)
     if not isinstance(found, State):
-        return True  # the walk begins at the next one, or not at all
+        return True  # the replay begins at the next one, or not at all
     low = max(start, base - _NEAR)
-    before = [(at, record) for at, record in walked if low <= at < base]
+    before = [(at, record) for at, record in replayed if low <= at < base]
     if not before and base > low:
         before = read(low, base)
-    walk = Walk.from_nobody()
+    replay = CutReplay.from_nobody()
     if low > start and (oldest := next((r for _, r in before if not isinstance(r, Foreign)), None)):
-        walk._stand(oldest.head)  # noqa: SLF001  as any of its readers would
+        replay._stand(oldest.head)  # noqa: SLF001  as any of its readers would
     for at, record in before:
-        walk.follow(at, record)
-    return walk.instance is None or walk.follow(base, found) is not None
+        replay.follow(at, record)
+    return replay.instance is None or replay.follow(base, found) is not None

@@ -157,7 +157,7 @@ def emulator(
         console.print(f"ordinary sessions at port {started.port}, HA port {started.ha_port}")
         click.echo(str(started.port))
 
-    wanted = program.Wanted(
+    wanted = program.EmulatorOptions(
         replay=replay,
         facade=facade,
         line=Line(login),

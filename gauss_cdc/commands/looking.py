@@ -25,7 +25,7 @@ from gauss_cdc.config import load
 from gauss_cdc.inspect.check import check_all
 from gauss_cdc.inspect.look import cut_line, findings_table, standing_table, tail_lines
 from gauss_cdc.inspect.metrics import serve
-from gauss_cdc.inspect.places import Places
+from gauss_cdc.inspect.places import Endpoints
 from gauss_cdc.watch import StopSignal, console, say
 from schemas.findings import Level
 from schemas.positions import Lsn
@@ -70,7 +70,7 @@ def status(config_path: Path, *, as_json: bool, port: int | None, bind: str) -> 
         while not stop.asked(1):
             pass
         return
-    with Places(config) as places:
+    with Endpoints(config) as places:
         standing = places.standing()
     if as_json:
         click.echo(json.dumps(standing.as_json()))
@@ -100,7 +100,7 @@ def wait(config_path: Path, *, lsn: Lsn | None, timeout: timedelta | None) -> No
             return True
         return stop.asked(seconds)
 
-    with Places(load(config_path)) as places:
+    with Endpoints(load(config_path)) as places:
         goal = places.goal() if lsn is None else int(lsn)
         standing = places.wait(goal, pause, lambda _: None, say)
     if standing is None:
@@ -122,7 +122,7 @@ def wait(config_path: Path, *, lsn: Lsn | None, timeout: timedelta | None) -> No
 def cuts(config_path: Path, *, last: int, follow: bool, as_json: bool) -> None:
     """Look into the cuts: which commits are durable, and where their rows stand."""
     stop = StopSignal()
-    with Places(load(config_path)) as places:
+    with Endpoints(load(config_path)) as places:
         start = places.first_cut()
         if start is None:
             console.print("no cuts yet: the first `run` writes them")

@@ -12,7 +12,7 @@ from gauss_cdc import wiring
 from gauss_cdc.commands.base import INTERRUPTED, Command, PositionType, configured, fail
 from gauss_cdc.config import load
 from gauss_cdc.inspect.look import slot_fields
-from gauss_cdc.inspect.places import Places, Standing
+from gauss_cdc.inspect.places import Endpoints, ReplicationStatus
 from gauss_cdc.watch import StepName, StopSignal, console, say
 from producer.core.ports import RunObserver
 from producer.errors import SlotMissing, Unsupported
@@ -33,8 +33,8 @@ def slot_group() -> None:
 @configured
 def slot_show(config_path: Path) -> None:
     """Print the slot as JSON; exit code 13 if there is none."""
-    with Places(load(config_path)) as places:
-        found = Standing(places.source(), None, None).as_json()["source"]
+    with Endpoints(load(config_path)) as places:
+        found = ReplicationStatus(places.source(), None, None).as_json()["source"]
     if found is None:
         fail("the slot does not exist", SlotMissing.exit_code)
     click.echo(json.dumps(found))
@@ -55,7 +55,7 @@ def slot_create(config_path: Path) -> None:
 @configured
 def slot_list(config_path: Path) -> None:
     """Print every slot of the source's server, one JSON object a line."""
-    with Places(load(config_path)) as places:
+    with Endpoints(load(config_path)) as places:
         for slot in gauss_slots.slots(places.source_session()):
             click.echo(json.dumps(slot_fields(slot)))
 
@@ -71,7 +71,7 @@ def slot_list(config_path: Path) -> None:
 def slot_advance(config_path: Path, *, lsn: Lsn | None, yes: bool) -> None:
     """Let the server drop log that is in Kafka already, while `run` stands still; repeatable."""
     config = load(config_path)
-    with Places(config) as places:
+    with Endpoints(config) as places:
         session = places.source_session()
         slot = gauss_slots.check_usable(
             gauss_slots.find(session, config.source.slot),
@@ -105,6 +105,6 @@ def slot_drop(config_path: Path, *, yes: bool) -> None:
     if not yes:
         raise click.UsageError("this loses the slot's position; say --yes")
     config = load(config_path)
-    with Places(config) as places:
+    with Endpoints(config) as places:
         gauss_slots.drop(places.source_session(), config.source.slot)
     console.print(f"slot {config.source.slot} dropped")

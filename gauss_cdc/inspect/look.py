@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gauss_cdc.config import Config
-from gauss_cdc.inspect.places import Places, Standing
+from gauss_cdc.inspect.places import Endpoints, ReplicationStatus
 from gauss_cdc.inspect.rows import JsonRows, dumps
 from gauss_cdc.logs import printable
 from gauss_cdc.watch import say
@@ -67,7 +67,7 @@ def findings_table(findings: Sequence[Finding]) -> Table:
     return table
 
 
-def standing_table(standing: Standing) -> Table:
+def standing_table(standing: ReplicationStatus) -> Table:
     """`status` for people."""
     table = Table(show_header=False)
     source, cuts, target = standing.source, standing.cuts, standing.target
@@ -191,7 +191,7 @@ def tail_lines(
     What comes later is held back until a cut names it, and nothing before it is missing.
     """
     try:
-        with Places(config) as places, closing(_Tail(config, tables, as_json=as_json)) as tail:
+        with Endpoints(config) as places, closing(_Tail(config, tables, as_json=as_json)) as tail:
             start = places.first_cut()
             at = places.reader().lso() if start is not None and follow else 0
             yield from tail.newest(last, stop)

@@ -12,7 +12,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from gauss_cdc.config import Config
-from gauss_cdc.inspect.places import PLACES, Places, Standing
+from gauss_cdc.inspect.places import ENDPOINTS, Endpoints, ReplicationStatus
 from gauss_cdc.logs import log
 
 _log = logging.getLogger("gauss_cdc.metrics")
@@ -35,7 +35,7 @@ METRICS: Final[dict[str, str]] = {  # after gauss_cdc_; what is not known is not
 }
 
 
-def values(standing: Standing) -> dict[str, float | None]:
+def values(standing: ReplicationStatus) -> dict[str, float | None]:
     """Every metric's value."""
     found: dict[str, float | None] = {
         "lag_commits": standing.commits_behind,
@@ -68,11 +68,11 @@ class _Standing(Collector):
         each = GaugeMetricFamily(
             "gauss_cdc_place_up", METRICS["place_up"], labels=[*label, "place"]
         )
-        with Places(self._config) as places:
+        with Endpoints(self._config) as places:
             standing = places.standing()
         up.add_metric(name_of, float(not standing.down))
         yield up
-        for place in PLACES:
+        for place in ENDPOINTS:
             if place == "target" and self._config.target is None:
                 continue
             # The registry is asked for what Kafka holds.

@@ -25,7 +25,7 @@ from producer.sources.gauss.slots import OrderedBy
 from producer.sources.postgres import catalog
 from producer.sources.postgres import options as pgoutput_options
 from producer.sources.postgres.triggers import install as ddl_triggers
-from schemas.accept import Foreign, Record, Records, Walk, judge, walk_tail
+from schemas.accept import CutReplay, Foreign, Record, Records, judge, replay_tail
 from schemas.control import Phase
 from schemas.errors import Verdict
 from schemas.positions import Lsn
@@ -35,7 +35,7 @@ from spark_consumers.errors import ApplyError
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.base import Inspector
 
-PLACES: Final = ("source", "kafka", "registry", "target")
+ENDPOINTS: Final = ("source", "kafka", "registry", "target")
 _T = TypeVar("_T")
 
 
@@ -76,7 +76,7 @@ class CutsStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ReplicationStatus:
     """All three, and what lies between them; None: there is none yet."""
 
     source: SourceStanding | None
@@ -149,7 +149,7 @@ _NO_TOPIC = frozenset({"_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_OR
 _AGAIN = 1.0  # seconds until a broker that did not answer is asked again
 
 
-class Places:
+class Endpoints:
     """Open connections to look at one configuration's three places."""
 
     def __init__(self, config: Config) -> None:
@@ -273,7 +273,7 @@ class Places:
             return None
         return start
 
-    def walk(self) -> tuple[Walk, int] | None:
+    def replay(self) -> tuple[CutReplay, int] | None:
         """What is known at the end of cuts, and when it was written (µs since 1970)."""
         newest: dict[str, int] = {}  # instance -> when it wrote
 
@@ -288,27 +288,27 @@ class Places:
         start = self.first_cut()
         if start is None:
             return None
-        found = walk_tail(read, start, self.reader().lso())
+        found = replay_tail(read, start, self.reader().lso())
         return None if found is None else (found, newest.get(found.instance or "", 0))
 
     def cuts(self) -> CutsStanding | None:
         """The newest accepted record."""
-        found = self.walk()
+        found = self.replay()
         if found is None:
             return None
-        walk, written_at = found
+        replay, written_at = found
         return CutsStanding(
-            walk.epoch,
-            walk.n,
-            walk.seq,
-            walk.resume,
-            walk.writer,
-            walk.instance or "",
-            dict(walk.loads),
+            replay.epoch,
+            replay.n,
+            replay.seq,
+            replay.resume,
+            replay.writer,
+            replay.instance or "",
+            dict(replay.loads),
             written_at,
-            walk.state.head.written_at if walk.state is not None else written_at,
-            alarms=walk.alarms,
-            alarm=str(walk.suspect or walk.alarm),
+            replay.state.head.written_at if replay.state is not None else written_at,
+            alarms=replay.alarms,
+            alarm=str(replay.suspect or replay.alarm),
         )
 
     def follow(
@@ -332,7 +332,7 @@ class Places:
             self._stack.callback(self._inspector.close)
         return self._inspector.ledger()
 
-    def standing(self) -> Standing:
+    def standing(self) -> ReplicationStatus:
         """All three, asked at the same time; of a place that does not answer, why."""
         source = self._config.source
         why = pgoutput_options.why_not_full if source.kind == "postgres" else why_not_full
@@ -359,12 +359,12 @@ class Places:
             if "source" not in down and source.kind == "postgres":
                 asking = pool.submit(asked, "source", self._not_captured)
                 notes += asking.result() or []
-        return Standing(
+        return ReplicationStatus(
             at_source.result(),
             in_kafka.result(),
             at_target.result() if at_target is not None else None,
             notes=tuple(notes),
-            down={place: down[place] for place in PLACES if place in down},
+            down={place: down[place] for place in ENDPOINTS if place in down},
         )
 
     # ------------------------------------------------------------ waiting
@@ -372,11 +372,11 @@ class Places:
         self,
         lsn: int,
         pause: Callable[[float], bool],
-        on_look: Callable[[Standing], None],
+        on_look: Callable[[ReplicationStatus], None],
         on_note: Callable[[str], None] = lambda _: None,
         *,
         compares: bool = True,
-    ) -> Standing | None:
+    ) -> ReplicationStatus | None:
         """Wait until the target holds everything committed before `lsn`; None if left.
 
         `compares`: and until nothing in the catalog of a PostgreSQL source is left unexplained.
@@ -387,7 +387,7 @@ class Places:
         goal, said = Goal(lsn), ""
         while True:
             try:
-                standing = Standing(None, self.cuts(), self.target())
+                standing = ReplicationStatus(None, self.cuts(), self.target())
                 on_look(standing)
                 if goal.is_reached(standing):
                     left = self._unexplained(standing, on_note) if compares else ""
@@ -405,7 +405,7 @@ class Places:
             if pause(_AGAIN if said else 0.1):
                 return None
 
-    def _unexplained(self, standing: Standing, on_note: Callable[[str], None]) -> str:
+    def _unexplained(self, standing: ReplicationStatus, on_note: Callable[[str], None]) -> str:
         """Name what the source's catalog shows and neither the stream nor a mark explains.
 
         Without triggers a table that is dropped and made again is not in the stream: the target
@@ -471,7 +471,7 @@ class Goal:
     lsn: int
     _proof: tuple[int, int] | None = None  # epoch and n of a record; n counts loads, too
 
-    def is_reached(self, standing: Standing) -> bool:
+    def is_reached(self, standing: ReplicationStatus) -> bool:
         """Say whether the target holds the position, past every load that has begun."""
         cuts, target = standing.cuts, standing.target
         if cuts is None:

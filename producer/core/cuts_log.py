@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from producer.core.ports import Clock, Codec, Delivery, Reader, TopicCatalog
 from producer.errors import CutsBroken, RegistryError, TakenOver
-from schemas.accept import Records, Walk, judge, walk_tail
+from schemas.accept import CutReplay, Records, judge, replay_tail
 from schemas.control import Cut, Start, Topic
 from schemas.errors import LOAD_AGAIN
 
@@ -45,7 +45,7 @@ class CutsLog:
         self._delivery = delivery
         self._topics = topics
         self._clock, self._note, self._blocking = clock, note, blocking
-        self._walk, self._walked_to = Walk.from_nobody(), -1
+        self._replay, self._replayed_to = CutReplay.from_nobody(), -1
         self.begins = ""  # why an epoch begins, once its START is being written
         self.has_started = False  # a START of ours is durable
 
@@ -57,20 +57,22 @@ class CutsLog:
         """End of what is decided."""
         return 0 if self._reader is None else self._reader.lso()
 
-    def tail(self) -> Walk | None:
-        """Walk to the last accepted record that is visible."""
+    def tail(self) -> CutReplay | None:
+        """Replay to the last accepted record that is visible."""
         if self._reader is None:
             return None
         start, _ = self._reader.bounds()
-        walk: Walk | None = self._blocking(walk_tail, self._read, start, self._reader.lso())
-        if walk is None and self._codec.unknown is not None and not self._accept_gap:
+        replay: CutReplay | None = self._blocking(
+            replay_tail, self._read, start, self._reader.lso()
+        )
+        if replay is None and self._codec.unknown is not None and not self._accept_gap:
             raise RegistryError(
                 "the schema registry does not know the schema of any record of cuts",
                 schema_id=self._codec.unknown,
                 hint="is it the registry that wrote them, and has it lost nothing? "
                 f"If not: {LOAD_AGAIN}",
             )
-        return walk
+        return replay
 
     def topics(self) -> Mapping[str, tuple[Topic, Mapping[int, int]]]:
         """Topics of the prefix as they are."""
@@ -98,35 +100,35 @@ class CutsLog:
         do not, somebody else's may be there, and the topic is read.
         """
         assert self._reader is not None
-        if self._walked_to < 0:
-            self._walked_to = max(0, cuts[0].head.state_from)
-        alarms = self._walk.alarms
-        if offsets[0] != self._walked_to:
+        if self._replayed_to < 0:
+            self._replayed_to = max(0, cuts[0].head.state_from)
+        alarms = self._replay.alarms
+        if offsets[0] != self._replayed_to:
             if self._reader.lso() < offsets[0]:
                 return  # somebody's transaction is open: the next time shows it
-            for offset, record in self._blocking(self._read, self._walked_to, offsets[0]):
-                self._walk.follow(offset, record)
+            for offset, record in self._blocking(self._read, self._replayed_to, offsets[0]):
+                self._replay.follow(offset, record)
         instance = cuts[0].head.instance
         for offset, cut in zip(offsets, cuts, strict=True):
-            if self._walk.follow(offset, cut) is not None:
+            if self._replay.follow(offset, cut) is not None:
                 continue
             where = {"topic": self._cuts_topic, "offset": offset}
-            if self._walk.instance != instance:
+            if self._replay.instance != instance:
                 raise TakenOver(
                     "somebody else's START stands before our record",
                     hint=_WHO_WRITES,
-                    writer=self._walk.writer,
+                    writer=self._replay.writer,
                     **where,
                 )
             raise CutsBroken(
                 "somebody else wrote into cuts in our name",
                 hint=f"{_WHO_WRITES}; then {LOAD_AGAIN}",
-                why=str(self._walk.suspect),
+                why=str(self._replay.suspect),
                 **where,
             )
-        self._walked_to = offsets[-1] + 2
-        if self._walk.alarms > alarms:
-            self._note(f"{self._cuts_topic}: {self._walk.alarm}; {_WHO_WRITES}")
+        self._replayed_to = offsets[-1] + 2
+        if self._replay.alarms > alarms:
+            self._note(f"{self._cuts_topic}: {self._replay.alarm}; {_WHO_WRITES}")
 
     def framed(self, cut: Cut) -> tuple[bytes, bytes]:
         """Key and value of a record of cuts."""

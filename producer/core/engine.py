@@ -79,7 +79,7 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class WriterState:
     """Where a writer begins: what its own START says, and where that stands."""
 
     head: Head  # of the newest durable record of ours
@@ -90,7 +90,7 @@ class Standing:
     topics: Mapping[str, Topic]
     loads: Mapping[str, str]
     ddl_topic: str
-    beside: frozenset[str] = frozenset()  # topics of records that no cut names
+    untracked_topics: frozenset[str] = frozenset()  # topics of records that no cut names
 
 
 class Runs:
@@ -145,14 +145,14 @@ class _Whole:
 class Engine:
     """One source, one slot, one order."""
 
-    def __init__(self, standing: Standing, limits: Limits) -> None:
+    def __init__(self, writer_state: WriterState, limits: Limits) -> None:
         self._limits = limits
-        self._standing = standing
-        head = standing.head
+        self._writer_state = writer_state
+        head = writer_state.head
         self._n, self._seq, self._resume = head.n, head.last_seq, head.resume
         self._confirmed = 0
-        self._topics = dict(standing.topics)
-        self._state_from = standing.state_from
+        self._topics = dict(writer_state.topics)
+        self._state_from = writer_state.state_from
         self._state_due = False
         self._records_since_state = 0
         self._phase = Phase.SENDING
@@ -380,7 +380,7 @@ class Engine:
             counts: dict[int, int] = {}
             offsets: list[int] = []
             for place, count in whole.counts.items():
-                if place[0] in self._standing.beside:
+                if place[0] in self._writer_state.untracked_topics:
                     self._runs[place].take(count)
                     continue
                 for start, end in self._runs[place].take(count):
@@ -392,7 +392,7 @@ class Engine:
                     ends[place] = end
                     index = last[place]
                     counts[index] = counts.get(index, 0) + end - start
-                    if place[0] == self._standing.ddl_topic:
+                    if place[0] == self._writer_state.ddl_topic:
                         offsets += range(start, end)
             ended = whole.ended
             entries.append(
@@ -477,18 +477,18 @@ class Engine:
 
     def _state(self, n: int, seq: int, resume: int) -> State:
         self._state_due = False
-        standing = self._standing
+        writer_state = self._writer_state
         return State(
             replace(self._head(n, seq, resume), state_from=-1),
-            standing.identity,
-            standing.content,
-            standing.cluster_id,
+            writer_state.identity,
+            writer_state.content,
+            writer_state.cluster_id,
             dict(self._topics),
-            standing.loads,
+            writer_state.loads,
         )
 
     def _head(self, n: int, seq: int, resume: int) -> Head:
-        head = self._standing.head
+        head = self._writer_state.head
         return Head(
             n, head.epoch, head.writer, head.instance, seq, resume, self._state_from, self._wall_us
         )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from producer.core.changes import Cells
 from producer.core.cuts_log import CutsLog
-from producer.core.engine import Runs, Standing
+from producer.core.engine import Runs, WriterState
 from producer.core.events import Acknowledgement, Record
 from producer.core.ports import (
     Clock,
@@ -42,7 +42,7 @@ class Loader:
     def __init__(
         self,
         options: RunOptions,
-        standing: Standing,
+        writer_state: WriterState,
         *,
         source: Source,
         log: CutsLog,
@@ -62,23 +62,23 @@ class Loader:
         self._observer = observer
         self._clock = clock
         self._made = made
-        self._head = replace(standing.head, state_from=standing.state_from)
-        self._loads = dict(standing.loads)
-        self._standing = standing
+        self._head = replace(writer_state.head, state_from=writer_state.state_from)
+        self._loads = dict(writer_state.loads)
+        self._writer_state = writer_state
         self._ordinal = 0
 
-    def run(self, tables: list[TableId]) -> tuple[Standing, dict[TableId, TableSchema]]:
+    def run(self, tables: list[TableId]) -> tuple[WriterState, dict[TableId, TableSchema]]:
         """Load all tables; return where the writer stands then, and the tables' shapes."""
         shapes: dict[TableId, TableSchema] = {}
         if not tables:
-            return self._standing, shapes
+            return self._writer_state, shapes
         with self._source.reading(self._made) as reading:
             for schema in (found := list(reading.shapes(tables))):
                 shapes[schema.id] = schema
                 self._table(
                     reading, schema, is_first=schema is found[0], is_last=schema is found[-1]
                 )
-        return replace(self._standing, head=self._head, loads=self._loads), shapes
+        return replace(self._writer_state, head=self._head, loads=self._loads), shapes
 
     def _table(
         self, reading: Reading, table: TableSchema, *, is_first: bool, is_last: bool

@@ -8,7 +8,7 @@ may stop at any yield, as a crash does.
 Why this order (letters: the scenarios in the protocol):
 - the lock, then the slot, then the fence: nobody kills a producer whose slot it
   cannot have [H8];
-- `confirmed_flush` is read when the slot is taken, before the high watermark
+- `confirmed_flush` is read when the slot is result, before the high watermark
   that is waited for: a cut may be decided and confirmed before its marker is
   visible [H32];
 - what differs stops before anything is fenced: a misconfigured second `run`
@@ -24,7 +24,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from producer.core.engine import Standing
+from producer.core.engine import WriterState
 from producer.errors import (
     CdcError,
     ContentChanged,
@@ -38,7 +38,7 @@ from producer.errors import (
     TopicHeld,
     TopicReplaced,
 )
-from schemas.accept import Walk
+from schemas.accept import CutReplay
 from schemas.control import Head, Identity, Prev, Start, Topic
 from schemas.errors import LOAD_AGAIN, Verdict
 from schemas.positions import Lsn
@@ -108,7 +108,7 @@ class Log(Protocol):
     def lso(self) -> int:
         """End of what read_committed readers see."""
 
-    def tail(self) -> Walk | None:
+    def tail(self) -> CutReplay | None:
         """What is known at the end of what is visible; None: no record."""
 
     def topics(self) -> Mapping[str, tuple[Topic, Mapping[int, int]]]:
@@ -122,11 +122,11 @@ class Log(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TakeoverRequest:
     """What this run is configured to be."""
 
     identity: Identity
-    content: str
+    fingerprint: str  # of the configuration
     cluster_id: str
     instance: str
     ddl_topic: str
@@ -136,10 +136,10 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakeoverResult:
     """The takeover's result."""
 
-    standing: Standing
+    writer_state: WriterState
     known: Mapping[int, int] = field(default_factory=dict)  # commit_start -> xid, last cut
     csn: int = 0  # the newest of the commits in the last cuts
     made: MadeSlot | None = None  # an epoch begins: load under this snapshot, then take_slot
@@ -149,8 +149,8 @@ _ANOTHER_SLOT = f"choose another name in [source] slot, then {LOAD_AGAIN}"
 
 
 def take_over(
-    source: Source, log: Log, wanted: Wanted, *, patience: int = 6000
-) -> Generator[Step, None, Taken]:
+    source: Source, log: Log, request: TakeoverRequest, *, patience: int = 6000
+) -> Generator[Step, None, TakeoverResult]:
     """Take over the prefix; raise a CdcError that says what differs.
 
     `patience` bounds the waits for the end of somebody else's open transaction,
@@ -161,33 +161,33 @@ def take_over(
         yield Step("lock", "another run holds the lock of this slot")
     while True:
         yield Step("look")
-        once_held = _once_held(log, wanted)
-        walk = yield from _settled_tail(log, patience)
-        reason = _why_begin(source, log, wanted, walk, once_held=once_held)
+        once_held = _once_held(log, request)
+        replay = yield from _settled_tail(log, patience)
+        reason = _why_begin(source, log, request, replay, once_held=once_held)
         if reason is not None:
-            taken = yield from _begin_epoch(source, log, wanted, patience)
-            if taken is None:
+            result = yield from _begin_epoch(source, log, request, patience)
+            if result is None:
                 continue  # somebody else's START appeared after all
-            return taken
-        assert walk is not None  # else an epoch begins
-        return (yield from _go_on(source, log, wanted, walk, patience))
+            return result
+        assert replay is not None  # else an epoch begins
+        return (yield from _go_on(source, log, request, replay, patience))
 
 
 def foresee(
-    source: Looking, log: Log, wanted: Wanted, *, patience: int = 100
+    source: Looking, log: Log, request: TakeoverRequest, *, patience: int = 100
 ) -> Generator[Step, None, str | None]:
     """Find what `take_over` would do next, and change nothing.
 
     Returns why an epoch would begin, None where it would go on; raises what would stop it.
     """
-    once_held = _once_held(log, wanted)
-    walk = yield from _settled_tail(log, patience)
-    reason = _why_begin(source, log, wanted, walk, once_held=once_held)
+    once_held = _once_held(log, request)
+    replay = yield from _settled_tail(log, patience)
+    reason = _why_begin(source, log, request, replay, once_held=once_held)
     if reason is not None:
         return reason
-    assert walk is not None  # else an epoch begins
-    slot = _fit_slot(source, wanted, walk)
-    yield from _compare(log, wanted, slot.confirmed, patience)
+    assert replay is not None  # else an epoch begins
+    slot = _fit_slot(source, request, replay)
+    yield from _compare(log, request, slot.confirmed, patience)
     return None
 
 
@@ -202,53 +202,61 @@ def take_slot(source: Source, resume: int) -> Generator[Step, None, None]:
 
 
 def _go_on(
-    source: Source, log: Log, wanted: Wanted, seen: Walk, patience: int
-) -> Generator[Step, None, Taken]:
+    source: Source, log: Log, request: TakeoverRequest, seen: CutReplay, patience: int
+) -> Generator[Step, None, TakeoverResult]:
     """Steps 1 to 6 of an ordinary start."""
-    _fit_slot(source, wanted, seen)
+    _fit_slot(source, request, seen)
     yield Step("take slot")
     while not source.try_take():
         yield Step("take slot", "another connection streams from the slot")
     slot = source.slot()
-    _preflight(slot, wanted)
+    _preflight(slot, request)
     assert slot is not None
     confirmed = slot.confirmed
-    yield from _compare(log, wanted, confirmed, patience)
+    yield from _compare(log, request, confirmed, patience)
     yield Step("fence")
     log.init_transactions()
     yield from _wait_for_lso(log, patience)
     yield Step("compare again")
-    walk = log.tail()
-    if (problem := _difference(log, wanted, walk, confirmed)) is not None:
+    replay = log.tail()
+    if (problem := _difference(log, request, replay, confirmed)) is not None:
         raise problem
-    assert walk is not None
-    if walk.is_loading() and walk.seq == 0:
+    assert replay is not None
+    if replay.is_loading() and replay.seq == 0:
         # Its lock was lost with its session, and it went on until our fence.
         raise GroupUnusable("another run began a load while this one started")
-    head = Head(walk.n + 1, walk.epoch, walk.writer + 1, wanted.instance, walk.seq, walk.resume, -1)
+    head = Head(
+        replay.n + 1,
+        replay.epoch,
+        replay.writer + 1,
+        request.instance,
+        replay.seq,
+        replay.resume,
+        -1,
+    )
     topics = {name: topic for name, (topic, _) in log.topics().items()}
     start = Start(
-        head, wanted.identity, wanted.content, wanted.cluster_id, topics, dict(walk.loads)
+        head, request.identity, request.fingerprint, request.cluster_id, topics, dict(replay.loads)
     )
     yield Step("write START")
     offset = log.write_start(start)
-    known = dict(walk.known.values())
-    return Taken(_standing(start, offset, wanted), known, csn=walk.csn)
+    known = dict(replay.known.values())
+    return TakeoverResult(_writer_state(start, offset, request), known, csn=replay.csn)
 
 
-def _fit_slot(source: Looking, wanted: Wanted, seen: Walk) -> Slot:
+def _fit_slot(source: Looking, request: TakeoverRequest, seen: CutReplay) -> Slot:
     """Give the slot that the cuts were read through, or raise why it is not ours to take."""
     slot = source.slot()
     try:
-        _preflight(slot, wanted)
+        _preflight(slot, request)
     except CdcError as unfit:  # another source has no such slot, but that is not the reason
-        raise _other_source(seen, wanted) or unfit from None
+        raise _other_source(seen, request) or unfit from None
     assert slot is not None
     return slot
 
 
 def _compare(
-    log: Log, wanted: Wanted, confirmed: int, patience: int
+    log: Log, request: TakeoverRequest, confirmed: int, patience: int
 ) -> Generator[Step, None, None]:
     """Raise what makes going on wrong, once all that could explain it is decided."""
     _, high = log.bounds()
@@ -256,7 +264,7 @@ def _compare(
     tries = 0
     while True:
         is_settled = log.lso() >= high  # asked before the tail is read, or the tail is too old
-        problem = _difference(log, wanted, log.tail(), confirmed)
+        problem = _difference(log, request, log.tail(), confirmed)
         if problem is None:
             return
         if is_settled:
@@ -268,34 +276,34 @@ def _compare(
 
 
 def _begin_epoch(
-    source: Source, log: Log, wanted: Wanted, patience: int
-) -> Generator[Step, None, Taken | None]:
+    source: Source, log: Log, request: TakeoverRequest, patience: int
+) -> Generator[Step, None, TakeoverResult | None]:
     """Step 0: the first start of a prefix, or a new epoch by command."""
     yield Step("fence")
     log.init_transactions()
-    once_held = _once_held(log, wanted)
+    once_held = _once_held(log, request)
     yield from _wait_for_lso(log, patience)
     yield Step("look again")
-    walk = log.tail()
-    reason = _why_begin(source, log, wanted, walk, once_held=once_held)
+    replay = log.tail()
+    reason = _why_begin(source, log, request, replay, once_held=once_held)
     if reason is None:
         return None
     yield Step("make slot")
     while (made := source.make_slot()) is None:
         yield Step("make slot", "the slot is in use, or waits for open transactions")
-    tables = source.captured(made) if wanted.load else ()
-    n, epoch, writer = (walk.n, walk.epoch, walk.writer) if walk else (0, 0, 0)
-    prev = Prev(walk.epoch, walk.seq, walk.n) if walk else None
-    if walk is None and reason != _FIRST:  # readers may stand in any epoch that the log once had
-        epoch = max(wanted.newest_epoch, 1)
+    tables = source.captured(made) if request.load else ()
+    n, epoch, writer = (replay.n, replay.epoch, replay.writer) if replay else (0, 0, 0)
+    prev = Prev(replay.epoch, replay.seq, replay.n) if replay else None
+    if replay is None and reason != _FIRST:  # readers may stand in any epoch that the log once had
+        epoch = max(request.newest_epoch, 1)
         prev = Prev(epoch, 0, 0)
-    head = Head(n + 1, epoch + 1, writer + 1, wanted.instance, 0, made.consistent_point, -1)
+    head = Head(n + 1, epoch + 1, writer + 1, request.instance, 0, made.consistent_point, -1)
     topics = {name: topic for name, (topic, _) in log.topics().items()}
     start = Start(
         head,
-        wanted.identity,
-        wanted.content,
-        wanted.cluster_id,
+        request.identity,
+        request.fingerprint,
+        request.cluster_id,
         topics,
         dict.fromkeys(tables, "PENDING"),
         prev,
@@ -304,66 +312,71 @@ def _begin_epoch(
     )
     yield Step("write START")
     offset = log.write_start(start)
-    return Taken(_standing(start, offset, wanted), made=made)
+    return TakeoverResult(_writer_state(start, offset, request), made=made)
 
 
 _FIRST = "first start"
 _ASKED = "asked for by --accept-gap"
 
 
-def _once_held(log: Log, wanted: Wanted) -> bool:
+def _once_held(log: Log, request: TakeoverRequest) -> bool:
     """Say whether cuts must have held a record by now.
 
     Asked before the tail is settled and read: another run's START and its first DDL may
     become visible at any moment, and what was there before must be in that tail.
     """
     first, _ = log.bounds()
-    _, ddl = log.topics().get(wanted.ddl_topic, (None, {0: 0}))
+    _, ddl = log.topics().get(request.ddl_topic, (None, {0: 0}))
     return first > 0 or ddl.get(0, 0) > 0
 
 
 def _why_begin(
-    source: Looking, log: Log, wanted: Wanted, walk: Walk | None, *, once_held: bool
+    source: Looking,
+    log: Log,
+    request: TakeoverRequest,
+    replay: CutReplay | None,
+    *,
+    once_held: bool,
 ) -> str | None:
     """Say why an epoch must begin; None for an ordinary start."""
-    if walk is None:
+    if replay is None:
         if not once_held:
             return _FIRST
-        if not wanted.accept_gap:
+        if not request.accept_gap:
             raise CutsBroken(
                 "the cuts topic holds no record, but it once did",
                 hint=f"retention removed them, or the topic was deleted: {LOAD_AGAIN}",
             )
         return "the cuts topic holds no record any more"
-    if walk.is_loading() and walk.seq == 0:
-        problem = _other_source(walk, wanted)
-        if problem is not None and not wanted.accept_gap:
+    if replay.is_loading() and replay.seq == 0:
+        problem = _other_source(replay, request)
+        if problem is not None and not request.accept_gap:
             raise problem
         return "the first load did not finish"
-    if not wanted.accept_gap:
+    if not request.accept_gap:
         return None
     try:
         slot = source.slot()
-        _preflight(slot, wanted)
+        _preflight(slot, request)
     except CdcError as problem:
         if problem.verdict is not Verdict.STOP:
             raise
         return problem.what
     assert slot is not None
-    problem_found = _difference(log, wanted, walk, slot.confirmed)
+    problem_found = _difference(log, request, replay, slot.confirmed)
     # What stopped may stand in the stream, or be a reader's: then nothing differs here.
     return _ASKED if problem_found is None else problem_found.what
 
 
-def _settled_tail(log: Log, patience: int) -> Generator[Step, None, Walk | None]:
+def _settled_tail(log: Log, patience: int) -> Generator[Step, None, CutReplay | None]:
     """The tail; 'no record' only counts when nothing undecided is left before it."""
     _, high = log.bounds()
     tries = 0
     while True:
         is_settled = log.lso() >= high  # asked before the tail is read, or the tail is too old
-        walk = log.tail()
-        if walk is not None or is_settled:
-            return walk
+        replay = log.tail()
+        if replay is not None or is_settled:
+            return replay
         if tries >= patience:
             raise _held()
         tries += 1
@@ -388,9 +401,9 @@ def _held() -> TopicHeld:
     )
 
 
-def _preflight(slot: Slot | None, wanted: Wanted) -> None:
+def _preflight(slot: Slot | None, request: TakeoverRequest) -> None:
     """Refuse a slot that cannot be ours."""
-    identity = wanted.identity
+    identity = request.identity
     if slot is None:
         raise SlotMissing(
             "cuts exist, but the replication slot does not", slot=identity.slot, hint=LOAD_AGAIN
@@ -413,22 +426,24 @@ def _preflight(slot: Slot | None, wanted: Wanted) -> None:
         )
 
 
-def _difference(log: Log, wanted: Wanted, walk: Walk | None, confirmed: int) -> CdcError | None:
-    """Return what makes going on from `walk` wrong, or None."""
-    if walk is None or walk.state is None:
+def _difference(
+    log: Log, request: TakeoverRequest, replay: CutReplay | None, confirmed: int
+) -> CdcError | None:
+    """Return what makes going on from `replay` wrong, or None."""
+    if replay is None or replay.state is None:
         return CutsBroken(
             "the records of cuts are gone", hint=f"were its topics deleted? {LOAD_AGAIN}"
         )
-    if walk.suspect is not None:
+    if replay.suspect is not None:
         return CutsBroken(
-            f"the records of cuts do not follow each other: {walk.suspect}",
+            f"the records of cuts do not follow each other: {replay.suspect}",
             hint="records were lost, or somebody else may write into the topic "
             f"(`gauss-cdc check` prints the ACLs that it needs); {LOAD_AGAIN}",
         )
-    if (problem := _other_source(walk, wanted)) is not None:
+    if (problem := _other_source(replay, request)) is not None:
         return problem
-    was = walk.state
-    if was.content != wanted.content:
+    was = replay.state
+    if was.content != request.fingerprint:
         return ContentChanged(
             "tables or filters differ from those of the last run",
             hint=f"put them back, or: {LOAD_AGAIN}",
@@ -448,7 +463,7 @@ def _difference(log: Log, wanted: Wanted, walk: Walk | None, confirmed: int) -> 
                 topic=name,
                 hint=LOAD_AGAIN,
             )
-    for (name, partition), end in walk.ends.items():
+    for (name, partition), end in replay.ends.items():
         high = topics[name][1].get(partition, 0) if name in topics else 0
         if high < end:
             return TopicReplaced(
@@ -458,15 +473,15 @@ def _difference(log: Log, wanted: Wanted, walk: Walk | None, confirmed: int) -> 
                 named=end,
                 hint=f"restore the cluster, or: {LOAD_AGAIN}",
             )
-    if confirmed > walk.resume:
-        return _slot_ahead(Slot("", "", confirmed), walk.resume)
+    if confirmed > replay.resume:
+        return _slot_ahead(Slot("", "", confirmed), replay.resume)
     return None
 
 
-def _other_source(walk: Walk, wanted: Wanted) -> CdcError | None:
+def _other_source(replay: CutReplay, request: TakeoverRequest) -> CdcError | None:
     """Return how source or cluster differ from those of the last run, or None."""
-    assert walk.state is not None
-    was, now = walk.state, wanted.identity
+    assert replay.state is not None
+    was, now = replay.state, request.identity
     if (was.identity.system_id, was.identity.timeline) != (now.system_id, now.timeline):
         return SourceSwitched(
             "the source is another one, or was promoted",
@@ -482,11 +497,11 @@ def _other_source(walk: Walk, wanted: Wanted) -> CdcError | None:
             hint="put source.dsn, source.slot and source.plugin back; or one source, one prefix: "
             f"choose another kafka.prefix; if the prefix goes on with this one, {LOAD_AGAIN}",
         )
-    if was.cluster_id != wanted.cluster_id:
+    if was.cluster_id != request.cluster_id:
         return TopicReplaced(
             "the Kafka cluster is another one",
             was=was.cluster_id,
-            now=wanted.cluster_id,
+            now=request.cluster_id,
             hint=f"offsets differ there, so its cuts mean nothing: {LOAD_AGAIN}",
         )
     return None
@@ -501,8 +516,8 @@ def _slot_ahead(slot: Slot | None, resume: int) -> SlotAhead:
     )
 
 
-def _standing(start: Start, offset: int, wanted: Wanted) -> Standing:
-    return Standing(
+def _writer_state(start: Start, offset: int, request: TakeoverRequest) -> WriterState:
+    return WriterState(
         start.head,
         offset,
         start.identity,
@@ -510,5 +525,5 @@ def _standing(start: Start, offset: int, wanted: Wanted) -> Standing:
         start.cluster_id,
         start.topics,
         start.loads,
-        wanted.ddl_topic,
+        request.ddl_topic,
     )

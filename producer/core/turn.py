@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from producer.core.assemble import Assembler, AssemblerPorts
 from producer.core.cuts_log import CutsLog
 from producer.core.ddl_log import known_tables
-from producer.core.engine import Engine, Standing
+from producer.core.engine import Engine, WriterState
 from producer.core.events import TopicsChanged
 from producer.core.load import Loader, keep
 from producer.core.loop import Loop, Progress
@@ -27,7 +27,7 @@ from producer.core.ports import (
     Source,
 )
 from producer.core.relations import Relations
-from producer.core.takeover import Step, Taken, Wanted, take_over, take_slot
+from producer.core.takeover import Step, TakeoverRequest, TakeoverResult, take_over, take_slot
 from schemas.tables import TableId, TableSchema
 
 PAUSE: Final = 0.1  # seconds between two tries of a step that waits
@@ -53,12 +53,12 @@ class Turn:
     advice: Callable[[TableId], str]  # how a table that is not captured gets captured
     changed: list[TopicsChanged]  # filled by the publisher
 
-    def run(self, request: Wanted, progress: Progress, *, stream: bool = True) -> None:
+    def run(self, request: TakeoverRequest, progress: Progress, *, stream: bool = True) -> None:
         """Go through one turn; `stream=False` leaves when START and load are durable.
 
         Raises ShutdownRequested where it is left before the stream began, and CdcError.
         """
-        taken = self.drive(
+        result = self.drive(
             take_over(self.source, self.log, request, patience=self._patience()), PAUSE
         )
         progress.takeovers += 1
@@ -66,10 +66,10 @@ class Turn:
             self.observer.on_note(
                 f"{subject}: its compatibility is what it was before an older run ended"
             )
-        standing, known = self._shapes(taken)
+        writer_state, known = self._shapes(result)
         self.changed.clear()
         if stream:
-            self._loop(taken, standing, known, progress).run()
+            self._loop(result, writer_state, known, progress).run()
 
     def drive(self, steps: Generator[Step, None, T], pause: float = PAUSE) -> T:
         """Run a takeover: name each step, keep the server waiting politely, leave if asked."""
@@ -94,12 +94,12 @@ class Turn:
     def _patience(self) -> int:
         return round(self.options.limits.transaction_timeout / PAUSE)
 
-    def _shapes(self, taken: Taken) -> tuple[Standing, dict[TableId, TableSchema]]:
+    def _shapes(self, result: TakeoverResult) -> tuple[WriterState, dict[TableId, TableSchema]]:
         """Load what a new epoch needs, or rebuild the tables' shapes from the ddl topic."""
-        standing = taken.standing
-        if taken.made is None:
-            head = standing.head
-            return standing, self.blocking(
+        writer_state = result.writer_state
+        if result.made is None:
+            head = writer_state.head
+            return writer_state, self.blocking(
                 known_tables,
                 self.ddl,
                 self.codec,
@@ -109,30 +109,30 @@ class Turn:
             )
         loader = Loader(
             self.options,
-            standing,
+            writer_state,
             source=self.source,
             log=self.log,
             delivery=self.delivery,
             publisher=self.publisher,
             observer=self.observer,
             clock=self.clock,
-            made=taken.made,
+            made=result.made,
             quarantine=self.quarantine,
         )
-        standing, known = loader.run(self.source.tables)
-        self.drive(take_slot(self.source, standing.head.resume))
-        return standing, known
+        writer_state, known = loader.run(self.source.tables)
+        self.drive(take_slot(self.source, writer_state.head.resume))
+        return writer_state, known
 
     def _loop(
         self,
-        taken: Taken,
-        standing: Standing,
+        result: TakeoverResult,
+        writer_state: WriterState,
         known: dict[TableId, TableSchema],
         progress: Progress,
     ) -> Loop:
         options, source, publisher = self.options, self.source, self.publisher
-        topics, head = options.topics, standing.head
-        source.start_reading(known, resume=head.resume, csn=taken.csn)
+        topics, head = options.topics, writer_state.head
+        source.start_reading(known, resume=head.resume, csn=result.csn)
         relations = Relations(
             known,
             read_catalog=source.shape,
@@ -157,13 +157,13 @@ class Turn:
             resume=head.resume,
             ddl_topic=topics.ddl,
             max_row_bytes=options.max_row_bytes,
-            known=taken.known,
+            known=result.known,
             messages=publisher.messages(),
             frames=publisher.transactions(),
             quarantines=options.incompatible == "quarantine",
             note=self.observer.on_note,
         )
-        beside = frozenset({topics.message, topics.transaction})
+        untracked = frozenset({topics.message, topics.transaction})
         return Loop(
             options,
             source=source,
@@ -173,7 +173,7 @@ class Turn:
             clock=self.clock,
             observer=self.observer,
             log=self.log,
-            engine=Engine(replace(standing, beside=beside), options.limits),
+            engine=Engine(replace(writer_state, untracked_topics=untracked), options.limits),
             assembler=assembler,
             relations=relations,
             progress=progress,

@@ -35,7 +35,7 @@ class Source(ports.Source, Protocol):
     def discard(self, note: Callable[[str], None]) -> None:
         """Drop what this object made for a START that never came, or name what stays."""
 
-    def decides(self) -> Mapping[str, object]:
+    def fingerprint_inputs(self) -> Mapping[str, object]:
         """Name what decides which rows exist, beside [tables]: part of the epoch's content."""
 
     def identity(self) -> Identity:

@@ -25,7 +25,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from schemas.accept import CutGap, CutIdentity, Walk, judge
+from schemas.accept import CutGap, CutIdentity, CutReplay, judge
 from schemas.control import Cut, Range, SchemaChange
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId
@@ -117,7 +117,7 @@ class CutReader:
             }
         )
         self._source, self._on_alarm = source, on_alarm
-        self._walk = Walk()
+        self._replay = CutReplay()
         self._unfit: StreamError | None = None  # why the ledger's place is none of this log's
         self._unknown: SchemaUnknown | None = None  # of the newest record, if none counts since
         self._doubt = doubt
@@ -157,17 +157,17 @@ class CutReader:
         return bool(self._ahead)
 
     @property
-    def walk(self) -> Walk:
+    def replay(self) -> CutReplay:
         """What the reader knows; `alarms` counts records of overtaken writers."""
-        return self._walk
+        return self._replay
 
     def close(self) -> None:
         self._consumer.close()
 
     def _reached(self, ledger: Ledger) -> tuple[int, ...]:
         """Where a ledger stands that has applied everything given out."""
-        walk = self._walk
-        return walk.epoch, walk.n, walk.seq, ledger.fence
+        replay = self._replay
+        return replay.epoch, replay.n, replay.seq, ledger.fence
 
     def _is_ahead(self, end: int) -> bool:
         return bool(self._ahead) and self._ahead[-1].offset() < end
@@ -192,10 +192,10 @@ class CutReader:
                 end=high,
                 needed=ledger.next_offset,
             )
-        self._walk = (
-            Walk.from_nobody()
+        self._replay = (
+            CutReplay.from_nobody()
             if not ledger.instance
-            else Walk.resumed(
+            else CutReplay.resumed(
                 n=ledger.n,
                 epoch=ledger.epoch,
                 seq=ledger.seq,
@@ -213,18 +213,18 @@ class CutReader:
 
         Where only heartbeats were deleted the next record follows, and nothing was lost.
         """
-        walk = self._walk
-        if self._unknown is not None and walk.instance is None:
+        replay = self._replay
+        if self._unknown is not None and replay.instance is None:
             raise self._unknown  # nothing can be read: another registry, or one that lost its data
         if self._unfit is not None and (
-            walk.suspect is not None
-            or walk.instance is None
+            replay.suspect is not None
+            or replay.instance is None
             or isinstance(self._unfit, TopicReplaced)
         ):
             raise self._unfit
         if self._doubted_at is not None and self._now() - self._doubted_at < self._doubt:
             return
-        match walk.suspect:
+        match replay.suspect:
             case CutIdentity() as error:
                 raise CutsGap(
                     str(error), hint=f"two sources write under one prefix; then {LOAD_AGAIN}"
@@ -258,19 +258,21 @@ class CutReader:
                 raise KafkaDown("the broker is silent", topic=self._topic)
 
     def _accept(self, message: Any) -> Cut | None:
-        walk = self._walk
-        offset, alarms = message.offset(), walk.alarms
+        replay = self._replay
+        offset, alarms = message.offset(), replay.alarms
         record = judge(message.key(), message.value(), source=self._source, read=self._read)
-        cut = walk.follow(offset, record)
+        cut = replay.follow(offset, record)
         if cut is not None:
             self._unfit = self._unknown = None
-        if walk.alarms != alarms and not walk.alarms & (walk.alarms - 1):  # the 1st, 2nd, 4th, ...
-            self._on_alarm(f"{self._topic}, {walk.alarms} by now: {walk.alarm}")
-        if walk.suspect is None:
+        if replay.alarms != alarms and not replay.alarms & (
+            replay.alarms - 1
+        ):  # the 1st, 2nd, 4th, ...
+            self._on_alarm(f"{self._topic}, {replay.alarms} by now: {replay.alarm}")
+        if replay.suspect is None:
             self._doubted_at = None
         elif self._doubted_at is None:
             self._doubted_at = self._now()
-            self._on_alarm(f"{self._topic}: {walk.suspect}")
+            self._on_alarm(f"{self._topic}: {replay.suspect}")
         return cut
 
     def _read(self, value: bytes) -> Cut:

@@ -30,7 +30,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from gauss_cdc.sandbox.demo.programs import Program
 from gauss_cdc.sandbox.services import Addresses, postgres
 from schemas import headers
-from schemas.accept import Walk
+from schemas.accept import CutReplay
 from schemas.control import (
     CommitEntry,
     Commits,
@@ -569,11 +569,11 @@ def test_a_reader_of_commits_passes_over_what_does_not_count_and_ends_where_a_cu
     assert code == 1
     assert "cuts are missing" in last_words
     # What the product itself makes of this log.
-    walk = Walk.from_nobody()
-    counts = [walk.follow(at, cut) for at, cut in enumerate(log.cuts)]
+    replay = CutReplay.from_nobody()
+    counts = [replay.follow(at, cut) for at, cut in enumerate(log.cuts)]
     seqs = [(cut.head.epoch, cut.head.last_seq) for cut in counts if isinstance(cut, Commits)]
     assert seqs == [(1, 6), (1, 7), (2, 1), (3, 1)]
-    assert walk.suspect is not None
+    assert replay.suspect is not None
 
 
 def test_every_example_is_introduced_by_the_command_that_runs_it() -> None:

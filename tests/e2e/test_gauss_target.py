@@ -11,7 +11,7 @@ import pytest
 from gauss_cdc.config import Config, load
 from gauss_cdc.gauss_dbapi import connect
 from gauss_cdc.inspect.check_target import check_target
-from gauss_cdc.inspect.places import Places
+from gauss_cdc.inspect.places import Endpoints
 from gauss_cdc.sandbox.services import Addresses
 from producer.sources.dial import ConnectionArguments
 from schemas.control import Phase
@@ -140,7 +140,7 @@ def test_check_and_status_look_at_such_a_target(postgres_url: str, tmp_path: Fol
         feed.commits([alter(None, ACCOUNT), insert(ACCOUNT, "1", "a", "x")])
         Applier(feed.read_cuts, feed.read_rows, target).drain()
         target.close()
-        with Places(config(front, tmp_path, "opengauss")) as places:
+        with Endpoints(config(front, tmp_path, "opengauss")) as places:
             ledger = places.target()
         after = list(found(config(front, tmp_path, "opengauss")))
 

@@ -6,7 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gauss_cdc.config import Config
 from gauss_cdc.inspect.metrics import METRICS, serve
-from gauss_cdc.inspect.places import Places
+from gauss_cdc.inspect.places import Endpoints
 from tests.e2e.path import Path, ask
 
 
@@ -84,7 +84,7 @@ def test_one_place_that_is_down_hides_no_other(addresses, topic_prefix, new_data
     ask(source, "SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", topic_prefix)
 
     found = scrape(serve(config, "127.0.0.1", 0))
-    with Places(config) as places:
+    with Endpoints(config) as places:
         standing = places.standing()
 
     assert (found["gauss_cdc_up"], found["gauss_cdc_place_up target"]) == (0, 0)

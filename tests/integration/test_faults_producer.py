@@ -44,7 +44,7 @@ from producer.kafka.cuts_reader import CutsReader
 from producer.kafka.registry import Registry
 from producer.kafka.topics import TopicSettings
 from producer.pipeline import run
-from schemas.accept import Walk
+from schemas.accept import CutReplay
 from schemas.control import Commits, Cut, Start, cut_to_avro
 from schemas.errors import Verdict
 from schemas.load import CUT
@@ -390,11 +390,11 @@ def test_a_forged_takeover_costs_a_restart_and_no_commit(place: Place) -> None:
             running.step("run: cut durable, not confirmed")
     assert running.error is None
 
-    walk = Walk.from_nobody()
-    taken = [cut for offset, cut in cuts() if walk.accept(offset, cut)]
+    replay = CutReplay.from_nobody()
+    taken = [cut for offset, cut in cuts() if replay.accept(offset, cut)]
     seqs = [e.seq for cut in taken if isinstance(cut, Commits) for e in cut.commits]
     assert seqs == list(range(1, newest.last_seq + 2))
-    assert walk.suspect is None
+    assert replay.suspect is None
     reader.close()
     registry.close()
 

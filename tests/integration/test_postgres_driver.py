@@ -640,4 +640,4 @@ def test_changes_of_an_origin_are_left_out_and_that_is_said(other_postgres: str)
 
     assert [row.new for row in rows] == [[b"2"]]
     assert any("not a full copy" in note for note in notes)
-    assert source.decides()["options"] == {"origin": "none"}
+    assert source.fingerprint_inputs()["options"] == {"origin": "none"}

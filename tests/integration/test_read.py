@@ -324,7 +324,7 @@ def test_records_that_are_not_ours_are_passed_over_and_told(source: KafkaFeed) -
     seen = [cut.head.n for _, cut in cuts(Ledger(source.feed.source))]
 
     assert seen == [1, 2]
-    assert cuts.walk.alarms == len(strange)
+    assert cuts.replay.alarms == len(strange)
     assert len(alarms) == 4  # the 1st, 2nd, 4th and 8th: nobody fills a log with them
     assert source.names.cuts in alarms[0]
     cuts.close()
@@ -349,7 +349,7 @@ def test_a_registry_that_is_down_is_no_reason_to_pass_over_a_record(source: Kafk
 
     with pytest.raises(RegistryDown):
         list(cuts(Ledger(source.feed.source)))
-    assert cuts.walk.alarms == 0
+    assert cuts.replay.alarms == 0
     cuts.close()
 
 

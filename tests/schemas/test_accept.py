@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.accept import CutGap, CutIdentity, Foreign, Record, Walk, walk_tail
+from schemas.accept import CutGap, CutIdentity, CutReplay, Foreign, Record, replay_tail
 from schemas.control import (
     CommitEntry,
     Commits,
@@ -58,40 +58,40 @@ def load(n: int, phase: Phase, **more: int) -> TableLoad:
     return TableLoad(head(n, **more), TableId("public", "a"), phase, ranges=ranges)
 
 
-def walked(*cuts: Cut) -> Walk:
-    walk = Walk.from_nobody()
+def replayed(*cuts: Cut) -> CutReplay:
+    replay = CutReplay.from_nobody()
     for offset, cut in enumerate(cuts):
-        assert walk.accept(offset, cut) is cut
-    return walk
+        assert replay.accept(offset, cut) is cut
+    return replay
 
 
 # ---------------------------------------------------------------- nobody yet
 def test_everything_before_the_first_start_or_state_is_skipped() -> None:
-    walk = Walk.from_nobody()
+    replay = CutReplay.from_nobody()
 
-    assert walk.accept(0, commits(5, 3)) is None
-    assert walk.accept(1, beat(5)) is None
-    assert walk.accept(2, load(6, Phase.BEGIN)) is None
-    assert walk.instance is None
+    assert replay.accept(0, commits(5, 3)) is None
+    assert replay.accept(1, beat(5)) is None
+    assert replay.accept(2, load(6, Phase.BEGIN)) is None
+    assert replay.instance is None
 
 
 @pytest.mark.parametrize("first", [start(7, seq=3, resume=40), state(7, seq=3, resume=40)])
 def test_the_first_start_or_state_is_taken_as_it_stands(first: State) -> None:
-    walk = walked(first)
+    replay = replayed(first)
 
-    assert (walk.n, walk.epoch, walk.seq, walk.resume) == (7, 1, 3, 40)
-    assert (walk.writer, walk.instance) == (1, "w1")
-    assert walk.state is first
-    assert walk.loads == first.loads
+    assert (replay.n, replay.epoch, replay.seq, replay.resume) == (7, 1, 3, 40)
+    assert (replay.writer, replay.instance) == (1, "w1")
+    assert replay.state is first
+    assert replay.loads == first.loads
 
 
 # ---------------------------------------------------------------- one writer
 def test_commits_move_n_seq_and_resume_and_say_where_our_rows_end() -> None:
-    walk = walked(start(1), commits(2, 1, 2), commits(3, 3))
+    replay = replayed(start(1), commits(2, 1, 2), commits(3, 3))
 
-    assert (walk.n, walk.seq, walk.resume) == (3, 3, 35)
-    assert walk.known == {3: (30, 703)}
-    assert walk.ends == {("bank.public.a", 0): 30}
+    assert (replay.n, replay.seq, replay.resume) == (3, 3, 35)
+    assert replay.known == {3: (30, 703)}
+    assert replay.ends == {("bank.public.a", 0): 30}
 
 
 @pytest.mark.parametrize(
@@ -122,106 +122,106 @@ def test_commits_move_n_seq_and_resume_and_say_where_our_rows_end() -> None:
     ],
 )
 def test_a_record_that_does_not_follow_is_a_gap(lost: Cut) -> None:
-    walk = walked(start(1, resume=1))
+    replay = replayed(start(1, resume=1))
 
     with pytest.raises(CutGap, match="offset 1"):
-        walk.accept(1, lost)
+        replay.accept(1, lost)
 
 
 def test_heartbeats_and_states_repeat_n_and_move_resume() -> None:
-    walk = walked(start(1), beat(1, resume=90), state(1, resume=80))
+    replay = replayed(start(1), beat(1, resume=90), state(1, resume=80))
 
-    assert (walk.n, walk.resume) == (1, 90)
-    assert walk.state is not None
-    assert walk.state.content == "other"
-    assert walk.is_loading()
+    assert (replay.n, replay.resume) == (1, 90)
+    assert replay.state is not None
+    assert replay.state.content == "other"
+    assert replay.is_loading()
 
 
 def test_tables_count_and_say_how_far_their_load_is() -> None:
-    walk = walked(start(1), load(2, Phase.BEGIN))
-    assert walk.is_loading()
+    replay = replayed(start(1), load(2, Phase.BEGIN))
+    assert replay.is_loading()
 
-    walk.accept(2, load(3, Phase.CHUNK))
-    assert walk.is_loading()
-    assert walk.ends == {("bank.public.a", 1): 5}
+    replay.accept(2, load(3, Phase.CHUNK))
+    assert replay.is_loading()
+    assert replay.ends == {("bank.public.a", 1): 5}
 
-    walk.accept(3, load(4, Phase.END))
-    assert not walk.is_loading()
-    assert walk.n == 4
+    replay.accept(3, load(4, Phase.END))
+    assert not replay.is_loading()
+    assert replay.n == 4
 
 
 # ---------------------------------------------------------------- delivered before
 def test_commits_known_already_are_ignored_and_do_not_move_n() -> None:
-    walk = walked(start(1), commits(2, 1, 2))
+    replay = replayed(start(1), commits(2, 1, 2))
 
-    assert walk.accept(9, commits(3, 1, 2)) is None
-    assert walk.accept(9, commits(99, 2)) is None
-    assert (walk.n, walk.seq) == (2, 2)
+    assert replay.accept(9, commits(3, 1, 2)) is None
+    assert replay.accept(9, commits(99, 2)) is None
+    assert (replay.n, replay.seq) == (2, 2)
 
 
 def test_commits_known_in_part_count_for_their_rest() -> None:
-    walk = walked(start(1), commits(2, 1, 2))
+    replay = replayed(start(1), commits(2, 1, 2))
     both = commits(3, 2, 3)
 
-    assert walk.accept(9, both) is both
-    assert (walk.n, walk.seq) == (3, 3)
+    assert replay.accept(9, both) is both
+    assert (replay.n, replay.seq) == (3, 3)
 
 
 @pytest.mark.parametrize("again", [(2,), (2, 3)])
 def test_one_seq_that_names_two_transactions_is_refused(again: tuple[int, ...]) -> None:
-    walk = walked(start(1), commits(2, 1, 2))
+    replay = replayed(start(1), commits(2, 1, 2))
 
     with pytest.raises(CutIdentity):
-        walk.accept(9, commits(3, *again, xid=800))
+        replay.accept(9, commits(3, *again, xid=800))
 
 
 def test_a_ledger_goes_on_where_it_stands_and_compares_what_it_knows() -> None:
-    walk = Walk.resumed(n=5, epoch=1, seq=3, writer=1, instance="w1")
+    replay = CutReplay.resumed(n=5, epoch=1, seq=3, writer=1, instance="w1")
 
-    assert walk.accept(0, commits(5, 3, xid=900)) is None  # nothing is known of seq 3
-    assert walk.accept(1, commits(6, 4)) is not None
-    assert walk.accept(2, start(7, writer=2, seq=4, resume=45)) is not None
+    assert replay.accept(0, commits(5, 3, xid=900)) is None  # nothing is known of seq 3
+    assert replay.accept(1, commits(6, 4)) is not None
+    assert replay.accept(2, start(7, writer=2, seq=4, resume=45)) is not None
 
 
 # ---------------------------------------------------------------- takeovers
 def test_a_newer_writer_takes_over() -> None:
-    walk = walked(start(1), commits(2, 1), start(3, writer=2, seq=1, resume=15))
+    replay = replayed(start(1), commits(2, 1), start(3, writer=2, seq=1, resume=15))
 
-    assert (walk.writer, walk.instance, walk.n) == (2, "w2", 3)
-    assert walk.known == {1: (10, 701)}
+    assert (replay.writer, replay.instance, replay.n) == (2, "w2", 3)
+    assert replay.known == {1: (10, 701)}
 
 
 def test_an_older_writers_start_is_ignored() -> None:
-    walk = walked(start(1), start(2, writer=2), start(3, writer=3))
+    replay = replayed(start(1), start(2, writer=2), start(3, writer=3))
 
-    assert walk.accept(3, start(4, writer=2)) is None
-    assert walk.accept(4, replace(start(4, writer=3), content="other")) is None
-    assert walk.writer == 3
+    assert replay.accept(3, start(4, writer=2)) is None
+    assert replay.accept(4, replace(start(4, writer=3), content="other")) is None
+    assert replay.writer == 3
 
 
 @pytest.mark.parametrize("late", [commits(2, 1), beat(1), state(1), load(2, Phase.BEGIN)])
 def test_an_overtaken_writer_is_ignored_and_counted_as_an_alarm(late: Cut) -> None:
-    walk = walked(start(1), start(2, writer=2))
+    replay = replayed(start(1), start(2, writer=2))
 
-    assert walk.accept(2, late) is None
-    assert (walk.alarms, walk.n, walk.seq) == (1, 2, 0)
+    assert replay.accept(2, late) is None
+    assert (replay.alarms, replay.n, replay.seq) == (1, 2, 0)
 
 
 def test_another_instance_of_the_same_writer_is_an_alarm_too() -> None:
-    walk = walked(start(1))
+    replay = replayed(start(1))
 
-    assert walk.accept(1, Heartbeat(replace(head(1), instance="twin"))) is None
-    assert walk.alarms == 1
+    assert replay.accept(1, Heartbeat(replace(head(1), instance="twin"))) is None
+    assert replay.alarms == 1
 
 
 def test_a_new_epoch_follows_exactly_the_place_it_names() -> None:
-    walk = walked(
+    replay = replayed(
         start(1), commits(2, 1), start(3, writer=2, epoch=2, resume=900, prev=Prev(1, 1, 2))
     )
 
-    assert (walk.epoch, walk.seq, walk.n, walk.resume) == (2, 0, 3, 900)
-    assert walk.known == {}
-    assert walk.ends == {}
+    assert (replay.epoch, replay.seq, replay.n, replay.resume) == (2, 0, 3, 900)
+    assert replay.known == {}
+    assert replay.ends == {}
 
 
 # ---------------------------------------------------------------- what is not ours
@@ -232,13 +232,13 @@ JUNK = Foreign("7 bytes are not a record")
 def test_a_record_that_cannot_be_decoded_is_skipped_and_counted(at: int) -> None:
     log: list[Record] = [start(1), commits(2, 1), beat(2)]
     log.insert(at, JUNK)
-    walk = Walk.from_nobody()
+    replay = CutReplay.from_nobody()
 
-    taken = [walk.accept(offset, record) for offset, record in enumerate(log)]
+    taken = [replay.accept(offset, record) for offset, record in enumerate(log)]
 
     assert [cut for cut in taken if cut] == [start(1), commits(2, 1), beat(2)]
-    assert (walk.alarms, walk.alarm) == (1, f"offset {at}: 7 bytes are not a record")
-    assert walk.suspect is None
+    assert (replay.alarms, replay.alarm) == (1, f"offset {at}: 7 bytes are not a record")
+    assert replay.suspect is None
 
 
 FORGED = [
@@ -258,15 +258,15 @@ FORGED = [
 def test_what_does_not_follow_was_forged_if_its_writer_goes_on_as_if_it_were_not_there(
     forged: Record,
 ) -> None:
-    walk = walked(start(1), commits(2, 1))
+    replay = replayed(start(1), commits(2, 1))
 
-    assert walk.follow(2, forged) is None
-    assert walk.suspect is not None
-    assert walk.accept(3, commits(3, 2)) is not None
+    assert replay.follow(2, forged) is None
+    assert replay.suspect is not None
+    assert replay.accept(3, commits(3, 2)) is not None
 
-    assert walk.suspect is None
-    assert walk.alarms == 1
-    assert (walk.n, walk.seq) == (3, 2)
+    assert replay.suspect is None
+    assert replay.alarms == 1
+    assert (replay.n, replay.seq) == (3, 2)
 
 
 @pytest.mark.parametrize("forged", FORGED)
@@ -279,23 +279,23 @@ def test_a_forged_record_at_the_end_is_not_the_tail(forged: Record) -> None:
 
 
 def test_a_lost_record_stays_suspected_whatever_its_writer_says_later() -> None:
-    walk = walked(start(1), commits(2, 1))
+    replay = replayed(start(1), commits(2, 1))
 
     for offset, later in enumerate([commits(4, 3), beat(4), state(4, seq=3), commits(5, 4)], 4):
-        assert walk.follow(offset, later) is None
+        assert replay.follow(offset, later) is None
 
-    assert "offset 4: n is 4, expected 3" in str(walk.suspect)
+    assert "offset 4: n is 4, expected 3" in str(replay.suspect)
 
 
 def test_an_epoch_that_is_loaded_anew_is_the_way_out_of_any_gap() -> None:
-    walk = walked(start(1), commits(2, 1))
-    walk.follow(2, commits(9, 8))
+    replay = replayed(start(1), commits(2, 1))
+    replay.follow(2, commits(9, 8))
     anew = replace(start(40, writer=7, epoch=5, prev=Prev(4, 9, 39)), continues=False)
 
-    assert walk.accept(3, anew) is anew
+    assert replay.accept(3, anew) is anew
 
-    assert (walk.suspect, walk.n, walk.epoch, walk.writer) == (None, 40, 5, 7)
-    assert walk.follow(4, replace(anew, head=replace(anew.head, epoch=4, writer=8))) is None
+    assert (replay.suspect, replay.n, replay.epoch, replay.writer) == (None, 40, 5, 7)
+    assert replay.follow(4, replace(anew, head=replace(anew.head, epoch=4, writer=8))) is None
 
 
 def test_a_copy_of_an_older_epochs_start_is_not_the_tail() -> None:
@@ -331,8 +331,8 @@ def test_a_log_of_garbage_alone_has_no_tail() -> None:
 
 
 # ---------------------------------------------------------------- the tail
-def tail(records: Sequence[tuple[int, Record]], low: int = 0) -> Walk | None:
-    return walk_tail(
+def tail(records: Sequence[tuple[int, Record]], low: int = 0) -> CutReplay | None:
+    return replay_tail(
         lambda a, b: [(o, c) for o, c in records if max(a, low) <= o < b],
         low,
         max((o + 2 for o, _ in records), default=low),
@@ -416,12 +416,12 @@ def test_any_prefix_of_a_log_has_the_tail_that_walking_it_from_its_start_finds(
                 n, writer = n + 1, writer + 1
                 cut, base = start(n, seq=seq, resume=resume, writer=writer), at
         records.append((at, cut))
-    walk = Walk.from_nobody()
+    replay = CutReplay.from_nobody()
     for offset, cut in records:
-        assert walk.accept(offset, cut) is cut
+        assert replay.accept(offset, cut) is cut
 
     found = tail(records)
 
     assert found is not None
     assert (found.n, found.seq, found.resume, found.writer) == (n, seq, resume, writer)
-    assert (walk.n, walk.seq, walk.resume, walk.writer) == (n, seq, resume, writer)
+    assert (replay.n, replay.seq, replay.resume, replay.writer) == (n, seq, resume, writer)

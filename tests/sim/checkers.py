@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from producer.core.changes import Undecoded
-from schemas.accept import CutGap, CutIdentity, Walk, reloads, walk_tail
+from schemas.accept import CutGap, CutIdentity, CutReplay, reloads, replay_tail
 from schemas.control import CommitEntry, Commits, Cut, Heartbeat, Phase, Start, State, TableLoad
 from spark_consumers.model import Ledger
 from tests.sim import target as targets
@@ -375,24 +375,31 @@ class Oracle:
         everybodys = [(o, e.value) for o, e in self._broker.decided(CUTS) if e.value is not None]
         strange = {o for o, e in self._broker.decided(CUTS) if e.sender == "stranger"}
 
-        def walk(from_: list[tuple[int, Any]]) -> tuple[Any, ...]:
-            walk = Walk.from_nobody()
+        def replay(from_: list[tuple[int, Any]]) -> tuple[Any, ...]:
+            replay = CutReplay.from_nobody()
             for offset, cut in from_:
-                if walk.follow(offset, cut) is not None and offset in strange:
+                if replay.follow(offset, cut) is not None and offset in strange:
                     return ("a stranger's counts", offset)
-            if walk.suspect is not None and everybodys[-1][0] not in strange:
-                return (str(walk.suspect),)
-            if walk.alarms and not strange:
-                return ("alarms", walk.alarms)
-            return (walk.n, walk.epoch, walk.seq, walk.resume, walk.writer, walk.instance)
+            if replay.suspect is not None and everybodys[-1][0] not in strange:
+                return (str(replay.suspect),)
+            if replay.alarms and not strange:
+                return ("alarms", replay.alarms)
+            return (
+                replay.n,
+                replay.epoch,
+                replay.seq,
+                replay.resume,
+                replay.writer,
+                replay.instance,
+            )
 
         bases = {o if c.head.state_from < 0 else c.head.state_from for o, c in records}
         for base in [0, *sorted(bases)]:
             self.looks["reader"] += 1
-            got = walk([r for r in everybodys if r[0] >= base])
+            got = replay([r for r in everybodys if r[0] >= base])
             if got != right:
-                self.fail("reader", f"a walk from {base} gives {got} instead of {right}")
-        tail = walk_tail(
+                self.fail("reader", f"a replay from {base} gives {got} instead of {right}")
+        tail = replay_tail(
             lambda low, high: [r for r in everybodys if low <= r[0] < high],
             self._broker.starts[CUTS],
             self._broker.high(CUTS),
@@ -407,7 +414,7 @@ class Oracle:
                 self.looks["zombie"] += 1
                 old = records[at - 1][1].head
                 late = Heartbeat(replace(old, n=cut.head.n, resume=old.resume + 1))
-                seen = Walk.from_nobody()
+                seen = CutReplay.from_nobody()
                 try:
                     for o, c in [*records[: at + 1], (offset, late), *records[at + 1 :]]:
                         seen.accept(o, c)
@@ -420,7 +427,7 @@ class Oracle:
                 continue  # everything is loaded anew behind it
             if isinstance(records[at][1], Start | Commits | TableLoad):
                 self.looks["loss"] += 1
-                seen = Walk.from_nobody()
+                seen = CutReplay.from_nobody()
                 for o, c in records[:at] + records[at + 1 :]:
                     seen.follow(o, c)
                 if seen.suspect is None:

@@ -29,7 +29,7 @@ from producer.core.loop import Loop
 from producer.core.transactions import Transactions
 from producer.kafka import client
 from schemas import accept
-from schemas.accept import Walk
+from schemas.accept import CutReplay
 from schemas.control import Cut, Phase, TableLoad
 from spark_consumers import cuts
 from spark_consumers.job import Applier
@@ -275,7 +275,7 @@ MUTATIONS: list[Mutation] = [
     # ------------------------------------------------------------ producer: start
     Mutation("no-start", "a takeover writes START", replaced(CutsLog, write_start=_no_start)),
     Mutation("no-compare", "the slot is compared with the last cut [H1]",
-             edit(takeover, "_difference", ("if confirmed > walk.resume", "if False")),
+             edit(takeover, "_difference", ("if confirmed > replay.resume", "if False")),
              {"slot_faults": 2, "steps": 500}),
     Mutation("no-compare-after-load", "after a load, too",
              edit(turn, "take_slot", ("slot.confirmed > resume", "False")),
@@ -284,7 +284,7 @@ MUTATIONS: list[Mutation] = [
              edit(takeover, "_compare", ("if is_settled:", "if True:")),
              {"slow_markers": True, "producer_crashes": 9, "steps": 900}),
     Mutation("tail-not-reread", "the tail is read again after the fence",
-             edit(takeover, "_go_on", ("    walk = log.tail()\n", "    walk = seen\n")),
+             edit(takeover, "_go_on", ("    replay = log.tail()\n", "    replay = seen\n")),
              {"second_producers": 4, "drops": 9, "rush": True, "steps": 600, "transactions": 20,
               "slow_markers": False, "producer_crashes": 0, "intruders": 0}),
     Mutation("no-lso", "the tail is read when the LSO has reached the high watermark [H5, H32]",
@@ -312,7 +312,7 @@ MUTATIONS: list[Mutation] = [
               "crash_at": "waits for Kafka",
               "drops": 0, "timeouts": 0, "slot_faults": 0, "aliens": 0, "stops": 0}),
     Mutation("load-not-restarted", "a load that did not finish begins again in a new epoch [H15]",
-             edit(takeover, "_why_begin", ("if walk.is_loading() and walk.seq == 0:", "if False:")),
+             edit(takeover, "_why_begin", ("if replay.is_loading() and replay.seq == 0:", "if False:")),
              {"producer_crashes": 6, "drops": 3}),
     Mutation("load-not-emptied", "BEGIN empties the table [H15]",
              replaced(SimTransaction, load=_begin_without_emptying),
@@ -326,13 +326,13 @@ MUTATIONS: list[Mutation] = [
               "crash_at": "runs (flushing)"}),
     # ------------------------------------------------------------ readers
     Mutation("writer", "a record of an older writer is ignored [H7]",
-             edit(Walk, "_accept",
+             edit(CutReplay, "_accept",
                   ("if (head.writer, head.instance) != (self.writer, self.instance):",
                    "if head.writer > self.writer:"))),
     Mutation("n", "n has no gaps [H28]",
-             edit(Walk, "_counted", ("if head.n != self.n + 1:", "if False:"))),
+             edit(CutReplay, "_counted", ("if head.n != self.n + 1:", "if False:"))),
     Mutation("doubt-stays", "what does not follow was forged, if its writer goes on",
-             edit(Walk, "accept", ("if counts is not None and self.suspect is not None:",
+             edit(CutReplay, "accept", ("if counts is not None and self.suspect is not None:",
                                    "if False:")), {"intruders": 9}),
     Mutation("anybody-begins", "a START or STATE follows the record before it",
              edit(accept, "_tail", ("if is_strict and", "if False and")), {"intruders": 9}),

@@ -15,7 +15,7 @@ from producer.core import cuts_log, turn
 from producer.core.events import Limits, TopicsChanged
 from producer.core.loop import Progress
 from producer.core.ports import RunObserver, Tuning
-from producer.core.takeover import Wanted
+from producer.core.takeover import TakeoverRequest
 from producer.kafka import client
 from schemas.control import Identity
 from schemas.tables import TableId
@@ -146,11 +146,11 @@ def _run_once(around: Around, process: Process) -> None:
         blocking=blocking,
     )
     publisher.prepare_tables([table_id(name) for name in source.tables if name != "x"])
-    request = Wanted(
+    request = TakeoverRequest(
         identity=Identity(
             "sys-2" if plan.is_alien else source.system_id, source.timeline, "bank", SLOT, PLUGIN
         ),
-        content="content",
+        fingerprint="content",
         cluster_id=broker.cluster_id,
         instance=f"{actor.name}.{world.seed}",
         ddl_topic=TOPICS.ddl,

@@ -22,7 +22,7 @@ from typing import Final
 import psycopg2
 from rich.console import Console
 
-from gauss_cdc.inspect.places import Places
+from gauss_cdc.inspect.places import Endpoints
 from gauss_cdc.sandbox.demo import scene
 from gauss_cdc.sandbox.demo.audit import audit
 from gauss_cdc.sandbox.demo.bank import Bank
@@ -248,7 +248,7 @@ class _Play:
         self._stage = "catching up"
         began = time.monotonic()
         limit = began + _CATCH_UP_LIMIT
-        with Places(self._config) as places:
+        with Endpoints(self._config) as places:
             end = places.wal_end()
 
             def pause(seconds: float) -> bool:

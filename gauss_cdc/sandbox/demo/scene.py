@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 from pydantic import SecretStr
 
 from gauss_cdc.config import Config, load
-from gauss_cdc.inspect.places import Places
+from gauss_cdc.inspect.places import Endpoints
 from gauss_cdc.sandbox.demo.disguise import Disguise
 from gauss_cdc.sandbox.services import Addresses, LocalServices, postgres
 from producer.errors import CdcError
@@ -152,7 +152,7 @@ class Follower:
 
     def _run(self) -> None:
         at = 0
-        with Places(self._config) as places:
+        with Endpoints(self._config) as places:
             while not self._stop.wait(0.3):
                 try:
                     end = places.reader().lso()

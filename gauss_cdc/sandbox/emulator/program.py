@@ -25,7 +25,7 @@ PASSWORD_VARIABLE = "GAUSS_CDC_EMULATOR_PASSWORD"  # noqa: S105  a variable's na
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class EmulatorOptions:
     """What the command line says."""
 
     replay: Path | None = None
@@ -52,69 +52,69 @@ class Wanted:
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
-async def build(wanted: Wanted) -> Emulator:
+async def build(options: EmulatorOptions) -> Emulator:
     """An emulator that does not listen yet.
 
     Raises DamagedRecording, Refused or OSError if it cannot be.
     """
-    played = recording.load(wanted.replay) if wanted.replay is not None else None
-    if wanted.product:
-        profile = PROFILES[wanted.product]
+    played = recording.load(options.replay) if options.replay is not None else None
+    if options.product:
+        profile = PROFILES[options.product]
     else:
         profile = played.profile if played is not None else PROFILES["og7"]
     product = Product(
         profile=profile,
-        has_thread_pool=wanted.has_thread_pool,
-        sender_timeout_ms=wanted.sender_timeout_ms,
-        busy_seconds=wanted.busy_seconds,
-        background_seconds=wanted.background_seconds,
-        settings=wanted.settings,
+        has_thread_pool=options.has_thread_pool,
+        sender_timeout_ms=options.sender_timeout_ms,
+        busy_seconds=options.busy_seconds,
+        background_seconds=options.background_seconds,
+        settings=options.settings,
     )
     backend: Backend
     activity = Activity()
     if played is not None:
         scratch = None
-        if wanted.catalog is not None:
-            scratch = Scratch(Address.parse(wanted.catalog), product, played)
-            await scratch.load(wanted.tables or _companion(wanted.replay, played))
-        backend = Replay(played, paced=wanted.paced, catalog=scratch, activity=activity)
+        if options.catalog is not None:
+            scratch = Scratch(Address.parse(options.catalog), product, played)
+            await scratch.load(options.tables or _companion(options.replay, played))
+        backend = Replay(played, paced=options.paced, catalog=scratch, activity=activity)
     else:
-        assert wanted.facade is not None
-        address = Address.parse(wanted.facade)
+        assert options.facade is not None
+        address = Address.parse(options.facade)
         facade = Facade(address, product)
         await facade.prepare(address.database)
         backend = facade
-    password = wanted.password or os.environ.get(PASSWORD_VARIABLE, "")
+    password = options.password or os.environ.get(PASSWORD_VARIABLE, "")
     account = Account(
-        wanted.user,
+        options.user,
         password,
-        stored=wanted.stored,
-        line=wanted.line,
-        rounds=wanted.rounds,
+        stored=options.stored,
+        line=options.line,
+        rounds=options.rounds,
     )
     return Emulator(
         product,
         backend,
         Gate([account]),
-        host=wanted.host,
-        port=wanted.port,
-        ha_port=wanted.ha_port,
-        tls=_tls(wanted),
+        host=options.host,
+        port=options.port,
+        ha_port=options.ha_port,
+        tls=_tls(options),
         activity=activity,
     )
 
 
-def run(wanted: Wanted, on_start: Callable[[Emulator], None]) -> None:
+def run(options: EmulatorOptions, on_start: Callable[[Emulator], None]) -> None:
     """Serve until SIGINT or SIGTERM."""
-    asyncio.run(_run(wanted, on_start))
+    asyncio.run(_run(options, on_start))
 
 
-async def _run(wanted: Wanted, on_start: Callable[[Emulator], None]) -> None:
+async def _run(options: EmulatorOptions, on_start: Callable[[Emulator], None]) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
-    emulator = await build(wanted)
+    emulator = await build(options)
     await emulator.start()
     on_start(emulator)
     try:
@@ -130,9 +130,9 @@ def _companion(file: Path | None, played: recording.Recording) -> Path:
     return named if named.exists() else named.with_name(named.name + ".gz")
 
 
-def _tls(wanted: Wanted) -> ssl.SSLContext | None:
-    if wanted.certificate is None:
+def _tls(options: EmulatorOptions) -> ssl.SSLContext | None:
+    if options.certificate is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(wanted.certificate, wanted.key)
+    context.load_cert_chain(options.certificate, options.key)
     return context

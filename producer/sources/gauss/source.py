@@ -183,7 +183,7 @@ class GaussSource:
             note(sentence)
         return self._expanded()
 
-    def decides(self) -> Mapping[str, object]:
+    def fingerprint_inputs(self) -> Mapping[str, object]:
         """Give the plugin, what it removes, and which kind of position resumes it.
 
         Positions of COMMIT's start, of its end and CSNs must not be mixed in one epoch.

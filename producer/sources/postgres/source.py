@@ -145,7 +145,7 @@ class PostgresSource:
         self._has_made_publication = made
         return captured_tables(self.connection, self._options, note)
 
-    def decides(self) -> Mapping[str, object]:
+    def fingerprint_inputs(self) -> Mapping[str, object]:
         """Give the publication, and options by which changes never arrive."""
         options = self._options
         return {

@@ -5,22 +5,22 @@ from dataclasses import replace
 
 import pytest
 
-from gauss_cdc.inspect.places import CutsStanding, Goal, Standing
+from gauss_cdc.inspect.places import CutsStanding, Goal, ReplicationStatus
 from schemas.control import Phase
 from spark_consumers.model import Ledger
 
 CUTS = CutsStanding(1, 4, 0, 0x50, 1, "a", {}, 0)
 
 
-def standing(cuts: CutsStanding | None, n: int, epoch: int = 1) -> Standing:
-    return Standing(None, cuts, Ledger("bank", epoch=epoch, n=n))
+def standing(cuts: CutsStanding | None, n: int, epoch: int = 1) -> ReplicationStatus:
+    return ReplicationStatus(None, cuts, Ledger("bank", epoch=epoch, n=n))
 
 
 def test_a_target_that_has_applied_the_record_of_a_position_holds_it() -> None:
     goal = Goal(0x50)
 
     assert not goal.is_reached(standing(None, 4))
-    assert not goal.is_reached(Standing(None, CUTS, None))
+    assert not goal.is_reached(ReplicationStatus(None, CUTS, None))
     assert not goal.is_reached(standing(CUTS, 3))
     assert goal.is_reached(standing(CUTS, 4))
     assert not Goal(0x51).is_reached(standing(CUTS, 4))
@@ -54,18 +54,23 @@ def test_an_epoch_that_loads_again_is_waited_for() -> None:
 def test_lag_in_seconds_is_there_whenever_lag_in_commits_is() -> None:
     now = int(time.time() * 1e6)
     started = replace(CUTS, seq=3, written_at=now, state_at=now - 60_000_000)
-    only_loaded = Standing(None, started, Ledger("bank", epoch=1, n=4))
+    only_loaded = ReplicationStatus(None, started, Ledger("bank", epoch=1, n=4))
 
     assert only_loaded.commits_behind == 3
     assert 59 < (only_loaded.seconds_behind or 0) < 600
 
     behind = Ledger("bank", epoch=1, n=4, seq=2, committed_at=now - 5_000_000)
-    assert 4 < (Standing(None, started, behind).seconds_behind or 0) < 600
+    assert 4 < (ReplicationStatus(None, started, behind).seconds_behind or 0) < 600
     level = replace(behind, seq=3)
-    assert Standing(None, started, level).seconds_behind == 0
-    assert Standing(None, replace(started, seq=0), Ledger("b", epoch=1)).seconds_behind == 0
+    assert ReplicationStatus(None, started, level).seconds_behind == 0
+    assert (
+        ReplicationStatus(None, replace(started, seq=0), Ledger("b", epoch=1)).seconds_behind == 0
+    )
 
 
 def test_nothing_is_said_of_a_lag_that_nobody_knows() -> None:
-    assert Standing(None, None, Ledger("bank", epoch=1, committed_at=1)).seconds_behind is None
-    assert Standing(None, CUTS, None).seconds_behind is None
+    assert (
+        ReplicationStatus(None, None, Ledger("bank", epoch=1, committed_at=1)).seconds_behind
+        is None
+    )
+    assert ReplicationStatus(None, CUTS, None).seconds_behind is None

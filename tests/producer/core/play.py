@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Self
 
-from producer.core.engine import Engine, Standing
+from producer.core.engine import Engine, WriterState
 from producer.core.events import (
     Acknowledged,
     Command,
@@ -31,7 +31,7 @@ class Playbook:
 
     def __init__(self, limits: Limits | None = None, *, head: Head = START) -> None:
         self.engine = Engine(
-            Standing(
+            WriterState(
                 head, 7, IDENTITY, "content", "cluster", TOPICS, {}, DDL, frozenset({MESSAGES})
             ),
             limits or Limits(),

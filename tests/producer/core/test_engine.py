@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producer.core.engine import Engine, Phase, Runs, Standing
+from producer.core.engine import Engine, Phase, Runs, WriterState
 from producer.core.events import (
     Acknowledged,
     CommitPart,
@@ -357,7 +357,7 @@ def test_positions_that_go_back_change_nothing() -> None:
 
 
 def test_the_first_heartbeat_of_a_turn_confirms_what_the_last_turn_made_durable() -> None:
-    engine = Engine(Standing(START, 7, IDENTITY, "c", "k", TOPICS, {}, DDL), Limits())
+    engine = Engine(WriterState(START, 7, IDENTITY, "c", "k", TOPICS, {}, DDL), Limits())
 
     (wanted,) = engine.step(Ticked(5, 5))
 

@@ -10,8 +10,8 @@ from producer.core.takeover import (
     MadeSlot,
     Slot,
     Step,
-    Taken,
-    Wanted,
+    TakeoverRequest,
+    TakeoverResult,
     foresee,
     take_over,
     take_slot,
@@ -31,7 +31,7 @@ from producer.errors import (
     TopicHeld,
     TopicReplaced,
 )
-from schemas.accept import Foreign, Record, Walk, walk_tail
+from schemas.accept import CutReplay, Foreign, Record, replay_tail
 from schemas.control import (
     CommitEntry,
     Commits,
@@ -50,7 +50,7 @@ from schemas.tables import TableId
 ACCOUNT, CUTS, DDL = "bank.public.account", "bank.cuts", "bank.ddl"
 TOPICS = {name: Topic(f"id of {name}", 1) for name in (ACCOUNT, CUTS, DDL)}
 IDENTITY = Identity("7000", 1, "bank", "gauss_cdc", "pgoutput")
-WANTED = Wanted(IDENTITY, "content", "cluster", "me", DDL)
+WANTED = TakeoverRequest(IDENTITY, "content", "cluster", "me", DDL)
 SLOT = Slot("pgoutput", "bank", 500)
 
 T = TypeVar("T")
@@ -108,13 +108,13 @@ class World:
     def lso(self) -> int:
         return self.end - self.undecided
 
-    def tail(self) -> Walk | None:
+    def tail(self) -> CutReplay | None:
         self.done.append("tail")
 
         def read(low: int, high: int) -> list[tuple[int, Record]]:
             return [(offset, cut) for offset, cut in self.records if low <= offset < high]
 
-        return walk_tail(read, self.first, self.lso())
+        return replay_tail(read, self.first, self.lso())
 
     def topics(self) -> Mapping[str, tuple[Topic, Mapping[int, int]]]:
         return {name: (topic, {0: self.highs[name]}) for name, topic in self.the_topics.items()}
@@ -146,7 +146,7 @@ def drive(
                 on_wait(step)
 
 
-def go(world: World, wanted: Wanted = WANTED, patience: int = 3) -> Taken:
+def go(world: World, wanted: TakeoverRequest = WANTED, patience: int = 3) -> TakeoverResult:
     taken, _ = drive(take_over(world, world, wanted, patience=patience))
     return taken
 
@@ -179,7 +179,7 @@ def test_an_ordinary_start_locks_takes_the_slot_compares_fences_compares_again_a
     assert wrote.head == Head(3, 1, 2, "me", 1, 500, -1)
     assert wrote.prev is None
     assert wrote.loads == {"public.account": "END"}
-    assert taken.standing.state_from == 4
+    assert taken.writer_state.state_from == 4
     assert taken.known == {490: 701}
     assert taken.made is None
 
@@ -204,15 +204,17 @@ def test_steps_say_what_they_wait_for() -> None:
 
 
 # ---------------------------------------------------------------- what differs
-def other_identity(**other: object) -> Wanted:
+def other_identity(**other: object) -> TakeoverRequest:
     return replace(WANTED, identity=replace(IDENTITY, **other))
 
 
-DIFFERENCES: list[tuple[str, type[CdcError], Callable[[World], Wanted | None]]] = []
+DIFFERENCES: list[tuple[str, type[CdcError], Callable[[World], TakeoverRequest | None]]] = []
 
 
-def difference(error: type[CdcError]) -> Callable[[Callable[[World], Wanted | None]], None]:
-    def note(change: Callable[[World], Wanted | None]) -> None:
+def difference(
+    error: type[CdcError],
+) -> Callable[[Callable[[World], TakeoverRequest | None]], None]:
+    def note(change: Callable[[World], TakeoverRequest | None]) -> None:
         DIFFERENCES.append((change.__name__, error, change))
 
     return note
@@ -244,28 +246,28 @@ def the_slot_is_ahead_of_our_last_cut(world: World) -> None:
 
 
 @difference(SourceSwitched)
-def the_server_is_another_one(world: World) -> Wanted:
+def the_server_is_another_one(world: World) -> TakeoverRequest:
     return other_identity(system_id="7001")
 
 
 @difference(SourceSwitched)
-def the_server_was_promoted(world: World) -> Wanted:
+def the_server_was_promoted(world: World) -> TakeoverRequest:
     return other_identity(timeline=2)
 
 
 @difference(SourceSwitched)
-def the_server_is_another_one_and_has_no_such_slot(world: World) -> Wanted:
+def the_server_is_another_one_and_has_no_such_slot(world: World) -> TakeoverRequest:
     world.the_slot = None
     return other_identity(system_id="7001")
 
 
 @difference(SlotMismatch)
-def the_slot_has_another_name(world: World) -> Wanted:
+def the_slot_has_another_name(world: World) -> TakeoverRequest:
     return other_identity(slot="other")
 
 
 @difference(TopicReplaced)
-def the_cluster_is_another_one(world: World) -> Wanted:
+def the_cluster_is_another_one(world: World) -> TakeoverRequest:
     return replace(WANTED, cluster_id="other")
 
 
@@ -295,8 +297,8 @@ def the_cluster_lost_its_tail(world: World) -> None:
 
 
 @difference(ContentChanged)
-def tables_or_filters_differ(world: World) -> Wanted:
-    return replace(WANTED, content="other")
+def tables_or_filters_differ(world: World) -> TakeoverRequest:
+    return replace(WANTED, fingerprint="other")
 
 
 @difference(CutsBroken)
@@ -309,7 +311,7 @@ def a_record_of_cuts_was_lost(world: World) -> None:
     [pytest.param(error, change, id=name) for name, error, change in DIFFERENCES],
 )
 def test_a_difference_stops_before_anything_is_fenced(
-    error: type[CdcError], change: Callable[[World], Wanted | None]
+    error: type[CdcError], change: Callable[[World], TakeoverRequest | None]
 ) -> None:
     world = running()
     wanted = change(world) or WANTED
@@ -329,7 +331,7 @@ def test_a_difference_stops_before_anything_is_fenced(
     [pytest.param(change, id=name) for name, _, change in DIFFERENCES],
 )
 def test_accept_gap_opens_a_new_epoch_that_says_why(
-    change: Callable[[World], Wanted | None],
+    change: Callable[[World], TakeoverRequest | None],
 ) -> None:
     world = running()
     wanted = replace(change(world) or WANTED, accept_gap=True)
@@ -386,11 +388,11 @@ def test_accept_gap_goes_on_where_the_cuts_are_gone() -> None:
 )
 def test_what_is_not_ours_in_cuts_does_not_stop_a_start(forged: Record) -> None:
     world = running()
-    right = go(world).standing.head
+    right = go(world).writer_state.head
     world = running()
     world.records.append((world.end, forged))
 
-    assert go(world).standing.head == right
+    assert go(world).writer_state.head == right
 
 
 # ---------------------------------------------------------------- undecided records
@@ -418,11 +420,11 @@ def test_a_marker_that_appears_between_two_looks_is_looked_at_again() -> None:
     world.the_slot, world.undecided = replace(SLOT, confirmed=600), 2
     seen = world.tail
 
-    def tail() -> Walk | None:
-        walk = seen()
+    def tail() -> CutReplay | None:
+        replay = seen()
         if "take" in world.done:
             world.undecided = 0  # just after this look
-        return walk
+        return replay
 
     world.tail = tail  # type: ignore[method-assign]
     go(world)
@@ -479,13 +481,13 @@ def test_the_first_start_fences_looks_again_makes_the_slot_and_writes() -> None:
     assert wrote.head == Head(1, 1, 1, "me", 0, 900, -1)
     assert (wrote.prev, wrote.continues) == (None, None)
     assert wrote.loads == {"public.account": "PENDING"}
-    assert taken.standing.head.resume == 900
+    assert taken.writer_state.head.resume == 900
 
 
 def test_a_first_start_without_load_has_nothing_to_load() -> None:
     world = World(highs={ACCOUNT: 0, CUTS: 0, DDL: 0})
 
-    assert go(world, replace(WANTED, load=False)).standing.loads == {}
+    assert go(world, replace(WANTED, load=False)).writer_state.loads == {}
 
 
 def test_another_first_start_that_was_faster_makes_ours_an_ordinary_one() -> None:
@@ -521,7 +523,9 @@ def test_another_first_start_between_tail_and_topics_is_no_broken_log() -> None:
     world = World(highs={ACCOUNT: 10, CUTS: 0, DDL: 0})
     tail = world.tail
 
-    def tail_then_start() -> Walk | None:  # a zombie's START and DDL come right behind our look
+    def tail_then_start() -> (
+        CutReplay | None
+    ):  # a zombie's START and DDL come right behind our look
         seen = tail()
         if not world.records:
             world.records.append((0, start(1, resume=500)))
@@ -552,7 +556,7 @@ def test_a_first_load_that_did_not_finish_begins_again_in_a_new_epoch(phase: Pha
     taken = go(world)
 
     assert taken.made is not None
-    assert (taken.standing.head.epoch, taken.standing.head.writer) == (2, 2)
+    assert (taken.writer_state.head.epoch, taken.writer_state.head.writer) == (2, 2)
     assert world.started[0].prev == Prev(1, 0, 1 if phase is None else 2)
 
 
@@ -630,7 +634,7 @@ def test_a_heartbeat_moves_what_the_slot_may_be_confirmed_to() -> None:
 
 
 # ---------------------------------------------------------------- looking without taking
-def look(world: World, wanted: Wanted = WANTED, patience: int = 3) -> str | None:
+def look(world: World, wanted: TakeoverRequest = WANTED, patience: int = 3) -> str | None:
     reason, _ = drive(foresee(world, world, wanted, patience=patience))
     return reason
 
@@ -671,13 +675,15 @@ def test_looking_ahead_finds_what_a_takeover_stops_with(
 @pytest.mark.parametrize(
     ("wanted", "error"),
     [
-        (replace(WANTED, content="others"), ContentChanged),
+        (replace(WANTED, fingerprint="others"), ContentChanged),
         (replace(WANTED, identity=replace(IDENTITY, system_id="7001")), SourceSwitched),
         (replace(WANTED, identity=replace(IDENTITY, slot="another")), SlotMismatch),
         (replace(WANTED, cluster_id="another"), TopicReplaced),
     ],
 )
-def test_looking_ahead_finds_what_is_asked_for_anew(wanted: Wanted, error: type[CdcError]) -> None:
+def test_looking_ahead_finds_what_is_asked_for_anew(
+    wanted: TakeoverRequest, error: type[CdcError]
+) -> None:
     with pytest.raises(error) as foreseen:
         look(running(), wanted)
     with pytest.raises(error) as met:

@@ -337,7 +337,7 @@ def test_a_record_that_does_not_follow_was_forged_when_its_writer_goes_on(place:
     place.world.now += 2 * DOUBT
 
     assert offsets(place, Ledger("bank")) == [0, 4]
-    assert place.cuts.walk.suspect is None
+    assert place.cuts.replay.suspect is None
 
 
 def test_waiting_ends_with_a_record_which_the_next_pass_takes(place: Place) -> None:
