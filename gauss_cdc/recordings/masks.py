@@ -15,9 +15,9 @@ from enum import Enum
 from itertools import chain, count
 from typing import Final
 
+from producer.sources.gauss.decoders.literals import NUMBER
 from producer.sources.gauss.decoders.names import SQL_ASCII
 
-_NUMBER: Final = re.compile(rb"-?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+)?|NaN|-?Infinity")
 _HEX: Final = re.compile(rb"\\x[0-9a-f]*")
 _SHORT: Final = 12  # bytes; longer values do not meet by chance
 _ATTEMPTS: Final = 20_000
@@ -79,7 +79,7 @@ class Masks:
             return bytes(
                 b"01"[pick % 2] if c in b"01" else c for c, pick in zip(raw, picks, strict=False)
             )
-        if kind is Kind.TEXT and _NUMBER.fullmatch(raw):
+        if kind is Kind.TEXT and NUMBER.fullmatch(raw):
             return bytes(map(_digit, raw, picks, chain([0], raw), chain(raw[1:], [0])))
         if kind is Kind.TEXT and _HEX.fullmatch(raw):
             return raw[:2] + bytes(

@@ -11,7 +11,6 @@ it is that.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -41,6 +40,7 @@ from producer.core.changes import (
 from producer.errors import DecodeError, Unsupported
 from producer.sources.decoders import DECODERS, NAMING, Format, Naming
 from producer.sources.gauss.boundaries import Boundaries, Place, together
+from producer.sources.gauss.decoders.literals import NUMBER
 from producer.sources.gauss.decoders.tuples import readings
 from schemas.positions import Lsn
 from schemas.tables import UNCHANGED, ReplicaIdentity, TableId
@@ -48,7 +48,6 @@ from schemas.tables import UNCHANGED, ReplicaIdentity, TableId
 _2000: Final = datetime(2000, 1, 1, tzinfo=UTC)
 # Types whose literals stand bare, so that a text in such a column shows a wrong guess.
 _NUMERIC: Final = frozenset({"tinyint", "smallint", "integer", "bigint", "numeric", "oid"})
-_NUMBER: Final = re.compile(rb"-?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+)?|NaN|-?Infinity")
 
 Columns: TypeAlias = tuple[tuple[str, Cell], ...]
 
@@ -256,7 +255,7 @@ def _fits(cells: Cells, known: KnownTable) -> bool:
     most = len(known.names)
     is_possible = len(cells) == most or (known.is_gapless and len(cells) < most)
     return is_possible and all(
-        not isinstance(cell, bytes) or kind not in _NUMERIC or bool(_NUMBER.fullmatch(cell))
+        not isinstance(cell, bytes) or kind not in _NUMERIC or bool(NUMBER.fullmatch(cell))
         for cell, kind in zip(cells, known.types[: len(cells)], strict=True)
     )
 

@@ -24,7 +24,7 @@ _WORDS: Final[dict[bytes, Cell]] = {
     b"false": b"f",
     b"unchanged-toast-datum": UNCHANGED,
 }
-_NUMBER: Final = re.compile(
+NUMBER: Final = re.compile(
     # openGauss prints no zero before the point; NaN and infinities stand bare as well.
     rb"-?(?:\d++(?:\.\d++)?|\.\d++)(?:[eE][+-]?\d++)?|NaN|-?Infinity"
 )
@@ -43,7 +43,7 @@ def cell(match: re.Match[bytes], quoted: int) -> Cell:
 
 def bare(word: bytes) -> Cell:
     """Make the cell of what stands without quotes."""
-    if _NUMBER.fullmatch(word):
+    if NUMBER.fullmatch(word):
         return word
     try:
         return _WORDS[word]

@@ -18,16 +18,13 @@ everything is lost.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-_TOKEN: Final = re.compile(
-    r"""\s+ | (?P<token> '(?:[^']|'')*' | "(?:[^"]|"")*" | \w+ | :: | . )""",
-    re.VERBOSE | re.DOTALL,
-)
+from producer.core.sql_words import cut
+
 _END: Final = ""
 _ANY: Final = ""  # no column is called so
 # What people type, as format_type() prints it.
@@ -81,7 +78,7 @@ def conversions(sql: str) -> tuple[Conversion, ...]:
 
 
 def _conversions(sql: str) -> Iterator[Conversion]:
-    tokens = [match["token"] for match in _TOKEN.finditer(sql) if match["token"]]
+    tokens = [word.text for word in cut(sql)]
     words = [token.upper() for token in tokens]
     for at, (first, second) in enumerate(pairwise(words)):
         if (first, second) == ("ALTER", "TABLE"):
