@@ -159,15 +159,17 @@ def test_a_chunk_of_a_load_has_the_rows_that_its_cut_says(bulk: Bulk, wrong) -> 
 
 def test_rows_of_an_attempt_that_failed_are_not_read(bulk: Bulk) -> None:
     bulk.load(A)
+    bulk.load(LOG)
 
     def twice(tasks: Tasks) -> None:
-        tasks.tasks = {1: tasks.changes[:1], 2: tasks.changes}
+        tasks.tasks = {1: tasks.changes[:3], 2: tasks.changes}
         tasks.counts = [2]
 
     bulk.change = twice
-    bulk.apply([insert(A, "1", "x"), insert(A, "2", "y")])
+    bulk.apply([insert(A, "1", "x"), insert(LOG, "1", "x"), insert(LOG, "2", "y")])
 
-    assert bulk.rows("a") == [(1, "x"), (2, "y")]
+    assert bulk.rows("a") == [(1, "x")]
+    assert bulk.rows("log") == [(1, "x"), (2, "y")]
 
 
 def test_ddl_is_counted_with_the_rows(bulk: Bulk) -> None:

@@ -205,6 +205,22 @@ def test_a_tombstone_in_the_place_of_a_row_is_missed_by_the_ordinals(place: Plac
         place.rows(place.segment())
 
 
+def test_a_strangers_record_between_two_ranges_is_nobodys(place: Place) -> None:
+    place.seq = 1
+    assert place.broker.begin(place.producer)
+    for ordinal in range(2):
+        value = Value(A, ("id", "v"), "c", None, (b"%d" % ordinal, b"x"), 1, 1, ordinal, 7)
+        place.broker.append(place.producer, ROWS, b"", value)
+        place.broker.write_strange(ROWS, Garbage("between"))
+    entry = CommitEntry(1, 700, 1, 1, 2, 0, 2, {0: 1, 1: 1})
+    ranges = (Range(*ROWS, 0, 1), Range(*ROWS, 2, 3))
+    place.broker.append(place.producer, CUTS, b"bank", Commits(place.head(), (entry,), ranges))
+    place.broker.commit(place.producer)
+    place.mark()
+
+    assert cells(place, place.segment()) == [["0", "x"], ["1", "x"]]
+
+
 def test_a_topic_that_was_made_again_is_refused_before_anything_is_read(place: Place) -> None:
     place.commit(2)
     segment = place.segment()
@@ -296,6 +312,10 @@ def test_a_reader_goes_on_where_the_ledger_stands_whatever_it_read_before(place:
     assert offsets(place, one.upto) == [2, 4]
     assert offsets(place, two.upto) == [4]
     assert offsets(place, one.upto) == [2, 4]  # a target restored from its backup
+    assert place.cuts.walk.alarms == 0
+    place.broker.logs[CUTS][0] = place.broker.logs[CUTS][0]._replace(value=Garbage("before it"))
+    assert offsets(place, two.upto) == [4]
+    assert place.cuts.walk.alarms == 0
 
 
 def test_a_pass_that_broke_off_is_read_again_from_the_ledgers_place(place: Place) -> None:
