@@ -7,6 +7,7 @@ lines that say 0 rows.
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -18,11 +19,14 @@ from producer.core.loop import Progress as Streamed
 from schemas.control import Phase, TableLoad
 from schemas.positions import Lsn
 from schemas.tables import TableId
-from spark_consumers.errors import ApplyError
+from spark_consumers.errors import ApplyError, KafkaDown, RegistryDown, TargetDown
 from spark_consumers.job import Observer
 from spark_consumers.job import Progress as Applied
 from spark_consumers.model import Ledger
 
+RETRYING: Final = "; retrying in "
+_STAYS: Final = 60.0  # seconds after which an error that stays is said again
+_VARIES: Final = re.compile(r"\d+")  # seconds that were waited, ports of a client
 _BUSY_SECONDS: Final = 5.0  # a pass over new cuts that takes longer has something to catch up with
 
 _run_log = logging.getLogger("gauss_cdc.run")
@@ -71,6 +75,11 @@ class RunReport:
         self._now, self._by_csn = progress, by_csn
         self._before = (0, 0)
         self._loads: dict[TableId, _Load] = {}
+        self._passing = Passing(_run_log)
+
+    def on_retry(self, line: str) -> None:
+        """Say what may pass, and when it is tried again."""
+        self._passing.say(line)
 
     def on_load(self, table: TableId, rows: int, expected: int) -> None:
         """Hear of a chunk that is durable; `expected` is the table's estimate, at its end exact."""
@@ -122,6 +131,26 @@ def run_lag(now: Streamed, wall: float) -> float:
     return round(max(0.0, wall - now.committed_at / 1e6), 1)
 
 
+class Passing:
+    """Errors that pass: one is said at once, and once a minute for as long as it stays."""
+
+    def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+        self._logger, self._clock = logger, clock
+        self._text, self._since, self._times = "", 0.0, 0
+
+    def say(self, line: str) -> None:
+        """Write a line, unless the same error was written less than a minute ago."""
+        text = _VARIES.sub("", line.partition(RETRYING)[0].removesuffix("; trying again"))
+        now = self._clock()
+        self._times += 1
+        if text == self._text and now - self._since < _STAYS:
+            self._logger.debug("%s", line)
+            return
+        more = f" ({self._times} times in {now - self._since:.0f} s)"
+        self._logger.warning("%s%s", line, more if text == self._text and self._times > 1 else "")
+        self._text, self._since, self._times = text, now, 0
+
+
 class ApplyReport(Observer):
     """Lines of `apply`."""
 
@@ -133,6 +162,7 @@ class ApplyReport(Observer):
         self._loads: dict[TableId, _Load] = {}
         self._began = self._caught_up = time.monotonic()
         self._doing = ""
+        self._passing = Passing(_apply_log)
 
     def on_step(self, name: str) -> None:
         """Hear which step is under way."""
@@ -147,7 +177,12 @@ class ApplyReport(Observer):
 
     def on_retry(self, error: ApplyError, seconds: float) -> None:
         """Say what may pass, and when it is tried again."""
-        _apply_log.warning("%s; retrying in %.1f s", error, seconds)
+        self._passing.say(f"{error}{RETRYING}{seconds:.1f} s")
+
+    def on_attempt(self, error: ApplyError) -> None:
+        """Say what does not answer: five attempts may take a minute."""
+        if isinstance(error, KafkaDown | RegistryDown | TargetDown):
+            self._passing.say(f"{error}; trying again")
 
     def on_leave(self, error: ApplyError) -> None:
         """Say what was waited for when the stop came."""

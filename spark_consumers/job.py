@@ -57,6 +57,9 @@ class Observer:
     def on_left_out(self, error: ApplyError) -> None:
         """What ended with `error` is left out: the next epoch loads every table again."""
 
+    def on_attempt(self, error: ApplyError) -> None:
+        """An attempt failed, and the next one begins at once or nearly so."""
+
     def on_retry(self, error: ApplyError, seconds: float) -> None:
         """An error may pass: the loop tries again after so many seconds."""
 
@@ -133,6 +136,7 @@ class Applier:
                     if not isinstance(error, Incomplete) or not self._begin_anew(error, stop):
                         raise
                     continue
+                self._observer.on_attempt(error)
                 self._pause(attempt)
             except BaseException:
                 self._ledger = None

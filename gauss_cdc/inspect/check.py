@@ -10,7 +10,7 @@ from gauss_cdc import wiring
 from gauss_cdc.config import Config
 from gauss_cdc.inspect.check_target import check_target
 from gauss_cdc.inspect.protection import protections
-from producer.errors import CdcError
+from producer.errors import CdcError, ConnectionLost
 from producer.options import Options
 from producer.outlook import check_start
 from producer.preflight import check_kafka, check_source
@@ -22,7 +22,7 @@ from producer.sources.postgres.captured import captured_tables
 from producer.sources.postgres.source import stream_shapes
 from schemas.findings import Finding, Level
 from schemas.tables import TableId, TableSchema
-from spark_consumers.errors import ApplyError
+from spark_consumers.errors import ApplyError, TargetDown
 
 _BETWEEN: Final = ("Kafka", "registry")
 
@@ -32,6 +32,7 @@ def check_all(config: Config, *, fix: bool) -> Iterator[Finding]:
     options = wiring.producer_options(config)
     tables: list[TableId] = []
     shapes: list[TableSchema] = []
+    silent: set[str] = set()  # places that do not answer: they are not asked again
     try:
         if options.kind == "postgres":
             with closing(catalog.connect(options.source)) as connection:
@@ -48,18 +49,23 @@ def check_all(config: Config, *, fix: bool) -> Iterator[Finding]:
             yield from _replication(options)
     except CdcError as error:
         yield Finding(Level.ERROR, "source", str(error))
+        if isinstance(error, ConnectionLost):
+            silent.add("source")
     kafka = list(check_kafka(options, tables))
     yield from kafka
-    yield from check_start(options)
-    yield from protections(config)
+    reads_cuts = not any(f.level is Level.ERROR and f.subject in _BETWEEN for f in kafka)
+    if reads_cuts and not silent:
+        yield from check_start(options)
     if config.target is None:
         yield Finding(Level.WARNING, "target", "none is configured: only `run` can be used")
-        return
-    try:
-        reads_cuts = not any(f.level is Level.ERROR and f.subject in _BETWEEN for f in kafka)
-        yield from check_target(config, tables, shapes, reads_cuts=reads_cuts)
-    except (ApplyError, CdcError) as error:
-        yield Finding(Level.ERROR, "target", str(error))
+    else:
+        try:
+            yield from check_target(config, tables, shapes, reads_cuts=reads_cuts)
+        except (ApplyError, CdcError) as error:
+            yield Finding(Level.ERROR, "target", str(error))
+            if isinstance(error, TargetDown | ConnectionLost):
+                silent.add("target")
+    yield from protections(config, silent)
 
 
 def _replication(options: Options) -> Iterator[Finding]:

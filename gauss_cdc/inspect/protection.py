@@ -7,7 +7,7 @@ Of Kafka and the registry it is what their clients were told.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -26,10 +26,13 @@ from spark_consumers.security import java_client
 _WAY: Final = "sslmode=verify-full, and sslrootcert=FILE for a private authority"
 
 
-def protections(config: Config) -> Iterator[Finding]:
-    """Yield a line for each connection; one that cannot be made is the others' to report."""
+def protections(config: Config, silent: Collection[str] = ()) -> Iterator[Finding]:
+    """Yield a line for each connection; one that cannot be made is the others' to report.
+
+    `silent`: which of "source" and "target" are known not to answer.
+    """
     options = wiring.producer_options(config)
-    yield from _databases(config, options)
+    yield from _databases(config, options, silent)
     client = config.kafka.client_settings()
     yield kafka(client)
     if config.target is not None:
@@ -41,12 +44,13 @@ def protections(config: Config) -> Iterator[Finding]:
     yield registry(config.registry.url, config.registry.client())
 
 
-def _databases(config: Config, options: Options) -> Iterator[Finding]:
+def _databases(config: Config, options: Options, silent: Collection[str]) -> Iterator[Finding]:
     is_postgres = options.kind == "postgres"
-    yield from _looked_at(
-        "source, SQL", options, is_postgres=is_postgres, replication=False, at=options.source
-    )
-    if options.interface != "sql":
+    if "source" not in silent:
+        yield from _looked_at(
+            "source, SQL", options, is_postgres=is_postgres, replication=False, at=options.source
+        )
+    if options.interface != "sql" and "source" not in silent:
         yield from _looked_at(
             "source, replication",
             options,
@@ -54,7 +58,7 @@ def _databases(config: Config, options: Options) -> Iterator[Finding]:
             replication=True,
             at=options.source,
         )
-    if config.target is not None:
+    if config.target is not None and "target" not in silent:
         yield from _looked_at(
             "target",
             None,

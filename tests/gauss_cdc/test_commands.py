@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -205,3 +206,32 @@ def test_apply_that_is_asked_to_leave_while_its_target_is_down_leaves_cleanly(
     assert re.search(r"WARNING gauss_cdc\.apply: .*; retrying in \d+\.\d s$", first), first
     assert apply.returncode == 0, rest
     assert "Traceback" not in rest
+
+
+def test_check_asks_a_place_that_is_silent_once(say: Say, tmp_path: Path) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as source,
+        socket.create_server(("127.0.0.1", 0)) as target,
+    ):
+        at = [one.getsockname()[1] for one in (source, target)]
+        (tmp_path / "gauss-cdc.toml").write_text(
+            f'[source]\ndsn = "postgresql://cdc@127.0.0.1:{at[0]}/bank?connect_timeout=2&sslmode=disable"\n'
+            '[kafka]\nprefix = "bank"\n[kafka.client]\n"bootstrap.servers" = "127.0.0.1:1"\n'
+            '[registry]\nurl = "http://127.0.0.1:1"\n'
+            f'[target]\ndsn = "postgresql://cdc@127.0.0.1:{at[1]}/copy?connect_timeout=2&sslmode=disable"\n'
+        )
+        code, _ = say("check")
+        asked = [len([*waiting(one)]) for one in (source, target)]
+
+    # By psycopg2, and once more by our own wire, which says why it cannot be reached.
+    assert (code, asked) == (1, [2, 2])
+
+
+def waiting(server: socket.socket) -> Iterator[socket.socket]:
+    """Take the connections that nobody has taken."""
+    server.setblocking(False)
+    with suppress(BlockingIOError):
+        while True:
+            connection, _ = server.accept()
+            with connection:
+                yield connection

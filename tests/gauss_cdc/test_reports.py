@@ -1,13 +1,15 @@
 """The line a minute of `run` and `apply`, and the lines of a load."""
 
+import logging
 import threading
 
 import pytest
 
-from gauss_cdc.reports import ApplyReport, Reporter, RunReport, apply_lag, run_lag
+from gauss_cdc.reports import ApplyReport, Passing, Reporter, RunReport, apply_lag, run_lag
 from producer.core.loop import Progress as Streamed
 from schemas.control import Commits, Head, Phase, TableLoad
 from schemas.tables import TableId
+from spark_consumers.errors import KafkaDown, Superseded
 from spark_consumers.job import Progress as Applied
 from spark_consumers.model import Ledger, Segment
 
@@ -115,3 +117,28 @@ def test_a_reporter_calls_until_it_is_left() -> None:
         assert called.acquire(timeout=60)
     with Reporter(0, lambda _: called.release()) as never:
         assert not never._thread.is_alive()
+
+
+def test_an_error_that_stays_is_said_once_a_minute(said) -> None:
+    now = [100.0]
+    passing = Passing(logging.getLogger("gauss_cdc.run"), clock=lambda: now[0])
+    for seconds in (0.8, 1.0, 2.8, 15.0, 15.0, 15.0, 15.0, 15.0):
+        passing.say(f"no broker (waited={seconds}); retrying in {seconds} s")
+        now[0] += seconds
+    passing.say("another error; retrying in 1.0 s")
+
+    assert [one.getMessage() for one in said.records if one.levelname == "WARNING"] == [
+        "no broker (waited=0.8); retrying in 0.8 s",
+        "no broker (waited=15.0); retrying in 15.0 s (7 times in 65 s)",
+        "another error; retrying in 1.0 s",
+    ]
+
+
+def test_apply_says_what_does_not_answer_with_the_first_attempt(said) -> None:
+    report = ApplyReport()
+    report.on_attempt(Superseded("the ledger moved"))  # is nobody's silence
+    report.on_attempt(KafkaDown("no broker"))
+    report.on_attempt(KafkaDown("no broker"))
+    report.on_retry(KafkaDown("no broker"), 0.5)
+
+    assert [one.getMessage() for one in said.records] == ["no broker; trying again"]
