@@ -59,7 +59,7 @@ _NAMING_OPTIONS: Final = frozenset(
 class Wire(Protocol):
     """A session that turned to streaming."""
 
-    def overhear(self, take: Callable[[bytes], None]) -> None:
+    def tap(self, take: Callable[[bytes], None]) -> None:
         """Hand on every byte."""
 
     def receive(self, timeout: float) -> Received:
@@ -149,7 +149,7 @@ def _again(options: Options, plan: Plan, low: Lsn, high: Lsn, stop: Callable[[],
 
 def _run(stream: _Streamed, plan: Plan, file: _File, stop: Callable[[], bool]) -> Recorded:
     wire = stream.wire
-    wire.overhear(file.take)
+    wire.tap(file.take)
     began = told = time.monotonic()
     wire.send_status(NOWHERE)
     try:

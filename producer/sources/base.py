@@ -30,19 +30,19 @@ class Source(ports.Source, Protocol):
         """Of cells: Python's name of a codec."""
 
     def prepare(self, note: Callable[[str], None]) -> list[TableId]:
-        """Make what must be there before the slot; list the tables captured now."""
+        """Create what the slot requires; list the tables captured now."""
 
     def discard(self, note: Callable[[str], None]) -> None:
-        """Drop what this object made for a START that never came, or name what stays."""
+        """Drop what this object created for a START that was not written, or name what remains."""
 
     def fingerprint_inputs(self) -> Mapping[str, object]:
-        """Name what decides which rows exist, beside [tables]: part of the epoch's content."""
+        """Name the settings besides [tables] that decide which rows exist: the epoch's content."""
 
     def identity(self) -> Identity:
-        """Say who the source is, with slot and plugin."""
+        """Identify the source, with slot and plugin."""
 
     def close(self) -> None:
-        """Let go of slot and lock."""
+        """Release slot and lock."""
 
 
 Opened = Callable[[Options, Callable[[list[TableId]], None]], Source]

@@ -20,15 +20,15 @@ from schemas.quoting import identifier, qualified
 from schemas.system_schemas import SYSTEM, is_system
 from schemas.tables import TableId, TableSchema
 
-_LOCK_MS: Final = 500  # a partition tree is read under a lock; then the look is for later
-# Somebody alters or drops a table while it is read: the server looks some things up as they are
-# now, not as they were for the snapshot.
+_LOCK_MS: Final = 500  # a partition tree is read under a lock; without it, look again later
+# A table is altered or dropped while it is read: the server reads some properties as they are
+# now, not as of the snapshot.
 _MOVING: Final = frozenset({"55P03", "XX000", "42P01", "42703", "42704"})
 _LONG_HASHES: Final = 110_000
 _SCHEMAS: Final = 150_000  # from here on a publication may have schemas
 
-# Whatever decides what the stream will say, in one line of text: as long as it stays the same,
-# nothing else is read.  Catalogs only: no lock of a table is waited for.
+# Everything that decides the content of the stream, as one line of text: while it stays the
+# same, nothing else is read.  Only catalogs are read: the query waits for no table lock.
 _OURS: Final = """
 WITH ours AS (
     SELECT c.*, n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -66,7 +66,7 @@ FROM ours WHERE relkind <> 'c'
 
 
 def chooser(options: Options) -> Callable[[TableId], bool]:
-    """Say of a table whether [tables] wants it, whether it is there or not."""
+    """Return a function that says whether [tables] includes a table, existing or not."""
     include = [patterns.parse(text) for text in options.include]
     exclude = [patterns.parse(text) for text in options.exclude]
 
@@ -81,11 +81,11 @@ def chooser(options: Options) -> Callable[[TableId], bool]:
 
 
 def not_captured(options: Options, table: TableId) -> str:
-    """Say what is to be done that a table's rows come."""
+    """Say how to capture a table."""
     return (
         f"table {table} matches [tables] and is not captured: ALTER PUBLICATION "
         f"{identifier(options.publication)} ADD TABLE {qualified(table)} "
-        "(its older rows come with a new load only)"
+        "(its older rows require a new load)"
     )
 
 
@@ -99,7 +99,7 @@ def look(
 ) -> Look | None:
     """Take a look; None where nothing has changed since the look with the signature `unless`.
 
-    Also where somebody alters a table right now.
+    Also None where a table is being altered.
     """
     try:
         return _look(connection, options, known, unless)
@@ -188,7 +188,7 @@ def _tables(connection: Connection) -> Iterator[tuple[int, TableId, str, str, bo
 
 
 def _parts(connection: Connection, roots: list[int]) -> dict[int, dict[int, Part]]:
-    """Partitions below roots, at any depth, with what tells how each came there.
+    """Partitions below roots, at any depth, with how each became one.
 
     The rows of pg_inherits and of a table's system columns are written once: by one transaction
     where the table was made as a partition.
@@ -216,7 +216,7 @@ def _parts(connection: Connection, roots: list[int]) -> dict[int, dict[int, Part
 
 
 def _position(connection: Connection) -> int:
-    """Where the log ends: what this snapshot sees was committed before, or is told before."""
+    """The end of the log: what this snapshot sees was committed or sent before."""
     rows = _rows(
         connection,
         "SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()"

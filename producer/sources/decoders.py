@@ -1,4 +1,4 @@
-"""Output plugins: their payloads in, one vocabulary (`messages`) out.
+"""Output plugins: from their payloads to one set of messages (`core.messages`).
 
 Two kinds.  pgoutput's payload is one message, and relations are described:
 `DECODERS`.  The others name everything in every row, may pack many records into

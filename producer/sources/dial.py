@@ -1,4 +1,4 @@
-"""Getting through to a PostgreSQL server: address, socket, TLS.
+"""Connecting to a PostgreSQL server: address, socket, TLS.
 
 `sslmode` means what it means to libpq, except that `prefer` does not try again
 without TLS after a login failed under it:
@@ -6,7 +6,7 @@ without TLS after a login failed under it:
 | sslmode     | TLS                | certificate                                  |
 |-------------|--------------------|----------------------------------------------|
 | disable     | never              |                                              |
-| prefer      | if the server does | not looked at (the default on this machine)  |
+| prefer      | if the server does | not verified (the default on this machine)   |
 | require     | or nothing         | chain checked if `sslrootcert` is given      |
 | verify-ca   | or nothing         | chain checked                                |
 | verify-full | or nothing         | chain and host name checked (the default)    |
@@ -34,7 +34,7 @@ from producer.wire.auth import Credentials
 __all__ = ["ConnectionArguments", "Link", "dial", "parse_dsn"]
 
 # A walsender sends each change by its own send(): the larger the buffer, the more
-# of them one recv brings, and the cheaper both ends get (measured: 4.0 to 1.9
+# of them one recv returns, and the cheaper both ends get (measured: 4.0 to 1.9
 # CPU-seconds of the walsender per million rows).
 RECEIVE_BUFFER_BYTES: Final = 1 << 20
 
@@ -67,7 +67,7 @@ class Link:
         return b""
 
     def credentials(self, arguments: ConnectionArguments) -> Credentials:
-        """What a login over this link may know and use."""
+        """The credentials for a login over this link."""
         return Credentials(
             user=arguments.user,
             password=arguments.password,
@@ -99,11 +99,11 @@ class Link:
         except (BlockingIOError, InterruptedError):
             return b""
         except ssl.SSLError as error:
-            # With TLS 1.3 the server looks at our certificate after we have taken its own.
+            # With TLS 1.3 the server verifies our certificate after we have accepted its own.
             if "_ALERT_" in (error.reason or "") and _ABOUT_US.search(error.reason):
                 raise LoginRefused(
                     "the server refuses our certificate",
-                    hint="check sslcert and sslkey: valid, and of an authority it trusts",
+                    hint="check sslcert and sslkey: valid, and of an authority that it trusts",
                     reason=error.reason,
                 ) from error
             raise ConnectionLost("the connection broke", reason=error.reason or error) from error
@@ -114,7 +114,7 @@ class Link:
     def _read_tls(sock: ssl.SSLSocket, size: int) -> bytes:
         # One recv gives one record (a walsender makes one of each row), and what
         # OpenSSL has decrypted does not show in poll: read until it wants the socket
-        # again, but not for ever, since a fast server never lets it want.
+        # again, but with a limit, since a fast server always has more.
         parts, got, size = [], 0, min(size, RECEIVE_BUFFER_BYTES)
         try:
             while got < size:
@@ -127,7 +127,7 @@ class Link:
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             pass
         except (ssl.SSLEOFError, ConnectionResetError):
-            if not got:  # hand out what came before the end; the end comes again
+            if not got:  # return what came before the end; the next read ends
                 raise
         return b"".join(parts)
 
@@ -151,7 +151,7 @@ class Link:
                 self.wait_readable(deadline)
             except OSError as error:
                 if isinstance(self.sock, ssl.SSLSocket):
-                    # The server may have said why before it left: that our certificate is refused.
+                    # The server may have sent the reason before: our certificate is refused.
                     with contextlib.suppress(ConnectionLost):
                         self.read(1)
                 reason = error.strerror or error
@@ -168,7 +168,7 @@ _ABOUT_US: Final = re.compile("CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED")
 
 
 def described(arguments: ConnectionArguments, version: str | None, method: str = "") -> str:
-    """Say how a connection is protected, whichever client made it; `version` is TLS'."""
+    """Say how a connection of either client is protected; `version` is TLS'."""
     if version is None:
         how = "Unix socket" if arguments.host.startswith("/") else "not encrypted"
         return f"{how}, {_SAID.get(method, method)}" if method else how
@@ -188,7 +188,7 @@ def _milliseconds(deadline: float | None) -> float | None:
 def dial(arguments: ConnectionArguments, deadline: float) -> Link:
     """Connect, and turn to TLS as `sslmode` says.
 
-    Raises ConnectionLost if nobody answers, LoginRefused if TLS is not as asked.
+    Raises ConnectionLost if there is no answer, LoginRefused if TLS is not as requested.
     """
     sock = _connect(arguments, deadline)
     try:
@@ -228,7 +228,7 @@ def _connect(arguments: ConnectionArguments, deadline: float) -> socket.socket:
 
 
 def _watch_for_silence(sock: socket.socket, arguments: ConnectionArguments) -> None:
-    """Let the kernel find a peer that is gone, as the dsn says."""
+    """Let the kernel detect a dead peer, as the dsn says."""
     times = {"TCP_USER_TIMEOUT": arguments.tcp_user_timeout}
     if arguments.keepalives:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -257,8 +257,8 @@ def _to_tls(sock: socket.socket, arguments: ConnectionArguments) -> socket.socke
     where = {"host": arguments.host, "sslmode": arguments.mode}
     try:
         sock.sendall(protocol.ssl_request())
-        # One byte and no more: whatever a stranger sends in clear text behind it
-        # must not be taken for part of the encrypted session (CVE-2021-23222).
+        # One byte and no more: clear text after it
+        # must not become part of the encrypted session (CVE-2021-23222).
         answer = sock.recv(1)
     except OSError as error:
         raise ConnectionLost("the server does not answer", **where) from error
@@ -266,13 +266,13 @@ def _to_tls(sock: socket.socket, arguments: ConnectionArguments) -> socket.socke
         return sock
     if answer == b"N":
         raise LoginRefused(
-            "the server does not speak TLS",
-            hint="set ssl = on in postgresql.conf; or write sslmode=disable into the dsn, where "
-            "everybody on the way may read and change what is sent",
+            "the server does not support TLS",
+            hint="set ssl = on in postgresql.conf; or write sslmode=disable into the dsn: then "
+            "the network can read and change what is sent",
             **where,
         )
     if answer != b"S":
-        raise ConnectionLost("the server refused to talk, probably overloaded", **where)
+        raise ConnectionLost("the server refused the connection, probably overloaded", **where)
     context = _tls_context(arguments)
     try:
         return context.wrap_socket(sock, server_hostname=arguments.host)
@@ -284,7 +284,7 @@ def _to_tls(sock: socket.socket, arguments: ConnectionArguments) -> socket.socke
             **where,
         ) from error
     except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:  # it stops, or was killed
-        raise ConnectionLost("the server hung up during TLS", **where) from error
+        raise ConnectionLost("the server closed the connection during TLS", **where) from error
     except ssl.SSLError as error:
         raise LoginRefused("TLS failed", reason=error.reason, **where) from error
     except OSError as error:
@@ -310,7 +310,7 @@ def _tls_context(arguments: ConnectionArguments) -> ssl.SSLContext:
             context.load_verify_locations(arguments.sslcrl or None, arguments.sslcrldir or None)
             context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
         if arguments.sslcert:
-            # A function: without a password OpenSSL would ask at the terminal.
+            # A function: without a password OpenSSL would prompt on the terminal.
             context.load_cert_chain(
                 arguments.sslcert, arguments.sslkey or None, lambda: arguments.sslpassword
             )

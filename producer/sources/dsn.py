@@ -1,11 +1,11 @@
-"""What a dsn says: the one place that knows each setting of a connection.
+"""Connection strings: the one place that knows each setting of a connection.
 
 A source is read over our own wire and by psycopg2, a target by either: both get
 their settings from here, so that they mean the same.  A setting of libpq that one
 of the two cannot honour is refused by name; nothing is dropped.  libpq would also
 take settings from the environment (PGSSLMODE, PGOPTIONS, …), from a service file and
-from ~/.pgpass; our own wire reads none of them, hence each setting is handed to
-psycopg2 explicitly.
+from ~/.pgpass; our own wire reads none of them, so each setting is passed to psycopg2
+explicitly.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CHOOSE_LESS: Final = (
     "certificate), disable (no TLS)"
 )
 
-# Silent peers are found within a minute, whatever the kernel's defaults are.
+# Dead peers are detected within a minute, independent of the kernel's defaults.
 _KEEPALIVES_IDLE, _KEEPALIVES_INTERVAL, _KEEPALIVES_COUNT = 30, 10, 3  # seconds, seconds, probes
 _USER_TIMEOUT_MS: Final = 60_000
 
@@ -85,7 +85,7 @@ class ConnectionArguments:
 
     @property
     def is_local(self) -> bool:
-        """Does nothing leave this machine?"""
+        """Is the server on this machine?"""
         return is_loopback(self.hostaddr or self.host)
 
     @property
@@ -99,7 +99,7 @@ class ConnectionArguments:
 
     @property
     def is_verified(self) -> bool:
-        """Is the server's certificate looked at, where there is TLS?"""
+        """Is the server's certificate verified, where there is TLS?"""
         return bool(self.roots)
 
     @property
@@ -116,7 +116,7 @@ class ConnectionArguments:
 
     @property
     def methods(self) -> frozenset[str] | None:
-        """Which login methods are taken, as `require_auth` says; None: all.
+        """Which login methods are accepted, as `require_auth` says; None: all.
 
         >>> sorted(ConnectionArguments(require_auth="md5,scram-sha-256").methods)
         ['md5', 'scram-sha-256']
@@ -138,7 +138,7 @@ class ConnectionArguments:
             "sslkey": self.sslkey,
         }
         for name, path in named.items():
-            # libpq goes on without a list of revoked certificates that it cannot read.
+            # libpq ignores a list of revoked certificates that it cannot read.
             if path and not os.access(path, os.R_OK):
                 raise LoginRefused(
                     "a certificate file cannot be read",
@@ -181,7 +181,7 @@ class ConnectionArguments:
             "options": self.options,
             "sslrootcert": _bundle() if self.roots == SYSTEM else self.roots,
             "sslcertmode": "allow" if self.sslcert else "disable",
-            # What our own wire does not know; libpq might take it from the environment.
+            # Settings that our own wire does not know; libpq might take them from the environment.
             "gssencmode": "disable",
             "target_session_attrs": "any",
             "load_balance_hosts": "disable",
@@ -190,7 +190,7 @@ class ConnectionArguments:
         }
         if self.require_auth:  # empty it would exclude every method
             settings["require_auth"] = self.require_auth
-        # Empty is not the same as left out: that would be the environment's.
+        # An empty setting differs from a missing one, which libpq takes from the environment.
         return settings | {name: getattr(self, name) or "" for name in _AS_SAID}
 
 
@@ -198,7 +198,7 @@ _AS_SAID: Final = (
     *("password", "hostaddr", "sslcert", "sslkey", "sslpassword", "sslcrl", "sslcrldir"),
     "ssl_max_protocol_version",
 )
-# libpq warns of a file that is there and is no plain one, and of an empty name it takes ~/.pgpass.
+# libpq warns about a file that is not a regular one; for an empty name it takes ~/.pgpass.
 _NO_FILE: Final = f"{os.devnull}/none"
 
 
@@ -228,7 +228,7 @@ def parse_dsn(
     if unknown := [name for name in names_in(dsn) if name not in _KNOWN and name not in _REFUSED]:
         near = difflib.get_close_matches(unknown[0], _KNOWN, n=1)
         raise SourceError(
-            "the dsn has settings we do not know",
+            "the dsn has unknown settings",
             hint=f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(_KNOWN))}",
             names=",".join(unknown),
         )
@@ -242,9 +242,7 @@ def parse_dsn(
     said = {name: value for name, value in given.items() if value}
     for name in said:
         if name in _REFUSED:
-            raise SourceError(
-                "the dsn has a setting we cannot honour", hint=_REFUSED[name], name=name
-            )
+            raise SourceError("the dsn has an unsupported setting", hint=_REFUSED[name], name=name)
     host, port = said.get("host", "localhost"), said.get("port", "5432")
     if "," in host + port + said.get("hostaddr", ""):
         raise SourceError("the dsn names several hosts", hint="name the primary only", host=host)
@@ -272,7 +270,7 @@ def parse_dsn(
 
 
 def names_in(dsn: str) -> list[str]:
-    """The settings that a dsn names, known or not; whatever cannot be read has none.
+    """The settings that a dsn names, known or not; an unreadable one names none.
 
     >>> names_in("postgresql://u@h/db?sslmode=require&p%61ssword=x")
     ['sslmode', 'password']
@@ -287,11 +285,11 @@ _PAIR: Final = re.compile(r"\s*([^\s=]+)\s*=\s*('(?:[^'\\]|\\.)*'|(?:[^\s'\\]|\\
 
 
 def _judge(arguments: ConnectionArguments) -> None:
-    """Raise SourceError for settings that contradict each other."""
+    """Raise SourceError for contradictory settings."""
     if arguments.sslrootcert == SYSTEM and arguments.mode in ("verify-ca", "require"):
         raise SourceError(
             "sslrootcert=system needs sslmode=verify-full",
-            hint="anybody has a certificate of a public authority: only its name tells",
+            hint="anybody can get a certificate of a public authority: the name must be checked",
             sslmode=arguments.mode,
         )
     newest = arguments.ssl_max_protocol_version
@@ -331,7 +329,7 @@ def _bundle() -> str:
     return next((path for path in (usual, *_BUNDLES) if path and Path(path).is_file()), SYSTEM)
 
 
-# ---- readers of values; ValueError says what is wrong, never the value of a secret
+# ---- parsers of values; ValueError says what is wrong, never the value of a secret
 
 
 def _text(value: str) -> str:
@@ -370,13 +368,13 @@ def _methods(value: str) -> str:
 
 def _tls(value: str) -> str:
     if value in ("TLSv1", "TLSv1.1"):
-        raise ValueError(f"{value} is broken: TLSv1.2 or TLSv1.3")
+        raise ValueError(f"{value} is insecure: TLSv1.2 or TLSv1.3")
     return _one_of("TLSv1.2", "TLSv1.3")(value)
 
 
 def _utf8(value: str) -> str:
     if value.upper().replace("-", "") not in ("UTF8", "AUTO"):
-        raise ValueError("is set by us: UTF8")
+        raise ValueError("is always UTF8")
     return value
 
 
@@ -407,7 +405,7 @@ _KNOWN: Final[Mapping[str, Callable[[str], Any]]] = {
     "tcp_user_timeout": _number(0, 2**31 - 1),
     "options": _text,
     "application_name": _text,
-    # Without effect beside what we do anyway; another value is refused.
+    # These have no effect: the value is always this one; another value is refused.
     "fallback_application_name": _text,
     "client_encoding": _utf8,
     "gssencmode": _one_of("disable"),
@@ -419,29 +417,29 @@ _KNOWN: Final[Mapping[str, Callable[[str], Any]]] = {
 _HOSTS: Final = "name the primary; openGauss and GaussDB have [source] hosts"
 _SECRET: Final = "use the variables and files for secrets, see docs/security.md"  # noqa: S105
 _GSS: Final = "there is no login by GSS: use scram-sha-256, or a client's certificate"
-# Settings that libpq knows and one of our two clients cannot honour: the way out.
+# Settings of libpq that one of our two clients does not support: what to do instead.
 _REFUSED: Final[Mapping[str, str]] = {
     "service": "write what the service file says into the dsn",
     "servicefile": "write what the service file says into the dsn",
     "passfile": "use password-file in the configuration",
-    "replication": "leave it out: which sessions replicate is ours to say",
+    "replication": "leave it out: we decide which sessions replicate",
     "target_session_attrs": _HOSTS,
     "load_balance_hosts": _HOSTS,
-    "requirepeer": "leave it out: who may listen at a socket is said by its folder's rights",
+    "requirepeer": "leave it out: the rights of a socket's folder say who may listen there",
     "sslcertmode": "leave it out: a certificate is sent where sslcert names one",
     "krbsrvname": _GSS,
     "gsslib": _GSS,
     "gssdelegation": _GSS,
-    "min_protocol_version": "leave it out: protocol 3.0 is spoken",
-    "max_protocol_version": "leave it out: protocol 3.0 is spoken",
+    "min_protocol_version": "leave it out: protocol 3.0 is used",
+    "max_protocol_version": "leave it out: protocol 3.0 is used",
     "scram_client_key": _SECRET,
     "scram_server_key": _SECRET,
     "oauth_issuer": "there is no login by OAuth to a database: use scram-sha-256",
     "oauth_client_id": "there is no login by OAuth to a database: use scram-sha-256",
     "oauth_client_secret": "there is no login by OAuth to a database: use scram-sha-256",
     "oauth_scope": "there is no login by OAuth to a database: use scram-sha-256",
-    "ssl_key_log_file": "leave it out: it would give away what TLS protects",
-    "sslkeylogfile": "leave it out: it would give away what TLS protects",
+    "ssl_key_log_file": "leave it out: it would reveal what TLS protects",
+    "sslkeylogfile": "leave it out: it would reveal what TLS protects",
     "authtype": "leave it out: it has no effect",
     "tty": "leave it out: it has no effect",
 }

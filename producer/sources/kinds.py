@@ -1,6 +1,6 @@
 """Kinds of sources: one file and one line of `SOURCES` each.
 
-A source is a session that streams, a way to ask the catalog, and a way to read
+A source is a session that streams, a way to query the catalog, and a way to read
 existing rows under a snapshot.  What is common to all of them (takeover, load,
 the loop) is in `producer/core`.
 """

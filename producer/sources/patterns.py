@@ -6,8 +6,8 @@ name with a dot, a star, a space or a double quote in it is put in double
 quotes, a double quote inside is doubled, as in SQL.  There is no other
 wildcard: `t*` is refused rather than misread.
 
->>> [str(parse(text)) for text in ("public.*", '*."odd.name"')]
-['public.*', '*."odd.name"']
+>>> [str(parse(text)) for text in ("public.*", '*."dotted.name"')]
+['public.*', '*."dotted.name"']
 >>> parse("public.t").matches(TableId("public", "t"))
 True
 """
@@ -54,7 +54,7 @@ def parse(text: str) -> Pattern:
     if (match := _PATTERN.fullmatch(text)) is None:
         raise SourceError(
             "not a table pattern",
-            hint='write schema.table, schema.*, *.table, or quote: "odd.schema"."odd name"',
+            hint='write schema.table, schema.*, *.table, or quote: "dotted.schema"."spaced name"',
             pattern=text,
         )
     return Pattern(_read(match[1]), _read(match[2]))

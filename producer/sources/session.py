@@ -1,8 +1,8 @@
 """Questions and answers on one connection: the login and the simple protocol.
 
-What PostgreSQL and openGauss have in common.  They differ in the login, in what
-their refusals mean, and in that a walsender of openGauss does not survive any
-of its own refusals: it says that it is ready, and hangs up.
+Common to PostgreSQL and openGauss.  They differ in the login, in the meaning of
+their errors, and in that a walsender of openGauss does not survive an error: it
+reports that it is ready, and closes the connection.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from producer.wire.sqlstate import Asked
 
 _log = logging.getLogger(__name__)
 
-READ_BYTES: Final = 8 << 20  # upper bound of one read; memory is only touched as far as filled
+READ_BYTES: Final = 8 << 20  # upper bound of one read; memory is allocated only as far as filled
 SEND_LIMIT: Final = 10.0  # seconds; a server that does not read 39 bytes is gone
-_COPY_BYTES: Final = 64 << 10  # of a copy to the server between two looks at what it says
+_COPY_BYTES: Final = 64 << 10  # of a copy to the server between two reads of its answers
 
 
 class Asks(Protocol):
@@ -35,7 +35,7 @@ class Asks(Protocol):
 
 
 class Refuse(Protocol):
-    """Makes our error of a server's."""
+    """Converts a server's error into ours."""
 
     def __call__(self, error: ServerError, asked: Asked, **where: object) -> SourceError:
         """See `wire.sqlstate.refusal`."""
@@ -45,10 +45,10 @@ _MOST_PARAMETERS: Final = 1000  # openGauss reports about twenty
 
 
 class Session:
-    """One connection that is asked; knows nothing of slots and streams."""
+    """One connection for queries; knows nothing of slots and streams."""
 
     def __init__(self, link: Link, refuse: Refuse, *, dies_of_errors: bool = False) -> None:
-        """`dies_of_errors`: the server hangs up after any refusal."""
+        """`dies_of_errors`: the server closes the connection after any error."""
         self.link = link
         self.parameters: dict[str, str] = {}  # what the server reports, e.g. server_version
         self.backend_pid = 0
@@ -56,7 +56,7 @@ class Session:
         self.frames: Frames = Frames(max_bytes=protocol.MAX_LOGIN_BYTES)
         self._refuse = refuse
         self._dies_of_errors = dies_of_errors
-        self._over = ""  # why nothing can be asked any more
+        self._over = ""  # why the session cannot be used any more
         self._begun = Answer()
 
     def log_in(
@@ -69,14 +69,14 @@ class Session:
         negotiated: Callable[[int], Login] | None = None,
         **where: object,
     ) -> None:
-        """Say who we are and prove it.
+        """Authenticate.
 
         Raises ConnectionLost, LoginRefused, NotPermitted.  `negotiated` gives the
         login to go on with where the server speaks an older minor version only.
         """
         self.link.write(startup, deadline)
         while True:
-            if time.monotonic() > deadline:  # a stranger may have much to say, and no login
+            if time.monotonic() > deadline:  # a peer may send messages without end, and no login
                 raise ConnectionLost("the login takes too long")
             got = self._next(deadline)
             match got.tag:
@@ -98,12 +98,12 @@ class Session:
                     raise DecodeError("unexpected frame during login", tag=tag)
 
     def ask(self, sql: str, asked: Asked, timeout: float | None = None, **where: object) -> Answer:
-        """Run statements; their answer, or the error the server gave."""
+        """Run statements; return their answer, or raise the server's error."""
         answer = self.say(sql, timeout)
         if answer.error is not None:
             raise self._refuse(answer.error, asked, **where)
         if answer.copying is not None:
-            self._end("it was made to copy, and nobody takes what it sends")
+            self._end("a query began a copy that nothing reads")
             raise DecodeError("unexpected answer to a query", tag=answer.copying.value)
         return answer
 
@@ -114,7 +114,7 @@ class Session:
         self.link.write(protocol.query(sql), time.monotonic() + SEND_LIMIT)
         answer = self._answer(None if timeout is None else time.monotonic() + timeout, Answer())
         if answer.error is not None and self._dies_of_errors:
-            self._end("the server ends a replication session that it refused something")
+            self._end("the server ends a replication session after an error")
         return answer
 
     def begin(self, sql: str) -> None:
@@ -125,7 +125,7 @@ class Session:
         self.link.write(protocol.query(sql), time.monotonic() + SEND_LIMIT)
 
     def poll(self, timeout: float) -> Answer | None:
-        """Give the answer to what was begun, or None where it is not there within seconds."""
+        """Return the answer to `begin`, or None if it does not arrive within `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while (got := self.wait_frame(deadline)) is not None:
             if self._take(self._begun, got):
@@ -135,7 +135,7 @@ class Session:
     def copy_out(self, sql: str, **where: object) -> Iterator[bytes]:
         """Run a COPY TO STDOUT; what it sends, usually a line each.
 
-        An iteration that is given up ends the session: the rest would have to be read.
+        An abandoned iteration ends the session: the rest would have to be read.
         """
         self._turn(sql, Copying.OUT, **where)
         answer, is_whole = Answer(), False
@@ -148,14 +148,14 @@ class Session:
                     is_whole = self._take(answer, got)
         finally:
             if not is_whole:
-                self._end("a copy was given up")
+                self._end("a copy was abandoned")
         if answer.error is not None:
             raise self._refuse(answer.error, Asked.QUERY, **where)
 
     def copy_in(self, sql: str, chunks: Iterable[bytes], **where: object) -> int:
-        """Run a COPY FROM STDIN with these bytes; the number of rows it made.
+        """Run a COPY FROM STDIN with these bytes; return the number of rows.
 
-        What `chunks` raises is raised here, after the copy was taken back.
+        An error of `chunks` is raised here, after the copy was cancelled.
         """
         self._turn(sql, Copying.IN, **where)
         answer = Answer()
@@ -169,7 +169,7 @@ class Session:
                     self.link.write(protocol.copy_fail(type(error).__name__), _soon())
                     self._answer(_soon(), answer)
             if not answer.status:
-                self._end("a copy was given up")
+                self._end("a copy was abandoned")
             raise
         if not answer.status:
             self.link.write(protocol.copy_done(), _soon())
@@ -178,11 +178,11 @@ class Session:
             raise self._refuse(answer.error, Asked.QUERY, **where)
         count = answer.command.rpartition(" ")[2]
         if not (count.isascii() and count.isdigit()):
-            raise DecodeError("a copy did not say how many rows it made", command=answer.command)
+            raise DecodeError("a copy did not report its number of rows", command=answer.command)
         return int(count)
 
     def wait_frame(self, deadline: float) -> Frame | None:
-        """Give the next frame, or None if there is none at the deadline; for after a turn."""
+        """Return the next frame, or None at the deadline; for use while copying."""
         try:
             return self._next(deadline)
         except ConnectionLost:
@@ -191,7 +191,7 @@ class Session:
             raise
 
     def note(self, got: Frame) -> None:
-        """Take a notice or a setting, which may come at any time."""
+        """Take a notice or a setting; both may come at any time."""
         if got.tag == "S":
             name, value = protocol.parse_parameter(got.body)
             if len(self.parameters) >= _MOST_PARAMETERS and name not in self.parameters:
@@ -207,13 +207,13 @@ class Session:
             raise self._refuse(answer.error, Asked.QUERY, **where)
         if answer.copying is not to:
             self._end("it did not copy as asked")
-            raise DecodeError("the statement is no COPY in this direction")
+            raise DecodeError("the statement is not a COPY in this direction")
 
     def _send_piece(self, piece: bytes, answer: Answer) -> bool:
-        """Send some bytes; False when the server has already said how the copy ended."""
-        # No limit: the server may wait for a lock.  One that is gone is found by TCP.
+        """Send some bytes; False when the server has already ended the copy."""
+        # No limit: the server may wait for a lock.  TCP detects a dead one.
         self.link.write(protocol.copy_data(piece), None)
-        # A server that says much (a notice a row) must be read, or both of us wait.
+        # A server that sends many notices must be read, or both sides block.
         self.frames.feed(self.link.read(READ_BYTES))
         while (got := self.frames.next()) is not None:
             if self._take(answer, got):
@@ -234,7 +234,7 @@ class Session:
         return is_whole
 
     def _next(self, deadline: float | None, answer: Answer | None = None) -> Frame:
-        """Give the next frame; an error the server sent before it hung up is told instead."""
+        """Return the next frame, or raise the error that the server sent before it closed."""
         while (got := self.frames.next()) is None:
             try:
                 self.link.wait_readable(deadline)
@@ -250,7 +250,7 @@ class Session:
 
 
 def _pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in pieces of one size: neither a packet a line, nor all before one look."""
+    """The same bytes in pieces of one size: not one packet a line, nor everything at once."""
     held = bytearray()
     for chunk in chunks:
         held += chunk

@@ -1,4 +1,4 @@
-"""The streaming half of a replication connection: read what comes, say how far we are.
+"""The streaming half of a replication connection: read messages, send status updates.
 
 Reading, the way that costs the server least (measured; the walsender sends each
 change by its own send): a large socket buffer, and under backlog one read each
@@ -23,7 +23,7 @@ from producer.wire.sqlstate import Asked
 from schemas.positions import Lsn
 
 _NAP: Final = 0.005  # seconds between reads under backlog
-_BACKLOG_BYTES: Final = 32 << 10  # as many within a nap's time (6 MB/s) are a backlog
+_BACKLOG_BYTES: Final = 32 << 10  # this many within one nap (6 MB/s) are a backlog
 
 
 class Streaming:
@@ -39,10 +39,10 @@ class Streaming:
         slot: str,
         early: bytes = b"",
     ) -> None:
-        """`early` came behind the answer to START_REPLICATION; `note` takes notices."""
+        """`early` came after the answer to START_REPLICATION; `note` takes notices."""
         self.stream = Stream(dialect=dialect)
         self.lost: CdcError | None = None  # how the stream ended; raised by the next receive
-        self.overheard: Callable[[bytes], None] | None = None  # takes all bytes; for recordings
+        self.tap: Callable[[bytes], None] | None = None  # takes all bytes; for recordings
         self._link, self._dialect, self._refuse, self._note = link, dialect, refuse, note
         self._slot, self._early = slot, early
         self._poll = select.poll()
@@ -78,12 +78,12 @@ class Streaming:
         return self._feed(data)
 
     def send_status(self, flush: Lsn, *, reply: bool = False) -> None:
-        """Confirm everything before `flush`; 0 only says that we are alive.
+        """Confirm everything before `flush`; 0 is a keepalive.
 
-        Where the server has left, its own words about it are raised, if it had any.
+        If the server has closed the connection, its own error is raised, if it sent one.
         """
         if self.lost is not None:
-            return  # nobody listens; the next `receive` tells why
+            return  # the stream has ended; the next `receive` raises why
         update = replication.status_update(
             write=max(self.stream.received_end, flush),
             flush=flush,
@@ -94,11 +94,11 @@ class Streaming:
         try:
             self._link.write(protocol.copy_data(update), time.monotonic() + SEND_LIMIT)
         except ConnectionLost:
-            self._hear_why()
+            self._raise_reason()
             raise
 
-    def _hear_why(self) -> None:
-        """Raise what the server said before it hung up; messages before it come again."""
+    def _raise_reason(self) -> None:
+        """Raise the error that the server sent before it closed; earlier messages come again."""
         data, self._early = self._early, b""
         with contextlib.suppress(ConnectionLost):
             data = data or self._link.read(READ_BYTES)
@@ -111,13 +111,13 @@ class Streaming:
             raise self.lost
 
     def end(self, deadline: float) -> None:
-        """Say that we are done, and read until the server says so, too, or hangs up."""
+        """End the stream, and read until the server ends it, too, or closes the connection."""
         if self.lost is not None:
             return
         self._link.write(protocol.copy_done(), deadline)
         while not any(got.tag in "CEZ" for got in self.stream.others):
             self._link.wait_readable(deadline)
-            if time.monotonic() > deadline:  # it may have much to say before it hears us
+            if time.monotonic() > deadline:  # it may send much before it reads our end
                 raise ConnectionLost("the server still sends", slot=self._slot)
             self.stream.feed(self._link.read(READ_BYTES))
 
@@ -145,7 +145,7 @@ class Streaming:
     def _nap(self) -> None:
         left = self._rest_until - time.monotonic()
         self._rest_until = 0.0
-        if left > 0:  # a caller that was busy for longer needs none
+        if left > 0:  # not needed after a longer pause of the caller
             time.sleep(left)
 
     def _readable(self, timeout: float) -> bool:
@@ -155,22 +155,22 @@ class Streaming:
         return any(fd == mine for fd, _ in self._poll.poll(max(0.0, timeout) * 1000))
 
     def _feed(self, data: bytes) -> Received:
-        if self.overheard is not None:
-            self.overheard(data)
+        if self.tap is not None:
+            self.tap(data)
         received = self.stream.feed(data)
         if self.stream.others:
             self._take_others(received)
         return received
 
     def _take_others(self, received: Received) -> None:
-        """Look at frames that are not data: nearly always the end of the stream."""
+        """Handle frames that are not data: nearly always the end of the stream."""
         for got in self.stream.others:
             match got.tag:
                 case "E":
                     error = ServerError.parse(got.body)
                     self.lost = self._refuse(error, Asked.STREAM, slot=self._slot)
                     break
-                case "c" | "C" | "Z":  # we did not ask for it: the server is being stopped
+                case "c" | "C" | "Z":  # unrequested: the server is being stopped
                     self.lost = ConnectionLost("the server ended the stream", slot=self._slot)
                     break
                 case "N" | "S":

@@ -1,4 +1,4 @@
-"""Login methods: one small state machine each, none of which trusts the server.
+"""Login methods: one small state machine each; none trusts the server.
 
 A machine is a generator.  It is started with the body of the authentication
 request that chose it, yields what to answer (or None: nothing to say), and is
@@ -68,7 +68,7 @@ class Login:
         self._credentials = credentials
         self._names = NAMES if names is None else names
         self._methods = AUTH if methods is None else methods
-        self._hint = hint  # the way out when a method is not among them
+        self._hint = hint  # for a method that is not among them
         self._machine: Machine | None = None
         self.done = False
         self.method = ""  # what the server asked for, as `require_auth` names it
@@ -77,7 +77,7 @@ class Login:
         """Take the body of an authentication request.
 
         Raises LoginRefused when we must not, or cannot, go on; DecodeError for
-        bytes that are no such request.
+        an undecodable request.
         """
         cur = Cursor(body)
         code, rest = cur.u32(), cur.rest()
@@ -143,7 +143,7 @@ def cleartext(credentials: Credentials, body: bytes) -> Machine:
 
 
 def md5(credentials: Credentials, body: bytes) -> Machine:
-    """PostgreSQL's own challenge and response, long broken and still met."""
+    """PostgreSQL's own challenge and response: broken, but still in use."""
     cur = Cursor(body)
     salt = cur.take(4)
     cur.finish()

@@ -34,8 +34,8 @@ SESSION_SETTINGS: Final[Mapping[str, str]] = {
     "lock_timeout": "0",
 }
 
-# The same for openGauss and GaussDB, which know no lock_timeout, and end a session that asks
-# nothing for ten minutes unless it says otherwise.
+# The same for openGauss and GaussDB, which have no lock_timeout, and end a session that is idle
+# for ten minutes unless session_timeout is set.
 GAUSS_SESSION_SETTINGS: Final[Mapping[str, str]] = {
     **{name: value for name, value in SESSION_SETTINGS.items() if name != "lock_timeout"},
     "session_timeout": "0",
@@ -47,7 +47,7 @@ SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
 
 
 class Snapshot(StrEnum):
-    """What becomes of the snapshot that a new slot begins with."""
+    """What happens to the snapshot of a new slot."""
 
     EXPORT = "EXPORT_SNAPSHOT"  # usable by others until this session's next command
     NONE = "NOEXPORT_SNAPSHOT"
@@ -66,7 +66,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class SlotCreated:
-    """A new slot, and the snapshot that shows all that it will not send."""
+    """A new slot, and the snapshot of everything before its first change."""
 
     name: str
     consistent_point: Lsn
@@ -114,7 +114,7 @@ def start(slot: str, options: Mapping[str, str | None], at: Lsn) -> str:
     >>> start("bank", {"proto_version": "1", "binary": None}, Lsn(0))
     'START_REPLICATION SLOT "bank" LOGICAL 0/0 ("proto_version" \'1\', "binary")'
     """
-    # Never an empty list: openGauss takes `()` for a syntax error.
+    # Never an empty list: `()` is a syntax error in openGauss.
     listed = ", ".join(
         identifier(name) if value is None else f"{identifier(name)} {literal(value)}"
         for name, value in options.items()
@@ -123,15 +123,15 @@ def start(slot: str, options: Mapping[str, str | None], at: Lsn) -> str:
 
 
 def timeline_history(timeline: int) -> str:
-    """Text that asks how a timeline came to be; timeline 1 has no history."""
+    """Text that asks for the history of a timeline; timeline 1 has none."""
     return f"TIMELINE_HISTORY {timeline:d}"
 
 
 def name_list(names: Iterable[str]) -> str:
     """The value of pgoutput's `publication_names`: identifiers, each quoted.
 
-    >>> name_list(["bank", 'odd"one'])
-    '"bank","odd""one"'
+    >>> name_list(["bank", 'two"parts'])
+    '"bank","two""parts"'
     """
     return ",".join(identifier(name) for name in names)
 
@@ -166,14 +166,14 @@ def parse_timeline_history(rows: Rows) -> tuple[TimelineSwitch, ...]:
             continue
         parts = line.split(maxsplit=2)
         if len(parts) < 2:
-            raise DecodeError("timeline history has a line that is none")
+            raise DecodeError("timeline history has an invalid line")
         switches.append(TimelineSwitch(_number(parts[0]), _lsn(parts[1])))
     return tuple(switches)
 
 
 def _one(rows: Rows, width: int) -> Sequence[str | None]:
     if len(rows) != 1 or len(rows[0]) < width:
-        raise DecodeError("answer of another shape", rows=len(rows), want=width)
+        raise DecodeError("answer with unexpected columns or rows", rows=len(rows), want=width)
     return rows[0][:width]
 
 
@@ -186,7 +186,7 @@ def _some(value: str | None) -> str:
 def _number(value: str | None) -> int:
     found = _some(value)
     if not (found.isascii() and found.isdigit()):
-        raise DecodeError("answer holds something else than a number")
+        raise DecodeError("answer does not contain a number")
     return int(found)
 
 
@@ -194,4 +194,4 @@ def _lsn(value: str | None) -> Lsn:
     try:
         return Lsn.parse(_some(value))
     except ValueError:
-        raise DecodeError("answer holds something else than an LSN") from None
+        raise DecodeError("answer does not contain an LSN") from None

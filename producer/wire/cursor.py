@@ -1,7 +1,7 @@
-"""Bytes are read by something that counts.
+"""A reader of frames that checks bounds.
 
-A message that is shorter or longer than its own description is not a message:
-both are a `DecodeError`, raised before anything is made of it.
+A message that is shorter or longer than its lengths say raises `DecodeError`
+before any value of it is used.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Cursor:
         start = self._pos
         end = self._data.find(b"\0", start)
         if end < 0:
-            raise DecodeError("string without its end", at=start, size=len(self._data))
+            raise DecodeError("unterminated string", at=start, size=len(self._data))
         self._pos = end + 1
         return self._data[start:end]
 
@@ -79,5 +79,5 @@ def text(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        # The bytes themselves may be a value; only their place is told.
+        # The bytes may be a cell value: report only their position.
         raise DecodeError("text is not UTF-8", at=error.start, size=len(raw)) from None

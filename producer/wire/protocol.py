@@ -21,7 +21,7 @@ from producer.wire.cursor import Cursor, text
 
 # PostgreSQL refuses to build anything larger than 1 GB (MaxAllocSize); so do we.
 MAX_FRAME_BYTES: Final = 0x4000_0000
-# Before the login has succeeded the peer is a stranger; libpq bounds it the same way.
+# Before login the peer is not authenticated; libpq has the same limit.
 MAX_LOGIN_BYTES: Final = 30_000
 
 # Major and minor number, 16 bits each.  openGauss and GaussDB count from 3.50 on; what the
@@ -35,7 +35,7 @@ _REPR_BYTES: Final = 8
 
 
 class Frame(NamedTuple):
-    """One message of the protocol, not yet understood."""
+    """One message of the protocol, not yet decoded."""
 
     tag: str
     body: bytes
@@ -46,7 +46,7 @@ class Frame(NamedTuple):
 
 
 class Frames:
-    """Cuts bytes, however they arrive, into frames."""
+    """Splits a byte stream into frames."""
 
     __slots__ = ("_buffer", "max_bytes")
 
@@ -58,13 +58,13 @@ class Frames:
         """Take bytes in; the iterator yields the frames that are whole by now.
 
         Raises DecodeError as soon as a length is out of bounds, before waiting
-        for (or allocating) what it promises.
+        for (or allocating) that many bytes.
         """
         self._buffer += data
         return iter(self.next, None)
 
     def next(self) -> Frame | None:
-        """Give the next frame, or None while there is no whole one."""
+        """Return the next frame, or None while it is incomplete."""
         buffer = self._buffer
         if len(buffer) < 5:  # tag and length
             return None
@@ -77,14 +77,14 @@ class Frames:
         return got
 
     def rest(self) -> bytes:
-        """Give up the bytes that no frame was made of: where streaming begins, they are its."""
+        """Return the bytes that are not part of a frame yet: they belong to the stream."""
         rest = bytes(self._buffer)
         self._buffer.clear()
         return rest
 
 
 def check_length(length: int, max_bytes: int) -> None:
-    """Refuse a frame length that no frame can have."""
+    """Refuse an impossible frame length."""
     if not 4 <= length <= max_bytes:  # it counts itself
         raise DecodeError("frame length out of bounds", length=length, most=max_bytes)
 
@@ -254,7 +254,7 @@ class Answer:
     `take` every frame until it says True; then `error`, or `rows` of the last
     statement (`cells`: the same before they are decoded).  With `copying` the
     server has turned to a copy stream instead.  Two commands completed by one
-    answer are no error: openGauss' DROP_REPLICATION_SLOT does that.
+    answer are not an error: openGauss' DROP_REPLICATION_SLOT does that.
     """
 
     __slots__ = ("cells", "columns", "command", "copying", "error", "notices", "status")

@@ -1,4 +1,4 @@
-"""What travels inside a replication stream, in the byte order of the product.
+"""Messages of a replication stream, in the byte order of the product.
 
 Format: PostgreSQL manual, "Streaming Replication Protocol".  openGauss speaks
 the same messages in its own way (keepalive and status are its C structs, as
@@ -33,8 +33,8 @@ class Dialect:
     xlog: struct.Struct
     keepalive: struct.Struct  # end, sent at (µs since 2000), reply requested
     status: struct.Struct  # kind, the positions, sent at, reply
-    written: int  # so many positions first that tell how far we have received
-    flushed: int  # then so many that tell what may be forgotten
+    written: int  # number of leading positions that report what was received
+    flushed: int  # number of following positions that confirm what was flushed
     more_status: bool = False  # does a server ignore what follows a status update?
 
 
@@ -69,26 +69,26 @@ _KEEPALIVE: Final = ord("k")
 class Received:
     """What one read brought, in two kinds: messages in order, and the newest keepalive.
 
-    A keepalive may have come between two messages; it is told as if it had come
+    A keepalive may have come between two messages; it is reported as if it had come
     last.  That is safe, since a position is only confirmed when nothing received
     before is undelivered.
     """
 
     messages: list[WalMessage] = field(default_factory=list)
-    # Up to where all is decoded and sent; 0 = no keepalive.  With parallel decoding openGauss
-    # tells how far it has read instead, which is ahead of what it sends: never confirm that.
+    # Everything before it is decoded and sent; 0 = no keepalive.  With parallel decoding openGauss
+    # reports how far it has read instead, which is ahead of what it sends: never confirm that.
     keepalive_end: Lsn = NOWHERE
-    reply_requested: bool = False  # answer at once, or the server gives up on us
+    reply_requested: bool = False  # answer at once, or the server closes the connection
 
 
 class Stream:
-    """Cuts the bytes of a copy-both stream into messages, however they arrive."""
+    """Splits the bytes of a copy-both stream into messages."""
 
     __slots__ = ("_dialect", "_have", "_max_bytes", "_need", "_parts", "others", "received_end")
 
     def __init__(self, *, max_bytes: int = MAX_FRAME_BYTES, dialect: Dialect = POSTGRES) -> None:
         self._max_bytes, self._dialect = max_bytes, dialect
-        self._parts: list[bytes] = []  # of the frame that is not whole yet
+        self._parts: list[bytes] = []  # of the incomplete frame
         self._have = self._need = 0
         self.others: list[Frame] = []  # everything that is not CopyData; the driver empties it
         self.received_end = NOWHERE  # greatest position seen
@@ -96,7 +96,7 @@ class Stream:
     def feed(self, data: bytes) -> Received:
         """Take bytes in and give out what is whole by now.
 
-        Raises DecodeError for a frame that cannot be, before waiting for its end.
+        Raises DecodeError for an impossible frame, before waiting for its end.
         """
         received = Received()
         self._parts.append(data)
@@ -113,7 +113,7 @@ class Stream:
         return received
 
     def _walk(self, data: bytes, received: Received) -> tuple[int, int]:
-        """Walk over whole frames; tell where they end and how long the next one is."""
+        """Walk over whole frames; return where they end and how long the next one is."""
         pos, size, most = 0, len(data), self._max_bytes
         head, append = self._dialect.xlog.unpack_from, received.messages.append
         while size - pos >= 5:  # tag and length
@@ -143,7 +143,7 @@ class Stream:
         """Take a keepalive; an XLogData comes here only when it is too short to be one."""
         if not body or body[0] != _KEEPALIVE or len(body) != self._dialect.keepalive.size + 1:
             kind = chr(body[0]) if body else ""
-            raise DecodeError("no message of a replication stream", kind=kind, size=len(body))
+            raise DecodeError("not a message of a replication stream", kind=kind, size=len(body))
         end, _, reply = self._dialect.keepalive.unpack_from(body, 1)
         received.keepalive_end = Lsn(end)
         received.reply_requested |= bool(reply)
@@ -164,8 +164,8 @@ def status_update(
 ) -> bytes:
     """Build the body of a standby status update.
 
-    `flush` is what the server may forget; 0 tells nothing and takes nothing
-    back.  `sent_at_us` counts from 2000-01-01 UTC.
+    The server may forget everything before `flush`; 0 confirms nothing and takes
+    nothing back.  `sent_at_us` counts from 2000-01-01 UTC.
     """
     positions = [write] * dialect.written + [flush] * dialect.flushed
     return dialect.status.pack(b"r", *positions, sent_at_us, reply)

@@ -1,7 +1,7 @@
-"""What a refusal of the server means for us: its SQLSTATE, and what we had asked.
+"""What an error of the server means: by its SQLSTATE and the request.
 
 Message texts are translated and reworded between releases; the five letters
-are not.  The same letters may mean different things at different questions
+are not.  The same code may mean different things for different requests
 (42704 is a missing slot at START_REPLICATION and a missing publication once the
 stream runs), hence the two columns of the table.
 
@@ -27,7 +27,7 @@ from schemas.errors import LOAD_AGAIN
 
 
 class Asked(Enum):
-    """What we were doing when the server refused."""
+    """The request that the server refused."""
 
     LOGIN = "login refused"
     REPLICATION_LOGIN = "login for replication refused"
@@ -84,7 +84,7 @@ _MEANINGS: Final[Mapping[tuple[Asked, str], Meaning]] = {
 }
 
 _NO_UTF8: Final = (
-    "a value has a character that UTF-8 has no counterpart for: correct it at the source; a "
+    "a value has a character that has no equivalent in UTF-8: correct it at the source; a "
     f"stream cannot pass it, so then {LOAD_AGAIN}"
 )
 
@@ -96,11 +96,13 @@ _ANYWHERE: Final[Mapping[str, Meaning]] = {
         ConnectionLost,
         "the server ends idle transactions; raise idle_in_transaction_session_timeout",
     ),
-    "40001": Meaning(ConnectionLost, "others changed the same; it is tried again"),
-    "40P01": Meaning(ConnectionLost, "a deadlock with others; it is tried again"),
+    "40001": Meaning(ConnectionLost, "a concurrent update; it is tried again"),
+    "40P01": Meaning(ConnectionLost, "a deadlock; it is tried again"),
     "42501": Meaning(NotPermitted, _NO_RIGHT),
-    "55P03": Meaning(ConnectionLost, "others hold a lock: pg_locks says who; it is tried again"),
-    "57014": Meaning(ConnectionLost, "statement_timeout, or a person, cancelled the statement"),
+    "55P03": Meaning(
+        ConnectionLost, "another session holds a lock, see pg_locks; it is tried again"
+    ),
+    "57014": Meaning(ConnectionLost, "statement_timeout or a user cancelled the statement"),
     "55006": Meaning(
         SlotTaken, "another connection uses the slot (pg_replication_slots.active_pid)"
     ),
@@ -119,8 +121,8 @@ _CLASSES: Final[Mapping[str, Meaning]] = {
 
 
 def refusal(error: ServerError, asked: Asked, **where: object) -> SourceError:
-    """Make the narrowest of our errors of what the server said."""
-    return told(error, asked, meaning_of(error, asked), **where)
+    """Convert a server's error into the narrowest of ours."""
+    return error_of(error, asked, meaning_of(error, asked), **where)
 
 
 def meaning_of(error: ServerError, asked: Asked) -> Meaning:
@@ -136,8 +138,8 @@ def meaning_of(error: ServerError, asked: Asked) -> Meaning:
     )
 
 
-def told(error: ServerError, asked: Asked, meaning: Meaning, **where: object) -> SourceError:
-    """Make the error that `meaning` names.
+def error_of(error: ServerError, asked: Asked, meaning: Meaning, **where: object) -> SourceError:
+    """Build the error that `meaning` names.
 
     The server's DETAIL is left out: it may hold cell values.
     """

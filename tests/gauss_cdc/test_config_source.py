@@ -196,7 +196,7 @@ def test_postgresql_is_read_by_pgoutput(file: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ('publication_names = "second"', "would lose its tables in silence (value second"),
+        ('publication_names = "second"', "would silently lose its tables (value second"),
         ("streaming = true", "transactions are then interleaved"),
         ("binary = true", "values are read as text"),
         ("proto_version = 2", "set by us: 1 sends whole transactions"),

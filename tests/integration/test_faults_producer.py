@@ -149,7 +149,7 @@ def test_a_first_run_that_fails_behind_its_slot_drops_it_and_nothing_of_others(
             place.make_topic(f"{place.options.prefix}.public.late", **{"cleanup.policy": "compact"})
             place.execute("CREATE TABLE late (id int PRIMARY KEY)")
             other.commit()
-            running.note("dropped again: nothing was written behind it")
+            running.note("dropped again: it was not used")
             assert isinstance(running.fails(), TopicUnfit)
 
     slots = "SELECT slot_name FROM pg_replication_slots WHERE slot_name = '%s'"

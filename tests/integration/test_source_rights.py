@@ -155,7 +155,7 @@ def test_check_refuses_a_publication_that_leaves_something_out(
         found = list(check_source(options(postgres_url), admin, fix=False))
 
     (error,) = [f for f in found if f.subject == "publication" and f.level is Level.ERROR]
-    assert "leaves out rows or columns" in error.what
+    assert "omits rows or columns" in error.what
     assert "public.t" in error.what
 
 

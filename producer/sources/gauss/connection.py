@@ -351,9 +351,9 @@ class GaussConnection:
         """
         self._stream().send_status(flush, reply=reply)
 
-    def overhear(self, take: Callable[[bytes], None]) -> None:
+    def tap(self, take: Callable[[bytes], None]) -> None:
         """Hand every byte of the stream to `take`, as received; call it right after `start`."""
-        self._stream().overheard = take
+        self._stream().tap = take
 
     def close(self) -> None:
         """End the stream within two seconds, then the connection; never fails."""
@@ -377,7 +377,7 @@ class GaussConnection:
 
     def _refuse_streaming(self) -> None:
         if self._streaming is not None:
-            raise SourceError("a streaming connection answers no questions")
+            raise SourceError("a streaming connection takes no queries")
 
     def _ask(
         self, sql: str, asked: Asked, timeout: float | None = None, **where: object

@@ -34,7 +34,7 @@ from producer.errors import (
     WrongPort,
 )
 from producer.wire.protocol import ServerError
-from producer.wire.sqlstate import Asked, Meaning, meaning_of, told
+from producer.wire.sqlstate import Asked, Meaning, error_of, meaning_of
 
 _NO_HBA: Final = (
     "check that pg_hba.conf has a line for this database, user and address, such as"
@@ -87,7 +87,7 @@ _MEANINGS: Final[Mapping[tuple[Asked, str], Meaning]] = {
     (Asked.STREAM, "22P02"): Meaning(
         SourceError,
         "test_decoding and sql_decoding cannot print a DROP TYPE that a publication with ddl"
-        " logged, and stop there each time: use mppdb_decoding, in a slot that is made anew by"
+        " logged, and stop there each time: use mppdb_decoding, in a new slot made by"
         " gauss-cdc run --accept-gap",
     ),
     (Asked.STREAM, "42809"): Meaning(RoleDiffers, _ROLE),
@@ -110,7 +110,7 @@ _ANYWHERE: Final[Mapping[str, Meaning]] = {
 
 
 def refusal(error: ServerError, asked: Asked, **where: object) -> SourceError:
-    """Make the narrowest of our errors of what the server said."""
+    """Convert a server's error into the narrowest of ours."""
     state = error.sqlstate
     general = Asked.LOGIN if asked is Asked.REPLICATION_LOGIN else asked
     meaning = (
@@ -119,7 +119,7 @@ def refusal(error: ServerError, asked: Asked, **where: object) -> SourceError:
         or _ANYWHERE.get(state)
         or meaning_of(error, asked)
     )
-    return told(error, asked, meaning, **where)
+    return error_of(error, asked, meaning, **where)
 
 
 def is_ambiguous(error: ServerError, asked: Asked) -> bool:

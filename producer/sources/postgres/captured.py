@@ -1,4 +1,4 @@
-"""Which tables are captured: what [tables] asks for and the publication lets through."""
+"""Which tables are captured: those of [tables] that the publication contains."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _NAMED: Final = 5  # of many tables
 def ensure_publication(
     connection: Connection, options: Options, note: Callable[[str], None]
 ) -> bool:
-    """Make the publication if there is none, refuse one that hides changes; True: made now.
+    """Create the publication if there is none, refuse one that omits changes; True: created now.
 
-    It must be there before the slot: decoding at an earlier place would not find it.
+    It must exist before the slot: decoding at an earlier position would not find it.
     """
     for problem in publication_problems(connection, options):
         raise problem
@@ -33,12 +33,12 @@ def ensure_publication(
         return False
     wanted = catalog.expand(connection, options.include, options.exclude)
     make_publication(connection, name, wanted)
-    note(f"publication {name} made for {len(wanted)} tables")
+    note(f"publication {name} created for {len(wanted)} tables")
     return True
 
 
 def publication_problems(connection: Connection, options: Options) -> Iterator[CdcError]:
-    """Find what is wrong with the publication, or with making it, by this role."""
+    """Find problems of the publication, or of creating it with this role."""
     name = options.publication
     publication = catalog.publication(connection, name)
     if publication is None:
@@ -47,7 +47,7 @@ def publication_problems(connection: Connection, options: Options) -> Iterator[C
         return
     if publication.filtered:
         yield Unsupported(
-            "the publication leaves out rows or columns of a table: the copy would not be equal",
+            "the publication omits rows or columns of a table: the copy would not be equal",
             publication=name,
             tables=", ".join(map(str, publication.filtered)),
             hint="ALTER PUBLICATION … SET TABLE without WHERE and column lists",
@@ -64,7 +64,7 @@ def publication_problems(connection: Connection, options: Options) -> Iterator[C
 def _making_problems(
     connection: Connection, name: str, wanted: list[TableId], options: Options
 ) -> Iterator[CdcError]:
-    """A publication is made by who owns its tables and may CREATE in the database."""
+    """The role must own the tables of a new publication and have CREATE on the database."""
     if not wanted:
         yield SourceError(
             "no table matches [tables]",
@@ -83,7 +83,7 @@ def _making_problems(
     lacks += [f"ownership of {shortened(others)}"] if others else []
     statement = catalog.publication_sql(connection, name, wanted, _settings(connection))
     yield NotPermitted(
-        "the publication does not exist, and the role may not make it",
+        "the publication does not exist, and the role may not create it",
         publication=name,
         lacks=" and ".join(lacks),
         hint=f"as the tables' owner or a superuser: {statement}",
@@ -117,7 +117,7 @@ def reading_problems(connection: Connection, tables: Sequence[TableId]) -> Itera
 
 
 def problems_of_reading(rights: Sequence[TableRights], role: str) -> Iterator[CdcError]:
-    """Judge what a role of any product may read; hints are the statements that give it."""
+    """Check what a role of any product may read; hints are the statements that grant it."""
     user = identifier(role)
     for schema in sorted({table.id.schema for table in rights if not table.uses_schema}):
         yield NotPermitted(
@@ -142,11 +142,11 @@ def problems_of_reading(rights: Sequence[TableRights], role: str) -> Iterator[Cd
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """What of [tables] a publication lets through."""
+    """The tables of [tables] that a publication contains."""
 
-    tables: tuple[TableId, ...]  # partitions stand for themselves where it has them so
+    tables: tuple[TableId, ...]  # partitions where it publishes them as tables of their own
     by_leaf: tuple[TableId, ...]  # partitioned tables of which all partitions are among `tables`
-    missing: tuple[TableId, ...]  # what matches [tables] and is not, or not wholly, let through
+    missing: tuple[TableId, ...]  # what matches [tables] and is not, or only partly, published
 
 
 def captured(connection: Connection, options: Options) -> Captured:
@@ -167,10 +167,10 @@ def captured(connection: Connection, options: Options) -> Captured:
 def captured_tables(
     connection: Connection, options: Options, note: Callable[[str], None] = lambda _: None
 ) -> list[TableId]:
-    """List the tables that are captured, sorted; say of others that they are not."""
+    """List the tables that are captured, sorted; note the others."""
     found = captured(connection, options)
     for table in found.by_leaf:
-        note(f"table {table} is captured by its partitions: so the publication has them")
+        note(f"table {table} is captured by its partitions, as the publication has them")
     for table in found.missing:
         note(
             f"table {table} matches [tables] but is not in publication "

@@ -43,14 +43,14 @@ def connect(arguments: ConnectionArguments) -> Connection:
         for name, value in SESSION_SETTINGS.items()
         if name != "client_encoding"
     )
-    # What is said last holds: values must have one text form, whatever the dsn asks for.
+    # The last setting wins: values must have one text form, whatever the dsn says.
     options = f"{arguments.options} {options}".strip()
     settings = {**arguments.libpq(), "client_encoding": "UTF8", "options": options}
     try:
         connection: Connection = psycopg2.connect(**settings)
     except psycopg2.OperationalError as error:
         # libpq gives no SQLSTATE for a failed login, only text: our own client
-        # asks again, and raises what it really was.
+        # repeats the login, and raises the exact error.
         ReplicationConnection.open(arguments, replication=False).close()
         raise ConnectionLost("cannot connect", host=arguments.host) from error
     connection.autocommit = True
@@ -63,12 +63,12 @@ def connect(arguments: ConnectionArguments) -> Connection:
 
 @contextmanager
 def asking(connection: Connection, **where: object) -> Iterator[Any]:
-    """Give a cursor; psycopg2's errors become ours at this border."""
+    """Give a cursor; convert psycopg2's errors into ours."""
     try:
         with connection.cursor() as cursor:
             yield cursor
     except psycopg2.Error as error:
-        if error.pgcode is None:  # the client's own words: no server spoke, no row is in them
+        if error.pgcode is None:  # a message of the client: it contains no row
             reason = str(error).partition("\n")[0]
             raise ConnectionLost("the connection broke", hint="", reason=reason, **where) from error
         said = ServerError(sqlstate=error.pgcode, message=error.diag.message_primary or "")
@@ -80,7 +80,7 @@ def asking(connection: Connection, **where: object) -> Iterator[Any]:
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """What decides whether, and how, a server can be captured."""
+    """Properties of a server that decide whether, and how, it can be captured."""
 
     version: int  # 150018 for 15.18
     version_text: str
@@ -95,7 +95,7 @@ class ServerInfo:
     wal_sender_timeout: str
     is_superuser: bool
     has_replication: bool
-    may_create: bool  # CREATE on the database: needed to make a publication
+    may_create: bool  # CREATE on the database: required for a publication
 
 
 def server_info(connection: Connection) -> ServerInfo:
@@ -130,18 +130,18 @@ class SlotState:
     confirmed_flush: Lsn | None
     restart: Lsn | None
     wal_status: str  # reserved | extended | unreserved | lost; "" before 13
-    invalidation_reason: str  # from 17 on; "conflict" stands for its like on 16; "" = none
+    invalidation_reason: str  # from 17 on; "conflict" also for 16's `conflicting`; "" = none
 
     @property
     def is_invalid(self) -> bool:
-        """Is WAL or catalog that it needs gone, so that it can send nothing any more?"""
+        """Is WAL or catalog that it needs gone, so that it is unusable?"""
         return self.wal_status == "lost" or bool(self.invalidation_reason)
 
 
 def slot_state(connection: Connection, name: str) -> SlotState | None:
     """Read a slot; None if there is none of this name."""
     with asking(connection, slot=name) as cursor:
-        # Columns came with versions; through JSON one query fits them all.
+        # Columns differ by version; through JSON one query fits them all.
         cursor.execute(
             "SELECT to_jsonb(s) FROM pg_replication_slots s WHERE slot_name = %s", [name]
         )
@@ -281,7 +281,7 @@ def table_schemas(connection: Connection, tables: Sequence[TableId]) -> list[Tab
 
 
 def table_name(connection: Connection, oid: int) -> TableId | None:
-    """What the table of an oid is called; None if there is none, or none that is in the log."""
+    """The name of a table by oid; None if there is none, or it is not in the log."""
     with asking(connection) as cursor:
         cursor.execute(
             "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n"
@@ -296,8 +296,8 @@ def table_name(connection: Connection, oid: int) -> TableId | None:
 def type_name(connection: Connection, oid: int, modifier: int) -> str:
     """The SQL text of a built-in type, as in a column's definition; empty for any other.
 
-    A target does not have the types of users: without knowing what they are made of, which
-    only the column's own reading says, their name is of no use.
+    A target does not have the types of users: their name is useless without their definition,
+    which only the reading of the column contains.
     """
     with asking(connection) as cursor:
         cursor.execute(
@@ -310,7 +310,7 @@ def type_name(connection: Connection, oid: int, modifier: int) -> str:
 
 def _columns(cursor: Any, oids: list[int], version: int) -> dict[int, list[Column]]:
     generated = "a.attgenerated::text" if version >= 120000 else "''"
-    # attmissingval is an array of one value: its text, taken apart again.  A type
+    # attmissingval is an array of one value: its text, parsed again.  A type
     # whose arrays are not separated by commas (box) never needs quotes there.
     missing = (
         "CASE WHEN NOT a.atthasmissing THEN NULL"
@@ -341,7 +341,7 @@ def _columns(cursor: Any, oids: list[int], version: int) -> dict[int, list[Colum
         _check_name(shape[0])
         column = replace(Column(*shape), user_type=made.get(shape[1]), number=number)
         if column.user_type is None and column.type_oid >= FIRST_OF_USERS:
-            column = replace(column, type_name="")  # it was dropped between the two questions
+            column = replace(column, type_name="")  # it was dropped between the two queries
         if column.missing is not None and not is_text(column.missing):
             column = replace(column, missing=None)  # then the older rows' value is not known
         columns.setdefault(oid, []).append(column)
@@ -352,14 +352,14 @@ def _check_name(name: str) -> None:
     """Refuse a name that no topic, schema or target could have."""
     if not is_text(name):
         raise Unsupported(
-            "a name is no text: the database has no encoding, and its bytes are not UTF-8",
+            "a name is not text: the database has no encoding, and its bytes are not UTF-8",
             name=name.encode(BYTES_OR_UTF8).decode("ascii", "backslashreplace"),
             hint="rename it, or exclude the table",
         )
 
 
 def _user_types(cursor: Any, oids: Iterable[int]) -> dict[int, UserType]:
-    """What those of the types are made of that are not in our table of types."""
+    """Definitions of those types that are not in our table of types."""
     if not (unknown := [oid for oid in oids if oid not in BY_OID]):
         return {}
     cursor.execute(
@@ -395,7 +395,7 @@ def _user_types(cursor: Any, oids: Iterable[int]) -> dict[int, UserType]:
 
 
 def _indexes(cursor: Any, oids: list[int], version: int) -> dict[int, list[Index]]:
-    # Columns after INCLUDE (from 11 on) are no part of the key.
+    # Columns after INCLUDE (from 11 on) are not part of the key.
     width = "i.indnkeyatts" if version >= 110000 else "i.indnatts"
     cursor.execute(
         sql.SQL(
@@ -428,8 +428,8 @@ def _indexes(cursor: Any, oids: list[int], version: int) -> dict[int, list[Index
 def any_running(connection: Connection, xids: Sequence[int]) -> bool:
     """Say whether one of these transactions has not ended for other sessions.
 
-    A commit is sent once it is in the log; the transaction lets go of the lock on its own
-    number only when everybody sees what it did, with a synchronous standby much later.
+    A commit is sent once it is in the log; the transaction releases the lock on its own id
+    only when it is visible to other sessions, with a synchronous standby much later.
     """
     with asking(connection) as cursor:
         cursor.execute(
@@ -459,16 +459,16 @@ class Blocker:
         else:
             who = f"session {self.pid} of {self.user} in {self.database}"
             who += f", {self.state}" if self.state else ""
-        when = f"since {self.since} ({self.seconds} s)" if self.since else "since when is not shown"
+        when = f"since {self.since} ({self.seconds} s)" if self.since else "start time not shown"
         return f"{who}, xid {self.xid}, {when}"
 
     @property
     def way_out(self) -> str:
-        """What ends it."""
+        """How to end it."""
         if self.pid is None:
             said = literal(self.gid)
             return f"in {self.database}: COMMIT PREPARED {said} or ROLLBACK PREPARED {said}"
-        seen = "" if self.since else "; GRANT pg_read_all_stats shows since when"
+        seen = "" if self.since else "; with GRANT pg_read_all_stats its start is shown"
         return f"let it end, or SELECT pg_terminate_backend({self.pid}){seen}"
 
 
@@ -493,7 +493,7 @@ ORDER BY l.virtualtransaction, age(l.transactionid) DESC
 def blockers(connection: Connection, *, waiter: int | None = None) -> list[Blocker]:
     """List the transactions with an id, of all databases, oldest first.
 
-    A new slot waits for all that are open when it is made. With a `waiter`, only those that
+    A new slot waits for all that are open when it is created. With a `waiter`, only those that
     this backend waits for now.
     """
     with asking(connection) as cursor:
@@ -507,10 +507,10 @@ def blockers(connection: Connection, *, waiter: int | None = None) -> list[Block
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A publication and what it lets through."""
+    """A publication and what it publishes."""
 
     name: str
-    tables: tuple[TableId, ...]  # sorted; partitions stand for themselves unless via_root
+    tables: tuple[TableId, ...]  # sorted; partitions themselves unless via_root
     all_tables: bool
     actions: frozenset[str]  # of insert, update, delete, truncate
     via_root: bool
@@ -540,7 +540,7 @@ def publication(connection: Connection, name: str) -> Publication | None:
 
 
 def _filtered(cursor: Any, name: str) -> list[TableId]:
-    """Tables that a publication does not let through whole."""
+    """Tables that a publication publishes only partly."""
     cursor.execute(
         """
         SELECT n.nspname, c.relname FROM pg_publication_rel r
@@ -572,7 +572,7 @@ def create_publication(
     tables: Sequence[TableId],
     options: Mapping[str, str] | None = None,
 ) -> None:
-    """Make a publication for exactly these tables.
+    """Create a publication for exactly these tables.
 
     `options` are those of WITH, e.g. publish_via_partition_root = true.  The role
     must own the tables and may CREATE in the database: NotPermitted.
@@ -582,7 +582,7 @@ def create_publication(
 
 
 def drop_unused_publication(connection: Connection, name: str) -> bool:
-    """Drop a publication unless a slot of this database may decode with it; False: it stays."""
+    """Drop a publication unless a slot of this database may decode with it; False: it remains."""
     with asking(connection, publication=name) as cursor:
         cursor.execute(
             "SELECT count(*) FROM pg_replication_slots"
@@ -600,7 +600,7 @@ def publication_sql(
     tables: Sequence[TableId],
     options: Mapping[str, str] | None = None,
 ) -> str:
-    """Give the statement of `create_publication`, for somebody who may run it."""
+    """Return the statement of `create_publication`, for a user who may run it."""
     return _create_publication(name, tables, options).as_string(connection)
 
 

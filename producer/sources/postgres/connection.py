@@ -1,9 +1,8 @@
-"""A replication connection to PostgreSQL: log in, ask, make a slot, stream.
+"""A replication connection to PostgreSQL: log in, query, create a slot, stream.
 
-No policy: what to confirm and when to come back is the engine's.  After any
-error the connection is closed, and a new one is the only way on; the exception
-is a refused command (`query`, `create_slot`, `drop_slot`, `start`), after which
-the session goes on.
+No policy: the engine decides what to confirm and when to reconnect.  After any
+error the connection is closed, except after a refused command (`query`,
+`create_slot`, `drop_slot`, `start`): then the session continues.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class ReplicationConnection:
         """Connect and log in.
 
         Raises ConnectionLost, LoginRefused, NotPermitted.  Without `replication`
-        the session is an ordinary one, which no slot command knows.
+        the session is an ordinary one, which has no slot commands.
         """
         deadline = time.monotonic() + arguments.connect_timeout
         link = dial(arguments, deadline)
@@ -65,7 +64,7 @@ class ReplicationConnection:
             connection = cls(link, arguments)
             connection._log_in(deadline, replication=replication)
             if connection.parameters.get("server_encoding") == WITHOUT:
-                # Converting to UTF-8 the server would check, and refuse bytes that are no text.
+                # A conversion to UTF-8 would fail for bytes that are not text.
                 connection.query(f"SET client_encoding = '{WITHOUT}'")
         except BaseException as error:
             link.close()
@@ -95,7 +94,7 @@ class ReplicationConnection:
 
     @property
     def protection(self) -> str:
-        """How the connection is protected, for people: TLS, verified or not, the login."""
+        """How the connection is protected, for display: TLS, verified or not, the login."""
         return self._link.protection(self.arguments, self._login.method)
 
     @property
@@ -120,14 +119,14 @@ class ReplicationConnection:
         """Say whether more can be read at this moment."""
         return bool(select.select([self._link.sock], [], [], 0)[0])
 
-    # ---- questions
+    # ---- queries
 
     def query(self, sql: str, *, timeout: float | None = None) -> list[list[str | None]]:
         """Run SQL or a replication command; rows of the last statement, as text.
 
         Waits as long as the server does (an advisory lock, a slot that waits for
         open transactions); with a `timeout` in seconds ConnectionLost is raised
-        at its end, and the connection is of no more use.
+        at its end, and the connection cannot be used any more.
         """
         return self._ask(sql, Asked.QUERY, timeout)
 
@@ -136,7 +135,7 @@ class ReplicationConnection:
         return commands.parse_identity(self.query(commands.IDENTIFY_SYSTEM))
 
     def timeline_history(self, timeline: int) -> tuple[TimelineSwitch, ...]:
-        """Ask how `timeline` came to be: former timelines and where each ended."""
+        """Read the history of `timeline`: former timelines and where each ended."""
         if timeline <= 1:
             return ()
         return commands.parse_timeline_history(self.query(commands.timeline_history(timeline)))
@@ -149,7 +148,7 @@ class ReplicationConnection:
         temporary: bool = False,
         snapshot: Snapshot = Snapshot.EXPORT,
     ) -> SlotCreated:
-        """Make a logical slot; waits until all transactions open now have ended.
+        """Create a logical slot; waits until all transactions open now have ended.
 
         An exported snapshot lives until the next command of this session.
         """
@@ -160,14 +159,14 @@ class ReplicationConnection:
         return created
 
     def begin_slot(self, name: str, plugin: str) -> None:
-        """Begin to make a logical slot that exports its snapshot; `begun_slot` gives it."""
+        """Begin to create a logical slot that exports its snapshot; `begun_slot` returns it."""
         self._slot = name
         self._session.begin(commands.create_slot(name, plugin, snapshot=Snapshot.EXPORT))
 
     def begun_slot(self, timeout: float) -> SlotCreated | None:
-        """Give the slot that was begun, or None where it is not made within so many seconds.
+        """Return the slot that was begun, or None if it is not created within `timeout` seconds.
 
-        The server makes it once all transactions open now have ended.
+        The server creates it once all transactions open now have ended.
         """
         answer = self._session.poll(timeout)
         if answer is None:
@@ -184,7 +183,7 @@ class ReplicationConnection:
         _log.info("slot dropped slot=%s", name)
 
     def start(self, slot: str, options: Mapping[str, str], at: Lsn = NOWHERE) -> None:
-        """Turn to streaming; 0 is where the slot was confirmed to.
+        """Begin to stream; 0 is the slot's confirmed position.
 
         Raises SlotMissing, SlotTaken, SlotInvalid, SlotMismatch, NotPermitted.
         """
@@ -202,7 +201,7 @@ class ReplicationConnection:
         _log.info("streaming slot=%s at=%s", slot, at)
 
     def _explain_unusable(self, slot: str) -> None:
-        """Raise what 55000 stands for, which is several things: ask the catalog which."""
+        """Raise the meaning of 55000, which has several: the catalog says which applies."""
         # All slots are read: a walsender takes no parameters, and they are few.
         # wal_status is a column from 13 on only, hence the detour by JSON.
         rows = self.query(
@@ -239,16 +238,16 @@ class ReplicationConnection:
         return self._stream().receive(timeout, wake_fds)
 
     def send_status(self, flush: Lsn, *, reply: bool = False) -> None:
-        """Confirm everything before `flush`; 0 only says that we are alive.
+        """Confirm everything before `flush`; 0 is a keepalive.
 
         Must be sent within wal_sender_timeout (60 s), also while the start is
         still being decided.  `reply` asks the server for a keepalive.
         """
         self._stream().send_status(flush, reply=reply)
 
-    def overhear(self, take: Callable[[bytes], None]) -> None:
-        """Hand every byte of the stream to `take`, as received; call it right after `start`."""
-        self._stream().overheard = take
+    def tap(self, take: Callable[[bytes], None]) -> None:
+        """Pass every byte of the stream to `take`, as received; call it right after `start`."""
+        self._stream().tap = take
 
     def close(self) -> None:
         """End the stream politely within two seconds, then the connection; never fails."""
@@ -260,7 +259,7 @@ class ReplicationConnection:
                 self._streaming.end(deadline)
             self._link.write(protocol.terminate(), deadline)
         except CdcError as error:
-            _log.debug("connection closed without a goodbye reason=%s", error.what)
+            _log.debug("connection closed without ending the stream reason=%s", error.what)
         finally:
             self._link.close()
         _log.info("connection closed host=%s slot=%s", self.arguments.host, self._slot)
@@ -296,5 +295,5 @@ class ReplicationConnection:
         self, sql: str, asked: Asked, timeout: float | None = None, **where: object
     ) -> list[list[str | None]]:
         if self._streaming is not None:
-            raise SourceError("a streaming connection answers no questions")
+            raise SourceError("a streaming connection takes no queries")
         return self._session.ask(sql, asked, timeout, **where).rows

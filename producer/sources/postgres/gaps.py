@@ -1,8 +1,8 @@
-"""What a PostgreSQL source does not send, and whether anybody notices.
+"""What a PostgreSQL source does not send, and whether that is detected.
 
-*seen*: the table is known to lack rows or values; *suspected*: there is evidence;
-*invisible*: only a comparison can tell; "": the copy is exact.  `check`, the documentation's
-table and the tests come from here.
+*seen* (detected): the table is known to lack rows or values; *suspected*: there is evidence;
+*invisible* (undetectable): only a comparison shows it; "": the copy is exact.  `check`, the
+documentation's table and the tests use this table.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GAPS: Final = (
     Gap("ALTER TYPE … USING something computed", "seen", "suspected"),
     Gap("ALTER TYPE in a function that the client's text does not show", "seen", "suspected"),
     Gap("ALTER TYPE of a composite type: its attributes in older rows", "seen", "seen"),
-    Gap("rename of a column", "", "stop, unless its number tells"),
+    Gap("rename of a column", "", "stop, unless its column number identifies it"),
     Gap("a column dropped and made again, of the same name and type", "", "suspected"),
     Gap("rename of a table, SET SCHEMA", "", "suspected"),
     Gap("CREATE TABLE AS, SELECT INTO into a schema that is published whole", "", "suspected"),
@@ -50,7 +50,7 @@ GAPS: Final = (
 
 # What `check` says where there are no triggers.
 WITHOUT_TRIGGERS: Final = (
-    "are inferred at the first row of a new shape: not told are new and dropped tables, "
+    "are inferred at the first row of a new shape: not captured are new and dropped tables, "
     "renames of tables, partitions attached, detached or dropped, values that ALTER TYPE … "
     "USING or a volatile default computed, NOT NULL, defaults, unique indexes, other objects"
 )

@@ -1,11 +1,11 @@
-"""Options of PostgreSQL's pgoutput: one table, how values are judged, and what is sent.
+"""Options of PostgreSQL's pgoutput: one table, the check of values, and what is sent.
 
 Source: PostgreSQL manual, "Logical Streaming Replication Parameters", and pgoutput.c
 of 10 to 18.  The documentation's table is made from this one; there is no second list.
 
 The decoder reads protocol version 1 with values as text, and the engine counts whole
-transactions in commit order.  An option that changes this, or that decides which
-tables are sent behind the back of [tables], is not the operator's.
+transactions in commit order.  An operator may not set an option that changes this,
+or that decides which tables are sent independently of [tables].
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Treatment(StrEnum):
 
     OURS = "set by us"
     YOURS = "yours"
-    REFUSED = "only its default is taken"
+    REFUSED = "only its default is accepted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,15 +36,13 @@ class Option:
 
     name: str
     since: int  # first major version of the server that has it
-    values: Mapping[
-        str, str
-    ]  # what an operator may write, in lower case -> one spelling; {}: nothing
-    all_values: str  # the server's, for people
+    values: Mapping[str, str]  # allowed values in lower case -> one spelling; {}: nothing
+    all_values: str  # the server's, for display
     default: str  # the server's; "" = it must be given
     treatment: Treatment
     meaning: str
-    why: str = ""  # why we treat it so
-    instead: str = ""  # the way out for what is refused
+    why: str = ""  # the reason for its treatment
+    instead: str = ""  # what to do instead of a refused value
 
 
 _NO: Final = {text: value for text, value in _BOOLEAN.items() if value == "false"}
@@ -71,7 +69,7 @@ OPTIONS: Final = (
         treatment=Treatment.OURS,
         meaning="Publications whose tables are sent.",
         why="the first load and the list of captured tables come from `[source] publication`: "
-        "another name here would lose its tables in silence",
+        "another name here would silently lose its tables",
         instead='write `publication = "…"` in [source]',
     ),
     Option(
@@ -106,7 +104,7 @@ OPTIONS: Final = (
         default="false",
         treatment=Treatment.REFUSED,
         meaning="Values in the binary form of their types.",
-        why="values are read as text, the one form that is the same in every version",
+        why="values are read as text, the only form that is the same in every version",
         instead="leave it out",
     ),
     Option(
@@ -118,7 +116,7 @@ OPTIONS: Final = (
         treatment=Treatment.REFUSED,
         meaning="Sends large transactions before they end.",
         why="transactions are then interleaved, and some are rolled back after they were sent; we "
-        "take whole ones in the order of their commits",
+        "read whole transactions in commit order",
         instead="leave it out; at the source `logical_decoding_work_mem` bounds the memory",
     ),
     Option(
@@ -129,7 +127,7 @@ OPTIONS: Final = (
         default="false",
         treatment=Treatment.REFUSED,
         meaning="Sends prepared transactions at PREPARE TRANSACTION.",
-        why="it may still be rolled back; we take it at COMMIT PREPARED, like every commit",
+        why="it may still be rolled back; we read it at COMMIT PREPARED, like every commit",
         instead="leave it out",
     ),
 )
@@ -138,7 +136,7 @@ _MAJOR: Final = 10_000
 
 
 def problems(options: Mapping[str, str], *, version: int | None = None) -> Iterator[OptionRefused]:
-    """Find everything that is wrong with what the operator wrote, option by option.
+    """Find the errors in the operator's options, option by option.
 
     `version` is the server's (150018 for 15.18); without it only what every server refuses
     is found.  Each error's `where["option"]` is the option's name.
@@ -182,7 +180,7 @@ def _near(name: str) -> str:
 
 
 def effective(options: Mapping[str, str], *, publication: str, version: int) -> dict[str, str]:
-    """Decide what START_REPLICATION is given; raise OptionRefused for what cannot be."""
+    """Return the options of START_REPLICATION; raise OptionRefused for an invalid one."""
     for refused in problems(options, version=version):
         raise refused
     sent = {"proto_version": "1", "publication_names": name_list([publication])}
@@ -192,7 +190,7 @@ def effective(options: Mapping[str, str], *, publication: str, version: int) -> 
 
 
 def removing(options: Mapping[str, str]) -> dict[str, str]:
-    """Give the options by which changes never arrive: part of what an epoch is.
+    """Return the options that omit changes: part of an epoch's content.
 
     >>> removing({"origin": "None", "binary": "false"}), removing({"origin": "any"})
     ({'origin': 'none'}, {})
@@ -201,10 +199,10 @@ def removing(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def why_not_full(options: Mapping[str, str]) -> str:
-    """Give the sentence that `status` shows; "" where the target can be a full copy."""
+    """Return the sentence that `status` shows; "" where the target can be a full copy."""
     if not removing(options):
         return ""
     return (
-        "the target is not a full copy because origin = none leaves out changes that came to the "
-        "source by replication from elsewhere"
+        "the target is not a full copy because origin = none omits changes that were replicated "
+        "to the source from elsewhere"
     )

@@ -1,10 +1,10 @@
 """pgoutput, protocol version 1: one payload in, one message out.
 
 Format: PostgreSQL manual, chapter "Logical Replication Message Formats".
-Nothing here asks the server anything: a relation is described by the stream,
-at the place in the stream where the description is true.  Streaming of open
-transactions, two-phase commit and binary values are never asked for, so their
-messages are unknown here, and unknown is an error.
+The decoder never queries the server: the stream describes a relation, at the
+position where the description is true.  Streaming of open transactions, two-phase
+commit and binary values are never requested, so their messages are unknown here,
+and an unknown message is an error.
 """
 
 from __future__ import annotations
@@ -99,10 +99,10 @@ def _delete(payload: bytes) -> Delete:
 
 
 def _cells(data: bytes, pos: int) -> tuple[Cells, int]:
-    """Read the tuple at `pos`; tell where it ends.  Hot: keep it one loop.
+    """Read the tuple at `pos`; return it and its end.  Hot: keep it one loop.
 
-    `pos` never goes back, so a length that leads past the end is seen by the
-    next read or by `_filled`; the slice cut short on the way is thrown away.
+    `pos` never goes back, so the next read or `_filled` detects a length that exceeds
+    the frame; the truncated slice is discarded.
     """
     (count,) = _U16(data, pos)
     pos += 2
@@ -121,7 +121,7 @@ def _cells(data: bytes, pos: int) -> tuple[Cells, int]:
             append(UNCHANGED)
             pos += 1
         else:
-            raise DecodeError("cell of a kind we did not ask for", kind=kind, at=pos)
+            raise DecodeError("cell of an unrequested kind", kind=kind, at=pos)
     return cells, pos
 
 
@@ -133,12 +133,12 @@ def _filled(data: bytes, pos: int) -> None:
 def _commit(payload: bytes) -> Commit:
     flags, commit_lsn, end_lsn, committed_at = _COMMIT.unpack(payload)
     if flags:
-        raise DecodeError("commit with flags we do not know", flags=flags)
+        raise DecodeError("commit with unknown flags", flags=flags)
     return Commit(Lsn(commit_lsn), Lsn(end_lsn), committed_at)
 
 
 def _rare(payload: bytes) -> Message:
-    """Decode what comes once per table or statement."""
+    """Decode messages that come once per table or statement."""
     cur = Cursor(payload)
     message: Message
     match chr(cur.u8()):
@@ -168,7 +168,7 @@ def _relation(cur: Cursor) -> Relation:
     for _ in range(cur.u16()):
         flags = cur.u8()
         if flags > 1:
-            raise DecodeError("column with flags we do not know", flags=flags)
+            raise DecodeError("column with unknown flags", flags=flags)
         columns.append(RelationColumn(cur.cstr(), cur.u32(), cur.i32(), identity=bool(flags)))
     return Relation(relation, schema, table, identity, tuple(columns))
 
@@ -181,7 +181,7 @@ def _schema(cur: Cursor) -> str:
 def _truncate(cur: Cursor) -> Truncate:
     count, flags = cur.u32(), cur.u8()
     if flags > 3:  # CASCADE and RESTART IDENTITY
-        raise DecodeError("truncate with flags we do not know", flags=flags)
+        raise DecodeError("truncate with unknown flags", flags=flags)
     relations = cur.take(4 * count)
     return Truncate(
         tuple(oid for (oid,) in struct.iter_unpack(">I", relations)),
@@ -193,6 +193,6 @@ def _truncate(cur: Cursor) -> Truncate:
 def _logical(cur: Cursor) -> Logical:
     flags = cur.u8()
     if flags > 1:
-        raise DecodeError("logical message with flags we do not know", flags=flags)
+        raise DecodeError("logical message with unknown flags", flags=flags)
     lsn, prefix = cur.lsn(), cur.cstr()
     return Logical(bool(flags), lsn, prefix, cur.take(cur.u32()))

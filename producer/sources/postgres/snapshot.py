@@ -1,8 +1,8 @@
 """Reads the rows of a table with COPY under an exported snapshot.
 
 COPY's text form is the types' own output, the same as pgoutput's, which a cast
-to text is not (`true`, unpadded `char`).  Rows are handed on while the server
-sends: memory stays bounded by one batch.
+to text is not (`true`, unpadded `char`).  Rows are passed on while the server
+sends: memory is bounded by one batch.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _ESCAPED = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v
 
 @contextmanager
 def imported(arguments: ConnectionArguments, snapshot: str) -> Iterator[Connection]:
-    """A session that sees exactly what the snapshot saw, until it is left."""
+    """A session that sees exactly what the snapshot saw, for the time of a `with` block."""
     connection = catalog.connect(arguments)
     try:
         with catalog.asking(connection, snapshot=snapshot) as cursor:
             cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             cursor.execute("SET TRANSACTION SNAPSHOT %s", [snapshot])
-            # A policy would leave out rows in silence, and the stream sends them: better an error.
+            # A policy would silently omit rows that the stream sends: an error is better.
             cursor.execute("SET LOCAL row_security = off")
             cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         yield connection
@@ -50,12 +50,12 @@ def imported(arguments: ConnectionArguments, snapshot: str) -> Iterator[Connecti
 
 
 def hold(reading: Connection, now: Connection, tables: Sequence[TableId]) -> None:
-    """Keep tables as the snapshot of `reading` has them, until it is closed.
+    """Protect tables from DDL, as of the snapshot of `reading`, until it is closed.
 
-    A snapshot does not protect from DDL: COPY would read a table that was emptied or rewritten
-    since as if it had no rows, without an error, and one of another shape with one. So DDL and
-    TRUNCATE wait from here on, as they do for pg_dump; rows may change. Raises TableChanging
-    where something came before.
+    A snapshot does not protect from DDL: COPY reads a table that was emptied or rewritten since
+    then as empty, without an error, and fails for a changed shape. So DDL and TRUNCATE wait from
+    here on, as they do for pg_dump; rows may change. Raises TableChanging where a table was
+    changed before.
     """
     if not tables:
         return
@@ -66,8 +66,8 @@ def hold(reading: Connection, now: Connection, tables: Sequence[TableId]) -> Non
             cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(names))
         except (errors.LockNotAvailable, errors.UndefinedTable, errors.WrongObjectType) as error:
             raise TableChanging(
-                "a table that is to be loaded is being altered, renamed or dropped",
-                hint="the load starts over by itself when that is done",
+                "a table of the load is being altered, renamed or dropped",
+                hint="the load starts over automatically when that is done",
             ) from error
         cursor.execute("SET LOCAL lock_timeout = 0")
     shapes = catalog.table_schemas
@@ -87,7 +87,7 @@ def _files(connection: Connection, tables: Sequence[TableId]) -> list[tuple[int,
 
 
 def estimated_rows(connection: Connection, table: TableId) -> int:
-    """The planner's guess, for a progress bar; 0 = unknown."""
+    """The planner's estimate, for a progress bar; 0 = unknown."""
     with catalog.asking(connection, table=table) as cursor:
         cursor.execute(
             "SELECT greatest(coalesce(sum(c.reltuples), 0), 0)::bigint FROM pg_class c"
@@ -124,7 +124,7 @@ def _regclass(connection: Connection, table: TableId) -> str:
 
 
 class _Rows:
-    """What COPY writes into: cuts lines, whole rows only."""
+    """The file object that COPY writes to: it splits lines, whole rows only."""
 
     def __init__(self, width: int, table: TableId, hand_on: Callable[[list[Cells]], None]) -> None:
         self._width, self._table, self._hand_on = width, table, hand_on

@@ -46,19 +46,19 @@ from schemas.quoting import identifier
 from schemas.tables import Column, TableId, TableSchema
 
 _FAILED_LOOKS: Final = 20  # in a row
-_BEGUN: Final = 4096  # transactions between two looks at the catalog that are waited for
+_BEGUN: Final = 4096  # transactions between two readings of the catalog that are waited for
 _VISIBLE_SECONDS: Final = 10.0
 _OWN_TIMEOUT: Final = 120_000  # from 12 on a session may set the server's wal_sender_timeout
-# The lock and the slot are the streaming session's.  When the machine of a `run` is gone, or its
-# network, the server finds out by this timeout alone, and the next one waits so long: 60 s by
-# default, for ever at 0.  We answer at least every 10 s.
+# The streaming session holds the lock and the slot.  When the machine of a `run` or its network
+# fails, the server detects it by this timeout only, and the next `run` waits so long: 60 s by
+# default, for ever at 0.  We send a status at least every 10 s.
 _SENDER_TIMEOUT: Final = (
     "SELECT set_config('wal_sender_timeout', '20s', false) FROM pg_settings"
     " WHERE name = 'wal_sender_timeout' AND (setting = '0' OR setting::int > 20000)"
 )
 _VISIBLE_PAUSE: Final = 0.005
-_MAKE_SECONDS: Final = 0.5  # for a new slot before the caller looks around
-_TELL_SECONDS: Final = 2.0  # between two looks at whom it waits for
+_MAKE_SECONDS: Final = 0.5  # for a new slot before control returns to the caller
+_NOTE_SECONDS: Final = 2.0  # between two queries for whom it waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +96,11 @@ class PostgresSource:
         connection: Connection,
         on_tables: Callable[[list[TableId]], None],
     ) -> None:
-        """`on_tables` makes the topics of a load, so that START can name them."""
+        """`on_tables` creates the topics of a load, so that START can name them."""
         self._options = options
         self.wire = wire
         self.connection = connection
-        self.tables: list[TableId] = []  # of the load, once the slot was made
+        self.tables: list[TableId] = []  # of the load, once the slot is created
         self.new_tables_are_complete = False
         self.tells_changes = False
         self._on_tables = on_tables
@@ -122,7 +122,7 @@ class PostgresSource:
 
     @classmethod
     def open(cls, options: Options, on_tables: Callable[[list[TableId]], None]) -> Self:
-        """Connect twice: to stream, and to ask."""
+        """Connect twice: to stream, and for queries."""
         with ExitStack() as stack:
             connection = catalog.connect(options.source)
             stack.callback(connection.close)
@@ -137,7 +137,7 @@ class PostgresSource:
     # ---- before the stream
 
     def prepare(self, note: Callable[[str], None]) -> list[TableId]:
-        """Make the publication; list what it lets through of [tables]."""
+        """Create the publication; list the tables of [tables] that it contains."""
         self._note = note
         if sentence := pgoutput_options.why_not_full(self._options.plugin_options):
             note(sentence)
@@ -146,7 +146,7 @@ class PostgresSource:
         return captured_tables(self.connection, self._options, note)
 
     def fingerprint_inputs(self) -> Mapping[str, object]:
-        """Give the publication, and options by which changes never arrive."""
+        """Return the publication, and the options that omit changes."""
         options = self._options
         return {
             "publication": options.publication,
@@ -155,7 +155,7 @@ class PostgresSource:
         }
 
     def identity(self) -> Identity:
-        """Ask the server who it is."""
+        """Identify the server."""
         said = self.wire.identify()
         options = self._options
         return Identity(
@@ -163,11 +163,11 @@ class PostgresSource:
         )
 
     def try_lock(self) -> bool:
-        """The lock lives in the session that makes the slot and streams: it dies with it."""
+        """Take the lock in the session that creates the slot and streams: it ends with it."""
         return try_lock(self.wire, self._options.slot)
 
     def slot(self) -> Slot | None:
-        """Look at the slot."""
+        """Read the slot's state."""
         state = catalog.slot_state(self.connection, self._options.slot)
         if state is None:
             return None
@@ -179,7 +179,7 @@ class PostgresSource:
         )
 
     def try_take(self) -> bool:
-        """Begin to stream from where the slot was confirmed to."""
+        """Begin to stream from the slot's confirmed position."""
         try:
             self.wire.start(self._options.slot, self._plugin_options)
         except SlotTaken:
@@ -189,11 +189,11 @@ class PostgresSource:
         return True
 
     def make_slot(self) -> MadeSlot | None:
-        """Drop an old slot of ours, make it anew with its exported snapshot."""
+        """Drop an old slot of ours, create a new one with its exported snapshot."""
         options = self._options
         if self._making:
             return self._made()
-        if options.load:  # before anything is made that would keep WAL for nobody
+        if options.load:  # before a slot keeps WAL
             tables = captured(self.connection, options).tables
             for problem in reading_problems(self.connection, tables):
                 raise problem
@@ -201,14 +201,14 @@ class PostgresSource:
         if state is not None:
             if state.plugin != options.plugin or state.database != options.source.dbname:
                 raise SlotMismatch(
-                    "a slot of this name belongs to somebody else",
+                    "a slot of this name belongs to another client",
                     slot=options.slot,
                     plugin=state.plugin,
                     database=state.database,
                     hint="choose another name in [source] slot",
                 )
             if state.active_pid is not None:
-                self._tell(
+                self._note_blockers(
                     f"slot {options.slot} is in use by pid {state.active_pid}, which waits",
                     state.active_pid,
                 )
@@ -224,19 +224,19 @@ class PostgresSource:
         return self._made()
 
     def _made(self) -> MadeSlot | None:
-        """Give the slot that is being made; None while it waits, and say for whom."""
+        """Return the slot that is being created; None while it waits, and note for whom."""
         made = self.wire.begun_slot(_MAKE_SECONDS)
         if made is not None:
             self._making, self._has_made_slot = False, True
             return MadeSlot(int(made.consistent_point), made.snapshot or "")
-        self._tell("the new slot waits", self.wire.backend_pid)
+        self._note_blockers("the new slot waits", self.wire.backend_pid)
         return None
 
-    def _tell(self, what: str, waiter: int) -> None:
-        """Say once whose transactions a backend waits for."""
+    def _note_blockers(self, what: str, waiter: int) -> None:
+        """Note once which transactions a backend waits for."""
         if time.monotonic() < self._tell_at:
             return
-        self._tell_at = time.monotonic() + _TELL_SECONDS
+        self._tell_at = time.monotonic() + _NOTE_SECONDS
         found = catalog.blockers(self.connection, waiter=waiter)
         for blocker in found:
             if blocker not in self._told:
@@ -244,30 +244,30 @@ class PostgresSource:
         self._told = found
 
     def _give_up(self) -> None:
-        """End the session that makes the slot: it does not notice that nobody listens.
+        """End the session that creates the slot: it does not notice a closed connection.
 
-        Left alone it would make the slot in the end, which would keep WAL for nobody.
+        Otherwise it would create the slot in the end, which would keep WAL without a reader.
         """
         with suppress(CdcError), catalog.asking(self.connection) as cursor:
             cursor.execute("SELECT pg_terminate_backend(%s)", [self.wire.backend_pid])
 
     def captured(self, made: MadeSlot) -> tuple[str, ...]:
-        """List the tables under the slot's own snapshot."""
+        """List the tables under the slot's snapshot."""
         with snapshot.imported(self._options.source, made.snapshot) as connection:
             self.tables = captured_tables(connection, self._options)
         self._on_tables(self.tables)
         return tuple(str(table) for table in self.tables)
 
     def discard(self, note: Callable[[str], None]) -> None:
-        """Drop slot and publication that were made in vain: a slot keeps log for nobody."""
+        """Drop slot and publication that are not used: an unused slot keeps log."""
         slot, publication = self._options.slot, self._options.publication
         if self._has_made_slot:
             try:
                 self.wire.drop_slot(slot)
-                note(f"slot {slot} dropped again: nothing was written behind it")
+                note(f"slot {slot} dropped again: it was not used")
             except CdcError as error:
                 note(
-                    f"slot {slot} was made and stays, and keeps log ({error.what}); to drop it: "
+                    f"slot {slot} was created, remains, and keeps log ({error.what}); to drop it: "
                     "gauss-cdc slot drop --yes"
                 )
         if self._has_made_publication:
@@ -279,7 +279,7 @@ class PostgresSource:
                 note(f"publication {publication} dropped again")
             else:
                 note(
-                    f"publication {publication} was made and stays; "
+                    f"publication {publication} was created and remains; "
                     f"to drop it: DROP PUBLICATION {identifier(publication)}"
                 )
 
@@ -299,17 +299,17 @@ class PostgresSource:
         resume: int,
         csn: int,  # noqa: ARG002
     ) -> None:
-        """Pgoutput describes every relation by itself; event triggers, where there are, changes."""
+        """Begin to decode: pgoutput describes relations, event triggers (if any) their changes."""
         publication = catalog.publication(self.connection, self._options.publication)
         self.new_tables_are_complete = bool(publication and publication.all_tables)
         found = ddl_triggers.state(self.connection, self._options.publication)
         self.tells_changes = found.tells
         if found.version and not found.tells:
             self._note(f"schema changes are inferred: {found.problem}; `gauss-cdc ddl install`")
-        self._stream = self._stream_of(known, resume=resume, is_told=found.tells)
+        self._stream = self._stream_of(known, resume=resume, has_triggers=found.tells)
 
     def _stream_of(
-        self, known: dict[TableId, TableSchema], *, resume: int = 0, is_told: bool = False
+        self, known: dict[TableId, TableSchema], *, resume: int = 0, has_triggers: bool = False
     ) -> PgoutputStream:
         return PgoutputStream(
             DECODERS[self._options.plugin],
@@ -319,12 +319,12 @@ class PostgresSource:
             judge=self._judge,
             name_now=self.table_name,
             resume=resume,
-            is_told=is_told,
+            has_triggers=has_triggers,
             on_begin=self._begun.append,
         )
 
     def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
-        """Decode, statements into what they changed."""
+        """Decode; convert records of statements into schema changes."""
         return self._stream.messages(received)
 
     def shape(self, table: TableId) -> TableSchema | None:
@@ -338,11 +338,11 @@ class PostgresSource:
             return None
 
     def _await_visible(self) -> None:
-        """Let a reading of the catalog see what the stream has told: it may be quicker.
+        """Wait until transactions that the stream has sent are visible to a catalog query.
 
-        Without the wait a column added in a transaction just received is missing in the
-        reading, and with it what older rows have there. It ends, since a commit may wait
-        for a synchronous standby without end.
+        Without the wait, a column added by a transaction just received is missing in the
+        catalog, and with it its value in older rows. The wait is limited, since a commit may
+        wait for a synchronous standby without end.
         """
         end = time.monotonic() + _VISIBLE_SECONDS
         while self._begun and time.monotonic() < end:
@@ -354,7 +354,7 @@ class PostgresSource:
             time.sleep(_VISIBLE_PAUSE)
 
     def look(self, known: Mapping[TableId, TableSchema], *, unless: str) -> Look | None:
-        """Take a look, unless a transaction that the stream has told is not visible yet."""
+        """Read the catalog, unless a transaction that the stream has sent is not visible yet."""
         if self._begun and catalog.any_running(self.connection, self._begun):
             return None
         failed = self._failed_looks
@@ -366,7 +366,7 @@ class PostgresSource:
         return found
 
     def _look_failed(self, error: SourceError) -> None:
-        """Say it where somebody's DDL cannot be why, since it does not end."""
+        """Note a failure that persists: concurrent DDL cannot be its reason."""
         self._failed_looks += 1
         if self._failed_looks % _FAILED_LOOKS == 0:
             self._note(f"the catalog could not be compared {self._failed_looks} times: {error}")
@@ -376,17 +376,17 @@ class PostgresSource:
         return catalog.type_name(self.connection, type_oid, modifier)
 
     def table_name(self, oid: int) -> TableId | None:
-        """Say what the table of an oid is called now; None if it is gone."""
+        """Return the current name of a table by oid; None if it is gone."""
         self._await_visible()
         return catalog.table_name(self.connection, oid)
 
     def _judge(self, oid: int) -> Trust:
-        """Ask the catalog who may write a table that is named as our triggers' own."""
+        """Read from the catalog who may write to a table with the name of our triggers' table."""
         self._await_visible()
         return ddl_triggers.judge(self.connection, oid)
 
     def keep_alive(self, *, force: bool = False) -> None:
-        """Tell the walsender that we live, confirming nothing: wal_sender_timeout is 60 s."""
+        """Send a keepalive, confirming nothing: wal_sender_timeout is 60 s."""
         if not self._is_streaming:
             return
         if force or time.monotonic() - self._last_status >= self._options.status_seconds:
@@ -394,7 +394,7 @@ class PostgresSource:
             self._last_status = time.monotonic()
 
     def close(self) -> None:
-        """Let go of slot and lock."""
+        """Release slot and lock."""
         if self._making:
             self._give_up()
         self.wire.close()
@@ -402,5 +402,5 @@ class PostgresSource:
 
 
 def stream_shapes(tables: list[TableSchema]) -> list[TableSchema]:
-    """Shapes as pgoutput will describe them: without generated columns."""
+    """Shapes as pgoutput describes them: without generated columns."""
     return [as_sent(table) for table in tables]

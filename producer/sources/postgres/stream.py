@@ -1,10 +1,10 @@
-"""pgoutput's messages, with the records of our event triggers read into finished changes.
+"""pgoutput's messages, with the records of our event triggers converted into schema changes.
 
-A record is a row of our own table, in the statement's transaction.  It becomes what the
-statement changed, at its place, so that nobody behind this module knows of triggers.
+A record is a row of our own table, in the statement's transaction.  It becomes the
+statement's changes, at its position: no later module knows of triggers.
 
-`CREATE TABLE AS` writes its rows before its trigger runs: rows of a table that is not in force
-wait for their record, in this transaction.
+`CREATE TABLE AS` writes its rows before its trigger runs: rows of an unknown table wait for
+their record, within the transaction.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from schemas.tables import TableId, TableSchema
 
 Judge = Callable[[int], Trust]  # who may write the table of an oid
 
-WAITING_MESSAGES: Final = 20_000  # for a new table's record; then its rows' own description does
+WAITING_MESSAGES: Final = 20_000  # for a new table's record; then its relation is used
 _CHANNEL: Final = TableId(OWN_SCHEMA, records.CHANNEL)
 _ROWS: Final = (Update, Delete)
 
@@ -57,30 +57,30 @@ class PgoutputStream:
         judge: Judge,
         name_now: Callable[[int], TableId | None] = lambda _: None,
         resume: int = 0,
-        is_told: bool = False,
+        has_triggers: bool = False,
         on_begin: Callable[[int], None] = lambda _xid: None,
     ) -> None:
         """`known`: the tables in force, shared with the assembler; as of `resume`.
 
         `name_now`: what the table of an oid is called by now; None if it is gone.
-        `is_told`: event triggers describe each statement.
+        `has_triggers`: event triggers describe each statement.
         """
         self._decode, self._known, self._wanted = decode, known, wanted
         self._judge, self._resume, self._on_begin = judge, resume, on_begin
         self._follower = Follower(known, wanted, publication, difference, name_now)
-        self.is_told = is_told
+        self.has_triggers = has_triggers
         self._relations: dict[int, Relation] = {}
         self._channels: dict[int, Trust] = {}  # relations that our triggers write to
-        self._judged: dict[int, Trust] = {}  # the same, and those that are somebody else's
-        self._lost: set[int] = set()  # of these, the ones whose records nobody can judge
-        self._watched: set[int] = set()  # channels, and relations of tables that are not in force
+        self._judged: dict[int, Trust] = {}  # the same, and those of other roles
+        self._lost: set[int] = set()  # of these, the ones whose records cannot be verified
+        self._watched: set[int] = set()  # channels, and relations of unknown tables
         self._begin: Begin | None = None
         self._is_delivered = False  # the open transaction: it is sent again
         self._waiting: list[tuple[int, Message]] = []  # from a row of an undescribed table on
         self._waits_no_more = False
 
     def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
-        """Decode: (position, message) each, one after the other as they are asked for."""
+        """Decode lazily: yield (position, message)."""
         decode, watched, waiting = self._decode, self._watched, self._waiting
         for start, _, payload in received:
             try:
@@ -120,21 +120,21 @@ class PgoutputStream:
 
     # ------------------------------------------------------------ relations
     def _described(self, relation: Relation) -> Relation:
-        """Take a description; a name of before is replaced by the one in force."""
+        """Take a description; an earlier name is replaced by the current one."""
         oid, said = relation.relation, TableId(relation.schema, relation.table)
         if said == _CHANNEL:
             self._judge_channel(relation)
-        if self.is_told and (now := self._follower.named(oid, said)) != said:
+        if self.has_triggers and (now := self._follower.named(oid, said)) != said:
             relation = replace(relation, schema=now.schema, table=now.name)
         self._relations[oid] = relation
         self._watch(relation)
         return relation
 
     def _judge_channel(self, relation: Relation) -> None:
-        """Find out who writes a table that is named as our triggers' own.
+        """Find out who may write to a table with the name of our triggers' table.
 
-        The catalog is asked each time: rights may have been given since.  A table that is gone by
-        now stays what it was.
+        The catalog is read each time: rights may have been granted since.  A dropped table
+        keeps its state.
         """
         oid = relation.relation
         trust = self._judge(oid)
@@ -160,16 +160,16 @@ class PgoutputStream:
 
     # ------------------------------------------------------------ rows that come first
     def _awaits(self, oid: int) -> bool:
-        """Say whether a record about this table must still come in this transaction."""
+        """Say whether this transaction must still contain a record about this table."""
         if self._begin is None or self._is_delivered or (at := self._relations.get(oid)) is None:
             return False
         if not self._is_new(at):
             self._watched.discard(oid)
             return False
-        return self.is_told and not self._waits_no_more
+        return self.has_triggers and not self._waits_no_more
 
     def _wait(self, lsn: int, message: Message) -> Iterator[tuple[int, Message]]:
-        """Keep what comes until the new table's record; then give it all, in order."""
+        """Keep messages until the new table's record; then yield all of them, in order."""
         waiting = self._waiting
         if isinstance(message, Relation) and (message.schema, message.table) == _CHANNEL:
             yield lsn, self._described(message)
@@ -184,7 +184,7 @@ class PgoutputStream:
             waiting.append((lsn, message))
             if not isinstance(message, Commit) and len(waiting) < WAITING_MESSAGES:
                 return
-            self._waits_no_more = True  # no record comes: the rows' own description must do
+            self._waits_no_more = True  # no record comes: the relation's description is used
         kept = list(waiting)
         waiting.clear()
         for pair in kept:
@@ -192,7 +192,7 @@ class PgoutputStream:
 
     # ------------------------------------------------------------ records
     def _recorded(self, oid: int, cells: Cells, lsn: int) -> Iterator[tuple[int, Message]]:
-        """A statement ended at this place: shapes change here, before the rows after it."""
+        """A statement ended at this position: shapes change here, before the rows after it."""
         if self._is_delivered:
             return
         if self._begin is None:
@@ -201,7 +201,8 @@ class PgoutputStream:
             if oid not in self._lost:
                 self._lost.add(oid)
                 yield from self._all_lost(
-                    lsn, "schema changes were recorded, and nobody can tell any more by whom"
+                    lsn,
+                    "schema changes were recorded, but their author cannot be verified",
                 )
             return
         body = cells[1] if len(cells) == len(records.COLUMNS) else None
@@ -210,11 +211,11 @@ class PgoutputStream:
         except DecodeError as error:  # of another release, maybe: no restart would help
             yield from self._all_lost(lsn, f"a schema change was recorded: {error.what}")
             return
-        is_told = record.event != "uninstall"
-        if is_told != self.is_told:
-            self.is_told = is_told
-            yield lsn, StatementsDescribed(is_told)
-        if not is_told:
+        has_triggers = record.event != "uninstall"
+        if has_triggers != self.has_triggers:
+            self.has_triggers = has_triggers
+            yield lsn, StatementsDescribed(has_triggers)
+        if not has_triggers:
             return
         changes = self._follower.follow(
             record, lsn, int(self._begin.commit_lsn), is_older=lsn < self._resume
@@ -232,15 +233,15 @@ class PgoutputStream:
             self._watch(relation)
 
     def _all_lost(self, lsn: int, why: str) -> Iterator[tuple[int, Message]]:
-        """Nothing is certain of any table from here on."""
+        """All tables are uncertain from here on."""
         if changes := tuple(self._follower.all_unknown("", why)):
             yield lsn, StatementChanges(changes, Origin.TRIGGER)
 
     def _renamed(self, changes: list[ShapeChange]) -> Iterator[Relation]:
-        """Describe tables by their new names; the stream's relation ids are oids.
+        """Describe tables with their new names; the stream's relation ids are oids.
 
-        A partitioned table that gets another name is not described again: its partitions are,
-        when something happens to them.
+        A renamed partitioned table is not described again: its partitions are, with their next
+        change.
         """
         for change in changes:
             after = change.after

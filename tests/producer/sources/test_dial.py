@@ -199,7 +199,7 @@ def test_each_host_of_a_cluster_has_its_own_default() -> None:
         ("user=cdc require_auth=sms", "require_auth"),
         ("user=cdc require_auth=!md5,none", "negates"),
         ("user=cdc channel_binding=require require_auth=md5", "scram-sha-256"),
-        ("user=cdc ssl_min_protocol_version=TLSv1", "broken"),
+        ("user=cdc ssl_min_protocol_version=TLSv1", "insecure"),
         ("user=cdc ssl_min_protocol_version=TLSv1.3 ssl_max_protocol_version=TLSv1.2", "below"),
         ("user=cdc keepalives_idle=0", "keepalives_idle must be"),
         ("user=cdc host=db sslrootcert=system sslmode=verify-ca", "verify-full"),

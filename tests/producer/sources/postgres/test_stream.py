@@ -114,7 +114,7 @@ class Told(Play):
             publication=PUBLICATION,
             judge=lambda _: self.trust,
             resume=RESUME,
-            is_told=True,
+            has_triggers=True,
         )
         super().__post_init__()
         self.relations._wanted = self.wanted
