@@ -45,6 +45,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
+	$(BIN)/mypy benchmarks/*.py
 
 chaos: $(STAMP)
 	@$(BIN)/gauss-cdc demo --source $(SOURCE) --kills $(KILLS) $(ARGS)

@@ -17,8 +17,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from producer.core.assemble import Assembler, Binding, partition_of, table_key
-from producer.core.assemble import World as AssemblerPorts
+from producer.core.assemble import Assembler, AssemblerPorts
 from producer.core.changes import Message
 from producer.core.engine import Engine, WriterState
 from producer.core.events import (
@@ -32,8 +31,9 @@ from producer.core.events import (
     WriteCuts,
 )
 from producer.core.records.cut_code import encode_commits
-from producer.core.records.encode import TransactionConstants, compile_encoder
+from producer.core.records.encode import compile_encoder
 from producer.core.relations import Relations
+from producer.core.router import Binding, partition_of, table_key
 from producer.sources.decoders import DECODERS
 from schemas.control import Commits, Head, Identity, Topic
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema
@@ -125,7 +125,7 @@ def once(messages: list[tuple[int, bytes]]) -> tuple[float, int]:
             wanted=lambda _: True,
             new_tables_are_complete=True,
         ),
-        world=AssemblerPorts(bound, lambda _: b"", TransactionConstants, lambda: 10**15),
+        ports=AssemblerPorts(bound, lambda _: b"", lambda: 10**15),
         epoch=1,
         seq=0,
         resume=1,
@@ -177,11 +177,11 @@ def main() -> None:
     """Print a table."""
     rows = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
     costs: dict[int, float] = {}
-    for size in (10_000, *SIZES):
+    for size in (rows, *SIZES):
         messages = list(stream(rows, size))
         best = min(once(messages) for _ in range(ROUNDS))
         costs[size] = best[0] / best[1] * 1e6
-    long = costs.pop(10_000)
+    long = costs.pop(rows)
     print(f"a row of a long transaction: {long:.1f} µs")
     for size, cost in costs.items():
         print(

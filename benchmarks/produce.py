@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+from functools import partial
 from pathlib import Path
 
 import psycopg2
@@ -31,7 +32,7 @@ from rich.table import Table
 from rig import GAUSS_CDC, Figure, Rig, debezium, program, rig
 
 from gauss_cdc.config import load
-from gauss_cdc.inspect.places import Places
+from gauss_cdc.inspect.places import Endpoints
 from schemas.positions import Lsn
 
 _COLUMNS = "id bigint PRIMARY KEY, a int, b numeric(12,2), c text, d timestamptz, e boolean"
@@ -107,15 +108,15 @@ def drain(at: Rig, workload: str, rows: int, *, with_debezium: bool) -> tuple[in
     at.drop_slot(connect)
     for name, path in files.items():
         command = [*GAUSS_CDC, "run", "--config", str(path)]
-        with Places(load(path)) as places, program(command, _log(path)) as child:
+        with Endpoints(load(path)) as places, program(command, _log(path)) as child:
 
-            def arrived(_: int, places: Places = places) -> bool:
+            def arrived(_: int, places: Endpoints = places) -> bool:
                 cuts = places.cuts()
                 return cuts is not None and cuts.resume >= end
 
             figures.append(
                 at.watch(
-                    modes[name], child.pid, slot=name, rows=lambda name=name: at.records(name),
+                    modes[name], child.pid, slot=name, rows=partial(at.records, name),
                     is_over=arrived,
                 )
             )  # fmt: skip
@@ -150,7 +151,7 @@ def _lines(figure: Figure) -> list[tuple[str, tuple[float, float, float, float]]
 
 def main() -> None:
     """Measure both workloads and print ratios."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--workload", choices=["w4", "w5"], action="append")
     parser.add_argument("--debezium", action="store_true", help="measure Debezium, too")
