@@ -85,3 +85,33 @@ def test_a_function_gets_each_group_of_commits_once(
     source.publish()
     for_each_commit_group(spark, options(source), fn, checkpoint=str(tmp_path), stop=stop)
     assert seen == [("public.b", [(3, "c")])]
+
+
+def test_an_error_of_the_function_ends_the_call_and_its_group_comes_again(
+    source: KafkaFeed, spark, tmp_path: Path
+) -> None:
+    """In the first pass, and in a batch of Spark's, which hands on only texts of errors."""
+    seen: list[int] = []
+    stop = threading.Event()
+
+    class Full(OSError):
+        """Of the function's own."""
+
+    def fn(group: CommitGroup) -> None:
+        seen.append(group.upto.seq)
+        if seen.count(group.upto.seq) == 1 and group.upto.seq:
+            raise Full("no space left")
+        if group.upto.seq == 1:
+            source.feed.commits([insert(A, "2", "x")])
+            source.publish()
+        if group.upto.seq == 2:
+            stop.set()
+
+    source.feed.commits([insert(A, "1", "x")])
+    source.publish()
+    for _ in range(2):
+        with pytest.raises(Full):
+            for_each_commit_group(spark, options(source), fn, checkpoint=str(tmp_path), stop=stop)
+    for_each_commit_group(spark, options(source), fn, checkpoint=str(tmp_path), stop=stop)
+
+    assert seen == [0, 1, 1, 2, 2]
