@@ -28,7 +28,7 @@ from pydantic import (
 )
 
 from gauss_cdc import kafka_settings
-from gauss_cdc.config_source import Source
+from gauss_cdc.config_source import SourceSection
 from gauss_cdc.secrets import from_environment, from_file, holds_secret, is_secret, option
 from gauss_cdc.settings import ConfigError, Duration, Options, Public, Section, duration
 from producer.errors import SourceError
@@ -56,7 +56,7 @@ Patterns = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
 _MASTER = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|yarn|[a-z0-9]+://.+")
 
 
-class Tables(Section):
+class TablesSection(Section):
     """[tables]: what is captured. `schema.table`, `*` for a whole part."""
 
     include: Patterns = ("*.*",)
@@ -85,7 +85,7 @@ class Tables(Section):
         return patterns
 
 
-class Types(Section):
+class TypesSection(Section):
     """[types]: how values travel, as Debezium names it. `apply` reads every choice back exactly."""
 
     decimal_handling: Literal["precise", "string", "double"] = "precise"
@@ -109,7 +109,7 @@ class Types(Section):
     text, or an error that names the column."""
 
 
-class Ddl(Section):
+class DdlSection(Section):
     """[ddl]: schema changes."""
 
     apply: Literal["none", "tables", "all"] = "tables"
@@ -134,7 +134,7 @@ class Ddl(Section):
     as the subject's next version; or leave the table out (inexact at the target) and go on."""
 
 
-class Kafka(Section):
+class KafkaSection(Section):
     """[kafka]: topics and delivery."""
 
     prefix: str
@@ -205,7 +205,7 @@ class Kafka(Section):
         return prefix
 
     @model_validator(mode="after")
-    def _client(self) -> Kafka:
+    def _client(self) -> KafkaSection:
         if "bootstrap.servers" not in self.client:
             raise ValueError('[kafka.client] needs "bootstrap.servers" = "host:port"')
         set_by_us = {"transactional.id", "enable.idempotence", "acks", "isolation.level"}
@@ -214,7 +214,7 @@ class Kafka(Section):
         return self
 
 
-class Registry(Section):
+class RegistrySection(Section):
     """[registry]: any registry with Confluent's API."""
 
     url: Public
@@ -259,7 +259,7 @@ def _kind_of_sink(name: str) -> str:
     return name
 
 
-class Target(Section):
+class TargetSection(Section):
     """[target]: the database that follows."""
 
     kind: Annotated[str, AfterValidator(_kind_of_sink)] = "postgres"
@@ -285,7 +285,7 @@ class Target(Section):
     """File that holds it; used where the variable is not set."""
 
 
-class Spark(Section):
+class SparkSection(Section):
     """[spark]: how `apply` runs."""
 
     master: str = "local[*]"
@@ -316,14 +316,14 @@ class Spark(Section):
 class Config(Section):
     """A whole file."""
 
-    source: Source
-    tables: Tables = Tables()
-    types: Types = Types()
-    ddl: Ddl = Ddl()
-    kafka: Kafka
-    registry: Registry
-    target: Target | None = None
-    spark: Spark = Spark()
+    source: SourceSection
+    tables: TablesSection = TablesSection()
+    types: TypesSection = TypesSection()
+    ddl: DdlSection = DdlSection()
+    kafka: KafkaSection
+    registry: RegistrySection
+    target: TargetSection | None = None
+    spark: SparkSection = SparkSection()
 
 
 def load(path: Path) -> Config:

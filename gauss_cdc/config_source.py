@@ -42,7 +42,7 @@ def _refuse_get(mode: object) -> object:
     return mode
 
 
-class Source(Section):
+class SourceSection(Section):
     """[source]: the database whose changes are captured."""
 
     kind: Literal["postgres", "opengauss", "gaussdb"] = "postgres"

@@ -70,8 +70,8 @@ class Connection:
         self.closed = False
 
     @contextmanager
-    def cursor(self) -> Iterator[Cursor]:
-        yield Cursor(self)
+    def cursor(self) -> Iterator[GaussCursor]:
+        yield GaussCursor(self)
 
     def commit(self) -> None:
         """Commit; where a statement had failed that rolls back, as everywhere."""
@@ -96,7 +96,7 @@ class Connection:
                 self.session.ask(how)
 
 
-class Cursor:
+class GaussCursor:
     """Runs statements, keeps the rows of the last one."""
 
     def __init__(self, connection: Connection) -> None:

@@ -61,7 +61,7 @@ def _context(record: logging.LogRecord) -> dict[str, object]:
     return found
 
 
-class _Text(logging.Formatter):
+class _TextFormat(logging.Formatter):
     """Time with zone, level, logger, message, key=value."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -80,7 +80,7 @@ class _Text(logging.Formatter):
         return " ".join([record.getMessage(), *context])
 
 
-class _Plain(_Text):
+class _Plain(_TextFormat):
     """For a command that ends soon: what a tool of a shell writes."""
 
     def __init__(self, *, is_red: bool) -> None:
@@ -98,7 +98,7 @@ class _Plain(_Text):
         return f"\x1b[31m{text}\x1b[0m" if self._is_red else text
 
 
-class _Json(logging.Formatter):
+class _JsonFormat(logging.Formatter):
     """One object a line."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -197,9 +197,9 @@ def is_json() -> bool:
 
 def _apply(level: str, *, timed: bool) -> None:
     if is_json():
-        _handler.setFormatter(_Json())
+        _handler.setFormatter(_JsonFormat())
     elif timed:
-        _handler.setFormatter(_Text())
+        _handler.setFormatter(_TextFormat())
     else:
         _handler.setFormatter(_Plain(is_red=sys.stderr.isatty()))
     root = logging.getLogger()

@@ -10,7 +10,7 @@ from typing import Any, Final
 import psycopg2
 
 from gauss_cdc import gauss_dbapi, wiring
-from gauss_cdc.config import Config, ConfigError, Target
+from gauss_cdc.config import Config, ConfigError, TargetSection
 from producer.errors import CdcError, ConnectionLost
 from producer.sources.dial import ConnectionArguments
 from producer.sources.postgres.connection import ReplicationConnection
@@ -45,7 +45,7 @@ def kind_of(config: Config) -> Kind:
     return SINKS[_section(config).kind]
 
 
-def _section(config: Config) -> Target:
+def _section(config: Config) -> TargetSection:
     if config.target is None:
         raise ConfigError("[target] is missing: apply needs kind and dsn of the target database")
     return config.target

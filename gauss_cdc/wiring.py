@@ -40,7 +40,7 @@ def source_arguments(config: Config) -> ConnectionArguments:
     )
 
 
-class Session(Protocol):
+class CatalogSession(Protocol):
     """An ordinary session with a source of any kind, for its catalog."""
 
     @property
@@ -54,7 +54,7 @@ class Session(Protocol):
         """Log out."""
 
 
-def source_session(config: Config) -> Session:
+def source_session(config: Config) -> CatalogSession:
     """Log in to the source, to ask: psycopg2 cannot log in everywhere."""
     options = producer_options(config)
     if options.kind == "postgres":

@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 from gauss_cdc.runtime import jars, java
 from gauss_cdc.sandbox.services import Addresses
 from gauss_cdc.sandbox.services.kafka import answers
-from gauss_cdc.sandbox.services.process import LOOPBACK, Command, Process, free_ports, poll
+from gauss_cdc.sandbox.services.process import LOOPBACK, Process, ProcessCommand, free_ports, poll
 
 START_SECONDS: Final = 180.0
 
@@ -96,7 +96,7 @@ class Connect:
         )
         (self._directory / "log4j2.xml").write_text(_LOG4J, encoding="utf-8")
         runtime = java.find(shims=jars.cache())
-        command = Command(
+        command = ProcessCommand(
             (
                 runtime.executable,
                 *self._java,

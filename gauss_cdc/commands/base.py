@@ -22,7 +22,7 @@ INTERRUPTED: Final = 130
 EXISTING_FILE: Final = click.Path(path_type=Path, dir_okay=False, exists=True)
 
 
-class Command(click.Command):
+class ExampleCommand(click.Command):
     """A command whose help ends with an example."""
 
     def __init__(self, *args: Any, example: str = "", **kwargs: Any) -> None:

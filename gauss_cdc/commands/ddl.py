@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from gauss_cdc import wiring
-from gauss_cdc.commands.base import Command, configured
+from gauss_cdc.commands.base import ExampleCommand, configured
 from gauss_cdc.config import SOURCE_PASSWORD, load
 from gauss_cdc.secrets import holds_secret
 from gauss_cdc.watch import console, say
@@ -49,7 +49,9 @@ _dsn = click.option(
 
 
 @ddl_group.command(
-    "install", cls=Command, example="gauss-cdc ddl install --dsn postgresql://postgres@db/bank"
+    "install",
+    cls=ExampleCommand,
+    example="gauss-cdc ddl install --dsn postgresql://postgres@db/bank",
 )
 @configured
 @_dsn
@@ -65,7 +67,7 @@ def ddl_install(config_path: Path, dsn: str | None) -> None:
         say(f"whole schemas in {made.publication}: {', '.join(made.schemas)}")
 
 
-@ddl_group.command("uninstall", cls=Command, example="gauss-cdc ddl uninstall")
+@ddl_group.command("uninstall", cls=ExampleCommand, example="gauss-cdc ddl uninstall")
 @configured
 @_dsn
 def ddl_uninstall(config_path: Path, dsn: str | None) -> None:
@@ -75,7 +77,7 @@ def ddl_uninstall(config_path: Path, dsn: str | None) -> None:
     console.print("event triggers dropped" if was_there else "there were none")
 
 
-@ddl_group.command("show", cls=Command, example="gauss-cdc ddl show")
+@ddl_group.command("show", cls=ExampleCommand, example="gauss-cdc ddl show")
 @configured
 @_dsn
 def ddl_show(config_path: Path, dsn: str | None) -> None:
@@ -85,7 +87,9 @@ def ddl_show(config_path: Path, dsn: str | None) -> None:
 
 
 @ddl_group.command(
-    "plan", cls=Command, example="gauss-cdc ddl plan 'ALTER TABLE account ADD COLUMN note text'"
+    "plan",
+    cls=ExampleCommand,
+    example="gauss-cdc ddl plan 'ALTER TABLE account ADD COLUMN note text'",
 )
 @configured
 @_dsn

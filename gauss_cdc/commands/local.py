@@ -10,14 +10,14 @@ from typing import Any, Literal
 
 import click
 
-from gauss_cdc.commands.base import EXISTING_FILE, Command, DurationType, configured, fail
+from gauss_cdc.commands.base import EXISTING_FILE, DurationType, ExampleCommand, configured, fail
 from gauss_cdc.config import load
 from gauss_cdc.sandbox import services
 from gauss_cdc.watch import console
 from producer.errors import DecodeError
 
 
-@click.command(cls=Command, example="gauss-cdc demo --kills 8")
+@click.command(cls=ExampleCommand, example="gauss-cdc demo --kills 8")
 @click.option("--seconds", type=float, help="Load after the first load; default 40, or 6 a kill.")
 @click.option("--kills", type=click.IntRange(0), default=5, show_default=True, help="Kills.")
 @click.option("--seed", type=int, default=1, show_default=True, help="What happens, and when.")
@@ -53,7 +53,7 @@ def demo(
     """
     from gauss_cdc.sandbox import demo as stage  # noqa: PLC0415  only here
 
-    plan = stage.Plan(
+    plan = stage.DemoPlan(
         workload,
         seconds if seconds is not None else max(40.0, 6.0 * kills),
         kills,
@@ -75,7 +75,9 @@ def demo(
         fail("the target is not equal to the source", 1)
 
 
-@click.command(cls=Command, example="gauss-cdc emulator --facade postgresql://postgres@host/bank")
+@click.command(
+    cls=ExampleCommand, example="gauss-cdc emulator --facade postgresql://postgres@host/bank"
+)
 @click.option("--replay", type=EXISTING_FILE, help="Serve a recorded stream.")
 @click.option("--facade", help="DSN of a PostgreSQL that shall look like openGauss or GaussDB.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
@@ -145,7 +147,7 @@ def emulator(
     """A server that speaks GaussDB's protocol: a recording, or a PostgreSQL in disguise."""
     from gauss_cdc.sandbox.emulator import program  # noqa: PLC0415  only here
     from gauss_cdc.sandbox.emulator.frames import Refused  # noqa: PLC0415
-    from gauss_cdc.sandbox.emulator.login import Line, Stored  # noqa: PLC0415
+    from gauss_cdc.sandbox.emulator.login import Line, StoredPassword  # noqa: PLC0415
     from gauss_cdc.sandbox.emulator.recording import DamagedRecording  # noqa: PLC0415
     from gauss_cdc.sandbox.emulator.server import Emulator  # noqa: PLC0415
 
@@ -161,7 +163,7 @@ def emulator(
         replay=replay,
         facade=facade,
         line=Line(login),
-        stored=Stored(stored),
+        stored=StoredPassword(stored),
         product=product or "",
         has_thread_pool=not no_thread_pool,
         sender_timeout_ms=round(sender_timeout.total_seconds() * 1000),
@@ -192,7 +194,7 @@ _dir = click.option(
 )
 
 
-@services_group.command("up", cls=Command, example="gauss-cdc services up --dir try")
+@services_group.command("up", cls=ExampleCommand, example="gauss-cdc services up --dir try")
 @_dir
 def services_up(directory: Path) -> None:
     """Start them and leave them running; writes DIR/gauss-cdc.toml."""
@@ -205,14 +207,16 @@ def services_up(directory: Path) -> None:
     click.echo(str(directory / "gauss-cdc.toml"))
 
 
-@services_group.command("down", cls=Command, example="gauss-cdc services down --dir try")
+@services_group.command("down", cls=ExampleCommand, example="gauss-cdc services down --dir try")
 @_dir
 def services_down(directory: Path) -> None:
     """Stop them; their data stays."""
     console.print(f"stopped: {', '.join(services.down(directory)) or 'nothing was running'}")
 
 
-@services_group.command("env", cls=Command, example='eval "$(gauss-cdc services env --dir try)"')
+@services_group.command(
+    "env", cls=ExampleCommand, example='eval "$(gauss-cdc services env --dir try)"'
+)
 @_dir
 def services_env(directory: Path) -> None:
     """Print their addresses, and the administrator's password, as shell variables."""
@@ -225,7 +229,9 @@ def config_group() -> None:
     """The configuration file."""
 
 
-@config_group.command("show", cls=Command, example="gauss-cdc config show --config bank.toml")
+@config_group.command(
+    "show", cls=ExampleCommand, example="gauss-cdc config show --config bank.toml"
+)
 @configured
 def config_show(config_path: Path) -> None:
     """Check the file and print every setting with its value; secrets as stars."""

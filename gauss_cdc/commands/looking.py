@@ -15,8 +15,8 @@ from gauss_cdc import logs
 from gauss_cdc.commands.base import (
     INEXACT,
     INTERRUPTED,
-    Command,
     DurationType,
+    ExampleCommand,
     PositionType,
     configured,
     fail,
@@ -31,7 +31,7 @@ from schemas.findings import Level
 from schemas.positions import Lsn
 
 
-@click.command(cls=Command, example="gauss-cdc check --config bank.toml --fix")
+@click.command(cls=ExampleCommand, example="gauss-cdc check --config bank.toml --fix")
 @configured
 @click.option(
     "--fix",
@@ -51,7 +51,7 @@ def check(config_path: Path, *, fix: bool, as_json: bool) -> None:
         sys.exit(1)
 
 
-@click.command(cls=Command, example="gauss-cdc status --json")
+@click.command(cls=ExampleCommand, example="gauss-cdc status --json")
 @configured
 @click.option("--json", "as_json", is_flag=True, help="Everything as JSON on stdout.")
 @click.option("--serve", "port", type=click.IntRange(0, 65535), help="Serve /metrics on this port.")
@@ -80,7 +80,7 @@ def status(config_path: Path, *, as_json: bool, port: int | None, bind: str) -> 
         sys.exit(error.exit_code)
 
 
-@click.command(cls=Command, example="gauss-cdc wait --timeout 60s")
+@click.command(cls=ExampleCommand, example="gauss-cdc wait --timeout 60s")
 @configured
 @click.option(
     "--lsn", type=PositionType(), help="Position at the source; default: where its log ends now."
@@ -114,7 +114,7 @@ def wait(config_path: Path, *, lsn: Lsn | None, timeout: timedelta | None) -> No
         fail(f"the target holds the position, but {count} of its tables are not exact", INEXACT)
 
 
-@click.command(cls=Command, example="gauss-cdc cuts --last 5")
+@click.command(cls=ExampleCommand, example="gauss-cdc cuts --last 5")
 @configured
 @click.option("--last", type=click.IntRange(1), default=20, show_default=True, help="How many.")
 @click.option("--follow", "-f", is_flag=True, help="Go on as they come.")
@@ -136,7 +136,7 @@ def cuts(config_path: Path, *, last: int, follow: bool, as_json: bool) -> None:
                 click.echo(cut_line(offset, cut, as_json=as_json))
 
 
-@click.command(cls=Command, example="gauss-cdc tail public.account --last 10")
+@click.command(cls=ExampleCommand, example="gauss-cdc tail public.account --last 10")
 @configured
 @click.argument("tables", nargs=-1)
 @click.option("--last", type=click.IntRange(1), default=20, show_default=True, help="How many.")

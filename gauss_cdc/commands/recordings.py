@@ -10,13 +10,13 @@ from pathlib import Path
 import click
 
 from gauss_cdc import wiring
-from gauss_cdc.commands.base import Command, PositionType, configured
+from gauss_cdc.commands.base import ExampleCommand, PositionType, configured
 from gauss_cdc.config import load
 from gauss_cdc.watch import StopSignal, console
 from schemas.positions import Lsn
 
 
-@click.command("decode", cls=Command, example="gauss-cdc decode stream.jsonl.gz --sql")
+@click.command("decode", cls=ExampleCommand, example="gauss-cdc decode stream.jsonl.gz --sql")
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option(
     "--tables",
@@ -61,7 +61,9 @@ def decode_file(file: Path, *, tables_path: Path | None, sql: bool, everything: 
         )
 
 
-@click.command("record", cls=Command, example="gauss-cdc record --out stream.jsonl.gz --redact")
+@click.command(
+    "record", cls=ExampleCommand, example="gauss-cdc record --out stream.jsonl.gz --redact"
+)
 @configured
 @click.option(
     "--out",
@@ -110,7 +112,9 @@ def record_stream(
     if (low is None) != (high is None):
         raise click.UsageError("say both --from and --to, or none")
     between = None if low is None or high is None else (low, high)
-    plan = recording.Plan(out, seconds, transactions, redact, redact_names, create, more, between)
+    plan = recording.RecordingPlan(
+        out, seconds, transactions, redact, redact_names, create, more, between
+    )
     stop = StopSignal(limit=None)
     try:
         found = recording.record(options, plan, stop.asked)

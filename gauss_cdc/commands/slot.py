@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from gauss_cdc import wiring
-from gauss_cdc.commands.base import INTERRUPTED, Command, PositionType, configured, fail
+from gauss_cdc.commands.base import INTERRUPTED, ExampleCommand, PositionType, configured, fail
 from gauss_cdc.config import load
 from gauss_cdc.inspect.look import slot_fields
 from gauss_cdc.inspect.places import Endpoints, ReplicationStatus
@@ -29,7 +29,7 @@ def slot_group() -> None:
     """The replication slot."""
 
 
-@slot_group.command("show", cls=Command, example="gauss-cdc slot show")
+@slot_group.command("show", cls=ExampleCommand, example="gauss-cdc slot show")
 @configured
 def slot_show(config_path: Path) -> None:
     """Print the slot as JSON; exit code 13 if there is none."""
@@ -40,7 +40,7 @@ def slot_show(config_path: Path) -> None:
     click.echo(json.dumps(found))
 
 
-@slot_group.command("create", cls=Command, example="gauss-cdc slot create")
+@slot_group.command("create", cls=ExampleCommand, example="gauss-cdc slot create")
 @configured
 def slot_create(config_path: Path) -> None:
     """Make the slot and open the prefix without a first load: rows older than now stay behind."""
@@ -51,7 +51,7 @@ def slot_create(config_path: Path) -> None:
     console.print("rows that existed before this moment are not copied")
 
 
-@slot_group.command("list", cls=Command, example="gauss-cdc slot list")
+@slot_group.command("list", cls=ExampleCommand, example="gauss-cdc slot list")
 @configured
 def slot_list(config_path: Path) -> None:
     """Print every slot of the source's server, one JSON object a line."""
@@ -60,7 +60,7 @@ def slot_list(config_path: Path) -> None:
             click.echo(json.dumps(slot_fields(slot)))
 
 
-@slot_group.command("advance", cls=Command, example="gauss-cdc slot advance")
+@slot_group.command("advance", cls=ExampleCommand, example="gauss-cdc slot advance")
 @configured
 @click.option(
     "--lsn",
@@ -97,7 +97,7 @@ def slot_advance(config_path: Path, *, lsn: Lsn | None, yes: bool) -> None:
     click.echo(str(reached))
 
 
-@slot_group.command("drop", cls=Command, example="gauss-cdc slot drop --yes")
+@slot_group.command("drop", cls=ExampleCommand, example="gauss-cdc slot drop --yes")
 @configured
 @click.option("--yes", is_flag=True, help="Yes, changes since its position will be lost to us.")
 def slot_drop(config_path: Path, *, yes: bool) -> None:

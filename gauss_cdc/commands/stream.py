@@ -16,8 +16,8 @@ from pydantic import ValidationError
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from gauss_cdc import logs, wiring
-from gauss_cdc.commands.base import Command, DurationType, configured, logged
-from gauss_cdc.config import Spark, load
+from gauss_cdc.commands.base import DurationType, ExampleCommand, configured, logged
+from gauss_cdc.config import SparkSection, load
 from gauss_cdc.pack import pack
 from gauss_cdc.reports import ApplyReport, Reporter, RunReport
 from gauss_cdc.watch import StepName, StopSignal, console
@@ -43,7 +43,7 @@ _log_every = click.option(
 )
 
 
-@click.command(cls=Command, example="gauss-cdc run --config bank.toml")
+@click.command(cls=ExampleCommand, example="gauss-cdc run --config bank.toml")
 @configured
 @click.option(
     "--accept-gap",
@@ -80,7 +80,7 @@ def run(config_path: Path, *, accept_gap: bool, log_every: timedelta) -> None:
         sys.exit(stop.exit_code)
 
 
-@click.command(cls=Command, example="gauss-cdc apply --config bank.toml --master 'local[*]'")
+@click.command(cls=ExampleCommand, example="gauss-cdc apply --config bank.toml --master 'local[*]'")
 @configured
 @click.option("--master", help="Spark master; default: [spark] master.")
 @click.option("--checkpoint", help="Checkpoint folder; default: [spark] checkpoint.")
@@ -110,7 +110,7 @@ def apply(
     if packages:
         changes["options"] = {**config.spark.options, "spark.jars.packages": packages}
     try:
-        Spark(master=changes.get("master", config.spark.master))
+        SparkSection(master=changes.get("master", config.spark.master))
     except ValidationError as error:
         raise click.UsageError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
     config = config.model_copy(update={"spark": config.spark.model_copy(update=changes)})
@@ -120,7 +120,7 @@ def apply(
         run_apply(config, stop.asked, report, replace=replace)
 
 
-@click.command("zip", cls=Command, example="gauss-cdc zip gauss-cdc.zip")
+@click.command("zip", cls=ExampleCommand, example="gauss-cdc zip gauss-cdc.zip")
 @click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
 def make_zip(out: Path) -> None:
     """Write our code as a zip for `spark-submit --py-files`, and the program beside it."""

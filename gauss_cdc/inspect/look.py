@@ -18,7 +18,7 @@ from rich.text import Text
 
 from gauss_cdc.config import Config
 from gauss_cdc.inspect.places import Endpoints, ReplicationStatus
-from gauss_cdc.inspect.rows import JsonRows, dumps
+from gauss_cdc.inspect.rows import RowPrinter, dumps
 from gauss_cdc.logs import printable
 from gauss_cdc.watch import say
 from producer.errors import TopicReplaced
@@ -225,7 +225,7 @@ class _Tail:
             }
         )
         self._schema_of = registry_at(config.registry.url, config.registry.client())
-        self._decoders: dict[int, tuple[RowDecoder, JsonRows]] = {}
+        self._decoders: dict[int, tuple[RowDecoder, RowPrinter]] = {}
         self._rows: list[tuple[CommitKey, str]] = []  # read, and not given out
         self._read: dict[tuple[str, int], int] = {}  # partition -> everything below was read
         self._cuts: deque[Commits | TableLoad] = deque()
@@ -318,7 +318,7 @@ class _Tail:
             schema = self._schema_of(schema_id)
             if schema_id not in self._decoders:
                 decoder = RowDecoder(schema)
-                self._decoders[schema_id] = decoder, JsonRows(decoder, schema)
+                self._decoders[schema_id] = decoder, RowPrinter(decoder, schema)
             decoder, json_rows = self._decoders[schema_id]
             change = decoder.decode(payload)
             position = CommitKey.parse(headers[POSITION].decode())

@@ -159,7 +159,7 @@ class Endpoints:
         self._reader: CutsReader | None = None
         self._ddl_reader: CutsReader | None = None
         self._source: Any = None
-        self._session: wiring.Session | None = None
+        self._session: wiring.CatalogSession | None = None
         self._inspector: Inspector | None = None
 
     def __enter__(self) -> Self:
@@ -176,7 +176,7 @@ class Endpoints:
             self._stack.callback(self._source.close)
         return self._source
 
-    def source_session(self) -> wiring.Session:
+    def source_session(self) -> wiring.CatalogSession:
         """A session of our own client's with the source, opened once."""
         if self._session is None:
             self._session = wiring.source_session(self._config)

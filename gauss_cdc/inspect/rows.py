@@ -27,7 +27,7 @@ _NUMERIC_NAMES: Final = (
 _JSON: Final = "io.debezium.data.Json"
 
 
-class JsonRows:
+class RowPrinter:
     """Makes JSON's values of the rows of one writer's schema."""
 
     def __init__(self, decoder: RowDecoder, schema: dict[str, Any]) -> None:

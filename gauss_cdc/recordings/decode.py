@@ -13,9 +13,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, assert_never
 
-from gauss_cdc.recordings.files import Began, Closed, Sent, read
+from gauss_cdc.recordings.files import Began, Closed, SentMessage, read
 from gauss_cdc.recordings.statements import statements
-from gauss_cdc.recordings.transactions import Columns, Fold, Known, RowChange, Transaction, fold
+from gauss_cdc.recordings.transactions import (
+    Columns,
+    Fold,
+    Known,
+    RecordedTransaction,
+    RowChange,
+    fold,
+)
 from producer.core.changes import Cell, Ddl, Emptied, Logical
 from producer.errors import DecodeError, Unsupported
 from schemas.tables import Missing
@@ -25,7 +32,7 @@ from schemas.tables import Missing
 class Decoded:
     """A transaction, the encoding of its values (Python's name), and the style of its times."""
 
-    transaction: Transaction
+    transaction: RecordedTransaction
     encoding: str
     styles: tuple[tuple[str, str], ...] = ()  # settings of the session that printed them
 
@@ -62,7 +69,7 @@ def transactions(
             case Closed():
                 if streams.pop(event.stream, None) is not None and event.error and errors:
                     errors(line, event.error)
-            case Sent():
+            case SentMessage():
                 stream = streams.get(event.stream)
                 if stream is None:
                     raise DecodeError("data behind the end of its stream", file=path, line=line)

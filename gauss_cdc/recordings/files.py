@@ -53,7 +53,7 @@ class Began:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentMessage:
     """One XLogData message."""
 
     stream: int
@@ -71,7 +71,7 @@ class Closed:
     error: str = ""  # what the server said, if it was an error
 
 
-Event: TypeAlias = Began | Sent | Closed
+Event: TypeAlias = Began | SentMessage | Closed
 
 
 def read(path: Path) -> Iterator[Event]:
@@ -305,13 +305,13 @@ def _bytes(path: Path, number: int, line: dict[str, Any]) -> bytes:
         raise DecodeError("the line has no bytes in hex", file=path, line=number) from None
 
 
-def _copied(path: Path, stream: int, number: int, body: bytes, how: Format) -> Sent | None:
+def _copied(path: Path, stream: int, number: int, body: bytes, how: Format) -> SentMessage | None:
     """Read CopyData: data, or (None) a keepalive.  What is too short is refused."""
     match body[:1]:
         case b"w":
             if len(body) < _WRAP:
                 raise DecodeError("data without its header", file=path, line=number, size=len(body))
-            return Sent(stream, number, int.from_bytes(body[1:9], "big"), body[_WRAP:])
+            return SentMessage(stream, number, int.from_bytes(body[1:9], "big"), body[_WRAP:])
         case b"k":
             if len(body) not in _keepalives(how.plugin):
                 raise DecodeError(

@@ -31,7 +31,7 @@ _HEX_DIGITS: Final = b"0123456789abcdef"
 _HIGH: Final = bytes(range(0xA1, 0xFF))
 
 
-class Kind(Enum):
+class MaskKind(Enum):
     """What a value must stay."""
 
     TEXT = "text"
@@ -46,14 +46,14 @@ class Masks:
     def __init__(self, encoding: str, secret: bytes | None = None) -> None:
         self._encoding = encoding
         self._secret = secrets.token_bytes(32) if secret is None else secret
-        self._given: dict[tuple[Kind, bytes], bytes] = {}
-        self._used: set[tuple[Kind, bytes]] = set()
+        self._given: dict[tuple[MaskKind, bytes], bytes] = {}
+        self._used: set[tuple[MaskKind, bytes]] = set()
         self._others = _alphabets(encoding)
         self._high = b"".join(self._others.get((1, False), ())) or _HIGH
 
-    def value(self, raw: bytes, kind: Kind = Kind.TEXT) -> bytes:
+    def value(self, raw: bytes, kind: MaskKind = MaskKind.TEXT) -> bytes:
         """Give the replacement; equal values get equal ones."""
-        if kind is Kind.BOOL or (len(raw) > _SHORT and kind is not Kind.NAME):
+        if kind is MaskKind.BOOL or (len(raw) > _SHORT and kind is not MaskKind.NAME):
             return self._made(raw, kind, 0)
         given = self._given.get((kind, raw))
         if given is not None:
@@ -68,20 +68,20 @@ class Masks:
             self._used.add((kind, made))
         return made
 
-    def _made(self, raw: bytes, kind: Kind, attempt: int) -> bytes:
+    def _made(self, raw: bytes, kind: MaskKind, attempt: int) -> bytes:
         seed = b"%s:%d:" % (kind.value.encode(), attempt)
         # Two bytes for each unit of at least one byte.
         noise = hashlib.shake_256(self._secret + seed + raw).digest(2 * len(raw))
         picks = (noise[n] << 8 | noise[n + 1] for n in range(0, len(noise), 2))
-        if kind is Kind.BOOL and raw in {b"t", b"f"}:
+        if kind is MaskKind.BOOL and raw in {b"t", b"f"}:
             return b"t" if next(picks) % 2 else b"f"
-        if kind is Kind.BITS:
+        if kind is MaskKind.BITS:
             return bytes(
                 b"01"[pick % 2] if c in b"01" else c for c, pick in zip(raw, picks, strict=False)
             )
-        if kind is Kind.TEXT and NUMBER.fullmatch(raw):
+        if kind is MaskKind.TEXT and NUMBER.fullmatch(raw):
             return bytes(map(_digit, raw, picks, chain([0], raw), chain(raw[1:], [0])))
-        if kind is Kind.TEXT and _HEX.fullmatch(raw):
+        if kind is MaskKind.TEXT and _HEX.fullmatch(raw):
             return raw[:2] + bytes(
                 _HEX_DIGITS[pick % 16] for _, pick in zip(raw[2:], picks, strict=False)
             )

@@ -56,7 +56,7 @@ _NAMING_OPTIONS: Final = frozenset(
 )
 
 
-class Wire(Protocol):
+class OverheardSession(Protocol):
     """A session that turned to streaming."""
 
     def tap(self, take: Callable[[bytes], None]) -> None:
@@ -70,7 +70,7 @@ class Wire(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RecordingPlan:
     """What to record, and until when: the first bound that is reached, or `stop`."""
 
     out: Path
@@ -95,15 +95,15 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
-class _Streamed:
+class _BegunStream:
     """A stream that has begun."""
 
-    wire: Wire
+    wire: OverheardSession
     header: dict[str, Any]
     written: Format
 
 
-def record(options: Options, plan: Plan, stop: Callable[[], bool]) -> Recorded:
+def record(options: Options, plan: RecordingPlan, stop: Callable[[], bool]) -> Recorded:
     """Record from the slot of `options`; raises what its connection raises, the file closed.
 
     Raises FileExistsError rather than write over a recording.
@@ -115,7 +115,9 @@ def record(options: Options, plan: Plan, stop: Callable[[], bool]) -> Recorded:
         return _run(stream, plan, _File(file, stream.header, stream.written, plan), stop)
 
 
-def _again(options: Options, plan: Plan, low: Lsn, high: Lsn, stop: Callable[[], bool]) -> Recorded:
+def _again(
+    options: Options, plan: RecordingPlan, low: Lsn, high: Lsn, stop: Callable[[], bool]
+) -> Recorded:
     """Record a range by pg_logical_get_area_changes, which tells what was rolled back, too."""
     if options.kind == "postgres":
         raise Unsupported(
@@ -147,7 +149,9 @@ def _again(options: Options, plan: Plan, low: Lsn, high: Lsn, stop: Callable[[],
             return file.recorded
 
 
-def _run(stream: _Streamed, plan: Plan, file: _File, stop: Callable[[], bool]) -> Recorded:
+def _run(
+    stream: _BegunStream, plan: RecordingPlan, file: _File, stop: Callable[[], bool]
+) -> Recorded:
     wire = stream.wire
     wire.tap(file.take)
     began = told = time.monotonic()
@@ -182,7 +186,7 @@ class _File:
     """Writes a capture; knows where transactions end, as far as our decoders do."""
 
     def __init__(
-        self, file: IO[bytes], header: Mapping[str, Any], form: Format, plan: Plan
+        self, file: IO[bytes], header: Mapping[str, Any], form: Format, plan: RecordingPlan
     ) -> None:
         self.recorded = Recorded()
         self.is_open = False  # within a transaction
@@ -277,7 +281,7 @@ class _File:
 
 
 @contextmanager
-def _postgres(options: Options, plan: Plan) -> Iterator[_Streamed]:
+def _postgres(options: Options, plan: RecordingPlan) -> Iterator[_BegunStream]:
     with ExitStack() as stack:
         connection = catalog.connect(options.source)
         stack.callback(connection.close)
@@ -315,11 +319,11 @@ def _postgres(options: Options, plan: Plan) -> Iterator[_Streamed]:
             confirmed=None if state is None else state.confirmed_flush,
             settings=settings,
         )
-        yield _Streamed(wire, header, written(plugin, {}, encoding))
+        yield _BegunStream(wire, header, written(plugin, {}, encoding))
 
 
 @contextmanager
-def _gauss(options: Options, plan: Plan) -> Iterator[_Streamed]:
+def _gauss(options: Options, plan: RecordingPlan) -> Iterator[_BegunStream]:
     with ExitStack() as stack:
         asking = open_session(options)
         stack.callback(asking.close)
@@ -339,12 +343,12 @@ def _gauss(options: Options, plan: Plan) -> Iterator[_Streamed]:
         header, form = _described(options, plan, asking, sent, plugin=plugin, confirmed=confirmed)
         wire = stack.enter_context(_replication(options))
         wire.start(options.slot, sent)
-        yield _Streamed(wire, header, form)
+        yield _BegunStream(wire, header, form)
 
 
 def _described(
     options: Options,
-    plan: Plan,
+    plan: RecordingPlan,
     asking: GaussConnection,
     sent: Mapping[str, str],
     *,
@@ -387,7 +391,7 @@ def _drop(asking: GaussConnection, slot: str) -> None:
     gauss_slots.drop(asking, slot)
 
 
-def _may_create(options: Options, plan: Plan) -> None:
+def _may_create(options: Options, plan: RecordingPlan) -> None:
     if not plan.create:
         raise SlotMissing(
             "there is no slot to record from",
@@ -398,7 +402,7 @@ def _may_create(options: Options, plan: Plan) -> None:
 
 def _header(
     options: Options,
-    plan: Plan,
+    plan: RecordingPlan,
     sent: Mapping[str, str | None],
     *,
     server: str,

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
-from gauss_cdc.recordings.masks import Kind, Masks
+from gauss_cdc.recordings.masks import MaskKind, Masks
 from producer.core.changes import Relation
 from producer.errors import DecodeError
 from producer.sources.decoders import NAMING, Format
@@ -188,9 +188,9 @@ class Redaction:
     def _words(self, text: bytes) -> bytes:
         out, pos = b"", 0
         for match in _ESCAPE.finditer(text):
-            out += self._masks.value(text[pos : match.start()], Kind.NAME) + match[0]
+            out += self._masks.value(text[pos : match.start()], MaskKind.NAME) + match[0]
             pos = match.end()
-        return out + self._masks.value(text[pos:], Kind.NAME)
+        return out + self._masks.value(text[pos:], MaskKind.NAME)
 
     # ---- values and names
 
@@ -198,7 +198,7 @@ class Redaction:
         if raw[:1] == b"'":
             return b"'" + self._inner(raw[1:-1]) + b"'"
         if raw[:2] == b"B'":
-            return b"B'" + self._masks.value(raw[2:-1], Kind.BITS) + b"'"
+            return b"B'" + self._masks.value(raw[2:-1], MaskKind.BITS) + b"'"
         return self._bare(raw)
 
     def _group(self, match: re.Match[bytes], quoted: int) -> Span:
@@ -208,7 +208,7 @@ class Redaction:
         if group == quoted:
             value = self._inner(raw)
         elif group == quoted + 1:
-            value = self._masks.value(raw, Kind.BITS)
+            value = self._masks.value(raw, MaskKind.BITS)
         else:
             value = self._bare(raw)
         return (*match.span(group), value)
@@ -221,7 +221,7 @@ class Redaction:
         return self._masks.value(raw) if any(byte in b"0123456789" for byte in raw) else raw
 
     def _name(self, raw: bytes) -> bytes:
-        return self._masks.value(raw, Kind.NAME) if self._with_names else raw
+        return self._masks.value(raw, MaskKind.NAME) if self._with_names else raw
 
     def _quoted(self, raw: bytes) -> bytes:
         if raw[:1] != b'"':
@@ -234,7 +234,7 @@ class Redaction:
         return self._quoted(match[1]) + b"." + self._quoted(match[2])
 
     def _cell(self, raw: bytes, oid: int) -> bytes:
-        kind = Kind.BOOL if oid == _BOOL else Kind.BITS if oid in _BITS else Kind.TEXT
+        kind = MaskKind.BOOL if oid == _BOOL else MaskKind.BITS if oid in _BITS else MaskKind.TEXT
         return self._masks.value(raw, kind)
 
     # ---- style b

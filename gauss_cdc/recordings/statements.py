@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final, assert_never
 
-from gauss_cdc.recordings.transactions import Columns, Known, RowChange, Transaction
+from gauss_cdc.recordings.transactions import Columns, Known, RecordedTransaction, RowChange
 from producer.core.changes import Cell, Ddl, Emptied, Logical
 from schemas.quoting import identifier, literal, qualified
 from schemas.tables import UNCHANGED, Missing, TableId
@@ -33,7 +33,7 @@ _BY_TEXT: Final = {
 _OIDS_BY_TEXT: Final = frozenset(oid for oids in _BY_TEXT.values() for oid in oids)
 
 
-def statements(transaction: Transaction, known: Known, encoding: str) -> Iterator[str]:
+def statements(transaction: RecordedTransaction, known: Known, encoding: str) -> Iterator[str]:
     """Print a transaction, a statement at a time, BEGIN and COMMIT included."""
     yield "BEGIN;"
     for change in transaction.changes:
@@ -53,7 +53,7 @@ def statements(transaction: Transaction, known: Known, encoding: str) -> Iterato
     yield "COMMIT;"
 
 
-def _with_nulls(transaction: Transaction, change: RowChange, known: Known) -> RowChange:
+def _with_nulls(transaction: RecordedTransaction, change: RowChange, known: Known) -> RowChange:
     """Add the NULLs that PostgreSQL's test_decoding leaves out of old rows.
 
     Of a key none is NULL, so only whole old rows (REPLICA IDENTITY FULL) have any.

@@ -26,7 +26,7 @@ class _Column(BaseModel):
     attnum: Any = None  # of use where it is a number
 
 
-class _Table(BaseModel):
+class _TableEntry(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True, populate_by_name=True)
 
     schema_name: str = Field(alias="schema")
@@ -39,7 +39,7 @@ class _Table(BaseModel):
 class _Tables(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
-    tables: list[_Table]
+    tables: list[_TableEntry]
 
 
 def read_tables(path: Path) -> Known:

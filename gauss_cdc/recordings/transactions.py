@@ -88,7 +88,7 @@ _Item: TypeAlias = RowChange | Emptied | Ddl | Logical
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class RecordedTransaction:
     """A committed transaction; None is what the wire did not tell."""
 
     xid: int | None
@@ -106,7 +106,7 @@ class Transaction:
 class Fold(Protocol):
     """Takes the messages of one stream, gives its transactions."""
 
-    def feed(self, start: int, payload: bytes) -> Iterator[Transaction]:
+    def feed(self, start: int, payload: bytes) -> Iterator[RecordedTransaction]:
         """Take one XLogData message.  Raises DecodeError."""
 
     @property
@@ -117,7 +117,7 @@ class Fold(Protocol):
 def fold(written: Format, known: Known) -> Fold:
     """Give what folds a stream; raises Unsupported for a plugin that we do not know."""
     if written.plugin in DECODERS:
-        return Described()
+        return PgoutputFold()
     make = NAMING.get((written.plugin, written.style))
     if make is None:
         raise Unsupported(
@@ -125,11 +125,11 @@ def fold(written: Format, known: Known) -> Fold:
             plugin=written.plugin,
             style=written.style,
         )
-    return Named(make(written), known, spaced=written.style == "t")
+    return NamingFold(make(written), known, spaced=written.style == "t")
 
 
 @dataclass(slots=True)
-class Named:
+class NamingFold:
     """Fold of the plugins that name table and columns in every row."""
 
     decoder: Naming
@@ -144,7 +144,7 @@ class Named:
         """Say whether a transaction has begun and not ended."""
         return self._boundaries.is_open
 
-    def feed(self, start: int, payload: bytes) -> Iterator[Transaction]:
+    def feed(self, start: int, payload: bytes) -> Iterator[RecordedTransaction]:
         """Take one message; a batch may hold many transactions."""
         decode = self.decoder.decode
         for position, record in self.decoder.walk(start, payload):
@@ -172,7 +172,7 @@ class Named:
             case _:
                 assert_never(told)
 
-    def _ended(self, begun: Begun, ended: Ended, position: int) -> Transaction:
+    def _ended(self, begun: Begun, ended: Ended, position: int) -> RecordedTransaction:
         # A BEGIN with xid has a COMMIT with it; the CSN may stand at one of the ends alone.
         if begun.xid is not None and ended.xid is None:
             raise DecodeError(
@@ -185,7 +185,7 @@ class Named:
                 "a COMMIT with other parts than those before it", position=Lsn(position)
             )
         self._parts = parts
-        return Transaction(
+        return RecordedTransaction(
             xid=xid,
             csn=csn,
             position=ended.commit_lsn if ended.end_lsn is None else ended.end_lsn,
@@ -261,7 +261,7 @@ def _fits(cells: Cells, known: KnownTable) -> bool:
 
 
 @dataclass(slots=True)
-class Described:
+class PgoutputFold:
     """Fold of pgoutput, which describes its relations."""
 
     _relations: dict[int, Relation] = field(default_factory=dict)
@@ -274,7 +274,7 @@ class Described:
         """Say whether a transaction has begun and not ended."""
         return self._begin is not None
 
-    def feed(self, start: int, payload: bytes) -> Iterator[Transaction]:
+    def feed(self, start: int, payload: bytes) -> Iterator[RecordedTransaction]:
         """Take one message."""
         message = DECODERS["pgoutput"](payload)
         match message:
@@ -282,7 +282,7 @@ class Described:
                 self._begin, self._changes = message, []
             case Commit() if self._begin is not None:
                 begin, self._begin = self._begin, None
-                yield Transaction(
+                yield RecordedTransaction(
                     begin.xid,
                     begin.csn,
                     message.end_lsn,

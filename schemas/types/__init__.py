@@ -11,11 +11,11 @@ from schemas.types.arrays import array_avro, array_dump, array_loader
 from schemas.types.base import (
     FIRST_OF_USERS,
     SOURCE_TYPE,
+    AvroShape,
     AvroType,
     Dump,
     Load,
     NotRepresentable,
-    Shape,
     SqlType,
     TypeOptions,
     UnknownType,
@@ -58,7 +58,7 @@ def _items(avro: AvroType) -> AvroType:
     return item
 
 
-ARRAY: Final = Shape("array", lambda avro: array_dump(dumper(_items(avro))))
+ARRAY: Final = AvroShape("array", lambda avro: array_dump(dumper(_items(avro))))
 
 _SCALARS: Final = (
     *numeric.TYPES,
@@ -78,7 +78,7 @@ BY_OID: Final[dict[int, SqlType]] = {
 
 _ENTRIES: Final = (*_SCALARS, *extensions.TYPES)
 
-SHAPES: Final[dict[str, Shape]] = {
+SHAPES: Final[dict[str, AvroShape]] = {
     entry.key: entry
     for entry in (
         *(entry.shape for entry in _ENTRIES),
@@ -162,7 +162,7 @@ def dumper(avro: AvroType) -> Dump:
     return _shape_of(avro).dump(avro)
 
 
-def _shape_of(avro: AvroType) -> Shape:
+def _shape_of(avro: AvroType) -> AvroShape:
     """Find a shape by connect.name and type, the source's type first where the schema names it."""
     if isinstance(avro, str):  # a primitive, or a named type defined before
         return SHAPES[avro]

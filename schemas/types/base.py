@@ -1,7 +1,7 @@
 """The parts of a type of the source.
 
 `SqlType` is the producer's half: how a column's Avro type is made and how the
-server's text becomes an Avro value.  `Shape` is the consumer's half, found
+server's text becomes an Avro value.  `AvroShape` is the consumer's half, found
 from nothing but the writer's schema: how the Avro value becomes text again, in
 Python and in Spark SQL.
 
@@ -79,7 +79,7 @@ class TypeOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class AvroShape:
     """How a value stands in Avro; `key` is its connect.name, else its Avro type."""
 
     key: str
@@ -92,7 +92,7 @@ class SqlType:
 
     name: str
     oids: tuple[int, ...]
-    shape: Shape
+    shape: AvroShape
     avro: Callable[[Column], AvroType]
     loader: Callable[[Column], Load]
     array_oid: int = 0
@@ -161,9 +161,9 @@ def plain(load: Load) -> Callable[[Column], Load]:
     return lambda _column: load
 
 
-def shape(key: str, dump: Dump) -> Shape:
+def shape(key: str, dump: Dump) -> AvroShape:
     """Return a shape that does not depend on the schema's attributes."""
-    return Shape(key, lambda _avro: dump)
+    return AvroShape(key, lambda _avro: dump)
 
 
 def same(text: str) -> str:

@@ -16,11 +16,11 @@ from typing import Any, Final
 from schemas.tables import Column
 from schemas.types.base import (
     SOURCE_TYPE,
+    AvroShape,
     AvroType,
     Dump,
     Load,
     NotRepresentable,
-    Shape,
     SqlType,
     always,
     plain,
@@ -133,9 +133,9 @@ def _dump_bits(avro: AvroType) -> Dump:
 
 
 BYTES: Final = shape("bytes", _dump_bytes)
-ENCODED: Final = Shape("string/BYTEA", _dump_encoded)
+ENCODED: Final = AvroShape("string/BYTEA", _dump_encoded)
 BIT: Final = shape("boolean/BIT", lambda v: "1" if v else "0")
-BITS: Final = Shape("io.debezium.data.Bits", _dump_bits)
+BITS: Final = AvroShape("io.debezium.data.Bits", _dump_bits)
 
 TYPES: Final = (
     SqlType(

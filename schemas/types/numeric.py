@@ -18,11 +18,11 @@ from typing import Any, Final
 
 from schemas.tables import Column
 from schemas.types.base import (
+    AvroShape,
     AvroType,
     Dump,
     Load,
     NotRepresentable,
-    Shape,
     SqlType,
     always,
     plain,
@@ -264,7 +264,7 @@ LONG: Final = shape("long", str)
 FLOAT: Final = shape("float", _dump_float4)
 DOUBLE: Final = shape("double", _dump_float8)
 BOOLEAN: Final = shape("boolean", lambda v: "t" if v else "f")
-FIXED: Final = Shape(DECIMAL, _dump_decimal)
+FIXED: Final = AvroShape(DECIMAL, _dump_decimal)
 TEXT: Final = shape("string", same)
 VARIABLE_SHAPE: Final = shape(VARIABLE, lambda v: _point(v["value"], v["scale"]))
 

@@ -8,7 +8,7 @@ from typing import Any
 from gauss_cdc.sandbox.emulator.facade import Facade
 from gauss_cdc.sandbox.emulator.login import Account, Gate
 from gauss_cdc.sandbox.emulator.model import PROFILES
-from gauss_cdc.sandbox.emulator.product import Product
+from gauss_cdc.sandbox.emulator.product import EmulatedProduct
 from gauss_cdc.sandbox.emulator.server import Emulator
 from gauss_cdc.sandbox.emulator.upstream import Address
 from producer.core.changes import Begun, Change, Ddl, Emptied, Ended, Heartbeat
@@ -56,7 +56,7 @@ def facade(
 ) -> Iterator[Front]:
     address = Address.parse(url)
     tls = more.pop("tls", None)
-    product = Product(profile=PROFILES[profile], **more)
+    product = EmulatedProduct(profile=PROFILES[profile], **more)
     gate = Gate(accounts or [Account(USER, PASSWORD)])
 
     async def make() -> Emulator:

@@ -18,7 +18,7 @@ from gauss_cdc.cli import cli
 from gauss_cdc.sandbox.emulator.facade import Facade
 from gauss_cdc.sandbox.emulator.login import Account, Gate
 from gauss_cdc.sandbox.emulator.model import PROFILES
-from gauss_cdc.sandbox.emulator.product import Product
+from gauss_cdc.sandbox.emulator.product import EmulatedProduct
 from gauss_cdc.sandbox.emulator.server import Emulator
 from gauss_cdc.sandbox.emulator.upstream import Address
 from producer.core.ports import RunObserver
@@ -81,7 +81,7 @@ def place(
     source, target = new_database(), new_database()
     ask(source, "CREATE TABLE t (id int PRIMARY KEY, v text); CREATE TABLE keyless (v text)")
     upstream = Address.parse(addresses.postgres_url())
-    product = Product(PROFILES["og7"])
+    product = EmulatedProduct(PROFILES["og7"])
 
     async def make() -> Emulator:
         gate = Gate([Account(USER, PASSWORD, is_admin=True)])

@@ -20,7 +20,7 @@ import pytest
 
 from gauss_cdc.sandbox.emulator import recording
 from gauss_cdc.sandbox.emulator.login import Account, Gate
-from gauss_cdc.sandbox.emulator.product import Product
+from gauss_cdc.sandbox.emulator.product import EmulatedProduct
 from gauss_cdc.sandbox.emulator.recording import Recording
 from gauss_cdc.sandbox.emulator.replay import Replay
 from gauss_cdc.sandbox.emulator.scratch import Scratch
@@ -56,7 +56,7 @@ def document(name: str) -> Any:
 @contextmanager
 def replayed(found: Recording, tables: str, scratch_url: str) -> Iterator[Emulator]:
     async def make() -> Emulator:
-        product = Product(profile=found.profile, time_zone="<+08>-08")
+        product = EmulatedProduct(profile=found.profile, time_zone="<+08>-08")
         scratch = Scratch(Address.parse(scratch_url), product, found)
         await scratch.load(GOLDEN / tables)
         gate = Gate([Account(USER, PASSWORD, is_admin=True)])

@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg2
 import pytest
 
-from gauss_cdc.sandbox.emulator.login import Account, Line, Stored
+from gauss_cdc.sandbox.emulator.login import Account, Line, StoredPassword
 from producer.errors import LoginRefused, SourceError
 from producer.wire import protocol
 from tests.e2e.gauss_facade import PASSWORD, Front, facade
@@ -20,10 +20,10 @@ OLD = 2048  # the count that clients assume where the server does not tell it
 ACCOUNTS = [
     Account("sha256", PASSWORD),
     Account("sha256_old", PASSWORD, rounds=OLD),
-    Account("combined", PASSWORD, stored=Stored.COMBINED),
-    Account("md5", PASSWORD, stored=Stored.MD5),
-    Account("md5_in_sha256", PASSWORD, stored=Stored.MD5_OLD),
-    Account("sm3", PASSWORD, stored=Stored.SM3, line=Line.SM3),
+    Account("combined", PASSWORD, stored=StoredPassword.COMBINED),
+    Account("md5", PASSWORD, stored=StoredPassword.MD5),
+    Account("md5_in_sha256", PASSWORD, stored=StoredPassword.MD5_OLD),
+    Account("sm3", PASSWORD, stored=StoredPassword.SM3, line=Line.SM3),
     Account("md5_sha256", PASSWORD, line=Line.MD5, rounds=OLD),
     Account("plain", PASSWORD, line=Line.PASSWORD),
     Account("trusted", "", line=Line.TRUST),

@@ -11,7 +11,7 @@ import pytest
 from gauss_cdc.sandbox.emulator import recording
 from gauss_cdc.sandbox.emulator.facade import Facade
 from gauss_cdc.sandbox.emulator.frames import read_lsn
-from gauss_cdc.sandbox.emulator.product import Backend, Product, System
+from gauss_cdc.sandbox.emulator.product import Backend, EmulatedProduct, System
 from gauss_cdc.sandbox.emulator.replay import SYSTEM, Replay
 from gauss_cdc.sandbox.emulator.scratch import Scratch
 from gauss_cdc.sandbox.emulator.server import Emulator
@@ -59,8 +59,8 @@ def test_a_session_is_answered_as_recorded(name: str, postgres_url: str) -> None
     _, events = transcript.read(name)
     system = System(SYSTEM, 1, position_told(events))
 
-    async def make() -> tuple[Backend, Product]:
-        product = Product(time_zone="<+08>-08")
+    async def make() -> tuple[Backend, EmulatedProduct]:
+        product = EmulatedProduct(time_zone="<+08>-08")
         scratch = Scratch(Address.parse(postgres_url), product, found)
         return Replay(found, any_slot=False, catalog=scratch, system=system), product
 
@@ -86,8 +86,8 @@ def test_every_refusal_has_the_recorded_fields(new_database: Callable[[], str]) 
     shop, other = new_database(), new_database()
     names = {"shop": name_of(shop), "shop_ora": name_of(other)}
 
-    async def make() -> tuple[Backend, Product]:
-        product = Product(time_zone="<+08>-08")
+    async def make() -> tuple[Backend, EmulatedProduct]:
+        product = EmulatedProduct(time_zone="<+08>-08")
         facade = Facade(Address.parse(shop), product, databases=names)
         await facade.prepare("shop")
         with closing(psycopg2.connect(shop)) as connection, connection.cursor() as cursor:

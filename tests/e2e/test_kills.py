@@ -4,7 +4,7 @@ from collections import Counter
 
 from rich.console import Console
 
-from gauss_cdc.sandbox.demo import Plan, play
+from gauss_cdc.sandbox.demo import DemoPlan, play
 from gauss_cdc.sandbox.demo.scene import set_up
 from gauss_cdc.sandbox.demo.view import View
 
@@ -25,7 +25,7 @@ def play_here(plan, services, new_killable_database, topic_prefix, tmp_path):
 def test_no_kill_of_run_apply_or_broker_leaves_a_trace(
     services, new_killable_database, topic_prefix, tmp_path
 ):
-    plan = Plan("bank", seconds=12, kills=3, seed=3, workers=4, rate=120)
+    plan = DemoPlan("bank", seconds=12, kills=3, seed=3, workers=4, rate=120)
 
     report = play_here(plan, services, new_killable_database, topic_prefix, tmp_path)
 
@@ -42,7 +42,7 @@ def test_no_kill_of_run_apply_or_broker_leaves_a_trace(
 def test_tpcb_with_eight_clients_survives_kills_in_the_first_load_without_exactly_once(
     services, new_killable_database, topic_prefix, tmp_path
 ):
-    plan = Plan(
+    plan = DemoPlan(
         "tpcb",
         seconds=4,
         kills=1,

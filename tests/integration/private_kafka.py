@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from gauss_cdc.runtime import jars, java
-from gauss_cdc.sandbox.services.kafka import Kafka
+from gauss_cdc.sandbox.services.kafka import KafkaService
 from gauss_cdc.sandbox.services.process import LOOPBACK, free_ports, poll
 from spark_consumers.security import ALLOWED_URLS
 from tests.certificates import Certificate, authority, self_signed, written
@@ -67,7 +67,7 @@ def private_kafka() -> Iterator[PrivateKafka]:
             made = PrivateKafka(
                 folder, root, f"{LOOPBACK}:{port}", named, root.issue("cdc"), f"{url}/token"
             )
-            service = Kafka(
+            service = KafkaService(
                 folder / "kafka",
                 java=java.find(shims=jars.cache()),
                 jars=jars.fetch(["kafka"])["kafka"],

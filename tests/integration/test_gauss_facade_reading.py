@@ -14,7 +14,7 @@ import pytest
 from gauss_cdc.sandbox.emulator.facade import Facade
 from gauss_cdc.sandbox.emulator.login import Account, Gate
 from gauss_cdc.sandbox.emulator.model import PROFILES
-from gauss_cdc.sandbox.emulator.product import Product
+from gauss_cdc.sandbox.emulator.product import EmulatedProduct
 from gauss_cdc.sandbox.emulator.server import Emulator
 from gauss_cdc.sandbox.emulator.upstream import Address
 from gauss_cdc.sandbox.services import Addresses
@@ -38,7 +38,7 @@ TABLE = TableId("public", "t")
 def server(addresses: Addresses, postgres_url: str) -> Iterator[ConnectionArguments]:
     """An openGauss whose data a database of PostgreSQL keeps."""
     upstream = Address.parse(addresses.postgres_url())
-    product = Product(PROFILES["og7"])
+    product = EmulatedProduct(PROFILES["og7"])
 
     async def make() -> Emulator:
         gate = Gate([Account(USER, PASSWORD, is_admin=True)])

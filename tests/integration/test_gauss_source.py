@@ -9,7 +9,7 @@ import pytest
 from gauss_cdc.sandbox.emulator.facade import Facade
 from gauss_cdc.sandbox.emulator.login import Account, Gate
 from gauss_cdc.sandbox.emulator.model import PROFILES
-from gauss_cdc.sandbox.emulator.product import Product
+from gauss_cdc.sandbox.emulator.product import EmulatedProduct
 from gauss_cdc.sandbox.emulator.server import Emulator
 from gauss_cdc.sandbox.emulator.upstream import Address
 from gauss_cdc.sandbox.services import Addresses
@@ -31,7 +31,7 @@ Source = Callable[..., GaussSource]
 @pytest.fixture
 def emulator(addresses: Addresses, postgres_url: str) -> Iterator[Emulator]:
     execute(postgres_url, "CREATE TABLE t (id int PRIMARY KEY)")
-    product = Product(PROFILES["og7"], decoders=1)
+    product = EmulatedProduct(PROFILES["og7"], decoders=1)
 
     async def make() -> Emulator:
         gate = Gate([Account(USER, PASSWORD, is_admin=True)])

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 
 from gauss_cdc.runtime import jars
 from gauss_cdc.runtime.java import find
-from gauss_cdc.sandbox.services.kafka import Kafka
+from gauss_cdc.sandbox.services.kafka import KafkaService
 from gauss_cdc.sandbox.services.process import LOOPBACK, free_ports, poll
 from producer.acls import Acl, acls
 from spark_consumers import job
@@ -45,7 +45,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]
     """Addresses of the listener that trusts everybody, and of the one with logins."""
     directory: File = tmp_path_factory.mktemp("kafka")
     port, controller, sasl = free_ports(3)
-    service = Kafka(
+    service = KafkaService(
         directory,
         java=find(shims=jars.cache()),
         jars=jars.fetch(["kafka"])["kafka"],

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
 
 from gauss_cdc.runtime import jars
 from gauss_cdc.runtime.java import find
-from gauss_cdc.sandbox.services.kafka import Kafka
+from gauss_cdc.sandbox.services.kafka import KafkaService
 from gauss_cdc.sandbox.services.process import LOOPBACK, free_ports, poll
 from producer.errors import KafkaNotPermitted
 from producer.kafka.rights import KafkaRights
@@ -43,7 +43,7 @@ T = TableId("public", "t")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     directory: Path = tmp_path_factory.mktemp("kafka")
     port, controller = free_ports(2)
-    service = Kafka(
+    service = KafkaService(
         directory,
         java=find(shims=jars.cache()),
         jars=jars.fetch(["kafka"])["kafka"],

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from gauss_cdc.cli import cli
 from gauss_cdc.recordings.decode import as_json, transactions
-from gauss_cdc.recordings.record import Plan, record
+from gauss_cdc.recordings.record import RecordingPlan, record
 from producer.errors import SlotMissing
 from producer.options import Options
 from tests.integration.private_postgres import DATABASE, PrivateServer, private_server
@@ -93,8 +93,8 @@ def test_a_recording_says_what_was_done_and_confirms_nothing(
     server.execute(*WORK)
     before = confirmed(server)
 
-    found = record(options, Plan(tmp_path / f"a.{suffix}", transactions=4), never)
-    again = record(options, Plan(tmp_path / f"b.{suffix}", transactions=4), never)
+    found = record(options, RecordingPlan(tmp_path / f"a.{suffix}", transactions=4), never)
+    again = record(options, RecordingPlan(tmp_path / f"b.{suffix}", transactions=4), never)
 
     assert found == again
     assert found.transactions == 4
@@ -116,8 +116,8 @@ def test_a_redacted_recording_has_the_structure_and_no_value(
     server.execute(*WORK)
     plain, other = tmp_path / "plain.jsonl", tmp_path / "redacted.jsonl"
 
-    record(options, Plan(plain, transactions=4), never)
-    found = record(options, Plan(other, transactions=4, redact=True), never)
+    record(options, RecordingPlan(plain, transactions=4), never)
+    found = record(options, RecordingPlan(other, transactions=4, redact=True), never)
 
     assert found.blanked == 0
     assert lengths(plain) == lengths(other)
@@ -143,7 +143,7 @@ def test_a_recording_ends_when_it_is_told_to(
     def is_enough() -> bool:
         return path.exists() and sum(map(is_commit, path.read_text().splitlines())) == 4
 
-    found = record(options, Plan(path), is_enough)
+    found = record(options, RecordingPlan(path), is_enough)
 
     assert found.transactions == 4
     assert changes(path) == DONE
@@ -159,9 +159,9 @@ def test_a_slot_of_its_own_is_gone_afterwards(
 ) -> None:
     options = replace(options, plugin="test_decoding")
     with pytest.raises(SlotMissing):
-        record(options, Plan(tmp_path / "none.jsonl", seconds=1), never)
+        record(options, RecordingPlan(tmp_path / "none.jsonl", seconds=1), never)
 
-    found = record(options, Plan(tmp_path / "own.jsonl", seconds=0.1, create=True), never)
+    found = record(options, RecordingPlan(tmp_path / "own.jsonl", seconds=0.1, create=True), never)
 
     assert found.transactions == 0
     assert server.execute("SELECT slot_name FROM pg_replication_slots") == []
@@ -175,7 +175,7 @@ def test_a_recording_is_not_written_over(
     path.write_text("precious")
 
     with pytest.raises(FileExistsError):
-        record(options, Plan(path, seconds=1), never)
+        record(options, RecordingPlan(path, seconds=1), never)
 
     assert path.read_text() == "precious"
 

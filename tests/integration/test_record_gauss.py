@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from gauss_cdc.recordings.decode import as_json, transactions
-from gauss_cdc.recordings.record import Plan, record
+from gauss_cdc.recordings.record import RecordingPlan, record
 from gauss_cdc.sandbox.emulator import recording
 from gauss_cdc.sandbox.emulator.facade import Facade
 from gauss_cdc.sandbox.emulator.login import Account, Gate
 from gauss_cdc.sandbox.emulator.model import PROFILES
-from gauss_cdc.sandbox.emulator.product import Product
+from gauss_cdc.sandbox.emulator.product import EmulatedProduct
 from gauss_cdc.sandbox.emulator.replay import Replay
 from gauss_cdc.sandbox.emulator.scratch import Scratch
 from gauss_cdc.sandbox.emulator.server import Emulator
@@ -64,7 +64,7 @@ def options(arguments: ConnectionArguments, plugin: str, more: dict[str, str]) -
 @contextmanager
 def emulated(postgres: PrivateServer, of: str | None = None) -> Iterator[ConnectionArguments]:
     """An openGauss: of a recording, or of what the database of PostgreSQL has."""
-    product = Product(PROFILES["og7"])
+    product = EmulatedProduct(PROFILES["og7"])
 
     async def make() -> Emulator:
         address = Address(port=postgres.port, database=DATABASE)
@@ -98,7 +98,7 @@ def test_live_changes_in_every_format(postgres: PrivateServer, form: str, tmp_pa
 
         found = record(
             options(arguments, plugin, more),
-            Plan(path, transactions=2, more={"skip-empty-xacts": "true"}),
+            RecordingPlan(path, transactions=2, more={"skip-empty-xacts": "true"}),
             lambda: False,
         )
 
@@ -140,7 +140,7 @@ def test_a_range_of_the_log_is_decoded_again_without_what_was_rolled_back(
     with emulated(postgres) as arguments:
         found = record(
             options(arguments, "mppdb_decoding", {}),
-            Plan(path, between=(Lsn(0x10), Lsn(0xFF))),
+            RecordingPlan(path, between=(Lsn(0x10), Lsn(0xFF))),
             lambda: False,
         )
 
@@ -169,7 +169,7 @@ def test_a_recording_of_a_replay_is_the_recording(
 
         record(
             options(arguments, read.written.plugin, {}),
-            Plan(path, transactions=len(want), more=given),
+            RecordingPlan(path, transactions=len(want), more=given),
             lambda: False,
         )
 

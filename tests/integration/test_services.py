@@ -23,7 +23,7 @@ from gauss_cdc.config import load
 from gauss_cdc.runtime import jars
 from gauss_cdc.runtime.errors import Unavailable
 from gauss_cdc.sandbox.services import Addresses, LocalServices, ServiceError, down, env, up
-from gauss_cdc.sandbox.services.process import Command, accepts
+from gauss_cdc.sandbox.services.process import ProcessCommand, accepts
 from producer.sources.postgres.connection import ReplicationConnection
 from tests.services_fixtures import execute, open_directory
 
@@ -304,5 +304,5 @@ def test_spark_reads_kafka(spark: object, kafka: str, topic_prefix: str) -> None
 
 def processes_below(directory: Path) -> list[str]:
     """Command lines of all processes that name the folder, asked of the system."""
-    told = Command(("ps", "-ww", "-eo", "args="), directory=Path("/")).run().stdout
+    told = ProcessCommand(("ps", "-ww", "-eo", "args="), directory=Path("/")).run().stdout
     return [line for line in told.splitlines() if str(directory) in line]

@@ -19,7 +19,7 @@ from decimal import Decimal
 from random import Random
 from typing import Final
 
-from gauss_cdc.sandbox.demo.load import Act, ChangedMind, Cursor, Event, Session
+from gauss_cdc.sandbox.demo.load import Act, ChangedMind, Cursor, Event, LoadSession
 
 BRANCHES: Final = 10
 ACCOUNTS: Final = 2_000  # these never go; further ones are opened and closed
@@ -88,7 +88,7 @@ class Bank:
         cursor.execute(_TABLES)
         cursor.execute(_ROWS)
 
-    def session(self, number: int, random: Random) -> Session:
+    def session(self, number: int, random: Random) -> LoadSession:
         return _Clerk(number, random, self._added)
 
     def events(self, turn: int) -> Sequence[Event]:

@@ -13,8 +13,8 @@ import gauss_cdc
 from gauss_cdc.sandbox.demo.programs import end_session
 from gauss_cdc.sandbox.services.process import (
     LOOPBACK,
-    Command,
     Process,
+    ProcessCommand,
     accepts,
     free_ports,
     is_free,
@@ -48,7 +48,7 @@ class Disguise:
         """Return when it takes connections."""
         self.port = next(port for port in free_ports(_TRIES) if is_free(port + 1))
         root = str(Path(gauss_cdc.__file__).parents[1])
-        command = Command(
+        command = ProcessCommand(
             (
                 *(sys.executable, "-m", "gauss_cdc", "emulator", "--facade", self.source),
                 *("--port", str(self.port), "--user", USER),

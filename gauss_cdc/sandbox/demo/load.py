@@ -42,7 +42,7 @@ class Event:
     act: Act
 
 
-class Session(Protocol):
+class LoadSession(Protocol):
     """One worker's memory of what is its own."""
 
     def act(self) -> Act:
@@ -65,7 +65,7 @@ class Workload(Protocol):
     def create(self, cursor: Cursor) -> None:
         """Make the tables, and the rows that exist before the start."""
 
-    def session(self, number: int, random: Random) -> Session:
+    def session(self, number: int, random: Random) -> LoadSession:
         """A worker."""
 
     def events(self, turn: int) -> Sequence[Event]:
@@ -150,7 +150,7 @@ class Load:
         except Exception as error:  # noqa: BLE001  told by whoever watches
             self.failure = self.failure or error
 
-    def _work(self, connection: Any, counts: Counts, session: Session) -> None:
+    def _work(self, connection: Any, counts: Counts, session: LoadSession) -> None:
         due = time.monotonic()
         while not self._stop.is_set():
             memory = session.remember()

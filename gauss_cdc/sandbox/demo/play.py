@@ -33,9 +33,9 @@ from gauss_cdc.sandbox.demo.load import Load, Workload
 from gauss_cdc.sandbox.demo.programs import Program
 from gauss_cdc.sandbox.demo.report import Report, quantile
 from gauss_cdc.sandbox.demo.sampler import Sampler
-from gauss_cdc.sandbox.demo.scene import Follower, Interrupted, Interrupts, Scene
+from gauss_cdc.sandbox.demo.scene import CutsFollower, Interrupted, Interrupts, Scene
 from gauss_cdc.sandbox.demo.tpcb import Tpcb
-from gauss_cdc.sandbox.demo.view import Look, View
+from gauss_cdc.sandbox.demo.view import DemoState, View
 from gauss_cdc.sandbox.services import LocalServices
 
 WORKLOADS: Final[dict[str, Callable[[], Workload]]] = {"bank": Bank, "tpcb": Tpcb}
@@ -50,7 +50,7 @@ class PlayFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DemoPlan:
     """What is played."""
 
     workload: str = "bank"
@@ -65,7 +65,7 @@ class Plan:
     source: Kind = "postgres"  # else PostgreSQL in disguise, and `run` reads what it says
 
 
-def demo(plan: Plan, console: Console) -> Report:
+def demo(plan: DemoPlan, console: Console) -> Report:
     """Start services of our own, play, clear everything away."""
     folder = plan.keep.absolute() if plan.keep is not None else scene.open_folder()
     folder.mkdir(parents=True, exist_ok=True)
@@ -112,7 +112,7 @@ def demo(plan: Plan, console: Console) -> Report:
     return report
 
 
-def play(plan: Plan, place: Scene, view: View, interrupts: Interrupts | None = None) -> Report:
+def play(plan: DemoPlan, place: Scene, view: View, interrupts: Interrupts | None = None) -> Report:
     """Play on services that run; leave nothing of ours running."""
     interrupts = interrupts or Interrupts()
     with ExitStack() as stack:
@@ -122,7 +122,7 @@ def play(plan: Plan, place: Scene, view: View, interrupts: Interrupts | None = N
 
 class _Play:
     def __init__(
-        self, plan: Plan, place: Scene, view: View, interrupts: Interrupts, stack: ExitStack
+        self, plan: DemoPlan, place: Scene, view: View, interrupts: Interrupts, stack: ExitStack
     ) -> None:
         self._plan, self._place, self._view = plan, place, view
         self._interrupts, self._stack = interrupts, stack
@@ -140,7 +140,7 @@ class _Play:
             Program(name, place.config_file, folder=place.folder) for name in ("run", "apply")
         ]
         self._sampler = Sampler(place.target_url, self._config.kafka.prefix, self._workload)
-        self._follower = Follower(self._config)
+        self._follower = CutsFollower(self._config)
         self._load = Load(
             place.source_url,
             self._workload,
@@ -320,7 +320,7 @@ class _Play:
         seen, counts = self._sampler.seen, self._load.counts
         deaths = self._killer.deaths if self._killer is not None else None
         self._view.show(
-            Look(
+            DemoState(
                 self._stage,
                 counts.commits,
                 counts.rows,

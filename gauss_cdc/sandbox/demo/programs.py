@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 import gauss_cdc
-from gauss_cdc.sandbox.services.process import Command, Process, poll
+from gauss_cdc.sandbox.services.process import Process, ProcessCommand, poll
 from gauss_cdc.watch import STEP_FILE
 
 _GONE_SECONDS: Final = 30.0
@@ -45,7 +45,7 @@ class Program:
         """Start it; its last words of an earlier life stay in the log."""
         with self._lock:
             self._step_file.write_bytes(b"")
-            command = Command(
+            command = ProcessCommand(
                 (sys.executable, "-m", "gauss_cdc", self.name, "--config", self._config),
                 directory=self._folder,
                 environment=self._environment(),

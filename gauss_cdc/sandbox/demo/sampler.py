@@ -36,7 +36,7 @@ class Broken:
 
 
 @dataclass(slots=True)
-class Seen:
+class SampleFindings:
     """What the samples so far have shown."""
 
     samples: int = 0
@@ -57,7 +57,7 @@ class Sampler:
         self._stop = threading.Event()
         self._exact = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
-        self.seen = Seen()
+        self.seen = SampleFindings()
         self.failure: BaseException | None = None
         self.is_lag_measured = True
 

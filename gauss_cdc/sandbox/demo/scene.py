@@ -131,7 +131,7 @@ def open_folder() -> Path:
     return folder
 
 
-class Follower:
+class CutsFollower:
     """Reads along in cuts, to tell which commit is the newest in Kafka."""
 
     def __init__(self, config: Config) -> None:

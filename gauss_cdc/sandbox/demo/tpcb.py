@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Final
 
-from gauss_cdc.sandbox.demo.load import Act, Cursor, Event, Session
+from gauss_cdc.sandbox.demo.load import Act, Cursor, Event, LoadSession
 
 BRANCHES: Final = 4
 TELLERS: Final = 10 * BRANCHES
@@ -46,7 +46,7 @@ class Tpcb:
     def create(self, cursor: Cursor) -> None:
         cursor.execute(_TABLES)
 
-    def session(self, number: int, random: Random) -> Session:
+    def session(self, number: int, random: Random) -> LoadSession:
         del number
         return _Client(random)
 

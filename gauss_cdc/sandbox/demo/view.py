@@ -18,7 +18,7 @@ _RATE_SECONDS: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class DemoState:
     """Everything at one moment."""
 
     stage: str
@@ -41,7 +41,7 @@ class View:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._began = time.monotonic()
-        self._history: deque[tuple[float, Look]] = deque()
+        self._history: deque[tuple[float, DemoState]] = deque()
         self._plain_at = 0.0
         self._live: Live | None = None
 
@@ -63,7 +63,7 @@ class View:
             f"[dim]{stamp}[/]{escape(text)}", style=style, highlight=False, soft_wrap=True
         )
 
-    def show(self, look: Look) -> None:
+    def show(self, look: DemoState) -> None:
         """Refresh what changes."""
         now = time.monotonic()
         self._history.append((now, look))
@@ -80,7 +80,7 @@ class View:
         seconds = max(now - then, 0.001)
         return (new.commits - old.commits) / seconds, (new.rows - old.rows) / seconds
 
-    def _line(self, look: Look) -> str:
+    def _line(self, look: DemoState) -> str:
         commits, rows = self._rates()
         return (
             f"{look.stage}: source {commits:.0f} commits/s {rows:.0f} rows/s; commit"
@@ -89,7 +89,7 @@ class View:
             f" kills {look.kills}/{look.of_kills}; {look.samples} samples, {look.broken} broken"
         )
 
-    def _table(self, look: Look) -> Group:
+    def _table(self, look: DemoState) -> Group:
         commits, rows = self._rates()
         table = Table.grid(padding=(0, 2))
         table.add_row("source", f"{commits:.0f} commits/s", f"{rows:.0f} rows/s", "")

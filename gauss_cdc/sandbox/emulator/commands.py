@@ -17,7 +17,7 @@ _DEEPEST: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Sql:
+class SqlCommand:
     """Ordinary SQL."""
 
     text: str
@@ -47,7 +47,7 @@ class DropSlot:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartCommand:
     """START_REPLICATION SLOT … LOGICAL; a valueless option has None."""
 
     slot: str
@@ -64,7 +64,7 @@ class Advance:
     confirmed: int
 
 
-Command: TypeAlias = Sql | Identify | CreateSlot | DropSlot | Start | Advance
+Command: TypeAlias = SqlCommand | Identify | CreateSlot | DropSlot | StartCommand | Advance
 
 _WORDS: Final = {
     *("IDENTIFY_SYSTEM", "IDENTIFY_VERSION", "IDENTIFY_MODE", "IDENTIFY_MAXLSN"),
@@ -90,7 +90,7 @@ def parse(text: str) -> Command:
     """What the client wants; Refused as the server's scanner and grammar would."""
     first = _FIRST.match(text)
     if first is None or first[1].upper() not in _WORDS:
-        return Sql(text)
+        return SqlCommand(text)
     _check_balance(text)
     return _Grammar(_tokens(text)).command()
 
@@ -166,7 +166,7 @@ class _Grammar:
         plugin = self._name()
         return CreateSlot(slot, plugin, use_snapshot=self._has("word", "USE_SNAPSHOT"))
 
-    def _start(self) -> Start:
+    def _start(self) -> StartCommand:
         self._keyword("SLOT")
         slot = self._slot()
         self._keyword("LOGICAL")
@@ -178,7 +178,7 @@ class _Grammar:
                 options.append(self._option())
             if not self._has("mark", ")"):
                 raise _fail()
-        return Start(slot, lsn, tuple(options))
+        return StartCommand(slot, lsn, tuple(options))
 
     def _option(self) -> tuple[str, str | None]:
         name = self._name()

@@ -92,14 +92,14 @@ def install(settings: Mapping[str, str], *, is_gaussdb: bool) -> str:
     return script + _SLOTS_VIEW.format(_CSN if is_gaussdb else "") + (known if values else "")
 
 
-class Change(NamedTuple):
+class SlotCall(NamedTuple):
     """A call that drops a slot, or moves it; `upto` 0 is as far as there is."""
 
     slot: str
     upto: int | None = None  # None: drop it
 
 
-class Asked(NamedTuple):
+class ChangesCall(NamedTuple):
     """A call of peek or get."""
 
     slot: str
@@ -154,16 +154,16 @@ def rewrite(text: str, settings: Mapping[str, str]) -> str:
     return _TOKEN.sub(replaced, text)
 
 
-def slot_change(text: str) -> Change | None:
+def slot_change(text: str) -> SlotCall | None:
     """The call in a statement that drops or moves a slot."""
     if (call := _CHANGE.search(text)) is None:
         return None
     if call["drop"]:
-        return Change(call["slot"])
-    return Change(call["slot"], read_lsn(call["upto"]) if call["upto"] else 0)
+        return SlotCall(call["slot"])
+    return SlotCall(call["slot"], read_lsn(call["upto"]) if call["upto"] else 0)
 
 
-def changes_asked(text: str) -> Asked | None:
+def changes_asked(text: str) -> ChangesCall | None:
     """The call of peek or get in a statement; Refused if it cannot be answered ahead."""
     if "pg_logical_slot_" not in text.lower():
         return None
@@ -194,7 +194,7 @@ def changes_asked(text: str) -> Asked | None:
     names = rest[::2]
     if any(name is None for name in names):
         raise Refused("array must not contain nulls", "22004")
-    return Asked(
+    return ChangesCall(
         slot=slot,
         upto_lsn=read_lsn(upto) if upto is not None else None,
         upto_changes=int(count) if count is not None else None,

@@ -72,7 +72,7 @@ _PERSISTENCE: Final = {"p": "", "u": "UNLOGGED"}
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class DeparsedCommand:
     """A statement; without `document` only its place is known."""
 
     document: Document | None
@@ -94,32 +94,32 @@ class Told:
         return expanded(self.document).encode("utf-8", "surrogateescape")
 
 
-def deparsed(content: bytes) -> Told | None:
+def deparsed(content: bytes) -> DeparsedCommand | None:
     """Read what the event triggers saw; None where nothing was done (IF EXISTS)."""
     seen = json.loads(content.decode("utf-8", "surrogateescape"))
     tag, commands, dropped = seen["tag"], seen["commands"], seen["dropped"]
     if tag.startswith("DROP "):
-        return Told(_dropped(tag, seen["text"], dropped)) if dropped else None
+        return DeparsedCommand(_dropped(tag, seen["text"], dropped)) if dropped else None
     if not commands:
         return None
     command = next((c for c in commands if c["tag"] == tag), commands[0])
     if command["kind"] not in _DECODED or command["schema"] == "pg_temp":
-        return Told(None)
+        return DeparsedCommand(None)
     texts = [text for text in _cut(seen["text"], ";") if _is_of(text, tag)]
     shape = command["definition"] or {}
     if tag in _FILLED:
-        return Told(_table(shape), TableId(shape["schema"], shape["name"]))
+        return DeparsedCommand(_table(shape), TableId(shape["schema"], shape["name"]))
     if tag == "CREATE TABLE":
         # One of several statements sent at once: the one that names the table.
         text = next((t for t in texts if shape["name"] in t), seen["text"])
         if _LIKE.search(text) or any(c["is_identity"] for c in shape["columns"]):
-            return Told(None)
-        return Told(_table(shape))
+            return DeparsedCommand(None)
+        return DeparsedCommand(_table(shape))
     if tag.startswith("CREATE "):
-        return Told(_created(command, shape, texts))
+        return DeparsedCommand(_created(command, shape, texts))
     if tag.startswith("ALTER "):
-        return Told(_altered(command, shape, texts))
-    return Told(None)
+        return DeparsedCommand(_altered(command, shape, texts))
+    return DeparsedCommand(None)
 
 
 def expanded(document: Mapping[str, Any]) -> str:

@@ -21,10 +21,17 @@ from gauss_cdc.sandbox.emulator import compat, pgoutput
 from gauss_cdc.sandbox.emulator.compat import PUBLICATION
 from gauss_cdc.sandbox.emulator.formats import encoder
 from gauss_cdc.sandbox.emulator.frames import Refused, lsn_text, message, read_lsn
-from gauss_cdc.sandbox.emulator.live import Live, Reader, Shape, behind_csn, csn_of, zone_of
+from gauss_cdc.sandbox.emulator.live import Live, LiveShape, WalReader, behind_csn, csn_of, zone_of
 from gauss_cdc.sandbox.emulator.model import DdlOutput, Transaction
 from gauss_cdc.sandbox.emulator.options import Asked, read_of_function
-from gauss_cdc.sandbox.emulator.product import Closing, Peer, Product, Slot, Sql, System
+from gauss_cdc.sandbox.emulator.product import (
+    Closing,
+    EmulatedProduct,
+    EmulatedSlot,
+    Peer,
+    Sql,
+    System,
+)
 from gauss_cdc.sandbox.emulator.quoting import literal
 from gauss_cdc.sandbox.emulator.shapes import is_sql, shape_of_table, words_of
 from gauss_cdc.sandbox.emulator.slots import exists, missing
@@ -45,7 +52,11 @@ class Facade:
     """A `Backend` over the PostgreSQL at `address`; its user must be a superuser."""
 
     def __init__(
-        self, address: Address, product: Product, *, databases: Mapping[str, str] | None = None
+        self,
+        address: Address,
+        product: EmulatedProduct,
+        *,
+        databases: Mapping[str, str] | None = None,
     ) -> None:
         self._address, self._product = address, product
         self._databases = dict(databases or {})  # other names, for clients
@@ -102,7 +113,7 @@ class Facade:
             await admin.close()
 
     # ------------------------------------------------------------ slots
-    async def slot(self, name: str) -> Slot | None:
+    async def slot(self, name: str) -> EmulatedSlot | None:
         """A pgoutput slot of that name."""
         rows = await self._rows(
             self._address.database,
@@ -121,15 +132,15 @@ class Facade:
         position = read_lsn(str(confirmed))
         csn = csn_of(position) if order == "1" else 0
         shown = {real: name for name, real in self._databases.items()}
-        return Slot(
+        return EmulatedSlot(
             name, str(plugin), shown.get(str(database), str(database)), csn or position, csn
         )
 
-    async def slot_to_read(self, name: str) -> Slot | None:
+    async def slot_to_read(self, name: str) -> EmulatedSlot | None:
         """As `slot`."""
         return await self.slot(name)
 
-    async def slots(self) -> list[Slot]:
+    async def slots(self) -> list[EmulatedSlot]:
         """All pgoutput slots."""
         names = await self._rows(
             self._address.database,
@@ -178,7 +189,7 @@ class Facade:
         await self._patiently(self.real(slot.database), text)
 
     # ------------------------------------------------------------ changes
-    async def stream(self, slot: Slot, start: int, asked: Asked, sql: Sql) -> Live:
+    async def stream(self, slot: EmulatedSlot, start: int, asked: Asked, sql: Sql) -> Live:
         """PostgreSQL's changes from `start` on, in the format that was asked for."""
         settings = dict(await sql.settings())
         if asked.timezone_is_utc:
@@ -215,7 +226,7 @@ class Facade:
         )
 
     async def changes(
-        self, asked: compat.Asked, database: str, settings: Mapping[str, str]
+        self, asked: compat.ChangesCall, database: str, settings: Mapping[str, str]
     ) -> list[tuple[str, str, bytes]]:
         """What peek or get answers: rows of (location, xid, data); get also moves the slot."""
         slot = await self.slot(asked.slot)
@@ -256,13 +267,13 @@ class Facade:
             await session.close()
         return found
 
-    def _reader(self, catalog: Upstream, settings: Mapping[str, str]) -> Reader:
-        async def shape_of(relation: pgoutput.Relation) -> Shape:
+    def _reader(self, catalog: Upstream, settings: Mapping[str, str]) -> WalReader:
+        async def shape_of(relation: pgoutput.Relation) -> LiveShape:
             return await shape_of_table(catalog, relation)
 
         tells_ddl = self._product.profile.ddl is DdlOutput.TAGGED
         zone = zone_of(settings["TimeZone"])
-        return Reader(shape_of, zone, self._address.user, tells_ddl=tells_ddl)
+        return WalReader(shape_of, zone, self._address.user, tells_ddl=tells_ddl)
 
     async def _started(
         self,
@@ -333,7 +344,9 @@ class Facade:
         return admin
 
 
-async def _peeked(session: Upstream, asked: compat.Asked, limit: int) -> list[tuple[int, bytes]]:
+async def _peeked(
+    session: Upstream, asked: compat.ChangesCall, limit: int
+) -> list[tuple[int, bytes]]:
     """Messages of pgoutput with their positions, whole transactions; limit 0: all."""
     upto = "NULL" if asked.upto_lsn is None else literal(lsn_text(asked.upto_lsn))
     rows = await session.raw_rows(
@@ -348,7 +361,7 @@ async def _peeked(session: Upstream, asked: compat.Asked, limit: int) -> list[tu
     ]
 
 
-async def _read(rows: list[tuple[int, bytes]], reader: Reader) -> AsyncIterator[Transaction]:
+async def _read(rows: list[tuple[int, bytes]], reader: WalReader) -> AsyncIterator[Transaction]:
     for lsn, payload in rows:
         transaction = await reader.take(lsn, payload)
         if transaction is not None:

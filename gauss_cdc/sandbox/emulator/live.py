@@ -60,19 +60,19 @@ def behind_csn(csn: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class LiveShape:
     """What the stream does not say of a table."""
 
     types: Mapping[int, str]  # format_type() without modifier, by OID
     identity: frozenset[str] | None  # columns of the old row; None: there is no old row
 
 
-class Reader:
+class WalReader:
     """Puts pgoutput's messages together to transactions."""
 
     def __init__(
         self,
-        shape_of: Callable[[pgoutput.Relation], Awaitable[Shape]],
+        shape_of: Callable[[pgoutput.Relation], Awaitable[LiveShape]],
         zone: tzinfo,
         user: str | None,
         *,
@@ -81,7 +81,7 @@ class Reader:
         """`tells_ddl`: statements are deparsed (GaussDB); otherwise only their place is known."""
         self._shape_of, self._zone, self._user = shape_of, zone, user
         self._tells_ddl = tells_ddl
-        self._tables: dict[int, tuple[pgoutput.Relation, Shape]] = {}
+        self._tables: dict[int, tuple[pgoutput.Relation, LiveShape]] = {}
         self._begin: pgoutput.Begin | None = None
         self._items: list[Item] = []
 
@@ -101,7 +101,7 @@ class Reader:
             case pgoutput.Change() as change:
                 if change.relation in self._tables:
                     self._items.append(self._row(Lsn(lsn), change))
-            case pgoutput.Truncate() as truncate:
+            case pgoutput.TruncateMessage() as truncate:
                 found = [self._tables[oid][0] for oid in truncate.relations if oid in self._tables]
                 if found:
                     tables = tuple(TableId(table.schema, table.table) for table in found)
@@ -167,7 +167,7 @@ class Reader:
     @staticmethod
     def _fields(
         relation: pgoutput.Relation,
-        shape: Shape,
+        shape: LiveShape,
         values: pgoutput.Tuple,
         kept: frozenset[str] | None = None,
     ) -> list[Field]:
@@ -184,7 +184,7 @@ class Live:
     def __init__(
         self,
         upstream: Upstream,
-        reader: Reader,
+        reader: WalReader,
         encoder: Encoder,
         *,
         start: int,

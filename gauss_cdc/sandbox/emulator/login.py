@@ -24,7 +24,7 @@ ROUNDS: Final = 10_000
 _OK, _PLAIN, _MD5, _SHA256, _MD5_SHA256, _SM3 = 0, 3, 5, 10, 11, 13
 
 
-class Stored(StrEnum):
+class StoredPassword(StrEnum):
     """What the server keeps of a password."""
 
     SHA256 = "sha256"  # password_encryption_type 2
@@ -51,7 +51,7 @@ class Account:
 
     name: str
     password: str = field(repr=False)
-    stored: Stored = Stored.SHA256
+    stored: StoredPassword = StoredPassword.SHA256
     line: Line = Line.SHA256
     rounds: int = ROUNDS
     salt: bytes = field(default_factory=lambda: os.urandom(32))
@@ -91,9 +91,11 @@ class Gate:
             return Challenge(b"", None)
         if line is Line.PASSWORD:
             return Challenge(_request(_PLAIN), account.password.encode().__eq__)
-        if stored is Stored.MD5_OLD:
+        if stored is StoredPassword.MD5_OLD:
             return self._md5_in_sha256(account)
-        if stored is Stored.MD5 or (stored is Stored.COMBINED and _is_downgraded(line, minor)):
+        if stored is StoredPassword.MD5 or (
+            stored is StoredPassword.COMBINED and _is_downgraded(line, minor)
+        ):
             return self._md5(account)
         if line is Line.MD5:
             return self._md5_sha256(account)
@@ -106,7 +108,7 @@ class Gate:
         return Challenge(self._proof(ghost, minor).frame, lambda _: False)
 
     def _proof(self, account: Account, minor: int) -> Challenge:
-        is_sm3 = account.stored is Stored.SM3
+        is_sm3 = account.stored is StoredPassword.SM3
         keys = _keys(account.password, account.salt, account.rounds, is_sm3)
         token = self._random(4)
         body = account.salt.hex().encode() + token.hex().encode()

@@ -48,7 +48,7 @@ class Change(NamedTuple):
     new: Tuple | None
 
 
-class Truncate(NamedTuple):
+class TruncateMessage(NamedTuple):
     """Tables emptied."""
 
     relations: tuple[int, ...]
@@ -64,7 +64,7 @@ class Logical(NamedTuple):
     content: bytes
 
 
-Message: TypeAlias = Begin | Commit | Relation | Change | Truncate | Logical | None
+Message: TypeAlias = Begin | Commit | Relation | Change | TruncateMessage | Logical | None
 
 
 def read(payload: bytes) -> Message:
@@ -83,7 +83,7 @@ def read(payload: bytes) -> Message:
         case b"T":
             count, options = struct.unpack_from("!iB", payload, 1)
             oids = struct.unpack_from(f"!{count}I", payload, 6)
-            return Truncate(oids, bool(options & 1), bool(options & 2))
+            return TruncateMessage(oids, bool(options & 1), bool(options & 2))
         case b"M":
             _, lsn = struct.unpack_from("!BQ", payload, 1)
             end = payload.index(b"\0", 10)

@@ -16,7 +16,7 @@ NORMAL_MODE: Final = 1  # ServerMode of a single node
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class EmulatedProduct:
     """Everything about the server that is not behind it."""
 
     profile: Profile = PROFILES["og7"]
@@ -68,7 +68,7 @@ class System:
 
 
 @dataclass(slots=True)
-class Slot:
+class EmulatedSlot:
     """A logical slot as its users see it."""
 
     name: str
@@ -106,7 +106,7 @@ class Sql(Protocol):
     async def close(self) -> None: ...
 
 
-class Stream(Protocol):
+class SlotStream(Protocol):
     """What a walsender sends."""
 
     async def more(self) -> Iterable[Sent]:
@@ -135,12 +135,12 @@ class Backend(Protocol):
 
     async def system(self) -> System: ...
 
-    async def slot(self, name: str) -> Slot | None: ...
+    async def slot(self, name: str) -> EmulatedSlot | None: ...
 
-    async def slot_to_read(self, name: str) -> Slot | None:
+    async def slot_to_read(self, name: str) -> EmulatedSlot | None:
         """As `slot`, for START_REPLICATION."""
 
-    async def slots(self) -> list[Slot]: ...
+    async def slots(self) -> list[EmulatedSlot]: ...
 
     async def create(self, peer: Peer, name: str, plugin: str) -> tuple[int, str, Closing]:
         """Make a slot: consistent point, snapshot's name, and what ends that snapshot."""
@@ -149,7 +149,9 @@ class Backend(Protocol):
 
     async def advance(self, name: str, confirmed: int) -> None: ...
 
-    async def stream(self, slot: Slot, start: int, asked: Asked, sql: Sql) -> Stream: ...
+    async def stream(
+        self, slot: EmulatedSlot, start: int, asked: Asked, sql: Sql
+    ) -> SlotStream: ...
 
     async def cancel(self, key: bytes) -> None:
         """A CancelRequest's 8 bytes."""

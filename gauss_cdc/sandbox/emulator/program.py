@@ -12,9 +12,9 @@ from pathlib import Path
 
 from gauss_cdc.sandbox.emulator import recording
 from gauss_cdc.sandbox.emulator.facade import Facade
-from gauss_cdc.sandbox.emulator.login import ROUNDS, Account, Gate, Line, Stored
+from gauss_cdc.sandbox.emulator.login import ROUNDS, Account, Gate, Line, StoredPassword
 from gauss_cdc.sandbox.emulator.model import PROFILES
-from gauss_cdc.sandbox.emulator.product import Backend, Product
+from gauss_cdc.sandbox.emulator.product import Backend, EmulatedProduct
 from gauss_cdc.sandbox.emulator.replay import Replay
 from gauss_cdc.sandbox.emulator.scratch import Scratch
 from gauss_cdc.sandbox.emulator.server import LOOPBACK, Emulator
@@ -35,7 +35,7 @@ class EmulatorOptions:
     ha_port: int = 0
     user: str = "cdc_user"
     password: str = field(default="", repr=False)
-    stored: Stored = Stored.SHA256
+    stored: StoredPassword = StoredPassword.SHA256
     line: Line = Line.SHA256
     rounds: int = ROUNDS
     product: str = ""
@@ -62,7 +62,7 @@ async def build(options: EmulatorOptions) -> Emulator:
         profile = PROFILES[options.product]
     else:
         profile = played.profile if played is not None else PROFILES["og7"]
-    product = Product(
+    product = EmulatedProduct(
         profile=profile,
         has_thread_pool=options.has_thread_pool,
         sender_timeout_ms=options.sender_timeout_ms,

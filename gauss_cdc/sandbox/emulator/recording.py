@@ -46,7 +46,7 @@ class Message(NamedTuple):
     sent: Sent
 
 
-class Part(NamedTuple):
+class StreamPart(NamedTuple):
     """One stream of a file."""
 
     messages: Sequence[Message]
@@ -62,7 +62,7 @@ class Recording:
 
     header: Mapping[str, Any]
     asked: Asked
-    parts: Sequence[Part]
+    parts: Sequence[StreamPart]
     transactions: Sequence[Transaction]
     begins: Sequence[bytes]  # records of BEGIN, by transaction
     commits: Sequence[bytes]
@@ -128,7 +128,7 @@ def load(path: Path) -> Recording:
         end = stream.end
         if end == b"" and position == len(streams) - 1:
             end = None  # the end of the recording, not of the stream
-        parts.append(Part(stream.messages, len(cut.transactions), end, stream.ended_ms))
+        parts.append(StreamPart(stream.messages, len(cut.transactions), end, stream.ended_ms))
     has_more = [part.transactions < len(cut.transactions) for part in parts]
     parts = [
         part._replace(end=b"") if more and part.end is None else part
@@ -157,7 +157,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
             raise DamagedRecording(f"{path}, line {number}: not JSON") from exc
 
 
-class _Streamed:
+class _RecordedStream:
     """A stream while it is read."""
 
     def __init__(self) -> None:
@@ -166,14 +166,14 @@ class _Streamed:
         self.ended_ms = 0
 
 
-def _capture(lines: Iterable[Mapping[str, Any]]) -> Iterator[_Streamed]:
+def _capture(lines: Iterable[Mapping[str, Any]]) -> Iterator[_RecordedStream]:
     """Streams of a capture: a CopyBothResponse behind an end begins another one."""
-    stream, is_over, began = _Streamed(), False, 0
+    stream, is_over, began = _RecordedStream(), False, 0
     for line in lines:
         kind, ms = line.get("type"), int(line.get("ms", 0)) - began
         if kind in {"W", "d"} and is_over:
             yield stream
-            stream, is_over, began = _Streamed(), False, int(line.get("ms", 0))
+            stream, is_over, began = _RecordedStream(), False, int(line.get("ms", 0))
         elif kind in {"E", "EOF"}:
             if not is_over:
                 stream.end, stream.ended_ms = bytes.fromhex(line.get("hex", "")), ms
@@ -184,16 +184,16 @@ def _capture(lines: Iterable[Mapping[str, Any]]) -> Iterator[_Streamed]:
     yield stream
 
 
-def _transcript(lines: Iterable[Mapping[str, Any]]) -> Iterator[_Streamed]:
+def _transcript(lines: Iterable[Mapping[str, Any]]) -> Iterator[_RecordedStream]:
     """Streams of whole sessions, in the order in which they began."""
-    open_streams: dict[int, tuple[_Streamed, int]] = {}
-    found: list[_Streamed] = []
+    open_streams: dict[int, tuple[_RecordedStream, int]] = {}
+    found: list[_RecordedStream] = []
     for line in lines:
         if line.get("dir") != "S":
             continue
         conn, ms, raw = line["conn"], int(line.get("ms", 0)), bytes.fromhex(line.get("hex", ""))
         if raw[:1] == b"W":
-            open_streams[conn] = _Streamed(), ms
+            open_streams[conn] = _RecordedStream(), ms
             found.append(open_streams[conn][0])
         elif conn in open_streams:
             stream, began = open_streams[conn]
@@ -202,7 +202,7 @@ def _transcript(lines: Iterable[Mapping[str, Any]]) -> Iterator[_Streamed]:
             elif raw[:1] == b"E":
                 stream.end, stream.ended_ms = raw[5:], ms - began
                 del open_streams[conn]
-    yield from found or [_Streamed()]
+    yield from found or [_RecordedStream()]
 
 
 def _sent(body: bytes) -> Sent:

@@ -18,11 +18,11 @@ from typing import Final, NamedTuple, Protocol
 from gauss_cdc.sandbox.emulator.formats.binary import BinaryRecords
 from gauss_cdc.sandbox.emulator.formats.names import Names
 from gauss_cdc.sandbox.emulator.formats.parallel import Parallel, TextRecords
-from gauss_cdc.sandbox.emulator.formats.rows import TextRows
+from gauss_cdc.sandbox.emulator.formats.rows import TextRowWriter
 from gauss_cdc.sandbox.emulator.frames import Refused, lsn_text, message
 from gauss_cdc.sandbox.emulator.model import Mode, Row, Sent, Transaction
 from gauss_cdc.sandbox.emulator.options import Asked
-from gauss_cdc.sandbox.emulator.product import Client, Closing, Peer, Slot, Sql, System
+from gauss_cdc.sandbox.emulator.product import Client, Closing, EmulatedSlot, Peer, Sql, System
 from gauss_cdc.sandbox.emulator.recording import Recording
 from gauss_cdc.sandbox.emulator.slots import Activity, missing
 from gauss_cdc.sandbox.emulator.sql_session import OwnSlots
@@ -49,7 +49,7 @@ class Replay:
         self._catalog = catalog
         self._system = system or System(SYSTEM, 1, recording.end)
         self._databases = {recording.database, *other_databases}
-        self._slots: dict[str, Slot] = {}
+        self._slots: dict[str, EmulatedSlot] = {}
         self._part = 0  # the recorded stream that is served
         self._is_over = False  # was the end of the last one told?
 
@@ -66,24 +66,24 @@ class Replay:
         """The recorded server's, at the recording's end."""
         return self._system
 
-    async def slot(self, name: str) -> Slot | None:
+    async def slot(self, name: str) -> EmulatedSlot | None:
         """A slot that was made."""
         return self._slots.get(name)
 
-    async def slot_to_read(self, name: str) -> Slot | None:
+    async def slot_to_read(self, name: str) -> EmulatedSlot | None:
         """A slot that was made, or any name if any will do."""
         if name not in self._slots and self._any_slot:
             self.add(name)
         return self._slots.get(name)
 
-    async def slots(self) -> list[Slot]:
+    async def slots(self) -> list[EmulatedSlot]:
         """All that were made."""
         return list(self._slots.values())
 
     async def create(self, peer: Peer, name: str, plugin: str) -> tuple[int, str, Closing]:
         """At the recorded slot's consistent point; the snapshot is a name only."""
         point = self._recording.consistent_point
-        self._slots[name] = Slot(name, plugin, peer.database, point)
+        self._slots[name] = EmulatedSlot(name, plugin, peer.database, point)
         if self._catalog is not None:
             snapshot, closing = await self._catalog.snapshot()
             return point, snapshot, closing
@@ -112,7 +112,7 @@ class Replay:
             raise Refused(told, "55000")
         slot.confirmed = min(confirmed or self._recording.end, self._recording.end)
 
-    async def stream(self, slot: Slot, start: int, asked: Asked, sql: Sql) -> Pages:
+    async def stream(self, slot: EmulatedSlot, start: int, asked: Asked, sql: Sql) -> Pages:
         """The recording from `start` on; Refused if it was made with other options."""
         del sql
         self._check(slot, asked)
@@ -129,7 +129,7 @@ class Replay:
             asked.mode,
             paced=self._paced,
             part=part,
-            end=None if end is None else Ended(end, ended),
+            end=None if end is None else EndOfReplay(end, ended),
         )
 
     async def cancel(self, key: bytes) -> None:
@@ -143,11 +143,11 @@ class Replay:
     def add(self, name: str) -> None:
         """Make a slot as the recorded one was."""
         recording = self._recording
-        self._slots[name] = Slot(
+        self._slots[name] = EmulatedSlot(
             name, recording.plugin, recording.database, recording.consistent_point
         )
 
-    def _check(self, slot: Slot, asked: Asked) -> None:
+    def _check(self, slot: EmulatedSlot, asked: Asked) -> None:
         had, wants = self._recording.mode, asked.mode
         pairs: list[tuple[str, object, object]] = [
             ("parallel decoding", had.parallel, wants.parallel),
@@ -185,7 +185,7 @@ class SqlSource(Protocol):
     async def close(self) -> None: ...
 
 
-class Ended(NamedTuple):
+class EndOfReplay(NamedTuple):
     """What is said at the end of a stream, and who wants to know that it was."""
 
     error: bytes  # an ErrorResponse's body; b"": nothing is said
@@ -216,7 +216,7 @@ class Pages:
         *,
         paced: bool,
         part: int = 0,
-        end: Ended | None = None,
+        end: EndOfReplay | None = None,
     ) -> None:
         self._recording, self._end = recording, end
         stream = recording.parts[part]
@@ -315,7 +315,7 @@ class Pages:
         told: BinaryRecords | TextRecords = (
             _Binary(recording, packing)
             if recording.mode.style == "b"
-            else _Text(recording, packing)
+            else _RecordedText(recording, packing)
         )
         self._rest = Parallel(packing, recording.profile, told)
         for number in kept:
@@ -354,12 +354,12 @@ class _Binary(BinaryRecords):
         return bytes.fromhex(row.table)
 
 
-class _Text(TextRecords):
+class _RecordedText(TextRecords):
     """Records that are there already."""
 
     def __init__(self, recording: Recording, mode: Mode) -> None:
         names = Names(recording.profile, "utf-8")
-        super().__init__(mode, recording.profile, TextRows(names, parallel=True))
+        super().__init__(mode, recording.profile, TextRowWriter(names, parallel=True))
         self._recording = recording
 
     def begin(self, transaction: Transaction, first_lsn: int) -> bytes:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gauss_cdc.sandbox.emulator.facade import Facade
-from gauss_cdc.sandbox.emulator.product import Closing, Peer, Product
+from gauss_cdc.sandbox.emulator.product import Closing, EmulatedProduct, Peer
 from gauss_cdc.sandbox.emulator.quoting import identifier, literal
 from gauss_cdc.sandbox.emulator.recording import Recording
 from gauss_cdc.sandbox.emulator.sql_session import OwnSlots, SqlSession
@@ -28,7 +28,7 @@ _IDENTITIES: Mapping[str, str] = {"full": "FULL", "nothing": "NOTHING"}
 class Scratch:
     """SQL for a replay: the facade on a database that only holds tables."""
 
-    def __init__(self, address: Address, product: Product, played: Recording) -> None:
+    def __init__(self, address: Address, product: EmulatedProduct, played: Recording) -> None:
         told = played.header.get("settings", {})
         names = ("sql_compatibility", "server_encoding")
         settings = {name: str(told[name]) for name in names if name in told}

@@ -9,8 +9,8 @@ from ssl import SSLContext
 from typing import Any, Final
 
 from gauss_cdc.sandbox.emulator.login import Gate
-from gauss_cdc.sandbox.emulator.product import Backend, Product
-from gauss_cdc.sandbox.emulator.session import Session
+from gauss_cdc.sandbox.emulator.product import Backend, EmulatedProduct
+from gauss_cdc.sandbox.emulator.session import ClientSession
 from gauss_cdc.sandbox.emulator.slots import Activity
 from gauss_cdc.sandbox.services.process import free_ports, is_free
 
@@ -22,7 +22,7 @@ _TRIES: Final = 50
 class Emulator:
     """A server that is given its backend; port 0 takes free ones, the HA port is the next."""
 
-    product: Product
+    product: EmulatedProduct
     backend: Backend
     gate: Gate
     host: str = LOOPBACK
@@ -64,7 +64,7 @@ class Emulator:
             assert task is not None
             self._tasks.add(task)
             try:
-                await Session(self, reader, writer, is_ha=is_ha).run()
+                await ClientSession(self, reader, writer, is_ha=is_ha).run()
             except asyncio.CancelledError:
                 writer.transport.abort()
             finally:

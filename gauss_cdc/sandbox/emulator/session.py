@@ -18,8 +18,8 @@ from gauss_cdc.sandbox.emulator.commands import (
     CreateSlot,
     DropSlot,
     Identify,
-    Sql,
-    Start,
+    SqlCommand,
+    StartCommand,
     parse,
 )
 from gauss_cdc.sandbox.emulator.frames import (
@@ -37,7 +37,7 @@ from gauss_cdc.sandbox.emulator.frames import (
 from gauss_cdc.sandbox.emulator.login import Gate, denied, granted
 from gauss_cdc.sandbox.emulator.options import in_callback, parallel_decode_num
 from gauss_cdc.sandbox.emulator.options import read as read_options
-from gauss_cdc.sandbox.emulator.product import Backend, Closing, Peer, Product, Slot
+from gauss_cdc.sandbox.emulator.product import Backend, Closing, EmulatedProduct, EmulatedSlot, Peer
 from gauss_cdc.sandbox.emulator.product import Sql as SqlSession
 from gauss_cdc.sandbox.emulator.walsender import ClientGone, Walsender
 
@@ -49,10 +49,10 @@ _LONGEST: Final = 1 << 28
 _HEARD_SECONDS: Final = 2.0  # for a client to hang up after our last words
 
 
-class Server(Protocol):
+class EmulatedServer(Protocol):
     """What all sessions share."""
 
-    product: Product
+    product: EmulatedProduct
     backend: Backend
     gate: Gate
     activity: slots.Activity
@@ -63,12 +63,12 @@ class _Rude(Exception):
     """The client broke the framing: nothing is answered."""
 
 
-class Session:
+class ClientSession:
     """One client's connection, from its first byte to its last."""
 
     def __init__(
         self,
-        server: Server,
+        server: EmulatedServer,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         *,
@@ -215,7 +215,7 @@ class Session:
         """Run one command; False if it ended the connection."""
         backend, activity = self._server.backend, self._server.activity
         match parse(text.decode("latin-1")):
-            case Sql():
+            case SqlCommand():
                 await self._run_sql(text)
             case Identify(what=what):
                 await self.send(await self._identify(peer, what) + ready())
@@ -232,7 +232,7 @@ class Session:
                 columns = [_text("slot_name"), _text("confirmed_flush")]
                 values = row([name, lsn_text(confirmed)])
                 await self.send(described(columns) + values + complete("SELECT") + ready())
-            case Start() as asked:
+            case StartCommand() as asked:
                 await self._start(peer, asked)
                 return False
         return True
@@ -283,7 +283,7 @@ class Session:
         return described(columns) + row(values) + complete("SELECT")
 
     # ------------------------------------------------------------ streaming
-    async def _start(self, peer: Peer, asked: Start) -> None:
+    async def _start(self, peer: Peer, asked: StartCommand) -> None:
         """Check in the server's order (spec 2.6), then stream."""
         server = self._server
         number = parallel_decode_num(asked.options)
@@ -313,10 +313,12 @@ class Session:
                 server.activity.release_decoders()
         server.activity.release(slot)
 
-    def _vanished(self, slot: Slot) -> None:
+    def _vanished(self, slot: EmulatedSlot) -> None:
         self._server.activity.release(slot, after=self._server.product.busy_seconds)
 
-    async def _stream(self, peer: Peer, slot: Slot, asked: Start, number: int) -> None:
+    async def _stream(
+        self, peer: Peer, slot: EmulatedSlot, asked: StartCommand, number: int
+    ) -> None:
         server, product = self._server, self._server.product
         if slot.database != peer.database:
             raise slots.elsewhere(slot.name)

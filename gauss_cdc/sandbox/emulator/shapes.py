@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gauss_cdc.sandbox.emulator import pgoutput
-from gauss_cdc.sandbox.emulator.live import Shape
+from gauss_cdc.sandbox.emulator.live import LiveShape
 from gauss_cdc.sandbox.emulator.upstream import Upstream
 
 
-async def shape_of_table(catalog: Upstream, relation: pgoutput.Relation) -> Shape:
+async def shape_of_table(catalog: Upstream, relation: pgoutput.Relation) -> LiveShape:
     """Types and declared identity as they are now: DDL is not told before its rows."""
     oids = sorted({oid for _, oid in relation.columns})
     types = (
@@ -38,7 +38,7 @@ async def shape_of_table(catalog: Upstream, relation: pgoutput.Relation) -> Shap
             f" WHERE i.indrelid = {relation.oid} AND {which}"
         )
         kept = frozenset(str(name) for (name,) in columns) or None
-    return Shape({int(str(oid)): str(name) for oid, name in types}, kept)
+    return LiveShape({int(str(oid)): str(name) for oid, name in types}, kept)
 
 
 def words_of(settings: Mapping[str, str], *, is_sql_decoding: bool) -> dict[str, str]:

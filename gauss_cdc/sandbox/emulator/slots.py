@@ -11,7 +11,7 @@ import re
 from typing import Final
 
 from gauss_cdc.sandbox.emulator.frames import Refused
-from gauss_cdc.sandbox.emulator.product import Slot
+from gauss_cdc.sandbox.emulator.product import EmulatedSlot
 
 PLUGINS: Final = frozenset({"mppdb_decoding", "sql_decoding", "test_decoding"})
 GAUSSDB_PLUGINS: Final = frozenset(
@@ -88,7 +88,7 @@ class Activity:
         if name in self._active:
             raise Refused(f'replication slot "{name}" is already active', "55006", number=18646)
 
-    def acquire(self, slot: Slot) -> None:
+    def acquire(self, slot: EmulatedSlot) -> None:
         """Take the slot, or be refused."""
         self.check_free(slot.name)
         self._active.add(slot.name)
@@ -105,7 +105,7 @@ class Activity:
         """Give the place back."""
         self._parallel -= 1
 
-    def release(self, slot: Slot, *, after: float = 0.0) -> None:
+    def release(self, slot: EmulatedSlot, *, after: float = 0.0) -> None:
         """Give the slot back, `after` seconds if its client vanished."""
         if after > 0:
             asyncio.get_running_loop().call_later(after, self._active.discard, slot.name)

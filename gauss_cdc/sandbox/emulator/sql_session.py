@@ -14,9 +14,15 @@ from typing import Final, Protocol
 
 from psycopg2.extensions import encodings
 
-from gauss_cdc.sandbox.emulator.compat import RESULT, Asked, changes_asked, rewrite, slot_change
+from gauss_cdc.sandbox.emulator.compat import (
+    RESULT,
+    ChangesCall,
+    changes_asked,
+    rewrite,
+    slot_change,
+)
 from gauss_cdc.sandbox.emulator.frames import Refused, lsn_text, message
-from gauss_cdc.sandbox.emulator.product import Client, Slot, System
+from gauss_cdc.sandbox.emulator.product import Client, EmulatedSlot, System
 from gauss_cdc.sandbox.emulator.quoting import literal
 from gauss_cdc.sandbox.emulator.upstream import Upstream, fields
 
@@ -24,7 +30,7 @@ from gauss_cdc.sandbox.emulator.upstream import Upstream, fields
 class OwnSlots(Protocol):
     """Slots that are not PostgreSQL's.  Errors are `Refused`."""
 
-    async def slots(self) -> list[Slot]:
+    async def slots(self) -> list[EmulatedSlot]:
         """All of them."""
 
     def is_active(self, name: str) -> bool:
@@ -47,7 +53,7 @@ class Changes(Protocol):
     own_slots: OwnSlots | None
 
     async def changes(
-        self, asked: Asked, database: str, settings: Mapping[str, str]
+        self, asked: ChangesCall, database: str, settings: Mapping[str, str]
     ) -> list[tuple[str, str, bytes]]:
         """Answer peek or get."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gauss_cdc.sandbox.emulator.frames import Refused, parameter
-from gauss_cdc.sandbox.emulator.product import Product
+from gauss_cdc.sandbox.emulator.product import EmulatedProduct
 
 _ON: Final = {"true", "on", "yes", "1"}
 _OFF: Final = {"", "false", "off", "no", "0"}
@@ -41,7 +41,7 @@ _PARAMETERS: Final = (
 )
 
 
-def is_replication(words: Mapping[str, str], product: Product, *, is_ha: bool) -> bool:
+def is_replication(words: Mapping[str, str], product: EmulatedProduct, *, is_ha: bool) -> bool:
     """Whether this is a walsender's connection; Refused if it may not be one at this port."""
     value = words.get("replication", "").lower()
     if value not in _ON | _OFF | {"database"}:

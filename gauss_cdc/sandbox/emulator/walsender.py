@@ -17,7 +17,7 @@ from typing import Any, Final
 from gauss_cdc.sandbox.emulator.frames import EPOCH_2000, Refused, keepalive, read_status, xlog_data
 from gauss_cdc.sandbox.emulator.model import Sent
 from gauss_cdc.sandbox.emulator.options import Asked
-from gauss_cdc.sandbox.emulator.product import Product, Slot, Stream
+from gauss_cdc.sandbox.emulator.product import EmulatedProduct, EmulatedSlot, SlotStream
 
 IDLE_SECONDS: Final = 1.0
 _FEEDBACK_BYTES: Final = 17
@@ -33,9 +33,9 @@ class Walsender:
 
     def __init__(
         self,
-        product: Product,
-        stream: Stream,
-        slot: Slot,
+        product: EmulatedProduct,
+        stream: SlotStream,
+        slot: EmulatedSlot,
         asked: Asked,
         *,
         receive: Callable[[], asyncio.Future[tuple[bytes, bytes]]],

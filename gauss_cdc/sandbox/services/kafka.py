@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from gauss_cdc.runtime.java import Java
 from gauss_cdc.sandbox.services.errors import ServiceError
-from gauss_cdc.sandbox.services.process import LOOPBACK, Command, accepts
+from gauss_cdc.sandbox.services.process import LOOPBACK, ProcessCommand, accepts
 
 # Everything that is kept three times in a cluster is kept once.  A librdkafka
 # producer may ask for a transaction.timeout.ms of up to transaction.max.timeout.ms.
@@ -63,7 +63,7 @@ _MUTE: Final = logging.getLogger("gauss_cdc.sandbox.services.mute")
 _MUTE.disabled = True
 
 
-class Kafka:
+class KafkaService:
     """A broker whose data live in `directory`.
 
     4.2, not 4.3: 4.3.1 takes a partition without a leader for one that was deleted, and leaves out
@@ -110,7 +110,7 @@ class Kafka:
         if (done := ran.run()).returncode != 0:
             raise ServiceError(f"Kafka cannot format {data}:\n{done.stdout}{done.stderr}")
 
-    def command(self) -> Command:
+    def command(self) -> ProcessCommand:
         return self._run("kafka.Kafka", self._properties)
 
     def answers(self) -> bool:
@@ -120,12 +120,12 @@ class Kafka:
     def _properties(self) -> Path:
         return self._directory / "server.properties"
 
-    def _run(self, main: str, *arguments: str | Path) -> Command:
+    def _run(self, main: str, *arguments: str | Path) -> ProcessCommand:
         options = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xms128m", "-Xmx384m")
         log4j = f"-Dlog4j2.configurationFile={self._directory / 'log4j2.xml'}"
         # Never a `*`: Spark's kafka-clients may lie in the same folder.
         classpath = ":".join(map(str, self._jars))
-        return Command(
+        return ProcessCommand(
             (self._java.executable, *options, log4j, "-cp", classpath, main, *arguments),
             directory=self._directory,
         )

@@ -27,10 +27,10 @@ from gauss_cdc.runtime import jars, java
 from gauss_cdc.sandbox.services import postgres
 from gauss_cdc.sandbox.services.addresses import Addresses
 from gauss_cdc.sandbox.services.errors import ServiceError
-from gauss_cdc.sandbox.services.kafka import Kafka
+from gauss_cdc.sandbox.services.kafka import KafkaService
 from gauss_cdc.sandbox.services.postgres import Postgres
-from gauss_cdc.sandbox.services.process import LOOPBACK, Command, Process, free_ports, poll
-from gauss_cdc.sandbox.services.registry import Registry
+from gauss_cdc.sandbox.services.process import LOOPBACK, Process, ProcessCommand, free_ports, poll
+from gauss_cdc.sandbox.services.registry import RegistryService
 
 Name = Literal["postgres", "kafka", "registry"]
 NAMES: Final[tuple[Name, ...]] = ("postgres", "kafka", "registry")
@@ -53,7 +53,7 @@ class Service(Protocol):
     def prepare(self) -> None:
         """Write configuration and make empty data, unless they are there."""
 
-    def command(self) -> Command: ...
+    def command(self) -> ProcessCommand: ...
 
     def answers(self) -> bool:
         """Whether it can be used now."""
@@ -190,7 +190,7 @@ class LocalServices:
         if set(self._ports) != set(_PORTS):
             self._ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
             self._write_state()
-        registry = Registry(
+        registry = RegistryService(
             self.directory / "registry",
             java=runtime,
             home=jars.unpack(files["registry"][0]),
@@ -203,7 +203,7 @@ class LocalServices:
                 port=self._ports["postgres"],
                 password=self._password,
             ),
-            "kafka": Kafka(
+            "kafka": KafkaService(
                 self.directory / "kafka",
                 java=runtime,
                 jars=files["kafka"],
@@ -293,8 +293,8 @@ class LocalServices:
 
 _STOP_SIGNALS: Final[dict[Name, signal.Signals]] = {
     "postgres": Postgres.stop_signal,
-    "kafka": Kafka.stop_signal,
-    "registry": Registry.stop_signal,
+    "kafka": KafkaService.stop_signal,
+    "registry": RegistryService.stop_signal,
 }
 
 # What this program has to stop before it ends; its forks inherit the list, not the duty.

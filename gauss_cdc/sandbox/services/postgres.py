@@ -23,7 +23,7 @@ from psycopg2 import sql
 
 from gauss_cdc.runtime import jars
 from gauss_cdc.sandbox.services.errors import ServiceError
-from gauss_cdc.sandbox.services.process import LOOPBACK, Command
+from gauss_cdc.sandbox.services.process import LOOPBACK, ProcessCommand
 
 Kind = Literal["auto", "system", "embedded"]
 
@@ -114,7 +114,7 @@ class Postgres:
             raise ServiceError(f"initdb failed:\n{made.stdout}{made.stderr}")
         draft.rename(data)
 
-    def command(self) -> Command:
+    def command(self) -> ProcessCommand:
         settings = [f"{name}={value}" for name, value in _SETTINGS.items()]
         arguments = [part for setting in settings for part in ("-c", setting)]
         data = self._directory.resolve() / "data"
@@ -174,8 +174,10 @@ class Postgres:
                 "or start in an empty folder.",
             )
 
-    def _run(self, program: str, *arguments: str | Path) -> Command:
-        return Command((self._binaries / program, *arguments), directory=Path("/"), user=self._user)
+    def _run(self, program: str, *arguments: str | Path) -> ProcessCommand:
+        return ProcessCommand(
+            (self._binaries / program, *arguments), directory=Path("/"), user=self._user
+        )
 
 
 def create_database(url: str, name: str) -> None:
@@ -244,7 +246,7 @@ def _folders() -> Iterator[Path]:
 def _version(folder: Path) -> int:
     """The major version of the server in the folder, 0 if there is none that starts."""
     try:
-        told = Command((folder / "postgres", "--version"), directory=Path("/")).run().stdout
+        told = ProcessCommand((folder / "postgres", "--version"), directory=Path("/")).run().stdout
     except OSError:
         return 0
     match = re.search(r"\(PostgreSQL\) (\d+)", told)

@@ -61,7 +61,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class ProcessCommand:
     """What to start, and as whom."""
 
     arguments: Sequence[str | Path]

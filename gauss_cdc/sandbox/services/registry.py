@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from gauss_cdc.runtime.java import Java
-from gauss_cdc.sandbox.services.process import LOOPBACK, Command
+from gauss_cdc.sandbox.services.process import LOOPBACK, ProcessCommand
 
 
-class Registry:
+class RegistryService:
     """A registry unpacked in `home`, whose data live in `directory`."""
 
     name: Final = "registry"
@@ -32,7 +32,7 @@ class Registry:
     def prepare(self) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
 
-    def command(self) -> Command:
+    def command(self) -> ProcessCommand:
         settings = {
             "quarkus.http.host": LOOPBACK,
             "quarkus.http.port": self._port,
@@ -47,7 +47,7 @@ class Registry:
         }
         options = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx256m")
         (jar,) = self._home.glob("apicurio-registry-app-*-runner.jar")
-        return Command(
+        return ProcessCommand(
             (
                 self._java.executable,
                 *options,

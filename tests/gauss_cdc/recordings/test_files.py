@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from gauss_cdc.recordings.files import Began, Closed, Sent, parse_options, read, written
+from gauss_cdc.recordings.files import Began, Closed, SentMessage, parse_options, read, written
 from producer.errors import DecodeError
 from producer.sources.decoders import Format
 from tests.producer.sources.gauss.decoders.ledgers import GOLDEN
@@ -49,7 +49,7 @@ def test_streams_of_a_transcript_are_told_apart() -> None:
 
     began = [event.stream for event in events if isinstance(event, Began)]
     assert len(began) == 3
-    assert {event.stream for event in events if isinstance(event, Sent)} == set(began)
+    assert {event.stream for event in events if isinstance(event, SentMessage)} == set(began)
     assert [event.stream for event in events if isinstance(event, Closed)] == began
     assert {e.written.style for e in events if isinstance(e, Began)} == {"b"}
 

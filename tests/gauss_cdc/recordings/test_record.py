@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gauss_cdc.recordings.record import Plan, _File
+from gauss_cdc.recordings.record import RecordingPlan, _File
 from producer.sources.decoders import Format
 
 
@@ -15,7 +15,7 @@ def recorded(body: bytes, *, redact: bool) -> tuple[list[dict[str, Any]], _File]
     """Lines of a file that takes one CopyData; the stream itself is not read."""
     out = io.BytesIO()
     form = Format("mppdb_decoding", "b")
-    file = _File(out, {"kind": "header"}, form, Plan(Path("unused"), redact=redact))
+    file = _File(out, {"kind": "header"}, form, RecordingPlan(Path("unused"), redact=redact))
     file.take(b"d" + (4 + len(body)).to_bytes(4, "big") + body)
     return [json.loads(line) for line in out.getvalue().splitlines()], file
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from gauss_cdc.recordings.masks import Kind, Masks
+from gauss_cdc.recordings.masks import MaskKind, Masks
 from gauss_cdc.recordings.redaction import Redaction
 from producer.core.changes import Change
 from producer.sources.decoders import Format
@@ -129,8 +129,8 @@ def test_characters_stay_as_long_as_they_were(encoding: str, raw: bytes) -> None
 def test_kinds_of_values_stay_what_they_are() -> None:
     masks = Masks("utf-8", SECRET)
 
-    assert {masks.value(value, Kind.BOOL) for value in (b"t", b"f")} <= {b"t", b"f"}
-    assert set(masks.value(b"0110" * 20, Kind.BITS)) == set(b"01")
+    assert {masks.value(value, MaskKind.BOOL) for value in (b"t", b"f")} <= {b"t", b"f"}
+    assert set(masks.value(b"0110" * 20, MaskKind.BITS)) == set(b"01")
     assert re.fullmatch(rb"\\x[0-9a-f]{40}", masks.value(b"\\x" + b"de" * 20))
     assert re.fullmatch(rb"-\d\.\d{2}e\+\d{2}", masks.value(b"-1.25e+10"))
     assert masks.value(b"") == b""

@@ -1,7 +1,7 @@
 import pytest
 
 from gauss_cdc.recordings.statements import statements
-from gauss_cdc.recordings.transactions import KnownTable, RowChange, Transaction
+from gauss_cdc.recordings.transactions import KnownTable, RecordedTransaction, RowChange
 from producer.core.changes import Ddl, Emptied, RowShape
 from schemas.tables import UNCHANGED, TableId
 
@@ -12,7 +12,7 @@ def printed(
     *changes: object, known=None, encoding: str = "utf-8", csn: int | None = None
 ) -> list[str]:
     begin, *between, commit = statements(
-        Transaction(1, csn, None, None, changes), known or {}, encoding
+        RecordedTransaction(1, csn, None, None, changes), known or {}, encoding
     )
     assert (begin, commit) == ("BEGIN;", "COMMIT;")
     return between

@@ -1,6 +1,6 @@
 import pytest
 
-from gauss_cdc.recordings.transactions import KnownTable, RowChange, Transaction, fold
+from gauss_cdc.recordings.transactions import KnownTable, RecordedTransaction, RowChange, fold
 from producer.core.changes import Emptied, Logical
 from producer.errors import DecodeError, Unsupported
 from producer.sources.decoders import Format
@@ -10,7 +10,7 @@ from schemas.tables import TableId
 T = TableId("public", "t")
 
 
-def folded(plugin: str, *texts: str, known=None, style: str = "") -> list[Transaction]:
+def folded(plugin: str, *texts: str, known=None, style: str = "") -> list[RecordedTransaction]:
     stream = fold(Format(plugin, style), known or {})
     return [txn for at, text in enumerate(texts, 1) for txn in stream.feed(at, text.encode())]
 
@@ -21,7 +21,7 @@ def test_a_transaction_is_what_both_of_its_ends_tell() -> None:
         "mppdb_decoding", "BEGIN CSN: 6 first_lsn: 0/1", "COMMIT XID: 5 (at now)", style="t"
     )
 
-    assert serial == parallel == Transaction(5, 6, Lsn(2), "now", ())
+    assert serial == parallel == RecordedTransaction(5, 6, Lsn(2), "now", ())
 
 
 def test_names_of_an_insert_come_from_the_tables() -> None:

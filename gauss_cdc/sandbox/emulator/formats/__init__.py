@@ -8,15 +8,20 @@ from typing import Final
 from gauss_cdc.sandbox.emulator.formats.binary import BinaryRecords
 from gauss_cdc.sandbox.emulator.formats.names import Names
 from gauss_cdc.sandbox.emulator.formats.parallel import Parallel, Records, TextRecords
-from gauss_cdc.sandbox.emulator.formats.rows import JsonRows, Rows, SqlRows, TextRows
-from gauss_cdc.sandbox.emulator.formats.serial import Frame, NamedFrame, Serial, SqlFrame
+from gauss_cdc.sandbox.emulator.formats.rows import (
+    JsonRowWriter,
+    RowWriter,
+    SqlRowWriter,
+    TextRowWriter,
+)
+from gauss_cdc.sandbox.emulator.formats.serial import NamedFrame, Serial, SerialFrame, SqlFrame
 from gauss_cdc.sandbox.emulator.frames import FEATURE_NOT_SUPPORTED, Refused
 from gauss_cdc.sandbox.emulator.model import Encoder, Mode, Profile
 
-_SERIAL_ROWS: Final[Mapping[str, Callable[[Names], Rows]]] = {
-    "mppdb_decoding": JsonRows,
-    "test_decoding": lambda names: TextRows(names, parallel=False),
-    "sql_decoding": SqlRows,
+_SERIAL_ROWS: Final[Mapping[str, Callable[[Names], RowWriter]]] = {
+    "mppdb_decoding": JsonRowWriter,
+    "test_decoding": lambda names: TextRowWriter(names, parallel=False),
+    "sql_decoding": SqlRowWriter,
 }
 
 
@@ -34,7 +39,9 @@ def encoder(mode: Mode, profile: Profile, encoding: str) -> Encoder:
                 f"{profile.name} has no output plugin {mode.plugin} in serial decoding",
                 FEATURE_NOT_SUPPORTED,
             )
-        frame: Frame = SqlFrame() if mode.plugin == "sql_decoding" else NamedFrame(mode, profile)
+        frame: SerialFrame = (
+            SqlFrame() if mode.plugin == "sql_decoding" else NamedFrame(mode, profile)
+        )
         return Serial(mode, profile, names=names, frame=frame, rows=rows(names))
     if not profile.gauss:
         raise Refused(f"{profile.name} has no parallel decoding", FEATURE_NOT_SUPPORTED)
@@ -43,9 +50,9 @@ def encoder(mode: Mode, profile: Profile, encoding: str) -> Encoder:
         case "b":
             records = BinaryRecords(mode, profile, names)
         case "j":
-            records = TextRecords(mode, profile, JsonRows(names))
+            records = TextRecords(mode, profile, JsonRowWriter(names))
         case "t":
-            records = TextRecords(mode, profile, TextRows(names, parallel=True))
+            records = TextRecords(mode, profile, TextRowWriter(names, parallel=True))
         case style:
             raise Refused(f"no such decode-style: {style}", FEATURE_NOT_SUPPORTED)
     return Parallel(mode, profile, records)

@@ -19,7 +19,7 @@ from typing import Final, Protocol
 from gauss_cdc.sandbox.emulator.formats.binary import BinaryRecords, heartbeat_content
 from gauss_cdc.sandbox.emulator.formats.ddl import tagged
 from gauss_cdc.sandbox.emulator.formats.filters import Filter
-from gauss_cdc.sandbox.emulator.formats.rows import Rows
+from gauss_cdc.sandbox.emulator.formats.rows import RowWriter
 from gauss_cdc.sandbox.emulator.model import (
     Ddl,
     DdlOutput,
@@ -61,7 +61,7 @@ class Records(Protocol):
 class TextRecords:
     """Styles `t` and `j`: lines, which a batch precedes with length and position."""
 
-    def __init__(self, mode: Mode, profile: Profile, rows: Rows) -> None:
+    def __init__(self, mode: Mode, profile: Profile, rows: RowWriter) -> None:
         self._mode, self._profile, self._rows = mode, profile, rows
 
     def begin(self, transaction: Transaction, first_lsn: Lsn) -> bytes:

@@ -50,14 +50,14 @@ def _type_name(field: Field, names: Names) -> bytes:
     return b"text" if field.type_name == "clob" else names.raw(field.type_name)
 
 
-class Rows(Protocol):
+class RowWriter(Protocol):
     """One way to print a row."""
 
     def row(self, row: Row) -> bytes:
         """The text of a row's change."""
 
 
-class JsonRows:
+class JsonRowWriter:
     """mppdb_decoding and style `j`: one object, all eight keys, in this order."""
 
     def __init__(self, names: Names) -> None:
@@ -87,7 +87,7 @@ class JsonRows:
 # ---- the line of test_decoding
 
 
-class TextRows:
+class TextRowWriter:
     """test_decoding, `table s.t: INSERT:`; and style `t`, `table s t INSERT:` with raw names."""
 
     def __init__(self, names: Names, *, parallel: bool) -> None:
@@ -121,7 +121,7 @@ class TextRows:
 # ---- SQL
 
 
-class SqlRows:
+class SqlRowWriter:
     """sql_decoding: an UPDATE is a DELETE and an INSERT in one message."""
 
     def __init__(self, names: Names) -> None:

@@ -13,7 +13,7 @@ from typing import Protocol
 from gauss_cdc.sandbox.emulator.formats.ddl import deparse_lines, tagged, truncate_line
 from gauss_cdc.sandbox.emulator.formats.filters import Filter
 from gauss_cdc.sandbox.emulator.formats.names import Names
-from gauss_cdc.sandbox.emulator.formats.rows import Rows
+from gauss_cdc.sandbox.emulator.formats.rows import RowWriter
 from gauss_cdc.sandbox.emulator.model import (
     Ddl,
     DdlOutput,
@@ -28,7 +28,7 @@ from gauss_cdc.sandbox.emulator.model import (
 )
 
 
-class Frame(Protocol):
+class SerialFrame(Protocol):
     """How a plugin prints both ends of a transaction."""
 
     def begin(self, transaction: Transaction) -> bytes:
@@ -78,7 +78,7 @@ class Serial:
     """An `Encoder` of one slot read without decoder threads."""
 
     def __init__(
-        self, mode: Mode, profile: Profile, *, names: Names, frame: Frame, rows: Rows
+        self, mode: Mode, profile: Profile, *, names: Names, frame: SerialFrame, rows: RowWriter
     ) -> None:
         self._mode, self._profile, self._names = mode, profile, names
         self._frame, self._rows = frame, rows

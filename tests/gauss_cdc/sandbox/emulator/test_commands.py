@@ -7,8 +7,8 @@ from gauss_cdc.sandbox.emulator.commands import (
     CreateSlot,
     DropSlot,
     Identify,
-    Sql,
-    Start,
+    SqlCommand,
+    StartCommand,
     parse,
 )
 from gauss_cdc.sandbox.emulator.frames import Refused
@@ -28,15 +28,15 @@ from gauss_cdc.sandbox.emulator.frames import Refused
         ),
         ("DROP_REPLICATION_SLOT s", DropSlot("s")),
         ('DROP_REPLICATION_SLOT "s" WAIT', DropSlot("s")),
-        ("start_replication slot s logical 0/0", Start("s", 0)),
+        ("start_replication slot s logical 0/0", StartCommand("s", 0)),
         (
             "START_REPLICATION SLOT \"s\" LOGICAL 1/CFE5E68 (\"a-b\" 'it''s', c, d '')",
-            Start("s", 0x1_0CFE_5E68, (("a-b", "it's"), ("c", None), ("d", ""))),
+            StartCommand("s", 0x1_0CFE_5E68, (("a-b", "it's"), ("c", None), ("d", ""))),
         ),
         ("ADVANCE_REPLICATION SLOT s LOGICAL 0/1 0/2", Advance("s", 1, 2)),
-        ("SELECT 1", Sql("SELECT 1")),
-        ("  show server_encoding", Sql("  show server_encoding")),
-        ("", Sql("")),
+        ("SELECT 1", SqlCommand("SELECT 1")),
+        ("  show server_encoding", SqlCommand("  show server_encoding")),
+        ("", SqlCommand("")),
     ],
 )
 def test_a_command_is_understood(text: str, command: object) -> None:

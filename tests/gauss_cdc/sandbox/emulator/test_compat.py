@@ -2,7 +2,7 @@
 
 import pytest
 
-from gauss_cdc.sandbox.emulator.compat import Asked, changes_asked, rewrite
+from gauss_cdc.sandbox.emulator.compat import ChangesCall, changes_asked, rewrite
 from gauss_cdc.sandbox.emulator.frames import Refused
 
 SETTINGS = {"sql_compatibility": "A'"}
@@ -48,7 +48,7 @@ def test_a_call_of_get_is_understood() -> None:
     )
 
     options = (("include-xids", "0"), ("only-local", None))
-    assert changes_asked(text) == Asked("s'1", 0x1F, 10, options, is_binary=True, is_get=True)
+    assert changes_asked(text) == ChangesCall("s'1", 0x1F, 10, options, is_binary=True, is_get=True)
     assert changes_asked("SELECT 1") is None
     assert changes_asked("SELECT 'pg_logical_slot_'") is None
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gauss_cdc.sandbox.emulator.login import Account, Gate, Line, Stored
+from gauss_cdc.sandbox.emulator.login import Account, Gate, Line, StoredPassword
 
 # Cross-checked there by the JDBC driver's own class.
 PASSWORD, SALT, TOKEN = "Gauss@123", bytes.fromhex("4d5a" * 16), bytes.fromhex("01020304")
@@ -46,18 +46,18 @@ def test_each_minor_version_has_its_shape(minor: int, length: int, rounds: int) 
 @pytest.mark.parametrize(
     ("stored", "line", "codes"),
     [  # of protocols 3.51, 3.50, 3.0 (specification 1.3, its live matrix)
-        (Stored.SHA256, Line.SHA256, (10, 10, 10)),
-        (Stored.COMBINED, Line.SHA256, (10, 10, 5)),
-        (Stored.MD5, Line.SHA256, (5, 5, 5)),
-        (Stored.SM3, Line.SM3, (13, 13, 13)),
-        (Stored.SHA256, Line.MD5, (11, 11, 11)),
-        (Stored.COMBINED, Line.MD5, (5, 5, 5)),
-        (Stored.MD5, Line.MD5, (5, 5, 5)),
-        (Stored.SHA256, Line.PASSWORD, (3, 3, 3)),
+        (StoredPassword.SHA256, Line.SHA256, (10, 10, 10)),
+        (StoredPassword.COMBINED, Line.SHA256, (10, 10, 5)),
+        (StoredPassword.MD5, Line.SHA256, (5, 5, 5)),
+        (StoredPassword.SM3, Line.SM3, (13, 13, 13)),
+        (StoredPassword.SHA256, Line.MD5, (11, 11, 11)),
+        (StoredPassword.COMBINED, Line.MD5, (5, 5, 5)),
+        (StoredPassword.MD5, Line.MD5, (5, 5, 5)),
+        (StoredPassword.SHA256, Line.PASSWORD, (3, 3, 3)),
     ],
 )
 def test_what_is_stored_and_the_line_decide_the_method(
-    stored: Stored, line: Line, codes: tuple[int, ...]
+    stored: StoredPassword, line: Line, codes: tuple[int, ...]
 ) -> None:
     asked = gate(stored=stored, line=line)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gauss_cdc.sandbox.emulator import recording
-from gauss_cdc.sandbox.emulator.product import Product, Slot
+from gauss_cdc.sandbox.emulator.product import EmulatedProduct, EmulatedSlot
 from gauss_cdc.sandbox.emulator.replay import Replay
 from gauss_cdc.sandbox.emulator.server import Emulator
 from producer.wire.protocol import copy_data
@@ -26,7 +26,7 @@ def playing(name: str, events: list[dict], backend: Replay) -> Iterator[Player]:
     gate = gate_of(events)
 
     async def make() -> Emulator:
-        return Emulator(Product(), backend, gate)
+        return Emulator(EmulatedProduct(), backend, gate)
 
     with Running(make) as running:
         emulator = running.emulator
@@ -76,7 +76,9 @@ def test_every_refusal_has_the_recorded_fields() -> None:
     events = [event for event in events if event["conn"] not in NEEDS_SQL]
     found = recording.load(GOLDEN / "session_serial.jsonl.gz")
     backend = Replay(found, any_slot=False, other_databases=["shop_ora"])
-    backend._slots["sess_slot_err"] = Slot("sess_slot_err", "mppdb_decoding", "shop", found.end)
+    backend._slots["sess_slot_err"] = EmulatedSlot(
+        "sess_slot_err", "mppdb_decoding", "shop", found.end
+    )
 
     with playing("session_errors", events, backend) as player:
         player.play(events)

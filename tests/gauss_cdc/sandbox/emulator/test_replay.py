@@ -12,7 +12,7 @@ from gauss_cdc.sandbox.emulator import recording
 from gauss_cdc.sandbox.emulator.frames import Refused
 from gauss_cdc.sandbox.emulator.options import Asked, parallel_decode_num
 from gauss_cdc.sandbox.emulator.options import read as read_options
-from gauss_cdc.sandbox.emulator.product import Slot
+from gauss_cdc.sandbox.emulator.product import EmulatedSlot
 from gauss_cdc.sandbox.emulator.recording import Recording
 from gauss_cdc.sandbox.emulator.replay import Replay
 from producer.core.changes import Begun, Change, Emptied
@@ -29,7 +29,7 @@ def name(path: Path) -> str:
 
 async def served(found: Recording, start: int, asked: Asked | None = None) -> list[tuple]:
     backend = Replay(found)
-    slot = Slot("any", found.plugin, found.database, 0)
+    slot = EmulatedSlot("any", found.plugin, found.database, 0)
     stream = await backend.stream(slot, start, asked or found.asked, None)
     sent: list[tuple] = []
     while stream.is_behind():
@@ -152,7 +152,7 @@ GONE = b"SFATAL\0c0\0Mterminating connection due to administrator command\0C57P0
 
 async def told_by(backend: Replay, found: Recording, start: int) -> tuple[list[tuple], bytes | str]:
     """What a client is sent from `start` on, and how it ends: "waits", an error, or b""."""
-    slot = Slot("any", found.plugin, found.database, 0)
+    slot = EmulatedSlot("any", found.plugin, found.database, 0)
     stream = await backend.stream(slot, start, found.asked, None)
     sent: list[tuple] = []
     while stream.is_behind():

@@ -2,11 +2,11 @@ import os
 import signal
 
 from gauss_cdc.sandbox.services import process
-from gauss_cdc.sandbox.services.process import Command
+from gauss_cdc.sandbox.services.process import ProcessCommand
 
 
 def test_a_child_that_ended_is_reaped_by_whoever_asks_first(tmp_path) -> None:
-    child = Command(["sleep", "600"], tmp_path).spawn(tmp_path / "log")
+    child = ProcessCommand(["sleep", "600"], tmp_path).spawn(tmp_path / "log")
     assert child.alive
     child.send(signal.SIGKILL)
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # dead, and not reaped
