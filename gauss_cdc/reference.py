@@ -18,7 +18,7 @@ from gauss_cdc.cli import cli
 from gauss_cdc.inspect.metrics import METRICS
 from producer import errors as producer_errors
 from producer.acls import acls
-from producer.sources.gauss.gaps import CASES, Way
+from producer.sources.gauss.gaps import CASES, DecodingMode
 from producer.sources.gauss.options import OPTIONS, Mode, Option, Product, Treatment, Use
 from producer.sources.gauss.recorded import evidence_rows
 from producer.sources.postgres import options as pgoutput_options
@@ -172,11 +172,11 @@ def _seen(option: Option) -> str:
 def losses() -> str:
     """What a stream of openGauss or GaussDB does not carry."""
     ways = {
-        "GaussDB, DDL decoded": Way(Product.GAUSSDB, tells_ddl=True),
-        "GaussDB": Way(Product.GAUSSDB),
-        "openGauss, DDL published": Way(Product.OPENGAUSS, tells_ddl=True),
-        "openGauss": Way(Product.OPENGAUSS),
-        "openGauss, parallel": Way(Product.OPENGAUSS, parallel=True, style="b"),
+        "GaussDB, DDL decoded": DecodingMode(Product.GAUSSDB, tells_ddl=True),
+        "GaussDB": DecodingMode(Product.GAUSSDB),
+        "openGauss, DDL published": DecodingMode(Product.OPENGAUSS, tells_ddl=True),
+        "openGauss": DecodingMode(Product.OPENGAUSS),
+        "openGauss, parallel": DecodingMode(Product.OPENGAUSS, parallel=True, style="b"),
     }
 
     def rows() -> Iterator[tuple[object, ...]]:

@@ -33,7 +33,7 @@ from producer.sources.postgres.captured import captured_tables
 from producer.sources.postgres.source import stream_shapes
 from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.sources.postgres.triggers.follow import Follower
-from producer.sources.postgres.triggers.records import Told, read
+from producer.sources.postgres.triggers.records import TriggerMessage, read
 from schemas.control import Origin
 from schemas.tables import TableId, TableSchema
 
@@ -85,7 +85,7 @@ def at_gauss(options: Options, session: GaussConnection, statement: str) -> Rehe
         after = _tables(options, session)
     finally:
         session.query("ROLLBACK")
-    way = holes.way_of(effective(options.plugin_options, options.terms))
+    way = holes.decoding_mode(effective(options.plugin_options, options.terms))
     if not way.is_gaussdb:
         way = replace(way, tells_ddl=gauss_readings.publishes_ddl(session))
     if not way.tells_ddl:
@@ -176,7 +176,7 @@ def _qualified(said: Statement, schema: str, known: Container[TableId]) -> State
 
 def _watched(
     options: Options, connection: Connection, statement: str
-) -> tuple[list[TableSchema], list[Told]]:
+) -> tuple[list[TableSchema], list[TriggerMessage]]:
     """Return the captured tables before, and what the triggers told."""
     connection.autocommit = False
     try:

@@ -23,8 +23,9 @@ from gauss_cdc.recordings.transactions import (
     RowChange,
     fold,
 )
-from producer.core.changes import Cell, Ddl, Emptied, Logical
+from producer.core.changes import Cell, Logical
 from producer.errors import DecodeError, Unsupported
+from producer.sources.gauss.decoders.messages import Ddl, NamedTruncate
 from schemas.tables import Missing
 
 
@@ -106,7 +107,9 @@ def as_json(decoded: Decoded) -> str:
     return text
 
 
-def _change(change: RowChange | Emptied | Ddl | Logical, encoding: str) -> Iterator[dict[str, Any]]:
+def _change(
+    change: RowChange | NamedTruncate | Ddl | Logical, encoding: str
+) -> Iterator[dict[str, Any]]:
     match change:
         case RowChange():
             yield {
@@ -116,7 +119,7 @@ def _change(change: RowChange | Emptied | Ddl | Logical, encoding: str) -> Itera
                 "after": _columns(change.after, encoding),
                 "before": _columns(change.before, encoding),
             }
-        case Emptied():
+        case NamedTruncate():
             flags = {"cascade": change.cascade, "restart_identity": change.restart_identity}
             for schema, table in change.tables:
                 yield {**_about("TRUNCATE", schema, table), **{k: v for k, v in flags.items() if v}}

@@ -19,13 +19,13 @@ from typing import IO, Any, Final, Protocol
 
 from gauss_cdc.recordings.files import written
 from gauss_cdc.recordings.redaction import Redaction
-from producer.core.changes import Begun, Ended
 from producer.errors import DecodeError, SlotMissing, Unsupported
 from producer.options import Options
 from producer.sources.decoders import NAMING, Format
 from producer.sources.gauss import catalog as gauss_catalog
 from producer.sources.gauss import slots as gauss_slots
 from producer.sources.gauss.connection import GaussConnection
+from producer.sources.gauss.decoders.messages import TxBegin, TxCommit
 from producer.sources.gauss.functions import area_changes
 from producer.sources.gauss.options import effective
 from producer.sources.gauss.source import open_session
@@ -253,9 +253,9 @@ class _File:
                 if self._decoder.is_row(record_):
                     continue
                 told = self._decoder.decode(position, record_)
-                if isinstance(told, Begun):
+                if isinstance(told, TxBegin):
                     self.is_open = True
-                elif isinstance(told, Ended):
+                elif isinstance(told, TxCommit):
                     self.is_open = False
                     self.recorded.transactions += 1
         except DecodeError:

@@ -14,7 +14,8 @@ from dataclasses import replace
 from typing import Final, assert_never
 
 from gauss_cdc.recordings.transactions import Columns, Known, RecordedTransaction, RowChange
-from producer.core.changes import Cell, Ddl, Emptied, Logical
+from producer.core.changes import Cell, Logical
+from producer.sources.gauss.decoders.messages import Ddl, NamedTruncate
 from schemas.quoting import identifier, literal, qualified
 from schemas.tables import UNCHANGED, Missing, TableId
 
@@ -40,7 +41,7 @@ def statements(transaction: RecordedTransaction, known: Known, encoding: str) ->
         match change:
             case RowChange():
                 yield _row(_with_nulls(transaction, change, known), known, encoding)
-            case Emptied():
+            case NamedTruncate():
                 tables = ", ".join(qualified(TableId(*table)) for table in change.tables)
                 restart = " RESTART IDENTITY" if change.restart_identity else ""
                 yield f"TRUNCATE {tables}{restart}{' CASCADE' if change.cascade else ''};"

@@ -18,22 +18,13 @@ from typing import Final, Protocol, TypeAlias, assert_never
 
 from producer.core.changes import (
     Begin,
-    Begun,
     Cell,
     Cells,
-    Change,
     Commit,
-    Ddl,
     Delete,
-    Emptied,
-    Ended,
-    Heartbeat,
     Insert,
     Logical,
-    NamedRow,
     Relation,
-    RowShape,
-    Told,
     Truncate,
     Update,
 )
@@ -41,6 +32,17 @@ from producer.errors import DecodeError, Unsupported
 from producer.sources.decoders import DECODERS, NAMING, Format, Naming
 from producer.sources.gauss.boundaries import Boundaries, Place, together
 from producer.sources.gauss.decoders.literals import NUMBER
+from producer.sources.gauss.decoders.messages import (
+    Change,
+    Ddl,
+    DecodedMessage,
+    Heartbeat,
+    NamedRow,
+    NamedTruncate,
+    RowShape,
+    TxBegin,
+    TxCommit,
+)
 from producer.sources.gauss.decoders.tuples import readings
 from schemas.positions import Lsn
 from schemas.tables import UNCHANGED, ReplicaIdentity, TableId
@@ -84,7 +86,7 @@ class RowChange:
     old_types: RowShape | None = None  # types of old columns, as far as the stream tells them
 
 
-_Item: TypeAlias = RowChange | Emptied | Ddl | Logical
+_Item: TypeAlias = RowChange | NamedTruncate | Ddl | Logical
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,18 +163,18 @@ class NamingFold:
                 case Place.STRAY:
                     raise DecodeError(self._boundaries.stray(told), position=Lsn(position))
 
-    def _item(self, told: Told) -> _Item:
+    def _item(self, told: DecodedMessage) -> _Item:
         match told:
             case Change():
                 return self._change(told)
-            case Emptied() | Ddl() | Logical():
+            case NamedTruncate() | Ddl() | Logical():
                 return told
-            case Begun() | Ended() | Heartbeat():
+            case TxBegin() | TxCommit() | Heartbeat():
                 raise AssertionError("a boundary is nothing within a transaction")
             case _:
                 assert_never(told)
 
-    def _ended(self, begun: Begun, ended: Ended, position: int) -> RecordedTransaction:
+    def _ended(self, begun: TxBegin, ended: TxCommit, position: int) -> RecordedTransaction:
         # A BEGIN with xid has a COMMIT with it; the CSN may stand at one of the ends alone.
         if begun.xid is not None and ended.xid is None:
             raise DecodeError(
@@ -302,7 +304,7 @@ class PgoutputFold:
             case Truncate() if self._begin is not None:
                 tables = [self._relation(relation) for relation in message.relations]
                 self._changes.append(
-                    Emptied(
+                    NamedTruncate(
                         tuple((table.schema, table.table) for table in tables),
                         cascade=message.cascade,
                         restart_identity=message.restart_identity,

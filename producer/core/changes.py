@@ -1,14 +1,11 @@
-"""What a decoder says: one frozen vocabulary for all plugins.
+"""What a source says: one frozen vocabulary for all of them.
 
 A cell is the value's text, exactly as the type's output function prints it
 (bool `t`, bits without `B''`, no SQL quotes), as bytes in the session's or
 database's encoding; None for NULL, or UNCHANGED for an unsent TOAST value.
 
-Two families share it.  pgoutput describes relations and sends cells by their
-number (`Relation`, `Insert`, `Update`, `Delete`).  GaussDB's plugins and
-test_decoding name table and columns in every row (`Change`), and tell xid, CSN
-and positions wherever the mode does (`Begun`, `Ended`).  `core/held.py` turns
-the second family into the first.
+Relations are described, and cells come by their number, as in pgoutput.  What a
+statement changed comes finished, at its place.
 """
 
 from __future__ import annotations
@@ -147,23 +144,6 @@ class Undecoded:
 
 
 @dataclass(frozen=True, slots=True)
-class Ddl:
-    """A DDL statement as the plugin prints it; `form` says how `content` is to be read.
-
-    "TDDL": SQL text.  "JDDL": a JSON document.  "deparse": openGauss' JSON, or a
-    literal for the two "start" types, with `command` its cmdtype, `sql` what follows
-    "decode to", `owner` its owner.
-    """
-
-    form: str
-    content: str
-    sql: str | None = None
-    command: str | None = None
-    relation: int | None = None
-    owner: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class StatementsDescribed:
     """From here on the source describes every statement (`is_on`), or none."""
 
@@ -186,83 +166,3 @@ Message: TypeAlias = (
     | StatementsDescribed
     | Undecoded
 )
-
-
-# ---- plugins that name table and columns in every row
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """BEGIN, as far as the mode tells; None is what it does not tell."""
-
-    xid: int | None = None
-    csn: int | None = None
-    first_lsn: Lsn | None = None
-    committed_at: str | None = None  # as printed: a timestamptz in the session's zone
-    user: str | None = None
-    origin_id: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """COMMIT.  One of `end_lsn` (of its record) and `commit_lsn` (its start) is known."""
-
-    xid: int | None = None
-    csn: int | None = None
-    committed_at: str | None = None
-    end_lsn: Lsn | None = None
-    commit_lsn: Lsn | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RowShape:
-    """Columns of a row as the wire names them, in its order; decoders share one per shape."""
-
-    names: tuple[str, ...]  # unquoted; () where the wire gives none (an INSERT of sql_decoding)
-    oids: tuple[int, ...]  # 0 where not told
-    types: tuple[str, ...]  # format_type() without modifier; "" where not told
-
-
-@dataclass(slots=True)
-class NamedRow:
-    """A row; as many cells as `shape` has names, unless it has none."""
-
-    shape: RowShape
-    cells: Cells
-
-
-@dataclass(slots=True)
-class Change:
-    """A row of a table: op "c" (only new), "u" (new; old if sent), "d" (old if sent).
-
-    `old` holds the columns of the replica identity only.  sql_decoding's UPDATE is
-    two of these, a "d" and a "c".
-    """
-
-    op: str
-    schema: str
-    table: str
-    new: NamedRow | None
-    old: NamedRow | None
-
-
-@dataclass(frozen=True, slots=True)
-class Emptied:
-    """TRUNCATE, tables by name: (schema, table)."""
-
-    tables: tuple[tuple[str, str], ...]
-    cascade: bool = False
-    restart_identity: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
-    """GaussDB's `h`: positions (CSNs through a CN) and the time of the newest record read."""
-
-    read: int  # end of WAL read, or the newest CSN sent
-    flushed: int  # WAL on disk, or the next CSN
-    at: int  # since 1970, in the unit of the server (not documented)
-
-
-# Logical only of PostgreSQL's test_decoding; it may stand outside of a transaction.
-Told: TypeAlias = Begun | Ended | Change | Emptied | Ddl | Heartbeat | Logical

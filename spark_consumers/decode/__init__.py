@@ -26,7 +26,7 @@ from schemas.envelope import SOURCE_NAME, column_name, without_null
 from schemas.load import CUT, SCHEMA_CHANGE, avsc, check_bounded
 from schemas.tables import UNCHANGED
 from schemas.types import AvroType, dumper
-from spark_consumers.decode.row_code import SURPRISES, is_ours, parts_function
+from spark_consumers.decode.row_code import FALLBACK_ERRORS, is_ours, parts_function
 from spark_consumers.model import Cell, Change
 
 _FRAME: Final = struct.Struct(">bI")
@@ -83,7 +83,7 @@ class RowDecoder:
             (old, new, op, seq, ordinal, exact, unsent, before_exact, before_columns) = self._parts(
                 data
             )
-        except SURPRISES:
+        except FALLBACK_ERRORS:
             return self.decode_slowly(data)
         if exact or unsent or before_exact or before_columns is not None:
             if old is not None:

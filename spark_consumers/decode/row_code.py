@@ -26,7 +26,7 @@ Texts: TypeAlias = list[Cell]  # no UNCHANGED yet
 
 _SINGLE: Final = struct.Struct("<f")
 _DOUBLE: Final = struct.Struct("<d")
-SURPRISES: Final = (ValueError, LookupError, OverflowError, struct.error)
+FALLBACK_ERRORS: Final = (ValueError, LookupError, OverflowError, struct.error)
 _EMPTY: Final = TableSchema(TableId("", ""), ())
 
 
@@ -225,7 +225,7 @@ def _column(place: int, avro: AvroType, scope: dict[str, Any], named: dict[str, 
 def parts_function(fields: Sequence[dict[str, Any]]) -> Callable[[bytes], Parts]:
     """Return `payload -> Parts` for an envelope that `is_ours`, whose row has these fields.
 
-    Raises one of `SURPRISES` for all that it does not expect.
+    Raises one of `FALLBACK_ERRORS` for all that it does not expect.
     """
     row = row_function(fields)
     envelope = envelope_schema("", _EMPTY)

@@ -11,9 +11,16 @@ from gauss_cdc.sandbox.emulator.model import PROFILES
 from gauss_cdc.sandbox.emulator.product import EmulatedProduct
 from gauss_cdc.sandbox.emulator.server import Emulator
 from gauss_cdc.sandbox.emulator.upstream import Address
-from producer.core.changes import Begun, Change, Ddl, Emptied, Ended, Heartbeat
 from producer.sources.decoders import NAMING, Format
 from producer.sources.gauss.connection import ConnectionArguments, GaussConnection
+from producer.sources.gauss.decoders.messages import (
+    Change,
+    Ddl,
+    Heartbeat,
+    NamedTruncate,
+    TxBegin,
+    TxCommit,
+)
 from schemas.positions import Lsn
 from tests.gauss_cdc.sandbox.emulator.running import Running
 
@@ -72,9 +79,9 @@ def facade(
 class Told:
     """A transaction as our decoder understands it."""
 
-    begun: Begun
-    changes: list[Change | Emptied | Ddl] = field(default_factory=list)
-    ended: Ended | None = None
+    begun: TxBegin
+    changes: list[Change | NamedTruncate | Ddl] = field(default_factory=list)
+    ended: TxCommit | None = None
 
     def rows(self) -> list[tuple[object, ...]]:
         """(op, table, old, new) with cells by column name, as text."""
@@ -83,7 +90,7 @@ class Told:
             match change:
                 case Change():
                     found.append((change.op, change.table, cells(change.old), cells(change.new)))
-                case Emptied():
+                case NamedTruncate():
                     found.append(("truncate", *(table for _, table in change.tables)))
                 case Ddl():
                     found.append(("ddl", change.content))
@@ -131,9 +138,9 @@ class Streamed:
         for message in received.messages:
             for told in self._told(message):
                 match told:
-                    case Begun():
+                    case TxBegin():
                         self._open = Told(told)
-                    case Ended():
+                    case TxCommit():
                         assert self._open is not None
                         self._open.ended = told
                         if self._open.changes:  # others' commits come and go

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from producer.sources.gauss.gaps import BY_NAME, Told, Way
+from producer.sources.gauss.gaps import BY_NAME, DecodingMode, Detectability
 from producer.sources.gauss.options import Product
 from tests.e2e.path import ask, until
 from tests.e2e.tables import differences
@@ -85,7 +85,9 @@ def streaming(addresses, prefix, databases, gauss, **how):
         yield path
 
 
-def assert_told(path: Watched, cases: Mapping[str, tuple[str, list[str]]], way: Way) -> None:
+def assert_told(
+    path: Watched, cases: Mapping[str, tuple[str, list[str]]], way: DecodingMode
+) -> None:
     """Each case has its class in a cut, its table is marked, and nothing else differs."""
     told = {(f"public.{table}", BY_NAME[case].kind(way)) for case, (table, _) in cases.items()}
     assert len(told) == len(cases)
@@ -122,8 +124,8 @@ def test_a_hole_is_in_the_cut_and_its_table_is_marked(
         path.start()
         caught_up(path, "exact")
 
-        way = Way(Product.GAUSSDB, tells_ddl=True)
-        assert {kind for _, kind in path.holes} == {Told.SEEN, Told.SUSPECTED}
+        way = DecodingMode(Product.GAUSSDB, tells_ddl=True)
+        assert {kind for _, kind in path.holes} == {Detectability.SEEN, Detectability.SUSPECTED}
         assert_told(path, {**WHILE_READ, **WHILE_NOT}, way)
 
 
@@ -136,7 +138,7 @@ def test_a_hole_of_opengauss_is_in_the_cut(addresses, topic_prefix, new_database
                 ask(source, transaction)
         ask(source, LAST)
         caught_up(path, "exact")
-        assert_told(path, AT_OPENGAUSS, Way(Product.OPENGAUSS))
+        assert_told(path, AT_OPENGAUSS, DecodingMode(Product.OPENGAUSS))
 
 
 def differing(source: str, target: str, inexact: AbstractSet[str] = frozenset()) -> list[str]:

@@ -26,13 +26,13 @@ from producer.core.records.reference import (
 )
 from producer.core.records.reference import identity as old_key
 from producer.core.records.row_code import (
+    FALLBACK_ERRORS,
     SHORT,
-    SURPRISES,
     Plan,
     counted,
     names,
-    odd_row_function,
     row_function,
+    slow_row_function,
     text,
     varint,
 )
@@ -80,7 +80,7 @@ def compile_encoder(
     ).encode
     identity = old_key(table)
     row = row_function(plans, encoding=encoding)
-    row_odd = odd_row_function(plans, encoding=encoding)
+    slow_rows = slow_row_function(plans, encoding=encoding)
     row_key = row_function(plans, encoding=encoding, only=identity)
     sent = [name for name in table.names() if name in identity]
     key_columns = b"\x02" + names(sent)
@@ -94,7 +94,7 @@ def compile_encoder(
     width = len(plans)
     own_name = str(table.id)
 
-    def odd(
+    def slow_path(
         old_kind: str, before: Cells | None, after: Cells | None
     ) -> tuple[bytes, bytes, bytes, bytes]:
         """Head, old row, new row and optional fields of a change with unsent or exact values."""
@@ -106,14 +106,14 @@ def compile_encoder(
                     raise ValueError
                 old, before_columns = b"\x02" + row_key(before), key_columns
             else:
-                old, count, _, number, entries = row_odd(before)
+                old, count, _, number, entries = slow_rows(before)
                 if count:
                     raise ValueError  # an old row with holes is the reference's
                 old, before_exact = b"\x02" + old, counted(number, entries)
                 if after is not None:
                     after = filled(before, after)
         if after is not None:
-            new, count, items, number, entries = row_odd(after)
+            new, count, items, number, entries = slow_rows(after)
             new = b"\x02" + new
             exact, unsent = counted(number, entries), counted(count, items)
         return head, old, new, exact + unsent + before_exact + before_columns
@@ -143,7 +143,7 @@ def compile_encoder(
         optional = _PLAIN
         try:
             if op == "u" and after is not None and UNCHANGED in after:
-                head, old, new, optional = odd(old_kind, before, after)
+                head, old, new, optional = slow_path(old_kind, before, after)
             elif before is None:
                 old = b""
                 if after is None:
@@ -159,10 +159,10 @@ def compile_encoder(
                 else:
                     raise ValueError  # the reference looks at the cells
                 new = b"\x00" if after is None else b"\x02" + row(after)
-        except SURPRISES:
+        except FALLBACK_ERRORS:
             try:
-                head, old, new, optional = odd(old_kind, before, after)
-            except SURPRISES:
+                head, old, new, optional = slow_path(old_kind, before, after)
+            except FALLBACK_ERRORS:
                 if _length(before, width) and _length(after, width):
                     return slow(op, old_kind, before, after, tx, lsn, ordinal)
                 raise DecodeError(
@@ -220,7 +220,7 @@ def compile_key_encoder(
                 raise NullInRequired(name, str(table.id))
         try:
             data: bytes = row(key)
-        except SURPRISES:
+        except FALLBACK_ERRORS:
             data = b"".join(
                 _key_value(plan, cell, encoding, table)
                 for plan, cell in zip(plans, key, strict=True)

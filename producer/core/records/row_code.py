@@ -2,7 +2,7 @@
 
 A generated function takes a row's cells and returns their Avro binary.  It
 knows the common texts of the common types; at anything else (NULL where none
-is allowed, NaN, infinity, an unsent value) it raises one of `SURPRISES`, and
+is allowed, NaN, infinity, an unsent value) it raises one of `FALLBACK_ERRORS`, and
 the caller asks the reference, which knows everything.  Equal byte for byte
 where it does not raise: tests/producer/core/records/test_encode.py.
 
@@ -25,7 +25,7 @@ from schemas.types import AvroType, NotRepresentable, SqlType
 from schemas.types.numeric import DECIMAL, VARIABLE
 from schemas.types.temporal import MICROS, days, micros
 
-SURPRISES: Final = (TypeError, ValueError, LookupError, AttributeError, OverflowError)
+FALLBACK_ERRORS: Final = (TypeError, ValueError, LookupError, AttributeError, OverflowError)
 
 # Zigzag numbers below 2**14 as finished bytes, and the same with Avro's "more follows" bits.
 _TABLE: Final = 1 << 14
@@ -204,7 +204,7 @@ def row_function(
     return _compiled(len(plans), body, f"b''.join(({''.join(f'{p},' for p in parts)}))", scope)
 
 
-def odd_row_function(
+def slow_row_function(
     plans: Sequence[Plan], *, encoding: str = "utf-8"
 ) -> Callable[[Sequence[Any]], tuple[bytes, int, bytes, int, bytes]]:
     """Compile a slower `cells -> (bytes, unsent, their names, exact, their entries)`.
@@ -213,32 +213,32 @@ def odd_row_function(
     their nearest; both are counted and returned as the items of an Avro array
     of strings, and of an Avro map of strings.
     """
-    scope: dict[str, Any] = {**_GLOBALS, "SURPRISES": SURPRISES}
+    scope: dict[str, Any] = {**_GLOBALS, "FALLBACK_ERRORS": FALLBACK_ERRORS}
     body = ["unsent = exact = 0; names = entries = b''"]
     for at, plan in enumerate(plans):
         scope[f"U{at}"] = plan.write(plan.placeholder)
         scope[f"N{at}"] = text(plan.column.name.encode())
-        scope[f"odd{at}"] = _odd(plan, encoding)
+        scope[f"slow{at}"] = _slow_path(plan, encoding)
         body += [
             f"if c{at} is UNCHANGED:",
             f"    p{at} = U{at}; names += N{at}; unsent += 1",
             "else:",
             "    try:",
             *(f"        {line}" for line in _column(at, plan, scope, encoding)),
-            "    except SURPRISES:",
-            f"        p{at}, entry = odd{at}(c{at})",
+            "    except FALLBACK_ERRORS:",
+            f"        p{at}, entry = slow{at}(c{at})",
             "        entries += entry; exact += entry != b''",
         ]
     parts = "".join(f"p{at}," for at in range(len(plans)))
     return _compiled(len(plans), body, f"b''.join(({parts})), unsent, names, exact, entries", scope)
 
 
-def _odd(plan: Plan, encoding: str) -> Callable[[bytes], tuple[bytes, bytes]]:
+def _slow_path(plan: Plan, encoding: str) -> Callable[[bytes], tuple[bytes, bytes]]:
     """Return `cell -> (bytes, its entry in the map of exact texts)`."""
     name = text(plan.column.name.encode())
     load = plan.type.loader(plan.column)
 
-    def odd(cell: bytes) -> tuple[bytes, bytes]:
+    def slow_path(cell: bytes) -> tuple[bytes, bytes]:
         source, exact = in_text(cell, encoding)
         try:
             value = load(source)
@@ -248,7 +248,7 @@ def _odd(plan: Plan, encoding: str) -> Callable[[bytes], tuple[bytes, bytes]]:
             value, exact = plan.absent, exact or source
         return plan.write(value), b"" if exact is None else name + text(exact.encode())
 
-    return odd
+    return slow_path
 
 
 def in_text(cell: bytes, encoding: str) -> tuple[str, str | None]:

@@ -9,10 +9,19 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import NamedTuple, TypeAlias
 
-from producer.core.changes import Begun, Change, Ddl, Emptied, Ended, Heartbeat, Logical, Told
+from producer.core.changes import Logical
 from producer.errors import DecodeError
+from producer.sources.gauss.decoders.messages import (
+    Change,
+    Ddl,
+    DecodedMessage,
+    Heartbeat,
+    NamedTruncate,
+    TxBegin,
+    TxCommit,
+)
 
-Pair: TypeAlias = tuple[Begun, Ended]
+Pair: TypeAlias = tuple[TxBegin, TxCommit]
 
 
 class Place(Enum):
@@ -28,32 +37,32 @@ class Boundaries:
     """One stream: BEGIN and COMMIT alternate, and changes stand between them."""
 
     def __init__(self) -> None:
-        self._begun: Begun | None = None
+        self._begun: TxBegin | None = None
 
     @property
     def is_open(self) -> bool:
         """Say whether a transaction has begun and not ended."""
         return self._begun is not None
 
-    def step(self, told: Told) -> Pair | Place:
+    def step(self, told: DecodedMessage) -> Pair | Place:
         """Take the next message; the pair of BEGIN and COMMIT where it ends a transaction."""
         match told, self._begun:
             case Heartbeat(), _:
                 return Place.BESIDE
             case Logical(transactional=False), _:
                 return Place.BESIDE
-            case Begun(), None:
+            case TxBegin(), None:
                 self._begun = told
                 return Place.BEGINS
-            case Ended(), Begun() as begun:
+            case TxCommit(), TxBegin() as begun:
                 self._begun = None
                 return begun, told
-            case ((Change() | Emptied() | Ddl() | Logical()), Begun()):
+            case ((Change() | NamedTruncate() | Ddl() | Logical()), TxBegin()):
                 return Place.WITHIN
             case _:
                 return Place.STRAY
 
-    def stray(self, told: Told) -> str:
+    def stray(self, told: DecodedMessage) -> str:
         """Say why a message cannot stand here."""
         where = "within" if self.is_open else "outside of"
         return f"{type(told).__name__} {where} a transaction"
@@ -67,7 +76,7 @@ class Together(NamedTuple):
     committed_at: str | None  # as printed
 
 
-def together(begun: Begun, ended: Ended) -> Together:
+def together(begun: TxBegin, ended: TxCommit) -> Together:
     """Put both together; raise DecodeError where they are of different transactions."""
     for name, first, second in (("xid", begun.xid, ended.xid), ("csn", begun.csn, ended.csn)):
         if first is not None and second is not None and first != second:

@@ -20,24 +20,20 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
-from producer.core.changes import (
-    Begin,
-    Begun,
-    Change,
-    Commit,
-    Ddl,
-    Emptied,
-    Ended,
-    Heartbeat,
-    Logical,
-    Message,
-    Undecoded,
-)
+from producer.core.changes import Begin, Commit, Logical, Message, Undecoded
 from producer.errors import DdlMalformed, DecodeError, SourceSwitched
 from producer.sources.decoders import Naming
 from producer.sources.gauss.boundaries import Boundaries, Place, together
 from producer.sources.gauss.ddl import jddl
 from producer.sources.gauss.ddl import pairs as ddl_pairs
+from producer.sources.gauss.decoders.messages import (
+    Change,
+    Ddl,
+    Heartbeat,
+    NamedTruncate,
+    TxBegin,
+    TxCommit,
+)
 from producer.sources.gauss.mixed import Holds, Mixed, Wrote
 from producer.sources.gauss.resolver import RelationResolver
 from producer.sources.gauss.system_schemas import is_system_schema
@@ -182,7 +178,7 @@ class TransactionBuffer:
             self._records, self._size = [], 0
 
     # ------------------------------------------------------------ COMMIT
-    def _release(self, begun: Begun, ended: Ended) -> Iterator[tuple[int, Message]]:
+    def _release(self, begun: TxBegin, ended: TxCommit) -> Iterator[tuple[int, Message]]:
         records: Sequence[tuple[int, bytes]] | Spill = self._spill or self._records
         spill = self._spill
         self._records, self._size, self._spill = [], 0, None
@@ -203,7 +199,7 @@ class TransactionBuffer:
             if spill is not None:
                 spill.close()
 
-    def _framed(self, begun: Begun, ended: Ended) -> tuple[Begin, Commit]:
+    def _framed(self, begun: TxBegin, ended: TxCommit) -> tuple[Begin, Commit]:
         """Put together what BEGIN and COMMIT told."""
         xid, csn, said = together(begun, ended)
         if self._by_csn:
@@ -246,7 +242,7 @@ class TransactionBuffer:
                     yield position, message
                 if self._mixed is not None and not is_system_schema(told.schema):
                     self._mixed.row(told.schema, told.table, told.op)
-            case Emptied():
+            case NamedTruncate():
                 for message in self._relations.emptied(told):
                     yield position, message
             case _:

@@ -25,7 +25,7 @@ from typing import Final, TypeAlias
 from producer.sources.gauss.options import Effective, Mode, Product, removing
 
 
-class Told(StrEnum):
+class Detectability(StrEnum):
     """How much of a loss the stream shows."""
 
     SEEN = "seen"
@@ -33,11 +33,11 @@ class Told(StrEnum):
     INVISIBLE = "invisible"
 
 
-SEEN, SUSPECTED, INVISIBLE = Told.SEEN, Told.SUSPECTED, Told.INVISIBLE
+SEEN, SUSPECTED, INVISIBLE = Detectability.SEEN, Detectability.SUSPECTED, Detectability.INVISIBLE
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class DecodingMode:
     """How a source is decoded, as far as it decides what is lost."""
 
     product: Product
@@ -57,7 +57,7 @@ class Way:
         return self.is_gaussdb or self.parallel
 
 
-Kind: TypeAlias = Callable[[Way], Told | None]
+Kind: TypeAlias = Callable[[DecodingMode], Detectability | None]
 
 _OVERVIEW: Final = "GaussDB manual, logical decoding overview, constraints"
 _DDL: Final = "GaussDB manual, DDL in logical decoding, constraints"
@@ -77,10 +77,10 @@ class Case:
     source: str
 
 
-def _behind(told: Told) -> Kind:
+def _behind(told: Detectability) -> Kind:
     """Rows behind a statement of their transaction; `told` where the statement itself is."""
 
-    def kind(way: Way) -> Told | None:
+    def kind(way: DecodingMode) -> Detectability | None:
         if not way.loses_rows_behind_ddl:
             return None
         return told if way.is_gaussdb and way.tells_ddl else INVISIBLE
@@ -88,17 +88,17 @@ def _behind(told: Told) -> Kind:
     return kind
 
 
-def _by_statement(told: Told, otherwise: Told) -> Kind:
+def _by_statement(told: Detectability, otherwise: Detectability) -> Kind:
     """What the statement itself tells."""
 
-    def kind(way: Way) -> Told:
+    def kind(way: DecodingMode) -> Detectability:
         is_told = way.tells_ddl and (way.is_gaussdb or not way.parallel)
         return told if is_told else otherwise
 
     return kind
 
 
-def _always(told: Told) -> Kind:
+def _always(told: Detectability) -> Kind:
     return lambda _: told
 
 
@@ -106,22 +106,22 @@ def _removed(option: str) -> Kind:
     return lambda way: INVISIBLE if option in way.removing else None
 
 
-def _volatile(way: Way) -> Told | None:
+def _volatile(way: DecodingMode) -> Detectability | None:
     # openGauss refuses to run such a statement where it replicates DDL.
     refused = way.tells_ddl and not way.is_gaussdb and not way.parallel
     return None if refused else SUSPECTED
 
 
-def _untold_ddl(way: Way) -> Told | None:
+def _untold_ddl(way: DecodingMode) -> Detectability | None:
     return _by_statement(INVISIBLE, INVISIBLE)(way) if way.is_gaussdb else _without_ddl(way)
 
 
-def _without_ddl(way: Way) -> Told | None:
+def _without_ddl(way: DecodingMode) -> Detectability | None:
     is_told = way.tells_ddl and (way.is_gaussdb or not way.parallel)
     return None if is_told else INVISIBLE
 
 
-def _cuts_at_zero(way: Way) -> Told | None:
+def _cuts_at_zero(way: DecodingMode) -> Detectability | None:
     is_json = way.style == "j" or (not way.parallel and way.plugin == "mppdb_decoding")
     return INVISIBLE if is_json else None
 
@@ -317,7 +317,7 @@ CASES: Final = (
 BY_NAME: Final = {case.name: case for case in CASES}
 
 
-def way_of(decided: Effective) -> Way:
+def decoding_mode(decided: Effective) -> DecodingMode:
     """Say what decides about losses.
 
     Whether openGauss tells DDL only its publications know (`gauss_readings.publishes_ddl`).
@@ -326,7 +326,7 @@ def way_of(decided: Effective) -> Way:
     removed = set(removing(sent))
     if sent.get("skip-generated-columns") == "true":
         removed.add("skip-generated-columns")
-    return Way(
+    return DecodingMode(
         decided.product,
         parallel=decided.mode is Mode.PARALLEL,
         tells_ddl=sent.get("enable-ddl-decoding") == "true",
@@ -336,12 +336,12 @@ def way_of(decided: Effective) -> Way:
     )
 
 
-def invisible(way: Way) -> list[str]:
+def invisible(way: DecodingMode) -> list[str]:
     """Say what a run of this kind may lose without anybody noticing."""
     return [case.what for case in CASES if case.kind(way) is INVISIBLE]
 
 
-def invisible_sentence(way: Way) -> str:
+def invisible_sentence(way: DecodingMode) -> str:
     """Say it in one line, for `check` and for the start of `run`; "": nothing is lost so."""
     lost = invisible(way)
     return f"not in this stream, and only a comparison can tell: {'; '.join(lost)}" if lost else ""

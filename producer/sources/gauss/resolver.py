@@ -18,17 +18,12 @@ from dataclasses import dataclass, field
 
 from producer.core.changes import (
     Cells,
-    Change,
-    Ddl,
     Delete,
-    Emptied,
     Insert,
     Lost,
     Message,
-    NamedRow,
     Relation,
     RelationColumn,
-    RowShape,
     Truncate,
     Update,
 )
@@ -36,6 +31,7 @@ from producer.core.shape_change import ShapeChange, StatementChanges
 from producer.errors import Unsupported
 from producer.sources.gauss.ddl.deparsed import Deparsed
 from producer.sources.gauss.ddl.model import Statement
+from producer.sources.gauss.decoders.messages import Change, Ddl, NamedRow, NamedTruncate, RowShape
 from producer.sources.gauss.decoders.tuples import readings
 from schemas.control import Origin
 from schemas.errors import LOAD_AGAIN
@@ -115,7 +111,7 @@ class RelationResolver:
         self._meant.clear()
         if statement.tag == "TRUNCATE TABLE":
             named = tuple((name.schema or "public", name.name) for name in statement.names)
-            yield from self.emptied(Emptied(named))
+            yield from self.emptied(NamedTruncate(named))
             return
         changes = self._deparsed.state(statement, loses_clauses=ddl.form != "deparse")
         for change in changes:
@@ -165,7 +161,7 @@ class RelationResolver:
         yield from described
         yield from self._filled(change, table, plan)
 
-    def emptied(self, told: Emptied) -> Iterator[Message]:
+    def emptied(self, told: NamedTruncate) -> Iterator[Message]:
         """Give a TRUNCATE by relations."""
         relations = []
         for schema, name in told.tables:

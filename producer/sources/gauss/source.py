@@ -176,7 +176,7 @@ class GaussSource:
             note(str(advice))
         if sentence := why_not_full(self._options.plugin_options):
             note(sentence)
-        way = holes.way_of(self.decided)
+        way = holes.decoding_mode(self.decided)
         if not way.is_gaussdb:
             way = replace(way, tells_ddl=gauss_readings.publishes_ddl(self.asking))
         if sentence := holes.invisible_sentence(way):
@@ -422,7 +422,7 @@ class GaussSource:
             skip_unidentified=options.without_identity == "skip-and-record",
             names_run_together=form.style == "t",
         )
-        way = holes.way_of(self.decided)
+        way = holes.decoding_mode(self.decided)
         self._buffer = TransactionBuffer(
             NAMING[form.plugin, form.style](form),
             relations,

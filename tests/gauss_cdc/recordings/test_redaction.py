@@ -7,8 +7,8 @@ import pytest
 
 from gauss_cdc.recordings.masks import MaskKind, Masks
 from gauss_cdc.recordings.redaction import Redaction
-from producer.core.changes import Change
 from producer.sources.decoders import Format
+from producer.sources.gauss.decoders.messages import Change
 from tests.producer.sources.gauss.decoders.ledgers import CAPTURES, Capture, capture, told
 
 SECRET = b"of a test"

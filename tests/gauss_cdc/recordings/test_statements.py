@@ -2,7 +2,7 @@ import pytest
 
 from gauss_cdc.recordings.statements import statements
 from gauss_cdc.recordings.transactions import KnownTable, RecordedTransaction, RowChange
-from producer.core.changes import Ddl, Emptied, RowShape
+from producer.sources.gauss.decoders.messages import Ddl, NamedTruncate, RowShape
 from schemas.tables import UNCHANGED, TableId
 
 T = TableId('a"b', "t")
@@ -57,7 +57,7 @@ def test_columns_without_names_are_values_in_order() -> None:
 
 
 def test_several_tables_are_emptied_at_once() -> None:
-    change = Emptied((("s", "a"), ("s", "b")), cascade=True, restart_identity=True)
+    change = NamedTruncate((("s", "a"), ("s", "b")), cascade=True, restart_identity=True)
 
     assert printed(change) == ['TRUNCATE "s"."a", "s"."b" RESTART IDENTITY CASCADE;']
 

@@ -1,9 +1,10 @@
 import pytest
 
 from gauss_cdc.recordings.transactions import KnownTable, RecordedTransaction, RowChange, fold
-from producer.core.changes import Emptied, Logical
+from producer.core.changes import Logical
 from producer.errors import DecodeError, Unsupported
 from producer.sources.decoders import Format
+from producer.sources.gauss.decoders.messages import NamedTruncate
 from schemas.positions import Lsn
 from schemas.tables import TableId
 
@@ -111,7 +112,7 @@ def test_what_is_no_row_stands_in_its_place() -> None:
         "COMMIT 1",
     )
 
-    assert [type(change) for change in txn.changes] == [Logical, Emptied, RowChange]
+    assert [type(change) for change in txn.changes] == [Logical, NamedTruncate, RowChange]
     assert txn.has_rows
 
 

@@ -15,7 +15,7 @@ from schemas.envelope import envelope_schema
 from schemas.tables import Column, TableId, TableSchema
 from schemas.types import type_of
 from spark_consumers.decode import RowDecoder, split
-from spark_consumers.decode.row_code import SURPRISES, is_ours, number, parts_function, reader
+from spark_consumers.decode.row_code import FALLBACK_ERRORS, is_ours, number, parts_function, reader
 from tests.producer.core.records.test_encode import changes
 from tests.schemas.types.values import SAMPLES, Sample
 
@@ -130,5 +130,5 @@ def test_the_reader_of_any_type_is_fastavros(sample: Sample) -> None:
 
 
 def test_nothing_is_no_value() -> None:
-    with pytest.raises(SURPRISES):
+    with pytest.raises(FALLBACK_ERRORS):
         parts_function([])(b"")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from producer.errors import OptionRefused
 from producer.sources.gauss.checks.case import Case
-from producer.sources.gauss.gaps import invisible_sentence, way_of
+from producer.sources.gauss.gaps import decoding_mode, invisible_sentence
 from producer.sources.gauss.options import Mode, judge, why_not_full
 from schemas.findings import Finding, Level
 
@@ -34,7 +34,7 @@ def ddl(case: Case) -> Iterator[Finding]:
             "is not sent; TRUNCATE and EXCHANGE PARTITION lose rows in silence",
             "enable-ddl-decoding = true; before ALTER TABLE let `run` catch up",
         )
-    way = way_of(decided)
+    way = decoding_mode(decided)
     if way.loses_rows_behind_ddl:
         yield Finding(
             Level.NOTE, "DDL", invisible_sentence(way), "keep DDL in transactions of its own"

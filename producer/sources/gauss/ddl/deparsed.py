@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from producer.core.changes import Ddl
 from producer.core.shape_change import ShapeChange
 from producer.core.sql_words import Words
 from producer.sources.gauss.ddl import jddl
 from producer.sources.gauss.ddl.apply import WHETHER_KEY, Applied, altered, created
 from producer.sources.gauss.ddl.losses import clauses_lost
 from producer.sources.gauss.ddl.model import Name, OnPartition, Rename, Statement
+from producer.sources.gauss.decoders.messages import Ddl
 from producer.sources.gauss.system_schemas import is_system_schema
 from schemas.control import Hole
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from producer.core.changes import Ddl
 from producer.core.sql_words import Words, cut
 from producer.sources.gauss.ddl import tddl
 from producer.sources.gauss.ddl.columns import constraint, partitioning, type_spec
@@ -44,6 +43,7 @@ from producer.sources.gauss.ddl.model import (
     Unread,
 )
 from producer.sources.gauss.ddl.quoting import quote_identifier
+from producer.sources.gauss.decoders.messages import Ddl
 
 _TYPE_KEYS: Final = ("coltype", "column_type", "datatype", "data_type", "type_name")
 _ELEMENT_KEYS: Final = ("elements", "table_elements")

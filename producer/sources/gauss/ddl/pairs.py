@@ -14,10 +14,10 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
-from producer.core.changes import Ddl
 from producer.sources.gauss.ddl import jddl
 from producer.sources.gauss.ddl.format import expand, parse
 from producer.sources.gauss.ddl.model import AddColumn, SetDefault, Statement
+from producer.sources.gauss.decoders.messages import Ddl
 
 
 @dataclass(frozen=True, slots=True)

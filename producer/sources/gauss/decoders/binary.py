@@ -13,10 +13,19 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from producer.core.changes import Begun, Cells, Change, Ddl, Ended, NamedRow, RowShape, Told
+from producer.core.changes import Cells
 from producer.errors import DecodeError
 from producer.sources.gauss.decoders.ddl import gauss_ddl, is_gauss_ddl
 from producer.sources.gauss.decoders.formats import Format
+from producer.sources.gauss.decoders.messages import (
+    Change,
+    Ddl,
+    DecodedMessage,
+    NamedRow,
+    RowShape,
+    TxBegin,
+    TxCommit,
+)
 from producer.sources.gauss.decoders.names import Remembered, reader, row_shape, unquote
 from producer.sources.gauss.decoders.scalars import SEND_US_A_RECORDING, heartbeat, shown, stamp
 from schemas.positions import Lsn
@@ -89,7 +98,7 @@ class Binary:
     def is_row(self, record: bytes) -> bool:
         return record[_LETTER] in _OPS
 
-    def decode(self, position: int, record: bytes) -> Told:
+    def decode(self, position: int, record: bytes) -> DecodedMessage:
         """Decode one record; DecodeError for anything that is not exactly one."""
         try:
             letter = record[_LETTER]
@@ -100,7 +109,7 @@ class Binary:
             if letter == _C:
                 parts = _parts(record, 9, "XT")
                 (end_lsn,) = _U64(record, 0)
-                return Ended(_xid(parts), None, stamp(parts.get("T")), end_lsn=Lsn(end_lsn))
+                return TxCommit(_xid(parts), None, stamp(parts.get("T")), end_lsn=Lsn(end_lsn))
             if letter == _H:
                 return heartbeat(record[_LETTER:])
             if letter not in _KNOWN and is_gauss_ddl(record[_DDL_AT:]):
@@ -131,11 +140,11 @@ class Binary:
             raise DecodeError("a DDL record of another length than it says", size=len(record))
         return gauss_ddl(record[_DDL_AT:], self._encoding)
 
-    def _begin(self, record: bytes) -> Begun:
+    def _begin(self, record: bytes) -> TxBegin:
         csn, first_lsn = _BEGIN(record, 9)
         parts = _parts(record, 25, "XTNO")
         user, origin = parts.get("N"), parts.get("O")
-        return Begun(
+        return TxBegin(
             xid=_xid(parts),
             csn=csn,
             first_lsn=Lsn(first_lsn),

@@ -14,9 +14,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from producer.core.changes import Ddl, Logical
+from producer.core.changes import Logical
 from producer.errors import DecodeError
 from producer.sources.gauss.decoders.json_rows import as_bytes
+from producer.sources.gauss.decoders.messages import Ddl
 from producer.sources.gauss.decoders.names import reader
 from schemas.positions import Lsn
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from producer.core.changes import Told
+from producer.sources.gauss.decoders.messages import DecodedMessage
 
 # Plugins of GaussDB that are known by their style alone; another may be asked for.
 PLUGIN_STYLES: Final[Mapping[str, str]] = {
@@ -42,5 +42,5 @@ class Naming(Protocol):
     def is_row(self, record: bytes) -> bool:
         """Say cheaply whether a record is a row, which may wait undecoded for its COMMIT."""
 
-    def decode(self, position: int, record: bytes) -> Told:
+    def decode(self, position: int, record: bytes) -> DecodedMessage:
         """Decode one record of `split`, or raise DecodeError."""

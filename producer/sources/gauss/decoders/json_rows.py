@@ -12,9 +12,10 @@ import json
 import re
 from typing import Any, Final, TypeAlias
 
-from producer.core.changes import Cells, Change, NamedRow, RowShape
+from producer.core.changes import Cells
 from producer.errors import DecodeError
 from producer.sources.gauss.decoders.literals import literal
+from producer.sources.gauss.decoders.messages import Change, NamedRow, RowShape
 from producer.sources.gauss.decoders.names import NAME, Remembered, reader, row_shape, unquote
 
 _START: Final = b'{"table_name":'

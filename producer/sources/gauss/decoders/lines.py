@@ -13,11 +13,11 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from producer.core.changes import Begun, Ended, Told
 from producer.errors import DecodeError
 from producer.sources.gauss.decoders.ddl import gauss_ddl, is_gauss_ddl
 from producer.sources.gauss.decoders.formats import Format
 from producer.sources.gauss.decoders.json_rows import JsonRows
+from producer.sources.gauss.decoders.messages import DecodedMessage, TxBegin, TxCommit
 from producer.sources.gauss.decoders.scalars import heartbeat, number, stamp, unknown_line
 from producer.sources.gauss.decoders.tuples import SpacedRows
 from schemas.positions import Lsn
@@ -69,7 +69,7 @@ class Lines:
     def is_row(self, record: bytes) -> bool:
         return self._rows.is_row(record)
 
-    def decode(self, position: int, record: bytes) -> Told:
+    def decode(self, position: int, record: bytes) -> DecodedMessage:
         """Decode one line; DecodeError for anything that is not exactly one."""
         try:
             if self._rows.is_row(record):
@@ -83,21 +83,21 @@ class Lines:
             error.where.setdefault("position", Lsn(position))
             raise
 
-    def _end(self, position: int, line: bytes) -> Ended:
+    def _end(self, position: int, line: bytes) -> TxCommit:
         if (match := _COMMIT.fullmatch(line)) is None:
             raise unknown_line(line)
         xid, at = number(match[1]), stamp(match[2])
         if self._batch:
-            return Ended(xid, None, at, end_lsn=Lsn(position))
-        return Ended(xid, None, at, commit_lsn=Lsn(position))
+            return TxCommit(xid, None, at, end_lsn=Lsn(position))
+        return TxCommit(xid, None, at, commit_lsn=Lsn(position))
 
 
-def _begin(line: bytes) -> Begun | None:
+def _begin(line: bytes) -> TxBegin | None:
     if (match := _BEGIN.fullmatch(line)) is None:
         return None
     csn, kind, high, low, xid, at, origin = match.groups()
     lsn = Lsn(int(high, 16) << 32 | int(low, 16))
-    return Begun(
+    return TxBegin(
         xid=number(xid),
         csn=int(csn),
         # openGauss 3.0 says commit_lsn, which is another thing.

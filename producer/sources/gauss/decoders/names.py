@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from producer.core.changes import RowShape
 from producer.errors import DecodeError
+from producer.sources.gauss.decoders.messages import RowShape
 from producer.sources.gauss.server import codec
 
 __all__ = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from producer.core.changes import Heartbeat
 from producer.errors import DecodeError
+from producer.sources.gauss.decoders.messages import Heartbeat
 
 SEND_US_A_RECORDING: Final = "please send us a recording: gauss-cdc record --redact"
 

@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from producer.core.changes import Begun, Ended, Told
 from producer.errors import DecodeError
 from producer.sources.gauss.decoders.ddl import (
     deparsed,
@@ -25,6 +24,7 @@ from producer.sources.gauss.decoders.ddl import (
 )
 from producer.sources.gauss.decoders.formats import Format
 from producer.sources.gauss.decoders.json_rows import JsonRows
+from producer.sources.gauss.decoders.messages import DecodedMessage, TxBegin, TxCommit
 from producer.sources.gauss.decoders.scalars import number, stamp, unknown_line
 from producer.sources.gauss.decoders.sql_rows import SqlRows
 from producer.sources.gauss.decoders.tuples import DottedRows, emptied
@@ -54,13 +54,13 @@ class Mppdb:
     def is_row(self, record: bytes) -> bool:
         return self._rows.is_row(record)
 
-    def decode(self, position: int, record: bytes) -> Told:
+    def decode(self, position: int, record: bytes) -> DecodedMessage:
         """Decode one message, or raise DecodeError."""
         try:
             if self._rows.is_row(record):
                 return self._rows.decode(record)
             found = _bounds(position, record) or _rare(record, self._encoding)
-            if found is None or (isinstance(found, Ended) and found.csn is None):
+            if found is None or (isinstance(found, TxCommit) and found.csn is None):
                 raise unknown_line(record)
         except DecodeError as error:
             error.where.setdefault("position", Lsn(position))
@@ -84,7 +84,7 @@ class Test:
     def is_row(self, record: bytes) -> bool:
         return self._rows.is_row(record)
 
-    def decode(self, position: int, record: bytes) -> Told:
+    def decode(self, position: int, record: bytes) -> DecodedMessage:
         """Decode one message, or raise DecodeError."""
         try:
             if self._rows.is_row(record):
@@ -117,15 +117,15 @@ class Sql:
     def is_row(self, record: bytes) -> bool:
         return self._rows.is_row(record)
 
-    def decode(self, position: int, record: bytes) -> Told:
+    def decode(self, position: int, record: bytes) -> DecodedMessage:
         """Decode one statement, or raise DecodeError."""
         try:
             if self._rows.is_row(record):
                 return self._rows.decode(record)
             if (match := _SQL_BEGIN.fullmatch(record)) is not None:
-                return Begun(csn=int(match[1]), first_lsn=Lsn(position) if position else None)
+                return TxBegin(csn=int(match[1]), first_lsn=Lsn(position) if position else None)
             if (match := _SQL_COMMIT.fullmatch(record)) is not None:
-                return Ended(None, int(match[2]), stamp(match[1]), end_lsn=Lsn(position))
+                return TxCommit(None, int(match[2]), stamp(match[1]), end_lsn=Lsn(position))
             found = _rare(record, self._encoding)
             if found is None:
                 raise unknown_line(record)
@@ -135,17 +135,17 @@ class Sql:
         return found
 
 
-def _bounds(position: int, record: bytes) -> Begun | Ended | None:
+def _bounds(position: int, record: bytes) -> TxBegin | TxCommit | None:
     """Decode BEGIN and COMMIT of mppdb_decoding and test_decoding."""
     if (match := _BEGIN.fullmatch(record)) is not None:
         xid, origin = number(match[1]), number(match[2])
-        return Begun(xid, None, Lsn(position) if position else None, None, None, origin)
+        return TxBegin(xid, None, Lsn(position) if position else None, None, None, origin)
     if (match := _COMMIT.fullmatch(record)) is not None:
-        return Ended(number(match[1]), number(match[3]), stamp(match[2]), end_lsn=Lsn(position))
+        return TxCommit(number(match[1]), number(match[3]), stamp(match[2]), end_lsn=Lsn(position))
     return None
 
 
-def _rare(record: bytes, encoding: str) -> Told | None:
+def _rare(record: bytes, encoding: str) -> DecodedMessage | None:
     """Decode TRUNCATE and DDL."""
     if record.startswith(b"table "):
         return emptied(record, encoding)

@@ -12,9 +12,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from producer.core.changes import Cells, Change, NamedRow, RowShape
+from producer.core.changes import Cells
 from producer.errors import DecodeError
 from producer.sources.gauss.decoders.literals import LITERAL, SKIPPED, cell
+from producer.sources.gauss.decoders.messages import Change, NamedRow, RowShape
 from producer.sources.gauss.decoders.names import NAME, Remembered, row_shape, unquoting
 from producer.sources.gauss.decoders.tuples import qualified
 

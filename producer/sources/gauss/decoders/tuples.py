@@ -18,9 +18,10 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from producer.core.changes import Cells, Change, Emptied, NamedRow, RowShape
+from producer.core.changes import Cells
 from producer.errors import DecodeError
 from producer.sources.gauss.decoders.literals import LITERAL, SKIPPED, cell
+from producer.sources.gauss.decoders.messages import Change, NamedRow, NamedTruncate, RowShape
 from producer.sources.gauss.decoders.names import NAME, Remembered, reader, row_shape, unquoting
 
 # A type may be quoted, an array, and of several words.
@@ -180,14 +181,14 @@ def qualified(encoding: str) -> Callable[[bytes], tuple[str, str]]:
     return read
 
 
-def emptied(record: bytes, encoding: str) -> Emptied | None:
+def emptied(record: bytes, encoding: str) -> NamedTruncate | None:
     """Decode a TRUNCATE line; None if it is none."""
     match = _EMPTIED.fullmatch(record)
     if match is None or record.endswith(b":"):
         return None
     read = qualified(encoding)
     tables = tuple(read(found[0]) for found in _TABLE.finditer(match[1]))
-    return Emptied(tables, cascade=bool(match[3]), restart_identity=bool(match[2]))
+    return NamedTruncate(tables, cascade=bool(match[3]), restart_identity=bool(match[2]))
 
 
 def readings(schema: str, table: str) -> tuple[tuple[str, str], ...]:

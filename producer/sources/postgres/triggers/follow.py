@@ -23,7 +23,7 @@ from producer.core.canonical import canonical
 from producer.core.catalog_rows import reads_otherwise
 from producer.core.shape_change import ShapeChange
 from producer.sources.postgres.triggers.moved import moved_object
-from producer.sources.postgres.triggers.records import BY_TYPE, Dropped, Shape, Told
+from producer.sources.postgres.triggers.records import BY_TYPE, Dropped, Shape, TriggerMessage
 from producer.sources.postgres.triggers.using import converted
 from schemas.conditions import written
 from schemas.control import Hole, Moved
@@ -63,32 +63,32 @@ class Follower:
     _former: dict[int, set[TableId]] = field(default_factory=lambda: defaultdict(set))
 
     def follow(
-        self, told: Told, lsn: int = 0, commit: int = 0, *, is_older: bool = False
+        self, message: TriggerMessage, lsn: int = 0, commit: int = 0, *, is_older: bool = False
     ) -> list[ShapeChange]:
         """Return the changes of one statement, in the order in which they apply.
 
         `lsn`: where its record stands; `commit`: where its transaction does.  `is_older`: what
         other transactions changed behind the record may have been followed by an earlier run.
         """
-        if told.event == "gap":
-            return list(self._unknown(told))
-        told = self._as_of_commit(told, lsn)
+        if message.event == "gap":
+            return list(self._unknown(message))
+        message = self._as_of_commit(message, lsn)
         if is_older:
-            told = self._as_of_now(told)
-        spaces = self._old_names(told)
+            message = self._as_of_now(message)
+        spaces = self._old_names(message)
         before = dict(self.known)
-        out = self._changes(told)
-        out += self._renamed_with(told, spaces)
-        self._remember(told, before, commit)
-        out += self._typed_with(told, before, commit)
+        out = self._changes(message)
+        out += self._renamed_with(message, spaces)
+        self._remember(message, before, commit)
+        out += self._typed_with(message, before, commit)
         return [replace(c, canonical=c.canonical or canonical(c)) for c in out]
 
-    def _changes(self, told: Told) -> list[ShapeChange]:
-        if told.event == "drop":
-            out = [*self._dropped(told), *self._altered(told)]
+    def _changes(self, message: TriggerMessage) -> list[ShapeChange]:
+        if message.event == "drop":
+            out = [*self._dropped(message), *self._altered(message)]
         else:
-            out = [*self._detached(told), *self._attached(told), *self._altered(told)]
-            out += self._others(told, out)
+            out = [*self._detached(message), *self._attached(message), *self._altered(message)]
+            out += self._others(message, out)
             # A column's default may speak of the sequence that comes with its table.
             out.sort(key=lambda c: (c.kind, c.tag) != ("sequence", "CREATE SEQUENCE"))
         return out
@@ -97,14 +97,14 @@ class Follower:
         """Return a hole of every table: a statement happened, and nobody knows which."""
         return [ShapeChange(t, t, tag, *_hole(t.id, why)) for t in self.known.values()]
 
-    def _unknown(self, told: Told) -> Iterator[ShapeChange]:
+    def _unknown(self, message: TriggerMessage) -> Iterator[ShapeChange]:
         why = "a schema change could not be described by the triggers"
-        if told.unknown is None:
-            yield from self.all_unknown(told.tag, why)
+        if message.unknown is None:
+            yield from self.all_unknown(message.tag, why)
             return
-        for oid in dict.fromkeys(told.unknown):
+        for oid in dict.fromkeys(message.unknown):
             if (table := self.at(oid)) is not None:
-                yield ShapeChange(table, table, told.tag, *_hole(table.id, why))
+                yield ShapeChange(table, table, message.tag, *_hole(table.id, why))
 
     # ------------------------------------------------------------ other transactions
     def named(self, oid: int, said: TableId) -> TableId:
@@ -112,10 +112,10 @@ class Follower:
         table = self.at(oid) if said in self._former.get(oid, ()) else None
         return table.id if table is not None else said
 
-    def _as_of_commit(self, told: Told, lsn: int) -> Told:
+    def _as_of_commit(self, message: TriggerMessage, lsn: int) -> TriggerMessage:
         """Put in names that another transaction changed since the statement, and committed."""
         shapes = []
-        for shape in told.tables:
+        for shape in message.tables:
             table = shape.table
             known = self.at(table.oid)
             since, schema = self._spaces.get(shape.space, (0, ""))
@@ -127,9 +127,9 @@ class Follower:
                 self._former[table.oid].add(shape.table.id)
             columns = tuple(self._column(c, lsn) for c in table.columns)
             shapes.append(replace(shape, table=replace(table, columns=columns)))
-        return replace(told, tables=tuple(shapes))
+        return replace(message, tables=tuple(shapes))
 
-    def _as_of_now(self, told: Told) -> Told:
+    def _as_of_now(self, message: TriggerMessage) -> TriggerMessage:
         """Put in what the catalog says now, where another transaction may have changed names.
 
         If they were changed once more since, the stream says so later.
@@ -138,10 +138,10 @@ class Follower:
             (c.type_oid, c.type_mod): c
             for table in self.known.values()
             for c in table.columns
-            if c.user_type is not None and told.tag not in _OF_TYPES
+            if c.user_type is not None and message.tag not in _OF_TYPES
         }
         shapes = []
-        for shape in told.tables:
+        for shape in message.tables:
             table = shape.table
             known = self.at(table.oid)
             if known is None or known.id != table.id:
@@ -155,7 +155,7 @@ class Follower:
                 for c in table.columns
             )
             shapes.append(replace(shape, table=replace(table, columns=columns)))
-        return replace(told, tables=tuple(shapes))
+        return replace(message, tables=tuple(shapes))
 
     def _column(self, column: Column, lsn: int) -> Column:
         since, user_type, name = self._types.get(
@@ -165,23 +165,25 @@ class Follower:
             return column
         return replace(column, user_type=user_type, type_name=name)
 
-    def _old_names(self, told: Told) -> dict[str, str]:
+    def _old_names(self, message: TriggerMessage) -> dict[str, str]:
         """Names of schemas until here -> those that the statement gave them."""
         out = {}
-        for oid, name in told.spaces:
-            if told.tag != "ALTER SCHEMA":
+        for oid, name in message.spaces:
+            if message.tag != "ALTER SCHEMA":
                 continue
             if oid in self._spaces:
                 out[self._spaces[oid][1]] = name
-            for shape in told.tables:
+            for shape in message.tables:
                 known = self.at(shape.table.oid) if shape.space == oid else None
                 if known is not None:
                     out[known.id.schema] = name
         return out
 
-    def _renamed_with(self, told: Told, spaces: dict[str, str]) -> Iterator[ShapeChange]:
+    def _renamed_with(
+        self, message: TriggerMessage, spaces: dict[str, str]
+    ) -> Iterator[ShapeChange]:
         """Tables of a renamed schema that the statement did not see: they committed later."""
-        seen = {shape.table.oid for shape in told.tables}
+        seen = {shape.table.oid for shape in message.tables}
         for table in list(self.known.values()):
             name = spaces.get(table.id.schema, table.id.schema)
             if name == table.id.schema or table.oid in seen:
@@ -190,13 +192,13 @@ class Follower:
             del self.known[table.id]
             if self._is_in_scope(name, table.id.name):
                 self.known[after.id] = after
-                yield ShapeChange(table, after, told.tag)
+                yield ShapeChange(table, after, message.tag)
             else:
                 why = f"is not captured any more: it is {after.id} now"
-                yield ShapeChange(table, table, told.tag, *_hole(table.id, why))
+                yield ShapeChange(table, table, message.tag, *_hole(table.id, why))
 
     def _typed_with(
-        self, told: Told, before: dict[TableId, TableSchema], commit: int
+        self, message: TriggerMessage, before: dict[TableId, TableSchema], commit: int
     ) -> Iterator[ShapeChange]:
         """Tables with a column of a changed type that the statement did not see."""
         for table in list(self.known.values()):
@@ -206,13 +208,15 @@ class Follower:
             columns = tuple(self._column(c, commit - 1) for c in table.columns)
             if columns != table.columns:
                 after = replace(table, columns=columns)
-                change = self.compare(table, after, told)
+                change = self.compare(table, after, message)
                 self.known[table.id] = after
                 if change is not None:
                     yield change
 
-    def _remember(self, told: Told, before: dict[TableId, TableSchema], commit: int) -> None:
-        for oid, name in told.spaces:
+    def _remember(
+        self, message: TriggerMessage, before: dict[TableId, TableSchema], commit: int
+    ) -> None:
+        for oid, name in message.spaces:
             self._spaces[oid] = (commit, name)
         old = {table.oid: table for table in before.values() if table.oid}
         for table in self.known.values():
@@ -222,12 +226,12 @@ class Follower:
             if was.id != table.id:
                 self._former[table.oid].add(was.id)
                 self._former[table.oid].discard(table.id)
-                if not told.spaces:
+                if not message.spaces:
                     self._named[table.oid] = commit
             types = {c.number: c.user_type for c in was.columns}
             for c in table.columns:
                 is_other = types.get(c.number, c.user_type) != c.user_type
-                if c.user_type is not None and is_other and told.tag in _OF_TYPES:
+                if c.user_type is not None and is_other and message.tag in _OF_TYPES:
                     self._types[c.type_oid, c.type_mod] = (commit, c.user_type, c.type_name)
 
     def at(self, oid: int) -> TableSchema | None:
@@ -235,132 +239,136 @@ class Follower:
         return next((t for t in self.known.values() if t.oid == oid), None) if oid else None
 
     # ------------------------------------------------------------ partitions
-    def _detached(self, told: Told) -> Iterator[ShapeChange]:
-        shapes = {s.table.oid: s for s in told.tables}
-        for oid, root_oid, bound in told.detached:
+    def _detached(self, message: TriggerMessage) -> Iterator[ShapeChange]:
+        shapes = {s.table.oid: s for s in message.tables}
+        for oid, root_oid, bound in message.detached:
             root = self.at(root_oid)
             if root is None:
                 continue
             where, problem = _where(bound)
             part = shapes.get(oid)
-            if part is not None and self._is_captured(part, told):
+            if part is not None and self._is_captured(part, message):
                 self.known[part.table.id] = part.table
                 if where is not None:
                     yield ShapeChange(
-                        None, part.table, told.tag, moved=Moved("move", root.id, where)
+                        None, part.table, message.tag, moved=Moved("move", root.id, where)
                     )
                     continue
-                yield ShapeChange(None, part.table, told.tag, *_hole(part.table.id, problem))
-                yield ShapeChange(root, root, told.tag, *_hole(root.id, problem))
+                yield ShapeChange(None, part.table, message.tag, *_hole(part.table.id, problem))
+                yield ShapeChange(root, root, message.tag, *_hole(root.id, problem))
             elif where is not None:
-                yield ShapeChange(root, root, told.tag, moved=Moved("delete", root.id, where))
+                yield ShapeChange(root, root, message.tag, moved=Moved("delete", root.id, where))
             else:
-                yield ShapeChange(root, root, told.tag, *_hole(root.id, problem))
+                yield ShapeChange(root, root, message.tag, *_hole(root.id, problem))
 
-    def _attached(self, told: Told) -> Iterator[ShapeChange]:
-        made = {c.oid for c in told.commands if c.tag == "CREATE TABLE"}
-        for oid, root_oid in told.attached:
+    def _attached(self, message: TriggerMessage) -> Iterator[ShapeChange]:
+        made = {c.oid for c in message.commands if c.tag == "CREATE TABLE"}
+        for oid, root_oid in message.attached:
             root, part = self.at(root_oid), self.at(oid)
             if root is None:
-                if part is not None and told.via_root:
+                if part is not None and message.via_root:
                     del self.known[part.id]
                     why = "became a partition of a table that is not captured"
-                    yield ShapeChange(part, part, told.tag, *_hole(part.id, why))
+                    yield ShapeChange(part, part, message.tag, *_hole(part.id, why))
                 continue
             if part is not None:
                 del self.known[part.id]
-                yield ShapeChange(root, root, told.tag, moved=Moved("move", part.id))
-                yield ShapeChange(part, None, told.tag)
+                yield ShapeChange(root, root, message.tag, moved=Moved("move", part.id))
+                yield ShapeChange(part, None, message.tag)
             elif oid not in made:
                 why = "a partition was attached whose rows were not captured"
-                yield ShapeChange(root, root, told.tag, *_hole(root.id, why))
+                yield ShapeChange(root, root, message.tag, *_hole(root.id, why))
 
     # ------------------------------------------------------------ tables
-    def _dropped(self, told: Told) -> Iterator[ShapeChange]:
-        tables = {d.oid for d in told.dropped if d.kind == "table"}
-        for gone in told.dropped:
+    def _dropped(self, message: TriggerMessage) -> Iterator[ShapeChange]:
+        tables = {d.oid for d in message.dropped if d.kind == "table"}
+        for gone in message.dropped:
             if gone.kind == "table":
-                yield from self._dropped_table(gone, told, tables)
+                yield from self._dropped_table(gone, message, tables)
             elif gone.kind == "index":
-                yield from self._dropped_index(gone, told)
+                yield from self._dropped_index(gone, message)
             elif gone.is_original and self._is_in_scope(gone.schema or gone.name, gone.identity):
                 yield ShapeChange(
                     None,
                     None,
-                    told.tag,
+                    message.tag,
                     kind=gone.kind,
                     identity=gone.identity,
                     canonical=f"DROP {gone.kind.upper()} IF EXISTS {gone.identity}",
                 )
 
-    def _dropped_table(self, gone: Dropped, told: Told, all_of: set[int]) -> Iterator[ShapeChange]:
+    def _dropped_table(
+        self, gone: Dropped, message: TriggerMessage, all_of: set[int]
+    ) -> Iterator[ShapeChange]:
         table = self.at(gone.oid)
         if table is None and gone.schema and gone.name:
             named = self.known.get(TableId(gone.schema, gone.name))
             table = named if named is not None and not named.oid else None
         if table is not None:
             del self.known[table.id]
-            yield ShapeChange(table, None, told.tag)
+            yield ShapeChange(table, None, message.tag)
         elif gone.root and gone.root not in all_of and (root := self.at(gone.root)) is not None:
             where, problem = _where(gone.bound)
             if where is not None:
-                yield ShapeChange(root, root, told.tag, moved=Moved("delete", root.id, where))
+                yield ShapeChange(root, root, message.tag, moved=Moved("delete", root.id, where))
             else:
-                yield ShapeChange(root, root, told.tag, *_hole(root.id, problem))
+                yield ShapeChange(root, root, message.tag, *_hole(root.id, problem))
 
-    def _dropped_index(self, gone: Dropped, told: Told) -> Iterator[ShapeChange]:
+    def _dropped_index(self, gone: Dropped, message: TriggerMessage) -> Iterator[ShapeChange]:
         for table in list(self.known.values()):
             kept = tuple(u for u in table.unique if u.name != gone.name)
             if table.id.schema == gone.schema and len(kept) < len(table.unique):
                 after = replace(table, unique=kept)
                 self.known[table.id] = after
-                yield ShapeChange(table, after, told.tag)
+                yield ShapeChange(table, after, message.tag)
                 return
         yield ShapeChange(
             None,
             None,
-            told.tag,
+            message.tag,
             kind=gone.kind,
             identity=gone.identity,
             canonical=f"DROP INDEX IF EXISTS {gone.identity}",
         )
 
-    def _is_captured(self, shape: Shape, told: Told) -> bool:
+    def _is_captured(self, shape: Shape, message: TriggerMessage) -> bool:
         return (
             self.wanted(shape.table.id)
             and shape.persistence == "p"
-            and not (shape.is_partition and told.via_root)
-            and (shape.table.oid in told.joined or self.publication in shape.publications)
+            and not (shape.is_partition and message.via_root)
+            and (shape.table.oid in message.joined or self.publication in shape.publications)
         )
 
-    def _altered(self, told: Told) -> Iterator[ShapeChange]:
-        made = {c.oid for c in told.commands if c.tag in _CREATES and c.kind == "table"}
+    def _altered(self, message: TriggerMessage) -> Iterator[ShapeChange]:
+        made = {c.oid for c in message.commands if c.tag in _CREATES and c.kind == "table"}
         # A name that is taken over was given up by the same statement or one before.
-        for shape in told.tables:
+        for shape in message.tables:
             after = shape.table
             before = self.at(after.oid) or self._unnumbered(after)
             if not shape.is_text and is_text(str(after.id)):
                 if before is not None:
                     why = "a name or a default is no text: the database has no encoding"
-                    yield ShapeChange(before, before, told.tag, *_hole(before.id, why))
+                    yield ShapeChange(before, before, message.tag, *_hole(before.id, why))
                 continue
-            if not is_text(str(after.id)) or not self._is_captured(shape, told):
+            if not is_text(str(after.id)) or not self._is_captured(shape, message):
                 if before is not None:
                     del self.known[before.id]
                     now = str(after.id).encode(errors="backslashreplace").decode()
                     why = f"is not captured any more: it is {now} now, or not in the log"
-                    yield ShapeChange(before, before, told.tag, *_hole(before.id, why))
+                    yield ShapeChange(before, before, message.tag, *_hole(before.id, why))
                 continue
             if before is None:
                 if self.known.get(after.id) == after:
                     continue  # a detached partition
                 self.known[after.id] = after
-                yield ShapeChange(None, after, told.tag, *_begun(after, told, made))
+                yield ShapeChange(None, after, message.tag, *_begun(after, message, made))
                 continue
             if before.id != after.id:
                 del self.known[before.id]
             self.known[after.id] = after
-            change = self.compare(before, after, told, is_empty=shape.is_empty, stored=shape.stored)
+            change = self.compare(
+                before, after, message, is_empty=shape.is_empty, stored=shape.stored
+            )
             if change is not None:
                 yield change
 
@@ -373,24 +381,24 @@ class Follower:
         self,
         before: TableSchema,
         after: TableSchema,
-        told: Told,
+        message: TriggerMessage,
         *,
         is_empty: bool = False,
         stored: frozenset[int] = frozenset(),
     ) -> ShapeChange | None:
         """Name what changed; None where nothing did that anybody could follow."""
-        if told.event == "install" or not all(c.number for c in before.columns):
+        if message.event == "install" or not all(c.number for c in before.columns):
             if _shape(before) != _shape(after):
-                return replace(self.infer(before, after), tag=told.tag)
+                return replace(self.infer(before, after), tag=message.tag)
             is_same = before.oid == after.oid and _defaults(before) == _defaults(after)
-            return None if is_same else ShapeChange(before, after, told.tag)
+            return None if is_same else ShapeChange(before, after, message.tag)
         is_same = before == after and before.oid == after.oid
-        if is_same and _defaults(before) == _defaults(after) and not told.rewritten & BY_TYPE:
+        if is_same and _defaults(before) == _defaults(after) and not message.rewritten & BY_TYPE:
             return None
         old = {c.number: c for c in before.columns}
         stayed = {c.name for c in after.columns if c.number in old}
         made_again = {c.name for c in before.columns} - stayed
-        is_converted = bool(told.rewritten & BY_TYPE)
+        is_converted = bool(message.rewritten & BY_TYPE)
         renamed: dict[str, str] = {}
         values: dict[str, str] = {}
         lost: list[str] = []
@@ -401,7 +409,7 @@ class Follower:
             if was is None:
                 if column.number in stored:
                     lost.append(column.name)  # generated until now, and never sent
-                elif _is_unknown_default(column, told.rewritten):
+                elif _is_unknown_default(column, message.rewritten):
                     constants[column.name] = _constant(column)
                     if constants[column.name] is None:
                         lost.append(column.name)
@@ -412,7 +420,7 @@ class Follower:
                 renamed[was.name] = column.name
             has_type = (was.type_oid, was.type_mod) == (column.type_oid, column.type_mod)
             if is_converted:
-                how = _conversion(told, before.id.name, was, column, has_type=has_type)
+                how = _conversion(message, before.id.name, was, column, has_type=has_type)
             if is_converted and not has_type and _MONEY in {was.type_oid, column.type_oid}:
                 how = "lost"  # by lc_monetary, a locale that the target may not have
             if how == "lost" or reads_otherwise(was, column):
@@ -424,23 +432,23 @@ class Follower:
             pass
         elif lost:
             lossy = f"the source computed values of older rows and sent none: {', '.join(lost)}"
-        elif is_converted and not _is_readable(told):
+        elif is_converted and not _is_readable(message):
             lossy = "the source may have computed values of older rows, and sent none"
         holes, lossy = _hole(after.id, lossy) if lossy else ((), None)
         columns = tuple(replace(c, missing=constants.get(c.name, c.missing)) for c in after.columns)
         after = replace(after, columns=columns)
-        return ShapeChange(before, after, told.tag, holes, lossy, renamed=renamed, values=values)
+        return ShapeChange(before, after, message.tag, holes, lossy, renamed=renamed, values=values)
 
     # ------------------------------------------------------------ the rest
-    def _others(self, told: Told, changed: list[ShapeChange]) -> Iterator[ShapeChange]:
+    def _others(self, message: TriggerMessage, changed: list[ShapeChange]) -> Iterator[ShapeChange]:
         """Objects that are no tables, and statements that change no shape: told all the same."""
-        for command in told.commands:
+        for command in message.commands:
             table = self.at(command.oid) if command.kind.startswith("table") else None
             if command.kind.startswith("table") and changed:
                 continue
             if command.kind == "index" and any(_has_index(c, command.identity) for c in changed):
                 continue
-            if table is not None and command.kind == "table" and told.tag != "COMMENT":
+            if table is not None and command.kind == "table" and message.tag != "COMMENT":
                 yield ShapeChange(table, table, command.tag)
             elif self._is_in_scope(command.schema or command.identity, command.identity):
                 yield ShapeChange(
@@ -449,7 +457,7 @@ class Follower:
                     command.tag,
                     kind=command.kind,
                     identity=command.identity,
-                    canonical=moved_object(command, told.sql if told.is_top else None)
+                    canonical=moved_object(command, message.sql if message.is_top else None)
                     or command.definition,
                 )
 
@@ -457,31 +465,35 @@ class Follower:
         return self.wanted(TableId((schema or "").strip('"'), identity))
 
 
-def _is_readable(told: Told) -> bool:
+def _is_readable(message: TriggerMessage) -> bool:
     """Say whether it is known which columns a statement converted."""
-    return told.is_plain or (told.is_top and bool(told.sql))
+    return message.is_plain or (message.is_top and bool(message.sql))
 
 
-def _conversion(told: Told, table: str, was: Column, column: Column, *, has_type: bool) -> str:
+def _conversion(
+    message: TriggerMessage, table: str, was: Column, column: Column, *, has_type: bool
+) -> str:
     """How a rewritten table's column got its values: "" as before or by assignment."""
-    how: str | None = "" if told.is_plain else None
-    if not told.is_plain and _is_readable(told):
-        how = converted(told.sql or "", table, was.name, column.type_name)
+    how: str | None = "" if message.is_plain else None
+    if not message.is_plain and _is_readable(message):
+        how = converted(message.sql or "", table, was.name, column.type_name)
     if how is None:
         return "" if has_type else "lost"
     # A cast that users made is theirs, and a copy's may be another.
-    is_ours = (was.type_oid, column.type_oid) in told.casts
+    is_ours = (was.type_oid, column.type_oid) in message.casts
     return "lost" if is_ours and not has_type else how
 
 
-def _begun(after: TableSchema, told: Told, made: set[int]) -> tuple[tuple[Hole, ...], str | None]:
+def _begun(
+    after: TableSchema, message: TriggerMessage, made: set[int]
+) -> tuple[tuple[Hole, ...], str | None]:
     """What is not known of a table that is captured from here on."""
     if after.oid in made:
-        if told.joined.get(after.oid):
+        if message.joined.get(after.oid):
             why = "its first rows were written before it joined the publication"
             return _hole(after.id, why)
         return (), None
-    if told.event == "install" or told.joined.get(after.oid, True):
+    if message.event == "install" or message.joined.get(after.oid, True):
         return _hole(after.id, "the table is captured from here on; older rows were not copied")
     return (), None
 

@@ -78,7 +78,7 @@ class Dropped:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TriggerMessage:
     """One record."""
 
     event: str  # end | drop | gap | install | uninstall
@@ -100,7 +100,7 @@ class Told:
     unknown: tuple[int, ...] | None = None  # tables of a gap; None: all of them
 
 
-def read(content: bytes) -> Told:
+def read(content: bytes) -> TriggerMessage:
     """Read a record; raise DecodeError where it cannot be read, or is of a newer release."""
     try:
         raw = json.loads(content.decode("utf-8", "surrogateescape"))
@@ -111,7 +111,7 @@ def read(content: bytes) -> Told:
                 ours=_VERSION,
                 hint="run `gauss-cdc ddl install` of this release",
             )
-        told = Told(
+        told = TriggerMessage(
             event=raw["event"],
             tag=raw.get("tag", ""),
             sql=raw.get("sql"),
@@ -135,7 +135,7 @@ def read(content: bytes) -> Told:
         raise DecodeError("a record of our triggers that cannot be read") from error
 
 
-def _legible(told: Told) -> Told:
+def _legible(told: TriggerMessage) -> TriggerMessage:
     """Leave out what is no text: names and constants of a database without an encoding."""
     return replace(
         told,

@@ -15,8 +15,8 @@ from gauss_cdc.sandbox.emulator.options import read as read_options
 from gauss_cdc.sandbox.emulator.product import EmulatedSlot
 from gauss_cdc.sandbox.emulator.recording import Recording
 from gauss_cdc.sandbox.emulator.replay import Replay
-from producer.core.changes import Begun, Change, Emptied
 from producer.sources.decoders import NAMING, Format
+from producer.sources.gauss.decoders.messages import Change, NamedTruncate, TxBegin
 from tests.gauss_cdc.sandbox.emulator.transcript import GOLDEN
 
 CAPTURES = sorted(GOLDEN.glob("capture_*.jsonl.gz"))
@@ -56,9 +56,9 @@ def told(found: Recording, sent: list[tuple]) -> list[list[object]]:
     for start, payload in sent:
         for record in decoder.split(start, payload):
             match decoder.decode(*record):
-                case Begun():
+                case TxBegin():
                     transactions.append([])
-                case (Change() | Emptied()) as change:
+                case (Change() | NamedTruncate()) as change:
                     transactions[-1].append(change)
     return transactions
 

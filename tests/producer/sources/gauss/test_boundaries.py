@@ -2,12 +2,13 @@
 
 import pytest
 
-from producer.core.changes import Begun, Ddl, Ended, Heartbeat, Logical
+from producer.core.changes import Logical
 from producer.errors import DecodeError
 from producer.sources.gauss.boundaries import Boundaries, Place, together
+from producer.sources.gauss.decoders.messages import Ddl, Heartbeat, TxBegin, TxCommit
 from schemas.positions import Lsn
 
-BEGUN, ENDED = Begun(xid=7), Ended(xid=7, end_lsn=Lsn(0x20))
+BEGUN, ENDED = TxBegin(xid=7), TxCommit(xid=7, end_lsn=Lsn(0x20))
 DDL = Ddl("TDDL", "DROP TABLE t")
 
 
@@ -42,12 +43,12 @@ def test_a_message_of_no_transaction_stands_beside_it() -> None:
 
 
 def test_either_end_may_tell() -> None:
-    assert together(Begun(csn=5), Ended(xid=7, committed_at="t")) == (7, 5, "t")
+    assert together(TxBegin(csn=5), TxCommit(xid=7, committed_at="t")) == (7, 5, "t")
 
 
 @pytest.mark.parametrize(
-    ("begun", "ended"), [(Begun(xid=1), Ended(xid=2)), (Begun(csn=1), Ended(csn=2))]
+    ("begun", "ended"), [(TxBegin(xid=1), TxCommit(xid=2)), (TxBegin(csn=1), TxCommit(csn=2))]
 )
-def test_ends_of_two_transactions_are_refused(begun: Begun, ended: Ended) -> None:
+def test_ends_of_two_transactions_are_refused(begun: TxBegin, ended: TxCommit) -> None:
     with pytest.raises(DecodeError, match="BEGIN and COMMIT differ"):
         together(begun, ended)

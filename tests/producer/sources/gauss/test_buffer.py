@@ -9,21 +9,19 @@ import pytest
 from producer.core.changes import (
     Begin,
     Cells,
-    Change,
     Commit,
     Delete,
     Insert,
     Lost,
     Message,
-    NamedRow,
     Relation,
-    RowShape,
     Undecoded,
     Update,
 )
 from producer.errors import DecodeError, SourceSwitched, Unsupported
 from producer.sources.decoders import NAMING, Format
 from producer.sources.gauss.buffer import TransactionBuffer, instant
+from producer.sources.gauss.decoders.messages import Change, NamedRow, RowShape
 from producer.sources.gauss.resolver import RelationResolver
 from producer.sources.gauss.spill import SpillFile
 from schemas.positions import Lsn

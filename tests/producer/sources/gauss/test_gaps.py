@@ -7,7 +7,14 @@ from dataclasses import dataclass, replace
 import pytest
 
 from gauss_cdc.sandbox.emulator.model import Ddl, Item, Mode, Op, Row, Transaction, Truncate
-from producer.sources.gauss.gaps import BY_NAME, CASES, Told, Way, invisible, way_of
+from producer.sources.gauss.gaps import (
+    BY_NAME,
+    CASES,
+    DecodingMode,
+    Detectability,
+    decoding_mode,
+    invisible,
+)
 from producer.sources.gauss.options import Product, Terms, effective
 from schemas.control import Hole, Origin
 from schemas.positions import Lsn
@@ -25,16 +32,16 @@ def with_ddl(mode: Mode) -> Mode:
 
 
 WAYS = {
-    "GaussDB, serial, DDL": (Way(GAUSSDB, tells_ddl=True), with_ddl(Mode())),
-    "GaussDB, serial": (Way(GAUSSDB), Mode()),
+    "GaussDB, serial, DDL": (DecodingMode(GAUSSDB, tells_ddl=True), with_ddl(Mode())),
+    "GaussDB, serial": (DecodingMode(GAUSSDB), Mode()),
     "GaussDB, parallel, DDL": (
-        Way(GAUSSDB, parallel=True, tells_ddl=True, style="t"),
+        DecodingMode(GAUSSDB, parallel=True, tells_ddl=True, style="t"),
         with_ddl(PARALLEL),
     ),
-    "GaussDB, parallel": (Way(GAUSSDB, parallel=True, style="t"), PARALLEL),
-    "openGauss, serial, DDL": (Way(OPENGAUSS, tells_ddl=True), Mode()),
-    "openGauss, serial": (Way(OPENGAUSS), Mode()),
-    "openGauss, parallel": (Way(OPENGAUSS, parallel=True, style="t"), PARALLEL),
+    "GaussDB, parallel": (DecodingMode(GAUSSDB, parallel=True, style="t"), PARALLEL),
+    "openGauss, serial, DDL": (DecodingMode(OPENGAUSS, tells_ddl=True), Mode()),
+    "openGauss, serial": (DecodingMode(OPENGAUSS), Mode()),
+    "openGauss, parallel": (DecodingMode(OPENGAUSS, parallel=True, style="t"), PARALLEL),
 }
 UNTOLD = Ddl(Lsn(0x110))  # DCL, or DDL that is not deparsed
 B = Column("b", 23, -1, "integer", has_default=True)
@@ -82,7 +89,7 @@ def made_with_a_row(*, wrote: bool | None) -> Deed:
 OWNED = said("ALTER TABLE  public.t OWNER TO o")
 NEVER: Callable[[Through], bool] = lambda _: False  # noqa: E731
 
-DEEDS: dict[str, Callable[[Way], Deed]] = {
+DEEDS: dict[str, Callable[[DecodingMode], Deed]] = {
     "mixed": lambda _: Deed((done(row(1), OWNED, row(2)),), lambda told: told.rows == 2),
     "behind-one": lambda _: Deed((done(OWNED, row(1)),), lambda told: told.rows == 1),
     "behind-untold": lambda _: Deed((done(UNTOLD, row(1)),), lambda told: told.rows == 1),
@@ -140,7 +147,7 @@ OUTSIDE = {
 }
 
 
-def stream(way: Way, mode: Mode, deed: Deed) -> Through:
+def stream(way: DecodingMode, mode: Mode, deed: Deed) -> Through:
     product = "gaussdb" if way.is_gaussdb else "og7"
     told = Through(
         mode,
@@ -152,7 +159,7 @@ def stream(way: Way, mode: Mode, deed: Deed) -> Through:
     return told.feed(*(_logged(way, each) for each in deed.transactions))
 
 
-def _logged(way: Way, transaction: Transaction) -> Transaction:
+def _logged(way: DecodingMode, transaction: Transaction) -> Transaction:
     """Without a publication openGauss logs no DDL."""
     if way.is_gaussdb or way.tells_ddl:
         return transaction
@@ -160,12 +167,12 @@ def _logged(way: Way, transaction: Transaction) -> Transaction:
     return replace(transaction, items=items)
 
 
-def observed(told: Through, *, is_whole: bool) -> Told | None:
+def observed(told: Through, *, is_whole: bool) -> Detectability | None:
     kinds = {hole.kind for hole in told.holes}
     if kinds:
         assert len(kinds) == 1
-        return Told(kinds.pop())
-    return None if is_whole else Told.INVISIBLE
+        return Detectability(kinds.pop())
+    return None if is_whole else Detectability.INVISIBLE
 
 
 @pytest.mark.parametrize("name", DEEDS)
@@ -188,7 +195,7 @@ def test_every_case_is_done_or_is_in_no_stream() -> None:
     )
     ways += [replace(way, removing=everything) for way in ways]
     for name in OUTSIDE:
-        assert {BY_NAME[name].kind(way) for way in ways} <= {None, Told.INVISIBLE}
+        assert {BY_NAME[name].kind(way) for way in ways} <= {None, Detectability.INVISIBLE}
 
 
 # ---- manual, "DDL in logical decoding", mixed transactions: each of its examples
@@ -347,7 +354,7 @@ def test_a_run_says_what_nobody_can_see() -> None:
     options = {"enable-ddl-decoding": "true", "white-table-list": "public.t"}
     told = effective(options, Terms(product=GAUSSDB, plugin="mppdb_decoding"))
 
-    found = invisible(way_of(told))
+    found = invisible(decoding_mode(told))
 
     assert "TRUNCATE" in found
     assert "rows of tables outside white-table-list" in found
@@ -358,7 +365,7 @@ def test_a_run_says_what_nobody_can_see() -> None:
 def test_opengauss_without_threads_sends_rows_behind_ddl() -> None:
     told = effective({}, Terms(product=OPENGAUSS, plugin="mppdb_decoding"))
 
-    found = invisible(way_of(told))
+    found = invisible(decoding_mode(told))
 
     assert not any("behind" in word for word in found)
     assert "TRUNCATE" not in found

@@ -97,7 +97,7 @@ def anywhere(_table: TableId) -> bool:
     return True
 
 
-class Told(Play):
+class WithTriggers(Play):
     """A play whose source has the triggers."""
 
     def __init__(self, **more: Any) -> None:
@@ -127,7 +127,7 @@ class Told(Play):
 
 
 def test_a_told_change_stands_before_the_rows_of_the_new_shape_and_is_not_inferred_again() -> None:
-    play = Told(catalog=None)
+    play = WithTriggers(catalog=None)
     new = altered(NOTE)
 
     happened = play.transaction(
@@ -151,7 +151,7 @@ def test_a_told_change_stands_before_the_rows_of_the_new_shape_and_is_not_inferr
 
 
 def test_a_schema_is_registered_when_its_change_is_told_without_a_row() -> None:
-    play = Told()
+    play = WithTriggers()
 
     happened = play.transaction(ended("ALTER TABLE", shape(altered(NOTE))))
 
@@ -160,7 +160,7 @@ def test_a_schema_is_registered_when_its_change_is_told_without_a_row() -> None:
 
 
 def test_a_rename_is_known_by_number() -> None:
-    play = Told()
+    play = WithTriggers()
     renamed = TableSchema(ID, (COLUMNS[0], Column("holder", 25, -1, "text")), ("id",))
 
     play.transaction(ended("ALTER TABLE", shape(renamed)))
@@ -170,7 +170,7 @@ def test_a_rename_is_known_by_number() -> None:
 
 
 def test_a_column_dropped_and_made_again_is_a_new_one() -> None:
-    play = Told()
+    play = WithTriggers()
     again = TableSchema(ID, (COLUMNS[0], Column("owner", 25, -1, "text", number=3)), ("id",))
 
     play.transaction(ended("ALTER TABLE", shape(again)))
@@ -189,7 +189,7 @@ def test_a_column_dropped_and_made_again_is_a_new_one() -> None:
     ],
 )
 def test_values_that_the_source_computed_are_a_hole_that_is_seen(sql, values, is_lost) -> None:
-    play = Told()
+    play = WithTriggers()
     number = TableSchema(ID, (COLUMNS[0], Column("owner", 23, -1, "integer")), ("id",))
 
     happened = play.transaction(
@@ -204,7 +204,7 @@ def test_values_that_the_source_computed_are_a_hole_that_is_seen(sql, values, is
 
 @pytest.mark.parametrize("sql", ["SELECT alter_it()", "DO 'BEGIN ALTER TABLE account …; END'"])
 def test_values_that_a_function_converted_are_a_gap_whatever_the_text_says(sql) -> None:
-    play = Told()
+    play = WithTriggers()
     number = TableSchema(ID, (COLUMNS[0], Column("owner", 23, -1, "integer")), ("id",))
 
     happened = play.transaction(
@@ -219,7 +219,7 @@ def test_values_that_a_function_converted_are_a_gap_whatever_the_text_says(sql) 
 
 
 def test_a_cast_that_users_made_is_not_repeated() -> None:
-    play = Told()
+    play = WithTriggers()
     number = TableSchema(ID, (COLUMNS[0], Column("owner", 23, -1, "integer")), ("id",))
     sql = "ALTER TABLE account ALTER owner TYPE integer"
 
@@ -234,7 +234,7 @@ def test_a_cast_that_users_made_is_not_repeated() -> None:
 def test_a_volatile_default_is_a_hole_and_a_constant_is_not() -> None:
     computed = Column("n", 701, -1, "double precision", has_default=True)
     for column, rewritten, holes in ((computed, ["1:2"], 1), (NOTE, [], 0)):
-        play = Told()
+        play = WithTriggers()
         happened = play.transaction(
             ended("ALTER TABLE", shape(altered(column)), rewritten=rewritten)
         )
@@ -243,7 +243,7 @@ def test_a_volatile_default_is_a_hole_and_a_constant_is_not() -> None:
 
 # ---------------------------------------------------------------- rows that come first
 def test_rows_of_a_table_that_is_not_told_yet_wait_for_its_message() -> None:
-    play = Told(known={}, catalog=None)
+    play = WithTriggers(known={}, catalog=None)
 
     happened = play.feed(begin(), described(*COLUMNS), insert(1), insert(2))
     assert happened == []
@@ -263,7 +263,7 @@ def test_too_many_rows_do_not_wait_and_none_is_lost(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """CREATE TABLE AS of many rows: the first are described by themselves, the message follows."""
-    play = Told(known={})
+    play = WithTriggers(known={})
     monkeypatch.setattr(stream, "WAITING_MESSAGES", 20)
     rows = [insert(number) for number in range(count)]
     command = ["CREATE TABLE AS", "table", "public", "public.account", ACCOUNTS, None]
@@ -279,7 +279,7 @@ def test_too_many_rows_do_not_wait_and_none_is_lost(
 
 
 def test_rows_that_nobody_tells_about_go_on_at_the_commit_with_what_they_say() -> None:
-    play = Told(known={})
+    play = WithTriggers(known={})
 
     happened = play.transaction(insert(1), insert(2))
 
@@ -288,10 +288,10 @@ def test_rows_that_nobody_tells_about_go_on_at_the_commit_with_what_they_say() -
 
 
 def test_a_table_that_is_made_by_a_statement_has_no_older_rows() -> None:
-    play = Told(known={})
+    play = WithTriggers(known={})
     command = ["CREATE TABLE", "table", "public", "public.account", ACCOUNTS, None]
     made = play.transaction(ended("CREATE TABLE", shape(ACCOUNT), commands=[command]))
-    play = Told(known={})
+    play = WithTriggers(known={})
     joined = play.transaction(ended("ALTER TABLE", shape(ACCOUNT), commands=[]))
 
     assert made[-1].holes == ()
@@ -300,7 +300,7 @@ def test_a_table_that_is_made_by_a_statement_has_no_older_rows() -> None:
 
 # ---------------------------------------------------------------- partitions, other objects
 def test_a_root_that_is_renamed_is_not_described_again_and_its_rows_follow() -> None:
-    play = Told(catalog=None, wanted=anywhere)
+    play = WithTriggers(catalog=None, wanted=anywhere)
     moved = TableSchema(TableId("other", "konto"), COLUMNS, ("id",))
 
     play.transaction(insert(1), ended("ALTER TABLE", shape(moved)), insert(2))
@@ -310,7 +310,7 @@ def test_a_root_that_is_renamed_is_not_described_again_and_its_rows_follow() -> 
 
 
 def test_an_object_that_is_no_table_is_told_with_its_definition() -> None:
-    play = Told(wanted=anywhere)
+    play = WithTriggers(wanted=anywhere)
     command = ["CREATE VIEW", "view", "public", "public.v", 7, "CREATE OR REPLACE VIEW …"]
 
     happened = play.transaction(ended("CREATE VIEW", commands=[command]))
@@ -345,7 +345,7 @@ def test_an_object_that_is_no_table_is_told_with_its_definition() -> None:
 def test_an_object_that_gets_another_name_is_not_made_twice(
     tag: str, kind: str, identity: str, sql: str, moved: str
 ) -> None:
-    play = Told(wanted=anywhere)
+    play = WithTriggers(wanted=anywhere)
 
     play.transaction(ended(tag, sql=sql, commands=[[tag, kind, "public", identity, 7, "MADE"]]))
 
@@ -353,7 +353,7 @@ def test_an_object_that_gets_another_name_is_not_made_twice(
 
 
 def test_another_tables_statement_is_not_ours() -> None:
-    play = Told()
+    play = WithTriggers()
     other = TableSchema(TableId("private", "t"), COLUMNS, ("id",), oid=OTHERS)
 
     happened = play.transaction(ended("ALTER TABLE", shape(other)))
@@ -363,7 +363,7 @@ def test_another_tables_statement_is_not_ours() -> None:
 
 # ---------------------------------------------------------------- what goes wrong
 def test_a_transaction_that_was_delivered_is_not_told_again() -> None:
-    play = Told()
+    play = WithTriggers()
 
     play.transaction(ended("ALTER TABLE", shape(altered(NOTE))), start=400)
 
@@ -375,13 +375,13 @@ def test_a_refused_schema_stops_or_leaves_the_table_out_with_a_hole() -> None:
     def refuse(_: TableSchema) -> None:
         raise SchemaRefused("the registry refuses the new schema as incompatible")
 
-    play = Told()
+    play = WithTriggers()
     play.publish = refuse  # type: ignore[method-assign]
     play.__post_init__()
     with pytest.raises(SchemaRefused):
         play.transaction(ended("ALTER TABLE", shape(altered(NOTE))))
 
-    play = Told(quarantines=True)
+    play = WithTriggers(quarantines=True)
     play.publish = refuse  # type: ignore[method-assign]
     play.__post_init__()
     happened = play.transaction(insert(1))
@@ -394,7 +394,7 @@ def test_a_refused_schema_stops_or_leaves_the_table_out_with_a_hole() -> None:
 def test_a_record_that_cannot_be_read_is_a_gap_and_no_stop(content: bytes) -> None:
     with pytest.raises(DecodeError):
         told.read(content)
-    play = Told()
+    play = WithTriggers()
 
     happened = play.transaction(recorded(content), insert(1))
 
@@ -411,7 +411,7 @@ FORGED = json.dumps({
 @pytest.mark.parametrize("content", [FORGED, b"not json", b"x" * 4_000_000])
 @pytest.mark.parametrize("transactional", [True, False])
 def test_a_logical_message_is_never_an_instruction(content: bytes, transactional: bool) -> None:
-    play = Told()
+    play = WithTriggers()
     message = Logical(transactional, Lsn(1), "gauss-cdc.ddl", content)
 
     if not transactional:
@@ -422,7 +422,7 @@ def test_a_logical_message_is_never_an_instruction(content: bytes, transactional
 
 
 def test_a_table_of_our_name_that_is_somebody_elses_means_nothing() -> None:
-    play = Told(trust=Trust.FOREIGN)
+    play = WithTriggers(trust=Trust.FOREIGN)
 
     happened = play.transaction(recorded(FORGED), recorded(b"not json"), insert(1))
 
@@ -431,7 +431,7 @@ def test_a_table_of_our_name_that_is_somebody_elses_means_nothing() -> None:
 
 
 def test_records_that_nobody_can_judge_any_more_are_one_gap_and_no_instruction() -> None:
-    play = Told(trust=Trust.UNKNOWN)
+    play = WithTriggers(trust=Trust.UNKNOWN)
 
     first = play.transaction(recorded(FORGED), recorded(FORGED), insert(1))
     again = play.transaction(recorded(b"not json"), insert(2), start=2000)
@@ -442,7 +442,7 @@ def test_records_that_nobody_can_judge_any_more_are_one_gap_and_no_instruction()
 
 
 def test_a_channel_that_was_ours_stays_ours_when_it_is_dropped_meanwhile() -> None:
-    play = Told()
+    play = WithTriggers()
     play.trust = Trust.UNKNOWN
 
     happened = play.transaction(channel(), ended("ALTER TABLE", shape(altered(NOTE))))
@@ -454,7 +454,7 @@ def test_a_channel_that_was_ours_stays_ours_when_it_is_dropped_meanwhile() -> No
 def test_what_the_triggers_could_not_describe_is_a_gap_of_its_tables() -> None:
     known = {ID: told.shape(shape(ACCOUNT)).table}
     for oids, holes in ((ACCOUNTS, 1), (OTHERS, 0), (None, 1)):
-        play = Told(known=dict(known))
+        play = WithTriggers(known=dict(known))
         raw = {"version": 1, "event": "gap", "tag": "X", "oids": oids and [oids]}
         happened = play.transaction(recorded(json.dumps(raw).encode()), insert(1))
         assert len(happened[-1].holes) == holes
@@ -467,7 +467,7 @@ def in_space(schema: str, table: TableSchema, space: int = 7) -> dict[str, Any]:
 
 def test_a_schema_renamed_while_a_statement_was_open_keeps_its_new_name() -> None:
     """What commits later was recorded earlier, and says the old name."""
-    play = Told(catalog=None, wanted=anywhere)
+    play = WithTriggers(catalog=None, wanted=anywhere)
     rename = ended("ALTER SCHEMA", in_space("shop", ACCOUNT), spaces=[[7, "shop"]])
     open_one = ended("ALTER TABLE", in_space("public", altered(NOTE)))
     new = replace(ACCOUNT, id=TableId("public", "fresh"), oid=OTHERS)
@@ -495,7 +495,7 @@ def test_a_schema_renamed_while_a_statement_was_open_keeps_its_new_name() -> Non
 
 def test_a_table_made_while_its_schema_is_renamed_follows_it() -> None:
     """It commits first, and the statement that renames the schema never saw it."""
-    play = Told(catalog=None, wanted=anywhere)
+    play = WithTriggers(catalog=None, wanted=anywhere)
     new = replace(ACCOUNT, id=TableId("public", "fresh"), oid=OTHERS)
     command = ["CREATE TABLE", "table", "public", "public.fresh", OTHERS, None]
     play.transaction(ended("CREATE TABLE", in_space("public", new), commands=[command]))
@@ -508,6 +508,6 @@ def test_a_table_made_while_its_schema_is_renamed_follows_it() -> None:
 
 
 def test_kinds_of_events_stay_in_order() -> None:
-    play = Told()
+    play = WithTriggers()
     names = [k.__name__ for k in kinds(play.transaction(insert(1)))]
     assert names == ["SchemaUsed", "RowsAssembled", "TransactionEnded"]

@@ -9,9 +9,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gauss_cdc.sandbox.emulator.model import Field, Item, Mode, Op, Row, Transaction, Truncate
-from producer.core.changes import Begun, Change, Emptied, Ended, NamedRow, Told
 from producer.sources.decoders import NAMING
 from producer.sources.gauss.decoders.formats import Format, Naming
+from producer.sources.gauss.decoders.messages import (
+    Change,
+    DecodedMessage,
+    NamedRow,
+    NamedTruncate,
+    TxBegin,
+    TxCommit,
+)
 from schemas.positions import Lsn
 from schemas.tables import TableId
 from tests.gauss_cdc.sandbox.emulator.formats.recordings import Recording
@@ -39,9 +46,9 @@ Types = tuple[tuple[str, str, int], ...]  # name, type, OID of each column
 class Reread:
     """One transaction as it is read, and whether a pause of the stream followed it."""
 
-    begun: Begun
+    begun: TxBegin
     items: list[Item] = field(default_factory=list)
-    ended: Ended | None = None
+    ended: TxCommit | None = None
     commit_lsn: Lsn = Lsn(0)  # noqa: RUF009  a number like any other
     paused: bool = False
 
@@ -67,16 +74,16 @@ def reread(recorded: Recording, rows: Sequence[Row] = ()) -> list[tuple[Transact
         ]
         for position, each in _updates_joined(told):
             match each:
-                case Begun():
+                case TxBegin():
                     found.append(Reread(each))
-                case Ended():
+                case TxCommit():
                     found[-1].ended = each
                     # One message each: its header has reached the commit record.
                     found[-1].commit_lsn = Lsn(start)
                 case (Change(), *_):
                     shape = next(types) if rows else None
                     found[-1].items.append(_row(position, each, shape))
-                case Emptied(tables, cascade, restart):
+                case NamedTruncate(tables, cascade, restart):
                     ids = tuple(TableId(*table) for table in tables)
                     found[-1].items.append(Truncate(Lsn(position), ids, cascade, restart))
                 case _:
@@ -92,8 +99,8 @@ def reread(recorded: Recording, rows: Sequence[Row] = ()) -> list[tuple[Transact
 
 
 def _updates_joined(
-    told: list[tuple[int, Told]],
-) -> Iterator[tuple[int, Told | tuple[Change, ...]]]:
+    told: list[tuple[int, DecodedMessage]],
+) -> Iterator[tuple[int, DecodedMessage | tuple[Change, ...]]]:
     """Changes as tuples: sql_decoding's message with an UPDATE holds two."""
     match told:
         case [(position, Change() as old), (_, Change() as new)] if (old.op, new.op) == ("d", "c"):

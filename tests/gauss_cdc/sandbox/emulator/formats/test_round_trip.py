@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from gauss_cdc.sandbox.emulator.formats import encoder
 from gauss_cdc.sandbox.emulator.model import PROFILES, Field, Item, Mode, Op, Row, Sent, Transaction
-from producer.core.changes import Begun, Change, Ended, NamedRow, Told
+from producer.sources.gauss.decoders.messages import (
+    Change,
+    DecodedMessage,
+    NamedRow,
+    TxBegin,
+    TxCommit,
+)
 from schemas.positions import Lsn
 from tests.gauss_cdc.sandbox.emulator.formats.made import transaction
 from tests.gauss_cdc.sandbox.emulator.formats.reread import naming
@@ -112,11 +118,11 @@ def test_what_is_encoded_is_decoded_to_the_same(mode: Mode, data: st.DataObject)
     ]
 
 
-def words(told: Told) -> Any:
+def words(told: DecodedMessage) -> Any:
     match told:
-        case Begun():
+        case TxBegin():
             return "BEGIN"
-        case Ended():
+        case TxCommit():
             return "END"
         case Change(op, schema, table, new, old):
             return op, schema, table, cells(new), cells(old)

@@ -8,7 +8,7 @@ from producer.options import Options
 from producer.sources.dial import ConnectionArguments
 from producer.sources.gauss.checks import findings
 from producer.sources.gauss.checks.slot import retained_segments
-from producer.sources.gauss.gaps import Way, invisible_sentence
+from producer.sources.gauss.gaps import DecodingMode, invisible_sentence
 from producer.sources.gauss.options import Product as SourceProduct
 from producer.sources.gauss.readings import Readings, RoleReading, TableReading
 from producer.sources.gauss.server import Product, Server
@@ -414,7 +414,7 @@ def test_ddl_that_is_not_asked_for_is_told() -> None:
 def test_check_and_the_start_of_run_say_the_same_of_what_nobody_can_tell() -> None:
     (found,) = said(enable_ddl_decoding="true")["DDL"]
 
-    assert found.what == invisible_sentence(Way(SourceProduct.GAUSSDB, tells_ddl=True))
+    assert found.what == invisible_sentence(DecodingMode(SourceProduct.GAUSSDB, tells_ddl=True))
     assert "rows behind DCL" in found.what
 
 

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.core.changes import Ddl
 from producer.errors import DdlMalformed
 from producer.sources.gauss.ddl import jddl, tddl
 from producer.sources.gauss.ddl.format import expand
@@ -29,6 +28,7 @@ from producer.sources.gauss.ddl.model import (
     Statement,
     Unread,
 )
+from producer.sources.gauss.decoders.messages import Ddl
 from tests.producer.core.ddl_examples import (
     GAUSSDB,
     JDDL,

@@ -15,8 +15,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from producer.core.changes import Begun, Change, Emptied, Ended, NamedRow, Told
 from producer.sources.decoders import NAMING, Format, Naming
+from producer.sources.gauss.decoders.messages import (
+    Change,
+    DecodedMessage,
+    NamedRow,
+    NamedTruncate,
+    TxBegin,
+    TxCommit,
+)
 from producer.sources.gauss.decoders.names import codec
 
 GOLDEN = Path(__file__).parents[4] / "golden" / "opengauss"
@@ -145,7 +152,7 @@ def expected_changes(read: Capture, change: dict[str, Any]) -> list[Wanted]:
 # ---- what came out
 
 
-def told(read: Capture, decoder: Naming | None = None) -> list[Told]:
+def told(read: Capture, decoder: Naming | None = None) -> list[DecodedMessage]:
     decoder = decoder or read.decoder()
     return [
         decoder.decode(position, record)
@@ -154,17 +161,17 @@ def told(read: Capture, decoder: Naming | None = None) -> list[Told]:
     ]
 
 
-def transactions(messages: list[Told]) -> list[tuple[int | None, list[Wanted]]]:
+def transactions(messages: list[DecodedMessage]) -> list[tuple[int | None, list[Wanted]]]:
     """Fold messages; an empty transaction is left out, as one without row changes."""
     found = []
     open_xid: int | None = None
     is_open, changes = False, []
     for message in messages:
         match message:
-            case Begun():
+            case TxBegin():
                 assert not is_open
                 is_open, open_xid, changes = True, message.xid, []
-            case Ended():
+            case TxCommit():
                 assert is_open
                 is_open = False
                 if changes:
@@ -177,7 +184,7 @@ def transactions(messages: list[Told]) -> list[tuple[int | None, list[Wanted]]]:
                         op, message.schema, message.table, named(message.new), named(message.old)
                     )
                 )
-            case Emptied():
+            case NamedTruncate():
                 changes += [Wanted("TRUNCATE", *table, None, None) for table in message.tables]
             case _:
                 raise AssertionError(message)

@@ -2,10 +2,17 @@ import struct
 
 import pytest
 
-from producer.core.changes import Begun, Change, Ended, Heartbeat, NamedRow, RowShape
 from producer.errors import DecodeError
 from producer.sources.decoders import Format
 from producer.sources.gauss.decoders.binary import Binary
+from producer.sources.gauss.decoders.messages import (
+    Change,
+    Heartbeat,
+    NamedRow,
+    RowShape,
+    TxBegin,
+    TxCommit,
+)
 from schemas.positions import Lsn
 
 # Complete payloads as the manuals and the server describe them.
@@ -59,9 +66,9 @@ def test_a_batch_of_a_whole_transaction() -> None:
     shape = RowShape(("a", "b"), (23, 23), ("", ""))
 
     assert decoded(BATCH) == [
-        Begun(csn=2357, first_lsn=Lsn(0xCFE5C80)),
+        TxBegin(csn=2357, first_lsn=Lsn(0xCFE5C80)),
         Change("c", "public", "test1", NamedRow(shape, [b"1", b"2"]), None),
-        Ended(xid=78108, end_lsn=Lsn(0xCFE5E68)),
+        TxCommit(xid=78108, end_lsn=Lsn(0xCFE5E68)),
     ]
 
 
@@ -79,9 +86,9 @@ def test_a_delete_without_identity_has_no_row() -> None:
 @pytest.mark.parametrize(
     ("payload", "message"),
     [
-        (BEGIN_XT, Begun(78111, 2360, Lsn(0xCFE7000), AT)),
-        (BEGIN_TN, Begun(None, 2360, Lsn(0xCFE7000), AT, user="cdc")),
-        (COMMIT_XT, Ended(78111, None, AT, end_lsn=Lsn(0xCFE7200))),
+        (BEGIN_XT, TxBegin(78111, 2360, Lsn(0xCFE7000), AT)),
+        (BEGIN_TN, TxBegin(None, 2360, Lsn(0xCFE7000), AT, user="cdc")),
+        (COMMIT_XT, TxCommit(78111, None, AT, end_lsn=Lsn(0xCFE7200))),
         (HEARTBEAT, Heartbeat(0xCFE7300, 0xCFE7300, 0x193D257F57B)),
         (RAW_HEARTBEAT, Heartbeat(0xCFE7300, 0xCFE7300, 0x193D257F57B)),
     ],
@@ -102,7 +109,7 @@ def test_parts_of_begin_are_known_by_their_letter(order: str) -> None:
 
     (begun,) = decoded(framed(body))
 
-    assert begun == Begun(
+    assert begun == TxBegin(
         xid=5 if "X" in order else None,
         csn=9,
         first_lsn=Lsn(8),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from producer.core.changes import Begun, Change, Ended
+from producer.sources.gauss.decoders.messages import Change, TxBegin, TxCommit
 from tests.producer.sources.gauss.decoders.ledgers import (
     CAPTURES,
     capture,
@@ -49,15 +49,15 @@ def test_only_rows_may_wait_undecoded(name: str) -> None:
 
 @pytest.mark.parametrize("workload", sorted({name.split("_")[1] for name in CAPTURES} - {"types"}))
 def test_modes_agree_about_positions_numbers_and_times(workload: str) -> None:
-    def ends(mode: str) -> dict[int, Ended]:
+    def ends(mode: str) -> dict[int, TxCommit]:
         messages = told(capture(f"capture_{workload}_{mode}"))
-        found = {m.xid: m for m in messages if isinstance(m, Ended) and m.xid}
+        found = {m.xid: m for m in messages if isinstance(m, TxCommit) and m.xid}
         assert found
         return found
 
-    def begins(mode: str) -> dict[int, Begun]:
+    def begins(mode: str) -> dict[int, TxBegin]:
         messages = told(capture(f"capture_{workload}_{mode}"))
-        found = {m.xid: m for m in messages if isinstance(m, Begun) and m.xid}
+        found = {m.xid: m for m in messages if isinstance(m, TxBegin) and m.xid}
         assert found
         return found
 

@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from producer.core.changes import Change, NamedRow, RowShape
 from producer.errors import DecodeError
 from producer.sources.gauss.decoders.json_rows import JsonRows
+from producer.sources.gauss.decoders.messages import Change, NamedRow, RowShape
 
 ROW = {
     "table_name": 'public."T t"',

@@ -2,10 +2,18 @@ import struct
 
 import pytest
 
-from producer.core.changes import Begun, Change, Ddl, Ended, Heartbeat, NamedRow, RowShape
 from producer.errors import DecodeError
 from producer.sources.decoders import Format
 from producer.sources.gauss.decoders.lines import Lines
+from producer.sources.gauss.decoders.messages import (
+    Change,
+    Ddl,
+    Heartbeat,
+    NamedRow,
+    RowShape,
+    TxBegin,
+    TxCommit,
+)
 from schemas.positions import Lsn
 
 AT = "2023-09-14 16:03:51.394287+08"
@@ -40,14 +48,14 @@ def decoded(
 
 def test_lines_of_a_batch_have_positions_of_their_own() -> None:
     assert decoded(BATCH) == [
-        Begun(csn=2359, first_lsn=Lsn(0xCFE64D0)),
+        TxBegin(csn=2359, first_lsn=Lsn(0xCFE64D0)),
         CHANGE,
-        Ended(xid=78110, end_lsn=Lsn(0xCFE6620)),
+        TxCommit(xid=78110, end_lsn=Lsn(0xCFE6620)),
     ]
 
 
 def test_a_line_alone_has_that_of_its_header() -> None:
-    assert decoded(b"commit xid: 78110", batch=False) == [Ended(xid=78110, commit_lsn=Lsn(7))]
+    assert decoded(b"commit xid: 78110", batch=False) == [TxCommit(xid=78110, commit_lsn=Lsn(7))]
     assert decoded(ROW, batch=False) == [CHANGE]
 
 
@@ -55,16 +63,16 @@ def test_a_line_alone_has_that_of_its_header() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("BEGIN CSN: 5 first_lsn: A/B", Begun(csn=5, first_lsn=Lsn(0xA0000000B))),
+        ("BEGIN CSN: 5 first_lsn: A/B", TxBegin(csn=5, first_lsn=Lsn(0xA0000000B))),
         (
             f"BEGIN CSN: 5 first_lsn: 0/B xid: 6 commit_time: {AT} origin_id: 3",
-            Begun(6, 5, Lsn(11), AT, origin_id=3),
+            TxBegin(6, 5, Lsn(11), AT, origin_id=3),
         ),
-        ("BEGIN CSN: 5 commit_lsn: 0/B", Begun(csn=5)),  # openGauss 3
-        ("commit", Ended(commit_lsn=Lsn(7))),
-        (f"commit xid: 6 (at {AT})", Ended(6, None, AT, commit_lsn=Lsn(7))),
-        (f"commit (at {AT})", Ended(None, None, AT, commit_lsn=Lsn(7))),
-        ("COMMIT XID: 78109", Ended(78109, commit_lsn=Lsn(7))),  # GaussDB
+        ("BEGIN CSN: 5 commit_lsn: 0/B", TxBegin(csn=5)),  # openGauss 3
+        ("commit", TxCommit(commit_lsn=Lsn(7))),
+        (f"commit xid: 6 (at {AT})", TxCommit(6, None, AT, commit_lsn=Lsn(7))),
+        (f"commit (at {AT})", TxCommit(None, None, AT, commit_lsn=Lsn(7))),
+        ("COMMIT XID: 78109", TxCommit(78109, commit_lsn=Lsn(7))),  # GaussDB
         ('{"TDDL":"CREATE  TABLE a (b \\"c\\")"}', Ddl("TDDL", 'CREATE  TABLE a (b "c")')),
     ],
 )

@@ -1,8 +1,9 @@
 import pytest
 
-from producer.core.changes import Begun, Ddl, Emptied, Ended, Logical
+from producer.core.changes import Logical
 from producer.errors import DecodeError
 from producer.sources.decoders import NAMING, Format
+from producer.sources.gauss.decoders.messages import Ddl, NamedTruncate, TxBegin, TxCommit
 from schemas.positions import Lsn
 
 AT = "2023-09-14 16:03:51.394287+08"
@@ -19,31 +20,31 @@ def decoded(plugin: str, payload: str | bytes, start: int = 7) -> object:
 @pytest.mark.parametrize("plugin", ["mppdb_decoding", "test_decoding"])
 def test_begin_and_commit(plugin: str) -> None:
     for line, message in {
-        "BEGIN 1010023": Begun(1010023, first_lsn=Lsn(7)),
-        "BEGIN": Begun(first_lsn=Lsn(7)),
-        "BEGIN 5 ORIGIN_ID 3": Begun(5, first_lsn=Lsn(7), origin_id=3),
-        f"COMMIT 5 (at {AT}) CSN 6": Ended(5, 6, AT, end_lsn=Lsn(7)),
-        "COMMIT CSN 6": Ended(None, 6, end_lsn=Lsn(7)),
-        "COMMIT 1010023 CSN 1010022": Ended(1010023, 1010022, end_lsn=Lsn(7)),
+        "BEGIN 1010023": TxBegin(1010023, first_lsn=Lsn(7)),
+        "BEGIN": TxBegin(first_lsn=Lsn(7)),
+        "BEGIN 5 ORIGIN_ID 3": TxBegin(5, first_lsn=Lsn(7), origin_id=3),
+        f"COMMIT 5 (at {AT}) CSN 6": TxCommit(5, 6, AT, end_lsn=Lsn(7)),
+        "COMMIT CSN 6": TxCommit(None, 6, end_lsn=Lsn(7)),
+        "COMMIT 1010023 CSN 1010022": TxCommit(1010023, 1010022, end_lsn=Lsn(7)),
     }.items():
         assert decoded(plugin, line) == message
 
 
 def test_a_late_begin_has_no_position() -> None:
-    assert decoded("mppdb_decoding", "BEGIN 5", start=0) == Begun(5)
-    assert decoded("sql_decoding", "BEGIN 5", start=0) == Begun(csn=5)
+    assert decoded("mppdb_decoding", "BEGIN 5", start=0) == TxBegin(5)
+    assert decoded("sql_decoding", "BEGIN 5", start=0) == TxBegin(csn=5)
 
 
 def test_sql_decoding_tells_the_csn_twice_and_no_xid() -> None:
-    assert decoded("sql_decoding", "BEGIN 2307") == Begun(csn=2307, first_lsn=Lsn(7))
-    assert decoded("sql_decoding", f"COMMIT (at {AT}) 2307") == Ended(
+    assert decoded("sql_decoding", "BEGIN 2307") == TxBegin(csn=2307, first_lsn=Lsn(7))
+    assert decoded("sql_decoding", f"COMMIT (at {AT}) 2307") == TxCommit(
         None, 2307, AT, end_lsn=Lsn(7)
     )
 
 
 def test_postgresql_has_no_csn() -> None:
-    assert decoded("test_decoding", "COMMIT 529") == Ended(529, end_lsn=Lsn(7))
-    assert decoded("test_decoding", f"COMMIT 529 (at {AT})") == Ended(529, None, AT, Lsn(7))
+    assert decoded("test_decoding", "COMMIT 529") == TxCommit(529, end_lsn=Lsn(7))
+    assert decoded("test_decoding", f"COMMIT 529 (at {AT})") == TxCommit(529, None, AT, Lsn(7))
     with pytest.raises(DecodeError):
         decoded("mppdb_decoding", "COMMIT 529")  # cut off: it always ends with the CSN
 
@@ -66,7 +67,7 @@ def test_a_message_of_postgresql_may_hold_anything() -> None:
 def test_truncate(plugin: str) -> None:
     line = "table public.a, public.b: TRUNCATE: restart_seqs"
 
-    assert decoded(plugin, line) == Emptied(
+    assert decoded(plugin, line) == NamedTruncate(
         (("public", "a"), ("public", "b")), restart_identity=True
     )
 

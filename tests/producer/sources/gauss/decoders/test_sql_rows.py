@@ -1,7 +1,7 @@
 import pytest
 
-from producer.core.changes import Change, NamedRow, RowShape
 from producer.errors import DecodeError
+from producer.sources.gauss.decoders.messages import Change, NamedRow, RowShape
 from producer.sources.gauss.decoders.sql_rows import SqlRows
 
 UNNAMED = RowShape((), (), ())

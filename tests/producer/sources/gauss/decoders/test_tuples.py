@@ -1,7 +1,7 @@
 import pytest
 
-from producer.core.changes import Change, Emptied, NamedRow, RowShape
 from producer.errors import DecodeError
+from producer.sources.gauss.decoders.messages import Change, NamedRow, NamedTruncate, RowShape
 from producer.sources.gauss.decoders.tuples import DottedRows, SpacedRows, emptied, readings
 from schemas.tables import UNCHANGED
 
@@ -188,9 +188,13 @@ def test_truncate() -> None:
     two = 'table public.a, "B, c"."d: e": TRUNCATE: restart_seqs cascade'
     tables = (("public", "a"), ("B, c", "d: e"))
 
-    assert emptied(two.encode(), "utf-8") == Emptied(tables, cascade=True, restart_identity=True)
-    assert emptied(b"table a.b: TRUNCATE: (no-flags)", "utf-8") == Emptied((("a", "b"),))
-    assert emptied(b"table a.b: TRUNCATE: cascade", "utf-8") == Emptied((("a", "b"),), cascade=True)
+    assert emptied(two.encode(), "utf-8") == NamedTruncate(
+        tables, cascade=True, restart_identity=True
+    )
+    assert emptied(b"table a.b: TRUNCATE: (no-flags)", "utf-8") == NamedTruncate((("a", "b"),))
+    assert emptied(b"table a.b: TRUNCATE: cascade", "utf-8") == NamedTruncate(
+        (("a", "b"),), cascade=True
+    )
     assert emptied(b"table a.b: TRUNCATE:", "utf-8") is None
     assert emptied(b"table a.b: TRUNCATE: (no-flags", "utf-8") is None
     assert not DottedRows("utf-8").is_row(two.encode())

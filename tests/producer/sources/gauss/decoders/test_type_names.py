@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from producer.core.changes import Change
 from producer.sources.decoders import NAMING, Format
+from producer.sources.gauss.decoders.messages import Change
 from schemas.types.names import oid_of
 
 GOLDEN = Path(__file__).parents[4] / "golden" / "opengauss"
