@@ -93,8 +93,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "cuts-not-accepted",
         "3.1: cuts are read through the acceptance function",
         _READ_FILE,
-        "        cut = walk.follow(offset, record)\n",
-        "        walk.follow(offset, record)\n        cut: Any = record\n",
+        "        cut = replay.follow(offset, record)\n",
+        "        replay.follow(offset, record)\n        cut: Any = record\n",
         _READ,
     ),
     Mutation(

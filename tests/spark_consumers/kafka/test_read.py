@@ -312,10 +312,10 @@ def test_a_reader_goes_on_where_the_ledger_stands_whatever_it_read_before(place:
     assert offsets(place, one.upto) == [2, 4]
     assert offsets(place, two.upto) == [4]
     assert offsets(place, one.upto) == [2, 4]  # a target restored from its backup
-    assert place.cuts._walk.alarms == 0
+    assert place.alarms == []
     place.broker.logs[CUTS][0] = place.broker.logs[CUTS][0]._replace(value=Garbage("before it"))
     assert offsets(place, two.upto) == [4]
-    assert place.cuts._walk.alarms == 0
+    assert place.alarms == []
 
 
 def test_a_pass_that_broke_off_is_read_again_from_the_ledgers_place(place: Place) -> None:
