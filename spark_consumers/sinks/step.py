@@ -7,7 +7,7 @@ with its connection or when a commit's outcome is unknown: the ledger is locked 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol, TypeAlias
 
@@ -19,6 +19,7 @@ from spark_consumers.model import Ledger, Segment
 Place: TypeAlias = tuple[int, int]  # (seq, ordinal)
 FIRST: Final[Place] = (-1, -1)
 LAST: Final[Place] = (1 << 62, 1 << 62)
+_NONE: Final[Mapping[str, str]] = {}
 
 
 class Transaction(Protocol):
@@ -99,7 +100,9 @@ def _place(ledger: Ledger) -> tuple[int, int, int]:
 def _apply(transaction: Transaction, segment: Segment, upto: Ledger) -> Ledger:
     """Rows and schema changes in commit order."""
     inexact = {**segment.after.inexact, **upto.inexact}
-    holed = {hole.table for entry in entries(segment) for hole in entry.holes}
+    holed = {
+        hole.table: f"{hole.kind}: {hole.why}" for entry in entries(segment) for hole in entry.holes
+    }
     after = FIRST
     for change in sorted(transaction.ddl, key=lambda d: (d.seq, d.ordinal)):
         place = (change.seq, change.ordinal)
@@ -129,17 +132,20 @@ def _fences(change: SchemaChange) -> str | None:
 
 
 def followed(
-    inexact: Mapping[str, str], change: SchemaChange, holed: Collection[str] = ()
+    inexact: Mapping[str, str], change: SchemaChange, holed: Mapping[str, str] = _NONE
 ) -> dict[str, str]:
     """Tables that are not exact, after a schema change: a mark moves and goes with its table.
 
-    `holed` are those that this very step marks.
+    `holed` are those that this very step marks, and why: if one of them is dropped and made
+    again in it, the mark is the new table's.
     """
     out = dict(inexact)
     before, after = change.before, change.after
     name = str(after.id) if after is not None else ""
-    if name and name not in holed and (before is None or str(before.id) != name):
+    if name and (before is None or str(before.id) != name):
         out.pop(name, None)  # of an older table that had this name
+        if name in holed:
+            out[name] = holed[name]
     if change.moved is not None and change.moved.op == "move" and after is not None:
         mark = out.get(str(change.moved.table))  # rows take along what is not known of them
         if mark is not None:

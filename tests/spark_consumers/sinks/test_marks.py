@@ -24,3 +24,14 @@ def test_a_mark_goes_with_its_table() -> None:
     dropped = SchemaChange(1, 1, 0, 7, 7, 7, Origin.DEPARSED, "DROP TABLE", T, None)
 
     assert followed({"public.t": "why"}, dropped) == {}
+
+
+def test_a_table_that_is_made_again_where_it_was_dropped_keeps_the_steps_mark() -> None:
+    holed = {"public.t": "suspected: its older rows were not copied"}
+    dropped = SchemaChange(1, 1, 0, 7, 7, 7, Origin.INFERRED, "DROP TABLE", T, None)
+    made = SchemaChange(1, 1, 1, 7, 7, 7, Origin.INFERRED, "CREATE TABLE", None, T)
+
+    gone = followed(holed, dropped, holed)
+
+    assert gone == {}
+    assert followed(gone, made, holed) == holed
