@@ -25,7 +25,7 @@ from producer.core.changes import (
     Relation,
     StatementsDescribed,
     Truncate,
-    TypeName,
+    TypeMessage,
     Undecoded,
     Update,
 )
@@ -140,7 +140,7 @@ class Assembler:
                     self._relations.describe_statements(is_on=is_on)
                 case Logical() if self._messages is not None:
                     self._messages.write(message)
-                case TypeName() | Origin() | Logical():
+                case TypeMessage() | Origin() | Logical():
                     pass  # names come from the catalog; logical messages are opt-in
                 case Lost():
                     self._lose(message)

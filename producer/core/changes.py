@@ -63,7 +63,7 @@ class Relation:
 
 
 @dataclass(frozen=True, slots=True)
-class TypeName:
+class TypeMessage:
     """Name of a type that is not built in."""
 
     type_oid: int
@@ -154,7 +154,7 @@ Message: TypeAlias = (
     Begin
     | Commit
     | Relation
-    | TypeName
+    | TypeMessage
     | Insert
     | Update
     | Delete

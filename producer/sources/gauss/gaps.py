@@ -67,7 +67,7 @@ _OPTIONS: Final = "GaussDB manual, logical decoding options"
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class StreamGap:
     """One thing that may be lost."""
 
     name: str
@@ -127,7 +127,7 @@ def _cuts_at_zero(way: DecodingMode) -> Detectability | None:
 
 
 CASES: Final = (
-    Case(
+    StreamGap(
         "mixed",
         "rows behind a DDL statement, in a transaction that has rows or another statement beside",
         _behind(SUSPECTED),
@@ -135,28 +135,28 @@ CASES: Final = (
         " and nothing but CREATE TABLE, only if the source does not hold just what was sent",
         f"{_MIXED}; {_OVERVIEW} (DDL in transactions)",
     ),
-    Case(
+    StreamGap(
         "behind-one",
         "rows behind a DDL statement, in a transaction that shows nothing else",
         _behind(INVISIBLE),
         "none: it looks like any DDL that is committed at once; commit before writing rows",
         f"{_MIXED}; {_OVERVIEW} (DDL in transactions)",
     ),
-    Case(
+    StreamGap(
         "behind-untold",
         "rows behind DCL (GRANT), or behind DDL that is not deparsed (CREATE TYPE)",
         _behind(INVISIBLE),
         "none; commit before writing rows",
         f"{_MIXED}; {_OVERVIEW} (DDL and DCL in transactions)",
     ),
-    Case(
+    StreamGap(
         "ctas",
         "rows of CREATE TABLE AS and SELECT INTO",
         _behind(SEEN),
         "the source, asked at the CREATE TABLE: its table holds rows of that transaction",
         f"{_DDL} (CREATE TABLE AS)",
     ),
-    Case(
+    StreamGap(
         "ctas-late",
         "the same, where the source cannot say: the table was written to, altered, dropped or"
         " locked by then, or is partitioned",
@@ -164,7 +164,7 @@ CASES: Final = (
         "a CREATE TABLE, which looks the same without AS; its table",
         f"{_DDL} (CREATE TABLE AS)",
     ),
-    Case(
+    StreamGap(
         "ctas-gone",
         "the same, where all rows were deleted and vacuumed away before the source was asked;"
         " behind those deletes the copy is equal again",
@@ -172,140 +172,140 @@ CASES: Final = (
         "none; do not let the slot fall behind",
         f"{_DDL} (CREATE TABLE AS)",
     ),
-    Case(
+    StreamGap(
         "truncate",
         "TRUNCATE",
         lambda way: INVISIBLE if way.is_gaussdb or way.parallel else None,
         "none; DELETE is decoded",
         f"{_OVERVIEW} (truncate, exchange)",
     ),
-    Case(
+    StreamGap(
         "partition",
         "rows of partitions that are dropped, truncated or exchanged",
         _by_statement(SEEN, INVISIBLE),
         "the statement; its table, and the one exchanged with",
         f"{_OVERVIEW} (truncate, exchange); {_OPENGAUSS}",
     ),
-    Case(
+    StreamGap(
         "computed",
         "values that an ALTER TABLE computed: default by expression, USING, AUTO_INCREMENT",
         _by_statement(SEEN, SUSPECTED),
         "the statement; without it, the first row of the new shape and the catalog's default",
         f"{_DDL} (ADD COLUMN, default); {_OPENGAUSS}",
     ),
-    Case(
+    StreamGap(
         "volatile",
         "values of a column added with a volatile or stable default",
         _volatile,
         "the first row of the new shape: the statement is not deparsed; its table",
         f"{_DDL} (default of stable and volatile functions); {_OPENGAUSS}",
     ),
-    Case(
+    StreamGap(
         "ustore",
         "values of columns added to ustore tables, whose DDL openGauss does not tell",
         lambda way: SUSPECTED if not way.is_gaussdb else None,
         "the first row of the new shape; its table",
         _OPENGAUSS,
     ),
-    Case(
+    StreamGap(
         "untold",
         "that a table was made by LIKE or with IDENTITY, until its first row",
         _untold_ddl,
         "none; the first row makes it known",
         f"{_DDL} (LIKE, IDENTITY)",
     ),
-    Case(
+    StreamGap(
         "ddl",
         "DDL that shows in no row: DROP, RENAME, CREATE of a table that stays empty, other objects",
         _without_ddl,
         "none; have DDL decoded (GaussDB: enable-ddl-decoding; openGauss: a publication with ddl)",
         f"{_OPTIONS}, enable-ddl-decoding; {_OPENGAUSS}",
     ),
-    Case(
+    StreamGap(
         "compile",
         "ALTER PACKAGE … COMPILE itself; what it executes is decoded",
         lambda way: INVISIBLE if way.is_gaussdb and way.tells_ddl else None,
         "none; a copy has no packages to compile",
         f"{_DDL} (COMPILE)",
     ),
-    Case(
+    StreamGap(
         "undecoded",
         "rows that were logged before an ALTER TABLE and not yet decoded then",
         lambda way: INVISIBLE if way.is_gaussdb else None,
         "none; let the slot catch up before altering",
         f"{_OVERVIEW} (alter table)",
     ),
-    Case(
+    StreamGap(
         "old-row",
         "which row an UPDATE or DELETE met, on a table without replica identity",
         _always(SEEN),
         "a change without old values; its table (a stop, unless without-identity says otherwise)",
         f"{_OVERVIEW} (REPLICA IDENTITY); {_OPENGAUSS}",
     ),
-    Case(
+    StreamGap(
         "old-key",
         "the old key of an UPDATE, on a table with a key that is not its replica identity",
         _always(SUSPECTED),
         "an UPDATE without old values of a table with a key; its table",
         f"{_OVERVIEW} (REPLICA IDENTITY); {_OPENGAUSS}",
     ),
-    Case(
+    StreamGap(
         "sequence",
         "values of sequences",
         _always(INVISIBLE),
         "none; set them when switching over",
         f"{_OPTIONS}, decode-sequence",
     ),
-    Case(
+    StreamGap(
         "tables",
         "rows of temporary, unlogged, column-store and interval-partitioned tables",
         _always(INVISIBLE),
         "none; they are not in the log as rows",
         f"{_OVERVIEW} (interval partition, temporary tables); {_DDL} (temporary objects)",
     ),
-    Case(
+    StreamGap(
         "ledger",
         "that the hash column of a ledger table, printed with its CREATE TABLE, is no column",
         lambda way: INVISIBLE if way.is_gaussdb and way.tells_ddl else None,
         "none; leave ledger tables out",
         f"{_DDL} (ledger database)",
     ),
-    Case(
+    StreamGap(
         "float",
         "digits of floats behind the 15th (real: 6th)",
         lambda way: INVISIBLE if way.plugin == "sql_decoding" and not way.parallel else None,
         "none; use mppdb_decoding",
         "openGauss 7.0.0-RC2, recordings of sql_decoding",
     ),
-    Case(
+    StreamGap(
         "nul",
         "what follows a zero byte in a value",
         _cuts_at_zero,
         "none; decode-style b has it",
         f"{_OVERVIEW} (JSON)",
     ),
-    Case(
+    StreamGap(
         "white-list",
         "rows of tables outside white-table-list",
         _removed("white-table-list"),
         "none; it was asked for",
         f"{_OPTIONS}, white-table-list",
     ),
-    Case(
+    StreamGap(
         "users",
         "changes of excluded users",
         lambda way: INVISIBLE if {"exclude-users", "exclude-userids"} & way.removing else None,
         "none; it was asked for",
         f"{_OPTIONS}, exclude-users, exclude-userids",
     ),
-    Case(
+    StreamGap(
         "generated",
         "values of generated columns",
         _removed("skip-generated-columns"),
         "none; it was asked for",
         f"{_OPTIONS}, skip-generated-columns",
     ),
-    Case(
+    StreamGap(
         "foreign",
         "changes that came by replication",
         _removed("only-local"),

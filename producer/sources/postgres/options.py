@@ -22,7 +22,7 @@ from producer.wire.commands import name_list
 _BOOLEAN: Final = {"true": "true", "on": "true", "false": "false", "off": "false"}
 
 
-class Treatment(StrEnum):
+class PgoutputTreatment(StrEnum):
     """Who decides about an option."""
 
     OURS = "set by us"
@@ -31,7 +31,7 @@ class Treatment(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class PgoutputOption:
     """One option of pgoutput."""
 
     name: str
@@ -39,7 +39,7 @@ class Option:
     values: Mapping[str, str]  # allowed values in lower case -> one spelling; {}: nothing
     all_values: str  # the server's, for display
     default: str  # the server's; "" = it must be given
-    treatment: Treatment
+    treatment: PgoutputTreatment
     meaning: str
     why: str = ""  # the reason for its treatment
     instead: str = ""  # what to do instead of a refused value
@@ -48,84 +48,84 @@ class Option:
 _NO: Final = {text: value for text, value in _BOOLEAN.items() if value == "false"}
 
 OPTIONS: Final = (
-    Option(
+    PgoutputOption(
         name="proto_version",
         since=10,
         values={"1": "1"},
         all_values="1 to 4",
         default="",
-        treatment=Treatment.OURS,
+        treatment=PgoutputTreatment.OURS,
         meaning="Version of the protocol.",
         why="1 sends whole transactions in the order of their commits; later versions add only "
         "what we refuse below",
         instead="leave it out",
     ),
-    Option(
+    PgoutputOption(
         name="publication_names",
         since=10,
         values={},
         all_values="names",
         default="",
-        treatment=Treatment.OURS,
+        treatment=PgoutputTreatment.OURS,
         meaning="Publications whose tables are sent.",
         why="the first load and the list of captured tables come from `[source] publication`: "
         "another name here would silently lose its tables",
         instead='write `publication = "…"` in [source]',
     ),
-    Option(
+    PgoutputOption(
         name="messages",
         since=14,
         values={text: value for text, value in _BOOLEAN.items() if value == "true"},
         all_values="true or false",
         default="false",
-        treatment=Treatment.OURS,
+        treatment=PgoutputTreatment.OURS,
         meaning="Logical messages (`pg_logical_emit_message`).",
         why="always true where the server has it; `[kafka] messages` says whether those of "
         "applications are recorded",
         instead="leave it out, or set `[kafka] messages`",
     ),
-    Option(
+    PgoutputOption(
         name="origin",
         since=16,
         values={"any": "any", "none": "none"},
         all_values="any or none",
         default="any",
-        treatment=Treatment.YOURS,
+        treatment=PgoutputTreatment.YOURS,
         meaning="`none` leaves out changes that came to the source by replication from elsewhere, "
         "TRUNCATE and logical messages included; the first load still copies rows that came so. "
         "The target is then not a full copy: `status`, `check` and `run` say so. A change of it "
         "needs a new epoch (`run --accept-gap`).",
     ),
-    Option(
+    PgoutputOption(
         name="binary",
         since=14,
         values=_NO,
         all_values="true or false",
         default="false",
-        treatment=Treatment.REFUSED,
+        treatment=PgoutputTreatment.REFUSED,
         meaning="Values in the binary form of their types.",
         why="values are read as text, the only form that is the same in every version",
         instead="leave it out",
     ),
-    Option(
+    PgoutputOption(
         name="streaming",
         since=14,
         values=_NO,
         all_values="true or false; parallel from 16 on",
         default="false",
-        treatment=Treatment.REFUSED,
+        treatment=PgoutputTreatment.REFUSED,
         meaning="Sends large transactions before they end.",
         why="transactions are then interleaved, and some are rolled back after they were sent; we "
         "read whole transactions in commit order",
         instead="leave it out; at the source `logical_decoding_work_mem` bounds the memory",
     ),
-    Option(
+    PgoutputOption(
         name="two_phase",
         since=15,
         values=_NO,
         all_values="true or false",
         default="false",
-        treatment=Treatment.REFUSED,
+        treatment=PgoutputTreatment.REFUSED,
         meaning="Sends prepared transactions at PREPARE TRANSACTION.",
         why="it may still be rolled back; we read it at COMMIT PREPARED, like every commit",
         instead="leave it out",
@@ -154,7 +154,9 @@ def _problem(name: str, text: str, version: int | None) -> OptionRefused | None:
         )
     value = option.values.get(text.strip().lower())
     if value is None:
-        rule = f"set by us: {option.why}" if option.treatment is Treatment.OURS else option.why
+        rule = (
+            f"set by us: {option.why}" if option.treatment is PgoutputTreatment.OURS else option.why
+        )
         return OptionRefused(
             rule or "not one of its values",
             option=name,

@@ -24,7 +24,7 @@ from producer.core.changes import (
     Relation,
     RelationColumn,
     Truncate,
-    TypeName,
+    TypeMessage,
     Update,
 )
 from producer.errors import DecodeError
@@ -145,7 +145,7 @@ def _rare(payload: bytes) -> Message:
         case "R":
             message = _relation(cur)
         case "Y":
-            message = TypeName(cur.u32(), _schema(cur), cur.cstr())
+            message = TypeMessage(cur.u32(), _schema(cur), cur.cstr())
         case "T":
             message = _truncate(cur)
         case "M":

@@ -22,7 +22,7 @@ from producer.core.changes import (
     Relation,
     RelationColumn,
     Truncate,
-    TypeName,
+    TypeMessage,
     Undecoded,
     Update,
 )
@@ -331,7 +331,7 @@ def test_a_stream_that_cannot_be_is_refused(messages: list[Message]) -> None:
 
 def test_names_origins_and_logical_messages_are_no_rows() -> None:
     happened = Play().transaction(
-        TypeName(1, "public", "mood"), Origin(Lsn(1), "x"), Logical(True, Lsn(1), "p", b"c")
+        TypeMessage(1, "public", "mood"), Origin(Lsn(1), "x"), Logical(True, Lsn(1), "p", b"c")
     )
     assert happened == [PositionReached(1008)]
 

@@ -22,10 +22,10 @@ from producer.sources.gauss.options.table import (
     OPTIONS,
     PLUGINS,
     SQL_DECODING,
-    Group,
-    Kind,
     Mode,
     Option,
+    OptionGroup,
+    OptionKind,
     Product,
     Treatment,
     Use,
@@ -112,7 +112,7 @@ def _value_problem(
         canonical = _canonical(option, text, terms)
     except ValueError as exc:
         return _refused(option, text, str(exc))
-    if option.kind in (Kind.INTEGER, Kind.TIME):
+    if option.kind in (OptionKind.INTEGER, OptionKind.TIME):
         high = values.INT32_MAX if _is_share(option, options, terms) else option.high
         if not option.low <= int(canonical) <= high:
             return _refused(option, text, f"outside {option.range}")
@@ -142,22 +142,22 @@ def _is_share(option: Option, options: Mapping[str, str], terms: Terms) -> bool:
 def _canonical(option: Option, text: str, terms: Terms) -> str:
     """Give the value in one spelling, or raise ValueError."""
     match option.kind:
-        case Kind.BOOLEAN:
+        case OptionKind.BOOLEAN:
             return "true" if values.boolean(text) else "false"
-        case Kind.INTEGER:
+        case OptionKind.INTEGER:
             return str(values.integer(text))
-        case Kind.TIME:
+        case OptionKind.TIME:
             return str(values.milliseconds(text))
-        case Kind.STYLE:
+        case OptionKind.STYLE:
             return values.style(text)
-        case Kind.TABLES:
+        case OptionKind.TABLES:
             tables = values.tables(text, blanks=terms.product == Product.OPENGAUSS)
             return ",".join(f"{schema}.{table}" for schema, table in tables)
-        case Kind.NAMES:
+        case OptionKind.NAMES:
             return ",".join(values.names(text))
-        case Kind.OIDS:
+        case OptionKind.OIDS:
             return ",".join(str(oid) for oid in values.oids(text))
-        case Kind.POSITION:
+        case OptionKind.POSITION:
             csn, lsn = values.csn_and_lsn(text)
             return f"{csn}/{lsn}"
 
@@ -201,7 +201,7 @@ def _mode_problems(options: Mapping[str, str], mode: Mode, terms: Terms) -> Iter
             rule = f"set by us to {ours[name]}: {option.why}"
             yield _refused(option, text, rule)
         elif (
-            option.group is Group.DISTRIBUTED
+            option.group is OptionGroup.DISTRIBUTED
             and mode is not Mode.SQL
             and given.get("output-order", "0") == "0"
         ):
@@ -221,7 +221,7 @@ def _mode_problems(options: Mapping[str, str], mode: Mode, terms: Terms) -> Iter
 def _why_not_here(option: Option, mode: Mode) -> str:
     if mode is Mode.SQL:
         return "only for streaming, not for SQL functions"
-    if option.group is Group.PARALLEL:
+    if option.group is OptionGroup.PARALLEL:
         return "only with parallel-decode-num of 2 and more"
     return f"not in {mode} decoding"
 

@@ -36,7 +36,7 @@ class Use(Enum):
     REFUSED = "refused"
 
 
-class Kind(StrEnum):
+class OptionKind(StrEnum):
     """How a value is written."""
 
     BOOLEAN = "boolean"
@@ -59,7 +59,7 @@ class Treatment(StrEnum):
     REFUSED = "refused"
 
 
-class Group(StrEnum):
+class OptionGroup(StrEnum):
     """The manual's chapter that an option stands in, where that decides."""
 
     GENERAL = "general"
@@ -82,7 +82,7 @@ class Option:
     """One option; `low` and `high` bound an INTEGER or TIME."""
 
     name: str
-    kind: Kind
+    kind: OptionKind
     low: int = 0
     high: int = 0
     unit: str = ""
@@ -90,7 +90,7 @@ class Option:
     gaussdb: Uses
     opengauss: Uses
     opengauss_since: str = ""  # where not all versions have it
-    group: Group = Group.GENERAL
+    group: OptionGroup = OptionGroup.GENERAL
     dn_only: bool = False  # refused by a coordinator (CN)
     dn_effect: bool = False  # taken by a coordinator, without any effect
     share: int = 0  # GaussDB, parallel: up to so many percent of max_process_memory instead
@@ -113,9 +113,9 @@ class Option:
     def range(self) -> str:
         """Its values, for people."""
         match self.kind:
-            case Kind.BOOLEAN:
+            case OptionKind.BOOLEAN:
                 return "true or false"
-            case Kind.INTEGER | Kind.TIME:
+            case OptionKind.INTEGER | OptionKind.TIME:
                 unit = f" {self.unit}" if self.unit else ""
                 between = "or" if self.high == self.low + 1 else "to"
                 return f"{self.low} {between} {self.high}{unit}{self.also}"
@@ -129,7 +129,7 @@ OPTIONS: Final = (
     # -------------------------------------------------------- how it is decoded
     Option(
         name="parallel-decode-num",
-        kind=Kind.INTEGER,
+        kind=OptionKind.INTEGER,
         low=1,
         high=20,
         default="1",
@@ -141,43 +141,43 @@ OPTIONS: Final = (
     ),
     Option(
         name="decode-style",
-        kind=Kind.STYLE,
+        kind=OptionKind.STYLE,
         default={Mode.SERIAL: "", Mode.PARALLEL: "b; as the parallel_*_decoding plugin says"}
         | {Mode.SQL: ""},
         gaussdb=(R, T, R),
         opengauss=(R, T, R),
-        group=Group.PARALLEL,
+        group=OptionGroup.PARALLEL,
         treatment=Treatment.SENT,
         meaning="Format of parallel decoding: JSON, text or binary.",
         why="b by default: j cuts a value off at a zero byte",
     ),
     Option(
         name="sending-batch",
-        kind=Kind.INTEGER,
+        kind=OptionKind.INTEGER,
         low=0,
         high=1,
         default={Mode.SERIAL: "", Mode.PARALLEL: "0", Mode.SQL: ""},
         gaussdb=(R, T, R),
         opengauss=(R, T, R),
-        group=Group.PARALLEL,
+        group=OptionGroup.PARALLEL,
         treatment=Treatment.SENT,
         meaning="1 sends results in batches of 1 MB, up to a second later.",
     ),
     Option(
         name="parallel-queue-size",
-        kind=Kind.INTEGER,
+        kind=OptionKind.INTEGER,
         low=2,
         high=1024,
         default={Mode.SERIAL: "", Mode.PARALLEL: "128", Mode.SQL: ""},
         gaussdb=(R, T, R),
         opengauss=(R, T, R),
-        group=Group.PARALLEL,
+        group=OptionGroup.PARALLEL,
         also=", a power of two",
         meaning="Queue between decoder threads; costs memory.",
     ),
     Option(
         name="output-order",
-        kind=Kind.INTEGER,
+        kind=OptionKind.INTEGER,
         low=0,
         high=1,
         default="0",
@@ -188,7 +188,7 @@ OPTIONS: Final = (
     # -------------------------------------------------------- what our records need
     Option(
         name="include-xids",
-        kind=Kind.BOOLEAN,
+        kind=OptionKind.BOOLEAN,
         default="true",
         gaussdb=_ALL,
         opengauss=_ALL,
@@ -198,7 +198,7 @@ OPTIONS: Final = (
     ),
     Option(
         name="include-timestamp",
-        kind=Kind.BOOLEAN,
+        kind=OptionKind.BOOLEAN,
         default={Mode.SERIAL: "true", Mode.PARALLEL: "false", Mode.SQL: "true"},
         gaussdb=_ALL,
         opengauss=_ALL,
@@ -208,7 +208,7 @@ OPTIONS: Final = (
     ),
     Option(
         name="skip-empty-xacts",
-        kind=Kind.BOOLEAN,
+        kind=OptionKind.BOOLEAN,
         default="false",
         gaussdb=_ALL,
         opengauss=_ALL,
@@ -219,7 +219,7 @@ OPTIONS: Final = (
     ),
     Option(
         name="standby-connection",
-        kind=Kind.BOOLEAN,
+        kind=OptionKind.BOOLEAN,
         default="false",
         gaussdb=_STREAM,
         opengauss=_STREAM,
@@ -231,7 +231,7 @@ OPTIONS: Final = (
     # -------------------------------------------------------- which changes
     Option(
         name="only-local",
-        kind=Kind.BOOLEAN,
+        kind=OptionKind.BOOLEAN,
         default="true",
         gaussdb=_ALL,
         opengauss=_ALL,
@@ -242,7 +242,7 @@ OPTIONS: Final = (
     ),
     Option(
         name="white-table-list",
-        kind=Kind.TABLES,
+        kind=OptionKind.TABLES,
         gaussdb=_ALL,
         opengauss=_ALL,
         removes="tables that are not in the list",
@@ -250,7 +250,7 @@ OPTIONS: Final = (
     ),
     Option(
         name="exclude-users",
-        kind=Kind.NAMES,
+        kind=OptionKind.NAMES,
         gaussdb=_ALL,
         opengauss=_NOWHERE,
         removes="changes of these users",
@@ -258,7 +258,7 @@ OPTIONS: Final = (
     ),
     Option(
         name="exclude-userids",
-        kind=Kind.OIDS,
+        kind=OptionKind.OIDS,
         gaussdb=_ALL,
         opengauss=_NOWHERE,
         dn_only=True,
@@ -267,7 +267,7 @@ OPTIONS: Final = (
     ),
     Option(
         name="dynamic-resolution",
-        kind=Kind.BOOLEAN,
+        kind=OptionKind.BOOLEAN,
         default="true",
         gaussdb=_ALL,
         opengauss=_NOWHERE,
@@ -275,7 +275,7 @@ OPTIONS: Final = (
     ),
     Option(
         name="include-user",
-        kind=Kind.BOOLEAN,
+        kind=OptionKind.BOOLEAN,
         default="false",
         gaussdb=_ALL,
         opengauss=_NOWHERE,
@@ -283,7 +283,7 @@ OPTIONS: Final = (
     ),
     Option(
         name="include-originid",
-        kind=Kind.BOOLEAN,
+        kind=OptionKind.BOOLEAN,
         default="false",
         gaussdb=_NOWHERE,
         opengauss=_ALL,
@@ -292,7 +292,7 @@ OPTIONS: Final = (
     ),
     Option(
         name="skip-generated-columns",
-        kind=Kind.BOOLEAN,
+        kind=OptionKind.BOOLEAN,
         default="false",
         gaussdb=_ALL,
         opengauss=_NOWHERE,
@@ -300,7 +300,7 @@ OPTIONS: Final = (
     ),
     Option(
         name="enable-ddl-decoding",
-        kind=Kind.BOOLEAN,
+        kind=OptionKind.BOOLEAN,
         default="false",
         gaussdb=_ALL,
         opengauss=_NOWHERE,
@@ -308,7 +308,7 @@ OPTIONS: Final = (
     ),
     Option(
         name="enable-ddl-json-format",
-        kind=Kind.BOOLEAN,
+        kind=OptionKind.BOOLEAN,
         default="false",
         gaussdb=_ALL,
         opengauss=_NOWHERE,
@@ -316,7 +316,7 @@ OPTIONS: Final = (
     ),
     Option(
         name="decode-sequence",
-        kind=Kind.BOOLEAN,
+        kind=OptionKind.BOOLEAN,
         default="false",
         gaussdb=_ALL,
         opengauss=_NOWHERE,
@@ -325,7 +325,7 @@ OPTIONS: Final = (
     ),
     Option(
         name="timezone-is-utc",
-        kind=Kind.BOOLEAN,
+        kind=OptionKind.BOOLEAN,
         default="false",
         gaussdb=(T, T, I),
         opengauss=_NOWHERE,
@@ -333,17 +333,17 @@ OPTIONS: Final = (
     ),
     Option(
         name="force-binary",
-        kind=Kind.BOOLEAN,
+        kind=OptionKind.BOOLEAN,
         default="false",
         gaussdb=(I, R, T),
         opengauss=(I, R, T),
-        group=Group.SERIAL,
+        group=OptionGroup.SERIAL,
         meaning="No meaning in a stream; the text functions take only false.",
     ),
     # -------------------------------------------------------- the session
     Option(
         name="sender-timeout",
-        kind=Kind.TIME,
+        kind=OptionKind.TIME,
         low=0,
         high=2**31 - 1,
         unit="ms",
@@ -354,7 +354,7 @@ OPTIONS: Final = (
     ),
     Option(
         name="enable-heartbeat",
-        kind=Kind.BOOLEAN,
+        kind=OptionKind.BOOLEAN,
         default="false",
         gaussdb=_STREAM,
         opengauss=_NOWHERE,
@@ -362,7 +362,7 @@ OPTIONS: Final = (
     ),
     Option(
         name="auto-advance",
-        kind=Kind.BOOLEAN,
+        kind=OptionKind.BOOLEAN,
         default="false",
         gaussdb=_STREAM,
         opengauss=_NOWHERE,
@@ -373,7 +373,7 @@ OPTIONS: Final = (
     # -------------------------------------------------------- memory
     Option(
         name="max-txn-in-memory",
-        kind=Kind.INTEGER,
+        kind=OptionKind.INTEGER,
         low=0,
         high=100,
         unit="MB",
@@ -390,7 +390,7 @@ OPTIONS: Final = (
     ),
     Option(
         name="max-reorderbuffer-in-memory",
-        kind=Kind.INTEGER,
+        kind=OptionKind.INTEGER,
         low=0,
         high=100,
         unit="GB",
@@ -407,7 +407,7 @@ OPTIONS: Final = (
     ),
     Option(
         name="desc-memory-limit",
-        kind=Kind.INTEGER,
+        kind=OptionKind.INTEGER,
         low=10,
         high=1024,
         unit="MB",
@@ -418,7 +418,7 @@ OPTIONS: Final = (
     ),
     Option(
         name="change-log-max-len",
-        kind=Kind.INTEGER,
+        kind=OptionKind.INTEGER,
         low=1,
         high=65535,
         unit="bytes",
@@ -430,7 +430,7 @@ OPTIONS: Final = (
     ),
     Option(
         name="max-decode-to-sender-cache-num",
-        kind=Kind.INTEGER,
+        kind=OptionKind.INTEGER,
         low=1,
         high=65535,
         default="4096",
@@ -442,24 +442,24 @@ OPTIONS: Final = (
     # -------------------------------------------------------- distributed decoding
     Option(
         name="logical-receiver-num",
-        kind=Kind.INTEGER,
+        kind=OptionKind.INTEGER,
         low=1,
         high=20,
         default="1",
         gaussdb=(T, T, I),
         opengauss=_NOWHERE,
-        group=Group.DISTRIBUTED,
+        group=OptionGroup.DISTRIBUTED,
         meaning="Receivers of a coordinator; at most one for each shard.",
     ),
     Option(
         name="slice-id",
-        kind=Kind.INTEGER,
+        kind=OptionKind.INTEGER,
         low=0,
         high=8192,
         default="-1",
         gaussdb=_STREAM,
         opengauss=_NOWHERE,
-        group=Group.DISTRIBUTED,
+        group=OptionGroup.DISTRIBUTED,
         dn_only=True,
         treatment=Treatment.INTERNAL,
         meaning="Number of the shard, for replicated tables.",
@@ -467,10 +467,10 @@ OPTIONS: Final = (
     ),
     Option(
         name="start-position",
-        kind=Kind.POSITION,
+        kind=OptionKind.POSITION,
         gaussdb=_STREAM,
         opengauss=_NOWHERE,
-        group=Group.DISTRIBUTED,
+        group=OptionGroup.DISTRIBUTED,
         dn_only=True,
         treatment=Treatment.INTERNAL,
         meaning="Leave out what stands before this CSN and LSN.",
