@@ -1,7 +1,11 @@
 """Messages become records with their places: one source transaction after the other."""
 
 import io
+import sys
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import fastavro
@@ -41,6 +45,8 @@ from producer.core.relations import Relations
 from producer.core.router import Binding, partition_of, table_key
 from producer.core.unfit import WHY, Unfit
 from producer.errors import DecodeError, HistoryDiffers, RowTooLarge, Unsupported
+from producer.sources.postgres.stream import PgoutputStream
+from producer.sources.postgres.triggers.records import Trust
 from schemas.control import Hole, SchemaChange
 from schemas.envelope import (
     EnvelopeOptions,
@@ -52,6 +58,7 @@ from schemas.headers import POSITION
 from schemas.positions import CommitKey, Lsn
 from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema, UserType
 
+ROOT = Path(__file__).parents[3]
 ID = TableId("public", "account")
 COLUMNS = (
     Column("id", 23, type_name="integer", nullable=False),
@@ -835,3 +842,39 @@ def test_values_that_read_otherwise_are_a_gap_and_a_shape() -> None:
     assert happened[-1].holes == (Hole("public.account", "seen", "labels"),)
     assert play.relations.known == {ID: after}
     assert play.changes[0].lossy == "labels"
+
+
+# ---------------------------------------------------------------- the way of a row
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_row_enters_no_module_twice(keyed: bool) -> None:
+    """From the decoder on, once its table is bound."""
+    play = Play(keyed=keyed)
+    calls: list[str] = []
+    decoded = 0
+
+    def module(frame: FrameType | None) -> str:
+        path = Path(frame.f_code.co_filename) if frame is not None else ROOT
+        return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT / "producer") else ""
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and (here := module(frame)) and here != module(frame.f_back):
+            calls.append(here)
+
+    def decode(message: Any) -> Message:
+        nonlocal decoded
+        if isinstance(message, Insert):
+            decoded += 1
+            sys.setprofile(note if decoded == 2 else before)  # the second of three rows
+        return message  # type: ignore[no-any-return]
+
+    before = sys.getprofile()
+    stream = PgoutputStream(
+        decode, play.known, wanted=lambda _: True, publication="", judge=lambda _: Trust.FOREIGN
+    )
+    messages: list[Any] = [described(*COLUMNS), begin(), insert(1), insert(2), insert(3), commit()]
+    play.assembler.feed(stream.messages([(1000, 1000, message) for message in messages]))
+
+    entered = [name for name, _ in groupby(calls)]
+    assert "producer/core/row_writer.py" in entered
+    assert "producer/core/transactions.py" in entered
+    assert len(entered) == len(set(entered))
