@@ -87,6 +87,7 @@ class Broker:
         self.transactions: list[Transaction] = []
         self.clients: list[Client] = []
         self.epochs: dict[str, int] = {}
+        self.silent_until = 0.0  # nobody hears from it until then
         self.quarantined: set[int] = set()  # positions of what was put aside
         self.marker_weight = 2.0
         self.timeouts = 0  # transactions that the coordinator may still give up on
@@ -285,6 +286,8 @@ class Broker:
         client.request = None
 
     def _moves(self, out: list[Move]) -> None:
+        if self.world.now < self.silent_until and not self.world.calm:
+            return
         weight = 2.0 if self.world.calm else self.marker_weight
         for t in self.transactions:
             out.extend(

@@ -444,5 +444,5 @@ class SimOptions(NamedTuple):
     incompatible: str = "stop"
     look_seconds: float = 3.0
     status_seconds: float = 10.0
-    kafka_silence_seconds: float = 60.0
+    kafka_silence_seconds: float = 20.0
     accept_gap: bool = False

@@ -66,6 +66,7 @@ class Faults:
     expiries: int = 0
     slot_faults: int = 0
     slow_markers: bool = False  # a decided transaction stays invisible for long
+    silences: int = 0  # times for which the broker does not answer
     strange: bool = False  # messages come that nobody can decode
     giants: bool = False  # most source transactions are large, and slow to come
     rush: bool = False  # second producers come while the first ones still start
@@ -98,6 +99,7 @@ class Faults:
             restores=some(2, 0.3),
             expiries=some(4, 0.3),
             slot_faults=some(1, 0.12),
+            silences=some(2, 0.2),
             slow_markers=rng.random() < 0.25,
             rush=rng.random() < 0.15,
             giants=rng.random() < 0.1,
@@ -253,8 +255,9 @@ class Simulation:
                     weight = 0.5
                 out.append(Move(weight, f"{p.actor.name} crashes", lambda p=p: self._crash(p)))
             if faults.stops and not p.stop_asked:
+                often = 0.1 if p.has_streamed else 0.02
                 out.append(
-                    Move(0.02, f"{p.actor.name} is asked to stop", lambda p=p: self._stop(p))
+                    Move(often, f"{p.actor.name} is asked to stop", lambda p=p: self._stop(p))
                 )
         if faults.applier_crashes:
             out.extend(
@@ -267,6 +270,8 @@ class Simulation:
             out.append(Move(0.1, "a stranger writes into cuts", self._intrude))
         if faults.aliens and self.oracle.epoch:
             out.append(Move(0.05, "a run for another source is started", self._alien))
+        if faults.silences:
+            out.append(Move(0.05, "the broker falls silent", self._silence))
         if faults.expiries:
             out.append(Move(0.05, "retention removes what nobody needs", self._expire))
         if faults.slot_faults and self.source.slot and self.source.owner is None:
@@ -352,6 +357,10 @@ class Simulation:
             *((replace(cut, head=heads[0]),) if isinstance(cut, Start) else ()),
         )
         self.broker.write_strange(CUTS, rng.choice(forged))
+
+    def _silence(self) -> None:
+        self.faults.silences -= 1
+        self.broker.silent_until = self.world.now + self.world.rng.choice([3.0, 12.0, 40.0])
 
     def _touch_slot(self) -> None:
         self.faults.slot_faults -= 1
