@@ -66,8 +66,8 @@ class TablesSection(Section):
     """Tables to leave out of `include`."""
 
     without_identity: Literal["stop", "skip-and-record"] = "stop"
-    """openGauss, GaussDB: an UPDATE or DELETE that does not say which row. `skip-and-record` goes
-    on, and the table is marked as not exact."""
+    """openGauss, GaussDB: an UPDATE or DELETE that does not say which row, or a row whose columns
+    nobody knows any more. `skip-and-record` goes on, and the table is marked as not exact."""
 
     unfit_row: Literal["stop", "quarantine"] = "stop"
     """A row larger than `kafka.max-row-bytes`, or with a value that cannot be written. `quarantine`

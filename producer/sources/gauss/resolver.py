@@ -41,6 +41,7 @@ ReadCatalog = Callable[[TableId], TableSchema | None]
 OidOf = Callable[[str], int | None]
 
 _NOTHING = RowShape((), (), ())
+_SKIP = "to go on without such rows: tables.without-identity = 'skip-and-record'"
 _TEXT, _CLOB = 25, 90
 
 
@@ -155,7 +156,13 @@ class RelationResolver:
         elif self._is_unwanted(change.schema, change.table):
             self.left_out += 1
             return
-        table = self._table(change, table)
+        try:
+            table = self._table(change, table)
+        except _ColumnsUnknown as unknown:
+            if not self._skip_unidentified:
+                raise
+            yield Lost(change.schema, change.table, "seen", unknown.what)
+            return
         described: list[Relation] = []
         plan = self._plan(table, new, old, described)
         yield from described
@@ -222,11 +229,11 @@ class RelationResolver:
                 return known
             reading = self._reading(TableId(change.schema, change.table), old)
             if reading is None:
-                raise Unsupported(
+                raise _ColumnsUnknown(
                     "an old row of a table whose columns nobody knows: it was altered or "
                     "dropped since, and no new row of it was seen",
                     table=f"{change.schema}.{change.table}",
-                    hint=LOAD_AGAIN,
+                    hint=f"{_SKIP}; or {LOAD_AGAIN}",
                 )
             return self._from_reading(reading)
         shape = new.shape
@@ -265,13 +272,13 @@ class RelationResolver:
             self._read.pop(table, None)
             reading = self._reading(table, ())
         if reading is None or len(reading.columns) != count:
-            raise Unsupported(
+            raise _ColumnsUnknown(
                 "the plugin does not name columns, and the catalog shows another number",
                 table=f"{change.schema}.{change.table}",
                 sent=count,
                 known=len(reading.columns) if reading else "none",
                 hint="a DDL lies between the row and now; with [source] plugin = 'mppdb_decoding' "
-                f"columns are named; {LOAD_AGAIN}",
+                f"columns are named; {_SKIP}; or {LOAD_AGAIN}",
             )
         return self._from_reading(reading)
 
@@ -387,9 +394,13 @@ class RelationResolver:
         raise Unsupported(
             f"{what} without {values} values: it does not say which row it means",
             table=table.id,
-            hint=f"ALTER TABLE {table.id} REPLICA IDENTITY FULL, or give it a primary key, and "
-            "load again; to go on: tables.without-identity = 'skip-and-record'",
+            hint=f"ALTER TABLE {table.id} REPLICA IDENTITY FULL, or give it a primary key, for "
+            f"later rows; {_SKIP}",
         )
+
+
+class _ColumnsUnknown(Unsupported):
+    """A row whose columns neither the stream nor the catalog tells any more."""
 
 
 def _is_typed(table: TableSchema) -> bool:

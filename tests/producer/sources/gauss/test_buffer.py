@@ -368,9 +368,15 @@ def test_an_old_row_without_columns_names_no_row() -> None:
         list(described.row(Change("d", "s", "t", None, nothing)))
 
 
-def test_an_old_row_with_columns_nobody_knows_stops() -> None:
-    with pytest.raises(Unsupported, match="accept-gap"):
+def test_an_old_row_with_columns_nobody_knows_stops_or_is_a_gap_on_request() -> None:
+    with pytest.raises(Unsupported, match="skip-and-record"):
         play(row(b"DELETE", {}, {b"renamed": b"'x'"}), known=[ACC])
+
+    renamed, insert = row(b"DELETE", {}, {b"renamed": b"'x'"}), row(b"INSERT", {b"id": b"1"}, {})
+    out = play(renamed, insert, known=[ACC], skip_unidentified=True)
+
+    assert [(m.kind, m.table) for m in out if isinstance(m, Lost)] == [("seen", "acc")]
+    assert any(isinstance(m, Insert) for m in out)
 
 
 def test_bytes_that_are_no_message_are_told_in_their_place() -> None:
