@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from producer.kafka.client import transactional_id
+from schemas.topics import below
 
 RUN, APPLY = "User:cdc_run", "User:cdc_apply"  # names of yours
 
@@ -41,7 +42,7 @@ _OURS, _SPARKS = "gauss-cdc-", "spark-kafka-source-"
 
 def acls(prefix: str, *, run: str = RUN, apply: str = APPLY) -> Sequence[Acl]:
     """Return what `run` and `apply` need, and nothing more."""
-    topics, writer = f"{prefix}.", transactional_id(prefix)
+    topics, writer = below(prefix), transactional_id(prefix)
     read, group = ("Read", "Describe", "DescribeConfigs"), ("Read", "Describe")
     return (
         Acl(run, "topic", topics, (*read, "Write", "Create")),

@@ -31,7 +31,7 @@ from producer.sources.postgres.triggers import install as ddl_triggers
 from schemas.findings import Finding, Level, refused
 from schemas.load import CUT, SCHEMA_CHANGE, canonical
 from schemas.tables import ReplicaIdentity, TableId, TableSchema
-from schemas.topics import value_subject
+from schemas.topics import below, value_subject
 from schemas.types import TypeOptions, UnknownType, type_of
 
 _TYPES = TypeOptions()
@@ -364,7 +364,7 @@ def _kafka_rights(
         yield Finding(
             Level.ERROR,
             "Kafka rights",
-            f"the principal may not create topics below {options.prefix}.",
+            f"the principal may not create topics below {below(options.prefix)}",
             f"allow Create on topics with this prefix, see {_RIGHTS}",
         )
     name = transactional_id(options.prefix)

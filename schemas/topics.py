@@ -57,6 +57,15 @@ def unescape(text: str) -> str:
     return units.decode("utf-16-be")
 
 
+def below(prefix: str) -> str:
+    """What the names of all topics and subjects of a source begin with.
+
+    >>> below("bank")
+    'bank.'
+    """
+    return f"{prefix}."
+
+
 @dataclass(frozen=True, slots=True)
 class Topics:
     """All topic names of one source; the prefix is the source's name."""

@@ -24,6 +24,14 @@ ONE_PLACE = {
         r"""["']DateStyle["'], ["']IntervalStyle["'], ["']bytea_output["']""",
         {"schemas/control.py"},
     ),
+    "what names below a prefix begin with": (
+        r"""f"\{(?:\w+\.)*prefix\}\.\"""",
+        {"schemas/topics.py", "gauss_cdc/sandbox/demo/audit.py"},
+    ),
+    "settings of a session with a source": (
+        r"""["']extra_float_digits["']: """,
+        {"producer/sources/session_settings.py", "gauss_cdc/sandbox/emulator/shapes.py"},
+    ),
     "stale leader epochs": (r"FENCED_LEADER_EPOCH", {"producer/kafka/client.py"}),
     "styles that plugins have by name": (
         r"parallel_json_decoding.*:",

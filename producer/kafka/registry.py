@@ -26,6 +26,7 @@ from producer.core.records.framing import framed
 from producer.errors import RegistryDown, RegistryError, SchemaRefused
 from schemas.control import Commits, Cut, SchemaChange, change_from_avro, cut_from_avro, cut_to_avro
 from schemas.load import CUT, SCHEMA_CHANGE, avsc, canonical, check_bounded
+from schemas.topics import below
 
 _INCOMPATIBLE: Final = 409
 _MISSING: Final = 404
@@ -134,7 +135,7 @@ class Registry:
             notes = [
                 name
                 for name in self._client.get_subjects()
-                if name.startswith(f"{prefix}.") and name.endswith(_BEFORE)
+                if name.startswith(below(prefix)) and name.endswith(_BEFORE)
             ]
             subjects = [note.removesuffix(_BEFORE) for note in notes]
             for subject in subjects:

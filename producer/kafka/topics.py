@@ -23,6 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports 
 from producer.errors import BrokerDown, CdcError, TopicUnfit
 from producer.kafka.client import LOGGED, QUIET, STALE_EPOCHS, BrokerErrors, ours
 from schemas.control import Topic
+from schemas.topics import below
 
 _TIMEOUT: Final = 10.0
 _CONTROL_BYTES: Final = 1 << 20  # a START names all topics; a broker's default is a little more
@@ -126,7 +127,7 @@ class TopicAdmin:
             return sorted(
                 name
                 for name in self._admin.list_topics(timeout=_TIMEOUT).topics
-                if name.startswith(f"{prefix}.")
+                if name.startswith(below(prefix))
             )
         except KafkaException as exc:
             raise self._ours(exc) from exc

@@ -20,27 +20,6 @@ from schemas.quoting import identifier, literal
 
 Rows: TypeAlias = Sequence[Sequence[str | None]]
 
-# The session settings under which values travel: one text form per type, whatever
-# the server, database or role prefers.  Readers of snapshots must set the same.
-SESSION_SETTINGS: Final[Mapping[str, str]] = {
-    "client_encoding": "UTF8",
-    "DateStyle": "ISO",
-    "IntervalStyle": "postgres",
-    "TimeZone": "UTC",
-    "bytea_output": "hex",
-    "extra_float_digits": "3",  # shortest exact form; before 12 at least an exact one
-    "search_path": "pg_catalog",  # names in reg* values come qualified
-    "statement_timeout": "0",
-    "lock_timeout": "0",
-}
-
-# The same for openGauss and GaussDB, which have no lock_timeout, and end a session that is idle
-# for ten minutes unless session_timeout is set.
-GAUSS_SESSION_SETTINGS: Final[Mapping[str, str]] = {
-    **{name: value for name, value in SESSION_SETTINGS.items() if name != "lock_timeout"},
-    "session_timeout": "0",
-}
-
 IDENTIFY_SYSTEM: Final = "IDENTIFY_SYSTEM"
 
 SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")

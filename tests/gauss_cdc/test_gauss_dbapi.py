@@ -10,7 +10,7 @@ from psycopg2 import sql
 
 from gauss_cdc.gauss_dbapi import Connection, bind, connect, quoted, read_array, render
 from producer.sources.dial import parse_dsn
-from producer.wire.commands import SESSION_SETTINGS
+from producer.sources.session_settings import POSTGRES as SESSION_SETTINGS
 from spark_consumers.sinks.postgres.driver import Refused
 
 ODD = ["", "NULL", "null", 'a"b', "a\\b", "{a,b}", " x ", "ü你", "it's", "%s", "a\nb", "\\"]

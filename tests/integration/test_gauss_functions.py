@@ -16,7 +16,7 @@ from producer.sources.gauss import functions as gauss_functions
 from producer.sources.gauss.connection import GaussConnection
 from producer.sources.gauss.functions import FunctionStream, Way
 from producer.sources.postgres.connection import ReplicationConnection, parse_dsn
-from producer.wire.commands import SESSION_SETTINGS
+from producer.sources.session_settings import POSTGRES as SESSION_SETTINGS
 from producer.wire.replication import WalMessage
 from schemas.positions import Lsn
 from tests.services_fixtures import drop_database

@@ -19,8 +19,8 @@ from producer.errors import (
 from producer.sources.gauss.connection import ConnectionArguments, GaussConnection
 from producer.sources.gauss.server import Product
 from producer.sources.postgres.connection import parse_dsn
+from producer.sources.session_settings import POSTGRES as SESSION_SETTINGS
 from producer.wire import protocol
-from producer.wire.commands import SESSION_SETTINGS
 from schemas import quoting
 from schemas.positions import Lsn
 from schemas.tables import TableId

@@ -17,7 +17,7 @@ import pytest
 
 from gauss_cdc.gauss_dbapi import connect
 from producer.sources.dial import parse_dsn
-from producer.wire.commands import SESSION_SETTINGS
+from producer.sources.session_settings import POSTGRES as SESSION_SETTINGS
 from schemas.control import Hole, Origin, Phase
 from schemas.tables import UNCHANGED, Column, TableId, TableSchema, UserType
 from spark_consumers.errors import (

@@ -37,6 +37,7 @@ from producer.errors import (
     SourceError,
     WrongPort,
 )
+from producer.sources import session_settings
 from producer.sources.dial import ConnectionArguments, Link, dial
 from producer.sources.gauss import login as gauss_auth
 from producer.sources.gauss import server as gauss_server
@@ -106,7 +107,7 @@ class GaussConnection:
         `arguments` name the only one.  A replication session goes to
         `replication_port` of the host; 0 is the ordinary port, and where the
         server sends replication away, the next one.  `settings` replace those of
-        `commands.GAUSS_SESSION_SETTINGS`.
+        `session_settings.GAUSS`.
 
         Raises ConnectionLost (RoleDiffers), LoginRefused (WrongPort), NotPermitted.
         """
@@ -393,7 +394,7 @@ class GaussConnection:
             "user": arguments.user,
             "database": arguments.dbname or arguments.user,
             "application_name": arguments.application_name,
-            **(commands.GAUSS_SESSION_SETTINGS if settings is None else settings),
+            **(session_settings.GAUSS if settings is None else settings),
         }
         if self._replication:
             parameters["replication"] = "database"

@@ -20,7 +20,7 @@ from producer.errors import ConnectionLost, SourceError, Unsupported
 from producer.sources import patterns
 from producer.sources.dial import ConnectionArguments
 from producer.sources.postgres.connection import ReplicationConnection
-from producer.wire.commands import SESSION_SETTINGS
+from producer.sources.session_settings import POSTGRES
 from producer.wire.protocol import ServerError
 from producer.wire.sqlstate import Asked, refusal
 from schemas.encodings import BYTES_OR_UTF8, WITHOUT, is_text
@@ -40,7 +40,7 @@ def connect(arguments: ConnectionArguments) -> Connection:
     """
     options = " ".join(
         f"-c {name}={value.replace(' ', chr(92) + ' ')}"
-        for name, value in SESSION_SETTINGS.items()
+        for name, value in POSTGRES.items()
         if name != "client_encoding"
     )
     # The last setting wins: values must have one text form, whatever the dsn says.

@@ -21,6 +21,7 @@ from producer.errors import (
     SlotMismatch,
     SourceError,
 )
+from producer.sources import session_settings
 from producer.sources.dial import ConnectionArguments, Link, dial, parse_dsn
 from producer.sources.session import Session
 from producer.sources.streaming import Streaming
@@ -275,7 +276,7 @@ class ReplicationConnection:
             "user": arguments.user,
             "database": arguments.dbname or arguments.user,
             "application_name": arguments.application_name,
-            **commands.SESSION_SETTINGS,
+            **session_settings.POSTGRES,
         }
         if replication:
             parameters["replication"] = "database"

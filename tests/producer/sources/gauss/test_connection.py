@@ -23,9 +23,9 @@ from producer.errors import (
     SourceError,
     WrongPort,
 )
+from producer.sources import session_settings
 from producer.sources.gauss.connection import GaussConnection, Unexplained
 from producer.wire import protocol
-from producer.wire.commands import GAUSS_SESSION_SETTINGS
 from producer.wire.replication import WalMessage
 from schemas.positions import Lsn
 from tests.producer.sources.recorded_server import RecordedServer, recorded_server
@@ -130,7 +130,7 @@ def test_the_login_asks_for_3_51_and_for_our_settings() -> None:
     pairs = startup[8:-2].split(b"\0")
     said = dict(zip(pairs[::2], pairs[1::2], strict=True))
     assert said[b"replication"] == b"database"
-    ours = {name.encode(): value.encode() for name, value in GAUSS_SESSION_SETTINGS.items()}
+    ours = {name.encode(): value.encode() for name, value in session_settings.GAUSS.items()}
     assert ours.items() <= said.items()
 
 
