@@ -12,6 +12,8 @@ _ENGINE: Final = ("tests/producer/core/test_engine.py",)
 _DELIVERY: Final = ("tests/producer/kafka/test_delivery.py",)
 _DDL: Final = ("tests/producer/core/test_ddl_log.py",)
 _LOG: Final = ("tests/producer/core/test_cuts_log.py",)
+_STREAM: Final = ("tests/producer/sources/postgres/test_stream.py",)
+_DEPARSED: Final = ("tests/producer/sources/gauss/ddl/test_deparsed.py",)
 _ASSEMBLE: Final = ("tests/producer/core/test_assemble.py",)
 
 _LOOP = "producer/core/loop.py"
@@ -159,6 +161,23 @@ MUTATIONS: Final = (
         "begin.commit_lsn < self._resume",
         "begin.commit_lsn <= self._resume",
         (*_ASSEMBLE, *_SIM),
+    ),
+    # ------------------------------------------------------------ the sources
+    Mutation(
+        "statements-followed-again",
+        "a statement that was delivered is not followed again: the tables known are later ones",
+        "producer/sources/postgres/stream.py",
+        "self._is_delivered = message.commit_lsn < self._resume",
+        "self._is_delivered = False",
+        _STREAM,
+    ),
+    Mutation(
+        "deparsed-followed-again",
+        "a statement that was delivered is not followed again: the tables known are later ones",
+        "producer/sources/gauss/buffer.py",
+        "if begin.commit_lsn >= self._resume:",
+        "if True:",
+        _DEPARSED,
     ),
     # ------------------------------------------------------------ start
     Mutation(

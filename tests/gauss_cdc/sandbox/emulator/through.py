@@ -49,6 +49,7 @@ class Through:
     mode: Mode = TDDL
     product: str = "gaussdb"
     known: tuple[TableSchema, ...] = (T,)
+    resume: int = 0  # what begins before it was delivered
     catalog: tuple[TableSchema, ...] = ()  # as it is by now, where it is not as known
     wrote: Wrote = lambda _table, _xid: None  # what the source says of new tables
     holds: Holds = lambda _table, _xid, _rows: False  # and of others
@@ -71,6 +72,7 @@ class Through:
                 skip_unidentified=True,
             ),
             spill=SpillFile,
+            resume=self.resume,
             loses_rows_behind_ddl=self.product == "gaussdb" and self.mode.enable_ddl_decoding,
             wrote=self.wrote,
             holds=self.holds,
@@ -85,7 +87,7 @@ class Through:
             ports=AssemblerPorts(self._publish, self._encode, lambda: 7),
             epoch=1,
             seq=0,
-            resume=0,
+            resume=self.resume,
             ddl_topic="ddl",
             max_row_bytes=1 << 20,
         )

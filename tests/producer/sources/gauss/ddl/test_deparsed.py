@@ -8,7 +8,9 @@ import pytest
 
 from gauss_cdc.sandbox.emulator.model import Ddl, Mode
 from producer.errors import DecodeError
+from producer.sources.gauss.ddl import tddl
 from producer.sources.gauss.ddl.format import expand
+from producer.sources.gauss.ddl.model import Statement
 from schemas.control import Hole, Origin
 from schemas.positions import Lsn
 from schemas.tables import Column, TableId, TableSchema, Unique
@@ -48,6 +50,36 @@ def test_the_manuals_statement_is_a_change_with_all_that_is_known() -> None:
     assert change.after == TableSchema(
         TableId("public", "test_create_table_a"), (Column("a", 23, -1, "integer"),)
     )
+
+
+def test_a_statement_that_was_delivered_before_is_not_followed_again() -> None:
+    """The tables known are those after it: it would be done to another table."""
+    told = Through(resume=0x200)
+
+    told.feed(done(ddl("DROP TABLE public.t CASCADE"), row(1), at=0x100), done(row(2), at=0x200))
+
+    assert told.changes == []
+    assert told.rows == 1
+
+
+@pytest.mark.parametrize("product", ["gaussdb", "og7"])
+def test_a_statement_is_read_once(product: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def statement(sql: str) -> Statement:
+        read.append(sql)
+        return as_shipped(sql)
+
+    as_shipped = tddl.statement
+    monkeypatch.setattr(tddl, "statement", statement)
+
+    if product == "gaussdb":
+        told = Through().feed(done(ddl(ADD)))
+    else:
+        told = stream().feed(done(START, dropped("t")))
+
+    assert len(told.changes) == 1
+    assert len(read) == 1
 
 
 def test_the_manuals_document_is_a_change_with_its_document() -> None:
