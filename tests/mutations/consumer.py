@@ -10,6 +10,7 @@ _CUTS: Final = ("tests/spark_consumers/test_cuts.py",)
 _JOB: Final = ("tests/spark_consumers/test_job.py",)
 _RUN: Final = ("tests/spark_consumers/test_run.py",)
 _READ: Final = ("tests/spark_consumers/kafka/test_read.py",)
+_LANES: Final = ("tests/spark_consumers/test_lanes.py",)
 _STEP: Final = ("tests/spark_consumers/sinks/test_step.py",)
 _CALLBACK: Final = ("tests/spark_consumers/sinks/test_callback.py",)
 _BULK: Final = ("tests/integration/test_sink_bulk.py",)
@@ -243,6 +244,14 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "        if at >= 0 and offset < mine[at].end:\n",
         "        if at >= 0:\n",
         _READ,
+    ),
+    Mutation(
+        "behind-the-range-on-executors",
+        "3.4: exactly the ranges are read, by executors, too",
+        "spark_consumers/lanes.py",
+        "            if at < 0 or offset >= mine[at][1]:\n                continue\n",
+        "",
+        _LANES,
     ),
     Mutation(
         "records-not-counted",
