@@ -113,10 +113,8 @@ def _apply(transaction: Transaction, segment: Segment, upto: Ledger) -> Ledger:
         after = place
         upto = replace(upto, inexact=followed(upto.inexact, change, holed))
         inexact = followed(inexact, change, holed)
-    if upto.inexact != segment.upto.inexact:
-        upto = replace(upto, state=EXACT if not upto.inexact else LOADING)
     transaction.write(after, LAST, inexact)
-    return upto
+    return replace(upto, state=LOADING if upto.inexact else EXACT)
 
 
 def _marks(change: SchemaChange) -> set[str]:

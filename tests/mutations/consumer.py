@@ -585,10 +585,10 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "if False:",
         _CUTS,
     ),
-    # ------------------------------------------------------------ 3.9 a new load as the way out
+    # ------------------------------------------------------------ a new load as the way out
     Mutation(
         "no-way-out",
-        "3.9: what cannot be applied is left out where a later epoch loads everything",
+        "3.6: what cannot be applied is left out where a later epoch loads everything",
         _JOB_FILE,
         "if not self._begin_anew(error, stop):\n                        raise\n",
         "raise\n",

@@ -1,6 +1,8 @@
 """Which tables a schema change takes exactness from."""
 
-from schemas.control import Origin, SchemaChange
+from dataclasses import replace
+
+from schemas.control import Moved, Origin, SchemaChange
 from schemas.tables import TableId, TableSchema
 from spark_consumers.sinks.step import followed
 
@@ -35,3 +37,38 @@ def test_a_table_that_is_made_again_where_it_was_dropped_keeps_the_steps_mark() 
 
     assert gone == {}
     assert followed(gone, made, holed) == holed
+
+
+def renamed(to: TableSchema, *, of: TableSchema = T) -> SchemaChange:
+    return SchemaChange(1, 1, 0, 7, 7, 7, Origin.TRIGGER, "ALTER TABLE", of, to)
+
+
+U = TableSchema(TableId("public", "u"), ())
+
+
+def test_a_mark_moves_with_a_name() -> None:
+    assert followed({"public.t": "why"}, renamed(U)) == {"public.u": "why"}
+
+
+def test_a_new_table_does_not_inherit_the_mark_of_an_older_one_of_its_name() -> None:
+    made = SchemaChange(1, 1, 0, 7, 7, 7, Origin.TRIGGER, "CREATE TABLE", None, T)
+
+    assert followed({"public.t": "why"}, made) == {}
+    assert followed({"public.u": "old"}, renamed(U)) == {}
+
+
+def test_a_mark_of_this_very_step_stays_with_a_new_table() -> None:
+    made = SchemaChange(1, 1, 0, 7, 7, 7, Origin.TRIGGER, "CREATE TABLE", None, T)
+
+    assert followed({"public.t": "seen"}, made, {"public.t": "seen"}) == {"public.t": "seen"}
+
+
+def test_a_change_of_a_table_that_keeps_its_name_keeps_its_mark() -> None:
+    assert followed({"public.t": "why"}, renamed(T)) == {"public.t": "why"}
+
+
+def test_rows_that_move_to_another_table_take_along_what_is_not_known_of_them() -> None:
+    moved = replace(renamed(U, of=U), moved=Moved(op="move", table=T.id, where=None))
+
+    assert followed({"public.t": "why"}, moved) == {"public.t": "why", "public.u": "why"}
+    assert followed({}, moved) == {}
