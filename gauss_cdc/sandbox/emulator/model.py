@@ -31,7 +31,7 @@ class DdlOutput(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Which blocks and spellings a product has (specification, sections 5, 10 and 12)."""
+    """Which blocks and spellings a product has: see `sources/gauss/recorded.py`."""
 
     name: str
     begin_xid: bool = False  # xid in a parallel BEGIN ("X", " xid: "): openGauss since 6.0

@@ -161,7 +161,7 @@ def test_every_recorded_stream_is_read() -> None:
 
 
 def test_a_keepalive_is_the_servers_own_memory() -> None:
-    # The specification's example: end 0/CFE5E68, PRIMARY, NORMAL, reply asked for.
+    # A worked example: end 0/CFE5E68, PRIMARY, NORMAL, reply asked for.
     body = bytes.fromhex("6B 685EFE0C00000000 02000000 01000000 00C0A3775BCC0200 01 00000000000000")
     quiet = body[:25] + b"\0" + body[26:]
 

@@ -1,6 +1,6 @@
 """TRUNCATE and DDL, as far as a product tells them.
 
-openGauss prints what a publication with `ddl` logged (specification, section 6.1);
+openGauss prints what a publication with `ddl` logged (openGauss' public sources);
 GaussDB one JSON object a statement (manual, "DDL in logical decoding").
 """
 

@@ -1,7 +1,7 @@
 """Values as SQL literals, the way all plugins but the binary style print them.
 
 Which types stand bare is a list in the server's source; everything else is quoted,
-and backslashes are not doubled (specification, section 4.1).
+and backslashes are not doubled.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Parallel decoding: decoder threads print records, one sender packs them into messages.
 
 Which plugin the slot has does not matter, the style does.  TRUNCATE and DDL are not
-told by openGauss, and rows behind them in their transaction are lost (section 5.7 of
-the specification; manual, constraints of logical decoding).
+told by openGauss, and rows behind them in their transaction are lost
+(manual, constraints of logical decoding).
 
-A message's position (section 3.2): when it was sent because its buffer was full, or
+A message's position: when it was sent because its buffer was full, or
 because batching is off, the highest position among rows and commit records so far;
 when it was sent for idleness, or before there is such a position, where the commit
 record of the transaction begins that opened the buffer.

@@ -1,6 +1,6 @@
 """Serial decoding: an output plugin is called for each item, and each call is a message.
 
-Positions in the headers (specification, section 3.2): BEGIN has the transaction's
+Positions in the headers: BEGIN has the transaction's
 first LSN, a row its own, COMMIT the end of its record.  With skip-empty-xacts BEGIN
 waits for the first item and then has position 0.
 """

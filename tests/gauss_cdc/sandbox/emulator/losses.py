@@ -69,24 +69,23 @@ LOSSES: Final = (
         Done.ROW_BEHIND_DDL,
         _hides_rows,
         "manual, logical decoding overview, constraints (DDL and DCL in transactions); manual,"
-        " DDL in logical decoding, mixed transactions; specification 5.7, 6.5",
+        " DDL in logical decoding, mixed transactions",
     ),
     Loss(
         Done.TRUNCATE,
         lambda product, mode: mode.parallel or not PROFILES[product].truncate,
-        "manual, logical decoding overview, constraints (truncate, exchange); specification 4.1,"
-        " 5.7",
+        "manual, logical decoding overview, constraints (truncate, exchange)",
     ),
-    Loss(Done.DDL, _untold_ddl, "manual, option enable-ddl-decoding; specification 6"),
+    Loss(Done.DDL, _untold_ddl, "manual, option enable-ddl-decoding"),
     Loss(
         Done.CTAS,
         _hides_rows,
-        "manual, DDL in logical decoding, constraints (CREATE TABLE AS); specification 6.3",
+        "manual, DDL in logical decoding, constraints (CREATE TABLE AS)",
     ),
     Loss(
         Done.PARTITION,
         lambda product, _: _gauss(product),
-        "manual, logical decoding overview, constraints (exchange); specification 6.3",
+        "manual, logical decoding overview, constraints (exchange)",
     ),
     Loss(
         Done.REWRITE,
@@ -101,7 +100,7 @@ LOSSES: Final = (
     Loss(
         Done.OLD_ROW,
         lambda _product, _mode: True,
-        "manual, logical decoding overview, constraints (REPLICA IDENTITY); specification 4.1",
+        "manual, logical decoding overview, constraints (REPLICA IDENTITY)",
     ),
     Loss(
         Done.SEQUENCE,
@@ -111,17 +110,17 @@ LOSSES: Final = (
     Loss(
         Done.FLOAT,
         lambda _, mode: not mode.parallel and mode.plugin == "sql_decoding",
-        "specification 4, 4.1; recordings of sql_decoding",
+        "recordings of sql_decoding",
     ),
     Loss(
         Done.COLUMN_NAMES,
         lambda _, mode: not mode.parallel and mode.plugin == "sql_decoding",
-        "manual, logical decoding overview, constraints (sql_decoding); specification 4.3",
+        "manual, logical decoding overview, constraints (sql_decoding)",
     ),
     Loss(
         Done.NUL,
         lambda _, mode: (mode.style or mode.plugin) in {"j", "mppdb_decoding"},
-        "manual, logical decoding overview, constraints (JSON); specification 4.1",
+        "manual, logical decoding overview, constraints (JSON)",
     ),
     Loss(
         Done.GENERATED,
@@ -131,8 +130,7 @@ LOSSES: Final = (
     Loss(
         Done.TABLE,
         lambda _product, _mode: True,
-        "manual, logical decoding overview, constraints (interval partition, temporary tables);"
-        " specification 9",
+        "manual, logical decoding overview, constraints (interval partition, temporary tables)",
     ),
     Loss(
         Done.FOREIGN,

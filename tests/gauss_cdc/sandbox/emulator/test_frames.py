@@ -1,4 +1,4 @@
-"""Bytes of the server's side, against the samples of the specification."""
+"""Bytes of the server's side, against worked examples."""
 
 import struct
 

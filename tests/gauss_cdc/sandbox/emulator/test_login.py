@@ -1,4 +1,4 @@
-"""The server's side of logging in, against the vectors of the specification."""
+"""The server's side of logging in, against vectors worked out by hand."""
 
 import pytest
 
@@ -45,7 +45,7 @@ def test_each_minor_version_has_its_shape(minor: int, length: int, rounds: int) 
 
 @pytest.mark.parametrize(
     ("stored", "line", "codes"),
-    [  # of protocols 3.51, 3.50, 3.0 (specification 1.3, its live matrix)
+    [  # of protocols 3.51, 3.50, 3.0, as a live server answered
         (StoredPassword.SHA256, Line.SHA256, (10, 10, 10)),
         (StoredPassword.COMBINED, Line.SHA256, (10, 10, 5)),
         (StoredPassword.MD5, Line.SHA256, (5, 5, 5)),

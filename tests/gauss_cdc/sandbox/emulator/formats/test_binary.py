@@ -1,4 +1,4 @@
-"""The specification's worked examples of style `b`, byte by byte."""
+"""Worked examples of style `b`, byte by byte."""
 
 from dataclasses import replace
 

@@ -43,7 +43,7 @@ def told(mode: Mode, *items: Item, product: str = "gaussdb") -> list[str]:
 
 
 def test_opengauss_prints_what_a_publication_logged() -> None:
-    # The whole message of a live server (specification, section 6.3).
+    # The whole message of a live server.
     assert RENAME.content is not None
     assert told(Mode(), RENAME, product="og7") == [
         "prefix: deparse, lsn: 40060152, relid 16507, cmdtype: Simple, size: 190, content: "
