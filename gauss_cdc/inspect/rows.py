@@ -24,6 +24,10 @@ _NUMERIC_NAMES: Final = (
     "org.apache.kafka.connect.data.Decimal",
     "io.debezium.data.VariableScaleDecimal",
 )
+# Of the text of an array; the delimiter of boxes, `;`, is none of these.
+_PART: Final = re.compile(r'[{},]|"(?:[^"\\]|\\.)*+"|[^{},;"\\]++', re.DOTALL)
+_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
+_DEEPEST: Final = 7  # dimensions are at most 6; PostgreSQL manual, appendix "Limits"
 _JSON: Final = "io.debezium.data.Json"
 
 
@@ -44,7 +48,12 @@ class RowPrinter:
             if isinstance(cell, Missing):
                 continue
             value = raw.get(field) if raw is not None else None
-            out[name] = _nested(avro, value) if _is_list(avro, value) else _typed(avro, cell)
+            if _is_list(avro, value):
+                out[name] = _nested(avro, value)
+            elif isinstance(avro, dict) and avro["type"] == "array" and cell is not None:
+                out[name] = _read(avro, cell)
+            else:
+                out[name] = _typed(avro, cell)
         return out
 
 
@@ -60,6 +69,32 @@ def _nested(avro: Any, value: Any) -> object:
         return [None if one is None else _nested(items, one) for one in value]
     dump = dumper(items)
     return [None if one is None else _typed(items, dump(one)) for one in value]
+
+
+def _read(avro: Any, text: str) -> object:
+    """Elements of an array that Avro has no form for: one of several dimensions.
+
+    What is not read, as arrays with bounds of their own or of boxes, stays text.
+    """
+    items = without_null(avro["items"])
+    stack: list[list[object]] = [[]]
+    at = 0
+    while at < len(text) and len(stack) <= _DEEPEST:
+        if (found := _PART.match(text, at)) is None:
+            return text
+        at, part = found.end(), found[0]
+        if part == "{":
+            stack.append([])
+        elif part == "}" and len(stack) > 1:
+            inner = stack.pop()
+            stack[-1].append(inner)
+        elif part[0] == '"':
+            stack[-1].append(_typed(items, _ESCAPED.sub(r"\1", part[1:-1])))
+        elif part not in {",", "}"}:
+            stack[-1].append(None if part == "NULL" else _typed(items, part))
+    if len(stack) != 1 or len(stack[0]) != 1:
+        return text
+    return stack[0][0]
 
 
 def _typed(avro: AvroType, text: str | None) -> object:

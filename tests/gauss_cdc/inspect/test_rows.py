@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from gauss_cdc.inspect.rows import _nested, _typed, dumps
+from gauss_cdc.inspect.rows import _nested, _read, _typed, dumps
 
 DECIMAL = {"type": "bytes", "connect.name": "org.apache.kafka.connect.data.Decimal"}
 DOCUMENT = {"type": "string", "connect.name": "io.debezium.data.Json"}
@@ -42,6 +42,23 @@ def test_null_is_null_and_arrays_are_nested() -> None:
     assert dumps(_typed("long", None)) == "null"
     assert dumps(_nested(array, [1, None, 3])) == "[1, null, 3]"
     assert dumps(_nested({"type": "array", "items": array}, [[1], None])) == "[[1], null]"
+
+
+@pytest.mark.parametrize(
+    ("items", "text", "said"),
+    [
+        ("int", "{{1,2},{NULL,4}}", "[[1, 2], [null, 4]]"),
+        ("string", r'{{"a,\"b","NULL"},{c d,NULL}}', r'[["a,\"b", "NULL"], ["c d", null]]'),
+        ("int", "{{{1}},{{2}}}", "[[[1]], [[2]]]"),
+        ("int", "[0:1][1:1]={{1},{2}}", '"[0:1][1:1]={{1},{2}}"'),
+        ("string", "{{(1,1),(0,0);(2,2),(1,1)}}", '"{{(1,1),(0,0);(2,2),(1,1)}}"'),
+        ("int", "{" * 9 + "}" * 9, json.dumps("{" * 9 + "}" * 9)),
+        ("int", "{{1}", '"{{1}"'),
+        ("int", "", '""'),
+    ],
+)
+def test_an_array_of_several_dimensions_is_nested_too(items: str, text: str, said: str) -> None:
+    assert dumps(_read({"type": "array", "items": ["null", items]}, text)) == said
 
 
 @pytest.mark.parametrize("text", ["a\x1bb", "\udcff", "\u202e", '"', "数据", "\n"])
