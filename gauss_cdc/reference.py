@@ -172,9 +172,9 @@ def _seen(option: Option) -> str:
 def losses() -> str:
     """What a stream of openGauss or GaussDB does not carry."""
     ways = {
-        "GaussDB, DDL decoded": DecodingMode(Product.GAUSSDB, tells_ddl=True),
+        "GaussDB, DDL decoded": DecodingMode(Product.GAUSSDB, decodes_ddl=True),
         "GaussDB": DecodingMode(Product.GAUSSDB),
-        "openGauss, DDL published": DecodingMode(Product.OPENGAUSS, tells_ddl=True),
+        "openGauss, DDL published": DecodingMode(Product.OPENGAUSS, decodes_ddl=True),
         "openGauss": DecodingMode(Product.OPENGAUSS),
         "openGauss, parallel": DecodingMode(Product.OPENGAUSS, parallel=True, style="b"),
     }

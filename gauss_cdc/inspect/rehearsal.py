@@ -85,13 +85,13 @@ def at_gauss(options: Options, session: GaussConnection, statement: str) -> Rehe
         after = _tables(options, session)
     finally:
         session.query("ROLLBACK")
-    way = holes.decoding_mode(effective(options.plugin_options, options.terms))
-    if not way.is_gaussdb:
-        way = replace(way, tells_ddl=gauss_readings.publishes_ddl(session))
-    if not way.tells_ddl:
+    mode = holes.decoding_mode(effective(options.plugin_options, options.terms))
+    if not mode.is_gaussdb:
+        mode = replace(mode, decodes_ddl=gauss_readings.publishes_ddl(session))
+    if not mode.decodes_ddl:
         return _inferred(statement, before, after)
     deparsed = Deparsed(dict(before), _wanted(options), after.get)
-    told = deparsed.state(_qualified(said, str(schema), before), loses_clauses=way.is_gaussdb)
+    told = deparsed.state(_qualified(said, str(schema), before), loses_clauses=mode.is_gaussdb)
     changes = [
         # Types and names are the catalog's; what older rows hold, the statement's.
         replace(change, after=change.after and after.get(change.after.id, change.after))

@@ -89,7 +89,7 @@ class Login:
             return None
         if (method := self._methods.get(code)) is None:
             raise LoginRefused(
-                "the server asks for a login method we do not speak",
+                "the server requests an unsupported login method",
                 hint=self._hint,
                 method=code,
             )
@@ -171,7 +171,7 @@ def _sasl(credentials: Credentials, body: bytes) -> Machine:
         # "y": we could have bound, had the server offered it; it can see a downgrade.
         return _scram(credentials, _SCRAM, "y,," if binding else "n,,", b"")
     raise LoginRefused(
-        "the server offers no SASL mechanism we speak",
+        "the server offers no supported SASL mechanism",
         hint="use scram-sha-256 in pg_hba.conf for this user",
         offered="|".join(offered),
     )
@@ -217,7 +217,7 @@ def _ask(answer: bytes, expected: int) -> Generator[bytes | None, tuple[int, byt
     code, body = yield answer
     if code != expected:
         raise LoginRefused(
-            "the server left the login before proving that it knows the password",
+            "the server ended the login before proving that it knows the password",
             hint="someone may stand between us and the server; use sslmode=verify-full",
             code=code,
         )

@@ -118,7 +118,7 @@ def test_check_says_what_the_manual_asks_for(place: Place) -> None:
     assert found["table public.keyless"][0][0] == "warning"
     assert "no replica identity" in found["table public.keyless"][0][1]
     assert "table public.t" not in found
-    assert found["slot"][0][1].endswith("does not exist yet: the first `run` makes it")
+    assert found["slot"][0][1].endswith("does not exist yet: the first `run` creates it")
     assert found["replication"][0][0] == "ok"
 
 
@@ -176,7 +176,7 @@ def test_status_says_why_the_target_is_no_full_copy(place: Place) -> None:
 
     (note,) = status["notes"]
     assert note == (
-        "the target is not a full copy because only-local = true leaves out changes that reached "
+        "the target is not a full copy because only-local = true omits changes that reached "
         "the source by replication from elsewhere"
     )
 

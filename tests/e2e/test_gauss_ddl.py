@@ -92,7 +92,7 @@ def test_statements_between_rows_are_barriers(
             assert is_json or "100 %" not in change.canonical
         assert ask(target, "SELECT to_regclass('t') IS NULL") == [(True,)]
         assert path.applier.drain().inexact == {}
-        assert any("only a comparison can tell" in note for note in path.notes)
+        assert any("only a comparison shows it" in note for note in path.notes)
 
 
 def kept(path: Path) -> list[SchemaChange]:

@@ -86,10 +86,10 @@ def streaming(addresses, prefix, databases, gauss, **how):
 
 
 def assert_told(
-    path: Watched, cases: Mapping[str, tuple[str, list[str]]], way: DecodingMode
+    path: Watched, cases: Mapping[str, tuple[str, list[str]]], mode: DecodingMode
 ) -> None:
     """Each case has its class in a cut, its table is marked, and nothing else differs."""
-    told = {(f"public.{table}", BY_NAME[case].kind(way)) for case, (table, _) in cases.items()}
+    told = {(f"public.{table}", BY_NAME[case].kind(mode)) for case, (table, _) in cases.items()}
     assert len(told) == len(cases)
     assert path.holes == {(table, kind.value) for table, kind in told if kind is not None}
     inexact = dict(path.applier.drain().inexact)
@@ -124,9 +124,9 @@ def test_a_hole_is_in_the_cut_and_its_table_is_marked(
         path.start()
         caught_up(path, "exact")
 
-        way = DecodingMode(Product.GAUSSDB, tells_ddl=True)
+        mode = DecodingMode(Product.GAUSSDB, decodes_ddl=True)
         assert {kind for _, kind in path.holes} == {Detectability.SEEN, Detectability.SUSPECTED}
-        assert_told(path, {**WHILE_READ, **WHILE_NOT}, way)
+        assert_told(path, {**WHILE_READ, **WHILE_NOT}, mode)
 
 
 @pytest.mark.parametrize("gauss", ["og7"], indirect=True)

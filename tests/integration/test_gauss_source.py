@@ -119,7 +119,7 @@ def test_a_primary_whose_log_ends_before_what_was_delivered_is_another_one(
     try:
         end = gauss_readings.wal_end(source.asking)
         source.start_reading({}, resume=end, csn=0)
-        with pytest.raises(SourceSwitched, match="took over by force") as caught:
+        with pytest.raises(SourceSwitched, match="switch-over was forced") as caught:
             source.start_reading({}, resume=end + (1 << 40), csn=0)
     finally:
         source.close()

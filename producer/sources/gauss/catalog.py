@@ -1,17 +1,17 @@
-"""What the catalog of openGauss and GaussDB says, asked by simple queries.
+"""The catalog of openGauss and GaussDB, read by simple queries.
 
-openGauss comes from PostgreSQL 9.2.4 and says so for ever, whatever it has
-learnt since: which columns its catalog has is asked, never derived from a
-version.  The questions keep to the SQL of 9.2 (no LATERAL, no WITH ORDINALITY,
+openGauss is derived from PostgreSQL 9.2.4 and always reports that version: the
+columns of its catalog are queried, never derived from a version.  The queries
+use only the SQL of 9.2 (no LATERAL, no WITH ORDINALITY,
 no regnamespace, no to_jsonb), so that a real PostgreSQL answers them too.
 
 Every name and value is quoted (`schemas.quoting`).  The session must have
 `search_path = pg_catalog`, so that type names come qualified.
 
-Unlike PostgreSQL: partitions are no tables of their own (pg_partition), a
-generated column is told by pg_attrdef.adgencol, and the value that older rows
-have of an added column is kept in a binary form (attinitdefval), so `missing`
-stays open there: such a column has `has_default`.
+Unlike PostgreSQL: partitions are not tables of their own (pg_partition),
+pg_attrdef.adgencol marks a generated column, and the value of an added column in
+older rows is stored in a binary form (attinitdefval), so `missing` is unknown:
+such a column has `has_default`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from schemas.types.arrays import elements
 _SHOWN: Final = (
     "CASE WHEN {oid} = 28 AND t.typlen = 8 THEN 'xid8' ELSE format_type({oid}, {modifier}) END"
 )
-_TABLES_AT_ONCE: Final = 500  # of one question; a simple query is one text
+_TABLES_AT_ONCE: Final = 500  # of one query, which is sent as one text
 
 
 def settings(session: Asks, names: Iterable[str]) -> dict[str, str]:
@@ -60,7 +60,7 @@ def catalog_columns(session: Asks, catalog: str) -> frozenset[str]:
 def system(session: Asks) -> tuple[str, int]:
     """Read system identifier and timeline, for a session that may not ask IDENTIFY_SYSTEM.
 
-    Nobody has tried these two functions on a real server of the family.
+    These two functions were not tested on a real server of the family.
     """
     rows = session.query(
         "SELECT s.system_identifier::text, c.timeline_id"
@@ -250,7 +250,7 @@ def _columns(
 
 
 def _user_types(session: Asks, oids: Iterable[int]) -> dict[int, UserType]:
-    """What those of the types are made of that are not in our table of types."""
+    """Definitions of those types that are not in our table of types."""
     if not (unknown := sorted(oid for oid in oids if oid not in BY_OID)):
         return {}
     rows = session.query(

@@ -1,17 +1,17 @@
-"""A connection to openGauss or GaussDB: log in, ask, copy, make a slot, stream.
+"""A connection to openGauss or GaussDB: log in, query, copy, create a slot, stream.
 
-The same questions as `drivers.postgres` answers, and ordinary sessions, too:
-psycopg2 cannot log in to these servers.  What is different:
+The same methods as `postgres.connection`, and ordinary sessions, too: psycopg2
+cannot log in to these servers.  The differences:
 
-- A replication session that was refused anything is over (the server says FATAL,
-  then that it is ready, then hangs up): open a new one.
+- Any error ends a replication session (the server sends FATAL, then that it is ready,
+  then closes the connection): open a new one.
 - With `enable_thread_pool = on` replication has a port of its own (the HA port),
   which in turn takes no ordinary session.
-- Leaving a stream is not answered.  `close` returns within two seconds, but the
-  walsender may decode on for minutes (about one per 300,000 subtransactions of
-  a spilled transaction) and holds the slot so long: `wait_released`.
+- The end of a stream is not acknowledged.  `close` returns within two seconds, but the
+  walsender may continue to decode for minutes (about one per 300,000 subtransactions
+  of a spilled transaction) and holds the slot until then: `wait_released`.
 
-No policy: what to confirm and when to come back is the engine's.
+No policy: the engine decides what to confirm and when to reconnect.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ __all__ = ["ConnectionArguments", "GaussConnection", "Role", "Unexplained"]
 
 _log = logging.getLogger(__name__)
 
-_GOODBYE_LIMIT: Final = 2.0  # seconds for the server to hear that we leave
+_GOODBYE_LIMIT: Final = 2.0  # seconds for the server to read the end of the stream
 # Seconds for the first message of a stream, which comes at once: a keepalive, or (in serial
-# mode) what is wrong with the options.  Without it we go on, and `receive` will tell.
+# mode) an error about the options.  Without it we continue, and `receive` raises the error.
 _FIRST_LIMIT: Final = 2.0
-_RELEASE_POLL: Final = 0.5  # seconds; nothing tells when a slot becomes free
+_RELEASE_POLL: Final = 0.5  # seconds; there is no notification of a slot's release
 _RELEASE_TELL: Final = 10.0
 _INVALID: Final = "FFFFFFFF/FFFFFFFF"
 
@@ -72,7 +72,7 @@ _Opened = TypeVar("_Opened")
 
 
 class Unexplained(ConnectionLost):
-    """A refusal of the stream for which the catalog shows no reason; it may pass, or never."""
+    """A refusal of the stream whose reason the catalog does not show; it may be temporary."""
 
 
 class GaussConnection:
@@ -81,7 +81,7 @@ class GaussConnection:
     def __init__(
         self, link: Link, arguments: ConnectionArguments, *, replication: bool, version: int
     ) -> None:
-        self.arguments = arguments  # of the host and port that took us in
+        self.arguments = arguments  # of the host and port that accepted the login
         self._link = link
         self._session = Session(link, refusal, dies_of_errors=replication)
         self._replication, self._version = replication, version
@@ -137,7 +137,7 @@ class GaussConnection:
             connection = cls(link, arguments, replication=replication, version=version)
             connection._log_in(deadline, settings)
             if connection.parameters.get("server_encoding") == WITHOUT:
-                # Converting to UTF-8 the server would check, and refuse bytes that are no text.
+                # A conversion to UTF-8 would fail for bytes that are not text.
                 connection.query(f"SET client_encoding = '{WITHOUT}'")
             connection._check_role(role, deadline)
         except BaseException as error:
@@ -169,7 +169,7 @@ class GaussConnection:
 
     @property
     def protection(self) -> str:
-        """How the connection is protected, for people: TLS, verified or not, the login."""
+        """How the connection is protected, for display: TLS, verified or not, the login."""
         return self._link.protection(self.arguments, self._login.method)
 
     @property
@@ -205,7 +205,7 @@ class GaussConnection:
         """Run SQL or a replication command; rows of the last statement, as text.
 
         Waits as long as the server does; with a `timeout` in seconds ConnectionLost
-        is raised at its end, and the connection is of no more use.
+        is raised at its end, and the connection cannot be used any more.
         """
         return self._ask(sql, Asked.QUERY, timeout)
 
@@ -217,7 +217,7 @@ class GaussConnection:
     def query_bytes(self, sql: str) -> list[list[bytes | None]]:
         """Run SQL; rows of the last statement as the server sent them.
 
-        For databases in SQL_ASCII, whose bytes come as they are, in whatever encoding.
+        For databases in SQL_ASCII, whose bytes are sent unchanged, in any encoding.
         """
         self._refuse_streaming()
         return self._session.ask(sql, Asked.QUERY).cells
@@ -225,13 +225,13 @@ class GaussConnection:
     def copy_out(self, sql: str) -> Iterator[bytes]:
         """Run a COPY … TO STDOUT; its bytes, usually a line each.
 
-        Read it to its end: an iteration given up ends the session.
+        Read it to its end: an abandoned iteration ends the session.
         """
         self._refuse_streaming()
         return self._session.copy_out(sql)
 
     def copy_in(self, sql: str, chunks: Iterable[bytes]) -> int:
-        """Run a COPY … FROM STDIN with these bytes; the number of rows it made."""
+        """Run a COPY … FROM STDIN with these bytes; return the number of rows."""
         self._refuse_streaming()
         return self._session.copy_in(sql, chunks)
 
@@ -245,25 +245,25 @@ class GaussConnection:
         try:
             yield self
         except BaseException:
-            with contextlib.suppress(CdcError):  # what went wrong first is what counts
+            with contextlib.suppress(CdcError):  # the first error counts
                 self.query("ROLLBACK")
             raise
         self.query("COMMIT")
 
     def server(self) -> Server:
-        """Ask which product, version and role this is, and of the database."""
+        """Read product, version, role and database."""
         return gauss_server.parse_server(self.query(gauss_server.QUESTION))
 
     def identify(self) -> Identity:
-        """Ask the server who it is."""
+        """Identify the server."""
         return commands.parse_identity(self.query(commands.IDENTIFY_SYSTEM))
 
     def timeline_history(self, timeline: int) -> tuple[TimelineSwitch, ...]:  # noqa: ARG002
-        """No history: these servers keep none that a client may ask for."""
+        """No history: clients of these servers cannot read it."""
         return ()
 
     def create_slot(self, name: str, plugin: str) -> SlotCreated:
-        """Make a logical slot, ordered by LSN; waits until all transactions open now have ended.
+        """Create a logical slot, ordered by LSN; waits until all transactions open now have ended.
 
         Its exported snapshot lives until the next command of this session.
         """
@@ -279,10 +279,10 @@ class GaussConnection:
         _log.info("slot dropped slot=%s", name)
 
     def wait_released(self, slot: str, timeout: float) -> bool:
-        """Wait until nobody streams from `slot`; False if somebody still does after `timeout`.
+        """Wait until no client streams from `slot`; False if one still does after `timeout`.
 
-        For after `close` of the connection that streamed; ask on another one.  To
-        end a walsender that takes too long, the manual has pg_terminate_backend.
+        Call it on another connection, after `close` of the one that streamed.  The manual
+        names pg_terminate_backend for a walsender that takes too long.
         """
         begun = told = time.monotonic()
         sql = "SELECT slot_name FROM pg_replication_slots WHERE active"
@@ -293,7 +293,7 @@ class GaussConnection:
             if now - told >= _RELEASE_TELL:
                 told = now
                 _log.info(
-                    "waiting for the walsender to let go of its slot slot=%s seconds=%.0f",
+                    "waiting for the walsender to release its slot slot=%s seconds=%.0f",
                     slot,
                     now - begun,
                 )
@@ -303,12 +303,12 @@ class GaussConnection:
     # ---- the stream
 
     def start(self, slot: str, options: Mapping[str, str | None], at: Lsn = NOWHERE) -> None:
-        """Turn to streaming; 0 is where the slot was confirmed to.
+        """Begin to stream; 0 is the slot's confirmed position.
 
         Raises SlotMissing, SlotTaken, SlotInvalid, SlotMismatch, SlotOrphaned,
-        OptionRefused, RoleDiffers, NotPermitted; ConnectionLost for what passes by
-        itself, Unexplained for what may: how long to try again is the caller's.
-        Whatever it raises, the session is over.
+        OptionRefused, RoleDiffers, NotPermitted; ConnectionLost for temporary errors,
+        Unexplained for errors that may be: the caller decides how long to retry.
+        After any error, the session is over.
         """
         self._refuse_streaming()
         session = self._session
@@ -339,21 +339,21 @@ class GaussConnection:
     def receive(self, timeout: float, wake_fds: Sequence[int] = ()) -> Received:
         """Read what has arrived, or wait up to `timeout` seconds for something.
 
-        See `drivers.streaming`.  With parallel decoding a keepalive's position is
+        See `sources.streaming`.  With parallel decoding a keepalive's position is
         the reader's and may be ahead of what was sent: it must not be confirmed.
         """
         return self._stream().receive(timeout, wake_fds)
 
     def send_status(self, flush: Lsn, *, reply: bool = False) -> None:
-        """Confirm everything before `flush`; 0 only says that we are alive.
+        """Confirm everything before `flush`; 0 is a keepalive.
 
-        The server checks nothing: a position ahead of what was sent loses what is
-        between.  Must be sent within sender-timeout (30 s unless asked otherwise).
+        The server checks nothing: a position ahead of what was sent loses the changes in
+        between.  Must be sent within sender-timeout (30 s unless set otherwise).
         """
         self._stream().send_status(flush, reply=reply)
 
     def tap(self, take: Callable[[bytes], None]) -> None:
-        """Hand every byte of the stream to `take`, as received; call it right after `start`."""
+        """Pass every byte of the stream to `take`, as received; call it right after `start`."""
         self._stream().tap = take
 
     def close(self) -> None:
@@ -363,10 +363,10 @@ class GaussConnection:
         deadline = time.monotonic() + _GOODBYE_LIMIT
         try:
             if self._streaming is not None:
-                self._streaming.end(deadline)  # no answer, the server hangs up
+                self._streaming.end(deadline)  # no answer: the server closes the connection
             self._link.write(protocol.terminate(), deadline)
         except CdcError as error:
-            _log.debug("connection closed without a goodbye reason=%s", error.what)
+            _log.debug("connection closed without ending the stream reason=%s", error.what)
         finally:
             self._link.close()
         _log.info("connection closed host=%s slot=%s", self.arguments.host, self._slot)
@@ -409,7 +409,7 @@ class GaussConnection:
         )
 
         def is_postgres(_: int) -> Login:
-            # openGauss refuses a version it does not speak; only PostgreSQL negotiates.
+            # openGauss refuses an unsupported version; only PostgreSQL negotiates.
             self._dialect = POSTGRES
             self._login = Login(credentials)
             return self._login
@@ -436,7 +436,7 @@ class GaussConnection:
             raise RoleDiffers(f"the server is a {plays}", asked_for=role)
 
     def _explained(self, error: ServerError, slot: str) -> SourceError:
-        """Find out, on another connection, what a refusal of the stream stands for."""
+        """Find out, on another connection, the reason for a refusal of the stream."""
         said = refusal(error, Asked.START, slot=slot)
         if not is_ambiguous(error, Asked.START):
             return said
@@ -446,7 +446,7 @@ class GaussConnection:
                     "SELECT slot_name, slot_type, database, restart_lsn, current_database()"
                     " FROM pg_replication_slots"
                 )
-        except CdcError:  # then what the server said must do
+        except CdcError:  # then the server's message is all there is
             return said
         state = {row[0]: row[1:] for row in rows}.get(slot)
         if state is None:
@@ -477,8 +477,8 @@ class GaussConnection:
             said.what,
             slot=slot,
             sqlstate=error.sqlstate,
-            hint="the decoders of an earlier connection still end, or the server decodes from as"
-            " many slots as it can; its own log says why",
+            hint="the decoders of an earlier connection are still ending, or the server is at its"
+            " limit of decoded slots; see its log",
         )
 
     def _again(self) -> GaussConnection:
@@ -496,5 +496,5 @@ def _or_at_the_next_port(
     except WrongPort as error:
         try:
             return open_at(replace(target, port=target.port + 1))
-        except ConnectionLost:  # a guess that failed says less than the server
+        except ConnectionLost:  # the server's message is better than that of a failed guess
             raise error from None

@@ -1,9 +1,9 @@
 r"""The rows of `COPY … TO STDOUT (FORMAT csv, FORCE_QUOTE *)`, as cells of bytes.
 
-Why not COPY's text form, whose cells are as exact: it escapes backslashes, and in
+COPY's text form is as exact, but it escapes backslashes, and in
 GBK, GB18030 and BIG5 a character may end in the byte of one.  Whether the server
 doubles that byte depends on the product and on a setting of it
-(copy_special_character_version), and nothing on the wire tells.  A double quote
+(copy_special_character_version), and is not visible in the stream.  A double quote
 is never part of a longer character in any server encoding, so csv is the same
 whether its writer counts bytes or characters.
 
@@ -23,13 +23,13 @@ from producer.errors import DecodeError
 
 Row: TypeAlias = list[bytes | None]
 
-_ENOUGH_BYTES: Final = 64 << 10  # as many are cut at once: one call of the regular expression
+_ENOUGH_BYTES: Final = 64 << 10  # so many are split at once: one call of the regular expression
 # A field with what ends it; possessive, so that no text makes it look twice.
 _FIELD: Final = re.compile(rb'("[^"]*+(?:""[^"]*+)*+")?([,\n])')
 
 
 class CsvRows:
-    """Cuts chunks into rows; the server sends a row a chunk, but nothing depends on it."""
+    """Splits chunks into rows; the server sends a row a chunk, but that is not required."""
 
     __slots__ = ("_chunks", "_quotes", "_size", "_width")
 
@@ -40,7 +40,7 @@ class CsvRows:
         self._size = self._quotes = 0
 
     def feed(self, chunk: bytes) -> list[Row]:
-        """Take a chunk; give rows when there are many, and then all that are whole."""
+        """Take a chunk; return the complete rows once there are many."""
         self._chunks.append(chunk)
         self._size += len(chunk)
         self._quotes += chunk.count(b'"')
@@ -59,15 +59,15 @@ class CsvRows:
         width = self._width
         if not width:  # a row is an empty line
             if data.strip(b"\n"):
-                raise DecodeError("COPY sent columns where none were asked for")
+                raise DecodeError("COPY sent unrequested columns")
             return [[] for _ in data]
         fields = _FIELD.findall(data)
         if sum(len(field) for field, _ in fields) + len(fields) != len(data):
-            raise DecodeError("COPY sent what is no row, or ended inside of one")
+            raise DecodeError("COPY sent an invalid row, or ended inside one")
         if len(fields) % width or any(
             (end == b"\n") != (at % width == 0) for at, (_, end) in enumerate(fields, 1)
         ):
-            raise DecodeError("COPY sent a row of another width", width=width)
+            raise DecodeError("COPY sent a row with another number of columns", width=width)
         cells = [_value(field) for field, _ in fields]
         return [cells[at : at + width] for at in range(0, len(cells), width)]
 

@@ -1,12 +1,12 @@
-"""Whether a new table has rows that its own transaction wrote, asked of the source.
+"""Whether a new table has rows of its own transaction, by a query of the source.
 
-GaussDB tells a CREATE TABLE and none of the rows behind it in its transaction, so
-CREATE TABLE AS looks like CREATE TABLE.  The table itself knows: its rows carry the
-number of the transaction that wrote them, and where nothing was ever stored there
-was no row to lose.  The answer is for now, and the stream may be far behind, so
-"nothing was stored" counts only for the very table that the transaction made, as
-it left it: ALTER and TRUNCATE write its row in pg_class anew.  Between the two
-answers nothing is known.
+GaussDB sends a CREATE TABLE and no later rows of its transaction, so
+CREATE TABLE AS looks like CREATE TABLE.  The table's rows carry the id of the
+transaction that wrote them, and if nothing was ever stored there was no row to
+lose.  The answer is of now, and the stream may be far behind, so "nothing was
+stored" counts only for the unchanged table of that transaction: ALTER and
+TRUNCATE write a new version of its row in pg_class.  Otherwise the answer is
+unknown.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from producer.sources.session import Asks
 from schemas.quoting import constant, qualified
 from schemas.tables import TableId
 
-_CANCELLED: Final = {"57014", "55P03", "40P01"}  # by a limit, a lock, a deadlock
-_ROWS: Final = 1000  # of its beginning, where the first rows stand
+_CANCELLED: Final = {"57014", "55P03", "40P01"}  # by a timeout, a lock, a deadlock
+_ROWS: Final = 1000  # of its beginning, where the first rows are stored
 _MOST_ROWS: Final = 100_000  # of a table that is counted
-_LIMIT_MS: Final = 2000  # for one question: a lock may be in the way
+_LIMIT_MS: Final = 2000  # for one query: it may wait for a lock
 _VISIBLE_SECONDS: Final = 2.0
 _PAUSE: Final = 0.01
 
@@ -30,8 +30,8 @@ _PAUSE: Final = 0.01
 def holds(session: Asks, table: TableId, xid: int, rows: int) -> bool:
     """Say whether a table holds just `rows` rows of transaction `xid`, and none of a later one.
 
-    A later number may be that of a subtransaction.  Raises ConnectionLost; what is not known,
-    or would take long to know, is not so.
+    A later id may be that of a subtransaction.  Raises ConnectionLost; False where the answer
+    is unknown or would take too long.
     """
     if not xid:
         return False
@@ -57,17 +57,17 @@ def holds(session: Asks, table: TableId, xid: int, rows: int) -> bool:
 
 
 def is_gone(error: SourceError) -> bool:
-    """Say whether the connection is, and not only a question of ours cancelled or in the way."""
+    """Say whether the connection is lost, and not only a query of ours cancelled or blocked."""
     return isinstance(error, ConnectionLost) and error.where.get("sqlstate") not in _CANCELLED
 
 
 def wrote(session: Asks, table: TableId, xid: int) -> bool | None:
-    """Say whether transaction `xid`, which made `table`, wrote rows into it; None: not known.
+    """Say whether transaction `xid`, which created `table`, wrote rows into it; None: unknown.
 
-    Raises ConnectionLost; a question that is refused or takes too long is not known.
+    Raises ConnectionLost; a query that is refused or takes too long returns None.
     """
     if not xid:
-        return None  # sql_decoding tells none
+        return None  # sql_decoding has no xid
     try:
         session.query(f"SET statement_timeout = {_LIMIT_MS}")
         try:
@@ -99,7 +99,7 @@ def _asked(session: Asks, table: TableId, xid: int) -> bool | None:
 
 
 def _await_visible(session: Asks, xid: int) -> None:
-    """A commit is sent once it is in the log, and seen by others only after that."""
+    """Wait for a commit to become visible: it is sent once it is in the log, before that."""
     end = time.monotonic() + _VISIBLE_SECONDS
     while time.monotonic() < end and session.query(
         "SELECT 1 FROM pg_catalog.pg_locks WHERE locktype = 'transactionid' AND granted"  # noqa: S608  a number

@@ -1,22 +1,21 @@
-"""Changes by SQL functions, for a server that lets nobody stream from it.
+"""Changes by SQL functions, for a server that does not permit streaming.
 
 The same slot, the same rows and the same guarantee as a stream, from an ordinary
 session: `peek` reads without moving the slot, and `pg_replication_slot_advance`
 moves it when what was read is durable.  `get` moves the slot while it reads, so
-what is on its way is lost with us: it is refused unless asked for by name.
+crash loses changes: it is refused unless it is requested by name.
 
-A call decodes up to 32 K rows, and always whole transactions (the limit is looked
-at where one ends); more gains nothing, fewer cost much (manual, overview,
-"Performance").  The server keeps them behind a cursor; we fetch a few MB at a time.
-The next call comes when all of it is confirmed and the slot was moved, or after
-some patience: then rows that were given already are passed over, by the place of
-the last one.
+A call decodes up to 32 K rows, and always whole transactions (the server tests the
+limit at a transaction's end); more gains nothing, fewer cost much (manual, overview,
+"Performance").  The server keeps them in a cursor; we fetch a few MB at a time.
+The next call follows when everything is confirmed and the slot was moved, or after a
+timeout: then rows up to the last returned position are skipped.
 
-No keepalive tells how far an idle server was read, and no function tells how far
-its log is on disk, which a position must not exceed: an idle slot moves by the
-ends of other transactions.  So leave `skip-empty-xacts` off.
+There is no keepalive with the position of an idle server, and no function returns
+the flushed end of its log, which a position must not exceed: an idle slot moves by
+the ends of other transactions.  So leave `skip-empty-xacts` off.
 
-Two sessions may peek at one slot: keeping a second producer away is the caller's.
+Two sessions may peek at one slot: the caller must exclude a second producer.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from schemas.quoting import constant
 _log = logging.getLogger(__name__)
 
 ROWS_A_CALL: Final = 32_768
-# Of one FETCH, which we hold whole: few at first, then by the size of the last ones.
+# Of one FETCH, which is held in memory: few at first, then by the size of the last ones.
 _FIRST_ROWS, _FETCH_ROWS, _FETCH_BYTES = 16, 256, 4 << 20
 _CURSOR: Final = "gauss_cdc_changes"
 # A text function would convert to the session's encoding, which breaks what is escaped byte by
@@ -60,10 +59,10 @@ class Session(Asks, Protocol):
         """The socket's descriptor."""
 
     def close(self) -> None:
-        """Say goodbye; never fails."""
+        """Close the connection; never fails."""
 
 
-class Way(StrEnum):
+class ReadingMode(StrEnum):
     """How changes are read."""
 
     PEEK = "peek"  # then advance: nothing is lost
@@ -71,7 +70,7 @@ class Way(StrEnum):
 
 
 class _Row(NamedTuple):
-    """A row of a function; place and transaction tell it from all others that end one."""
+    """A row of a function; location and transaction identify the rows that end one."""
 
     location: Lsn
     xid: bytes
@@ -85,7 +84,7 @@ class FunctionStream:
     """Polls a slot by functions, as if it streamed: `receive` and `send_status`.
 
     A poll waits for the server, which may decode for seconds: `receive` may take
-    longer than it was told, and no status can be missed meanwhile.
+    longer than its timeout, and no status is due meanwhile.
     """
 
     def __init__(
@@ -94,32 +93,32 @@ class FunctionStream:
         slot: str,
         options: Options = (),
         *,
-        way: Way = Way.PEEK,
+        mode: ReadingMode = ReadingMode.PEEK,
         may_lose: bool = False,
         binary: bool | None = None,
         rows_a_call: int = ROWS_A_CALL,
         poll_seconds: float = 1.0,
         patience_seconds: float = 5.0,
     ) -> None:
-        """Nothing is asked yet, but of the slot.
+        """Only the slot is read yet.
 
         `binary` uses the functions that give bytea; None does so where a text would be
-        converted.  `patience_seconds` are for what was given to be confirmed, before we
-        ask again.  Raises SourceError for `get` without `may_lose`, SlotMissing,
+        converted.  `patience_seconds` is the time for returned changes to be confirmed, before
+        the next call.  Raises SourceError for `get` without `may_lose`, SlotMissing,
         SlotInvalid, SlotOrphaned.
         """
-        if way is Way.GET and not may_lose:
+        if mode is ReadingMode.GET and not may_lose:
             raise SourceError(
                 "pg_logical_slot_get_changes moves the slot before anything is durable",
                 hint="use peek, or say that changes may be lost when the producer stops",
                 slot=slot,
             )
-        self._session, self._slot, self._way = session, slot, way
+        self._session, self._slot, self._mode = session, slot, mode
         if binary is None:
             rows = session.query("SELECT current_setting('server_encoding')")
             binary = rows[0][0] not in _UNCONVERTED
         self._binary = binary
-        self._call = _call(way, slot, options, rows=rows_a_call, binary=binary)
+        self._call = _call(mode, slot, options, rows=rows_a_call, binary=binary)
         self._poll_seconds, self._patience_seconds = poll_seconds, patience_seconds
         self._fetch_rows = _FIRST_ROWS
         self._is_open = False  # a cursor, and with it a transaction
@@ -136,11 +135,11 @@ class FunctionStream:
         return self._last.location if self._last else NOWHERE
 
     def fileno(self) -> int:
-        """The session's descriptor: nothing arrives unasked, so it is never readable."""
+        """The session's descriptor: nothing arrives unrequested, so it is never readable."""
         return self._session.fileno()
 
     def has_input(self) -> bool:
-        """Say whether more can be read without asking: never."""
+        """Say whether more can be read without a call: never."""
         return False
 
     def receive(self, timeout: float, wake_fds: Sequence[int] = ()) -> Received:
@@ -148,7 +147,7 @@ class FunctionStream:
 
         Returns without messages when the time is over or when one of `wake_fds` is
         readable.  A message is (location, location, payload).  Raises SourceError and
-        its kin, after which the session is of no more use.
+        its subclasses, after which the session cannot be used any more.
         """
         deadline = time.monotonic() + timeout
         while True:
@@ -176,14 +175,14 @@ class FunctionStream:
     # ---- calls
 
     def _due_at(self) -> float:
-        """When to ask again."""
-        if self._way is Way.PEEK and self._last and self._moved < self._last.location:
+        """When to call again."""
+        if self._mode is ReadingMode.PEEK and self._last and self._moved < self._last.location:
             return self._asked_at + self._patience_seconds
         return self._asked_at if self._had_rows else self._asked_at + self._poll_seconds
 
     def _ask(self) -> None:
         """Begin a call; its rows stay with the server."""
-        if self._way is Way.PEEK:
+        if self._mode is ReadingMode.PEEK:
             gauss_slots.check_not_moved(self._look(), self._moved)
             is_ahead = self._last is not None and self._last.location > self._moved
             self._given_until = self._last if is_ahead else None
@@ -202,7 +201,7 @@ class FunctionStream:
         self._fetch_rows = max(1, min(_FETCH_ROWS, 4 * asked, _FETCH_BYTES // max(1, largest)))
         fresh = self._not_given(rows)
         if not self._is_open and self._given_until is not None:
-            raise HistoryDiffers("the slot does not give again what it gave", slot=self._slot)
+            raise HistoryDiffers("the slot does not repeat its earlier changes", slot=self._slot)
         if fresh:
             self._last, self._had_rows = fresh[-1], True
         return [(row.location, row.location, row.payload) for row in fresh]
@@ -223,7 +222,7 @@ class FunctionStream:
 
     def _advance(self) -> None:
         """Let the server forget what is confirmed."""
-        if self._way is Way.GET or self._flush <= self._moved:
+        if self._mode is ReadingMode.GET or self._flush <= self._moved:
             return
         self._moved = gauss_slots.advance(self._session, self._slot, self._flush)
         _log.debug("slot moved slot=%s to=%s", self._slot, self._moved)
@@ -246,7 +245,7 @@ def area_changes(
     """Decode a range of the log again, without a slot: (location, location, payload).
 
     openGauss' and GaussDB's only; at most ten WAL segments, for administrators
-    (spec of the function; nobody has recorded an answer).  Transactions that are
+    (by its description in the manual; not recorded on a server).  Transactions that are
     undone are in, too (`ABORT`).  An open iteration holds a transaction.
     """
     arguments = ", ".join([
@@ -254,7 +253,7 @@ def area_changes(
         *_written(options),
     ])  # fmt: skip
     call = (
-        # There is no function that gives bytea; in the database's own encoding nothing changes.
+        # There is no function that returns bytea; in the database's own encoding nothing changes.
         "SELECT location, xid, convert_to(data, getdatabaseencoding()::text)"  # noqa: S608  quoted
         f" FROM pg_catalog.pg_logical_get_area_changes({arguments})"
     )
@@ -267,13 +266,13 @@ def area_changes(
     session.query("COMMIT")
 
 
-def _call(way: Way, slot: str, options: Options, *, rows: int, binary: bool) -> str:
+def _call(mode: ReadingMode, slot: str, options: Options, *, rows: int, binary: bool) -> str:
     """SQL of one call; columns have other names on PostgreSQL, so they are named here."""
     kind = "_binary" if binary else ""
     arguments = ", ".join([constant(slot), "NULL", f"{rows:d}", *_written(options)])
     return (
         "SELECT location, xid, data FROM"  # noqa: S608  quoted
-        f" pg_catalog.pg_logical_slot_{way.value}{kind}_changes({arguments})"
+        f" pg_catalog.pg_logical_slot_{mode.value}{kind}_changes({arguments})"
         " AS changes (location, xid, data)"
     )
 
@@ -285,7 +284,7 @@ def _written(options: Options) -> Iterator[str]:
 
 
 def _row(cells: Sequence[bytes | None], *, binary: bool) -> _Row:
-    strange = DecodeError("a function gave a row of another shape", cells=len(cells))
+    strange = DecodeError("a function returned an unexpected row", cells=len(cells))
     if len(cells) != 3:
         raise strange
     location, xid, payload = cells

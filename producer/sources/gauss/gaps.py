@@ -1,18 +1,18 @@
-"""What a stream of openGauss or GaussDB does not carry, and whether anybody can tell.
+"""Gaps in a stream of openGauss or GaussDB, and whether they can be detected.
 
-One row a case: what was done in the source, and for each way of decoding whether
-the loss is
+One entry a case: what was done in the source, and for each decoding mode whether
+the gap is
 
-    seen        the stream shows it: the tables are known
-    suspected   something in the stream speaks for it, and for which tables
-    invisible   nothing does: only a comparison with the source can tell
+    seen        detected: the stream shows it, with its tables
+    suspected   something in the stream indicates it, with the likely tables
+    invisible   undetectable: only a comparison with the source shows it
 
-Seen and suspected ones become holes of their cut, where `by` says; invisible ones
-are told once, when a run starts.  Where a row has no entry for a way, nothing is
-lost there.
+Detected and suspected gaps are recorded in `holes` of their cut, by the evidence in
+`by`; undetectable ones are reported once, when a run starts.  Where a case has no
+class for a mode, nothing is lost.
 
 Sources: GaussDB manual, "Logical decoding overview" and "DDL in logical decoding";
-openGauss, recordings of 7.0.0-RC2.  GaussDB's rows were never seen on a server.
+openGauss, recordings of 7.0.0-RC2.  GaussDB's entries were not verified on a server.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from producer.sources.gauss.options import Effective, Mode, Product, removing
 
 
 class Detectability(StrEnum):
-    """How much of a loss the stream shows."""
+    """How a gap shows in the stream."""
 
     SEEN = "seen"
     SUSPECTED = "suspected"
@@ -38,11 +38,11 @@ SEEN, SUSPECTED, INVISIBLE = Detectability.SEEN, Detectability.SUSPECTED, Detect
 
 @dataclass(frozen=True, slots=True)
 class DecodingMode:
-    """How a source is decoded, as far as it decides what is lost."""
+    """The properties of decoding that decide what is lost."""
 
     product: Product
     parallel: bool = False
-    tells_ddl: bool = False  # GaussDB: by option; openGauss: by a publication with `ddl`
+    decodes_ddl: bool = False  # GaussDB: by option; openGauss: by a publication with `ddl`
     plugin: str = "mppdb_decoding"
     style: str = ""
     removing: frozenset[str] = frozenset()  # options that leave changes out
@@ -77,74 +77,74 @@ class StreamGap:
     source: str
 
 
-def _behind(told: Detectability) -> Kind:
-    """Rows behind a statement of their transaction; `told` where the statement itself is."""
+def _behind(decoded: Detectability) -> Kind:
+    """Rows after a statement of their transaction; `decoded` where the statement is sent."""
 
-    def kind(way: DecodingMode) -> Detectability | None:
-        if not way.loses_rows_behind_ddl:
+    def kind(mode: DecodingMode) -> Detectability | None:
+        if not mode.loses_rows_behind_ddl:
             return None
-        return told if way.is_gaussdb and way.tells_ddl else INVISIBLE
+        return decoded if mode.is_gaussdb and mode.decodes_ddl else INVISIBLE
 
     return kind
 
 
-def _by_statement(told: Detectability, otherwise: Detectability) -> Kind:
-    """What the statement itself tells."""
+def _by_statement(decoded: Detectability, otherwise: Detectability) -> Kind:
+    """Gaps that a statement shows: `decoded` where it is sent."""
 
-    def kind(way: DecodingMode) -> Detectability:
-        is_told = way.tells_ddl and (way.is_gaussdb or not way.parallel)
-        return told if is_told else otherwise
+    def kind(mode: DecodingMode) -> Detectability:
+        is_decoded = mode.decodes_ddl and (mode.is_gaussdb or not mode.parallel)
+        return decoded if is_decoded else otherwise
 
     return kind
 
 
-def _always(told: Detectability) -> Kind:
-    return lambda _: told
+def _always(known: Detectability) -> Kind:
+    return lambda _: known
 
 
 def _removed(option: str) -> Kind:
-    return lambda way: INVISIBLE if option in way.removing else None
+    return lambda mode: INVISIBLE if option in mode.removing else None
 
 
-def _volatile(way: DecodingMode) -> Detectability | None:
+def _volatile(mode: DecodingMode) -> Detectability | None:
     # openGauss refuses to run such a statement where it replicates DDL.
-    refused = way.tells_ddl and not way.is_gaussdb and not way.parallel
+    refused = mode.decodes_ddl and not mode.is_gaussdb and not mode.parallel
     return None if refused else SUSPECTED
 
 
-def _untold_ddl(way: DecodingMode) -> Detectability | None:
-    return _by_statement(INVISIBLE, INVISIBLE)(way) if way.is_gaussdb else _without_ddl(way)
+def _undecoded_ddl(mode: DecodingMode) -> Detectability | None:
+    return _by_statement(INVISIBLE, INVISIBLE)(mode) if mode.is_gaussdb else _without_ddl(mode)
 
 
-def _without_ddl(way: DecodingMode) -> Detectability | None:
-    is_told = way.tells_ddl and (way.is_gaussdb or not way.parallel)
-    return None if is_told else INVISIBLE
+def _without_ddl(mode: DecodingMode) -> Detectability | None:
+    is_decoded = mode.decodes_ddl and (mode.is_gaussdb or not mode.parallel)
+    return None if is_decoded else INVISIBLE
 
 
-def _cuts_at_zero(way: DecodingMode) -> Detectability | None:
-    is_json = way.style == "j" or (not way.parallel and way.plugin == "mppdb_decoding")
+def _cuts_at_zero(mode: DecodingMode) -> Detectability | None:
+    is_json = mode.style == "j" or (not mode.parallel and mode.plugin == "mppdb_decoding")
     return INVISIBLE if is_json else None
 
 
 CASES: Final = (
     StreamGap(
         "mixed",
-        "rows behind a DDL statement, in a transaction that has rows or another statement beside",
+        "rows after a DDL statement, in a transaction that has other rows or statements",
         _behind(SUSPECTED),
-        "a statement and something beside it in one transaction; its tables. After inserted rows"
+        "a statement and other changes in one transaction; its tables. After inserted rows"
         " and nothing but CREATE TABLE, only if the source does not hold just what was sent",
         f"{_MIXED}; {_OVERVIEW} (DDL in transactions)",
     ),
     StreamGap(
         "behind-one",
-        "rows behind a DDL statement, in a transaction that shows nothing else",
+        "rows after a DDL statement, in a transaction that shows nothing else",
         _behind(INVISIBLE),
-        "none: it looks like any DDL that is committed at once; commit before writing rows",
+        "none: it looks like DDL that is committed at once; commit before writing rows",
         f"{_MIXED}; {_OVERVIEW} (DDL in transactions)",
     ),
     StreamGap(
         "behind-untold",
-        "rows behind DCL (GRANT), or behind DDL that is not deparsed (CREATE TYPE)",
+        "rows after DCL (GRANT), or after DDL that is not deparsed (CREATE TYPE)",
         _behind(INVISIBLE),
         "none; commit before writing rows",
         f"{_MIXED}; {_OVERVIEW} (DDL and DCL in transactions)",
@@ -153,12 +153,12 @@ CASES: Final = (
         "ctas",
         "rows of CREATE TABLE AS and SELECT INTO",
         _behind(SEEN),
-        "the source, asked at the CREATE TABLE: its table holds rows of that transaction",
+        "the source, queried at the CREATE TABLE: its table holds rows of that transaction",
         f"{_DDL} (CREATE TABLE AS)",
     ),
     StreamGap(
         "ctas-late",
-        "the same, where the source cannot say: the table was written to, altered, dropped or"
+        "the same, where the source cannot answer: the table was written to, altered, dropped or"
         " locked by then, or is partitioned",
         _behind(SUSPECTED),
         "a CREATE TABLE, which looks the same without AS; its table",
@@ -166,8 +166,8 @@ CASES: Final = (
     ),
     StreamGap(
         "ctas-gone",
-        "the same, where all rows were deleted and vacuumed away before the source was asked;"
-        " behind those deletes the copy is equal again",
+        "the same, where all rows were deleted and vacuumed away before the source was queried;"
+        " after those deletes the copy is equal again",
         _behind(INVISIBLE),
         "none; do not let the slot fall behind",
         f"{_DDL} (CREATE TABLE AS)",
@@ -175,7 +175,7 @@ CASES: Final = (
     StreamGap(
         "truncate",
         "TRUNCATE",
-        lambda way: INVISIBLE if way.is_gaussdb or way.parallel else None,
+        lambda mode: INVISIBLE if mode.is_gaussdb or mode.parallel else None,
         "none; DELETE is decoded",
         f"{_OVERVIEW} (truncate, exchange)",
     ),
@@ -202,15 +202,15 @@ CASES: Final = (
     ),
     StreamGap(
         "ustore",
-        "values of columns added to ustore tables, whose DDL openGauss does not tell",
-        lambda way: SUSPECTED if not way.is_gaussdb else None,
+        "values of columns added to ustore tables, whose DDL openGauss does not send",
+        lambda mode: SUSPECTED if not mode.is_gaussdb else None,
         "the first row of the new shape; its table",
         _OPENGAUSS,
     ),
     StreamGap(
         "untold",
         "that a table was made by LIKE or with IDENTITY, until its first row",
-        _untold_ddl,
+        _undecoded_ddl,
         "none; the first row makes it known",
         f"{_DDL} (LIKE, IDENTITY)",
     ),
@@ -224,20 +224,20 @@ CASES: Final = (
     StreamGap(
         "compile",
         "ALTER PACKAGE … COMPILE itself; what it executes is decoded",
-        lambda way: INVISIBLE if way.is_gaussdb and way.tells_ddl else None,
+        lambda mode: INVISIBLE if mode.is_gaussdb and mode.decodes_ddl else None,
         "none; a copy has no packages to compile",
         f"{_DDL} (COMPILE)",
     ),
     StreamGap(
         "undecoded",
         "rows that were logged before an ALTER TABLE and not yet decoded then",
-        lambda way: INVISIBLE if way.is_gaussdb else None,
+        lambda mode: INVISIBLE if mode.is_gaussdb else None,
         "none; let the slot catch up before altering",
         f"{_OVERVIEW} (alter table)",
     ),
     StreamGap(
         "old-row",
-        "which row an UPDATE or DELETE met, on a table without replica identity",
+        "which row an UPDATE or DELETE changed, on a table without replica identity",
         _always(SEEN),
         "a change without old values; its table (a stop, unless without-identity says otherwise)",
         f"{_OVERVIEW} (REPLICA IDENTITY); {_OPENGAUSS}",
@@ -265,15 +265,15 @@ CASES: Final = (
     ),
     StreamGap(
         "ledger",
-        "that the hash column of a ledger table, printed with its CREATE TABLE, is no column",
-        lambda way: INVISIBLE if way.is_gaussdb and way.tells_ddl else None,
+        "that the hash column of a ledger table, printed with its CREATE TABLE, is not a column",
+        lambda mode: INVISIBLE if mode.is_gaussdb and mode.decodes_ddl else None,
         "none; leave ledger tables out",
         f"{_DDL} (ledger database)",
     ),
     StreamGap(
         "float",
-        "digits of floats behind the 15th (real: 6th)",
-        lambda way: INVISIBLE if way.plugin == "sql_decoding" and not way.parallel else None,
+        "digits of floats after the 15th (real: 6th)",
+        lambda mode: INVISIBLE if mode.plugin == "sql_decoding" and not mode.parallel else None,
         "none; use mppdb_decoding",
         "openGauss 7.0.0-RC2, recordings of sql_decoding",
     ),
@@ -281,28 +281,28 @@ CASES: Final = (
         "nul",
         "what follows a zero byte in a value",
         _cuts_at_zero,
-        "none; decode-style b has it",
+        "none; decode-style b sends it",
         f"{_OVERVIEW} (JSON)",
     ),
     StreamGap(
         "white-list",
         "rows of tables outside white-table-list",
         _removed("white-table-list"),
-        "none; it was asked for",
+        "none; it was requested",
         f"{_OPTIONS}, white-table-list",
     ),
     StreamGap(
         "users",
         "changes of excluded users",
-        lambda way: INVISIBLE if {"exclude-users", "exclude-userids"} & way.removing else None,
-        "none; it was asked for",
+        lambda mode: INVISIBLE if {"exclude-users", "exclude-userids"} & mode.removing else None,
+        "none; it was requested",
         f"{_OPTIONS}, exclude-users, exclude-userids",
     ),
     StreamGap(
         "generated",
         "values of generated columns",
         _removed("skip-generated-columns"),
-        "none; it was asked for",
+        "none; it was requested",
         f"{_OPTIONS}, skip-generated-columns",
     ),
     StreamGap(
@@ -318,9 +318,9 @@ BY_NAME: Final = {case.name: case for case in CASES}
 
 
 def decoding_mode(decided: Effective) -> DecodingMode:
-    """Say what decides about losses.
+    """Return the properties that decide which gaps are possible.
 
-    Whether openGauss tells DDL only its publications know (`gauss_readings.publishes_ddl`).
+    Whether openGauss decodes DDL depends on its publications (`readings.publishes_ddl`).
     """
     sent = dict(decided.options)
     removed = set(removing(sent))
@@ -329,19 +329,19 @@ def decoding_mode(decided: Effective) -> DecodingMode:
     return DecodingMode(
         decided.product,
         parallel=decided.mode is Mode.PARALLEL,
-        tells_ddl=sent.get("enable-ddl-decoding") == "true",
+        decodes_ddl=sent.get("enable-ddl-decoding") == "true",
         plugin=decided.plugin,
         style=decided.format.style,
         removing=frozenset(removed),
     )
 
 
-def invisible(way: DecodingMode) -> list[str]:
-    """Say what a run of this kind may lose without anybody noticing."""
-    return [case.what for case in CASES if case.kind(way) is INVISIBLE]
+def invisible(mode: DecodingMode) -> list[str]:
+    """List the undetectable gaps of a decoding mode."""
+    return [case.what for case in CASES if case.kind(mode) is INVISIBLE]
 
 
-def invisible_sentence(way: DecodingMode) -> str:
-    """Say it in one line, for `check` and for the start of `run`; "": nothing is lost so."""
-    lost = invisible(way)
-    return f"not in this stream, and only a comparison can tell: {'; '.join(lost)}" if lost else ""
+def invisible_sentence(mode: DecodingMode) -> str:
+    """The same in one line, for `check` and for the start of `run`; "": there are none."""
+    lost = invisible(mode)
+    return f"not in this stream, and only a comparison shows it: {'; '.join(lost)}" if lost else ""

@@ -1,8 +1,8 @@
-"""Several hosts of one cluster, of which one plays the role we ask for.
+"""Several hosts of one cluster, of which one has the requested role.
 
 They are tried in order, at every connection anew: after a switch-over the next
-attempt finds the new primary.  A host that is down, or plays another role, is
-passed by; one that refuses the login is not, since the password is the same
+attempt finds the new primary.  A host that is down, or has another role, is
+skipped; one that refuses the login is not, since the password is the same
 everywhere and a wrong one locks the account.
 """
 
@@ -20,13 +20,13 @@ Role: TypeAlias = Literal["primary", "standby", "any"]
 Opened = TypeVar("Opened")
 
 _HOST: Final = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]:]+))(?::([0-9]{1,5}))?")
-_SHOWN: Final = 200  # characters of what each host said
+_SHOWN: Final = 200  # characters of each host's error
 
 
 def targets(arguments: ConnectionArguments, hosts: Sequence[str]) -> list[ConnectionArguments]:
     """The same arguments for each host, written `name`, `name:port` or `[address]:port`.
 
-    Without hosts: `arguments` itself.  Raises SourceError for a text that is no host.
+    Without hosts: `arguments` itself.  Raises SourceError for an invalid host.
     """
     found = []
     for text in hosts:
@@ -50,28 +50,30 @@ def split_host(text: str, default_port: int) -> tuple[str, int]:
 def first_that_opens(
     candidates: Sequence[ConnectionArguments], attempt: Callable[[ConnectionArguments], Opened]
 ) -> Opened:
-    """Give what `attempt` makes of the first candidate that lets it.
+    """Return the result of `attempt` for the first candidate that succeeds.
 
-    Raises what the only candidate said; RoleDiffers when all answer and none
-    plays the role; else ConnectionLost with what each said.
+    Raises the error of the only candidate; RoleDiffers when all answer and none
+    has the role; else ConnectionLost with the error of each.
     """
-    said: list[tuple[ConnectionArguments, ConnectionLost]] = []
+    errors: list[tuple[ConnectionArguments, ConnectionLost]] = []
     for candidate in candidates:
         try:
             return attempt(candidate)
         except ConnectionLost as error:
             if len(candidates) == 1:
                 raise
-            said.append((candidate, error))
+            errors.append((candidate, error))
         except SourceError as error:
-            if said:
-                error.where["before"] = _told(said)
+            if errors:
+                error.where["before"] = _shown(errors)
             raise
     kind = (
-        RoleDiffers if all(isinstance(error, RoleDiffers) for _, error in said) else ConnectionLost
+        RoleDiffers
+        if all(isinstance(error, RoleDiffers) for _, error in errors)
+        else ConnectionLost
     )
-    raise kind("no host took us in", hosts=_told(said)) from said[-1][1]
+    raise kind("no host accepted the connection", hosts=_shown(errors)) from errors[-1][1]
 
 
-def _told(said: Sequence[tuple[ConnectionArguments, ConnectionLost]]) -> str:
-    return " | ".join(f"{at.host}:{at.port}: {str(error)[:_SHOWN]}" for at, error in said)
+def _shown(errors: Sequence[tuple[ConnectionArguments, ConnectionLost]]) -> str:
+    return " | ".join(f"{at.host}:{at.port}: {str(error)[:_SHOWN]}" for at, error in errors)

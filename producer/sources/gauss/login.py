@@ -1,12 +1,12 @@
-"""Logging in to openGauss and GaussDB, whose numbers 10 to 13 are not PostgreSQL's.
+"""Login to openGauss and GaussDB, whose method numbers 10 to 13 differ from PostgreSQL's.
 
-One request, one answer, one OK: except with protocol 3.0 the server proves
-nothing, so a login to it is worth as much as the TLS underneath.  The key is
-PBKDF2 over SHA-1, the rest SHA-256 and two fixed texts, one of them misspelt;
-that is how the server does it.
+One request, one answer, one OK: except with protocol 3.0 the server does not
+authenticate itself, so a login is only as safe as its TLS.  The key is PBKDF2
+over SHA-1, the rest SHA-256 and two fixed texts, one of them misspelt, as in the
+server.
 
 The minor version in the startup message decides whether the number of rounds
-is told (3.51), assumed (3.50), or assumed and the server's own proof added
+is sent (3.51), assumed (3.50), or assumed and the server's own proof added
 (3.0).  The shape of the request must be that of the version we asked for.
 """
 
@@ -28,9 +28,9 @@ from producer.wire.auth import Credentials, Machine, Method, cleartext, md5, pas
 from producer.wire.cursor import Cursor
 
 # auth_iteration_count is 2048 to 134,217,728, usually 10,000.  Fewer than a server can store
-# would only help one that collects proofs to guess from; ten million are five seconds of ours.
+# would help an attacker to guess from collected proofs; ten million take five seconds.
 _ROUNDS: Final = range(2048, 10_000_001)
-_ROUNDS_UNTOLD: Final = 2048  # what every client assumes that is not told
+_DEFAULT_ROUNDS: Final = 2048  # what every client assumes if none are sent
 
 _SALT_DIGITS: Final = 64
 _TOKEN_DIGITS: Final = 8
@@ -41,7 +41,7 @@ _MD5, _SHA256, _SM3 = 1, 2, 3  # how the server has stored the password
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What a password, a salt and a number of rounds make; a server stores the last two."""
+    """Keys derived from a password, a salt and a number of rounds; a server stores the last two."""
 
     client: bytes
     stored: bytes
@@ -62,7 +62,7 @@ class Keys:
         return bytes(a ^ b for a, b in zip(self.client, signature, strict=True)).hex().encode()
 
     def signature(self, token: bytes) -> bytes:
-        """What a server adds that knows its own key."""
+        """The server's proof that it knows its own key."""
         return _hmac(self.server, token).hex().encode()
 
 
@@ -105,7 +105,7 @@ def _challenged(
     version: int, credentials: Credentials, cur: Cursor, hashing: Callable[[bytes], bytes]
 ) -> Machine:
     salt, token = _hex(cur, _SALT_DIGITS), _hex(cur, _TOKEN_DIGITS)
-    rounds, proof = _ROUNDS_UNTOLD, b""
+    rounds, proof = _DEFAULT_ROUNDS, b""
     if version >= protocol.V3_51:
         rounds = cur.u32()
     elif version < protocol.V3_50:
@@ -142,7 +142,7 @@ def _md5_sha256(credentials: Credentials, body: bytes) -> Machine:
     salt_hex, salt = cur.take(_SALT_DIGITS), cur.take(4)
     cur.finish()
     raw = _hex(Cursor(salt_hex), _SALT_DIGITS)
-    keys = Keys.derive(password_of(credentials), raw, _ROUNDS_UNTOLD, _hash_sha256)
+    keys = Keys.derive(password_of(credentials), raw, _DEFAULT_ROUNDS, _hash_sha256)
     known = salt_hex + keys.server.hex().encode() + keys.stored.hex().encode()
     yield b"md5" + hashlib.md5(known + salt, usedforsecurity=False).hexdigest().encode() + b"\0"
 
@@ -156,7 +156,7 @@ def _hex(cur: Cursor, digits: int) -> bytes:
 
 def _unknown(code: int, stored: int) -> LoginRefused:
     return LoginRefused(
-        "the server asks for a login method we do not speak",
+        "the server requests an unsupported login method",
         hint=HINT,
         method=code,
         stored=stored,

@@ -1,18 +1,18 @@
-"""What one transaction lets us suspect: rows that stood behind its DDL and were not sent.
+"""Suspected gaps of one transaction: rows after its DDL that were not sent.
 
-GaussDB sends no row behind a DDL or DCL statement of the same transaction, but
-statements it does send.  One statement alone is what an ordinary, committed-at-
-once DDL looks like and raises no suspicion; a statement beside rows, or beside
-another statement, shows that somebody worked in a transaction.  CREATE TABLE
-looks the same whether it was AS SELECT or not: the source is asked what the new
-table holds, and where it cannot say, the table is suspected.
+GaussDB sends no row after a DDL or DCL statement of the same transaction, but it
+does send statements.  A single statement looks like ordinary DDL that is committed
+at once, and raises no suspicion; a statement with rows, or with another statement,
+shows a longer transaction.  CREATE TABLE looks the same with or without AS SELECT:
+the source is queried for the rows of the new table, and where it cannot answer,
+the table is suspected.
 
 The tables that the transaction names are the likely ones, not the only possible.
 
-Rows and then nothing but CREATE TABLE is what the manual shows as decoded whole, and
-as losing rows, with one stream for both.  There the source is asked, too: whether the
-new tables are empty, and the others hold just the rows that were sent.  Only a
-DELETE of older rows behind the statements would not be seen by that.
+For rows followed only by CREATE TABLE, the manual shows the same stream with and
+without lost rows.  There the source is queried, too: whether the new tables are
+empty, and the others hold just the rows that were sent.  This does not detect a
+DELETE of older rows after the statements.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from producer.core.changes import Lost
 from producer.sources.gauss.ddl.model import Statement
 from schemas.tables import TableId
 
-# Whether a transaction wrote rows into the table that it made; None: nobody knows.
+# Whether a transaction wrote rows into the table that it created; None: unknown.
 Wrote: TypeAlias = Callable[[TableId, int], bool | None]
 # Whether a table holds just so many rows of a transaction, and none of a later one.
 Holds: TypeAlias = Callable[[TableId, int, int], bool]
 
-BEHIND = "rows behind a DDL statement of their transaction are not sent"
+BEHIND = "rows after a DDL statement of their transaction are not sent"
 FILLED = "CREATE TABLE AS and SELECT INTO look like CREATE TABLE: their rows are not sent"
-FOUND = "it holds rows of the transaction that made it, and they are not sent (CREATE TABLE AS)"
+FOUND = "it holds rows of its own transaction, which are not sent (CREATE TABLE AS)"
 
 
 class Mixed:
@@ -52,26 +52,30 @@ class Mixed:
         self._rows[schema, table] = self._rows.get((schema, table), 0) + 1
         self._is_simple = self._is_simple and op == "c"
 
-    def statement(self, told: Statement) -> None:
+    def statement(self, statement: Statement) -> None:
         """Note a statement."""
         self._statements += 1
-        if told.tag != "CREATE TABLE" or told.persistence != "p" or told.partitioning is not None:
+        if (
+            statement.tag != "CREATE TABLE"
+            or statement.persistence != "p"
+            or statement.partitioning is not None
+        ):
             self._is_simple = False
-        if told.kind != "table":
+        if statement.kind != "table":
             return
-        for name in told.names:
+        for name in statement.names:
             table = (name.schema or "public", name.name)
-            if told.tag == "DROP TABLE":
+            if statement.tag == "DROP TABLE":
                 self._touched.pop(table, None)
                 self._made.pop(table, None)
                 self._rows.pop(table, None)
                 continue
             self._touched[table] = None
-            if told.tag == "CREATE TABLE" and told.persistence == "p":
-                self._made[table] = told.partitioning is not None
+            if statement.tag == "CREATE TABLE" and statement.persistence == "p":
+                self._made[table] = statement.partitioning is not None
 
     def end(self, xid: int, wrote: Wrote, holds: Holds) -> Iterator[Lost]:
-        """Say what is known or suspected of the transaction that ends here."""
+        """Yield the detected and suspected gaps of the transaction that ends here."""
         is_mixed = self._statements > 1 or (self._statements and self._rows)
         if is_mixed and self._is_simple and self._is_whole(xid, wrote, holds):
             pass
@@ -88,7 +92,7 @@ class Mixed:
         self._clear()
 
     def _is_whole(self, xid: int, wrote: Wrote, holds: Holds) -> bool:
-        """Ask whether the tables hold what was sent; only INSERT and CREATE TABLE were."""
+        """Query whether the tables hold what was sent; only INSERT and CREATE TABLE were."""
         return all(wrote(TableId(*table), xid) is False for table in self._made) and all(
             holds(TableId(*table), xid, count) for table, count in self._rows.items()
         )

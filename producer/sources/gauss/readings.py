@@ -1,8 +1,8 @@
-"""What `check` and the start of `run` read of openGauss and GaussDB, in one place.
+"""What `check` and the start of `run` read from openGauss and GaussDB, in one place.
 
-Only SQL and its answers; what they mean is `producer/sources/gauss/checks/`'s and
-`producer/sources/gauss/options/`'s.  Columns that not every version has are looked for
-first.  An ordinary session is needed: some questions may be refused, and a
+Only SQL and its answers; their meaning is in `producer/sources/gauss/checks/` and
+`producer/sources/gauss/options/`.  Columns that not every version has are looked up
+first.  It requires an ordinary session: some queries may be refused, and a
 replication session does not survive that.
 """
 
@@ -27,7 +27,7 @@ from schemas.positions import Lsn
 from schemas.quoting import constant, one_of
 from schemas.tables import TableId, TableSchema
 
-# Settings that the rules look at; pg_settings' units.
+# Settings that the rules use; pg_settings' units.
 SETTINGS: Final = (
     *("wal_level", "ssl", "max_replication_slots", "max_wal_senders", "enable_thread_pool"),
     *("enableSeparationOfDuty", "enable_logical_replication_ddl", "enable_data_replicate"),
@@ -52,10 +52,10 @@ class Session(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleReading:
-    """Who we are at the source."""
+    """Our role at the source."""
 
     name: str
-    is_initial: bool = False  # the user that the installation made
+    is_initial: bool = False  # the user that the installation created
     has_replication: bool = False
     is_system_admin: bool = False
     is_member: bool = False  # of gs_role_replication
@@ -69,7 +69,7 @@ class TableReading:
     persistence: str = "p"  # p logged, u unlogged, g global temporary, t temporary
     is_columnar: bool = False
     is_ustore: bool = False
-    is_interval: bool = False  # partitions that are made as rows need them
+    is_interval: bool = False  # partitions that are created as rows need them
     is_ledger: bool = False  # of a tamper-proof schema
     has_system_key: bool = False  # its primary key has a system column
     shape: TableSchema | None = None  # None: not captured
@@ -77,7 +77,7 @@ class TableReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readings:
-    """Everything that the rules look at."""
+    """Everything that the rules use."""
 
     server: Server
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Readings:
     wal_end: Lsn = NOWHERE
     open_transactions: tuple[Blocker, ...] = ()  # that a new slot would wait for
     tables: tuple[TableReading, ...] = ()  # that match [tables]
-    node: str = ""  # "CN", "DN"; "" centralized, or not told
+    node: str = ""  # "CN", "DN"; "" centralized, or unknown
     shards: int | None = None
 
     def slot(self, name: str) -> SlotReading | None:
@@ -107,7 +107,7 @@ class Readings:
         return None if text is None else text == "on"
 
     def facts(self, slot: str) -> ServerFacts:
-        """Give what the decoding options' rules look at."""
+        """Return what the rules of decoding options use."""
         ours = self.slot(slot)
         has_csn = self.server.has_csn_slots
         return ServerFacts(
@@ -125,7 +125,7 @@ class Readings:
 
 
 def read_server(session: Session, slot: str) -> ServerFacts:
-    """Read only what the decoding options' rules look at, before START_REPLICATION."""
+    """Read only what the rules of decoding options use, before START_REPLICATION."""
     server = parse_server(session.query(QUESTION))
     node, shards = _node(session, server)
     found = gauss_slots.find(session, slot)
@@ -172,7 +172,7 @@ def publishes_ddl(session: Session) -> bool:
 
 
 def wal_end(session: Asks) -> Lsn:
-    """Where the log ends now, on a standby as far as it is replayed.
+    """The current end of the log, on a standby the end of replay.
 
     Everything committed before is below.
     """
@@ -227,7 +227,7 @@ def _node(session: Session, server: Server) -> tuple[str, int | None]:
             return "", None
     except ConnectionLost:
         raise
-    except SourceError:  # older kernels do not tell
+    except SourceError:  # not in older kernels
         return "", None
     rows = session.query(
         "SELECT (SELECT node_type::text FROM pg_catalog.pgxc_node WHERE node_name ="

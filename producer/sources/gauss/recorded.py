@@ -1,4 +1,4 @@
-"""Which ways of decoding are proven: a recording of a real server shows them.
+"""Which decoding modes are proven by a recording of a real server.
 
 Everything else follows a manual or public sources and says so, row by row.  The recorded
 server is openGauss 7.0.0-RC2; a test compares `PROVEN` with the recordings.  The
@@ -21,7 +21,7 @@ RECORDED_PRODUCT: Final = "openGauss 7"
 
 @dataclass(frozen=True, slots=True)
 class StreamForm:
-    """What shapes the bytes of a stream; defaults are serial decoding's."""
+    """What determines the bytes of a stream; defaults are serial decoding's."""
 
     plugin: str = "mppdb_decoding"
     style: str = ""  # b, j or t of parallel decoding; "": serial
@@ -78,7 +78,7 @@ class Unrecorded:
 
 
 def _never(_product: str, _form: StreamForm) -> bool:
-    return False  # no question of the options: content that recordings do not have
+    return False  # independent of options: content that recordings do not have
 
 
 _MANUAL: Final = "GaussDB's manual, decoding options"
@@ -87,7 +87,7 @@ _SOURCES: Final = "openGauss' public sources"
 UNPROVEN: Final = (
     # ---- products
     Unrecorded(
-        "openGauss 3: BEGIN says commit_lsn, and has no xid",
+        "openGauss 3: BEGIN has commit_lsn and no xid",
         _SOURCES,
         lambda product, _: product == "openGauss 3",
     ),
@@ -102,7 +102,7 @@ UNPROVEN: Final = (
         lambda product, _: product == "openGauss 6",
     ),
     Unrecorded(
-        "GaussDB: BEGIN without xid, COMMIT XID:, rows behind DDL lost in every mode",
+        "GaussDB: BEGIN without xid, COMMIT XID:, rows after DDL lost in every mode",
         f"{_MANUAL} and DDL",
         lambda product, _: product == Product.GAUSSDB,
     ),
@@ -119,7 +119,7 @@ UNPROVEN: Final = (
     ),
     Unrecorded(
         "heartbeats: a record h in style b; raw bytes in j and t; none in serial decoding,"
-        " where their form is unknown; sent alone behind what was buffered",
+        " where their form is unknown; sent alone after what was buffered",
         _MANUAL,
         lambda _, form: form.heartbeat,
     ),
@@ -130,7 +130,7 @@ UNPROVEN: Final = (
     ),
     Unrecorded(
         "DDL in parallel decoding: framed like a row; style b has a letter of our own (L)",
-        f"{_MANUAL} and DDL; the letter stands nowhere",
+        f"{_MANUAL} and DDL; the letter is not documented",
         lambda _, form: form.ddl and form.is_parallel,
     ),
     Unrecorded(
@@ -148,7 +148,7 @@ UNPROVEN: Final = (
     ),
     # ---- options of openGauss, not recorded in these modes
     Unrecorded(
-        "white-table-list: behind a delayed BEGIN in serial, before it in parallel decoding",
+        "white-table-list: after a delayed BEGIN in serial, before it in parallel decoding",
         f"{_MANUAL}; {_SOURCES}",
         lambda _, form: form.white_tables,
     ),

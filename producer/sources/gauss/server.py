@@ -1,7 +1,7 @@
-"""Which product answers, in which version, role and encoding.
+"""Product, version, role and encoding of a server.
 
-`server_version` is 9.2.4 in every openGauss and GaussDB, so nothing is concluded
-from it.  One question that all products understand tells the rest.
+`server_version` is 9.2.4 in every openGauss and GaussDB, so it is not used.
+One query that all products support returns the rest.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from producer.errors import DecodeError, Unsupported
 from producer.wire.commands import Rows
 from schemas import servers
 
-# pg_settings instead of current_setting(): a setting this product lacks is NULL, not an error,
-# and an error would end a replication session of openGauss.
+# pg_settings instead of current_setting(): a missing setting is NULL, not an error, and an
+# error would end a replication session of openGauss.
 QUESTION: Final = (
     "SELECT version(), pg_is_in_recovery(), current_database(),"
     " (SELECT setting FROM pg_catalog.pg_settings WHERE name = 'server_encoding'),"
@@ -38,10 +38,10 @@ class Product(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What a server says of itself and of the database we are in."""
+    """A server, and the database of the connection."""
 
     product: Product
-    version: str  # as it writes it: 7.0.0-RC2, 505.2.0, 15.1
+    version: str  # as the server prints it: 7.0.0-RC2, 505.2.0, 15.1
     is_primary: bool
     database: str
     encoding: str  # as the server names it, in upper case
@@ -63,7 +63,7 @@ class Server:
 def parse_server(rows: Rows) -> Server:
     """Read the answer to QUESTION."""
     if len(rows) != 1 or len(rows[0]) != 6:
-        raise DecodeError("answer of another shape", rows=len(rows))
+        raise DecodeError("answer with unexpected columns or rows", rows=len(rows))
     said, in_recovery, database, encoding, compatibility, has_csn = rows[0]
     product, version = parse_version(said or "")
     return Server(
@@ -85,7 +85,7 @@ _PRODUCTS: Final = {
 
 
 def parse_version(said: str) -> tuple[Product, str]:
-    """Read what version() gives; Unsupported if it is none of ours.
+    """Parse the result of version(); raise Unsupported for another product.
 
     >>> parse_version("(openGauss 5.0.0 build a07d57c3) compiled at 2023-03-29")[1]
     '5.0.0'
@@ -100,7 +100,7 @@ def parse_version(said: str) -> tuple[Product, str]:
 # Encodings that a database of openGauss, GaussDB or PostgreSQL may have, and those that only a
 # client may (SJIS to UHC): Python's codec, or "" where it has none.  GB18030_2022 differs from
 # Python's gb18030 (edition 2005) in some two dozen rare characters.  SQL_ASCII means "unknown
-# bytes": what is not ASCII is told as bytes.
+# bytes": what is not ASCII is carried as bytes.
 CODECS: Final[Mapping[str, str]] = {
     "SQL_ASCII": "ascii",
     "UTF8": "utf-8",
@@ -160,7 +160,7 @@ def codec(encoding: str) -> str:
     if found := CODECS.get(encoding.upper().replace("-", "_")):
         return found
     raise Unsupported(
-        "a database encoding that we cannot read",
+        "an unsupported database encoding",
         encoding=encoding,
         hint="use a database in UTF8, GBK, GB18030 or an ISO encoding",
     )

@@ -1,12 +1,12 @@
-"""Replication slots of openGauss and GaussDB: look, make, drop, advance; who is in the way.
+"""Replication slots of openGauss and GaussDB: read, create, drop, advance; blocking sessions.
 
 Source: GaussDB manual, "Logical Decoding: Overview" and "Logical Replication
-Functions".  Every question keeps to SQL that PostgreSQL understands, too, where
-both have the thing.
+Functions".  Every query uses SQL that PostgreSQL supports, too, where both have the
+feature.
 
-A slot ordered by LSN is made over the replication protocol, which exports the
-snapshot of a first load; one ordered by CSN (GaussDB) only by SQL, and there is
-no snapshot with it.  Slots are made and dropped on the primary.
+A slot ordered by LSN is created over the replication protocol, which exports the
+snapshot of a first load; one ordered by CSN (GaussDB) only by SQL, without a
+snapshot.  Slots are created and dropped on the primary.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _log = logging.getLogger(__name__)
 OrderedBy: TypeAlias = Literal["lsn", "csn"]
 
 MOST_DECODING: Final = 20  # logical slots that one instance decodes at a time
-# What the server writes into restart_lsn of a slot that it gave up; the second is of
-# other versions of the manual.
+# The restart_lsn of a slot that the server invalidated; the second is from other versions of
+# the manual.
 INVALID_RESTARTS: Final = frozenset({"FFFFFFFF/FFFFFFFF", "7FFFFFFF/FFFFFFFF"})
 
-_LOOK: Final = 0.1  # seconds between two looks at a slot that is being made
-_UNDO: Final = 30.0  # seconds to get rid of a slot that is not wanted any more
+_LOOK: Final = 0.1  # seconds between two readings of a slot that is being created
+_UNDO: Final = 30.0  # seconds to drop a slot that is not used any more
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ class SlotReading:
 
     @property
     def is_invalid(self) -> bool:
-        """Did the server give it up?"""
+        """Did the server invalidate it?"""
         return self.restart_lsn.upper() in INVALID_RESTARTS
 
     @property
@@ -81,25 +81,25 @@ class SlotReading:
 
     @property
     def ordered_by(self) -> OrderedBy:
-        """What its positions are."""
+        """The kind of its positions."""
         return "csn" if self.confirmed_csn else "lsn"
 
     @property
     def restart(self) -> Lsn | None:
-        """From where on the server keeps its log; None where it keeps none for it."""
+        """The position from which the server keeps its log; None where it keeps none for it."""
         return None if self.is_invalid or not self.restart_lsn else Lsn.parse(self.restart_lsn)
 
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """A session whose open transaction a new slot waits for; nothing of what it runs."""
+    """A session whose open transaction a new slot waits for; without its statement."""
 
     pid: str
     user: str
     application: str
     state: str
     since: str  # when its transaction began, as the server writes it
-    # The same as an age, which alone makes nobody another; None: not told.
+    # The same as an age, which does not identify a session; None: unknown.
     seconds: int | None = field(default=None, compare=False)
     what: str = "session"
 
@@ -127,7 +127,7 @@ def find(session: Asks, name: str) -> SlotReading | None:
 
 
 def _read(session: Asks, where: str) -> list[SlotReading]:
-    # Which columns there are differs by product: they are asked for, for an unknown
+    # The columns differ by product: they are looked up, since an unknown
     # one would be an error.
     rows = session.query(
         "SELECT attname FROM pg_catalog.pg_attribute"
@@ -160,7 +160,7 @@ def _read(session: Asks, where: str) -> list[SlotReading]:
 
 
 def check_usable(slot: SlotReading | None, *, name: str, plugin: str, database: str) -> SlotReading:
-    """Say what is wrong with our slot, each by a class of its own; else give it back.
+    """Return our slot, or raise its problem, each by a class of its own.
 
     Raises SlotMissing, SlotOrphaned, SlotMismatch, SlotInvalid.
     """
@@ -168,13 +168,13 @@ def check_usable(slot: SlotReading | None, *, name: str, plugin: str, database: 
         raise SlotMissing("the slot does not exist", slot=name, hint=LOAD_AGAIN)
     if slot.is_orphaned:
         raise SlotOrphaned(
-            "the slot's database was dropped: it can send nothing any more",
+            "the slot's database was dropped: the slot is unusable",
             slot=name,
             hint=LOAD_AGAIN,
         )
     if not slot.is_logical or slot.plugin != plugin or slot.database != database:
         raise SlotMismatch(
-            "a slot of this name belongs to somebody else",
+            "a slot of this name belongs to another client",
             slot=name,
             plugin=slot.plugin or "none, it is physical",
             database=slot.database,
@@ -191,10 +191,10 @@ def check_usable(slot: SlotReading | None, *, name: str, plugin: str, database: 
 
 
 def check_not_moved(slot: SlotReading, ours: Lsn) -> None:
-    """Raise SlotAhead where somebody else moved the slot beyond what we confirmed."""
+    """Raise SlotAhead where another client moved the slot beyond what we confirmed."""
     if slot.confirmed is not None and slot.confirmed > ours:
         raise SlotAhead(
-            "somebody else moved the slot: changes between are lost to us",
+            "another client moved the slot: changes in between are lost",
             slot=slot.name,
             ours=ours,
             confirmed=slot.confirmed,
@@ -203,11 +203,11 @@ def check_not_moved(slot: SlotReading, ours: Lsn) -> None:
 
 
 def check_decoders(found: Sequence[SlotReading], name: str) -> None:
-    """Raise DecodersBusy where as many others are decoded as the server can."""
+    """Raise DecodersBusy where the server is at its limit of decoded slots."""
     busy = [slot.name for slot in found if slot.is_logical and slot.is_active and slot.name != name]
     if len(busy) >= MOST_DECODING:
         raise DecodersBusy(
-            f"the server decodes {MOST_DECODING} slots at a time, and all are taken",
+            f"the server decodes {MOST_DECODING} slots at a time, and all are in use",
             slots=", ".join(busy),
             hint="stop one of their readers",
         )
@@ -217,7 +217,7 @@ def check_decoders(found: Sequence[SlotReading], name: str) -> None:
 
 
 def create_by_sql(session: Asks, name: str, plugin: str, *, ordered_by: OrderedBy) -> str:
-    """Make a slot by SQL; the position it begins at, as text: an LSN, or a CSN written alike.
+    """Create a slot by SQL; return its first position as text: an LSN, or a CSN in that form.
 
     Blocks until all transactions open now have ended; see `Making`.
     """
@@ -230,12 +230,12 @@ def create_by_sql(session: Asks, name: str, plugin: str, *, ordered_by: OrderedB
 
 
 def blockers(session: Asks, *, but: str = "") -> list[Blocker]:
-    """Who holds transactions open that a slot made now waits for, oldest first.
+    """List sessions with open transactions that a new slot would wait for, oldest first.
 
-    Reading transactions without an id are in nobody's way.  A role that is no
-    administrator sees of other users' sessions only that they are there.
+    Read-only transactions without an id do not block.  A role that is not an
+    administrator sees only that other users' sessions exist.
     """
-    # With openGauss' thread pool one thread serves many sessions: they have ids.
+    # With openGauss' thread pool one thread serves many sessions, which have ids.
     rows = session.query(
         "SELECT count(*) FROM pg_catalog.pg_attribute WHERE attname = 'sessionid' AND attrelid IN"
         " ('pg_catalog.pg_locks'::regclass, 'pg_catalog.pg_stat_activity'::regclass)"
@@ -279,11 +279,11 @@ def blockers(session: Asks, *, but: str = "") -> list[Blocker]:
 
 
 class Making(Generic[T]):
-    """A slot that is being made in a session of its own, and those that stand in its way.
+    """A slot that is being created in a session of its own, and the sessions that block it.
 
     Creation blocks until all transactions open now have ended, so it runs in a
-    thread; after `patience` seconds `on_blocked` is told whose they are, and
-    again when they change.  `give_up` leaves no half slot.
+    thread; after `patience` seconds `on_blocked` gets their sessions, and
+    again when these change.  `give_up` leaves no partial slot.
     """
 
     def __init__(
@@ -300,7 +300,7 @@ class Making(Generic[T]):
 
         `asker` is another session.  Raises SourceError where the slot exists.
         """
-        if find(asker, slot) is not None:  # or giving up would drop somebody else's
+        if find(asker, slot) is not None:  # `give_up` must not drop another client's
             raise SourceError("a slot of this name exists already", slot=slot)
         self._make, self._slot, self._maker, self._asker = make, slot, maker, asker
         self._on_blocked, self._patience = on_blocked, patience
@@ -312,7 +312,7 @@ class Making(Generic[T]):
         self._thread.start()
 
     def result(self, wait: float) -> T | None:
-        """Give what `make` gave, or None if it is not there within `wait` seconds."""
+        """Return the result of `make`, or None if it does not end within `wait` seconds."""
         self._thread.join(wait)
         if self._failed:
             raise self._failed[0]
@@ -326,10 +326,10 @@ class Making(Generic[T]):
         return None
 
     def give_up(self) -> None:
-        """End the session that makes the slot, and drop what it left.
+        """End the session that creates the slot, and drop what it left.
 
-        By pg_terminate_backend, the manual's way: a session that waits for
-        transactions does not notice that its client is gone.
+        By pg_terminate_backend, as in the manual: a session that waits for
+        transactions does not notice a closed connection.
         """
         deadline = time.monotonic() + _UNDO
         if self._thread.is_alive():
@@ -342,12 +342,12 @@ class Making(Generic[T]):
                 continue
             if time.monotonic() > deadline:
                 raise SlotTaken(
-                    "the slot that was being made is still in use",
+                    "the slot that was being created is still in use",
                     slot=self._slot,
                     active=left.is_active,
                     hint=f"SELECT pg_drop_replication_slot('{self._slot}') once it is not",
                 )
-            time.sleep(_LOOK)  # nothing tells when its session has ended
+            time.sleep(_LOOK)  # there is no notification of its session's end
         _log.info("slot given up slot=%s", self._slot)
 
     def _run(self) -> None:
@@ -358,10 +358,10 @@ class Making(Generic[T]):
 
 
 def _makers(session: Asks, name: str) -> list[str]:
-    """Who makes a slot of this name now.
+    """Backends that create a slot of this name now.
 
-    Behind a pool or a proxy it is not the session that `SELECT pg_backend_pid()`
-    was answered by.
+    Behind a pool or a proxy it is not the session that answered
+    `SELECT pg_backend_pid()`.
     """
     by_protocol = constant(f'CREATE_REPLICATION_SLOT "{name}"')
     by_sql = constant(f"pg_create_logical_replication_slot('{name}'")
@@ -385,7 +385,7 @@ def drop(session: Asks, name: str) -> None:
 
 
 def advance(session: Asks, name: str, upto: Lsn) -> Lsn:
-    """Confirm everything before `upto` for a slot that nobody streams from; where it is then.
+    """Confirm everything before `upto` for an inactive slot; return its new position.
 
     Changes up to there are never sent again.  Raises SlotMissing, SlotTaken, and
     SourceError for a position behind the slot's.

@@ -1,14 +1,14 @@
 """Reads the rows of tables under the snapshot that a new slot exports.
 
 Cells must be the bytes that the stream sends for the same values.  A stream is
-in the database's own encoding, whatever the session asks for; so the copy says
-`ENCODING` with that very encoding, and the server converts nothing.  The
-session itself stays in UTF-8: names in our questions are understood.  In a
+in the database's own encoding, whatever the session's; so the copy says
+`ENCODING` with that encoding, and the server converts nothing.  The session
+itself stays in UTF-8, for names in our queries.  In a
 SQL_ASCII database the server never converts, and bytes pass as they are.
 
 `SET TRANSACTION SNAPSHOT` with a snapshot of CREATE_REPLICATION_SLOT is in
-openGauss' grammar and manual, and proven here on PostgreSQL; on openGauss
-nobody has recorded it.
+openGauss' grammar and manual, and tested on PostgreSQL; it was not recorded on
+openGauss.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from schemas.tables import Column, TableId, TableSchema
 
 # Settings that would cut a load short, where the server has them.
 _QUIET: Final = {"row_security": "off", "idle_in_transaction_session_timeout": "0"}
-_VIRTUAL: Final = "v"  # a generated column that is nowhere kept, and not sent either
+_VIRTUAL: Final = "v"  # a generated column that is neither stored nor sent
 
 
 class Session(Asks, Protocol):
@@ -44,10 +44,10 @@ class Session(Asks, Protocol):
 
 @contextmanager
 def imported(open_session: Callable[[], Session], snapshot: str) -> Iterator[GaussReading]:
-    """A session that sees exactly what the snapshot saw, until it is left.
+    """A session that sees exactly what the snapshot saw, for the time of a `with` block.
 
-    `snapshot` lives as long as the session that made the slot is asked nothing
-    else.  Raises SourceError for one that is gone.
+    `snapshot` lives until the next command of the session that created the slot.
+    Raises SourceError for one that is gone.
     """
     with open_session() as session:
         session.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -56,7 +56,7 @@ def imported(open_session: Callable[[], Session], snapshot: str) -> Iterator[Gau
             session.query(f"SET LOCAL {name} = {_QUIET[name]}")
         ((encoding,),) = session.query("SELECT current_setting('server_encoding')")
         if encoding is None:
-            raise DecodeError("the server does not tell its encoding")
+            raise DecodeError("the server does not report its encoding")
         yield GaussReading(session, encoding)
 
 
@@ -68,13 +68,13 @@ class GaussReading:
     encoding: str  # of the cells, as the server names it: "GBK"
 
     def shapes(self, tables: Sequence[TableId]) -> list[TableSchema]:
-        """Shapes as the stream will describe them: with stored generated columns."""
+        """Shapes as the stream describes them: with stored generated columns."""
         return [
             without_virtual(table) for table in gauss_catalog.table_schemas(self.session, tables)
         ]
 
     def estimated_rows(self, table: TableId) -> int:
-        """The planner's guess, for a progress bar; 0 = unknown."""
+        """The planner's estimate, for a progress bar; 0 = unknown."""
         ((rows,),) = self.session.query(
             f"""
             SELECT greatest(coalesce(sum(c.reltuples), 0), 0)::bigint FROM pg_catalog.pg_class c
@@ -122,7 +122,7 @@ class GaussReading:
         return "ONLY " if rows else ""
 
     def _refuse_hidden_rows(self, table: TableId) -> None:
-        """Raise where a policy would leave out rows in silence, which the stream sends.
+        """Raise where a policy would silently omit rows that the stream sends.
 
         PostgreSQL raises by itself (row_security = off); openGauss has no such setting.
         Its policies do not bind system administrators.
@@ -152,7 +152,7 @@ def without_virtual(table: TableSchema) -> TableSchema:
 
 
 def _oid(table: TableId) -> str:
-    """SQL of a table's oid; a cast to regclass would fold and fail in other ways."""
+    """SQL of a table's oid; a cast to regclass would fold names and may fail."""
     return (
         "(SELECT x.oid FROM pg_catalog.pg_class x JOIN pg_catalog.pg_namespace y"  # noqa: S608  quoted
         f" ON y.oid = x.relnamespace WHERE y.nspname = {constant(table.schema)}"

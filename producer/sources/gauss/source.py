@@ -1,11 +1,11 @@
-"""openGauss and GaussDB: an ordinary session that asks, a replication session that streams.
+"""openGauss and GaussDB: an ordinary session for queries, a replication session that streams.
 
 Both are our own client's.  The lock lives in the session that asks: a walsender
 of this family does not survive a refused command, and START_REPLICATION is
-refused while the slot's last walsender takes its time to go.
+refused until the slot's last walsender has ended.
 
 The session that imported the slot's snapshot is opened at once and kept for the
-whole load: a replication session that is silent longer than wal_sender_timeout
+whole load: a replication session that is idle longer than wal_sender_timeout
 (6 s) is closed by the server, and an exported snapshot goes with it.
 """
 
@@ -40,7 +40,9 @@ from producer.sources.gauss import (
 from producer.sources.gauss import (
     evidence as gauss_evidence,
 )
-from producer.sources.gauss import gaps as holes
+from producer.sources.gauss import (
+    gaps,
+)
 from producer.sources.gauss import (
     readings as gauss_readings,
 )
@@ -52,7 +54,7 @@ from producer.sources.gauss import (
 )
 from producer.sources.gauss.buffer import TransactionBuffer
 from producer.sources.gauss.connection import GaussConnection, Unexplained
-from producer.sources.gauss.functions import FunctionStream, Way
+from producer.sources.gauss.functions import FunctionStream, ReadingMode
 from producer.sources.gauss.options import (
     Effective,
     Mode,
@@ -77,18 +79,18 @@ from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
 from schemas.types.names import oid_of
 
-_MAKE_WAIT: Final = 0.5  # seconds for a new slot before the caller looks around
+_MAKE_WAIT: Final = 0.5  # seconds for a new slot before control returns to the caller
 _RELEASE_SECONDS: Final = 3.0
-# A refusal that nothing explains is usually over when the decoders of the last stream have ended.
+# An unexplained refusal usually ends with the decoders of the last stream.
 _UNEXPLAINED_SECONDS: Final = 120.0
 _TRY_AGAIN: Final = 2.0
-_STANDBY_PAUSE: Final = 0.5  # seconds; each attempt is a login, and a walsender that dies of it
+_STANDBY_PAUSE: Final = 0.5  # seconds; each attempt costs a login and a walsender
 
 
 class GaussSource:
     """A source of kind "opengauss" or "gaussdb"."""
 
-    ids_are_oids = False  # decoders number the tables that they see
+    ids_are_oids = False  # decoders number the tables in the stream
 
     def __init__(
         self,
@@ -97,34 +99,34 @@ class GaussSource:
         server: Server,
         on_tables: Callable[[list[TableId]], None],
     ) -> None:
-        """`on_tables` makes the topics of a load, so that START can name them."""
+        """`on_tables` creates the topics of a load, so that START can name them."""
         self._options, self._on_tables = options, on_tables
         self.asking, self.server = asking, server
         self.decided: Effective = effective(
             options.plugin_options, options.terms, encoding=server.codec
         )
-        self.tables: list[TableId] = []  # of the load, once the slot was made
-        # No publication stands between a table and its rows; but a slot without a snapshot
-        # leaves out what is older than it.
+        self.tables: list[TableId] = []  # of the load, once the slot is created
+        # No publication filters rows; but a slot without a snapshot omits
+        # what is older than the slot.
         self.new_tables_are_complete = self._has_snapshot
         self._stack = ExitStack()
         self._stack.callback(asking.close)
         self._wire: GaussConnection | None = None
-        self._functions: FunctionStream | None = None  # instead of it, with interface "sql"
+        self._functions: FunctionStream | None = None  # instead of a stream, with interface "sql"
         self._note: Callable[[str], None] = lambda _: None
         self._reading: GaussReading | None = None  # under the slot's snapshot
-        self._load = ExitStack()  # what keeps it open
+        self._load = ExitStack()  # keeps its session open
         self._is_streaming = False
         self._last_status = time.monotonic()
         self._buffer: TransactionBuffer | None = None
         self._making: gauss_slots.Making[MadeSlot] | None = None  # waits for open transactions
         self._has_made_slot = False  # and no START is durable yet
-        self._refused_since: float | None = None  # without a reason that we could find
+        self._refused_since: float | None = None  # without a reason in the catalog
         self._try_at = 0.0
 
     @classmethod
     def open(cls, options: Options, on_tables: Callable[[list[TableId]], None]) -> Self:
-        """Connect to ask; the session that streams is opened when there is a slot to take."""
+        """Connect for queries; the session that streams is opened when there is a slot to take."""
         asking = open_session(options)
         try:
             return cls(options, asking, asking.server(), on_tables)
@@ -144,14 +146,14 @@ class GaussSource:
 
     @property
     def tells_changes(self) -> bool:
-        """Say whether triggers of ours tell schema changes: PostgreSQL only."""
+        """Say whether our event triggers report schema changes: PostgreSQL only."""
         return False
 
     @property
     def keepalives_move(self) -> bool:
-        """Only serial decoding has sent all that lies before a keepalive's position.
+        """Only serial decoding has sent everything before a keepalive's position.
 
-        A parallel keepalive tells how far the server has read, ahead of what it has sent.
+        A parallel keepalive has the reader's position, which is ahead of what was sent.
         """
         return self.decided.mode is Mode.SERIAL and self.decided.ordered_by == "lsn"
 
@@ -163,23 +165,23 @@ class GaussSource:
     # ---- before the stream
 
     def prepare(self, note: Callable[[str], None]) -> list[TableId]:
-        """Judge the options by what the server says; list the tables captured."""
+        """Check the options against the server; list the tables captured."""
         server, self._note = self.server, note
         note(
             f"source {server.product} {server.version}, database {server.database} in "
             f"{server.encoding}, decoding {self.decided.plugin} {self.decided.mode}"
         )
-        note(f"this way of decoding is {evidence(server, self.decided)}")
+        note(f"this decoding mode is {evidence(server, self.decided)}")
         gauss_slots.check_decoders(gauss_slots.slots(self.asking), self._options.slot)
         facts = gauss_readings.read_server(self.asking, self._options.slot)
         for advice in (*self.decided.warnings, *check_server_rules(self.decided, facts)):
             note(str(advice))
         if sentence := why_not_full(self._options.plugin_options):
             note(sentence)
-        way = holes.decoding_mode(self.decided)
-        if not way.is_gaussdb:
-            way = replace(way, tells_ddl=gauss_readings.publishes_ddl(self.asking))
-        if sentence := holes.invisible_sentence(way):
+        mode = gaps.decoding_mode(self.decided)
+        if not mode.is_gaussdb:
+            mode = replace(mode, decodes_ddl=gauss_readings.publishes_ddl(self.asking))
+        if sentence := gaps.invisible_sentence(mode):
             note(sentence)
         return self._expanded()
 
@@ -215,11 +217,11 @@ class GaussSource:
         )
 
     def try_lock(self) -> bool:
-        """Take the advisory lock of the slot, for the life of the session that asks."""
+        """Take the advisory lock of the slot, for the life of the query session."""
         return try_lock(self.asking, self._options.slot)
 
     def slot(self) -> Slot | None:
-        """Look at the slot; raise SlotOrphaned where its database is gone."""
+        """Read the slot's state; raise SlotOrphaned where its database is gone."""
         found = gauss_slots.find(self.asking, self._options.slot)
         if found is None:
             return None
@@ -235,7 +237,7 @@ class GaussSource:
         return Slot(found.plugin or "physical", found.database, int(confirmed or 0), invalid)
 
     def try_take(self) -> bool:
-        """Begin to stream from where the slot was confirmed to; False while somebody else does."""
+        """Begin to stream from the slot's confirmed position; False while another client does."""
         if self._options.interface == "sql":
             return self._take_by_sql()
         if time.monotonic() < self._try_at:
@@ -249,7 +251,7 @@ class GaussSource:
             return False
         except Unexplained as error:
             self._hang_up()
-            self._bear(error)
+            self._note_refusal(error)
             return False
         except SourceError:
             self._hang_up()
@@ -258,14 +260,14 @@ class GaussSource:
         if self.server.is_primary:
             self.keep_alive(force=True)
         else:
-            # A standby takes the primary's slot with the first position that we confirm; until
-            # then the primary may give the slot up.  What is confirmed already is no news to it.
+            # A standby marks the primary's slot as used with the first position that we confirm;
+            # until then the primary may invalidate it.  To confirm it again is harmless.
             slot = self.slot()
             wire.send_status(Lsn(slot.confirmed if slot else 0))
         return True
 
-    def _bear(self, error: Unexplained) -> None:
-        """Let a refusal pass that nothing explains, but not for ever."""
+    def _note_refusal(self, error: Unexplained) -> None:
+        """Tolerate an unexplained refusal for a limited time."""
         now = time.monotonic()
         if self._refused_since is None:
             self._refused_since = now
@@ -273,17 +275,17 @@ class GaussSource:
         if now - self._refused_since >= _UNEXPLAINED_SECONDS:
             raise SourceError(
                 error.what,
-                hint="the slot is there and free, and the server still refuses to stream from it: "
-                "look into its log; other readers may have taken all its decoders",
+                hint="the slot exists and is free, but the server refuses to stream from it: "
+                "see its log; other readers may use all its decoders",
                 **error.where,
                 seconds=round(now - self._refused_since),
             )
         self._try_at = now + _TRY_AGAIN
 
     def make_slot(self) -> MadeSlot | None:
-        """Drop an old slot of ours, make it anew; None while it is in use.
+        """Drop an old slot of ours, create a new one; None while it is in use.
 
-        A slot ordered by CSN is made by SQL, which exports no snapshot.
+        A slot ordered by CSN is created by SQL, which exports no snapshot.
         """
         options = self._options
         if self._making is not None:
@@ -291,9 +293,9 @@ class GaussSource:
         found = gauss_slots.find(self.asking, options.slot)
         if found is not None:
             is_ours = (found.plugin, found.database) == (options.plugin, self.server.database)
-            if not is_ours and not found.is_orphaned:  # of an orphan nobody has any use
+            if not is_ours and not found.is_orphaned:  # an orphaned slot is useless
                 raise SlotMismatch(
-                    "a slot of this name belongs to somebody else",
+                    "a slot of this name belongs to another client",
                     slot=options.slot,
                     plugin=found.plugin,
                     database=found.database,
@@ -301,7 +303,7 @@ class GaussSource:
                 )
             if found.is_active:
                 return None
-        if options.load and self._has_snapshot:  # before anything is dropped or made
+        if options.load and self._has_snapshot:  # before anything is dropped or created
             rights = gauss_catalog.table_rights(self.asking, self._expanded())
             for problem in problems_of_reading(rights, gauss_catalog.user(self.asking)):
                 raise problem
@@ -316,7 +318,7 @@ class GaussSource:
         return self._made()
 
     def _begin_to_make(self) -> gauss_slots.Making[MadeSlot]:
-        """Make the slot in a session of its own, which waits for open transactions."""
+        """Create the slot in a session of its own, which waits for open transactions."""
         options, name, order = self._options, self._options.slot, self.decided.ordered_by
         if self._has_snapshot:
             maker = self._replication()
@@ -343,7 +345,7 @@ class GaussSource:
         )
 
     def _made(self) -> MadeSlot | None:
-        """Give the slot that is being made; None while it waits."""
+        """Return the slot that is being created; None while it waits."""
         assert self._making is not None
         made = self._making.result(_MAKE_WAIT)
         if made is not None:
@@ -353,25 +355,25 @@ class GaussSource:
         return made
 
     def discard(self, note: Callable[[str], None]) -> None:
-        """Drop the slot that was made in vain: it keeps log for nobody."""
+        """Drop the slot that is not used: it would keep log."""
         if not self._has_made_slot:
             return
         slot = self._options.slot
         try:
             gauss_slots.drop(self.asking, slot)
-            note(f"slot {slot} dropped again: nothing was written behind it")
+            note(f"slot {slot} dropped again: it was not used")
         except CdcError as error:
             note(
-                f"slot {slot} was made and stays, and keeps log ({error.what}); to drop it: "
+                f"slot {slot} was created, remains, and keeps log ({error.what}); to drop it: "
                 "gauss-cdc slot drop --yes"
             )
 
     def captured(self, made: MadeSlot) -> tuple[str, ...]:
-        """List the tables under the slot's own snapshot; none where the product gives none."""
+        """List the tables under the slot's snapshot; none where it exports none."""
         if self._reading is None:
             self._note(
-                f"slot {self._options.slot} comes with no snapshot: rows older than "
-                f"{Lsn(made.consistent_point)} are not copied, only what happens from there on"
+                f"slot {self._options.slot} has no snapshot: rows older than "
+                f"{Lsn(made.consistent_point)} are not copied, only later changes"
             )
             self.tables = []
             return ()
@@ -380,7 +382,7 @@ class GaussSource:
         return tuple(str(table) for table in self.tables)
 
     def _take_by_sql(self) -> bool:
-        """Poll the slot by functions; False while somebody streams from it."""
+        """Poll the slot by functions; False while another client streams from it."""
         options = self._options
         found = gauss_slots.find(self.asking, options.slot)
         if found is not None and found.is_active:
@@ -390,14 +392,14 @@ class GaussSource:
             open_session(options),
             options.slot,
             self.decided.options,
-            way=Way.GET if is_lossy else Way.PEEK,
+            mode=ReadingMode.GET if is_lossy else ReadingMode.PEEK,
             may_lose=is_lossy,
         )
         return True
 
     @contextmanager
     def reading(self, made: MadeSlot) -> Iterator[GaussReading]:
-        """Give the session that imported the slot's snapshot; it ends with the load."""
+        """Return the session that imported the slot's snapshot; it ends with the load."""
         assert self._reading is not None, made  # `captured` came first
         with self._load:
             yield self._reading
@@ -406,7 +408,7 @@ class GaussSource:
     # ---- the stream
 
     def start_reading(self, known: dict[TableId, TableSchema], *, resume: int, csn: int) -> None:
-        """Hold transactions from here on; `known` are the tables in force at `resume`.
+        """Buffer transactions from here on; `known` are the tables in force at `resume`.
 
         Raises SourceSwitched where the server's log ends before `resume`.
         """
@@ -422,7 +424,7 @@ class GaussSource:
             skip_unidentified=options.without_identity == "skip-and-record",
             names_run_together=form.style == "t",
         )
-        way = holes.decoding_mode(self.decided)
+        mode = gaps.decoding_mode(self.decided)
         self._buffer = TransactionBuffer(
             NAMING[form.plugin, form.style](form),
             relations,
@@ -431,30 +433,30 @@ class GaussSource:
             by_csn=self.decided.ordered_by == "csn",
             resume=resume,
             newest_csn=csn,
-            loses_rows_behind_ddl=way.is_gaussdb and way.tells_ddl,
+            loses_rows_behind_ddl=mode.is_gaussdb and mode.decodes_ddl,
             wrote=self._wrote,
             holds=self._holds,
         )
 
     def _check_log(self, resume: int) -> None:
-        """Refuse a primary that never had what was delivered: a node took over by force.
+        """Refuse a primary that lacks what was delivered: after a forced switch-over.
 
-        Its new transactions would have positions that we drop as delivered, without a word.
-        A standby may simply lag.
+        Its new transactions would have positions that we silently drop as delivered.
+        A standby may lag.
         """
         end = gauss_readings.wal_end(self.asking)
         if end < resume:
             raise SourceSwitched(
-                "the source's log ends before what was delivered: it was restored, or another node"
-                " took over by force",
+                "the source's log ends before what was delivered: it was restored, or a switch-over"
+                " was forced",
                 log_end=end,
                 resume=Lsn(resume),
                 slot=self._options.slot,
-                hint=f"what was committed there in between is lost; {LOAD_AGAIN}",
+                hint=f"commits in between are lost; {LOAD_AGAIN}",
             )
 
     def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
-        """Give the transactions that ended, each in one piece."""
+        """Yield the ended transactions, each in one piece."""
         assert self._buffer is not None
         return self._buffer.feed(received)
 
@@ -464,15 +466,15 @@ class GaussSource:
         return None if found is None else gauss_snapshot.without_virtual(found)
 
     def _wrote(self, table: TableId, xid: int) -> bool | None:
-        """Ask whether a transaction wrote rows into a captured table that it made."""
+        """Query whether a transaction wrote rows into a captured table that it created."""
         if not patterns.selects(self._options.include, self._options.exclude, table):
-            return False  # nobody's rows are missed
+            return False  # not captured: no rows are missing
         return gauss_evidence.wrote(self.asking, table, xid)
 
     def _holds(self, table: TableId, xid: int, rows: int) -> bool:
-        """Ask whether a captured table has just so many rows of a transaction."""
+        """Query whether a captured table has exactly `rows` rows of a transaction."""
         if not patterns.selects(self._options.include, self._options.exclude, table):
-            return True  # nobody's rows are missed
+            return True  # not captured: no rows are missing
         return gauss_evidence.holds(self.asking, table, xid, rows)
 
     def look(
@@ -481,7 +483,7 @@ class GaussSource:
         *,
         unless: str,  # noqa: ARG002
     ) -> Look | None:
-        """Give none: here the stream or its gaps tell (`core.holes`)."""
+        """Return None: here the stream or its gaps report changes (`gauss.gaps`)."""
         return None
 
     def type_name(self, type_oid: int, modifier: int) -> str:
@@ -489,11 +491,11 @@ class GaussSource:
         return gauss_catalog.type_name(self.asking, type_oid, modifier)
 
     def table_name(self, oid: int) -> TableId | None:  # noqa: ARG002  the protocol's
-        """Never asked: relation ids are the decoders' own numbers."""
+        """Never called: relation ids are the decoders' own numbers."""
         return None
 
     def keep_alive(self, *, force: bool = False) -> None:
-        """Tell the walsender that we live, confirming nothing."""
+        """Send a keepalive, confirming nothing."""
         if not self._is_streaming:
             return
         if force or time.monotonic() - self._last_status >= self._options.status_seconds:
@@ -501,9 +503,9 @@ class GaussSource:
             self._last_status = time.monotonic()
 
     def close(self) -> None:
-        """Let go of slot and lock; a slot that is only half made is dropped."""
+        """Release slot and lock; a slot that is still being created is dropped."""
         if self._making is not None:
-            with suppress(CdcError):  # what went wrong first is what counts
+            with suppress(CdcError):  # the first error counts
                 self._making.give_up()
         was_streaming = self._is_streaming
         self._hang_up()
@@ -513,12 +515,12 @@ class GaussSource:
         self._stack.close()
 
     def _wait_for_walsender(self) -> None:
-        """Give the server's process a moment to let go of the slot, and say if it does not.
+        """Wait a moment for the walsender to release the slot, and note it if it does not.
 
-        It decodes on until it looks at its socket: about a minute for 300,000 subtransactions
+        It continues to decode until it reads its socket: about a minute for 300,000 subtransactions
         of one transaction (manual, overview).
         """
-        with suppress(CdcError):  # the session may be over, and we leave anyhow
+        with suppress(CdcError):  # the session may be over, and the source is closed anyhow
             if not self.asking.wait_released(self._options.slot, _RELEASE_SECONDS):
                 self._note(
                     f"the server still decodes for slot {self._options.slot}: it ends by itself, "
@@ -549,7 +551,7 @@ class GaussSource:
 
     def _import(self, name: str) -> None:
         """Open the load's session while the snapshot lives."""
-        self._load.close()  # of an attempt before
+        self._load.close()  # of an earlier attempt
         imported = gauss_snapshot.imported(lambda: open_session(self._options), name)
         self._reading = self._load.enter_context(imported)
 

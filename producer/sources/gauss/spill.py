@@ -1,7 +1,7 @@
-"""Rows of a transaction held until its COMMIT, beyond memory.
+"""Rows of a buffered transaction that exceed memory, on disk.
 
-A file without a name: it is gone with the process, however that ends, and the
-source sends the transaction again.
+A file without a name: it disappears with the process, and the source sends the
+transaction again.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class SpillFile:
             raise self._failed(error) from error
 
     def close(self) -> None:
-        """Give the room back; what is closed cannot fail any more."""
-        with contextlib.suppress(OSError):  # buffered bytes that nobody wants
+        """Free the disk space; never fails."""
+        with contextlib.suppress(OSError):  # buffered bytes that are not used
             self._file.close()
 
     def _failed(self, error: OSError) -> DiskFull:
         return DiskFull(
-            "a transaction that is held until its COMMIT cannot be written to disk",
+            "a transaction that is buffered until its COMMIT cannot be written to disk",
             folder=self._folder or tempfile.gettempdir(),
             reason=error.strerror,
-            hint="make room there, or set source.spill-folder to a larger disk",
+            hint="free disk space, or set source.spill-folder to a larger disk",
         )

@@ -1,9 +1,9 @@
-"""What a refusal of openGauss or GaussDB means, where it is not what PostgreSQL means.
+"""Meanings of errors of openGauss and GaussDB that differ from PostgreSQL's.
 
 Texts are reworded and translated, codes are not; but this family uses some
-codes for several things.  For those the hint names them all, and the driver
-asks the catalog on another connection which one it is (the walsender that
-refused has hung up):
+codes for several things.  For those the hint names all of them, and the driver
+reads the catalog on another connection to find the right one (the walsender has
+closed the first):
 
 | asked | code  | may be                                                              |
 |-------|-------|---------------------------------------------------------------------|
@@ -42,18 +42,16 @@ _NO_HBA: Final = (
     " make a user of your own"
 )
 _NO_DATABASE: Final = (
-    "no such database; check the dsn. If it was dropped, its slot keeps log for nothing: drop it"
+    "no such database; check the dsn. If it was dropped, its slot still keeps log: drop it"
     " from another database with pg_drop_replication_slot, and use a new kafka.prefix"
 )
 _HA_PORT: Final = (
     "with enable_thread_pool = on replication is served at the HA port only, usually the main"
     " port + 1: name it as the replication port"
 )
-_MISSING_SLOT: Final = (
-    "look at pg_replication_slots; if it was dropped, changes since then are gone"
-)
-_OPTION: Final = "see the table of decoding options: products and versions know different ones"
-_ROLE: Final = "standby-connection is for a standby; look at role and hosts"
+_MISSING_SLOT: Final = "see pg_replication_slots; if it was dropped, changes since then are gone"
+_OPTION: Final = "see the table of decoding options: they differ by product and version"
+_ROLE: Final = "standby-connection is for a standby; check role and hosts"
 _WAL_GONE: Final = (
     "WAL that the slot needs is gone, or the server lacks the slot's plugin; for the former drop"
     " the slot and run gauss-cdc run --accept-gap to load again"
@@ -63,16 +61,16 @@ _MEANINGS: Final[Mapping[tuple[Asked, str], Meaning]] = {
     (Asked.LOGIN, "28000"): Meaning(LoginRefused, _NO_HBA),
     (Asked.LOGIN, "3D000"): Meaning(LoginRefused, _NO_DATABASE),
     (Asked.LOGIN, "0A000"): Meaning(
-        LoginRefused, "the server does not speak this protocol version: try 3.50 or 3.0"
+        LoginRefused, "the server does not support this protocol version: try 3.50 or 3.0"
     ),
     (Asked.LOGIN, "22023"): Meaning(SourceError, "the server does not know one of our settings"),
     (Asked.REPLICATION_LOGIN, "22023"): Meaning(WrongPort, _HA_PORT),
     (Asked.LOGIN, "57P03"): Meaning(
         ConnectionLost,
-        "the server starts or stops; or this is its HA port, which takes replication only",
+        "the server starts or stops; or this is its HA port, which accepts replication only",
     ),
     (Asked.QUERY, "25006"): Meaning(RoleDiffers, "this is a standby: nothing can be written here"),
-    (Asked.CREATE_SLOT, "25006"): Meaning(RoleDiffers, "slots are made on the primary"),
+    (Asked.CREATE_SLOT, "25006"): Meaning(RoleDiffers, "slots are created on the primary"),
     (Asked.CREATE_SLOT, "42710"): Meaning(SourceError, "a slot of this name exists already"),
     (Asked.CREATE_SLOT, "53400"): Meaning(
         DecodersBusy, "all slots are in use; raise max_replication_slots or drop an old one"
@@ -92,7 +90,7 @@ _MEANINGS: Final[Mapping[tuple[Asked, str], Meaning]] = {
     ),
     (Asked.STREAM, "42809"): Meaning(RoleDiffers, _ROLE),
     (Asked.STREAM, "58P01"): Meaning(SlotInvalid, _WAL_GONE),
-    # The server could not read what we said: it will not be better the next time.
+    # The server could not read our message: a retry would not help.
     (Asked.STREAM, "08P01"): Meaning(SourceError, "is this openGauss or GaussDB?"),
 }
 
@@ -123,10 +121,10 @@ def refusal(error: ServerError, asked: Asked, **where: object) -> SourceError:
 
 
 def is_ambiguous(error: ServerError, asked: Asked) -> bool:
-    """Does only the catalog know what the server meant?
+    """Is the catalog required to find the reason of an error?
 
-    Parallel decoding refuses some things (a decoder of the last connection that
-    still ends, the twenty-first dispatcher) under codes that nobody documents.
+    Parallel decoding refuses some things (a decoder of the last connection that is
+    still ending, the twenty-first dispatcher) with undocumented codes.
     """
     state = error.sqlstate
     if asked is not Asked.START or state in {"55000", "DB010"}:

@@ -34,7 +34,7 @@ SYSTEM_SCHEMAS: Final = frozenset({
 
 
 def is_system_schema(schema: str) -> bool:
-    """Does this schema hold only what the server, or we ourselves, keep there?
+    """Does this schema hold only objects of the server, or our own?
 
     >>> [is_system_schema(name) for name in ("public", "pg_toast_temp_7", "dbe_pldeveloper")]
     [False, True, True]

@@ -152,7 +152,7 @@ class _Rows:
             for field in line.split(b"\t")
         ]
         if len(cells) != self._width:
-            raise DecodeError("COPY sent a row of another width", table=self._table)
+            raise DecodeError("COPY sent a row with another number of columns", table=self._table)
         return cells
 
 

@@ -1,8 +1,8 @@
 """`gauss-cdc check` for openGauss and GaussDB: the manual's conditions, one by one.
 
 Source: GaussDB manual, "Logical Decoding: Overview", prerequisites and notices,
-and "DDL". The rules are pure: they look at readings (`sources/gauss/readings`)
-and at what is asked for.  What no question to the server can tell is a note.
+and "DDL". The rules are pure: they use readings (`sources/gauss/readings`) and the
+configuration.  What cannot be read from the server is a note.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ RULES: Final[tuple[Callable[[Case], Iterator[Finding]], ...]] = (
 
 
 def check_gauss_source(options: Options, session: Session) -> Iterator[Finding]:
-    """Read the source and judge it; raises SourceError where it cannot be read."""
+    """Read the source and apply the rules; raises SourceError where it cannot be read."""
     readings = read(session, options.include, options.exclude)
     yield from findings(readings, options)
     tables = [table.id for table in readings.tables if table.shape is not None]
     rights = gauss_catalog.table_rights(session, tables)
-    # A first load reads every table; what streams already needs that for its next load only.
+    # A first load reads every table; a running stream needs the right for its next load only.
     level = Level.ERROR if readings.slot(options.slot) is None else Level.WARNING
     for problem in problems_of_reading(rights, gauss_catalog.user(session)):
         yield refused("rights", problem, level)

@@ -1,4 +1,4 @@
-"""What the rules look at."""
+"""The input of the rules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from producer.sources.gauss.readings import Readings
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A source as it is, and what is asked of it."""
+    """The state of a source, and the configuration."""
 
     readings: Readings
     options: Options
@@ -24,5 +24,5 @@ class Case:
 
     @property
     def is_gaussdb(self) -> bool:
-        """Does the manual hold, not openGauss' source?"""
+        """Does GaussDB's manual apply, not openGauss' source?"""
         return self.decided.product == Product.GAUSSDB

@@ -1,4 +1,4 @@
-"""Rules about what decoding cannot do; much of it can only be told, not looked up."""
+"""Rules about limits of decoding; many cannot be checked, only stated."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def options(case: Case) -> Iterator[Finding]:
 
 
 def ddl(case: Case) -> Iterator[Finding]:
-    """DDL is not decoded unless asked for; some of it, and what stands behind it, loses rows."""
+    """DDL is not decoded unless requested; some DDL, and rows after it, are lost."""
     decided = case.decided
     if case.is_gaussdb and decided.get("enable-ddl-decoding") != "true":
         yield Finding(
             Level.NOTE,
             "DDL",
-            "is not sent; TRUNCATE and EXCHANGE PARTITION lose rows in silence",
+            "is not sent; TRUNCATE and EXCHANGE PARTITION silently lose rows",
             "enable-ddl-decoding = true; before ALTER TABLE let `run` catch up",
         )
-    way = decoding_mode(decided)
-    if way.loses_rows_behind_ddl:
+    mode = decoding_mode(decided)
+    if mode.loses_rows_behind_ddl:
         yield Finding(
-            Level.NOTE, "DDL", invisible_sentence(way), "keep DDL in transactions of its own"
+            Level.NOTE, "DDL", invisible_sentence(mode), "keep DDL in transactions of its own"
         )
 
 
@@ -47,7 +47,7 @@ def page_copies(case: Case) -> Iterator[Finding]:
         yield Finding(
             Level.WARNING,
             "enable_data_replicate",
-            "is on: rows that are loaded as pages are in no log, and are not sent",
+            "is on: rows that are loaded as pages are not in the log, and are not sent",
             "enable_data_replicate = off",
         )
 
@@ -93,7 +93,7 @@ def plugin(case: Case) -> Iterator[Finding]:
 
 
 def first_load(case: Case) -> Iterator[Finding]:
-    """Rows that are older than the slot."""
+    """Rows older than the slot."""
     if case.decided.interface == "sql" or case.decided.ordered_by == "csn":
         yield Finding(
             Level.WARNING,
@@ -105,8 +105,8 @@ def first_load(case: Case) -> Iterator[Finding]:
         yield Finding(
             Level.NOTE,
             "first load",
-            "is read under the snapshot that the new slot exports; a server that exports none is "
-            "told by `run`, and rows older than the slot are not copied then (never seen on a "
+            "is read under the snapshot that the new slot exports; `run` reports a server that "
+            "exports none: rows older than the slot are not copied then (not verified on a "
             "GaussDB)",
         )
 
@@ -116,13 +116,13 @@ def switches(case: Case) -> Iterator[Finding]:
     yield Finding(
         Level.NOTE,
         "switch-over",
-        "after a forced switch-over everything must be loaded again: `run` notices what it can "
+        "after a forced switch-over everything must be loaded again: `run` detects what it can "
         "(timeline, system identifier, a position that went back) and stops",
     )
     if case.options.role != "primary":
         yield Finding(
             Level.NOTE,
             "standby",
-            "until our first confirmation the slot counts as unused at the primary and may be "
-            "given up there; with Quorum only a standby in step with the primary may be promoted",
+            "until our first confirmation the slot counts as unused at the primary, which may "
+            "invalidate it; with Quorum only a synchronous standby may be promoted",
         )

@@ -12,7 +12,7 @@ from schemas.findings import Finding, Level
 
 
 def product(case: Case) -> Iterator[Finding]:
-    """Is it what source.kind says, and does it play the role we read?"""
+    """Is it the product of source.kind, and has it the requested role?"""
     server, kind = case.readings.server, case.options.kind
     if server.product != kind:
         yield Finding(
@@ -34,18 +34,18 @@ def product(case: Case) -> Iterator[Finding]:
         yield Finding(
             Level.ERROR,
             "slot",
-            f"{case.options.slot} does not exist, and only a primary makes slots",
-            "the first `run` with role = primary, or `gauss-cdc slot create`, makes it",
+            f"{case.options.slot} does not exist, and slots are created on a primary only",
+            "the first `run` with role = primary, or `gauss-cdc slot create`, creates it",
         )
 
 
 def tls(case: Case) -> Iterator[Finding]:
-    """The manual asks for TLS with logical decoding."""
+    """The manual requires TLS with logical decoding."""
     if case.readings.is_on("ssl") is False:
         yield Finding(
             Level.WARNING,
             "ssl",
-            "is off at the server; the manual asks for it with logical decoding",
+            "is off at the server; the manual requires it with logical decoding",
             "ssl = on, and sslmode=verify-full in source.dsn",
         )
     elif not case.readings.is_encrypted:
@@ -84,7 +84,7 @@ def slot_count(case: Case) -> Iterator[Finding]:
     parts = f"{physical} for standbys + {backup} for backups + {logical} logical, ours among them"
     most = case.readings.number("max_replication_slots")
     if most is None:
-        yield Finding(Level.NOTE, "max_replication_slots", f"not told; {needed} needed: {parts}")
+        yield Finding(Level.NOTE, "max_replication_slots", f"unknown; {needed} needed: {parts}")
     elif needed > most:
         yield Finding(
             Level.ERROR,
@@ -151,7 +151,7 @@ def encoding(case: Case) -> Iterator[Finding]:
         yield Finding(
             Level.WARNING,
             "encoding",
-            "SQL_ASCII: nobody knows what the bytes mean; what is no ASCII travels as bytes",
+            "SQL_ASCII: the encoding is unknown; text that is not ASCII travels as bytes",
             "a database in UTF8",
         )
     else:
@@ -168,6 +168,6 @@ def zero_bytes(case: Case) -> Iterator[Finding]:
         yield Finding(
             Level.NOTE,
             "format",
-            "JSON cuts a value off at a zero byte (not checkable here: rows are not read)",
+            "JSON truncates a value at a zero byte (not checkable here: rows are not read)",
             "where texts may hold one: parallel-decode-num of 2 and more, whose format is binary",
         )

@@ -1,4 +1,4 @@
-"""Rules about slots: ours, what stands in its way, and how long it may wait."""
+"""Rules about slots: ours, what blocks it, and how long it may be inactive."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from schemas.findings import Finding, Level
 
 SEGMENT_BYTES: Final = 16 << 20
 _LONG_SECONDS: Final = 60
-_SAY_FROM: Final = 0.5  # of the way to being given up
+_SAY_FROM: Final = 0.5  # of the distance to invalidation
 
 
 def slot(case: Case) -> Iterator[Finding]:
-    """Is our slot ours, and fit?"""
+    """Is the slot ours, and usable?"""
     options = case.options
     slot = case.readings.slot(options.slot)
     try:
@@ -29,26 +29,26 @@ def slot(case: Case) -> Iterator[Finding]:
     except SlotMissing:
         how = ", by SQL, since it is ordered by CSN" if case.decided.ordered_by == "csn" else ""
         yield Finding(
-            Level.OK, "slot", f"{options.slot} does not exist yet: the first `run` makes it{how}"
+            Level.OK, "slot", f"{options.slot} does not exist yet: the first `run` creates it{how}"
         )
         return
     except CdcError as error:
         yield Finding(Level.ERROR, "slot", f"{options.slot}: {error.what}", error.hint)
         return
     assert slot is not None
-    state = "is streamed from" if slot.is_active else "is not read now"
+    state = "is active" if slot.is_active else "is inactive"
     yield Finding(Level.OK, "slot", f"{options.slot} {state}, confirmed to {slot.confirmed}")
     if slot.is_active and options.role != "primary":
         yield Finding(
             Level.WARNING,
             "slot",
-            f"{options.slot} is in use: read by two nodes at a time, its rows go astray",
+            f"{options.slot} is in use: if two nodes read it, each gets a part of the rows",
             "one reader on one node",
         )
 
 
 def transactions(case: Case) -> Iterator[Finding]:
-    """Open transactions stand in the way of a new slot, and hold back an old one."""
+    """Open transactions block a new slot, and hold back an old one."""
     open_now = case.readings.open_transactions
     if not case.has_slot:
         for blocker in open_now:
@@ -73,12 +73,12 @@ def transactions(case: Case) -> Iterator[Finding]:
         yield Finding(
             Level.NOTE,
             "transactions",
-            f"{role.name} is no administrator: of other users' sessions only the locks are seen",
+            f"{role.name} is not an administrator: of other users' sessions only locks are visible",
         )
 
 
 def pruning(case: Case) -> Iterator[Finding]:
-    """How far our slot is from being given up, by the manual's formula."""
+    """How far our slot is from being invalidated, by the manual's formula."""
     readings = case.readings
     limit = readings.number("max_size_for_xlog_retention") or 0
     is_armed = (
@@ -90,24 +90,22 @@ def pruning(case: Case) -> Iterator[Finding]:
         yield Finding(
             Level.WARNING,
             "log",
-            "slots are never given up: while `run` stands still the server keeps all log",
+            "slots are never invalidated: while `run` is stopped the server keeps all log",
             "watch the disk; or enable_xlog_prune = on, enable_logicalrepl_xlog_prune = on and "
-            "max_size_for_xlog_retention: beyond it the slot is given up",
+            "max_size_for_xlog_retention: beyond it the slot is invalidated",
         )
         return
     if limit < 0:
         yield Finding(
             Level.NOTE,
             "log",
-            f"our slot is given up, if nobody reads it, when the disk is {-limit} % full "
-            "(how full it is cannot be asked here)",
+            f"our slot is invalidated, if it is inactive, when the disk is {-limit} % full "
+            "(the disk's usage cannot be read here)",
         )
         return
     ours = readings.slot(case.options.slot)
     if ours is None or ours.restart is None:
-        yield Finding(
-            Level.OK, "log", f"a slot that nobody reads may keep {limit} segments of 16 MB"
-        )
+        yield Finding(Level.OK, "log", f"an inactive slot may keep {limit} segments of 16 MB")
         return
     kept = retained_segments(readings.wal_end, ours.restart)
     keep = readings.number("wal_keep_segments") or 0
@@ -127,17 +125,17 @@ def pruning(case: Case) -> Iterator[Finding]:
         yield Finding(
             Level.ERROR,
             "log",
-            f"{said}: nobody reads it, and the server gives it up",
+            f"{said}: it is inactive, and the server invalidates it",
             "start `gauss-cdc run` now, or raise max_size_for_xlog_retention",
         )
     else:
         level = Level.WARNING if kept >= limit * _SAY_FROM else Level.OK
         more = f"{left} more" if left > 0 else "no more"
-        yield Finding(level, "log", f"{said}; {more}, and it is given up when nobody reads it")
+        yield Finding(level, "log", f"{said}; {more}, and it is invalidated when it is inactive")
 
 
 def retained_segments(end: int, restart: int) -> int:
-    """How many segments of the log a slot keeps, the one it begins in counted.
+    """How many segments of the log a slot keeps, including its first one.
 
     >>> retained_segments(0x5000000, 0x2FFFFFF)
     4
@@ -146,12 +144,12 @@ def retained_segments(end: int, restart: int) -> int:
 
 
 def idle_slots(case: Case) -> Iterator[Finding]:
-    """Slots that nobody reads hold back log and catalog: clean them up."""
+    """Inactive slots hold back log and catalog: drop them."""
     for slot in case.readings.slots:
         if slot.name == case.options.slot or not slot.is_logical or slot.is_active:
             continue
         if slot.is_invalid or slot.is_orphaned:
-            why = "given up" if slot.is_invalid else "of a dropped database"
+            why = "invalidated" if slot.is_invalid else "of a dropped database"
             yield Finding(
                 Level.WARNING,
                 "slots",
@@ -163,7 +161,7 @@ def idle_slots(case: Case) -> Iterator[Finding]:
             yield Finding(
                 Level.WARNING,
                 "slots",
-                f"{slot.name} is read by nobody and keeps {kept} segments of 16 MB, and old rows "
+                f"{slot.name} is inactive and keeps {kept} segments of 16 MB, and old rows "
                 "of the catalog, which slows it down",
-                "drop it if nobody will read it any more",
+                "drop it if it is not used any more",
             )

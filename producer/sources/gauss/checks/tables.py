@@ -1,4 +1,4 @@
-"""Rules about tables: which cannot be captured, or not as they stand."""
+"""Rules about tables: which cannot be captured, or not as they are defined."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _identity(table: TableReading, subject: str) -> Iterator[Finding]:
         yield Finding(
             Level.ERROR,
             subject,
-            "has a primary key over a system column: old rows cannot be told",
+            "has a primary key over a system column: old rows cannot be identified",
             "ALTER TABLE … REPLICA IDENTITY FULL, or USING INDEX of a unique one over NOT NULL "
             "columns of its own",
         )
@@ -83,7 +83,7 @@ def _identity(table: TableReading, subject: str) -> Iterator[Finding]:
         yield Finding(
             Level.WARNING,
             subject,
-            "has no replica identity: INSERT works, UPDATE and DELETE do not say which row",
+            "has no replica identity: INSERT works, UPDATE and DELETE do not identify a row",
             "a primary key, or ALTER TABLE … REPLICA IDENTITY FULL; else tables.without-identity",
         )
     elif keyless and identity is not ReplicaIdentity.INDEX:

@@ -1,1 +1,1 @@
-"""Decoders of the family's plugins and styles: a record in, one vocabulary out."""
+"""Decoders of the family's plugins and styles: from records to messages."""

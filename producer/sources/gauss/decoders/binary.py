@@ -1,9 +1,9 @@
 """Decode-style b: `u32 length | u64 lsn | letter | body`, then P or F; big-endian.
 
 F ends the message, and so does a length of 0.  Letters: B, C, I, U, D, and GaussDB's
-heartbeat h.  Parts of B and C are known by their letter and taken in any order, as
-the products differ: X xid (openGauss 6), T time, N user (GaussDB), O origin.  GaussDB's DDL
-has a letter that no document tells; it is known by what it holds.
+heartbeat h.  Parts of B and C are identified by their letter and accepted in any order, as
+the products differ: X xid (openGauss 6), T time, N user (GaussDB), O origin.  The letter of
+GaussDB's DDL is not documented; it is identified by its content.
 Source: GaussDB manual, "Logical Decoding Options"; openGauss, checked byte by byte.
 """
 
@@ -26,7 +26,7 @@ from producer.sources.gauss.decoders.messages import (
     TxBegin,
     TxCommit,
 )
-from producer.sources.gauss.decoders.names import Remembered, reader, row_shape, unquote
+from producer.sources.gauss.decoders.names import Cache, reader, row_shape, unquote
 from producer.sources.gauss.decoders.scalars import SEND_US_A_RECORDING, heartbeat, shown, stamp
 from schemas.positions import Lsn
 
@@ -51,15 +51,15 @@ class Binary:
     def __init__(self, written: Format) -> None:
         self._encoding = written.encoding
         self._text = reader(written.encoding)
-        self._tables = Remembered(self._table)
-        self._shapes = Remembered(self._shape)
+        self._tables = Cache(self._table)
+        self._shapes = Cache(self._shape)
 
     def split(self, start: int, payload: bytes) -> list[tuple[int, bytes]]:
-        """Cut a message into records: LSN, letter, body.  Raises DecodeError."""
+        """Split a message into records: LSN, letter, body.  Raises DecodeError."""
         return list(self.walk(start, payload))
 
     def walk(self, start: int, payload: bytes) -> Iterator[tuple[int, bytes]]:
-        """Give one record after the other."""
+        """Yield the records one by one."""
         pos, size = 0, len(payload)
         try:
             while True:
@@ -77,7 +77,7 @@ class Binary:
                     record = payload[pos + 4 : end]
                     if length <= _LETTER:
                         raise DecodeError("record without a letter", at=pos, length=length)
-                closing = payload[end]  # fails if the record was cut short
+                closing = payload[end]  # fails if the record is truncated
                 if closing not in _ENDINGS:
                     raise DecodeError(
                         "record with an unknown ending", letter=shown(closing), at=end
@@ -93,7 +93,7 @@ class Binary:
                 "message ends within a record", position=Lsn(start), at=pos, size=size
             ) from None
         if pos != size:
-            raise DecodeError("bytes behind the end of a message", at=pos, size=size)
+            raise DecodeError("bytes after the end of a message", at=pos, size=size)
 
     def is_row(self, record: bytes) -> bool:
         return record[_LETTER] in _OPS
@@ -122,7 +122,7 @@ class Binary:
             error.where.setdefault("position", Lsn(position))
             raise
         raise DecodeError(
-            "a record of a kind that we do not know",
+            "a record of an unknown kind",
             hint=SEND_US_A_RECORDING,
             letter=shown(letter),
             position=Lsn(position),
@@ -130,14 +130,14 @@ class Binary:
         )
 
     def _ddl(self, record: bytes) -> Ddl:
-        """Read DDL, which tells by its content what it is.
+        """Read DDL, which is identified by its content.
 
-        The manual says that it comes in style b, too, and neither its letter nor its layout:
-        framed like any text of this style, a length before it, is an assumption (unproven).
+        The manual says that it is sent in style b, too, but neither its letter nor its layout:
+        a text with its length before it, as elsewhere in this style, is an assumption (unproven).
         """
         (size,) = _U32(record, _DDL_AT - 4)
         if _DDL_AT + size != len(record):
-            raise DecodeError("a DDL record of another length than it says", size=len(record))
+            raise DecodeError("a DDL record with a wrong length", size=len(record))
         return gauss_ddl(record[_DDL_AT:], self._encoding)
 
     def _begin(self, record: bytes) -> TxBegin:
@@ -167,8 +167,8 @@ class Binary:
         if pos < size and record[pos] == _O and letter != _I:
             old, pos = self._tuple(record, pos + 1)
         if pos != size:
-            raise DecodeError("bytes that belong to no row", at=pos, size=size)
-        # A row of no columns (one of an older layout) tells nothing, as one that was not sent.
+            raise DecodeError("bytes outside of rows", at=pos, size=size)
+        # A row without columns (of an older layout) is treated as one that was not sent.
         if new is not None and not new.cells:
             new = None
         if old is not None and not old.cells:
@@ -176,10 +176,10 @@ class Binary:
         return Change(_OPS[letter], schema, table, new, old)
 
     def _tuple(self, record: bytes, pos: int) -> tuple[NamedRow, int]:
-        """Read a row; tell where it ends.  Hot: one loop, nothing called but `struct`.
+        """Read a row; return it and its end.  Hot: one loop, nothing called but `struct`.
 
-        `pos` never goes back, so a length that leads past the end is seen by the
-        next read or by the check behind the loop.
+        `pos` never goes back, so the next read or the check after the loop detects a
+        length that exceeds the record.
         """
         (count,) = _U16(record, pos)
         pos += 2
@@ -220,13 +220,13 @@ def _parts(record: bytes, pos: int, known: str) -> dict[str, bytes]:
         letter = chr(record[pos])
         if letter not in known:
             raise DecodeError(
-                "BEGIN or COMMIT with a part that we do not know",
+                "BEGIN or COMMIT with an unknown part",
                 hint=SEND_US_A_RECORDING,
                 letter=shown(record[pos]),
                 at=pos,
             )
         if letter in parts:
-            raise DecodeError("BEGIN or COMMIT with a part twice", letter=letter, at=pos)
+            raise DecodeError("BEGIN or COMMIT with a duplicate part", letter=letter, at=pos)
         pos += 1
         size = _FIXED.get(letter)
         if size is None:

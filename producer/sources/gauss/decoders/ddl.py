@@ -58,7 +58,7 @@ def deparsed(record: bytes, encoding: str) -> Ddl:
     """Decode openGauss' DDL."""
     match = _DEPARSED.fullmatch(record)
     if match is None:
-        raise DecodeError("a DDL message that we cannot read", size=len(record))
+        raise DecodeError("an undecodable DDL message", size=len(record))
     relation, command, content, sql, owner = match.groups()
     is_document = content.startswith(b"{")
     if is_document == (sql is None):  # the two types that have no statement have a literal
@@ -80,7 +80,7 @@ def is_emitted(record: bytes) -> bool:
 
 
 def emitted(position: int, record: bytes, encoding: str) -> Logical:
-    """Decode such a message.  Its prefix may hold anything, so its size is tried."""
+    """Decode such a message.  Its prefix may contain anything, so each size is tried."""
     match = _EMITTED.match(record)
     if match is not None:
         for size in _SIZE.finditer(record, match.end()):
@@ -92,7 +92,7 @@ def emitted(position: int, record: bytes, encoding: str) -> Logical:
                     reader(encoding)(prefix) if prefix else "",
                     record[size.end() :],
                 )
-    raise DecodeError("a message whose size is not what it says", size=len(record))
+    raise DecodeError("a message with a wrong size", size=len(record))
 
 
 def _text(string: str, encoding: str) -> str:
@@ -103,7 +103,7 @@ def _text(string: str, encoding: str) -> str:
 def _parsed(record: bytes) -> Any:
     """Parse a document whose strings are bytes; numbers stay as they are written.
 
-    A name that stands twice is refused: either of its values may be the one that counts.
+    A duplicate name is refused: it would be unclear which value counts.
     """
     try:
         return json.loads(
@@ -124,16 +124,16 @@ class _Number(NamedTuple):
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise DecodeError("a DDL document with a name that stands twice")
+        raise DecodeError("a DDL document with a duplicate name")
     return found
 
 
 def _no_constant(text: str) -> None:
-    raise ValueError(text)  # NaN and Infinity are no JSON
+    raise ValueError(text)  # NaN and Infinity are not JSON
 
 
 def _json(document: Any, encoding: str) -> str:
-    """Print a document of `_parsed` anew, its strings decoded."""
+    """Print a document of `_parsed` again, with its strings decoded."""
     try:
         return "".join(_printed(document, encoding))
     except RecursionError:

@@ -1,4 +1,4 @@
-"""How a stream is written, and what reads it."""
+"""The format of a stream, and the protocol of its decoder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from producer.sources.gauss.decoders.messages import DecodedMessage
 
-# Plugins of GaussDB that are known by their style alone; another may be asked for.
+# Plugins of GaussDB with a style of their own; another one may be requested.
 PLUGIN_STYLES: Final[Mapping[str, str]] = {
     "parallel_binary_decoding": "b",
     "parallel_json_decoding": "j",
@@ -18,7 +18,7 @@ PLUGIN_STYLES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How a stream is written: what was asked for at START_REPLICATION."""
+    """The format of a stream, as requested by START_REPLICATION."""
 
     plugin: str  # mppdb_decoding, sql_decoding, test_decoding, parallel_binary_decoding, …
     style: str = ""  # "b", "j", "t" in parallel decoding; "" serial
@@ -30,17 +30,17 @@ class Naming(Protocol):
     """A decoder of a plugin that names table and columns in every row.  No state but caches."""
 
     def split(self, start: int, payload: bytes) -> Sequence[tuple[int, bytes]]:
-        """Cut an XLogData payload into records, each with its position.
+        """Split an XLogData payload into records, each with its position.
 
-        `start` is the dataStart of the header, the position where a record has none
-        of its own.  Raises DecodeError.
+        `start` is the dataStart of the header, the position of records that have none.
+        Raises DecodeError.
         """
 
     def walk(self, start: int, payload: bytes) -> Iterator[tuple[int, bytes]]:
-        """Do the same one by one: what comes before damage is given before DecodeError."""
+        """The same one by one: intact records are yielded before DecodeError is raised."""
 
     def is_row(self, record: bytes) -> bool:
-        """Say cheaply whether a record is a row, which may wait undecoded for its COMMIT."""
+        """Say cheaply whether a record is a row, which may be buffered undecoded until COMMIT."""
 
     def decode(self, position: int, record: bytes) -> DecodedMessage:
         """Decode one record of `split`, or raise DecodeError."""

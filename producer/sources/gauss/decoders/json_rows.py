@@ -16,7 +16,7 @@ from producer.core.changes import Cells
 from producer.errors import DecodeError
 from producer.sources.gauss.decoders.literals import literal
 from producer.sources.gauss.decoders.messages import Change, NamedRow, RowShape
-from producer.sources.gauss.decoders.names import NAME, Remembered, reader, row_shape, unquote
+from producer.sources.gauss.decoders.names import NAME, Cache, reader, row_shape, unquote
 
 _START: Final = b'{"table_name":'
 _KEYS: Final = (
@@ -35,8 +35,8 @@ class JsonRows:
 
     def __init__(self, encoding: str) -> None:
         self._text = reader(encoding)
-        self._tables = Remembered(self._table)
-        self._shapes: Remembered[_Head, RowShape] = Remembered(self._shape)
+        self._tables = Cache(self._table)
+        self._shapes: Cache[_Head, RowShape] = Cache(self._shape)
 
     @staticmethod
     def is_row(record: bytes) -> bool:
@@ -46,20 +46,20 @@ class JsonRows:
         """Decode one row, or raise DecodeError."""
         row = parse(record)
         if not isinstance(row, dict) or tuple(row) != _KEYS:
-            raise DecodeError("a JSON row with other keys than we know", size=len(record))
+            raise DecodeError("a JSON row with unknown keys", size=len(record))
         table, op = row["table_name"], row["op_type"]
         if type(table) is not str or type(op) is not str or op not in _OPS:
             raise DecodeError("a JSON row without table or operation", size=len(record))
         new = self._row(row["columns_name"], row["columns_type"], row["columns_val"])
         old = self._row(row["old_keys_name"], row["old_keys_type"], row["old_keys_val"])
         if (new is not None and op == "DELETE") or (old is not None and op == "INSERT"):
-            raise DecodeError("a JSON row with a part that its operation has not", op=op)
+            raise DecodeError("a JSON row with a part that its operation does not have", op=op)
         schema, name = self._tables[table]
         return Change(_OPS[op], schema, name, new, old)
 
     def _row(self, names: object, types: object, values: object) -> NamedRow | None:
         if not isinstance(names, list) or not isinstance(types, list):
-            raise DecodeError("a JSON row whose columns are no list")
+            raise DecodeError("a JSON row whose columns are not a list")
         if not isinstance(values, list) or not len(names) == len(types) == len(values):
             raise DecodeError("a JSON row with lists of different lengths")
         if not names:
@@ -67,12 +67,12 @@ class JsonRows:
         cells: Cells = []
         for value in values:
             if type(value) is not str:
-                raise DecodeError("a JSON row with a value that is no string")
+                raise DecodeError("a JSON row with a value that is not a string")
             cells.append(literal(as_bytes(value)))
         try:
             shape = self._shapes[tuple(names), tuple(types)]
         except TypeError:  # lists among them: not hashable
-            raise DecodeError("a JSON row with a name that is no string") from None
+            raise DecodeError("a JSON row with a name that is not a string") from None
         return NamedRow(shape, cells)
 
     def _table(self, name: str) -> tuple[str, str]:
@@ -84,7 +84,7 @@ class JsonRows:
     def _shape(self, head: _Head) -> RowShape:
         names, types = head
         if not all(type(word) is str for word in (*names, *types)):
-            raise DecodeError("a JSON row with a name that is no string")
+            raise DecodeError("a JSON row with a name that is not a string")
         return row_shape(
             tuple(self._text(unquote(as_bytes(name))) for name in names),
             (0,) * len(names),
@@ -106,4 +106,4 @@ def as_bytes(text: str) -> bytes:
         return text.encode("latin-1")
     except UnicodeEncodeError:
         # The server escapes only control characters, and these by two digits.
-        raise DecodeError("a JSON string with an escape that no server writes") from None
+        raise DecodeError("a JSON string with an invalid escape") from None

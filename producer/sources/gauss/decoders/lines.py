@@ -3,7 +3,7 @@
 In a batch each line stands behind `u32 length | u64 lsn` and a length of 0 ends it.
 BEGIN and COMMIT are the same in both styles; rows are `tuples`' or `json_rows`'.
 A line's LSN is COMMIT's end in a batch; without batches the message's header has
-the start of the commit record, and its end is not told.
+the start of the commit record, and its end is not sent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from producer.sources.gauss.decoders.scalars import heartbeat, number, stamp, un
 from producer.sources.gauss.decoders.tuples import SpacedRows
 from schemas.positions import Lsn
 
-# At the end of a line nothing tells a time from half of one, so it must be whole there.
+# At the end of a line a truncated time looks like a time, so the pattern requires all of it.
 _TIME: Final = rb"\d{4,6}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?[+-]\d\d(?::\d\d){0,2}(?: BC)?"
 _BEGIN: Final = re.compile(
     rb"BEGIN CSN: (\d{1,20}) (first|commit)_lsn: ([0-9A-F]{1,8})/([0-9A-F]{1,8})"
@@ -44,11 +44,11 @@ class Lines:
         self._rows = (JsonRows if written.style == "j" else SpacedRows)(written.encoding)
 
     def split(self, start: int, payload: bytes) -> list[tuple[int, bytes]]:
-        """Cut a message into its lines.  Raises DecodeError."""
+        """Split a message into its lines.  Raises DecodeError."""
         return list(self.walk(start, payload)) if self._batch else [(start, payload)]
 
     def walk(self, start: int, payload: bytes) -> Iterator[tuple[int, bytes]]:
-        """Give one line after the other."""
+        """Yield the lines one by one."""
         if not self._batch:
             yield start, payload
             return
@@ -64,7 +64,7 @@ class Lines:
             yield lsn, payload[pos + 12 : end]
             pos = end
         if payload[pos:] != b"\0\0\0\0":
-            raise DecodeError("batch without its end", position=Lsn(start), at=pos, size=size)
+            raise DecodeError("unterminated batch", position=Lsn(start), at=pos, size=size)
 
     def is_row(self, record: bytes) -> bool:
         return self._rows.is_row(record)
@@ -100,7 +100,7 @@ def _begin(line: bytes) -> TxBegin | None:
     return TxBegin(
         xid=number(xid),
         csn=int(csn),
-        # openGauss 3.0 says commit_lsn, which is another thing.
+        # openGauss 3.0 has commit_lsn, which is another position.
         first_lsn=lsn if kind.lower() == b"first" else None,
         committed_at=stamp(at),
         origin_id=number(origin),

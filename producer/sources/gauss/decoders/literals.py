@@ -2,7 +2,7 @@
 
 Strings stand in quotes, quotes inside doubled, backslashes alone; bits as B'..';
 numbers, booleans and null stand bare (manual of mppdb_decoding and test_decoding).
-What is bare and none of these is refused: no type prints it, so it is half of one.
+Any other bare text is refused: no type prints it, so it is truncated.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def cell(match: re.Match[bytes], quoted: int) -> Cell:
 
 
 def bare(word: bytes) -> Cell:
-    """Make the cell of what stands without quotes."""
+    """Make the cell of text without quotes."""
     if NUMBER.fullmatch(word):
         return word
     try:
         return _WORDS[word]
     except KeyError:
-        raise DecodeError("a value that is no literal", size=len(word)) from None
+        raise DecodeError("a value that is not a literal", size=len(word)) from None
 
 
 def literal(raw: bytes) -> Cell:
@@ -59,5 +59,5 @@ def literal(raw: bytes) -> Cell:
             return value
     match = _WHOLE.fullmatch(raw)
     if match is None:
-        raise DecodeError("a value that is no literal", size=len(raw))
+        raise DecodeError("a value that is not a literal", size=len(raw))
     return cell(match, 1)

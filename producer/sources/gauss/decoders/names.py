@@ -1,10 +1,10 @@
 """Names as the plugins write them: in the database's encoding, quoted or not.
 
-Every row repeats the names of its table and columns, so what was read once is
-remembered.  An encoding is named by Python's name of its codec; `codec` finds it
-by the server's.  A SQL_ASCII database has no encoding ("ascii" here): a name that
-is not UTF-8 keeps its bytes as surrogate escapes, so that nothing is lost and
-two names never become one.
+Every row repeats the names of its table and columns, so they are cached.  An
+encoding is named by Python's name of its codec; `codec` finds it by the server's.
+A SQL_ASCII database has no encoding ("ascii" here): a name that is not UTF-8 keeps
+its bytes as surrogate escapes, so that nothing is lost and two names never become
+one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from producer.sources.gauss.server import codec
 __all__ = [
     "NAME",
     "SQL_ASCII",
-    "Remembered",
+    "Cache",
     "codec",
     "reader",
     "row_shape",
@@ -33,12 +33,12 @@ V = TypeVar("V")
 # A quoted name holds anything, its quotes doubled; an unquoted one neither dot nor quote.
 NAME: Final = rb'(?:"(?:[^"]++|"")++"|[^"\[\]().,:; ]++)'
 
-_MOST: Final = 4096  # remembered things of a kind; hostile bytes must not fill our memory
+_MOST: Final = 4096  # cached entries of a kind; a hostile stream must not fill the memory
 SQL_ASCII: Final = "ascii"
 
 
-class Remembered(dict[K, V]):
-    """A dict that makes what it does not hold yet, and begins anew when there is too much."""
+class Cache(dict[K, V]):
+    """A dict that makes its missing values, and is cleared when it is full."""
 
     __slots__ = ("_make",)
 
@@ -55,7 +55,7 @@ class Remembered(dict[K, V]):
 
 
 def reader(encoding: str) -> Callable[[bytes], str]:
-    """Give the function that reads a name as it stands; it raises DecodeError."""
+    """Return the function that reads an unquoted name; it raises DecodeError."""
     name, errors = ("utf-8", "surrogateescape") if encoding == SQL_ASCII else (encoding, "strict")
 
     def read(raw: bytes) -> str:
@@ -76,7 +76,7 @@ def reader(encoding: str) -> Callable[[bytes], str]:
 
 
 def unquote(raw: bytes) -> bytes:
-    """Undo quote_identifier: `"a""b"` is `a"b`; what has no quotes around stays."""
+    """Undo quote_identifier: `"a""b"` is `a"b`; an unquoted name is returned as it is."""
     if raw[:1] != b'"':
         return raw
     inner = raw[1:-1]
@@ -86,13 +86,13 @@ def unquote(raw: bytes) -> bytes:
 
 
 def unquoting(encoding: str) -> Callable[[bytes], str]:
-    """Give the function that reads a quoted name; it raises DecodeError."""
+    """Return the function that reads a quoted name; it raises DecodeError."""
     read = reader(encoding)
     return lambda raw: read(unquote(raw))
 
 
 def row_shape(names: tuple[str, ...], oids: tuple[int, ...], types: tuple[str, ...]) -> RowShape:
-    """Make a shape; a row that names a column twice is no row."""
+    """Make a shape; raise DecodeError for a duplicate column."""
     if len(set(names)) != len(names):
         raise DecodeError("a row names one of its columns twice", columns=len(names))
     return RowShape(names, oids, types)

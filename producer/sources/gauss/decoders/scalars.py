@@ -1,4 +1,4 @@
-"""The small things that several plugins print alike: times, numbers, heartbeats."""
+"""Values that several plugins print alike: times, numbers, heartbeats."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HEARTBEAT: Final = struct.Struct(">cQQq")
 def heartbeat(raw: bytes) -> Heartbeat:
     """Decode GaussDB's `h`: two positions and a time, big-endian.
 
-    Manual, "Logical Decoding Options", enable-heartbeat.  No capture shows its bytes.
+    Manual, "Logical Decoding Options", enable-heartbeat.  It was not recorded.
     """
     if len(raw) != _HEARTBEAT.size:
         raise DecodeError("heartbeat of a wrong size", size=len(raw))
@@ -30,7 +30,7 @@ def stamp(raw: bytes | None) -> str | None:
         return None
     text = raw.decode("latin-1")
     if not text or not text.isascii() or not text.isprintable():
-        raise DecodeError("a commit time that is no text", size=len(raw))
+        raise DecodeError("a commit time that is not text", size=len(raw))
     return text
 
 
@@ -45,9 +45,9 @@ def shown(letter: int) -> str:
 
 
 def unknown_line(line: bytes) -> DecodeError:
-    """Make the error for a line of no known kind; it shows no more than the first byte."""
+    """Make the error for an unknown line; it shows only its first byte."""
     return DecodeError(
-        "a line of a kind that we do not know",
+        "a line of an unknown kind",
         hint=SEND_US_A_RECORDING,
         letter=shown(line[0]) if line else "none",
         size=len(line),

@@ -108,7 +108,7 @@ class Sql:
         self._rows = SqlRows(written.encoding)
 
     def split(self, start: int, payload: bytes) -> list[tuple[int, bytes]]:
-        """Cut an UPDATE into its DELETE and its INSERT."""
+        """Split an UPDATE into its DELETE and its INSERT."""
         return [(start, statement) for statement in self._rows.split(payload)]
 
     def walk(self, start: int, payload: bytes) -> Iterator[tuple[int, bytes]]:

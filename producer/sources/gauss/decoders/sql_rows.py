@@ -16,7 +16,7 @@ from producer.core.changes import Cells
 from producer.errors import DecodeError
 from producer.sources.gauss.decoders.literals import LITERAL, SKIPPED, cell
 from producer.sources.gauss.decoders.messages import Change, NamedRow, RowShape
-from producer.sources.gauss.decoders.names import NAME, Remembered, row_shape, unquoting
+from producer.sources.gauss.decoders.names import NAME, Cache, row_shape, unquoting
 from producer.sources.gauss.decoders.tuples import qualified
 
 _TABLE: Final = NAME + rb"\." + NAME
@@ -38,10 +38,10 @@ class SqlRows:
 
     def __init__(self, encoding: str) -> None:
         self._name = unquoting(encoding)
-        self._tables: Remembered[bytes, tuple[str, str]] = Remembered(qualified(encoding))
-        self._shapes = Remembered(self._shape)
+        self._tables: Cache[bytes, tuple[str, str]] = Cache(qualified(encoding))
+        self._shapes = Cache(self._shape)
         # One for each number of values: rows of another number are of another shape.
-        self._unnamed: Remembered[int, RowShape] = Remembered(lambda _: RowShape((), (), ()))
+        self._unnamed: Cache[int, RowShape] = Cache(lambda _: RowShape((), (), ()))
 
     @staticmethod
     def is_row(record: bytes) -> bool:
@@ -49,7 +49,7 @@ class SqlRows:
 
     @staticmethod
     def split(payload: bytes) -> tuple[bytes, ...]:
-        """Cut an UPDATE in two; anything else stays whole."""
+        """Split an UPDATE in two; return anything else unchanged."""
         if payload.startswith(b"delete from "):
             match = _WHOLE_DELETE.match(payload)
             if match is not None and match.end() < len(payload):
@@ -89,9 +89,9 @@ class SqlRows:
 
 
 def _closed(cells: Cells, record: bytes, pos: int, ending: bytes) -> Cells:
-    """Let a list of values pass that ends where its statement does."""
-    # A separator at the end is what a dropped last column leaves.
+    """Check that a list of values ends where its statement does."""
+    # A dropped last column leaves a separator at the end.
     is_ended = pos == len(record) and record.endswith(ending)
     if not cells or not (is_ended or record[pos:] == ending):
-        raise DecodeError("a statement that does not end where it should", size=len(record))
+        raise DecodeError("a statement with an unexpected end", size=len(record))
     return cells

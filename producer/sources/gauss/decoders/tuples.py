@@ -6,7 +6,7 @@
 The second is style t.  It separates schema and table by a blank and quotes
 neither, so that `table a b c INSERT:` has two readings.  We take the first
 blank (schemas with blanks are rarer than tables with them), which loses nothing:
-`readings` gives all, and who knows the tables can say which is meant.
+`readings` returns all, and the known tables decide which is meant.
 
 A row without columns is refused: it could be the beginning of any other.  An old one
 is not in test_decoding: PostgreSQL leaves out its NULLs.
@@ -22,12 +22,12 @@ from producer.core.changes import Cells
 from producer.errors import DecodeError
 from producer.sources.gauss.decoders.literals import LITERAL, SKIPPED, cell
 from producer.sources.gauss.decoders.messages import Change, NamedRow, NamedTruncate, RowShape
-from producer.sources.gauss.decoders.names import NAME, Remembered, reader, row_shape, unquoting
+from producer.sources.gauss.decoders.names import NAME, Cache, reader, row_shape, unquoting
 
 # A type may be quoted, an array, and of several words.
 _TYPE: Final = rb'(?:"(?:[^"]++|"")++"|\[\]|[^"\[\]])++'
 COLUMN: Final = re.compile(rb" (" + NAME + rb"\[" + _TYPE + rb"\]):" + LITERAL)
-# What stands behind the operation of a row that ends within a quoted value, name or type.
+# The text after the operation of a row that ends within a quoted value, name or type.
 _QUOTE: Final = rb'"(?:[^"]++|"")*+'
 _UNFINISHED: Final = re.compile(
     rb"(?: old-key:| new-tuple:| NAME\[TYPE\]:LITERAL)*+"
@@ -59,7 +59,7 @@ class DottedRows:
 
     def __init__(self, encoding: str) -> None:
         self._tuples = Tuples(encoding)
-        self._tables: Remembered[bytes, tuple[str, str]] = Remembered(qualified(encoding))
+        self._tables: Cache[bytes, tuple[str, str]] = Cache(qualified(encoding))
 
     @staticmethod
     def is_row(record: bytes) -> bool:
@@ -75,7 +75,7 @@ class DottedRows:
             raise DecodeError("a row without table and operation", size=len(record))
         found = self._tuples.read(record, match.end(), match[2], skips_nulls=True)
         if found is None:
-            raise DecodeError("a row that does not end where it should", size=len(record))
+            raise DecodeError("a row with an unexpected end", size=len(record))
         schema, table = self._tables[match[1]]
         return Change(_OPS[match[2]], schema, table, *found)
 
@@ -86,7 +86,7 @@ class SpacedRows:
     def __init__(self, encoding: str) -> None:
         self._tuples = Tuples(encoding)
         self._text = reader(encoding)
-        self._tables = Remembered(self._table)
+        self._tables = Cache(self._table)
 
     @staticmethod
     def is_row(record: bytes) -> bool:
@@ -94,9 +94,9 @@ class SpacedRows:
 
     def decode(self, record: bytes) -> Change:
         """Decode one row, or raise DecodeError."""
-        # A name may hold what looks like a tag.  Ours is the first that leads to a row, unless one
-        # before it leads into a quoted thing that does not end: the row was cut, and what looks
-        # like a tag stands in its values.
+        # A name may contain what looks like a tag.  The right one is the first that leads to a
+        # row, unless one before it leads into an unterminated quote: then the row is truncated,
+        # and its values contain what looks like a tag.
         for match in SPACED.finditer(record, 6, FARTHEST + 8):
             found = self._tuples.read(record, match.end(), match[1])
             if found is not None:
@@ -109,16 +109,16 @@ class SpacedRows:
     def _table(self, raw: bytes) -> tuple[str, str]:
         middle = raw.find(b" ", 1)
         if middle < 0:
-            raise DecodeError("a row that names no schema and table", size=len(raw))
+            raise DecodeError("a row without schema and table", size=len(raw))
         return self._text(raw[:middle]), self._text(raw[middle + 1 :])
 
 
 class Tuples:
-    """Reads what stands behind the operation, for either kind of row."""
+    """Reads the columns after the operation, for both kinds of rows."""
 
     def __init__(self, encoding: str) -> None:
         self._name, self._text = unquoting(encoding), reader(encoding)
-        self._shapes = Remembered(self._shape)
+        self._shapes = Cache(self._shape)
 
     def read(
         self, record: bytes, pos: int, op: bytes, *, skips_nulls: bool = False
@@ -169,7 +169,7 @@ class Tuples:
 
 
 def qualified(encoding: str) -> Callable[[bytes], tuple[str, str]]:
-    """Give the function that reads `q(schema).q(table)`; it raises DecodeError."""
+    """Return the function that reads `q(schema).q(table)`; it raises DecodeError."""
     name = unquoting(encoding)
 
     def read(raw: bytes) -> tuple[str, str]:
@@ -182,7 +182,7 @@ def qualified(encoding: str) -> Callable[[bytes], tuple[str, str]]:
 
 
 def emptied(record: bytes, encoding: str) -> NamedTruncate | None:
-    """Decode a TRUNCATE line; None if it is none."""
+    """Decode a TRUNCATE line; None for another line."""
     match = _EMPTIED.fullmatch(record)
     if match is None or record.endswith(b":"):
         return None
@@ -192,7 +192,7 @@ def emptied(record: bytes, encoding: str) -> NamedTruncate | None:
 
 
 def readings(schema: str, table: str) -> tuple[tuple[str, str], ...]:
-    """Give every (schema, table) that decode-style t writes like this one.
+    """Return every (schema, table) that decode-style t prints like this one.
 
     >>> readings("a", "b c")
     (('a', 'b c'), ('a b', 'c'))

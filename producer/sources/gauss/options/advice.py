@@ -1,4 +1,4 @@
-"""Values that are taken with a word about them."""
+"""Values that are accepted with a warning."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _SMALL_LOG: Final = 1024
 def advice(
     given: Mapping[str, str], sent: Mapping[str, str], mode: Mode, terms: Terms
 ) -> Iterator[Advice]:
-    """Look at what the operator gave, and at all that is sent."""
+    """Check the operator's options, and everything that is sent."""
     if terms.role == "standby" and mode is not Mode.SQL and "standby-connection" not in sent:
         yield Advice(
-            "standby-connection", "true", "sql_decoding does not know it: only we look at the role"
+            "standby-connection", "true", "sql_decoding does not have it: only we check the role"
         )
     for name, value in given.items():
         if BY_NAME[name].use(terms.product, mode) is Use.IDLE:
@@ -25,12 +25,12 @@ def advice(
         elif reason := _reason(name, value, sent, terms):
             yield Advice(name, value, reason)
     if sent.get("decode-style") == "j" and mode is Mode.PARALLEL:
-        yield Advice("decode-style", "j", "a value that holds a zero byte is cut off there")
+        yield Advice("decode-style", "j", "a value is truncated at a zero byte")
     if mode is Mode.PARALLEL and terms.product == Product.OPENGAUSS:
         yield Advice(
             "parallel-decode-num",
             sent["parallel-decode-num"],
-            "openGauss leaves out rows behind DDL or TRUNCATE in the same transaction; "
+            "openGauss omits rows after DDL or TRUNCATE in the same transaction; "
             "serial decoding sends them",
         )
 
@@ -43,28 +43,28 @@ _MODE_NAMES: Final = {
 
 
 def _reason(name: str, value: str, sent: Mapping[str, str], terms: Terms) -> str:
-    """Say what is to be said about one value; "" = nothing."""
+    """Return the warning about one value; "" = none."""
     by_csn = sent.get("output-order") == "1"
     match name:
         case "change-log-max-len" if int(value) < _SMALL_LOG:
-            return "below 1024 memory is asked for and given back all the time"
+            return "below 1024 memory is allocated and freed all the time"
         case "change-log-max-len" | "max-decode-to-sender-cache-num" if by_csn:
             return "has no effect in the order of CSNs"
         case "sender-timeout" if value == "0":
-            return "the server never lets go of a client that vanished, nor of its slot"
+            return "the server never closes the connection of a dead client, nor releases its slot"
         case "white-table-list":
             return _literal_stars(value)
         case "dynamic-resolution" if "exclude-users" not in sent:
             return "has no effect without exclude-users"
         case "dynamic-resolution" if value == "false":
-            return "decoding stops where the log is older than a user in exclude-users"
+            return "decoding stops in log that is older than a user in exclude-users"
         case "enable-ddl-json-format" if sent.get("enable-ddl-decoding") != "true":
             return "has no effect without enable-ddl-decoding"
         case "enable-ddl-decoding" if value == "true" and sent.get("decode-style") == "b":
             if sent.get("enable-ddl-json-format") != "true":
-                return "how DDL looks in the binary style is documented nowhere"
+                return "the form of DDL in the binary style is not documented"
         case "slice-id" | "start-position":
-            return "the manual advises against reading a data node by hand in this way"
+            return "the manual advises against reading a data node in this way"
         case "include-originid" if value == "true" and terms.product == Product.OPENGAUSS:
             return "openGauss 5.0 and later"
     return ""
@@ -75,4 +75,4 @@ def _literal_stars(value: str) -> str:
     stars = [part for part in parts if "*" in part and part != "*"]
     if not stars:
         return ""
-    return f"a star counts only as a whole part: {', '.join(stars)} is taken letter by letter"
+    return f"a star counts only as a whole part: {', '.join(stars)} is taken literally"

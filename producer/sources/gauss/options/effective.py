@@ -1,4 +1,4 @@
-"""From what the operator wrote to what START_REPLICATION is told.
+"""From the operator's options to those of START_REPLICATION.
 
 Everything that can be known without a server is decided here; what needs one is
 named in `Effective.needs_server` and decided by `server.check_server_rules`.
@@ -36,7 +36,7 @@ _DEFAULT_THREADS: Final = 2  # of a plugin that exists for parallel decoding onl
 
 
 def effective(options: Mapping[str, str], terms: Terms, *, encoding: str = "utf-8") -> Effective:
-    """Decide what is sent; raise OptionRefused for the first thing that cannot be."""
+    """Decide what is sent; raise OptionRefused for the first invalid option."""
     for refused in problems(options, terms):
         raise refused
     given = {name: _canonical(BY_NAME[name], text, terms) for name, text in options.items()}
@@ -64,7 +64,7 @@ def effective(options: Mapping[str, str], terms: Terms, *, encoding: str = "utf-
 
 
 def problems(options: Mapping[str, str], terms: Terms) -> Iterator[OptionRefused]:
-    """Find everything that is wrong with what the operator wrote, option by option.
+    """Find the errors in the operator's options, option by option.
 
     Each error's `where["option"]` is the option's name.
     """
@@ -102,7 +102,7 @@ def mode_of(options: Mapping[str, str], terms: Terms) -> Mode:
 def _value_problem(
     name: str, text: str, options: Mapping[str, str], terms: Terms
 ) -> OptionRefused | None:
-    """Look at one option alone."""
+    """Check one option alone."""
     option = BY_NAME.get(name)
     if option is None:
         return OptionRefused("unknown decoding option", option=name, value=text, hint=_near(name))
@@ -119,7 +119,7 @@ def _value_problem(
     if name == "parallel-queue-size" and int(canonical).bit_count() != 1:
         return _refused(option, text, "it must be a power of two")
     if name == "decode-sequence" and canonical == "true":
-        return _refused(option, text, "the server takes only false")
+        return _refused(option, text, "the server accepts only false")
     if option.treatment is Treatment.REFUSED and canonical != "false":
         return _refused(option, text, option.why)
     if option.treatment is Treatment.INTERNAL and not terms.allow_internal:
@@ -169,7 +169,7 @@ def _refused(option: Option, text: str, rule: str) -> OptionRefused:
 
 
 def _near(name: str) -> str:
-    """Guess what was meant: underscores are the usual slip, even in the manual."""
+    """Suggest a name: underscores are the usual mistake, even in the manual."""
     meant = name.strip().lower().replace("_", "-")
     return (
         f"write {meant}"
@@ -186,17 +186,17 @@ def _mode_problems(options: Mapping[str, str], mode: Mode, terms: Terms) -> Iter
     ours = _defaults(mode, terms, given)
     if terms.plugin in PLUGIN_STYLES and mode is not Mode.PARALLEL:
         yield OptionRefused(
-            f"{terms.plugin} is for parallel decoding; what it sends else is documented nowhere",
+            f"{terms.plugin} is for parallel decoding; its output otherwise is not documented",
             option="parallel-decode-num",
             value=given.get("parallel-decode-num", ""),
-            hint="set parallel-decode-num to 2..20, or take mppdb_decoding",
+            hint="set parallel-decode-num to 2..20, or use mppdb_decoding",
         )
     for name, text in options.items():
         option, value = BY_NAME[name], given[name]
         if option.use(terms.product, mode) is Use.REFUSED:
             yield _refused(option, text, _why_not_here(option, mode))
-        elif _is_unknown_to_sql_decoding(name, mode, terms) and not _goes_unsaid(name, value):
-            yield _refused(option, text, "sql_decoding of openGauss does not know it")
+        elif _is_unknown_to_sql_decoding(name, mode, terms) and not _is_default(name, value):
+            yield _refused(option, text, "sql_decoding of openGauss does not have it")
         elif option.treatment is Treatment.OURS and value != ours[name]:
             rule = f"set by us to {ours[name]}: {option.why}"
             yield _refused(option, text, rule)
@@ -207,13 +207,13 @@ def _mode_problems(options: Mapping[str, str], mode: Mode, terms: Terms) -> Iter
         ):
             yield _refused(option, text, "only with output-order = 1")
         elif name == "force-binary" and value == "true" and mode is Mode.SQL and not terms.binary:
-            yield _refused(option, text, "the text functions cannot give binary output")
+            yield _refused(option, text, "the text functions cannot return binary output")
         elif name == "enable-ddl-json-format" and value == "true" and _is_sql(terms):
-            yield _refused(option, text, "sql_decoding does not give DDL as JSON")
+            yield _refused(option, text, "sql_decoding does not send DDL as JSON")
         elif name == "sender-timeout" and 0 < int(value) < _shortest_timeout(terms):
             rule = (
                 f"shorter than {_TIMEOUT_INTERVALS} status intervals of "
-                f"{terms.status_seconds:g} s: the server would leave us for one late message"
+                f"{terms.status_seconds:g} s: one late message would end the connection"
             )
             yield _refused(option, text, rule)
 
@@ -226,8 +226,8 @@ def _why_not_here(option: Option, mode: Mode) -> str:
     return f"not in {mode} decoding"
 
 
-def _goes_unsaid(name: str, value: str) -> bool:
-    """Is the value what happens anyway, so that leaving it out says the same?"""
+def _is_default(name: str, value: str) -> bool:
+    """Is the value the default, so that it can be omitted?"""
     return (name, value) in {("parallel-decode-num", "1"), ("standby-connection", "false")}
 
 
@@ -249,20 +249,20 @@ def _shortest_timeout(terms: Terms) -> float:
 
 
 def _is_sent(option: Option, value: str, mode: Mode, terms: Terms) -> bool:
-    """Leave out what the server would refuse, or only check and forget.
+    """Omit what the server would refuse or ignore.
 
-    sql_decoding reads its own options.  What it knows of GaussDB's is not known, so
-    nothing is said there that happens anyway.
+    sql_decoding reads its own options.  It is unknown which of GaussDB's it has, so
+    defaults are omitted there.
     """
     if option.use(terms.product, mode) is not Use.TAKEN:
         return False
     if not _is_sql(terms) or mode is Mode.PARALLEL or option.name in SQL_DECODING:
         return True
-    return terms.product == Product.GAUSSDB and not _goes_unsaid(option.name, value)
+    return terms.product == Product.GAUSSDB and not _is_default(option.name, value)
 
 
 def _defaults(mode: Mode, terms: Terms, given: Mapping[str, str]) -> dict[str, str]:
-    """Values that we send where the operator says nothing."""
+    """Values that we send where the operator sets none."""
     by_csn = given.get("output-order") == "1"
     out = {
         "include-xids": "true",

@@ -1,4 +1,4 @@
-"""What is asked of a source, and what was decided."""
+"""The terms of a source, and the decided options."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Interface: TypeAlias = Literal["stream", "sql"]
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """A value that is taken, and what the manual or we have against it."""
+    """A value that is accepted, and the warning about it."""
 
     option: str
     value: str
@@ -37,16 +37,16 @@ class Effective:
     ordered_by: Literal["lsn", "csn"]
     status_seconds: float
     warnings: tuple[Advice, ...] = ()
-    needs_server: tuple[str, ...] = ()  # rules that only a server can decide, for people
+    needs_server: tuple[str, ...] = ()  # rules that only a server can decide, for display
 
     def get(self, name: str) -> str | None:
-        """Give a value that is sent; None where the server's default rules."""
+        """Return a value that is sent; None where the server's default applies."""
         return dict(self.options).get(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """On which terms a source is read: all that rules look at besides the options."""
+    """How a source is read: what the rules use besides the options."""
 
     product: Product
     plugin: str

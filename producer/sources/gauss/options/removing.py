@@ -1,4 +1,4 @@
-"""Options by which changes never arrive: part of what an epoch is, and said by `status`."""
+"""Options that omit changes: part of an epoch's content, and shown by `status`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _REMOVING: Final = tuple(option.name for option in OPTIONS if option.removes)
 
 
 def removing(options: Mapping[str, str]) -> dict[str, str]:
-    """Give the options by which changes never arrive, in one spelling, sorted.
+    """Return the options that omit changes, in one spelling, sorted.
 
-    They belong into the epoch's fingerprint; nothing else among the options does.
+    They are part of the epoch's fingerprint; the other options are not.
     """
     out = {}
     for name in sorted(_REMOVING):
@@ -33,7 +33,7 @@ def removing(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def removing_text(options: Mapping[str, str]) -> str:
-    """Give them as one line; "" where nothing is removed.
+    """Return them as one line; "" where nothing is removed.
 
     >>> removing_text({"only-local": "on", "exclude-users": "b,a", "sender-timeout": "60s"})
     'exclude-users=a,b; only-local=true'
@@ -42,10 +42,8 @@ def removing_text(options: Mapping[str, str]) -> str:
 
 
 def why_not_full(options: Mapping[str, str]) -> str:
-    """Give the sentence that `status` shows; "" where the target can be a full copy."""
+    """Return the sentence that `status` shows; "" where the target can be a full copy."""
     if not (found := removing(options)):
         return ""
-    reasons = [
-        f"{name} = {text} leaves out {BY_NAME[name].removes}" for name, text in found.items()
-    ]
+    reasons = [f"{name} = {text} omits {BY_NAME[name].removes}" for name, text in found.items()]
     return f"the target is not a full copy because {', and '.join(reasons)}"

@@ -16,7 +16,7 @@ _TIMEOUT_INTERVALS: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFacts:
-    """What a server said; None: it was not asked, or has no such thing."""
+    """Facts about a server; None: not read, or the server does not have it."""
 
     version: tuple[int, ...] | None = None  # (7, 0, 0); of openGauss or GaussDB Kernel
     is_standby: bool | None = None
@@ -46,17 +46,17 @@ def sentences(decided: Effective) -> tuple[str, ...]:
 
 
 def judge(decided: Effective, facts: ServerFacts) -> Judged:
-    """Decide them all: what is refused, and what is only to be said."""
+    """Decide all of them: refusals and warnings."""
     for rule in _RULES:
         if rule.applies(decided):
             yield from rule.judge(decided, facts)
 
 
 def check_server_rules(decided: Effective, facts: ServerFacts) -> tuple[Advice, ...]:
-    """Raise the first refusal; return what else is to be said.
+    """Raise the first refusal; return the warnings.
 
-    To be called after login and before START_REPLICATION, whose own errors are
-    shorter, come behind CopyBothResponse in serial mode, and end the session.
+    Call it after login and before START_REPLICATION, whose own errors are shorter,
+    come after CopyBothResponse in serial mode, and end the session.
     """
     advice = []
     for found in judge(decided, facts):
@@ -81,7 +81,7 @@ def default_options(text: str) -> dict[str, str]:
 
 def _refused(decided: Effective, name: str, rule: str, *, range_: str = "") -> OptionRefused:
     return OptionRefused(
-        f"decoding option refused by what the server says: {rule}",
+        f"decoding option refused for this server: {rule}",
         option=name,
         value=decided.get(name) or "",
         range=range_ or BY_NAME[name].range,
@@ -129,7 +129,7 @@ def _memory(decided: Effective, facts: ServerFacts) -> Judged:
 
 def _role(decided: Effective, facts: ServerFacts) -> Judged:
     if facts.is_standby is False:
-        rule = "the server is a primary, and source.role wants a standby"
+        rule = "the server is a primary, and source.role requires a standby"
         yield _refused(decided, "standby-connection", rule)
 
 
@@ -139,13 +139,13 @@ def _node(decided: Effective, facts: ServerFacts) -> Judged:
     for name, value in decided.options:
         option = BY_NAME[name]
         if option.dn_only and value != "false":
-            yield _refused(decided, name, "a coordinator does not take it, only data nodes do")
+            yield _refused(decided, name, "only data nodes accept it, not a coordinator")
         elif option.dn_effect:
             yield Advice(name, value, "has no effect at a coordinator")
 
 
 def _slice(_: Effective, facts: ServerFacts) -> Judged:
-    """The manual, slice-id: at its default a data node stops at a replicated table."""
+    """The manual, slice-id: with the default a data node stops at a replicated table."""
     if facts.node == "DN":
         reason = (
             "a data node that is read in the order of CSNs stops at the first change of a "
@@ -157,7 +157,7 @@ def _slice(_: Effective, facts: ServerFacts) -> Judged:
 def _receivers(decided: Effective, facts: ServerFacts) -> Judged:
     text = decided.get("logical-receiver-num") or ""
     if facts.shards is not None and int(text) > facts.shards:
-        reason = f"more than there are shards: the server takes {facts.shards}"
+        reason = f"more than the number of shards: the server uses {facts.shards}"
         yield Advice("logical-receiver-num", text, reason)
     if facts.node == "DN":
         yield Advice("logical-receiver-num", text, "has no effect at a data node")
@@ -176,7 +176,7 @@ def _timeout(decided: Effective, facts: ServerFacts) -> Judged:
 
 
 def _server_defaults(decided: Effective, facts: ServerFacts) -> Judged:
-    """What the server adds by itself must not make a stream parallel, or leave rows out."""
+    """The server's own defaults must not make a stream parallel, or omit rows."""
     for name, value in default_options(facts.default_options or "").items():
         if decided.get(name) is not None or (option := BY_NAME.get(name)) is None:
             continue
@@ -188,19 +188,19 @@ def _server_defaults(decided: Effective, facts: ServerFacts) -> Judged:
             if not is_serial:
                 yield OptionRefused(
                     "the server makes every stream parallel (logical_decode_options_default), "
-                    f"and {decided.plugin} cannot be told otherwise",
+                    f"and {decided.plugin} has no option against it",
                     option=name,
                     value=value,
                     range="1",
-                    hint="take mppdb_decoding, or have the setting changed",
+                    hint="use mppdb_decoding, or change the setting",
                 )
         elif option.removes:
             yield OptionRefused(
-                f"the server leaves out {option.removes} (logical_decode_options_default)",
+                f"the server omits {option.removes} (logical_decode_options_default)",
                 option=name,
                 value=value,
                 range=option.range,
-                hint="say the same in [source.options], so that everybody sees what is missing",
+                hint="set the same in [source.options], so that the omission is visible",
             )
 
 
@@ -225,7 +225,7 @@ def _streams(decided: Effective) -> bool:
 
 _RULES: Final = (
     _Rule(
-        "output-order must be as the slot was made (confirmed_csn)",
+        "output-order must match the slot (confirmed_csn)",
         lambda d: d.product == Product.GAUSSDB,
         _order,
     ),

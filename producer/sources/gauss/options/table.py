@@ -1,8 +1,8 @@
 """Every decoding option of GaussDB and openGauss, as one table.
 
-Source: GaussDB manual, "Logical Decoding Options"; what openGauss takes was read
-in its source and seen on a live server.  The documentation's table is made from this
-one, and so are all checks: there is no second list of options.
+Source: GaussDB manual, "Logical Decoding Options"; openGauss' options are from its
+source code and a live server.  The documentation's table and all checks are made from
+this one: there is no second list of options.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Mode(StrEnum):
 
 
 class Use(Enum):
-    """What becomes of an option in a mode."""
+    """The effect of an option in a mode."""
 
     TAKEN = "taken"
     IDLE = "its range is checked; it has no effect"
@@ -37,7 +37,7 @@ class Use(Enum):
 
 
 class OptionKind(StrEnum):
-    """How a value is written."""
+    """The type of a value."""
 
     BOOLEAN = "boolean"
     INTEGER = "integer"
@@ -60,7 +60,7 @@ class Treatment(StrEnum):
 
 
 class OptionGroup(StrEnum):
-    """The manual's chapter that an option stands in, where that decides."""
+    """The manual's chapter of an option, where that matters."""
 
     GENERAL = "general"
     DISTRIBUTED = "distributed"  # only with output-order = 1
@@ -92,26 +92,26 @@ class Option:
     opengauss_since: str = ""  # where not all versions have it
     group: OptionGroup = OptionGroup.GENERAL
     dn_only: bool = False  # refused by a coordinator (CN)
-    dn_effect: bool = False  # taken by a coordinator, without any effect
+    dn_effect: bool = False  # accepted by a coordinator, without any effect
     share: int = 0  # GaussDB, parallel: up to so many percent of max_process_memory instead
-    also: str = ""  # what a value must be besides
+    also: str = ""  # a further condition on a value
     treatment: Treatment = Treatment.YOURS
-    removes: str = ""  # which changes never arrive because of it
+    removes: str = ""  # which changes it omits
     meaning: str
     why: str = ""  # why we treat it so
 
     def use(self, product: Product, mode: Mode) -> Use:
-        """Say what becomes of it."""
+        """Return its effect."""
         uses = self.gaussdb if product == Product.GAUSSDB else self.opengauss
         return uses[_MODES.index(mode)]
 
     def server_default(self, mode: Mode) -> str:
-        """Give the value that the server takes where none is sent."""
+        """Return the value that the server uses where none is sent."""
         return self.default if isinstance(self.default, str) else self.default[mode]
 
     @property
     def range(self) -> str:
-        """Its values, for people."""
+        """Its values, for display."""
         match self.kind:
             case OptionKind.BOOLEAN:
                 return "true or false"
@@ -137,7 +137,7 @@ OPTIONS: Final = (
         opengauss=(T, T, I),
         treatment=Treatment.SENT,
         meaning="Decoder threads; 1 is serial decoding.",
-        why="the server's logical_decode_options_default could turn a stream parallel unasked",
+        why="the server's logical_decode_options_default could make a stream parallel",
     ),
     Option(
         name="decode-style",
@@ -149,7 +149,7 @@ OPTIONS: Final = (
         group=OptionGroup.PARALLEL,
         treatment=Treatment.SENT,
         meaning="Format of parallel decoding: JSON, text or binary.",
-        why="b by default: j cuts a value off at a zero byte",
+        why="b by default: j truncates a value at a zero byte",
     ),
     Option(
         name="sending-batch",
@@ -173,7 +173,7 @@ OPTIONS: Final = (
         opengauss=(R, T, R),
         group=OptionGroup.PARALLEL,
         also=", a power of two",
-        meaning="Queue between decoder threads; costs memory.",
+        meaning="Length of the queue between decoder threads; costs memory.",
     ),
     Option(
         name="output-order",
@@ -214,8 +214,8 @@ OPTIONS: Final = (
         opengauss=_ALL,
         treatment=Treatment.OURS,
         meaning="Leave out transactions without changes.",
-        why="true in serial decoding of a stream, whose keepalives say how far an idle source was "
-        "read; else false, where only the end of an empty transaction does",
+        why="true in serial decoding of a stream, whose keepalives have the position of an idle "
+        "source; else false, where only the end of an empty transaction has it",
     ),
     Option(
         name="standby-connection",
@@ -226,7 +226,7 @@ OPTIONS: Final = (
         dn_only=True,
         treatment=Treatment.OURS,
         meaning="Refuse to decode on a primary.",
-        why='`[source] role` says it: true for "standby"',
+        why='`[source] role` decides: true for "standby"',
     ),
     # -------------------------------------------------------- which changes
     Option(
@@ -271,7 +271,7 @@ OPTIONS: Final = (
         default="true",
         gaussdb=_ALL,
         opengauss=_NOWHERE,
-        meaning="false: stop where a name in exclude-users is of nobody.",
+        meaning="false: stop where a name in exclude-users does not exist.",
     ),
     Option(
         name="include-user",
@@ -321,7 +321,7 @@ OPTIONS: Final = (
         gaussdb=_ALL,
         opengauss=_NOWHERE,
         meaning="Changes of sequences.",
-        why="the server itself takes only false",
+        why="the server accepts only false",
     ),
     Option(
         name="timezone-is-utc",
@@ -338,7 +338,7 @@ OPTIONS: Final = (
         gaussdb=(I, R, T),
         opengauss=(I, R, T),
         group=OptionGroup.SERIAL,
-        meaning="No meaning in a stream; the text functions take only false.",
+        meaning="No meaning in a stream; the text functions accept only false.",
     ),
     # -------------------------------------------------------- the session
     Option(
@@ -350,7 +350,7 @@ OPTIONS: Final = (
         default="logical_sender_timeout",
         gaussdb=_STREAM,
         opengauss=_STREAM,
-        meaning="The server leaves a client it has not heard for so long; 0: never.",
+        meaning="The server disconnects a client that is silent for so long; 0: never.",
     ),
     Option(
         name="enable-heartbeat",
@@ -368,7 +368,7 @@ OPTIONS: Final = (
         opengauss=_NOWHERE,
         treatment=Treatment.REFUSED,
         meaning="The server moves the slot by itself.",
-        why="it would move the slot past our last durable cut; only false is taken",
+        why="it would move the slot past our last durable cut; only false is accepted",
     ),
     # -------------------------------------------------------- memory
     Option(
@@ -437,7 +437,7 @@ OPTIONS: Final = (
         gaussdb=(I, T, I),
         opengauss=_NOWHERE,
         dn_effect=True,
-        meaning="Decoded changes whose memory is used again.",
+        meaning="Number of decoded changes whose memory is reused.",
     ),
     # -------------------------------------------------------- distributed decoding
     Option(
@@ -463,7 +463,7 @@ OPTIONS: Final = (
         dn_only=True,
         treatment=Treatment.INTERNAL,
         meaning="Number of the shard, for replicated tables.",
-        why="sent by a coordinator to its data nodes; the manual advises against it by hand",
+        why="sent by a coordinator to its data nodes; the manual advises against setting it",
     ),
     Option(
         name="start-position",
@@ -473,15 +473,15 @@ OPTIONS: Final = (
         group=OptionGroup.DISTRIBUTED,
         dn_only=True,
         treatment=Treatment.INTERNAL,
-        meaning="Leave out what stands before this CSN and LSN.",
-        why="sent by a coordinator to its data nodes; the manual advises against it by hand",
+        meaning="Omit what precedes this CSN and LSN.",
+        why="sent by a coordinator to its data nodes; the manual advises against setting it",
     ),
 )
 
 BY_NAME: Final[Mapping[str, Option]] = {option.name: option for option in OPTIONS}
 
-# sql_decoding of openGauss has a reader of its own, which knows these only.  Even
-# parallel-decode-num, which the walsender reads before it, is unknown there.
+# sql_decoding of openGauss parses its own options, and has only these: not even
+# parallel-decode-num, which the walsender reads before.
 SQL_DECODING: Final = frozenset(
     {"include-xids", "include-timestamp", "skip-empty-xacts", "only-local"}
 )

@@ -3,7 +3,7 @@
 Each reader takes the text of a value and returns it in one canonical form, or
 raises ValueError.  Booleans and integers follow the rules of the server's own
 settings; the grammar of `white-table-list` is the manual's, which forbids every
-blank (openGauss tolerates some around commas).
+blank (openGauss accepts some around commas).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def boolean(text: str) -> bool:
 def integer(text: str) -> int:
     """Read an integer as C's strtol with base 0 does: 0x10 is 16, and 010 is 8.
 
-    Blanks around it are taken, a value beyond 32 bits is not.
+    Blanks around it are accepted, a value beyond 32 bits is not.
 
     >>> [integer(text) for text in ("4", " 0x10 ", "-1", "010")]
     [4, 16, -1, 8]
@@ -77,7 +77,7 @@ def milliseconds(text: str) -> int:
     [30000, 60000, 120000]
     """
     stripped = text.strip(_BLANKS)
-    # A hexadecimal number may end in d, so that a unit is looked for second.
+    # A hexadecimal number may end in d, so a number is tried before a unit.
     if _INTEGER.fullmatch(stripped):
         return integer(stripped)
     if (match := _DURATION.fullmatch(stripped)) is None or match[2] is None:
@@ -117,7 +117,7 @@ def tables(text: str, *, blanks: bool) -> tuple[tuple[str, str], ...]:
     for item in text.split(","):
         whole = item.strip(_BLANKS) if blanks else item
         if any(letter in _BLANKS for letter in whole):
-            raise ValueError(f"no blank may stand in the list, and one stands in {whole!r}")
+            raise ValueError(f"the list must not contain blanks: {whole!r}")
         schema, dot, table = whole.partition(".")
         if not (schema and dot and table):
             raise ValueError(f"write schema.table, with * for a whole part; got {whole!r}")
@@ -126,7 +126,7 @@ def tables(text: str, *, blanks: bool) -> tuple[tuple[str, str], ...]:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Read a list of user names; nobody checks that they exist.
+    """Read a list of user names, which need not exist.
 
     >>> names("etl,batch")
     ('etl', 'batch')

@@ -32,14 +32,14 @@ def with_ddl(mode: Mode) -> Mode:
 
 
 WAYS = {
-    "GaussDB, serial, DDL": (DecodingMode(GAUSSDB, tells_ddl=True), with_ddl(Mode())),
+    "GaussDB, serial, DDL": (DecodingMode(GAUSSDB, decodes_ddl=True), with_ddl(Mode())),
     "GaussDB, serial": (DecodingMode(GAUSSDB), Mode()),
     "GaussDB, parallel, DDL": (
-        DecodingMode(GAUSSDB, parallel=True, tells_ddl=True, style="t"),
+        DecodingMode(GAUSSDB, parallel=True, decodes_ddl=True, style="t"),
         with_ddl(PARALLEL),
     ),
     "GaussDB, parallel": (DecodingMode(GAUSSDB, parallel=True, style="t"), PARALLEL),
-    "openGauss, serial, DDL": (DecodingMode(OPENGAUSS, tells_ddl=True), Mode()),
+    "openGauss, serial, DDL": (DecodingMode(OPENGAUSS, decodes_ddl=True), Mode()),
     "openGauss, serial": (DecodingMode(OPENGAUSS), Mode()),
     "openGauss, parallel": (DecodingMode(OPENGAUSS, parallel=True, style="t"), PARALLEL),
 }
@@ -108,10 +108,10 @@ DEEDS: dict[str, Callable[[DecodingMode], Deed]] = {
         NEVER,
         catalog=(WIDER,),
     ),
-    "volatile": lambda way: Deed(
+    "volatile": lambda decoding: Deed(
         # openGauss refuses the statement where it replicates DDL.
         ()
-        if way == WAYS["openGauss, serial, DDL"][0]
+        if decoding == WAYS["openGauss, serial, DDL"][0]
         else (
             done(UNTOLD),
             done(wide(1), at=0x200),
@@ -119,22 +119,22 @@ DEEDS: dict[str, Callable[[DecodingMode], Deed]] = {
         lambda told: not told.happened,
         catalog=(WIDER,),
     ),
-    "ustore": lambda way: Deed(
+    "ustore": lambda decoding: Deed(
         (
             done(
                 said("ALTER TABLE  public.t ADD COLUMN b pg_catalog.int4 DEFAULT 5")
-                if way.is_gaussdb
+                if decoding.is_gaussdb
                 else UNTOLD
             ),
             done(wide(1), at=0x200),
         ),
-        lambda told: bool(told.rows) and way.is_gaussdb,
+        lambda told: bool(told.rows) and decoding.is_gaussdb,
         catalog=(replace(WIDER, columns=(*T.columns, replace(B, missing="5"))),)
-        if way.is_gaussdb
+        if decoding.is_gaussdb
         else (WIDER,),
     ),
-    "untold": lambda way: Deed(
-        (done(UNTOLD if way.is_gaussdb else said(MADE)),), lambda told: bool(told.changes)
+    "untold": lambda decoding: Deed(
+        (done(UNTOLD if decoding.is_gaussdb else said(MADE)),), lambda told: bool(told.changes)
     ),
     "ddl": lambda _: Deed((done(said("DROP TABLE public.t")),), lambda told: bool(told.changes)),
     "old-row": lambda _: Deed((done(update()),), NEVER, known=(KEYLESS,)),
@@ -147,8 +147,8 @@ OUTSIDE = {
 }
 
 
-def stream(way: DecodingMode, mode: Mode, deed: Deed) -> Through:
-    product = "gaussdb" if way.is_gaussdb else "og7"
+def stream(decoding: DecodingMode, mode: Mode, deed: Deed) -> Through:
+    product = "gaussdb" if decoding.is_gaussdb else "og7"
     told = Through(
         mode,
         product,
@@ -156,12 +156,12 @@ def stream(way: DecodingMode, mode: Mode, deed: Deed) -> Through:
         catalog=deed.catalog,  # type: ignore[arg-type]
         wrote=lambda _table, _xid: deed.wrote,
     )
-    return told.feed(*(_logged(way, each) for each in deed.transactions))
+    return told.feed(*(_logged(decoding, each) for each in deed.transactions))
 
 
-def _logged(way: DecodingMode, transaction: Transaction) -> Transaction:
+def _logged(decoding: DecodingMode, transaction: Transaction) -> Transaction:
     """Without a publication openGauss logs no DDL."""
-    if way.is_gaussdb or way.tells_ddl:
+    if decoding.is_gaussdb or decoding.decodes_ddl:
         return transaction
     items = [UNTOLD if isinstance(item, Ddl) else item for item in transaction.items]
     return replace(transaction, items=items)
@@ -176,9 +176,9 @@ def observed(told: Through, *, is_whole: bool) -> Detectability | None:
 
 
 @pytest.mark.parametrize("name", DEEDS)
-@pytest.mark.parametrize("way", WAYS)
-def test_a_loss_is_told_as_the_table_says(name: str, way: str) -> None:
-    decided, mode = WAYS[way]
+@pytest.mark.parametrize("decoding", WAYS)
+def test_a_loss_is_told_as_the_table_says(name: str, decoding: str) -> None:
+    decided, mode = WAYS[decoding]
     deed = DEEDS[name](decided)
 
     told = stream(decided, mode, deed)
@@ -189,13 +189,16 @@ def test_a_loss_is_told_as_the_table_says(name: str, way: str) -> None:
 def test_every_case_is_done_or_is_in_no_stream() -> None:
     assert set(DEEDS) | OUTSIDE == {case.name for case in CASES}
     assert not set(DEEDS) & OUTSIDE
-    ways = [way for way, _ in WAYS.values()]
+    ways = [decoding for decoding, _ in WAYS.values()]
     everything = frozenset(
         {"white-table-list", "exclude-users", "skip-generated-columns", "only-local"}
     )
-    ways += [replace(way, removing=everything) for way in ways]
+    ways += [replace(decoding, removing=everything) for decoding in ways]
     for name in OUTSIDE:
-        assert {BY_NAME[name].kind(way) for way in ways} <= {None, Detectability.INVISIBLE}
+        assert {BY_NAME[name].kind(each) for each in ways} <= {
+            None,
+            Detectability.INVISIBLE,
+        }
 
 
 # ---- manual, "DDL in logical decoding", mixed transactions: each of its examples
@@ -221,12 +224,12 @@ MANUAL: dict[str, tuple[list[Item], set[str], int, int]] = {
 }
 
 
-@pytest.mark.parametrize("way", ["GaussDB, serial, DDL", "GaussDB, parallel, DDL"])
+@pytest.mark.parametrize("decoding", ["GaussDB, serial, DDL", "GaussDB, parallel, DDL"])
 @pytest.mark.parametrize(("items", "suspected", "statements", "rows"), MANUAL.values(), ids=MANUAL)
 def test_a_mixed_transaction_of_the_manual(
-    items: list[Item], suspected: set[str], statements: int, rows: int, way: str
+    items: list[Item], suspected: set[str], statements: int, rows: int, decoding: str
 ) -> None:
-    decided, mode = WAYS[way]
+    decided, mode = WAYS[decoding]
 
     told = stream(decided, mode, Deed((done(*items),), NEVER, known=(T4,)))
 
@@ -307,7 +310,7 @@ def test_suspicion_ends_with_its_transaction() -> None:
         Hole(
             "public.t",
             "suspected",
-            "rows behind a DDL statement of their transaction are not sent",
+            "rows after a DDL statement of their transaction are not sent",
         )
     ]
 
@@ -339,10 +342,10 @@ SAME = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("decoding", WAYS)
 @pytest.mark.parametrize("cause", SAME)
-def test_two_tables_agree_about_what_is_lost(cause: Done, way: str) -> None:
-    decided, mode = WAYS[way]
+def test_two_tables_agree_about_what_is_lost(cause: Done, decoding: str) -> None:
+    decided, mode = WAYS[decoding]
     loss = next(loss for loss in LOSSES if loss.done is cause)
 
     is_lost = loss.lost("gaussdb" if decided.is_gaussdb else "og7", mode)

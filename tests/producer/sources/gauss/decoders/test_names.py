@@ -1,7 +1,7 @@
 import pytest
 
 from producer.errors import DecodeError, Unsupported
-from producer.sources.gauss.decoders.names import Remembered, codec, reader, row_shape, unquote
+from producer.sources.gauss.decoders.names import Cache, codec, reader, row_shape, unquote
 
 
 def test_names_that_are_not_text_keep_their_bytes_where_there_is_no_encoding() -> None:
@@ -48,7 +48,7 @@ def test_quotes_are_undone() -> None:
 
 def test_what_is_remembered_has_a_bound() -> None:
     made = []
-    squares = Remembered(lambda n: made.append(n) or n * n)
+    squares = Cache(lambda n: made.append(n) or n * n)
 
     assert [squares[3], squares[3]] == [9, 9]
     assert made == [3]

@@ -241,26 +241,26 @@ def test_a_queue_is_a_power_of_two(size: int) -> None:
 
 def test_only_false_is_a_value_of_decode_sequence() -> None:
     (told,) = said({"decode-sequence": "true"}, terms())
-    assert "the server takes only false" in told
+    assert "the server accepts only false" in told
 
 
 def test_text_functions_give_no_binary() -> None:
     (told,) = said({"force-binary": "true"}, terms(SQL))
 
-    assert "cannot give binary output" in told
+    assert "cannot return binary output" in told
     assert said({"force-binary": "true"}, terms(SQL, binary=True)) == []
 
 
 def test_a_blank_in_the_white_list_is_refused() -> None:
     (told,) = said({"white-table-list": "public.t1, public.t2"}, terms())
-    assert "no blank may stand in the list" in told
+    assert "the list must not contain blanks" in told
 
 
 def test_sql_decoding_has_no_ddl_as_json() -> None:
     options = {"enable-ddl-decoding": "true", "enable-ddl-json-format": "true"}
     (told,) = said(options, terms(SERIAL, plugin="sql_decoding"))
 
-    assert "sql_decoding does not give DDL as JSON" in told
+    assert "sql_decoding does not send DDL as JSON" in told
     assert said(options, terms(SERIAL)) == []
 
 

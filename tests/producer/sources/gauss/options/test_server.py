@@ -120,7 +120,7 @@ def test_a_standby_must_be_one() -> None:
 def test_a_coordinator_does_not_take_options_of_data_nodes(options: dict[str, str]) -> None:
     found = decided(options)
 
-    assert "only data nodes do" in refused(found, ServerFacts(node="CN"))
+    assert "only data nodes accept it" in refused(found, ServerFacts(node="CN"))
     check_server_rules(found, ServerFacts(node="DN"))  # not refused
 
 
@@ -148,7 +148,7 @@ def test_a_data_node_in_the_order_of_csns_stops_at_replicated_tables() -> None:
 
 def test_a_coordinator_has_no_standby() -> None:
     found = decided({}, role="standby")
-    assert "only data nodes do" in refused(found, ServerFacts(node="CN"))
+    assert "only data nodes accept it" in refused(found, ServerFacts(node="CN"))
     assert check_server_rules(decided({}), ServerFacts(node="CN")) == ()
 
 
@@ -156,7 +156,7 @@ def test_receivers_are_cut_to_the_shards() -> None:
     found = decided({"output-order": "1", "logical-receiver-num": "8"})
 
     (advice,) = check_server_rules(found, ServerFacts(shards=3))
-    assert "the server takes 3" in str(advice)
+    assert "the server uses 3" in str(advice)
     assert check_server_rules(found, ServerFacts(shards=8)) == ()
 
 
@@ -192,7 +192,7 @@ def test_a_server_that_makes_streams_parallel_is_told_otherwise() -> None:
 def test_a_server_that_leaves_users_out_is_not_followed_in_silence() -> None:
     facts = ServerFacts(default_options="exclude-users=etl")
 
-    assert "leaves out changes of these users" in refused(decided({}), facts)
+    assert "omits changes of these users" in refused(decided({}), facts)
     assert check_server_rules(decided({"exclude-users": "etl"}), facts) == ()
 
 
