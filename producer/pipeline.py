@@ -30,8 +30,9 @@ from producer.meanwhile import Meanwhile
 from producer.options import Options
 from producer.publish import Publisher, fingerprint
 from producer.sources.base import Source
-from producer.sources.catalog_look import chooser, not_captured
 from producer.sources.kinds import SOURCES
+from producer.sources.patterns import chooser
+from producer.sources.postgres.catalog_look import not_captured
 from schemas.errors import Verdict
 
 _log = logging.getLogger(__name__)
@@ -167,7 +168,7 @@ def _run_once(
             blocking=blocking,
             clock=clock,
             observer=observer,
-            wants=chooser(options),
+            wants=chooser(options.include, options.exclude),
             advice=lambda table: not_captured(options, table),
             changed=changed,
         ).run(request, progress, stream=stream)

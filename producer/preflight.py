@@ -25,9 +25,9 @@ from producer.sources.postgres.captured import (
     make_publication,
     publication_problems,
     reading_problems,
-    shortened,
 )
 from producer.sources.postgres.triggers import install as ddl_triggers
+from producer.sources.rights import shortened
 from schemas.findings import Finding, Level, refused
 from schemas.load import CUT, SCHEMA_CHANGE, canonical
 from schemas.tables import ReplicaIdentity, TableId, TableSchema

@@ -26,8 +26,10 @@ LAYERS = {
             "producer.meanwhile",
         ),
         ("producer.sources.gauss.source", "producer.sources.postgres.source"),
-        ("producer.sources.base", "producer.sources.postgres.captured"),
-        ("producer.sources.catalog_look",),
+        (
+            *("producer.sources.base", "producer.sources.postgres.captured"),
+            "producer.sources.postgres.catalog_look",
+        ),
         ("producer.options",),
         (
             *("producer.sources.gauss", "producer.sources.postgres"),
@@ -108,6 +110,9 @@ ROOMS = {
         *("schemas.accept", "producer.errors"),
     ),
 }
+
+# Folders that know nothing of each other.
+WINGS = ("producer.sources.gauss", "producer.sources.postgres")
 
 MAY_IMPORT = {
     "schemas": {"schemas"},
@@ -191,6 +196,11 @@ def breaks_wall(module: str, name: str) -> bool:
     return any(not any(is_in(name, layer) for layer in allowed) for allowed in rooms)
 
 
+def wing_of(module: str) -> str:
+    """Return the source that a module belongs to, if it does."""
+    return next((wing for wing in WINGS if is_in(module, wing)), "")
+
+
 def violations(module: str, source: str) -> list[str]:
     found = []
     package = module.partition(".")[0]
@@ -208,6 +218,8 @@ def violations(module: str, source: str) -> list[str]:
                 found.append(f"imports must point downwards: {name}")
         elif package == "schemas" and top not in sys.stdlib_module_names:
             found.append(f"schemas uses the standard library only: {name}")
+        if (wing := wing_of(module)) and wing_of(name) not in {"", wing}:
+            found.append(f"one source must not know another: {name}")
         if top in WORLD and any(is_in(module, layer) for layer in PURE):
             found.append(f"pure code must not touch the world: {name}")
         if top == "pyspark" and module in WITHOUT_SPARK:
@@ -245,6 +257,7 @@ def test_every_name_of_a_layer_or_a_wall_is_a_module() -> None:
         ("producer.core.engine", "from ..kafka import delivery"),
         ("producer.core.engine", "from producer import preflight"),
         ("producer.core.relations", "from producer.sources.gauss.ddl import tddl"),
+        ("producer.sources.postgres.source", "from producer.sources.gauss.ddl import tddl"),
         ("producer.core.assemble", "from producer.sources.postgres.triggers.records import read"),
         ("producer.errors", "import producer.wire.cursor"),
         ("producer.pipeline", "import spark_consumers.cuts"),

@@ -16,13 +16,12 @@ from producer.core.ddl_log import known_tables
 from producer.errors import CdcError, ConnectionLost, RegistryError
 from producer.kafka.cuts_reader import CutsReader
 from producer.kafka.registry import Registry
-from producer.sources import catalog_look
-from producer.sources.catalog_look import chooser
 from producer.sources.gauss import readings as gauss_readings
 from producer.sources.gauss import slots as gauss_slots
 from producer.sources.gauss.options import Mode, effective, why_not_full
 from producer.sources.gauss.slots import OrderedBy
-from producer.sources.postgres import catalog
+from producer.sources.patterns import chooser
+from producer.sources.postgres import catalog, catalog_look
 from producer.sources.postgres import options as pgoutput_options
 from producer.sources.postgres.triggers import install as ddl_triggers
 from schemas.accept import CutReplay, Foreign, Record, Records, judge, replay_tail
@@ -428,7 +427,7 @@ class Endpoints:
         found = differences(
             known,
             look,
-            wanted=chooser(options),
+            wanted=chooser(options.include, options.exclude),
             publication=options.publication,
             is_told=is_told,
         )

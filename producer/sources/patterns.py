@@ -15,12 +15,13 @@ True
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from producer.errors import SourceError
 from schemas.quoting import identifier
+from schemas.system_schemas import is_system
 from schemas.tables import TableId
 
 _PART: Final = r'(\*|"(?:[^"]|"")+"|[^\s".*]+)'
@@ -65,6 +66,21 @@ def selects(include: Iterable[str], exclude: Iterable[str], table: TableId) -> b
     return any(parse(text).matches(table) for text in include) and not any(
         parse(text).matches(table) for text in exclude
     )
+
+
+def chooser(include: Iterable[str], exclude: Iterable[str]) -> Callable[[TableId], bool]:
+    """Return a function that says whether [tables] includes a table, existing or not."""
+    included = [parse(text) for text in include]
+    excluded = [parse(text) for text in exclude]
+
+    def wanted(table: TableId) -> bool:
+        return (
+            not is_system(table.schema)
+            and any(p.matches(table) for p in included)
+            and not any(p.matches(table) for p in excluded)
+        )
+
+    return wanted
 
 
 def choose(

@@ -9,9 +9,10 @@ import pytest
 
 from producer.core.catalog_watch import differences
 from producer.options import Options
-from producer.sources.catalog_look import chooser, look
 from producer.sources.dial import parse_dsn
+from producer.sources.patterns import chooser
 from producer.sources.postgres import catalog
+from producer.sources.postgres.catalog_look import look
 from schemas.tables import TableId
 from tests.services_fixtures import execute
 
@@ -39,7 +40,7 @@ def test_a_look_finds_what_a_reading_found_before(options: Options, session) -> 
     seen = look(session, options, known, unless="")
 
     assert seen is not None
-    wanted = chooser(options)
+    wanted = chooser(options.include, options.exclude)
     assert not [*differences(known, seen, wanted=wanted, publication="p")]
     assert look(session, options, known, unless=seen.signature) is None
     assert session.info.transaction_status == psycopg2.extensions.TRANSACTION_STATUS_IDLE
@@ -58,7 +59,9 @@ def test_a_table_that_is_being_altered_is_looked_at_later(
 
     seen = look(session, options, known, unless="")
     assert seen is not None
-    found = [*differences(known, seen, wanted=chooser(options), publication="p")]
+    found = [
+        *differences(known, seen, wanted=chooser(options.include, options.exclude), publication="p")
+    ]
     assert [str(finding) for finding in found] == ["public.t was dropped"]
 
 

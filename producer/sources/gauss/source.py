@@ -32,7 +32,6 @@ from producer.errors import (
 from producer.options import Options
 from producer.sources import patterns
 from producer.sources.base import try_lock
-from producer.sources.catalog_look import chooser
 from producer.sources.decoders import NAMING
 from producer.sources.gauss import (
     catalog as gauss_catalog,
@@ -69,7 +68,7 @@ from producer.sources.gauss.server import Server
 from producer.sources.gauss.snapshot import GaussReading
 from producer.sources.gauss.spill import SpillFile
 from producer.sources.gauss.system_schemas import is_system_schema
-from producer.sources.postgres.captured import problems_of_reading
+from producer.sources.rights import problems_of_reading
 from producer.sources.session import Asks
 from producer.wire.replication import WalMessage
 from schemas.control import Identity
@@ -415,7 +414,7 @@ class GaussSource:
         options, form = self._options, self.decided.format
         if self.server.is_primary and self.decided.ordered_by == "lsn":
             self._check_log(resume)
-        chosen = chooser(options)
+        chosen = patterns.chooser(options.include, options.exclude)
         relations = RelationResolver(
             known,
             wanted=lambda table: chosen(table) and not is_system_schema(table.schema),

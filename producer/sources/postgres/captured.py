@@ -8,15 +8,13 @@ from typing import Final
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer.core.catalog_rows import TableRights
 from producer.errors import CdcError, NotPermitted, SourceError, Unsupported
 from producer.options import Options
 from producer.sources.postgres import catalog
-from schemas.quoting import identifier, qualified
+from producer.sources.rights import problems_of_reading, shortened
 from schemas.tables import TableId
 
 _ROOTS: Final = 130_000  # from here on a partitioned table can be published as one
-_NAMED: Final = 5  # of many tables
 
 
 def ensure_publication(
@@ -90,16 +88,6 @@ def _making_problems(
     )
 
 
-def shortened(names: Sequence[str]) -> str:
-    """Join names for a message; of many the first.
-
-    >>> shortened(["a", "b"]), shortened(list("abcdefgh"))
-    ('a, b', 'a, b, c, d, e and 3 more')
-    """
-    some = ", ".join(names[:_NAMED])
-    return some if len(names) <= _NAMED else f"{some} and {len(names) - _NAMED} more"
-
-
 def make_publication(connection: Connection, name: str, tables: list[TableId]) -> None:
     """Publish tables; a partitioned one as one, where the server can."""
     catalog.create_publication(connection, name, tables, _settings(connection))
@@ -114,30 +102,6 @@ def reading_problems(connection: Connection, tables: Sequence[TableId]) -> Itera
     """Find why the role cannot read tables whole, as a first load must."""
     rights = catalog.table_rights(connection, tables)
     yield from problems_of_reading(rights, catalog.user(connection))
-
-
-def problems_of_reading(rights: Sequence[TableRights], role: str) -> Iterator[CdcError]:
-    """Check what a role of any product may read; hints are the statements that grant it."""
-    user = identifier(role)
-    for schema in sorted({table.id.schema for table in rights if not table.uses_schema}):
-        yield NotPermitted(
-            "the role may not use a schema",
-            schema=schema,
-            hint=f"GRANT USAGE ON SCHEMA {identifier(schema)} TO {user}",
-        )
-    if unread := [table.id for table in rights if not table.selects]:
-        names = [f"{qualified(table)}" for table in unread]
-        yield NotPermitted(
-            "the role may not read tables",
-            tables=shortened([str(table) for table in unread]),
-            hint=f"GRANT SELECT ON {', '.join(names)} TO {user}",
-        )
-    if hidden := [str(table.id) for table in rights if table.selects and not table.sees_all_rows]:
-        yield NotPermitted(
-            "row security hides rows of tables from the role: the copy would not be equal",
-            tables=shortened(hidden),
-            hint=f"ALTER ROLE {user} BYPASSRLS",
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,10 @@ from producer.errors import (
     SourceError,
 )
 from producer.options import Options
-from producer.sources import catalog_look
+from producer.sources import patterns
 from producer.sources.base import try_lock
 from producer.sources.decoders import DECODERS
-from producer.sources.postgres import catalog, snapshot
+from producer.sources.postgres import catalog, catalog_look, snapshot
 from producer.sources.postgres import options as pgoutput_options
 from producer.sources.postgres.captured import (
     captured,
@@ -314,7 +314,7 @@ class PostgresSource:
         return PgoutputStream(
             DECODERS[self._options.plugin],
             known,
-            wanted=catalog_look.chooser(self._options),
+            wanted=patterns.chooser(self._options.include, self._options.exclude),
             publication=self._options.publication,
             judge=self._judge,
             name_now=self.table_name,

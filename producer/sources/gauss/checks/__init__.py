@@ -17,7 +17,7 @@ from producer.sources.gauss.checks import limits, server, slot, tables
 from producer.sources.gauss.checks.case import Case
 from producer.sources.gauss.options import effective
 from producer.sources.gauss.readings import Readings, Session, read
-from producer.sources.postgres.captured import problems_of_reading
+from producer.sources.rights import problems_of_reading
 from schemas.findings import Finding, Level, refused
 
 __all__ = ["check_gauss_source", "findings"]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from producer.core.sql_words import Words, cut, statements
-from producer.sources.gauss.ddl import tddl
-from producer.sources.gauss.ddl.model import Rename
 from producer.sources.postgres.triggers.records import Command
 from schemas.quoting import identifier, qualified
 from schemas.tables import TableId
@@ -16,39 +14,61 @@ _NAMED: Final = frozenset(
 )
 
 
+class _Move(NamedTuple):
+    """Another name, or another schema."""
+
+    schema: str | None  # before, where the text says it
+    old: str
+    new: str
+
+
 def moved_object(command: Command, sql: str | None) -> str | None:
     """Return the statement that gave an object that is no table its name or its schema.
 
     A definition says only what it is called by now; what it was before says the client's text.
     """
-    if sql is None or command.kind not in _NAMED:
-        return None
     verb = f"ALTER {command.kind.upper()}"
+    # PostgreSQL takes ALTER TABLE for indexes, views and sequences, too.
+    if sql is None or command.kind not in _NAMED or command.tag not in {verb, "ALTER TABLE"}:
+        return None
     name = Words(command.identity).dotted()[-1:]
-    for words in filter(None, statements(cut(sql))):
-        said = tddl.statement(sql[words[0].start : words[-1].end])
-        # PostgreSQL takes ALTER TABLE for indexes, views and sequences, too.
-        if said.tag != command.tag or said.tag not in {verb, "ALTER TABLE"}:
-            continue
-        for move in said.actions:
-            if isinstance(move, Rename) and (move.new.name,) == name:
-                return _moved(verb, command, move)
+    for words in statements(cut(sql)):
+        move = _read(Words(sql, words), command)
+        if move is not None and (move.new,) == name:
+            return _written(verb, command, move)
     return None
 
 
-def _moved(verb: str, command: Command, move: Rename) -> str | None:
+def _read(words: Words, command: Command) -> _Move | None:
+    """Read a statement of the command's kind; None for any other, and for another action."""
+    if not words.take(*command.tag.split()):
+        return None
+    words.take("IF", "EXISTS")
+    words.take("ONLY")
+    name = words.dotted()
+    if not name:
+        return None
+    words.brackets()  # of a function
+    if words.take("ON"):  # of a trigger
+        words.dotted()
+    schema = name[-2] if len(name) > 1 else None
+    if words.take("RENAME", "TO") and (new := words.identifier()) is not None:
+        return _Move(schema, name[-1], new)
+    return _Move(schema, name[-1], name[-1]) if words.take("SET", "SCHEMA") else None
+
+
+def _written(verb: str, command: Command, move: _Move) -> str | None:
     if command.kind == "trigger":
         table = command.identity.partition(" on ")[2]
-        old, new = identifier(move.old.name), identifier(move.new.name)
-        return f"{verb} {old} ON {table} RENAME TO {new}"
+        return f"{verb} {identifier(move.old)} ON {table} RENAME TO {identifier(move.new)}"
     # Whoever gets another name stays in the schema.
-    is_renamed = move.old.name != move.new.name
-    schema = command.schema if is_renamed else move.old.schema
+    is_renamed = move.old != move.new
+    schema = command.schema if is_renamed else move.schema
     if schema is None or command.schema is None:
         return None
-    old = qualified(TableId(schema, move.old.name))
+    old = qualified(TableId(schema, move.old))
     if command.kind in {"function", "procedure"}:
         old += command.identity[command.identity.index("(") :]
     if is_renamed:
-        return f"{verb} {old} RENAME TO {identifier(move.new.name)}"
+        return f"{verb} {old} RENAME TO {identifier(move.new)}"
     return f"{verb} {old} SET SCHEMA {identifier(command.schema)}"

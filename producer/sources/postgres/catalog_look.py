@@ -17,7 +17,7 @@ from producer.sources import patterns
 from producer.sources.postgres import catalog
 from schemas.positions import Lsn
 from schemas.quoting import identifier, qualified
-from schemas.system_schemas import SYSTEM, is_system
+from schemas.system_schemas import SYSTEM
 from schemas.tables import TableId, TableSchema
 
 _LOCK_MS: Final = 500  # a partition tree is read under a lock; without it, look again later
@@ -65,21 +65,6 @@ FROM ours WHERE relkind <> 'c'
 """
 
 
-def chooser(options: Options) -> Callable[[TableId], bool]:
-    """Return a function that says whether [tables] includes a table, existing or not."""
-    include = [patterns.parse(text) for text in options.include]
-    exclude = [patterns.parse(text) for text in options.exclude]
-
-    def wanted(table: TableId) -> bool:
-        return (
-            not is_system(table.schema)
-            and any(p.matches(table) for p in include)
-            and not any(p.matches(table) for p in exclude)
-        )
-
-    return wanted
-
-
 def not_captured(options: Options, table: TableId) -> str:
     """Say how to capture a table."""
     return (
@@ -113,7 +98,7 @@ def look(
 def _look(
     connection: Connection, options: Options, known: Mapping[TableId, TableSchema], unless: str
 ) -> Look | None:
-    wanted = chooser(options)
+    wanted = patterns.chooser(options.include, options.exclude)
     with _one_snapshot(connection):
         signature = _signature(connection)
         if signature == unless:
