@@ -504,6 +504,14 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         _JOB,
     ),
     Mutation(
+        "progress-forgotten",
+        "3.6: only trouble without progress stays",
+        _JOB_FILE,
+        "                if self.steps != before:\n",
+        "                if False:\n",
+        _JOB,
+    ),
+    Mutation(
         "superseded-stops",
         "3.5: an attempt that came too late is given up and made again",
         "spark_consumers/errors.py",

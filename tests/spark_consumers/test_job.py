@@ -162,6 +162,41 @@ def test_what_cannot_be_applied_is_left_out_where_the_next_epoch_loads_again(err
     assert [type(e) for e in left_out] == [error]
 
 
+def test_trouble_at_every_step_is_not_trouble_that_stays() -> None:
+    _feed, sink, applier = make(4, strict=True, attempts=2)
+    failed: set[int] = set()
+
+    def trouble(where: str) -> None:
+        assert sink.doing is not None
+        if where == "before" and sink.doing.upto.n not in failed:
+            failed.add(sink.doing.upto.n)
+            raise TargetDown("once for each")
+
+    sink.trouble = trouble
+
+    applier.drain()
+
+    assert sink.seqs == [1, 2, 3, 4]
+    assert len(failed) == 5
+
+
+def test_a_stop_leaves_nothing_out() -> None:
+    feed, sink, applier = make(1)
+    feed.start(epoch=2, continues=False)
+    stopped: list[bool] = []
+
+    def trouble(where: str) -> None:
+        assert sink.doing is not None
+        if sink.doing.upto.epoch == 1:
+            stopped.append(True)
+            raise RowMissing("no")
+
+    sink.trouble = trouble
+    with pytest.raises(RowMissing):
+        applier.drain(lambda: bool(stopped))
+    assert sink.held.epoch == 0
+
+
 def test_an_applier_that_was_overtaken_leaves_nothing_out() -> None:
     feed, sink, applier = make(1)
     feed.start(epoch=2, continues=False)
