@@ -64,4 +64,5 @@ def quote_identifier(name: str, keywords: AbstractSet[str] = OPENGAUSS) -> str:
     """
     if _SAFE.fullmatch(name) and name not in keywords:
         return name
-    return identifier(name)
+    shown = name.replace("\0", "")  # of damaged text: no server has such a name, nor an empty one
+    return identifier(shown) if shown else '""'
