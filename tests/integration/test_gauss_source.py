@@ -17,6 +17,7 @@ from producer.errors import SourceError, SourceSwitched
 from producer.options import Options
 from producer.sources.dial import parse_dsn
 from producer.sources.gauss import readings as gauss_readings
+from producer.sources.gauss import slots as gauss_slots
 from producer.sources.gauss import source as gauss
 from producer.sources.gauss.connection import GaussConnection
 from producer.sources.gauss.source import GaussSource
@@ -110,6 +111,24 @@ def test_a_refusal_that_never_passes_stops_with_the_way_out(
 
     assert type(caught.value) is SourceError  # which stops; its kin would be tried again
     assert caught.value.where["slot"] == ours.slot
+
+
+def test_a_new_epoch_needs_no_slot_dropped_by_hand(options: Options, postgres_url: str) -> None:
+    ours = slot_made(options, f"{options.slot}_a")
+    pause = threading.Event()
+    source = GaussSource.open(ours, lambda _: None)
+    try:
+        before = gauss_slots.find(source.asking, ours.slot)
+        assert before is not None
+        execute(postgres_url, "INSERT INTO t VALUES (1)")
+        assert source.try_lock()
+        while (made := source.make_slot()) is None:
+            pause.wait(0.02)
+
+        assert made.consistent_point > int(before.confirmed or 0)
+        assert source.captured(made) == ("public.t",)
+    finally:
+        source.close()
 
 
 def test_a_primary_whose_log_ends_before_what_was_delivered_is_another_one(
