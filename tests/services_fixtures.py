@@ -4,6 +4,7 @@ Containers by testcontainers where a Docker engine answers, else processes from 
 GAUSS_CDC_SERVICES decides where it is set.  The head of the run says which.
 """
 
+import gc
 import os
 import shutil
 import tempfile
@@ -60,6 +61,11 @@ def pytest_report_header() -> str:
     return f"services: {_KINDS[choice()]}" + (f" ({why})" if why else "")
 
 
+def _let_go() -> None:
+    """End clients that errors of tests still hold: they would write that the broker is gone."""
+    gc.collect()
+
+
 @pytest.fixture(scope="session")
 def _services() -> Iterator[tuple[LocalServices | None, Addresses]]:
     directory = open_directory()
@@ -67,10 +73,12 @@ def _services() -> Iterator[tuple[LocalServices | None, Addresses]]:
         if choice() == "embedded":
             with LocalServices(directory) as services:
                 yield services, services.addresses
+                _let_go()
                 services.remove()
         else:
             with running(directory) as addresses:
                 yield None, addresses
+                _let_go()
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
