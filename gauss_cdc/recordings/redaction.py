@@ -18,7 +18,7 @@ from producer.core.changes import Relation
 from producer.errors import DecodeError
 from producer.sources.decoders import NAMING, Format
 from producer.sources.gauss.decoders.ddl import is_deparsed, is_emitted, is_gauss_ddl
-from producer.sources.gauss.decoders.names import NAME
+from producer.sources.gauss.decoders.names import NAME, QUALIFIED
 from producer.sources.gauss.decoders.sql_rows import DELETE, INSERT, PREDICATE, VALUE, SqlRows
 from producer.sources.gauss.decoders.tuples import COLUMN, DOTTED, SPACED
 from producer.sources.postgres import pgoutput
@@ -31,7 +31,6 @@ _NULL: Final = 0xFFFF_FFFF
 _DDL_AT: Final = 13  # in a record of style b: behind LSN, letter and length
 _BOOL, _BITS = 16, (1560, 1562)  # OIDs
 _NAME: Final = re.compile(NAME)
-_TABLE: Final = re.compile(rb"(" + NAME + rb")\.(" + NAME + rb")")
 _TAG: Final = re.compile(rb" (?:old-key|new-tuple):| \(no-tuple-data\)")
 # A string in SQL, which may itself stand in JSON, where it ends at an escaped quote, too.
 _STRING: Final = re.compile(rb"'((?:[^'\\]|\\.|'')*)'", re.DOTALL)
@@ -131,7 +130,7 @@ class Redaction:
             raise DecodeError("a row that cannot be taken apart", size=len(line))
         row = DOTTED.match(line)
         if row is None:  # TRUNCATE
-            tables = _TABLE.finditer(line, 6, line.rindex(b": TRUNCATE:"))
+            tables = QUALIFIED.finditer(line, 6, line.rindex(b": TRUNCATE:"))
             return _put(line, ((*table.span(), self._qualified(table[0])) for table in tables))
         found = self._columns(line, row.end())
         if found is None:
@@ -229,7 +228,7 @@ class Redaction:
         return b'"' + self._name(raw[1:-1].replace(b'""', b'"')).replace(b'"', b'""') + b'"'
 
     def _qualified(self, raw: bytes) -> bytes:
-        match = _TABLE.fullmatch(raw)
+        match = QUALIFIED.fullmatch(raw)
         assert match is not None  # it was decoded
         return self._quoted(match[1]) + b"." + self._quoted(match[2])
 

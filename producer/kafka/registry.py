@@ -10,7 +10,6 @@ import io
 import json
 import re
 import ssl
-import struct
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -26,6 +25,7 @@ from producer.core.records.framing import framed
 from producer.errors import RegistryDown, RegistryError, SchemaRefused
 from schemas.control import Commits, Cut, SchemaChange, change_from_avro, cut_from_avro, cut_to_avro
 from schemas.load import CUT, SCHEMA_CHANGE, avsc, canonical, check_bounded
+from schemas.registry_client import UNREADABLE, settings
 from schemas.topics import below
 
 _INCOMPATIBLE: Final = 409
@@ -34,15 +34,6 @@ _SCHEMA_NOT_FOUND: Final = 40403  # with _MISSING: the id, not the address
 _INVALID: Final = 422
 _LATER: Final = {408, 429}  # a timeout, too many requests: treated as no answer
 _SERVER: Final = 500
-# Three tries of five seconds, a second apart at most.  A number may also be given as text, as
-# [registry.options] has it.
-_PATIENCE: Final = {
-    "timeout": 5,
-    "max.retries": 2,
-    "retries.wait.ms": 200,
-    "retries.max.wait.ms": 1000,
-}
-_NUMBERS: Final = {*_PATIENCE, "cache.capacity", "cache.latest.ttl.sec"}
 # What the client raises: refusals, the HTTP library's own errors, and (ValueError) an answer
 # that is not JSON.
 # Suffix of the subject that stores another subject's compatibility while that is NONE.
@@ -50,19 +41,7 @@ _BEFORE: Final = ".gauss-cdc-restore"
 _NO_LEVEL: Final = "GLOBAL"
 _FRAME: Final = 5  # bytes before a record: a zero, and its schema's id
 # What fastavro raises for foreign bytes or a foreign schema.
-_UNREADABLE: Final = (
-    ValueError,
-    LookupError,
-    EOFError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    RecursionError,
-    MemoryError,
-    struct.error,
-    SchemaParseException,
-    SchemaResolutionError,
-)
+_UNREADABLE: Final = (*UNREADABLE, SchemaParseException, SchemaResolutionError)
 _ERRORS: Final = (
     SchemaRegistryError,
     OAuthTokenError,
@@ -78,11 +57,7 @@ class Registry:
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
         self._url = re.sub(r"//[^/@]*@", "//", url)  # for messages: without credentials
         try:
-            given = {
-                name: float(value) if name in _NUMBERS else value
-                for name, value in (options or {}).items()
-            }
-            self._client = SchemaRegistryClient({"url": url, **_PATIENCE, **given})
+            self._client = SchemaRegistryClient(settings(url, options))
         except (ValueError, TypeError, OSError) as exc:  # an unknown setting, a missing file
             why = str(exc).replace(url, self._url)
             raise RegistryError(

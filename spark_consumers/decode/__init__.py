@@ -24,26 +24,14 @@ from schemas.control import Cut, NewerFormat, SchemaChange, change_from_avro, cu
 from schemas.encodings import from_exact
 from schemas.envelope import SOURCE_NAME, column_name, without_null
 from schemas.load import CUT, SCHEMA_CHANGE, avsc, check_bounded
+from schemas.registry_client import UNREADABLE
 from schemas.tables import UNCHANGED
 from schemas.types import AvroType, dumper
 from spark_consumers.decode.row_code import FALLBACK_ERRORS, is_ours, parts_function
 from spark_consumers.model import Cell, Change
 
 _FRAME: Final = struct.Struct(">bI")
-# What fastavro, and what makes a record of it, raise for anybody's bytes under anybody's schema.
-_UNREADABLE: Final = (
-    ValueError,
-    LookupError,
-    EOFError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    RecursionError,
-    MemoryError,
-    struct.error,
-    SchemaParseException,
-    SchemaResolutionError,
-)
+_UNREADABLE: Final = (*UNREADABLE, SchemaParseException, SchemaResolutionError)
 
 SchemaOf = Callable[[int], dict[str, Any]]
 

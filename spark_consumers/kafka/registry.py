@@ -8,19 +8,11 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from schemas.registry_client import settings
 from spark_consumers.errors import ApplyError, RegistryDown, RegistryRefused, SchemaUnknown
 
 SchemaOf = Callable[[int], dict[str, Any]]
 
-# Three tries of five seconds, a second apart at most, as the producer's client: without them a
-# registry that accepts and never answers keeps `apply` for minutes.
-_PATIENCE: Final = {
-    "timeout": 5,
-    "max.retries": 2,
-    "retries.wait.ms": 200,
-    "retries.max.wait.ms": 1000,
-}
-_NUMBERS: Final = {*_PATIENCE, "cache.capacity", "cache.latest.ttl.sec"}
 _MISSING: Final = 404
 _SCHEMA_NOT_FOUND: Final = 40403  # with _MISSING: the id, not the address
 _LATER: Final = {408, 429}  # a time limit, too many requests: as good as no answer
@@ -56,11 +48,7 @@ def registry_at(url: str, options: Mapping[str, Any] | None = None) -> Registry:
 
     shown = re.sub(r"//[^/@]*@", "//", url)  # for messages: without credentials
     try:
-        given = {
-            name: float(value) if name in _NUMBERS else value
-            for name, value in (options or {}).items()
-        }
-        client = SchemaRegistryClient({"url": url, **_PATIENCE, **given})
+        client = SchemaRegistryClient(settings(url, options))
     except (ValueError, TypeError, OSError) as error:  # an unknown setting, a missing file
         why = str(error).replace(url, shown)
         raise RegistryRefused(

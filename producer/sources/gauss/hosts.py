@@ -11,12 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final, Literal, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
 from producer.errors import ConnectionLost, RoleDiffers, SourceError
 from producer.sources.dial import ConnectionArguments
 
-Role: TypeAlias = Literal["primary", "standby", "any"]
 Opened = TypeVar("Opened")
 
 _HOST: Final = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]:]+))(?::([0-9]{1,5}))?")

@@ -9,14 +9,13 @@ in it are in the database's encoding.
 from __future__ import annotations
 
 import json
-import re
 from typing import Any, Final, TypeAlias
 
 from producer.core.changes import Cells
 from producer.errors import DecodeError
 from producer.sources.gauss.decoders.literals import literal
 from producer.sources.gauss.decoders.messages import Change, NamedRow, RowShape
-from producer.sources.gauss.decoders.names import NAME, Cache, reader, row_shape, unquote
+from producer.sources.gauss.decoders.names import QUALIFIED, Cache, reader, row_shape, unquote
 
 _START: Final = b'{"table_name":'
 _KEYS: Final = (
@@ -25,7 +24,6 @@ _KEYS: Final = (
     *("old_keys_name", "old_keys_type", "old_keys_val"),
 )
 _OPS: Final = {"INSERT": "c", "UPDATE": "u", "DELETE": "d"}
-_TABLE: Final = re.compile(rb"(" + NAME + rb")\.(" + NAME + rb")")
 
 _Head: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
 
@@ -76,7 +74,7 @@ class JsonRows:
         return NamedRow(shape, cells)
 
     def _table(self, name: str) -> tuple[str, str]:
-        match = _TABLE.fullmatch(as_bytes(name))
+        match = QUALIFIED.fullmatch(as_bytes(name))
         if match is None:
             raise DecodeError("a table name that is not schema.table", size=len(name))
         return self._text(unquote(match[1])), self._text(unquote(match[2]))

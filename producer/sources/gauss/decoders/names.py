@@ -9,6 +9,7 @@ one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -32,6 +33,7 @@ V = TypeVar("V")
 
 # A quoted name holds anything, its quotes doubled; an unquoted one neither dot nor quote.
 NAME: Final = rb'(?:"(?:[^"]++|"")++"|[^"\[\]().,:; ]++)'
+QUALIFIED: Final = re.compile(rb"(" + NAME + rb")\.(" + NAME + rb")")
 
 _MOST: Final = 4096  # cached entries of a kind; a hostile stream must not fill the memory
 SQL_ASCII: Final = "ascii"

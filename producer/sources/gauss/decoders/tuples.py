@@ -22,7 +22,14 @@ from producer.core.changes import Cells
 from producer.errors import DecodeError
 from producer.sources.gauss.decoders.literals import LITERAL, SKIPPED, cell
 from producer.sources.gauss.decoders.messages import Change, NamedRow, NamedTruncate, RowShape
-from producer.sources.gauss.decoders.names import NAME, Cache, reader, row_shape, unquoting
+from producer.sources.gauss.decoders.names import (
+    NAME,
+    QUALIFIED,
+    Cache,
+    reader,
+    row_shape,
+    unquoting,
+)
 
 # A type may be quoted, an array, and of several words.
 _TYPE: Final = rb'(?:"(?:[^"]++|"")++"|\[\]|[^"\[\]])++'
@@ -40,7 +47,6 @@ _HEAD: Final = re.compile(rb"(" + NAME + rb")\[(.*)\]", re.DOTALL)
 DOTTED: Final = re.compile(
     rb"table ((?:" + NAME + rb")\.(?:" + NAME + rb")): (INSERT|UPDATE|DELETE):"
 )
-_TABLE: Final = re.compile(rb"(" + NAME + rb")\.(" + NAME + rb")")
 SPACED: Final = re.compile(rb" (INSERT|UPDATE|DELETE):")
 _EMPTIED: Final = re.compile(
     rb"table ((?:NAME\.NAME)(?:, (?:NAME\.NAME))*+): TRUNCATE:"
@@ -173,7 +179,7 @@ def qualified(encoding: str) -> Callable[[bytes], tuple[str, str]]:
     name = unquoting(encoding)
 
     def read(raw: bytes) -> tuple[str, str]:
-        match = _TABLE.fullmatch(raw)
+        match = QUALIFIED.fullmatch(raw)
         if match is None:
             raise DecodeError("a table name that is not schema.table", size=len(raw))
         return name(match[1]), name(match[2])
@@ -187,7 +193,7 @@ def emptied(record: bytes, encoding: str) -> NamedTruncate | None:
     if match is None or record.endswith(b":"):
         return None
     read = qualified(encoding)
-    tables = tuple(read(found[0]) for found in _TABLE.finditer(match[1]))
+    tables = tuple(read(found[0]) for found in QUALIFIED.finditer(match[1]))
     return NamedTruncate(tables, cascade=bool(match[3]), restart_identity=bool(match[2]))
 
 
