@@ -104,7 +104,7 @@ def test_a_refusal_that_never_passes_stops_with_the_way_out(
     try:
         with GaussConnection.open(options.source) as other:
             other.start(theirs.slot, {"parallel-decode-num": "2"})
-            with pytest.raises(SourceError, match="look into its log") as caught:
+            with pytest.raises(SourceError, match="see its log") as caught:
                 taken(source)
     finally:
         source.close()
