@@ -1,4 +1,4 @@
-"""Which binding a relation's rows have; a new shape is published, and told, before its first row.
+"""Which binding a relation's rows have; a new shape is published and recorded before its first row.
 
 A shape is new where a statement says so, where the catalog does, or where a row is in
 another shape than the one in force.

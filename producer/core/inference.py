@@ -80,7 +80,7 @@ def followed(table: TableSchema) -> tuple[object, ...]:
 
 
 def difference(before: TableSchema, after: TableSchema) -> ShapeChange:
-    """Name an inferred change; what cannot be told apart stops, what may be lost is a hole.
+    """Name an inferred change; what cannot be told apart stops, what may be lost is a gap.
 
     A rename looks like a drop and an add in a relation message.  A column added
     is always the last one and may have any type, so a new name is refused, not

@@ -114,7 +114,7 @@ class Relations:
         return self._wanted(table)
 
     def renamed(self, relation: Relation) -> list[ShapeChange]:
-        """Return what happened to tables by name, where nobody told: renames and drops.
+        """Return what happened to tables by name, where no statement is described: renames, drops.
 
         An oid is never another table's, as long as the table lives.  So a name with another
         oid was given up by the table that had it, and an oid with another name is a rename.

@@ -1,4 +1,4 @@
-"""Source transactions held until their COMMIT, then told in pgoutput's words.
+"""Source transactions held until their COMMIT, then given in the core's vocabulary.
 
 GaussDB's streams tell a transaction's xid, CSN, time and position partly at
 BEGIN and partly at COMMIT, and no mode tells the commit's position before its
@@ -129,17 +129,17 @@ class TransactionBuffer:
 
     def _rare(self, position: int, record: bytes) -> Iterator[tuple[int, Message]]:
         try:
-            told = self._decoder.decode(position, record)
+            decoded = self._decoder.decode(position, record)
         except DecodeError as error:
             yield from self._put_aside(position, Undecoded(record, str(error)))
             return
-        if isinstance(told, Heartbeat):
-            self.heartbeat = told
+        if isinstance(decoded, Heartbeat):
+            self.heartbeat = decoded
             return
-        if isinstance(told, Logical):
+        if isinstance(decoded, Logical):
             yield position, Undecoded(record, "a logical message, which no option asks for")
             return
-        match self._boundaries.step(told):
+        match self._boundaries.step(decoded):
             case begun, ended:
                 yield from self._release(begun, ended)
             case Place.WITHIN:
@@ -147,7 +147,7 @@ class TransactionBuffer:
             case Place.BEGINS:
                 pass
             case Place.STRAY | Place.BESIDE:
-                yield position, Undecoded(record, self._boundaries.stray(told))
+                yield position, Undecoded(record, self._boundaries.stray(decoded))
 
     def _put_aside(self, position: int, found: Undecoded) -> Iterator[tuple[int, Message]]:
         """Tell it now, or at the head of its transaction: before any of its rows goes on."""
@@ -200,7 +200,7 @@ class TransactionBuffer:
                 spill.close()
 
     def _framed(self, begun: TxBegin, ended: TxCommit) -> tuple[Begin, Commit]:
-        """Put together what BEGIN and COMMIT told."""
+        """Put together what BEGIN and COMMIT say."""
         xid, csn, said = together(begun, ended)
         if self._by_csn:
             if csn is None:
@@ -227,26 +227,26 @@ class TransactionBuffer:
 
     def _decoded(self, position: int, record: bytes) -> Iterator[tuple[int, Message]]:
         try:
-            told = self._decoder.decode(position, record)
+            decoded = self._decoder.decode(position, record)
         except DecodeError as error:
             yield position, Undecoded(record, str(error))
             return
-        if isinstance(told, Ddl):
-            yield from self._stated(position, told)
+        if isinstance(decoded, Ddl):
+            yield from self._stated(position, decoded)
             return
         if self._first is not None:
             yield from self._let_go()
-        match told:
+        match decoded:
             case Change():
-                for message in self._relations.row(told):
+                for message in self._relations.row(decoded):
                     yield position, message
-                if self._mixed is not None and not is_system_schema(told.schema):
-                    self._mixed.row(told.schema, told.table, told.op)
+                if self._mixed is not None and not is_system_schema(decoded.schema):
+                    self._mixed.row(decoded.schema, decoded.table, decoded.op)
             case NamedTruncate():
-                for message in self._relations.emptied(told):
+                for message in self._relations.emptied(decoded):
                     yield position, message
             case _:
-                yield position, Undecoded(record, f"{type(told).__name__} inside a transaction")
+                yield position, Undecoded(record, f"{type(decoded).__name__} inside a transaction")
 
     # ------------------------------------------------------------ DDL
     def _stated(self, position: int, ddl: Ddl) -> Iterator[tuple[int, Message]]:

@@ -84,7 +84,7 @@ class RelationResolver:
     ) -> None:
         """`known`: the tables in force, shared with the assembler; statements move them on here.
 
-        `skip_unidentified`: a change that does not say which row it means is told as
+        `skip_unidentified`: a change that does not say which row it means is given as
         lost, instead of raising Unsupported.  `names_run_together`: decode-style t, which
         writes a blank between schema and table and quotes neither.
         """
@@ -168,10 +168,10 @@ class RelationResolver:
         yield from described
         yield from self._filled(change, table, plan)
 
-    def emptied(self, told: NamedTruncate) -> Iterator[Message]:
+    def emptied(self, truncate: NamedTruncate) -> Iterator[Message]:
         """Give a TRUNCATE by relations."""
         relations = []
-        for schema, name in told.tables:
+        for schema, name in truncate.tables:
             if self._is_unwanted(schema, name):
                 continue
             table = self._tables.get((schema, name))
@@ -185,7 +185,7 @@ class RelationResolver:
             relations.append(self._relation(table, table.identity, described))
             yield from described
         if relations:
-            yield Truncate(tuple(relations), told.cascade, told.restart_identity)
+            yield Truncate(tuple(relations), truncate.cascade, truncate.restart_identity)
 
     # ------------------------------------------------------------ tables
     def _is_unwanted(self, schema: str, name: str) -> bool:
@@ -308,7 +308,7 @@ class RelationResolver:
     def _oids(
         self, shape: RowShape, reading: TableSchema | None, known: _Table | None
     ) -> tuple[int, ...]:
-        """Types by OID: as told, by the type's name, or as read of a column of that name."""
+        """Types by OID: as sent, by the type's name, or as read of a column of that name."""
         read = {c.name: c.type_oid for c in reading.columns} if reading else {}
         if known is not None:
             read = {**dict(zip(known.names, known.oids, strict=True)), **read}

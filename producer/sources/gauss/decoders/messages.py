@@ -41,8 +41,8 @@ class RowShape:
     """Columns of a row as the wire names them, in its order; decoders share one per shape."""
 
     names: tuple[str, ...]  # unquoted; () where the wire gives none (an INSERT of sql_decoding)
-    oids: tuple[int, ...]  # 0 where not told
-    types: tuple[str, ...]  # format_type() without modifier; "" where not told
+    oids: tuple[int, ...]  # 0 where not sent
+    types: tuple[str, ...]  # format_type() without modifier; "" where not sent
 
 
 @dataclass(slots=True)
