@@ -27,7 +27,7 @@ from schemas.system_schemas import OWN_SCHEMA, SYSTEM
 from schemas.tables import TableId
 
 # Of the script; the one that is installed stands in a comment, which any role may read.
-VERSION: Final = 3
+VERSION: Final = 4
 _TABLE: Final = 3  # earlier ones wrote messages, which any role can write, too
 TRIGGERS: Final = ("gauss_cdc_ddl_drop", "gauss_cdc_ddl_end", "gauss_cdc_ddl_rewrite")
 _MESSAGES: Final = 140_000  # pgoutput hands on logical messages from here on
