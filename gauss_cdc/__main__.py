@@ -1,10 +1,10 @@
-"""`gauss-cdc`, and `python -m gauss_cdc`: what they import takes a second, in which people type."""
+"""`gauss-cdc`, and `python -m gauss_cdc`: the imports take a second, which Ctrl-C may interrupt."""
 
 import sys
 
 
 def main() -> None:
-    """Run the command line; Ctrl-C while it is imported is no traceback."""
+    """Run the command line; Ctrl-C during its import ends without a traceback."""
     try:
         from gauss_cdc import cli  # noqa: PLC0415
     except KeyboardInterrupt:

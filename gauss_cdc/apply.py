@@ -20,18 +20,18 @@ from spark_consumers.stream import Checkpoint, SparkStream, Starting
 _log = logging.getLogger("gauss_cdc.apply")
 
 _SMALL_ROWS: Final = 5_000
-_DOUBT: Final = 30.0  # seconds: several heartbeats of a `run` that goes on
+_DOUBT: Final = 30.0  # seconds: several heartbeats of a running `run`
 
 
 def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> None:
-    """Kafka -> target until asked to stop; come back by itself after errors that pass.
+    """Kafka -> target until asked to stop; retry after temporary errors.
 
-    Raises the ApplyError that needs a person.
+    Raises the ApplyError that needs an operator.
     """
     setup, kind = target.setup(config), target.kind_of(config)
     assert config.target is not None
     client = config.kafka.client_settings()
-    java_client(client)  # what Spark cannot honour is said before anything begins
+    java_client(client)  # unsupported settings of Spark are reported before anything begins
     prefix = config.kafka.prefix
 
     def alarm(what: str) -> None:

@@ -1,6 +1,6 @@
-"""`gauss-cdc`: one verb per thing an operator does.  Thin: parse, call, print.
+"""`gauss-cdc`: one command for each task of an operator.  Thin: parse, call, print.
 
-People's output goes to stderr, programs' to stdout.  Exit codes: 0 done, 1 a finding
+Output for people goes to stderr, for programs to stdout.  Exit codes: 0 done, 1 a finding
 or a fault, 2 bad usage or configuration, 5 a file or an output, 130 interrupted, others
 as the error classes say (`producer/errors.py`, `spark_consumers/errors.py`; listed in
 docs/reference/exit-codes.md).
@@ -32,11 +32,11 @@ _log = logging.getLogger("gauss_cdc")
 
 
 class _PipeBroke(Exception):
-    """A BrokenPipeError, of which click would make exit code 1 without a word."""
+    """A BrokenPipeError, which click would silently turn into exit code 1."""
 
 
 class _Group(click.Group):
-    """Hands errors of pipes on."""
+    """Passes errors of pipes on."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         try:
@@ -57,12 +57,12 @@ class _Group(click.Group):
 @click.option(
     "--log-level",
     type=click.Choice(logs.LEVELS, case_sensitive=False),
-    help="From which level on; default: info of `run` and `apply`, else warning.",
+    help="Lowest level; default: info for `run` and `apply`, else warning.",
 )
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
-    help="What stderr holds: lines for people, or one JSON object a line.",
+    help="Format of stderr: text lines, or one JSON object a line.",
 )
 def cli(*, verbose: bool, log_level: str | None, log_format: str | None) -> None:
     """Change data capture into Kafka, applied by PySpark in commit order."""
@@ -94,7 +94,7 @@ for _command in (
 def main() -> None:
     """Run the command line; turn every error into a message and an exit code."""
     sys.stderr = cast("TextIO", Masking(sys.stderr))
-    if isinstance(sys.stdout, io.TextIOWrapper):  # what the terminal cannot show is escaped
+    if isinstance(sys.stdout, io.TextIOWrapper):  # unprintable characters are escaped
         sys.stdout.reconfigure(errors="backslashreplace")
     logs.set_up()
     threading.excepthook = _thread_failed
@@ -125,7 +125,7 @@ def main() -> None:
 
 
 def _thread_failed(args: threading.ExceptHookArgs) -> None:
-    """A fault in a thread of ours is a record of the log, too."""
+    """Log a fault in one of our threads."""
     if args.exc_value is not None:
         _log.critical("a fault in a thread of gauss-cdc", exc_info=args.exc_value)
 
@@ -137,7 +137,7 @@ def _flush() -> None:
 
 
 def _leave_without_reader(error: Exception) -> None:
-    """End quietly where the reader of stdout has seen enough, as `head` does."""
+    """End quietly if the reader of stdout has closed it, as `head` does."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)
     if any(events & select.POLLERR for _, events in poll.poll(0)):

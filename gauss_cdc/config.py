@@ -66,13 +66,13 @@ class TablesSection(Section):
     """Tables to leave out of `include`."""
 
     without_identity: Literal["stop", "skip-and-record"] = "stop"
-    """openGauss, GaussDB: an UPDATE or DELETE that does not say which row, or a row whose columns
-    nobody knows any more. `skip-and-record` goes on, and the table is marked as not exact."""
+    """openGauss, GaussDB: an UPDATE or DELETE that does not identify a row, or a row whose columns
+    are unknown. `skip-and-record` continues, and the table is marked as not exact."""
 
     unfit_row: Literal["stop", "quarantine"] = "stop"
     """A row larger than `kafka.max-row-bytes`, or with a value that cannot be written. `quarantine`
-    keeps what can be kept of it in `<prefix>.quarantine` and goes on; its table is marked as not
-    exact. With `stop`, anybody who may insert such a row stops everything."""
+    keeps what it can of the row in `<prefix>.quarantine` and continues; its table is marked as not
+    exact. With `stop`, any role that may insert such a row stops everything."""
 
     @field_validator("include", "exclude")
     @classmethod
@@ -126,12 +126,12 @@ class DdlSection(Section):
 
     text: bool = False
     """Publish the text of statements, definitions and defaults in `<prefix>.ddl`, which is kept for
-    ever: all that people type, passwords and rows of other tables among it. Implied by
+    ever: it may contain passwords and rows of other tables. Implied by
     `apply = "all"`, which needs it."""
 
     incompatible: Literal["stop", "new-version", "quarantine"] = "stop"
     """A new schema that the registry refuses: stop before its first row; register it all the same
-    as the subject's next version; or leave the table out (inexact at the target) and go on."""
+    as the subject's next version; or leave the table out (inexact at the target) and continue."""
 
 
 class KafkaSection(Section):
@@ -241,7 +241,7 @@ class RegistrySection(Section):
             except ValueError:  # no port, or half an IPv6 address
                 is_fit = False
             if not is_fit:
-                raise ValueError(f"{url!r} is no URL of a registry: write http://host:8081")
+                raise ValueError(f"{url!r} is not a registry URL: write http://host:8081")
         return urls
 
     def client(self) -> dict[str, Any]:
@@ -255,7 +255,7 @@ class RegistrySection(Section):
 
 def _kind_of_sink(name: str) -> str:
     if name not in SINKS:
-        raise ValueError(f"there is no such kind: {', '.join(SINKS)}")
+        raise ValueError(f"unknown kind, one of {', '.join(SINKS)}")
     return name
 
 
@@ -267,7 +267,7 @@ class TargetSection(Section):
     must not hold '' as NULL (compatibility PG or B)."""
 
     dsn: Public
-    """Where it is, without a password."""
+    """Its connection string, without a password."""
 
     strict: bool = False
     """One source transaction = one target transaction. Default: grouped, always whole ones."""
@@ -292,7 +292,7 @@ class SparkSection(Section):
     """Spark master."""
 
     checkpoint: Public = "state"
-    """Checkpoint folder of the streaming query. It decides nothing: the target's ledger does."""
+    """Checkpoint folder of the streaming query. The target's ledger decides, not the checkpoint."""
 
     linger: Duration = timedelta(0)
     """Stay in a micro-batch this long and drain cuts there: 5 ms instead of 40 from commit to
@@ -307,7 +307,7 @@ class SparkSection(Section):
     def _master(cls, master: str) -> str:
         if not _MASTER.fullmatch(master):
             raise ValueError(
-                f"{master!r} is no Spark master: write local[*], local[4], spark://host:7077, "
+                f"{master!r} is not a Spark master: write local[*], local[4], spark://host:7077, "
                 "yarn or k8s://https://host:443"
             )
         return master
@@ -336,7 +336,7 @@ def load(path: Path) -> Config:
             "`gauss-cdc services up --dir DIR`"
         ) from exc
     except ValueError as exc:  # UnicodeDecodeError is one, and so is a name with a zero byte
-        raise ConfigError(f"{str(path)!r} is no file of text in UTF-8: {exc}") from exc
+        raise ConfigError(f"{str(path)!r} is not a text file in UTF-8: {exc}") from exc
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as exc:
@@ -346,7 +346,7 @@ def load(path: Path) -> Config:
     try:
         config = Config.model_validate(raw)
     except ValidationError as exc:
-        # Not `from exc`: it repeats the input, where a secret may stand that should not.
+        # Not `from exc`: it repeats the input, which may wrongly contain a secret.
         told = "\n".join(_explain(path, text, error) for error in exc.errors())
         raise ConfigError(told) from None
     if wrong := list(config.source.problems()):
@@ -361,7 +361,7 @@ def load(path: Path) -> Config:
 
 
 def _not_toml(path: Path, text: str, said: str) -> str:
-    """Say where, as all other errors do; tomllib counts characters at a line's end, too."""
+    """Add the place, as in all other errors; tomllib counts characters at a line's end, too."""
     found = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", said)
     if found is None:
         return f"{path}: not TOML: {said}"
@@ -384,7 +384,7 @@ def _add_secrets(raw: dict[str, Any], path: Path, text: str) -> None:
         if key in values:
             raise ConfigError(
                 f"{path}:{line_of(text, [section, key])}: {section}.{key}: "
-                f"secrets do not stand in the file; set {variable}"
+                f"secrets must not be in the file; set {variable}"
             )
         if variable in os.environ:
             values[key] = from_environment(variable)
@@ -393,7 +393,7 @@ def _add_secrets(raw: dict[str, Any], path: Path, text: str) -> None:
 
 
 def _secret(file: object, path: Path, text: str, where: list[str]) -> str:
-    """Read a secret from its file; errors never show what stands in it."""
+    """Read a secret from its file; errors never show its content."""
     if not isinstance(file, str):
         raise ConfigError(_place(path, text, where, "write the name of a file"))
     try:
@@ -413,13 +413,13 @@ _WAYS: Final = {
 
 
 def _read_options(raw: dict[str, Any], path: Path, text: str) -> None:
-    """Put the secrets of such tables in the place of their references."""
+    """Replace the references of such tables by their secrets."""
     wrong = []
     source = raw.get("source")
     plugin = source.get("options") if isinstance(source, dict) else None
     for name, value in plugin.items() if isinstance(plugin, dict) else ():
         if is_secret(name) or holds_secret(value):
-            why = "no option of a plugin is a secret, and none stands in the file: leave it out"
+            why = "options of a plugin are not secret, and the file must have none: leave it out"
             wrong.append(_place(path, text, ["source", "options", name], why))
     for where in _TABLES:
         section = raw.get(where[0])
@@ -436,7 +436,7 @@ def _read_options(raw: dict[str, Any], path: Path, text: str) -> None:
 
 
 def revealed(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options with their secrets in the clear, for a client and for nobody else."""
+    """Options with their secrets in the clear, for a client only."""
     return {
         name: value.get_secret_value() if isinstance(value, SecretStr) else value
         for name, value in options.items()
@@ -464,7 +464,7 @@ def _explain(path: Path, text: str, error: Any) -> str:
 
 
 def _unknown(where: list[str]) -> str:
-    """Say that a key is unknown, what was meant perhaps, and where it would be known."""
+    """Report an unknown key, with a suggestion and the sections that have it."""
     *sections, key = where
     model: type[BaseModel] = Config
     for section in sections:
@@ -486,7 +486,7 @@ def _unknown(where: list[str]) -> str:
     if elsewhere:
         return f"unknown key in {inside}; did you mean {' or '.join(elsewhere)}?"
     shown = [name for name in known if name not in {"password", "credentials"}]
-    return f"unknown key in {inside}, which knows {', '.join(shown)}"
+    return f"unknown key in {inside}, which has {', '.join(shown)}"
 
 
 def _model(annotation: object) -> type[Section] | None:

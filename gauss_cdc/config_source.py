@@ -24,7 +24,7 @@ _NOT_POSTGRES: Final = (
 
 
 def _as_text(options: object) -> object:
-    """Let numbers and booleans stand in the file as what they are."""
+    """Accept numbers and booleans of the file as text."""
     if not isinstance(options, dict):
         return options
     return {
@@ -37,7 +37,7 @@ def _refuse_get(mode: object) -> object:
     if mode == "get":
         raise ValueError(
             "reading with get moves the slot before a row is durable: a crash loses rows. "
-            'Write "at-most-once" if that is wanted, else "peek"'
+            'Write "at-most-once" if that is intended, else "peek"'
         )
     return mode
 
@@ -54,20 +54,20 @@ class SourceSection(Section):
 
     hosts: tuple[str, ...] = ()
     """openGauss, GaussDB: all nodes, as `["db1:5432", "db2:5432"]`; unset = the dsn's. After a
-    switch-over `run` goes on at the node whose role is right."""
+    switch-over `run` continues at the node with the right role."""
 
     role: Literal["primary", "standby", "any"] = "primary"
-    """openGauss, GaussDB: which node of `hosts` is read. Slots are made on the primary anyway."""
+    """openGauss, GaussDB: which node of `hosts` is read. Slots are created on the primary."""
 
     ha_port: int | None = Field(None, ge=1, le=65535)
     """openGauss, GaussDB: port for replication, mostly the main port + 1; unset = the dsn's port.
     Needed where `enable_thread_pool = on`."""
 
     slot: str = "gauss_cdc"
-    """Replication slot. The first `run` of a prefix makes it anew, with the first load."""
+    """Replication slot. The first `run` of a prefix creates it, with the first load."""
 
     publication: str = Field("gauss_cdc", min_length=1, max_length=63)
-    """PostgreSQL: publication. Made by the first `run` or `check --fix`, from [tables]."""
+    """PostgreSQL: publication. Created by the first `run` or `check --fix`, from [tables]."""
 
     plugin: str | None = None
     """Output plugin; unset = `pgoutput` of PostgreSQL, else `mppdb_decoding`."""
@@ -76,29 +76,29 @@ class SourceSection(Section):
     """openGauss, GaussDB: `sql` reads by SQL functions, where streaming is not permitted."""
 
     sql_mode: Annotated[Literal["peek", "at-most-once"], BeforeValidator(_refuse_get)] = "peek"
-    """With interface = "sql": `peek` looks, and moves the slot when rows are durable;
-    `at-most-once` takes (30 to 50 % faster) and loses rows in a crash."""
+    """With interface = "sql": `peek` reads, and moves the slot when rows are durable;
+    `at-most-once` moves it while reading (30 to 50 % faster) and a crash loses rows."""
 
     options: Annotated[dict[str, str], BeforeValidator(_as_text)] = Field(default_factory=dict)
-    """The plugin's own options, see the tables of decoding options: what is set by us, or would
-    change what the target is, is refused."""
+    """The plugin's own options, see the tables of decoding options: those that we set,
+    or that would change the content of the target, are refused."""
 
     allow_internal_options: bool = False
-    """openGauss, GaussDB: take options that the servers of a cluster send each other."""
+    """openGauss, GaussDB: accept options that the servers of a cluster send each other."""
 
     status_interval: Duration = timedelta(seconds=10)
-    """Longest time between two status messages, also when nothing happens."""
+    """Longest time between two status messages, also on an idle stream."""
 
     unknown_message: Literal["stop", "quarantine"] = "stop"
-    """openGauss, GaussDB: a message that we cannot read is kept with its position either way;
-    `quarantine` goes on behind it, and what it said is missing at the target."""
+    """openGauss, GaussDB: an undecodable message is kept with its position either way;
+    `quarantine` continues after it, and its changes are missing at the target."""
 
     hold_bytes: int = Field(64 << 20, ge=1 << 16)
     """openGauss, GaussDB: memory for one transaction that must wait for its COMMIT; a larger one
     waits in a file."""
 
     spill_folder: Path | None = None
-    """openGauss, GaussDB: where such files stand; unset = the system's temporary folder."""
+    """openGauss, GaussDB: the folder of such files; unset = the system's temporary folder."""
 
     password: SecretStr = SecretStr("")
     """Read from GAUSS_CDC_SOURCE_PASSWORD; never printed."""
@@ -116,7 +116,7 @@ class SourceSection(Section):
     @classmethod
     def _slot(cls, name: str) -> str:
         if SLOT_NAME.fullmatch(name) is None:
-            raise ValueError(f"{name!r} is no name of a slot: 1 to 63 of a-z, 0-9 and _")
+            raise ValueError(f"{name!r} is not a valid slot name: 1 to 63 of a-z, 0-9 and _")
         return name
 
     @field_validator("hosts")
@@ -137,7 +137,7 @@ class SourceSection(Section):
 
     @property
     def terms(self) -> Terms:
-        """How options are judged; for openGauss and GaussDB."""
+        """The terms for checking options; for openGauss and GaussDB."""
         return Terms(
             product=Product(self.kind),
             plugin=self.output_plugin,

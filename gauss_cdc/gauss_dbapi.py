@@ -1,10 +1,10 @@
-"""openGauss as a sink and a look-up see it: the DB-API, over the producer's own client.
+"""openGauss for sinks and look-ups: the DB-API, over the producer's own client.
 
-psycopg2 cannot log in to openGauss or GaussDB, and the halves do not know each
+psycopg2 cannot log in to openGauss or GaussDB, and the halves do not import each
 other: here, above both, the client of the one becomes the `connect` of the
-other (`spark_consumers.sinks.driver` tells the shape).  Only the simple protocol
-is spoken, so arguments are written into the statement, quoted as
-`schemas.quoting` does.
+other (its protocol is in `spark_consumers.sinks.postgres.driver`).  Only the simple
+protocol is used, so arguments are written into the statement, quoted by
+`schemas.quoting`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Arguments: TypeAlias = Sequence[object] | Mapping[str, object]
 
 _MARK: Final = re.compile(r"%(?:\((\w+)\))?(.)", re.DOTALL)
 _NONE_LEFT: Final = object()
-_LOGIN, _UNKNOWN = "28000", "XX000"  # where no server told a code
+_LOGIN, _UNKNOWN = "28000", "XX000"  # where no server sent a code
 _READ_CHARACTERS: Final = 1 << 16
 
 
@@ -49,13 +49,13 @@ def connect(
         )
     except ConnectionLost as error:
         raise Refused(None, hint=str(error)) from error
-    except CdcError as error:  # no row is in reach yet: its own words may be told
+    except CdcError as error:  # no row was read yet: the error contains no values
         raise login_refused(error) from error
     return Connection(session)
 
 
 def login_refused(error: CdcError) -> Refused:
-    """Make a sink's error of a login that failed for good: server, TLS or the dsn's files."""
+    """Convert a permanent failure of a login (server, TLS, files) into a sink's error."""
     where = {name: value for name, value in error.where.items() if name != "sqlstate"}
     said = str(Explained(error.what, hint="", **where))
     return Refused(str(error.where.get("sqlstate", _LOGIN)), message=said, hint=error.hint)
@@ -140,7 +140,7 @@ class GaussCursor:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """The producer's errors become the sinks' at this border; a value is in neither."""
+    """Convert the producer's errors into the sinks'; neither contains a value."""
     try:
         yield
     except ConnectionLost as error:

@@ -1,4 +1,4 @@
-"""`[kafka.client]`, judged by librdkafka itself before anything begins."""
+"""`[kafka.client]`, checked by librdkafka itself before anything begins."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaException
 
-# librdkafka takes no list of what it knows; these are the ones that people set.
+# librdkafka does not list its settings; these are the common ones.
 _COMMON: Final = (
     *("bootstrap.servers", "client.id", "client.rack", "security.protocol", "debug", "log_level"),
     *("sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.oauthbearer.method"),
@@ -30,14 +30,14 @@ _NAMED: Final = re.compile(r'configuration property:? "([^"]+)"')
 def problem(client: Mapping[str, str | int | float | bool]) -> tuple[str, str] | None:
     """Say which setting librdkafka refuses ("": several together), and why; None: none.
 
-    Makes a client that knows no broker, so nothing is sent.
+    Creates a client without brokers, so nothing is sent.
     """
     asked = {**client, "bootstrap.servers": "", "group.id": "gauss-cdc-check", "log_level": 0}
     try:
         Consumer(asked).close()
     except KafkaException as error:
         why = str(error.args[0].str())
-    except TypeError as error:  # a value that is no text for librdkafka
+    except TypeError as error:  # a value that is not text for librdkafka
         why = str(error)
     else:
         return None

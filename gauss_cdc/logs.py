@@ -1,11 +1,12 @@
-"""Logs on stderr: one format for all that a command and its libraries say.
+"""Logs on stderr: one format for a command and its libraries.
 
 Text is for people: `2026-11-22T03:25:04.123+00:00 INFO  gauss_cdc.run: streaming from=0/1A2B3C`.
 JSON is for programs: one object a line, with `time`, `level`, `logger`, `message` and the
 context's keys. A command that ends soon writes plain text without time, as other tools do.
 
-What others name (tables, columns, servers' words) may hold line ends and terminal escapes:
-no record can look like another one, nor steer a terminal.
+Foreign text (names of tables and columns, messages of servers) may contain line ends and
+terminal escapes: these are escaped, so that no record can imitate another one or control a
+terminal.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _CONTEXT: Final = "context"
 _PLAIN: Final = (str, int, float, bool, type(None))  # not an Lsn, which is an int
 _WINDOW: Final = 30.0  # seconds in which a line that repeats is written once
 _KEYS: Final = 200  # different lines that are counted at the same time
-# What makes lines of librdkafka differ that say the same.
+# The varying parts of equal lines of librdkafka.
 _VARIES: Final = re.compile(
     r"\[rdkafka#[^\]]*\](?: \[thrd:[^\]]*\])?: | \(after \d+ms in state [^)]*\)"
 )
@@ -36,7 +37,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u206
 
 
 def printable(text: str) -> str:
-    r"""Escape what steers a terminal or ends a line.
+    r"""Escape control characters and line ends.
 
     >>> printable("a\nb\x1b[2Jc")
     'a\\nb\\x1b[2Jc'
@@ -45,7 +46,7 @@ def printable(text: str) -> str:
 
 
 def log(logger: logging.Logger, level: int, message: str, /, **context: object) -> None:
-    """Write one record; the context stays apart from the words, numbers as numbers."""
+    """Write one record; the context is separate from the message, numbers as numbers."""
     plain = {
         name: value if type(value) in _PLAIN else str(value) for name, value in context.items()
     }
@@ -88,7 +89,7 @@ class _Plain(_TextFormat):
         self._is_red = is_red
 
     def words(self, record: logging.LogRecord) -> str:
-        return record.getMessage()  # an exit code is told by the shell
+        return record.getMessage()  # the shell reports the exit code
 
     def format(self, record: logging.LogRecord) -> str:
         text = self.body(record)
@@ -155,7 +156,7 @@ class Limit(logging.Filter):
 
 
 class _Stderr(logging.StreamHandler[TextIO]):
-    """Writes to what `sys.stderr` is now: tests and pytest replace it."""
+    """Writes to the current `sys.stderr`: tests and pytest replace it."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -175,13 +176,13 @@ _asked: dict[str, Any] = {"level": None, "format": "text"}
 
 
 def set_up(*, level: str | None = None, format: str | None = None) -> None:  # noqa: A002
-    """Log to stderr; what is None stays as it was, or is the default: warnings, as plain text."""
+    """Log to stderr; None keeps a setting, or its default: warnings, as plain text."""
     _asked.update({k: v for k, v in (("level", level), ("format", format)) if v is not None})
     _apply(_asked["level"] or "warning", timed=False)
 
 
 def reset() -> None:
-    """Forget what was asked for: a process may run several commands, one after the other."""
+    """Restore the defaults: a process may run several commands, one after the other."""
     _asked.update(level=None, format="text")
 
 
@@ -206,7 +207,7 @@ def _apply(level: str, *, timed: bool) -> None:
     if _handler not in root.handlers:
         root.addHandler(_handler)
     number = logging.getLevelNamesMapping()[level.upper()]
-    # Other libraries tell of their own affairs at level info; a retry of theirs is a warning.
+    # Other libraries log their internals at level info; their retries are warnings.
     root.setLevel(max(number, logging.WARNING))
     for name in _OURS:
         logging.getLogger(name).setLevel(number)

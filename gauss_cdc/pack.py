@@ -2,7 +2,7 @@
 
 A wheel fails there: executors put the file itself on their path, and a wheel's
 layout is meant for installers.  Native packages (confluent-kafka, fastavro,
-psycopg2) belong into the Python environment of driver and executors.
+psycopg2) belong in the Python environment of driver and executors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ main()
 
 
 def pack(out: Path) -> Path:
-    """Write the zip; return the path of the program beside it."""
+    """Write the zip; return the path of the program next to it."""
     root = Path(__file__).parent.parent
     out.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -79,7 +79,7 @@ def _model(annotation: object) -> type[config.Section]:
 
 
 def _plain(value: object) -> str:
-    """Default values as they would stand in the file."""
+    """Default values as in the file."""
     seconds = getattr(value, "total_seconds", None)
     if seconds is None:
         return str(list(value)) if isinstance(value, tuple) else str(value)
@@ -129,7 +129,7 @@ def pgoutput() -> str:
 
 
 def support() -> str:
-    """Which ways of decoding were seen on a real server, and what nobody has seen."""
+    """Which decoding modes were recorded on a real server, and what was not."""
     return _table(("what", "seen", "where it comes from"), evidence_rows())
 
 
@@ -164,7 +164,7 @@ def _who(option: Option) -> str:
 
 
 def _seen(option: Option) -> str:
-    """Mark what was never seen on a real server: GaussDB's own options stand in its manual only."""
+    """Mark what was not verified on a real server: GaussDB's own options are from its manual."""
     known = any(option.use(Product.OPENGAUSS, mode) is not Use.REFUSED for mode in Mode)
     return "" if known else "*(manual only)*"
 
@@ -182,7 +182,7 @@ def losses() -> str:
     def rows() -> Iterator[tuple[object, ...]]:
         for case in CASES:
             kinds = [case.kind(way) for way in ways.values()]
-            if any(kinds):  # the others are matters of options, told there
+            if any(kinds):  # the others depend on options, and are listed there
                 yield case.what, *((kind or "") for kind in kinds), case.by, case.source
 
     return _table(("what", *ways, "evidence", "source"), rows())
@@ -260,7 +260,7 @@ def exits() -> str:
         yield 0, "", "", "done"
         yield 1, "", "", "`check` found an error, `demo` a difference; or a fault of ours"
         yield 2, "`ConfigError`", "stop", "bad usage or configuration"
-        yield 4, "", "", "`wait` gave up"
+        yield 4, "", "", "`wait` timed out"
         yield 5, "", "stop", "a file or an output cannot be read or written, or a port is in use"
         yield 6, "", "", "`wait`: the position is held, and some table is not exact"
         for code, name, verdict, doc in sorted(found):

@@ -1,7 +1,6 @@
-"""What `run` and `apply` say once a minute, and of each table of a load.
+"""The lines of `run` and `apply`: once a minute, and for each table of a load.
 
-The counters are the loops' own, read by a thread of its own: a loop that hangs is seen by
-lines that say 0 rows.
+A separate thread reads the loops' counters: a loop that hangs shows as lines with 0 rows.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from spark_consumers.job import Progress as Applied
 from spark_consumers.model import Ledger
 
 RETRYING: Final = "; retrying in "
-_STAYS: Final = 60.0  # seconds after which an error that stays is said again
+_STAYS: Final = 60.0  # seconds after which a persistent error is logged again
 _VARIES: Final = re.compile(r"\d+")  # seconds that were waited, ports of a client
-_BUSY_SECONDS: Final = 5.0  # a pass over new cuts that takes longer has something to catch up with
+_BUSY_SECONDS: Final = 5.0  # a pass over new cuts that takes longer is catching up
 
 _run_log = logging.getLogger("gauss_cdc.run")
 _apply_log = logging.getLogger("gauss_cdc.apply")
@@ -71,18 +70,18 @@ class RunReport:
     """Lines of `run`."""
 
     def __init__(self, progress: Streamed, *, by_csn: bool = False) -> None:
-        """`by_csn`: the source's order is that of CSNs, which are no places in its log."""
+        """`by_csn`: the source's order is that of CSNs, which are not positions in its log."""
         self._now, self._by_csn = progress, by_csn
         self._before = (0, 0)
         self._loads: dict[TableId, _Load] = {}
         self._passing = Passing(_run_log)
 
     def on_retry(self, line: str) -> None:
-        """Say what may pass, and when it is tried again."""
+        """Log a temporary error, and when it is retried."""
         self._passing.say(line)
 
     def on_load(self, table: TableId, rows: int, expected: int) -> None:
-        """Hear of a chunk that is durable; `expected` is the table's estimate, at its end exact."""
+        """Log a durable chunk; `expected` is the table's estimate, at its end exact."""
         load = self._loads.setdefault(table, _Load(time.monotonic()))
         is_end = rows == expected == load.rows  # nothing new, and no estimate any more
         load.rows, load.expected = rows, expected
@@ -92,7 +91,7 @@ class RunReport:
             log(_run_log, logging.INFO, "loaded", table=table, rows=rows, seconds=round(seconds, 1))
 
     def write(self, seconds: float) -> None:
-        """Say what was done in the last so many seconds."""
+        """Log the progress of the last `seconds` seconds."""
         now = self._now
         rows, commits = now.rows - self._before[0], now.commits - self._before[1]
         self._before = now.rows, now.commits
@@ -132,7 +131,7 @@ def run_lag(now: Streamed, wall: float) -> float:
 
 
 class Passing:
-    """Errors that pass: one is said at once, and once a minute for as long as it stays."""
+    """Temporary errors: each is logged at once, and once a minute while it persists."""
 
     def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._logger, self._clock = logger, clock
@@ -155,7 +154,7 @@ class ApplyReport(Observer):
     """Lines of `apply`."""
 
     def __init__(self, keep_step: Callable[[str], None] = lambda _: None) -> None:
-        """`keep_step` also hears which step is under way."""
+        """`keep_step` also receives the current step."""
         self._keep_step = keep_step
         self._now: Applied | None = None
         self._before = (0, 0)
@@ -165,38 +164,38 @@ class ApplyReport(Observer):
         self._passing = Passing(_apply_log)
 
     def on_step(self, name: str) -> None:
-        """Hear which step is under way."""
+        """Record the current step."""
         self._doing = name
         self._keep_step(name)
 
     def on_left_out(self, error: ApplyError) -> None:
-        """Say what ended an epoch, and that its rest is not needed."""
+        """Log what ended an epoch, and that its rest is not needed."""
         _apply_log.warning(
             "%s; the rest of this epoch is left out: the next one loads every table again", error
         )
 
     def on_retry(self, error: ApplyError, seconds: float) -> None:
-        """Say what may pass, and when it is tried again."""
+        """Log a temporary error, and when it is retried."""
         self._passing.say(f"{error}{RETRYING}{seconds:.1f} s")
 
     def on_attempt(self, error: ApplyError) -> None:
-        """Say what does not answer: five attempts may take a minute."""
+        """Log what does not answer: five attempts may take a minute."""
         if isinstance(error, KafkaDown | RegistryDown | TargetDown):
             self._passing.say(f"{error}; trying again")
 
     def on_leave(self, error: ApplyError) -> None:
-        """Say what was waited for when the stop came."""
-        _apply_log.info("left while it waited: %s", error)
+        """Log what was waited for at the stop."""
+        _apply_log.info("stopped while it waited: %s", error)
 
     def on_pass(self, *, ended: bool) -> None:
-        """Hear that a pass over new cuts begins, or has brought the target to their end."""
+        """Record that a pass over new cuts begins, or has brought the target to their end."""
         if ended:
             self._caught_up = time.monotonic()
         else:
             self._began = time.monotonic()
 
     def on_progress(self, progress: Applied) -> None:
-        """Hear of a step of the target that is durable."""
+        """Record a durable step of the target."""
         self._now = progress
         cut = progress.segment.cut
         if not isinstance(cut, TableLoad):
@@ -216,7 +215,7 @@ class ApplyReport(Observer):
             )
 
     def write(self, seconds: float) -> None:
-        """Say what was done in the last so many seconds."""
+        """Log the progress of the last `seconds` seconds."""
         if self._now is None:
             log(_apply_log, logging.INFO, "nothing applied yet", step=self._doing)
             return

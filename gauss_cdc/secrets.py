@@ -1,15 +1,14 @@
-"""Secrets: what is one, where it comes from, and that nobody reads it by chance.
+"""Secrets: which settings are secret, where they come from, and how they are masked.
 
-A secret stands in the environment or in a file of its own, never in the
-configuration, which is printed and shown to others.  An option that is one is
-written as a reference:
+A secret is in the environment or in a file of its own, never in the configuration,
+which is printed and shown to others.  A secret option is written as a reference:
 
     [kafka.client]
     "ssl.key.password" = { env = "KAFKA_KEY_PASSWORD" }
     "sasl.password" = { file = "/run/secrets/kafka" }
 
-What was read is known here, and replaced by stars in all that a command writes
-to stderr: logs, messages, tracebacks.
+The secrets that were read are replaced by stars in everything that a command writes to
+stderr: logs, messages, tracebacks.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from pydantic import SecretStr
 from producer.sources.dsn import names_in
 
 STARS: Final = "**********"
-_LEAST: Final = 4  # characters of a secret that is looked for in other text
-_PASSWORD: Final = 8  # … of what stands behind a colon, which may be a part of a password
+_LEAST: Final = 4  # characters of a secret that is searched for in other text
+_PASSWORD: Final = 8  # … of the text after a colon, which may be a part of a password
 
 # Names of settings that hold a secret: words of it, anywhere between dots, dashes, humps.
 _WORD: Final = re.compile(
@@ -38,7 +37,7 @@ _WORD: Final = re.compile(
     r"|jaas|user\.?info|bearer|(?:key|assertion)\.pem$|oauthbearer\.config$",
     re.IGNORECASE,
 )
-# … and names that only say where one is, or of what kind.
+# … and names of locations or kinds of secrets.
 _HARMLESS: Final = re.compile(
     r"(?:location|file|files|path|dir|url|uri|type|class|provider|providers|algorithm|name"
     r"|method|endpoint|enabled|enable|seconds|ms|interval|timeout|id|scope|deserializer|serializer"
@@ -76,7 +75,7 @@ def is_secret(name: str) -> bool:
 
 
 def holds_secret(value: object) -> bool:
-    """Whether a value that should be public has a password within.
+    """Whether a value that should be public contains a password.
 
     >>> holds_secret("http://me:pencil@proxy"), holds_secret("-Djavax.trustStorePassword=x")
     (True, True)
@@ -102,7 +101,7 @@ def option(name: str, value: object, *, way: str = "") -> object:
         return value
     if is_secret(name) or holds_secret(value):
         raise ValueError(
-            "secrets do not stand in the file; write "
+            "secrets must not be in the file; write "
             f'{{ env = "VARIABLE" }} or {{ file = "PATH" }} in the place of the value{way}'
         )
     return value
@@ -137,13 +136,13 @@ def hidden() -> Iterator[None]:
 
 
 def from_file(path: Path) -> str:
-    """Read a secret's file; the line end behind it is no part of it."""
+    """Read a secret's file, without its last line end."""
     try:
         return known(path.expanduser().read_text("utf-8").removesuffix("\n").removesuffix("\r"))
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise ValueError(f"{path}: is no text in UTF-8") from None
+        raise ValueError(f"{path}: is not text in UTF-8") from None
 
 
 def known(secret: str) -> str:
@@ -166,7 +165,7 @@ def _forms(text: str) -> Iterable[str]:
 
 
 def masked(text: str) -> str:
-    """Put stars in the place of known secrets, and of what looks like one.
+    """Replace known secrets, and what looks like one, by stars.
 
     >>> masked("GET http://me:pencil@registry, password=pencil")
     'GET http://me:**********@registry, password=**********'

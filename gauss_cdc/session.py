@@ -1,6 +1,6 @@
-"""The Spark session of `apply`: how it starts, and what its JVM says.
+"""The Spark session of `apply`: its start, and the log of its JVM.
 
-The JVM writes to a pipe of ours, so that its lines stand in the log as all others do.
+The JVM writes to our pipe, so that its lines are part of the log.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LEVELS: Final = {
     "ERROR": logging.ERROR,
     "FATAL": logging.CRITICAL,
 }
-# Said at every start and of no use; or said by an error of ours, with the way out.
+# Lines of every start that are useless; or that one of our errors replaces, with a hint.
 _NOISE: Final = re.compile(
     r"\s|at |(?:[a-z]\w*\.)+\w+(?:Exception|Error)\b|Caused by:|\.\.\. \d+ more"
     r"|WARNING: Using incubator modules|Picked up |SLF4J"
@@ -53,16 +53,16 @@ _NOISE: Final = re.compile(
 
 
 def spark_session(config: Config) -> SparkSession:
-    """Make the session; a local one finds Java and the connector's jars by itself.
+    """Create the session; a local one finds Java and the connector's jars by itself.
 
-    Under `spark-submit` master, jars and packages are what it was told.  Raises SparkFailed.
+    Under `spark-submit` its arguments give master, jars and packages.  Raises SparkFailed.
     """
     try:
         return _session(config)
     except SPARK_ERRORS as error:
         raise SparkFailed(
             "Spark does not start",
-            hint="the lines of area spark say more; see [spark] master and options",
+            hint="see the lines of area spark, and [spark] master and options",
             master=config.spark.master,
             cause=reason(error),
         ) from error
@@ -97,7 +97,7 @@ def _session(config: Config) -> SparkSession:
 
 
 def public(conf: SparkConf, config: Config) -> SparkConf:
-    """Settings without secrets, for the JVM's command line, which everybody on the machine reads.
+    """Settings without secrets, for the JVM's command line, which all users of the machine see.
 
     The context sends the others to the running JVM.
     """
@@ -124,15 +124,15 @@ def _gateway(conf: SparkConf) -> Any:
 def _hand_on(lines: Any) -> None:
     with lines:
         for line in lines:
-            level, text = judged(line.rstrip("\n"))
+            level, text = classified(line.rstrip("\n"))
             if text:
                 _log.log(level, "%s", text)
 
 
-def judged(line: str) -> tuple[int, str]:
-    """Say how much a line of the JVM matters, and what it says.
+def classified(line: str) -> tuple[int, str]:
+    """Return the level and text of a line of the JVM.
 
-    >>> judged("26/11/22 03:37:44 WARN TaskSetManager: Lost task")
+    >>> classified("26/11/22 03:37:44 WARN TaskSetManager: Lost task")
     (30, 'TaskSetManager: Lost task')
     """
     found = _LINE.fullmatch(line)

@@ -1,4 +1,4 @@
-"""What every section of the configuration is made of."""
+"""The base of every section of the configuration."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _without_password(value: object) -> object:
     """Refuse a dsn or URL that holds a password: the file is printed, and shown to others."""
     if holds_secret(value):
         raise ValueError(
-            "a password does not stand in the file; use the variable, or the file of its own, "
+            "a password must not be in the file; use the variable, or the file of its own, "
             "that docs/security.md names"
         )
     return value
@@ -66,5 +66,5 @@ class Section(BaseModel):
         use_attribute_docstrings=True,
         alias_generator=lambda name: name.replace("_", "-"),
         validate_default=True,
-        hide_input_in_errors=True,  # it may be a secret that stands where it should not
+        hide_input_in_errors=True,  # it may be a misplaced secret
     )

@@ -1,4 +1,4 @@
-"""What the configured target is made with: its kind, and the client that the program brings."""
+"""The parts of the configured target: its kind, and the client that the program provides."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spark_consumers.sinks.postgres.driver import Refused
 
 
 def setup(config: Config) -> Setup:
-    """Give what a sink of the configured kind is made with; raise ConfigError.
+    """Return the arguments for a sink of the configured kind; raise ConfigError.
 
     `connect` raises one of `spark_consumers.sinks.postgres.driver.DRIVER_ERRORS`.
     """
@@ -52,25 +52,25 @@ def _section(config: Config) -> TargetSection:
 
 
 def _connect(arguments: ConnectionArguments) -> Any:
-    """Log in by psycopg2; raise Refused with the cause, and None as its code if it may pass."""
+    """Log in by psycopg2; raise Refused with the cause, and None as its code if it is temporary."""
     try:
         return psycopg2.connect(**arguments.libpq())
     except psycopg2.OperationalError as error:
-        # libpq gives no SQLSTATE for a failed login, only text: our own client asks again,
-        # and says what it really was.
+        # libpq gives no SQLSTATE for a failed login, only text: our own client repeats the login,
+        # and raises the exact error.
         try:
             ReplicationConnection.open(arguments, replication=False).close()
         except ConnectionLost as lost:
             raise Refused(None, hint=str(lost)) from error
-        except CdcError as refused:  # no row is in reach yet: its own words may be told
+        except CdcError as refused:  # no row was read yet: the error contains no values
             raise gauss_dbapi.login_refused(refused) from error
         raise Refused(None, hint="psycopg2 could not connect, and then it was possible") from error
     except CdcError as refused:  # files and settings of the dsn
         raise gauss_dbapi.login_refused(refused) from refused
 
 
-# Clients that the program brings, in the shape of the DB-API: a login has reasons to fail that
-# only our own client can tell.
+# Clients that the program provides, in the form of the DB-API: only our own client can report
+# all reasons of a failed login.
 _CLIENTS: Final[Mapping[str, Callable[[ConnectionArguments], Any]]] = {
     "postgres": _connect,
     "opengauss": gauss_dbapi.connect,

@@ -1,4 +1,4 @@
-"""How a command is watched and stopped: signals, step names, lines for people."""
+"""Observation and stop of a command: signals, step names, lines for people."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ console: Final = Console(stderr=True)  # for people; programs read stdout
 
 
 def say(line: str, style: str | None = None) -> None:
-    """Print a line that holds names of others' making: `[ddl]` is no markup, nor a table's name."""
+    """Print a line that contains foreign names: `[ddl]` in a name is not markup."""
     console.print(printable(line), style=style, markup=False, soft_wrap=True)
 
 
@@ -29,12 +29,12 @@ STEP_FILE: Final = "GAUSS_CDC_STEP_FILE"
 
 
 class StopSignal:
-    """SIGTERM and SIGINT ask a command to leave; the second time it leaves at once.
+    """SIGTERM and SIGINT ask a command to stop; the second time it stops at once.
 
-    Also when it has not left after `limit` seconds: whatever hangs then, the next start
-    goes on from what is durable, as after any crash.  The limit holds while the main thread
-    is in a call that does not come back, as a login to a server that says nothing: Python
-    runs its handlers between two steps of that thread, hence the pipe.
+    It also stops after `limit` seconds: whatever hangs then, the next start continues from
+    what is durable, as after any crash.  The limit applies while the main thread is in a
+    call that does not return, as a login to a silent server: Python runs its handlers
+    between two steps of that thread, hence the pipe.
     """
 
     def __init__(self, limit: float | None = 10.0) -> None:
@@ -55,18 +55,18 @@ class StopSignal:
         self._event.set()
 
     def _watch(self) -> None:
-        """Hear of signals as soon as they come."""
+        """Read signals as soon as they come."""
         number = os.read(self._read, 1)[0]
         if signal.getsignal(number) != self._caught:
-            return  # somebody else's by now
+            return  # the pipe is closed
         # A second one, or the limit, whatever the main thread does.
         if not select.select([self._read], [], [], self._limit)[0]:
-            _log.error("left after %g s without an end: the next start goes on", self._limit)
+            _log.error("stopped after %g s without an end: the next start continues", self._limit)
         os._exit(128 + number)
 
     @property
     def event(self) -> threading.Event:
-        """Set when the command is to leave."""
+        """Set when the command must stop."""
         return self._event
 
     @property
@@ -75,15 +75,15 @@ class StopSignal:
         return 128 + self._number if self._number else 0
 
     def asked(self, seconds: float = 0) -> bool:
-        """Wait up to so many seconds; True = leave."""
+        """Wait up to `seconds`; True = stop."""
         return self._event.wait(seconds) if seconds else self._event.is_set()
 
 
 class StepName:
     """The protocol step this process is in, kept in a file that outlives a SIGKILL.
 
-    Only where GAUSS_CDC_STEP_FILE names one: the demo and the chaos tests say
-    with it in which step a kill fell.
+    Only if GAUSS_CDC_STEP_FILE names one: the demo and the chaos tests report with it in
+    which step a kill happened.
     """
 
     _WIDTH: Final = 64

@@ -1,4 +1,4 @@
-"""The configuration, turned into the frozen plain arguments of the halves."""
+"""Converts the configuration into the frozen arguments of the halves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from schemas.types import TypeOptions
 
 
 def target_arguments(config: Config) -> ConnectionArguments:
-    """Where the target is."""
+    """Connection arguments of the target."""
     assert config.target is not None
     password = config.target.password.get_secret_value()
     return parse_dsn(
@@ -31,7 +31,7 @@ def _milliseconds(seconds: float) -> int:
 
 
 def source_arguments(config: Config) -> ConnectionArguments:
-    """Where the source is."""
+    """Connection arguments of the source."""
     password = config.source.password.get_secret_value()
     return parse_dsn(
         config.source.dsn,
@@ -55,7 +55,7 @@ class CatalogSession(Protocol):
 
 
 def source_session(config: Config) -> CatalogSession:
-    """Log in to the source, to ask: psycopg2 cannot log in everywhere."""
+    """Log in to the source for queries: psycopg2 cannot log in everywhere."""
     options = producer_options(config)
     if options.kind == "postgres":
         return ReplicationConnection.open(options.source, replication=False)
@@ -65,7 +65,7 @@ def source_session(config: Config) -> CatalogSession:
 
 
 def is_ordered_by_csn(options: Options) -> bool:
-    """Say whether positions of the source are CSNs, and no places in its log."""
+    """Say whether positions of the source are CSNs, not positions in its log."""
     if options.kind == "postgres":
         return False
     return effective(options.plugin_options, options.terms).ordered_by == "csn"

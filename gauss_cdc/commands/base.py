@@ -36,11 +36,11 @@ class PositionType(click.ParamType[Lsn]):
     name = "position"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Lsn:
-        """Read it, or say how it is written."""
+        """Parse it, or report its format."""
         try:
             return value if isinstance(value, Lsn) else Lsn.parse(value)
         except ValueError:
-            self.fail(f"{value!r} is no position: write it as 16/B374D848", param, ctx)
+            self.fail(f"{value!r} is not a position: write it as 16/B374D848", param, ctx)
 
 
 class DurationType(click.ParamType[timedelta]):
@@ -51,7 +51,7 @@ class DurationType(click.ParamType[timedelta]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> timedelta:
-        """Read it, or say how it is written."""
+        """Parse it, or report its format."""
         try:
             return value if isinstance(value, timedelta) else duration(value, bare_seconds=True)
         except ValueError as error:
@@ -59,7 +59,7 @@ class DurationType(click.ParamType[timedelta]):
 
 
 def configured(command: Any) -> Any:
-    """Give a command --config, as the argument `config_path`."""
+    """Add --config to a command, as the argument `config_path`."""
     return click.option(
         "--config",
         "config_path",
@@ -71,15 +71,15 @@ def configured(command: Any) -> Any:
 
 
 def logged(command: Any) -> Any:
-    """Give a command --log-level and --log-format, which may stand before its name, too."""
+    """Add --log-level and --log-format to a command; both may precede its name, too."""
 
     def take(ctx: click.Context, param: click.Parameter, value: str | None) -> None:  # noqa: ARG001
         if value is not None:
             logs.set_up(**{str(param.name).removeprefix("log_"): value})
 
     for name, values, words in (
-        ("--log-format", ["text", "json"], "Lines for people, or one JSON object a line."),
-        ("--log-level", list(logs.LEVELS), "From which level on; default: info."),
+        ("--log-format", ["text", "json"], "Text lines, or one JSON object a line."),
+        ("--log-level", list(logs.LEVELS), "Lowest level; default: info."),
     ):
         command = click.option(
             name,
@@ -92,6 +92,6 @@ def logged(command: Any) -> Any:
 
 
 def fail(message: str, code: int) -> NoReturn:
-    """Say why on stderr and leave with this exit code."""
+    """Print the reason on stderr and exit with this code."""
     logs.log(logging.getLogger("gauss_cdc"), logging.ERROR, message, exit_code=code)
     sys.exit(code)

@@ -1,4 +1,4 @@
-"""`ddl`: event triggers at a PostgreSQL source; what a statement would do, at any."""
+"""`ddl`: event triggers of a PostgreSQL source; the effect of a statement, at any source."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from spark_consumers.dialects import DIALECTS
 
 @click.group("ddl")
 def ddl_group() -> None:
-    """Schema changes: event triggers of a PostgreSQL source; what a statement would do."""
+    """Schema changes: event triggers of a PostgreSQL source; the effect of a statement."""
 
 
 def _without_password(
     _context: click.Context, _parameter: click.Parameter, dsn: str | None
 ) -> str | None:
-    """Refuse a secret that everybody on the machine reads in the list of processes."""
+    """Refuse a secret in an argument, which the list of processes shows to all users."""
     if dsn is not None and holds_secret(dsn):
-        raise click.BadParameter(f"a password does not stand in a command; set {SOURCE_PASSWORD}")
+        raise click.BadParameter(f"a password must not be an argument; set {SOURCE_PASSWORD}")
     return dsn
 
 
@@ -56,13 +56,13 @@ _dsn = click.option(
 @configured
 @_dsn
 def ddl_install(config_path: Path, dsn: str | None) -> None:
-    """Make the event triggers at the source, in schema gauss_cdc; needs a superuser, once."""
+    """Create the event triggers at the source, in schema gauss_cdc; needs a superuser, once."""
     options = wiring.producer_options(load(config_path))
     with closing(_source(options, dsn)) as connection:
         made = ddl_triggers.install(
             connection, options.publication, options.include, options.exclude
         )
-    console.print("event triggers tell every schema change from here on")
+    console.print("event triggers capture every schema change from here on")
     if made.schemas:
         say(f"whole schemas in {made.publication}: {', '.join(made.schemas)}")
 
@@ -71,7 +71,7 @@ def ddl_install(config_path: Path, dsn: str | None) -> None:
 @configured
 @_dsn
 def ddl_uninstall(config_path: Path, dsn: str | None) -> None:
-    """Drop the event triggers and all that came with them; schema changes are inferred then."""
+    """Drop the event triggers and their objects; schema changes are inferred then."""
     with closing(_source(wiring.producer_options(load(config_path)), dsn)) as connection:
         was_there = ddl_triggers.uninstall(connection)
     console.print("event triggers dropped" if was_there else "there were none")
@@ -81,7 +81,7 @@ def ddl_uninstall(config_path: Path, dsn: str | None) -> None:
 @configured
 @_dsn
 def ddl_show(config_path: Path, dsn: str | None) -> None:
-    """Print what of ours stands at the source, as JSON."""
+    """Print our objects at the source, as JSON."""
     with closing(_source(wiring.producer_options(load(config_path)), dsn)) as connection:
         click.echo(json.dumps(asdict(ddl_triggers.state(connection))))
 
@@ -96,9 +96,9 @@ def ddl_show(config_path: Path, dsn: str | None) -> None:
 @click.option("--target", "into", type=click.Choice(sorted(DIALECTS)), help="Default: [target].")
 @click.argument("statement")
 def ddl_plan(config_path: Path, dsn: str | None, into: str | None, statement: str) -> None:
-    """Say what registry and target would do with a statement. Runs it and rolls it back.
+    """Show what registry and target would do with a statement. Runs it and rolls it back.
 
-    It takes its locks meanwhile, for 30 seconds at most. Exit code 1 if somebody would refuse.
+    It holds its locks meanwhile, for 30 seconds at most. Exit code 1 if one would refuse it.
     """
     from gauss_cdc.inspect import ddl_plan as planning  # noqa: PLC0415  only here
     from gauss_cdc.inspect import rehearsal  # noqa: PLC0415  only here

@@ -1,4 +1,4 @@
-"""`demo`, `emulator`, `services`, `config`: what needs no server of yours."""
+"""`demo`, `emulator`, `services`, `config`: commands that need no server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from producer.errors import DecodeError
 @click.command(cls=ExampleCommand, example="gauss-cdc demo --kills 8")
 @click.option("--seconds", type=float, help="Load after the first load; default 40, or 6 a kill.")
 @click.option("--kills", type=click.IntRange(0), default=5, show_default=True, help="Kills.")
-@click.option("--seed", type=int, default=1, show_default=True, help="What happens, and when.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of all random choices.")
 @click.option("--workload", type=click.Choice(["bank", "tpcb"]), default="bank", show_default=True)
 @click.option("--workers", type=click.IntRange(1), default=6, show_default=True, help="Sessions.")
 @click.option("--rate", type=float, default=300, show_default=True, help="Transactions a second.")
@@ -31,7 +31,7 @@ from producer.errors import DecodeError
     type=click.Choice(["postgres", "opengauss", "gaussdb"]),
     default="postgres",
     show_default=True,
-    help="What the source looks like; all but postgres by `gauss-cdc emulator`.",
+    help="Product of the source; all but postgres are emulated by `gauss-cdc emulator`.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The figures as JSON, to stdout.")
 def demo(
@@ -47,9 +47,9 @@ def demo(
     source: Literal["postgres", "opengauss", "gaussdb"],
     as_json: bool,
 ) -> None:
-    """Everything on this machine: load, kills, and the proof that nothing differs.
+    """Run everything on this machine: load, kills, and a comparison of source and target.
 
-    Exit code 1 where anything differs.
+    Exit code 1 if anything differs.
     """
     from gauss_cdc.sandbox import demo as stage  # noqa: PLC0415  only here
 
@@ -79,7 +79,7 @@ def demo(
     cls=ExampleCommand, example="gauss-cdc emulator --facade postgresql://postgres@host/bank"
 )
 @click.option("--replay", type=EXISTING_FILE, help="Serve a recorded stream.")
-@click.option("--facade", help="DSN of a PostgreSQL that shall look like openGauss or GaussDB.")
+@click.option("--facade", help="DSN of a PostgreSQL to present as openGauss or GaussDB.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Default: a free one.")
 @click.option("--ha-port", type=click.IntRange(0, 65535), default=0, help="Default: the next.")
@@ -95,7 +95,7 @@ def demo(
     type=click.Choice(["sha256", "combined", "md5", "sm3"]),
     default="sha256",
     show_default=True,
-    help="How the server keeps the password.",
+    help="How the server stores the password.",
 )
 @click.option(
     "--login",
@@ -122,14 +122,14 @@ def demo(
     "--busy",
     type=DurationType(),
     default="0s",
-    help="How long a slot stays active when its client vanished.",
+    help="How long a slot stays active after its client disappeared.",
 )
 @click.option(
     "--background",
     type=DurationType(),
     default="1s",
     show_default=True,
-    help="With --facade: something empty commits this often while a stream runs; 0s: never.",
+    help="With --facade: interval of empty commits while a stream runs; 0s: never.",
 )
 def emulator(
     *,
@@ -144,7 +144,7 @@ def emulator(
     product: str | None,
     **given: Any,
 ) -> None:
-    """A server that speaks GaussDB's protocol: a recording, or a PostgreSQL in disguise."""
+    """A server with GaussDB's protocol: it replays a recording, or presents a PostgreSQL."""
     from gauss_cdc.sandbox.emulator import program  # noqa: PLC0415  only here
     from gauss_cdc.sandbox.emulator.frames import Refused  # noqa: PLC0415
     from gauss_cdc.sandbox.emulator.login import Line, StoredPassword  # noqa: PLC0415
@@ -152,9 +152,9 @@ def emulator(
     from gauss_cdc.sandbox.emulator.server import Emulator  # noqa: PLC0415
 
     if (replay is None) == (facade is None):
-        raise click.UsageError("say either --replay or --facade")
+        raise click.UsageError("give either --replay or --facade")
 
-    def tell(started: Emulator) -> None:
+    def announce(started: Emulator) -> None:
         console.print(f"{started.product.version}")
         console.print(f"ordinary sessions at port {started.port}, HA port {started.ha_port}")
         click.echo(str(started.port))
@@ -172,7 +172,7 @@ def emulator(
         **given,
     )
     try:
-        program.run(wanted, tell)
+        program.run(wanted, announce)
     except (Refused, OSError) as exc:
         fail(f"the emulator cannot start: {exc}", 1)
     except DamagedRecording as exc:
@@ -190,14 +190,14 @@ _dir = click.option(
     type=click.Path(path_type=Path, file_okay=False),
     default="services",
     show_default=True,
-    help="Folder that keeps their data.",
+    help="Folder of their data.",
 )
 
 
 @services_group.command("up", cls=ExampleCommand, example="gauss-cdc services up --dir try")
 @_dir
 def services_up(directory: Path) -> None:
-    """Start them and leave them running; writes DIR/gauss-cdc.toml."""
+    """Start them in the background; write DIR/gauss-cdc.toml."""
     addresses = services.up(directory, console=console)
     user = addresses.postgres_user
     console.print(f"PostgreSQL  {addresses.public_url('source', user)} and …/target", markup=False)
@@ -210,7 +210,7 @@ def services_up(directory: Path) -> None:
 @services_group.command("down", cls=ExampleCommand, example="gauss-cdc services down --dir try")
 @_dir
 def services_down(directory: Path) -> None:
-    """Stop them; their data stays."""
+    """Stop them; their data remains."""
     console.print(f"stopped: {', '.join(services.down(directory)) or 'nothing was running'}")
 
 

@@ -1,4 +1,4 @@
-"""`check`, `status`, `wait`, `cuts`, `tail`: look, and change nothing but what --fix says."""
+"""`check`, `status`, `wait`, `cuts`, `tail`: read only, except for `check --fix`."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from schemas.positions import Lsn
 @click.option(
     "--fix",
     is_flag=True,
-    help="Do what may be done safely: make the publication, or add the tables that it lacks.",
+    help="Make safe corrections: create the publication, or add the tables that it lacks.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Findings as JSON on stdout.")
 def check(config_path: Path, *, fix: bool, as_json: bool) -> None:
-    """Say now what would go wrong later. Exit code 1 if anything is an error."""
+    """Report problems before they stop a run. Exit code 1 if anything is an error."""
     config = load(config_path)
     findings = list(check_all(config, fix=fix))
     if as_json:
@@ -57,9 +57,9 @@ def check(config_path: Path, *, fix: bool, as_json: bool) -> None:
 @click.option("--serve", "port", type=click.IntRange(0, 65535), help="Serve /metrics on this port.")
 @click.option("--bind", default="127.0.0.1", show_default=True, help="Address for --serve.")
 def status(config_path: Path, *, as_json: bool, port: int | None, bind: str) -> None:
-    """Where source, cuts and target stand: lag in commits, bytes and seconds.
+    """Show the positions of source, cuts and target: lag in commits, bytes and seconds.
 
-    A place that cannot be reached is named, and the others are said: the exit code is then that
+    A server that cannot be reached is named, and the others are shown: the exit code is then that
     of its error (10 source, 30 Kafka, 40 registry, 60 target, or a nearer one).
     """
     config = load(config_path)
@@ -83,13 +83,15 @@ def status(config_path: Path, *, as_json: bool, port: int | None, bind: str) -> 
 @click.command(cls=ExampleCommand, example="gauss-cdc wait --timeout 60s")
 @configured
 @click.option(
-    "--lsn", type=PositionType(), help="Position at the source; default: where its log ends now."
+    "--lsn",
+    type=PositionType(),
+    help="Position at the source; default: the current end of its log.",
 )
-@click.option("--timeout", type=DurationType(), help="Give up after this long, with exit code 4.")
+@click.option("--timeout", type=DurationType(), help="Stop after this time, with exit code 4.")
 def wait(config_path: Path, *, lsn: Lsn | None, timeout: timedelta | None) -> None:
-    """Wait until the target holds every commit before a position; prints where it stands.
+    """Wait until the target holds every commit before a position; print its position.
 
-    Not before the end of a first load. Exit code 6 where it holds them, and some table is not
+    Not before the end of a first load. Exit code 6 if it holds them, and some table is not
     exact.
     """
     stop = StopSignal()
@@ -117,10 +119,10 @@ def wait(config_path: Path, *, lsn: Lsn | None, timeout: timedelta | None) -> No
 @click.command(cls=ExampleCommand, example="gauss-cdc cuts --last 5")
 @configured
 @click.option("--last", type=click.IntRange(1), default=20, show_default=True, help="How many.")
-@click.option("--follow", "-f", is_flag=True, help="Go on as they come.")
+@click.option("--follow", "-f", is_flag=True, help="Continue with new ones as they come.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def cuts(config_path: Path, *, last: int, follow: bool, as_json: bool) -> None:
-    """Look into the cuts: which commits are durable, and where their rows stand."""
+    """Show the cuts: which commits are durable, and the offsets of their rows."""
     stop = StopSignal()
     with Endpoints(load(config_path)) as places:
         start = places.first_cut()
@@ -140,12 +142,12 @@ def cuts(config_path: Path, *, last: int, follow: bool, as_json: bool) -> None:
 @configured
 @click.argument("tables", nargs=-1)
 @click.option("--last", type=click.IntRange(1), default=20, show_default=True, help="How many.")
-@click.option("--follow", "-f", is_flag=True, help="Go on as they come.")
+@click.option("--follow", "-f", is_flag=True, help="Continue with new ones as they come.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def tail(
     config_path: Path, tables: tuple[str, ...], *, last: int, follow: bool, as_json: bool
 ) -> None:
-    """Look at row changes as a person would; default: all tables."""
+    """Show row changes in readable form; default: all tables."""
     stop = StopSignal()
     for line in tail_lines(
         load(config_path), tables, last=last, follow=follow, as_json=as_json, stop=stop.asked

@@ -1,4 +1,4 @@
-"""`decode` and `record`: a source's wire in a file."""
+"""`decode` and `record`: the stream of a source in a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from schemas.positions import Lsn
     "--tables",
     "tables_path",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="JSON about the tables: what the stream does not say.",
+    help="JSON about the tables: what the stream does not contain.",
 )
 @click.option("--sql", is_flag=True, help="Statements for PostgreSQL instead of JSON.")
 @click.option("--all", "everything", is_flag=True, help="Transactions without row changes, too.")
@@ -43,7 +43,7 @@ def decode_file(file: Path, *, tables_path: Path | None, sql: bool, everything: 
     try:
         printed = print_all(file, known, write, sql=sql, empty=everything)
         out.flush()
-    except BrokenPipeError:  # the reader has seen enough, as `head` does
+    except BrokenPipeError:  # the reader has closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     if printed.without_rows:
@@ -54,8 +54,8 @@ def decode_file(file: Path, *, tables_path: Path | None, sql: bool, everything: 
         )
     for name in sorted(printed.ambiguous):
         console.print(
-            f"table name {name!r}: decode-style t does not tell where the schema ends; "
-            "taken as if at its first blank, give --tables to be sure",
+            f"table name {name!r}: decode-style t does not mark the end of the schema; "
+            "the first blank is assumed, give --tables to be sure",
             style="yellow",
             markup=False,
         )
@@ -77,7 +77,7 @@ def decode_file(file: Path, *, tables_path: Path | None, sql: bool, everything: 
 @click.option("--redact-names", is_flag=True, help="Other names, too.")
 @click.option("--slot", help="Another slot than [source] slot.")
 @click.option("--plugin", help="Plugin of a slot made by --create; default: [source] plugin.")
-@click.option("--create", is_flag=True, help="Make the slot if missing; drop it at the end.")
+@click.option("--create", is_flag=True, help="Create the slot if missing; drop it at the end.")
 @click.option("--from", "low", type=PositionType(), help="With --to: decode this range again …")
 @click.option("--to", "high", type=PositionType(), help="… without a slot; not PostgreSQL.")
 @click.option("--option", "pairs", multiple=True, metavar="NAME=VALUE", help="Of the plugin.")
@@ -96,7 +96,7 @@ def record_stream(
     high: Lsn | None,
     pairs: tuple[str, ...],
 ) -> None:
-    """Write down what the source sends, confirming nothing: recording loses nothing.
+    """Record what the source sends, without confirming it: nothing is lost.
 
     Until a bound is reached or Ctrl-C.  Not while `run` uses the same slot.  With --from and --to
     a part of openGauss' or GaussDB's log (ten WAL files at most) is decoded again, for
@@ -110,7 +110,7 @@ def record_stream(
     options = wiring.producer_options(load(config_path), load=False)
     options = replace(options, slot=slot or options.slot, plugin=plugin or options.plugin)
     if (low is None) != (high is None):
-        raise click.UsageError("say both --from and --to, or none")
+        raise click.UsageError("give both --from and --to, or none")
     between = None if low is None or high is None else (low, high)
     plan = recording.RecordingPlan(
         out, seconds, transactions, redact, redact_names, create, more, between
@@ -122,9 +122,9 @@ def record_stream(
         raise click.UsageError(f"--out {out}: the file exists already") from None
     console.print(f"{found.messages} messages, {found.transactions} transactions in {out}")
     if found.undone:
-        console.print(f"{found.undone} transactions left out: rolled back, or only prepared")
+        console.print(f"{found.undone} transactions omitted: rolled back, or only prepared")
     if found.unread:
         console.print(f"{found.unread} messages cannot be decoded yet: send us the file, please")
     if found.blanked:
         console.print(f"{found.blanked} of them were emptied, since their values cannot be found")
-    console.print("nothing was confirmed: the slot stands where it stood")
+    console.print("nothing was confirmed: the slot did not move")

@@ -1,4 +1,4 @@
-"""`slot`: the replication slot, made, looked at, moved and dropped."""
+"""`slot`: create, show, advance and drop the replication slot."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from producer.pipeline import create_slot
 from producer.sources.gauss import slots as gauss_slots
 from schemas.positions import Lsn
 
-# The server ends the session that makes a slot before the half slot can be dropped.
+# The server must end the session that creates a slot before the partial slot can be dropped.
 _LEAVE_SECONDS: Final = 60.0
 
 
@@ -43,11 +43,11 @@ def slot_show(config_path: Path) -> None:
 @slot_group.command("create", cls=ExampleCommand, example="gauss-cdc slot create")
 @configured
 def slot_create(config_path: Path) -> None:
-    """Make the slot and open the prefix without a first load: rows older than now stay behind."""
+    """Create the slot and open the prefix without a first load: older rows are not copied."""
     stop, step = StopSignal(limit=_LEAVE_SECONDS), StepName()
     options = wiring.producer_options(load(config_path), load=False)
     if not create_slot(options, RunObserver(step.set, lambda *_: None, say, stop.asked)):
-        fail("left before the slot was made: nothing of it stays", INTERRUPTED)
+        fail("stopped before the slot was created: nothing of it remains", INTERRUPTED)
     console.print("rows that existed before this moment are not copied")
 
 
@@ -69,7 +69,7 @@ def slot_list(config_path: Path) -> None:
 )
 @click.option("--yes", is_flag=True, help="Yes, beyond the newest cut: changes will be lost to us.")
 def slot_advance(config_path: Path, *, lsn: Lsn | None, yes: bool) -> None:
-    """Let the server drop log that is in Kafka already, while `run` stands still; repeatable."""
+    """Let the server drop log that is in Kafka already, while `run` is stopped; repeatable."""
     config = load(config_path)
     with Endpoints(config) as places:
         session = places.source_session()
@@ -88,7 +88,7 @@ def slot_advance(config_path: Path, *, lsn: Lsn | None, yes: bool) -> None:
         goal = safe if lsn is None else int(lsn)
         if goal > safe and not yes:
             raise click.UsageError(
-                f"the newest cut is at {Lsn(safe)}: what is behind it would be lost; say --yes"
+                f"the newest cut is at {Lsn(safe)}: later changes would be lost; confirm with --yes"
             )
         if slot.confirmed is not None and slot.confirmed >= goal:
             reached = slot.confirmed
@@ -103,7 +103,7 @@ def slot_advance(config_path: Path, *, lsn: Lsn | None, yes: bool) -> None:
 def slot_drop(config_path: Path, *, yes: bool) -> None:
     """Drop the slot; the next run needs --accept-gap and loads again."""
     if not yes:
-        raise click.UsageError("this loses the slot's position; say --yes")
+        raise click.UsageError("this loses the slot's position; confirm with --yes")
     config = load(config_path)
     with Endpoints(config) as places:
         gauss_slots.drop(places.source_session(), config.source.slot)

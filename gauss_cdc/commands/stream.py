@@ -30,8 +30,8 @@ from schemas.tables import TableId
 _run_log = logging.getLogger("gauss_cdc.run")
 
 _ANY_WAY_OUT: Final = (
-    "`gauss-cdc check` may say more, and `gauss-cdc record --redact` keeps what the source sends, "
-    f"for a report; where it comes again and again, {LOAD_AGAIN}"
+    "`gauss-cdc check` may show more, `gauss-cdc record --redact` records what the source sends "
+    f"for a report; if it persists, {LOAD_AGAIN}"
 )
 
 _log_every = click.option(
@@ -39,7 +39,7 @@ _log_every = click.option(
     type=DurationType(),
     default="1m",
     show_default=True,
-    help="How often a line says what was done; 0s: never.",
+    help="Interval of progress lines; 0s: never.",
 )
 
 
@@ -48,21 +48,21 @@ _log_every = click.option(
 @click.option(
     "--accept-gap",
     is_flag=True,
-    help="Where run or apply cannot go on (slot lost, source promoted, topics replaced, cuts "
-    "lost): make the slot anew, open a new epoch and load every table again, once.",
+    help="If run or apply cannot continue (slot lost, source promoted, topics replaced, cuts "
+    "lost): create a new slot, open a new epoch and load every table again, once.",
 )
 @_log_every
 @logged
 def run(config_path: Path, *, accept_gap: bool, log_every: timedelta) -> None:
     """Source -> Kafka, until stopped. The first run also loads the existing rows.
 
-    Exit code 0 after SIGTERM or Ctrl-C; 143 or 130 where they came before the stream began.
+    Exit code 0 after SIGTERM or Ctrl-C; 143 or 130 if they came before the stream began.
     """
     stop, step = StopSignal(), StepName()
     options = wiring.producer_options(load(config_path), accept_gap=accept_gap)
     logs.of_service()
-    # Rows are short-lived and hold no cycles; the collector's default looks for some every 700
-    # objects, which costs a tenth of the CPU and finds nothing.
+    # Rows are short-lived and have no cycles; the collector's default runs every 700 objects,
+    # which costs a tenth of the CPU and finds nothing.
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
     progress = Streamed()
@@ -74,7 +74,7 @@ def run(config_path: Path, *, accept_gap: bool, log_every: timedelta) -> None:
             bars.show(table, rows, expected)
 
         watch = RunObserver(step.set, on_load, _run_log.info, stop.asked, on_retry=report.on_retry)
-        with _with_way_out():
+        with _with_hint():
             has_streamed = run_producer(options, watch, progress)
     if not has_streamed:
         sys.exit(stop.exit_code)
@@ -116,21 +116,21 @@ def apply(
     config = config.model_copy(update={"spark": config.spark.model_copy(update=changes)})
     logs.of_service()
     report = ApplyReport(step.set)
-    with Reporter(log_every.total_seconds(), report.write), _with_way_out():
+    with Reporter(log_every.total_seconds(), report.write), _with_hint():
         run_apply(config, stop.asked, report, replace=replace)
 
 
 @click.command("zip", cls=ExampleCommand, example="gauss-cdc zip gauss-cdc.zip")
 @click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
 def make_zip(out: Path) -> None:
-    """Write our code as a zip for `spark-submit --py-files`, and the program beside it."""
+    """Write our code as a zip for `spark-submit --py-files`, with the program next to it."""
     program = pack(out)
     console.print(f"spark-submit --py-files {out} {program} apply --config gauss-cdc.toml")
 
 
 @contextmanager
-def _with_way_out() -> Iterator[None]:
-    """An error that stops says a way out, if only the one that always is there."""
+def _with_hint() -> Iterator[None]:
+    """Give each error that stops a hint, at least the general one."""
     try:
         yield
     except Explained as error:

@@ -157,9 +157,9 @@ def test_a_slot_is_listed_moved_and_dropped(place: Place) -> None:
     assert reached >= safe
     assert Lsn.parse(place.command("slot", "advance").stdout.strip()) == reached  # repeatable
     beyond = place.command("slot", "advance", "--lsn", "FF/0")
-    assert "would be lost; say --yes" in str(beyond.exception)
+    assert "would be lost; confirm with --yes" in str(beyond.exception)
     nowhere = place.command("slot", "advance", "--lsn", "zz")
-    assert "'zz' is no position: write it as 16/B374D848" in str(nowhere.exception)
+    assert "'zz' is not a position: write it as 16/B374D848" in str(nowhere.exception)
 
     assert place.command("slot", "drop", "--yes").exception is None
     assert place.command("slot", "show").exception.code == 13

@@ -80,7 +80,7 @@ def test_a_configuration_that_cannot_be_read_is_said(
         ("none.toml", "No such file"),
         (".", "Is a directory"),
         ("bad.toml", "not TOML"),
-        ("raw.toml", "no file of text"),
+        ("raw.toml", "not a text file"),
     ):
         code, said = say(*command.split(), "--config", name)
 
@@ -93,7 +93,7 @@ def test_bad_usage_is_json_where_stderr_is(say: Say) -> None:
     code, said = say("--log-format", "json", "wait", "--lsn", "here")
 
     assert code == 2
-    assert "is no position" in json.loads(said)["message"]
+    assert "is not a position" in json.loads(said)["message"]
 
 
 def test_a_duration_is_seconds_or_has_a_unit(say: Say) -> None:

@@ -139,7 +139,7 @@ def test_a_loaded_configuration_never_changes(file: Path) -> None:
             '/bank"\n',
             '/bank"\nslot = "Upper"\n',
             3,
-            "source.slot: 'Upper' is no name of a slot: 1 to 63",
+            "source.slot: 'Upper' is not a valid slot name: 1 to 63",
         ),
         ("[kafka]", '[tables]\ninclude = ["account"]\n[kafka]', 5, "'account': write schema.table"),
         ("[kafka]", "[tables]\ninclude = 5\n[kafka]", 5, "tables.include: write a list"),
@@ -149,7 +149,7 @@ def test_a_loaded_configuration_never_changes(file: Path) -> None:
             '"bank"\n',
             '"bank"\nzzz = "x"\n',
             6,
-            "unknown key in [kafka], which knows prefix, exactly",
+            "unknown key in [kafka], which has prefix, exactly",
         ),
         ("[registry]", "[registri]", 10, "unknown key in the file; did you mean registry?"),
         (
@@ -171,10 +171,10 @@ def test_a_loaded_configuration_never_changes(file: Path) -> None:
             7,
             "the password comes from GAUSS_CDC_KAFKA_PASSWORD",
         ),
-        ("[registry]", '[spark]\nmaster = "locl[*]"\n[registry]', 11, "is no Spark master"),
-        ("http://registry:8081", "registry:8081", 11, "'registry:8081' is no URL of a registry"),
-        ("http://registry:8081", "http://[::1", 11, "is no URL of a registry: write http://"),
-        ("http://registry:8081", "http://a:99999", 11, "is no URL of a registry"),
+        ("[registry]", '[spark]\nmaster = "locl[*]"\n[registry]', 11, "is not a Spark master"),
+        ("http://registry:8081", "registry:8081", 11, "'registry:8081' is not a registry URL"),
+        ("http://registry:8081", "http://[::1", 11, "is not a registry URL: write http://"),
+        ("http://registry:8081", "http://a:99999", 11, "is not a registry URL"),
         ("[kafka]", "password-file = 5\n[kafka]", 4, "source.password-file: write the name"),
         ("[kafka]", 'password-file = "/"\n[kafka]', 4, "source.password-file: /: Is a directory"),
     ],
@@ -198,10 +198,10 @@ def test_a_file_that_is_not_there_or_not_toml(file: Path) -> None:
         load(file.with_name("nowhere.toml"))
     assert refused(file, "[source\n").startswith(f"{file}:1: not TOML: ")
     assert refused(file, SMALL + "x = [1,\n").startswith(f"{file}:12: not TOML: ")
-    assert "is no file of text" in refused_bytes(file, b"\xff\xfe" + SMALL.encode("utf-16-le"))
+    assert "is not a text file" in refused_bytes(file, b"\xff\xfe" + SMALL.encode("utf-16-le"))
     with pytest.raises(ConfigError, match="Is a directory"):
         load(file.parent)
-    with pytest.raises(ConfigError, match="is no file"):
+    with pytest.raises(ConfigError, match="is not a text file"):
         load(Path("a\0b"))
 
 

@@ -10,7 +10,7 @@ from pyspark import SparkConf
 from gauss_cdc.config import Config, load, revealed
 from gauss_cdc.runtime.errors import Unavailable
 from gauss_cdc.secrets import hidden
-from gauss_cdc.session import judged, public, spark_session
+from gauss_cdc.session import classified, public, spark_session
 from spark_consumers.stream import Starting
 
 CONFIG = Config.model_validate(
@@ -49,9 +49,9 @@ def test_a_session_that_does_not_start_is_left_in_peace(
         ("Invalid maximum heap size: -Xmxzz", logging.WARNING, "Invalid maximum heap size"),
     ],
 )
-def test_lines_of_the_jvm_are_judged(line: str, level: int, text: str) -> None:
-    assert judged(line)[0] == level
-    assert judged(line)[1].startswith(text)
+def test_lines_of_the_jvm_have_a_level(line: str, level: int, text: str) -> None:
+    assert classified(line)[0] == level
+    assert classified(line)[1].startswith(text)
 
 
 # ---------------------------------------------------------------- secrets

@@ -207,7 +207,7 @@ def test_the_command_needs_the_source_only(server: PrivateServer, tmp_path: Path
             signal.signal(number, handler)
 
     assert first.exception is None
-    assert "the slot stands where it stood" in first.stderr
+    assert "the slot did not move" in first.stderr
     assert header(path)["plugin"] == "pgoutput"
     assert isinstance(again.exception, UsageError)
     assert "exists already" in again.exception.message

@@ -146,7 +146,7 @@ def test_style_t_needs_the_tables_to_tell_where_a_schema_ends() -> None:
 
     assert "Upper Table" in with_tables
     assert "Schema Upper Table" in without
-    assert "decode-style t does not tell" in result.stderr
+    assert "decode-style t does not mark" in result.stderr
 
 
 def test_an_insert_of_sql_decoding_has_numbers_for_names() -> None:
