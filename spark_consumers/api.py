@@ -65,7 +65,7 @@ class CommitGroup:
     segment: Segment
     ddl: tuple[SchemaChange, ...]
     schema_of: SchemaOf
-    is_committed: bool = True  # False: a stranger's open transaction had to be read past
+    is_committed: bool = True  # False: another client's open transaction had to be skipped
 
     @property
     def upto(self) -> Ledger:
@@ -136,8 +136,8 @@ def for_each_commit_group(
 ) -> None:
     """Call `fn` for each group of whole commits, in order, until `stop` is set.
 
-    Where it stands is kept in `checkpoint`, or told by `held` (see CommitGroup.upto).
-    Kafka or a registry that does not answer is waited for (`observer` hears of it); any
+    Its position is kept in `checkpoint`, or given by `held` (see CommitGroup.upto).
+    Kafka or a registry that does not answer is waited for (`observer` is informed); any
     other ApplyError is raised, and so is what `fn` raises.
     """
     event = stop or threading.Event()

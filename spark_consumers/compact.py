@@ -4,7 +4,7 @@ Pure, for the driver lanes; values are the source's text.  Between two barriers
 only a row's last state matters, column by column where a value was not sent:
 
     c, r   a whole row
-    u      over what is known of the row; what nobody knows stays UNCHANGED and is
+    u      over what is known of the row; what is unknown stays UNCHANGED and is
            taken by the sink from the row that stands at `origin` before the step
     d      no row
     t      no row at all, whatever was there before

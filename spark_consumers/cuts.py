@@ -5,14 +5,14 @@ a ledger, and yields steps that follow each other without a gap:
 
     START     one step that moves only the ledger; a new epoch must name the
               place where the ledger stands as the end of the one before, unless it
-              is loaded anew: then it does not matter what the target missed
+              loads all tables: then it does not matter what the target missed
     TABLE     one step each: a load begins, brings a chunk, or ends
     COMMITS   whole commits, packed up to `max_rows`, also across records; a
               commit larger than that, or with DDL, is a step of its own
     STATE, HEARTBEAT  no step; they must repeat the n that was reached
 
 An empty target begins with the START of the first epoch, or of one that is
-loaded anew; what stands before it in a log that was cut off does not concern it.
+that loads all tables; earlier records of a truncated log do not concern it.
 
 A record may be split between two commits: then `seq` moves, and `n` and
 `next_offset` wait for its last commit, so that the ledger names it again.
@@ -261,7 +261,7 @@ def _joined(ranges: Iterable[Range]) -> tuple[Range, ...]:
 
 
 def _begins(cut: Cut) -> bool:
-    """Say whether an empty target may begin here: with the first epoch, or one loaded anew."""
+    """Say whether an empty target may begin here: at the first epoch, or one that loads."""
     return isinstance(cut, Start) and (cut.head.n == 1 or reloads(cut))
 
 

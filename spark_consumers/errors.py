@@ -76,7 +76,7 @@ class TargetNotPermitted(TargetRefused):
 
 
 class NotText(TargetError):
-    """A value's bytes are no text, and the target's database takes only text."""
+    """A value's bytes are not text, and the target's database accepts only text."""
 
     exit_code = 67
 

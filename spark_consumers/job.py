@@ -43,7 +43,7 @@ class Progress:
 
 
 class Observer:
-    """What a run reports; a program overrides what it wants to hear."""
+    """The events of a run; a program overrides the methods that it needs."""
 
     def on_step(self, name: str) -> None:
         """A step of the loop begins."""
@@ -107,9 +107,9 @@ class Applier:
     def drain(self, stop: Callable[[], bool] = _never) -> Ledger:
         """Apply everything that the cuts hold now; return where the target stands.
 
-        An attempt that came too late, or broke off, is given up: the ledger is read
+        An attempt that came too late, or failed, is abandoned: the ledger is read
         again and decides.  What stays, after `attempts` passes without progress, is raised,
-        unless the cuts go on with an epoch that is loaded anew: then nothing before it counts.
+        unless the cuts continue with an epoch that loads all tables: then nothing before it counts.
         """
         self._observer.on_pass(ended=False)
         ledger = self._drain(stop)
@@ -159,17 +159,17 @@ class Applier:
             return False
         try:
             ledger = self._sink.ledger()
-            anew = starts_anew(ledger, self._read_cuts(ledger))
-            if anew is None:
+            start = starts_anew(ledger, self._read_cuts(ledger))
+            if start is None:
                 return False
-            self._apply(segments(ledger, [anew]), _never)
+            self._apply(segments(ledger, [start]), _never)
         except ApplyError:
             return False  # the error that stopped says more
         self._observer.on_left_out(stuck)
         return True
 
     def _some(self, ledger: Ledger, stop: Callable[[], bool]) -> bool:
-        """Apply segments until the cuts end; True if the plan must be made anew."""
+        """Apply segments until the cuts end; True if a new plan is needed."""
         self._observer.on_step("read cuts")
         plan = segments(
             ledger,

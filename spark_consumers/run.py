@@ -106,7 +106,7 @@ def run(
         return isinstance(error, ApplyError) and error.verdict is Verdict.RETRY and not stop()
 
     def wait(_: tenacity.RetryCallState) -> float:
-        """Grow with failures in a row; a turn that moved on begins anew."""
+        """Grow with consecutive failures; progress resets the backoff."""
         nonlocal reached, tries
         tries = tries + 1 if applier.steps == reached else 0
         reached = applier.steps

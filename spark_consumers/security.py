@@ -96,7 +96,7 @@ TABLE: Final = (
         "enable.sasl.oauthbearer.unsecure.jwt",
         "",
         "",
-        "a token that nobody signed proves nothing: use sasl.oauthbearer.method = oidc",
+        "an unsigned token proves nothing: use sasl.oauthbearer.method = oidc",
     ),
     Row("sasl.oauthbearer.config", "", "", "use sasl.oauthbearer.method = oidc"),
     Row("sasl.kerberos.service.name", "", "", f"GSSAPI is not mapped: use {', '.join(_LOGINS)}"),
@@ -255,7 +255,7 @@ def _jaas(module: str, options: Mapping[str, str]) -> str:
 def _key(name: str) -> str:
     """A key's name; StreamTokenizer takes word characters without quotes, and so do we."""
     if not all(char.isalnum() or char in "._-$" for char in name):
-        raise _refused("sasl.oauthbearer.extensions", f"{name!r} is no name of an extension")
+        raise _refused("sasl.oauthbearer.extensions", f"{name!r} is not a valid extension name")
     return name
 
 

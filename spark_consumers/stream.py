@@ -1,7 +1,7 @@
 """All that the loop knows of Spark: a stream on cuts that wakes it.
 
 The stream's content is not used and its checkpoint decides nothing; an action on
-the batch's frame would cost a Spark job per batch for a number nobody needs.
+the batch's frame would cost a Spark job per batch for an unused number.
 """
 
 from __future__ import annotations

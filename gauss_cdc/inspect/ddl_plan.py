@@ -1,7 +1,7 @@
 """`gauss-cdc ddl plan`: what a statement would do, asked of the servers themselves.
 
 `gauss_cdc/inspect/rehearsal.py` runs it at the source and undoes it; here stands what registry
-and target would make of the changes that a stream would tell.
+and target would do with the changes that a stream would contain.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Planned:
 
     @property
     def is_refused(self) -> bool:
-        """Say whether somebody would stop here."""
+        """Say whether a part would stop here."""
         return bool(self.refusal) or self.registry == "refused"
 
 

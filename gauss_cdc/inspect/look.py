@@ -274,7 +274,7 @@ class _Tail:
         return ended
 
     def add(self, cut: Commits | TableLoad) -> None:
-        """Hear of rows that are durable; a topic that is new is read from there on."""
+        """Take rows that are durable; a new topic is read from there on."""
         self._cuts.append(cut)
         for one in cut.ranges:
             place = (one.topic, one.partition)
@@ -346,7 +346,7 @@ class _Tail:
 
 
 def _facts(headers: Mapping[str, bytes], raw: Mapping[str, Any]) -> dict[str, object]:
-    """What else is told of a row's transaction: when it committed, its id, where the row stands."""
+    """Further data of a row's transaction: its commit time, its id, the row's position."""
     out: dict[str, object] = {}
     if raw:
         source = raw["source"]

@@ -17,14 +17,14 @@ from gauss_cdc.logs import log
 
 _log = logging.getLogger("gauss_cdc.metrics")
 
-METRICS: Final[dict[str, str]] = {  # after gauss_cdc_; what is not known is not told
+METRICS: Final[dict[str, str]] = {  # after gauss_cdc_; unknown values are omitted
     "place_up": "1 if the place of label `place` answered: source, kafka, registry, target",
     "lag_commits": "Source transactions in Kafka that the target does not hold",
     "lag_bytes": "Bytes of the source's log that are not in Kafka yet",
     "lag_seconds": "Age of the newest applied commit (of the load where there is none); "
     "0 where nothing is behind",
     "retained_wal_bytes": "Bytes of log that the source keeps for our slot",
-    "slot_active": "1 while somebody streams from the slot",
+    "slot_active": "1 while a client streams from the slot",
     "cuts_age_seconds": "Age of the newest record of cuts; heartbeats keep it young",
     "foreign_cuts": "Records of cuts since its newest STATE that are not ours",
     "epoch": "Epoch of the newest record of cuts",
@@ -57,7 +57,7 @@ def values(standing: ReplicationStatus) -> dict[str, float | None]:
 
 
 class _Standing(Collector):
-    """Asks all places at each scrape; of what does not answer, the others still tell."""
+    """Reads all servers at each scrape; if one does not answer, the others are still reported."""
 
     def __init__(self, config: Config) -> None:
         self._config = config

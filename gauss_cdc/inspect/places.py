@@ -100,7 +100,7 @@ class ReplicationStatus:
 
     @property
     def seconds_behind(self) -> float | None:
-        """Age of the newest applied commit; 0: nothing is behind, None: nobody knows.
+        """Age of the newest applied commit; 0: nothing waits, None: unknown.
 
         Where nothing but a load was applied, the age of the newest START: the load is older.
         """
@@ -191,9 +191,9 @@ class Endpoints:
             return int(Lsn.parse(cursor.fetchone()[0]))
 
     def goal(self) -> int:
-        """Where the log ends now, with something behind it that every stream tells.
+        """The current end of the log, followed by a commit that every stream sends.
 
-        Parallel decoding and SQL functions tell of commits only: without one an idle source
+        Parallel decoding and SQL functions send commits only: without one an idle source
         never says that all was read. A transaction that has an id and no changes is one.
         """
         end = self.wal_end()
@@ -255,7 +255,7 @@ class Endpoints:
         return self._reader
 
     def read_cuts(self, low: int, high: int) -> Records:
-        """Committed records of cuts in a window, whoever wrote them."""
+        """Committed records of cuts in a window, of any client."""
         source, read = self._config.kafka.prefix, self._registry.read_cut
         return [
             (stored.offset, judge(stored.key, stored.value, source=source, read=read))
@@ -393,7 +393,7 @@ class Endpoints:
                     if not left:
                         return standing
                     if left != said:
-                        on_note(f"`run` has not told yet what the catalog shows: {left}")
+                        on_note(f"`run` has not reported yet what the catalog shows: {left}")
                         said = left
             except (CdcError, ApplyError) as error:
                 if error.verdict is not Verdict.RETRY:
@@ -419,11 +419,11 @@ class Endpoints:
             connection = self.source_connection()
             is_told = ddl_triggers.state(connection).enabled
             look = catalog_look.look(connection, options, known, unless="")
-        except ConnectionLost as error:  # waited for by its position, which it need not tell
+        except ConnectionLost as error:  # waited for by its position, which may be unknown
             on_note(f"the source's catalog was not compared: {error}")
             return ""
         if look is None:
-            return "somebody alters a table"
+            return "a table is being altered"
         found = differences(
             known,
             look,

@@ -1,8 +1,8 @@
 """How each connection of a configuration is protected, for `check`.
 
-What a database says of a connection is asked over our own wire, which knows what the
+The protection of a database connection is read over our own wire, which knows what the
 server asked for; psycopg2 connects by the same settings (`producer.sources.dsn`).
-Of Kafka and the registry it is what their clients were told.
+For Kafka and the registry it is what their clients were configured with.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _looked_at(
                 replication_port=options.ha_port or 0 if replication else 0,
             )
     except CdcError as error:
-        if replication:  # nobody else logs in this way; the others' errors are told already
+        if replication:  # only this login is used so; errors of the others are reported already
             yield refused(f"connection {name}", error)
         return
     with closing(session):

@@ -1,4 +1,4 @@
-"""A statement is run at the source and undone; what its stream would tell of it is returned.
+"""Runs a statement at the source and rolls it back; returns what its stream would contain.
 
 It takes the statement's locks for as long as it runs: `lock_timeout` and
 `statement_timeout` keep that short.
@@ -20,7 +20,7 @@ from producer.errors import SourceError, Unsupported
 from producer.options import Options
 from producer.sources import patterns
 from producer.sources.gauss import catalog as gauss_catalog
-from producer.sources.gauss import gaps as holes
+from producer.sources.gauss import gaps
 from producer.sources.gauss import readings as gauss_readings
 from producer.sources.gauss.connection import GaussConnection
 from producer.sources.gauss.ddl import tddl
@@ -46,12 +46,12 @@ _VERBS: Final = frozenset({"CREATE", "ALTER", "DROP", "COMMENT", "TRUNCATE", "RE
 
 @dataclass(frozen=True, slots=True)
 class Rehearsed:
-    """What the stream would tell of a statement."""
+    """What the stream would contain of a statement."""
 
     statement: str
     origin: Origin
     changes: tuple[tuple[ShapeChange, Mapping[str, str]], ...]  # with the session's settings
-    note: str = ""  # what it would not tell, or why `run` would stop
+    note: str = ""  # what it would not contain, or why `run` would stop
 
 
 def at_postgres(options: Options, connection: Connection, statement: str) -> Rehearsed:
@@ -59,11 +59,11 @@ def at_postgres(options: Options, connection: Connection, statement: str) -> Reh
 
     Raises SourceError where the source refuses the statement.
     """
-    known, told = _watched(options, connection, statement)
+    known, reported = _watched(options, connection, statement)
     follower = Follower(
         {table.id: table for table in known}, _wanted(options), options.publication, difference
     )
-    changes = [(change, one.settings) for one in told for change in follower.follow(one)]
+    changes = [(change, one.settings) for one in reported for change in follower.follow(one)]
     return Rehearsed(statement, Origin.TRIGGER, tuple(changes))
 
 
@@ -85,17 +85,17 @@ def at_gauss(options: Options, session: GaussConnection, statement: str) -> Rehe
         after = _tables(options, session)
     finally:
         session.query("ROLLBACK")
-    mode = holes.decoding_mode(effective(options.plugin_options, options.terms))
+    mode = gaps.decoding_mode(effective(options.plugin_options, options.terms))
     if not mode.is_gaussdb:
         mode = replace(mode, decodes_ddl=gauss_readings.publishes_ddl(session))
     if not mode.decodes_ddl:
         return _inferred(statement, before, after)
     deparsed = Deparsed(dict(before), _wanted(options), after.get)
-    told = deparsed.state(_qualified(said, str(schema), before), loses_clauses=mode.is_gaussdb)
+    reported = deparsed.state(_qualified(said, str(schema), before), loses_clauses=mode.is_gaussdb)
     changes = [
         # Types and names are the catalog's; what older rows hold, the statement's.
         replace(change, after=change.after and after.get(change.after.id, change.after))
-        for change in told
+        for change in reported
     ]
     return Rehearsed(statement, Origin.DEPARSED, tuple((change, {}) for change in changes))
 
@@ -177,7 +177,7 @@ def _qualified(said: Statement, schema: str, known: Container[TableId]) -> State
 def _watched(
     options: Options, connection: Connection, statement: str
 ) -> tuple[list[TableSchema], list[TriggerMessage]]:
-    """Return the captured tables before, and what the triggers told."""
+    """Return the captured tables before, and what the triggers recorded."""
     connection.autocommit = False
     try:
         with connection.cursor() as cursor:
@@ -207,15 +207,15 @@ def _watched(
     # Here the statement stands in a DO of ours; alone it would be the client's own text.
     is_top = statement.lstrip().upper().startswith("ALTER")
     is_plain = is_top and "using" not in statement.lower()
-    told = [
+    reported = [
         replace(read(line), sql=statement, is_top=is_top, is_plain=is_plain)
         for line in notices.records
     ]
-    return stream_shapes(tables), told
+    return stream_shapes(tables), reported
 
 
 class _Notices:
-    """What the triggers say to a session that plans; other notices are nobody's."""
+    """The triggers' notices to a session that plans; other notices are ignored."""
 
     def __init__(self) -> None:
         self.records: list[bytes] = []

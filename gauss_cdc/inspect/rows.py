@@ -133,7 +133,7 @@ def dumps(value: object) -> str:
 
 
 def _text(text: str) -> str:
-    """Quote; what is no text in UTF-8 (bytes of a database without encoding) is escaped."""
+    """Quote; what is not UTF-8 (bytes of a database without encoding) is escaped."""
     return json.dumps(text, ensure_ascii=not text.isprintable() or not _is_utf8(text))
 
 

@@ -2,7 +2,7 @@
 
 Here each message goes to the one who knows it: `transactions` numbers, `bindings` publishes
 shapes, `row_writer` writes rows, `logical_messages` what clients wrote into the log.  What
-needs the world (registry, topics) is given as callables, asked once per table version.
+needs I/O (registry, topics) is passed as callables, called once per table version.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from schemas.tables import TableId, TableSchema
 
 @dataclass(frozen=True, slots=True)
 class AssemblerPorts:
-    """What the assembler is given of the world."""
+    """The functions that the assembler calls for I/O."""
 
     publish: Callable[[TableSchema], Binding]  # topic made, schema registered, encoder compiled
     encode_change: Callable[[SchemaChange], bytes]
@@ -145,7 +145,7 @@ class Assembler:
                 case Lost():
                     self._lose(message)
                 case Undecoded():
-                    raise DecodeError("bytes that are no message", why=message.why, lsn=Lsn(lsn))
+                    raise DecodeError("undecodable message", why=message.why, lsn=Lsn(lsn))
                 case _:
                     assert_never(message)
         return self._transactions.take()

@@ -115,7 +115,7 @@ class Bindings:
         return binding
 
     def _forget(self, change: ShapeChange) -> None:
-        """Write rows anew from here on, whether their table is described again or not."""
+        """Build new bindings from here on, whether a table is described again or not."""
         stale = {table.id for table in (change.before, change.after) if table is not None}
         for relation, bound in list(self.of.items()):
             if bound is None or bound.table.id in stale:
@@ -161,7 +161,7 @@ class Bindings:
         table = change.after or change.before
         key = table_key(table.id) if table is not None else (change.identity or "").encode()
         value = self._encode_change(record)
-        if len(value) > self._max_row_bytes:  # whoever may run DDL decides how long it is
+        if len(value) > self._max_row_bytes:  # a role that may run DDL decides its length
             record = replace(record, sql=None, canonical=None, jddl=None, lossy=_LONG)
             value = self._encode_change(record)
         transactions.put_change(key, value, lsn)

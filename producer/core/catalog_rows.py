@@ -15,7 +15,7 @@ from schemas.types import BY_OID
 
 # kind, name, made of, its oid, its modifier, delimiter, labels: see UserType
 TypeRow: TypeAlias = tuple[str, str, str, int, int, str, Sequence[str]]
-_DEEPEST: Final = 40  # of types made of types: anybody may make thousands
+_DEEPEST: Final = 40  # nested types: a user may create thousands
 _MOST_PARTS: Final = 2_000
 _DIGEST = "#"  # in front of what stands for too many attributes
 _LABEL = "="  # in front of an enum's labels among a composite's attributes

@@ -1,10 +1,10 @@
-"""What the catalog shows and the stream did not tell.
+"""Changes that the catalog shows and the stream did not report.
 
 Without event triggers the stream describes a table with its next row only, and says nothing
 of a table that is dropped, of labels that are renamed, or of who is published.  So the catalog
 is looked at every few seconds, and each look is judged when the stream has passed the place in
-the log where it was taken: what the stream was to tell of it, it has told by then.  A table of
-which it told more since the look is left to the next one.
+the log where it was taken: the stream has reported by then what it can.  A table that the
+stream changed since the reading is left to the next one.
 
 What can still be followed is put into the same words as the stream's own (`Described`,
 `Dropped`); what cannot is a gap (`Altered`, `Unseen`).
@@ -49,7 +49,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The catalog as of a place in the log: what was committed before it is in, or told."""
+    """The catalog as of a position in the log: earlier commits are in it, or were sent."""
 
     lsn: int
     tables: Mapping[int, Seen]  # by oid
@@ -120,7 +120,7 @@ def differences(
     publication: str,
     is_told: bool = False,
 ) -> Iterator[Finding]:
-    """Compare what the stream has told with a look; `is_told`: event triggers tell it."""
+    """Compare the stream's tables with a reading; `is_told`: event triggers report changes."""
     by_name = {seen.id: seen for seen in look.tables.values()}
     for table in known.values():
         if not wanted(table.id):
@@ -148,7 +148,7 @@ def _gone(
         how = "was dropped and made again, and the new table is not"
         return Unseen(table.id, _unpublished(table.id, publication, how))
     if is_told:
-        return Unseen(table.id, "was dropped and made again while nobody told; load again")
+        return Unseen(table.id, "was dropped and created again without a report; load again")
     return Described(table.id, relation_of(other.shape))
 
 
@@ -174,7 +174,7 @@ def _compared(table: TableSchema, now: TableSchema) -> Iterator[Finding]:
 
 
 def _is_one_shape(table: TableSchema, now: TableSchema) -> bool:
-    """Say whether a target has nothing to follow; a number tells a column that was made again."""
+    """Say whether a target needs no change; its number identifies a column created again."""
     return (
         table.key == now.key
         and len(table.columns) == len(now.columns)
@@ -249,7 +249,7 @@ class CatalogWatch:
     def judge(
         self, position: int, known: Known, *, is_told: bool, emptied: Collection[int] = ()
     ) -> list[Finding]:
-        """Say what of the look the stream, now at `position`, did not tell; each once.
+        """Yield what the stream, now at `position`, did not report of the reading; each once.
 
         `emptied`: relations that it truncated since the call before.
         """
@@ -285,7 +285,7 @@ class CatalogWatch:
     ) -> Iterator[Finding]:
         """Compare with the look before: what a look alone cannot show."""
         if is_told:
-            for table in known.values():  # a told table may be known and not published
+            for table in known.values():  # a reported table may be known and not published
                 was, seen = before.tables.get(table.oid), now.tables.get(table.oid)
                 if was and seen and was.is_published and not seen.is_published and seen.is_logged:
                     yield Unseen(table.id, _unpublished(seen.id, self._publication, "is no more"))

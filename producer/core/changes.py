@@ -47,7 +47,7 @@ class RelationColumn:
 
     name: str
     type_oid: int
-    type_mod: int | None  # None: the wire does not tell it
+    type_mod: int | None  # None: not in the message
     identity: bool  # part of what old rows carry
 
 
@@ -137,7 +137,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Undecoded:
-    """Bytes that are no message; what becomes of them is a setting."""
+    """An undecodable message; a setting decides what happens to it."""
 
     payload: bytes
     why: str

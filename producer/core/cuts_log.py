@@ -15,7 +15,7 @@ from schemas.accept import CutReplay, Records, judge, replay_tail
 from schemas.control import Cut, Start, Topic
 from schemas.errors import LOAD_AGAIN
 
-_WHO_WRITES: Final = "let nobody else write below the prefix (`gauss-cdc check` prints the ACLs)"
+_WHO_WRITES: Final = "only `run` may write to our topics (`gauss-cdc check` prints the ACLs)"
 
 
 class CutsLog:
@@ -97,7 +97,7 @@ class CutsLog:
 
         To be called before it is confirmed: who may write into the topic can forge what comes
         before ours.  Our own records stand two offsets apart, a marker between; only where they
-        do not, somebody else's may be there, and the topic is read.
+        do not, there may be records of another client, and the topic is read.
         """
         assert self._reader is not None
         if self._replayed_to < 0:
@@ -105,7 +105,7 @@ class CutsLog:
         alarms = self._replay.alarms
         if offsets[0] != self._replayed_to:
             if self._reader.lso() < offsets[0]:
-                return  # somebody's transaction is open: the next time shows it
+                return  # another transaction is open: the next call sees its end
             for offset, record in self._blocking(self._read, self._replayed_to, offsets[0]):
                 self._replay.follow(offset, record)
         instance = cuts[0].head.instance
@@ -115,13 +115,13 @@ class CutsLog:
             where = {"topic": self._cuts_topic, "offset": offset}
             if self._replay.instance != instance:
                 raise TakenOver(
-                    "somebody else's START stands before our record",
+                    "the START of another client precedes our record",
                     hint=_WHO_WRITES,
                     writer=self._replay.writer,
                     **where,
                 )
             raise CutsBroken(
-                "somebody else wrote into cuts in our name",
+                "another client wrote to cuts in our name",
                 hint=f"{_WHO_WRITES}; then {LOAD_AGAIN}",
                 why=str(self._replay.suspect),
                 **where,

@@ -19,7 +19,7 @@ def known_tables(
     """Rebuild the tables' shapes from `<prefix>.ddl`, never beyond the last accepted commit.
 
     A record of a later seq is of an attempt whose cut never came: it comes again.  What is no
-    schema change is nobody's of ours.
+    schema change is not ours.
     """
     low, _ = reader.bounds()
     tables: dict[TableId, TableSchema] = {}

@@ -1,8 +1,8 @@
-"""What `<prefix>.ddl` tells of a schema change: its structure, and no text of anybody's.
+"""The content of `<prefix>.ddl`: the structure of a schema change, and no text of users.
 
 A statement's text is kept for ever once it stands in Kafka, and holds whatever its
 author typed: passwords, a function's body, rows of a table that is not captured.
-Tables change by their structure, so nobody who copies rows needs it.
+Tables change by their structure, so a copy of rows does not need it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LONGEST: Final = 120
 def without_text(change: SchemaChange) -> SchemaChange:
     """Return the change with SQL of our own making only.
 
-    Of an object that is no captured table: its kind, its name and what happened to it.
+    Of an object that is not a captured table: its kind, its name and its change.
     """
     before, after = _without_defaults(change.before), _without_defaults(change.after)
     shape = ShapeChange(

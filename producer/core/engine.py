@@ -1,7 +1,7 @@
 """Delivery and confirmation, without a socket in sight.
 
 `Engine.step` takes one thing that happened and returns what must be done about
-it, in order.  `producer/pipeline.py` obeys; tests and simulation only look.
+it, in order.  `core/loop` executes its commands; tests only compare them.
 
 A group is made of whole source transactions and becomes one Kafka transaction:
 
@@ -96,8 +96,8 @@ class WriterState:
 class Runs:
     """Acknowledged offsets of one partition as maximal runs, oldest first.
 
-    A commit marker, an aborted attempt or a stranger's record opens a new run,
-    so that "start + count" never points at a row of somebody else.
+    A commit marker, an aborted attempt or a foreign record begins a new range,
+    so that "start + count" never points at another client's row.
     """
 
     __slots__ = ("_runs", "count")
@@ -351,7 +351,7 @@ class Engine:
     def _make_cuts(self) -> tuple[Cut, ...]:
         """Build the records of the closed group.
 
-        A transaction with DDL or holes gets a record of its own; all of them
+        A transaction with DDL or gaps gets a record of its own; all of them
         become durable in the group's one Kafka transaction.
         """
         cuts: list[Cut] = []
@@ -512,7 +512,7 @@ class Engine:
 
 
 def _alone_where_needed(group: list[_Whole]) -> list[list[_Whole]]:
-    """Split a group so that transactions with DDL or holes stand alone."""
+    """Split a group so that transactions with DDL or gaps are alone."""
     out: list[list[_Whole]] = []
     join = False
     for whole in group:

@@ -80,7 +80,7 @@ def followed(table: TableSchema) -> tuple[object, ...]:
 
 
 def difference(before: TableSchema, after: TableSchema) -> ShapeChange:
-    """Name an inferred change; what cannot be told apart stops, what may be lost is a gap.
+    """Name an inferred change; an ambiguous one stops, a possible loss is a gap.
 
     A rename looks like a drop and an add in a relation message.  A column added
     is always the last one and may have any type, so a new name is refused, not
@@ -105,7 +105,7 @@ def difference(before: TableSchema, after: TableSchema) -> ShapeChange:
         (c.type_oid, c.type_mod) in types or list(new).index(c.name) < last_known for c in come
     ):
         raise Unsupported(
-            "a column was renamed, or dropped and another added: the stream does not tell which",
+            "a column was renamed, or dropped and another added: the stream does not show which",
             table=after.id,
             gone=",".join(c.name for c in gone),
             come=",".join(c.name for c in come),
@@ -140,7 +140,7 @@ def made_again(before: TableSchema, after: TableSchema) -> set[str]:
 
 
 # type -> types whose values read the same after an ALTER TYPE without USING.  What USING does,
-# the stream never tells.
+# the stream never contains.
 _INT2, _INT4, _INT8, _TEXT, _VARCHAR = 21, 23, 20, 25, 1043
 _WIDER: Final = {_INT2: {_INT4, _INT8}, _INT4: {_INT8}, _VARCHAR: {_TEXT}, _TEXT: {_VARCHAR}}
 

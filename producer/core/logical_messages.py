@@ -57,7 +57,7 @@ class LogicalMessages:
             transactions.put_beside(writer.topic, key, value, lsn)
 
     def _leave_out(self, message: Logical) -> None:
-        """Note it once: whoever writes messages does not fill the log as well."""
+        """Note it once, so that messages cannot fill the log."""
         if not self._has_left_out:
             self._has_left_out = True
             self._note(

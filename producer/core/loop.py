@@ -2,7 +2,7 @@
 
 One slot is one ordered stream, so one thread reads, decodes and encodes.  Policy is the
 engine's; this file moves messages between ports and watches the clock.  `pipeline.py` runs
-it on sockets and librdkafka, `tests/sim` on a world that moves one step at a time.
+it on sockets and librdkafka, `tests/sim` on simulated ports that move one step at a time.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _CONFIRM_SECONDS: Final = 0.1  # status messages at most this often
 
 @dataclass(slots=True)
 class Progress:
-    """What a run has done; read by whoever watches."""
+    """The progress of a run, for its observers."""
 
     rows: int = 0
     commits: int = 0
@@ -265,7 +265,7 @@ class Loop:
         now = self._clock.now()
         due = now - self._status_at
         moved = self._confirmed > self._reported and due >= _CONFIRM_SECONDS
-        # While the socket is not read, nobody sees that the server asks for an answer.
+        # While the socket is not read, the server's requests for an answer are not seen.
         is_deaf = now - self._read_at >= BEAT
         every = min(BEAT, self._options.status_seconds) if is_deaf else self._options.status_seconds
         if force or moved or due >= every:
@@ -343,7 +343,7 @@ class Loop:
                 assert_never(command)
 
     def _send(self, records: Sequence[Record]) -> None:
-        """Hand rows to librdkafka; where it has no room, go on telling the source that we live."""
+        """Pass rows to librdkafka; while its queue is full, send keepalives to the source."""
         delivery, sent = self._delivery, 0
         while (sent := delivery.send(records, sent)) < len(records):
             if not self._is_waiting:
@@ -355,7 +355,7 @@ class Loop:
     def _check_timeout(self) -> None:
         """Raise BrokerDown when nothing came from Kafka for too long.
 
-        A PostgreSQL that is being stopped waits for our confirmation: it is let go then.
+        A PostgreSQL that is being stopped waits for our confirmation: the connection is closed.
         """
         now = self._clock.now()
         if (progress := self._delivery.progress) != self._progress_seen:
@@ -363,7 +363,7 @@ class Loop:
         silent = now - self._answered_at
         if silent > self._options.kafka_silence_seconds:
             raise BrokerDown(
-                "Kafka does not answer; the source is let go meanwhile", seconds=round(silent)
+                "Kafka does not answer; the source's connection is closed", seconds=round(silent)
             )
 
     def _leave_if_asked(self) -> None:

@@ -1,6 +1,6 @@
-"""What the producer's loop is given: the world, as far as it is the loop's business.
+"""The ports of the producer's loop: all I/O that it uses.
 
-`producer/pipeline.py` gives sockets, librdkafka and clocks; the simulation gives a world
+`producer/pipeline.py` gives sockets, librdkafka and clocks; the simulation gives ports
 that moves one step at a time.  Everything between these ports is the same code.
 """
 
@@ -67,7 +67,7 @@ class Clock(Protocol):
 
 
 class Blocking(Protocol):
-    """Makes calls that may take long, while the source hears that we live."""
+    """Makes calls that may take long, while keepalives are sent to the source."""
 
     beat: Callable[[], None]  # called again and again until the call returns
 
@@ -227,7 +227,7 @@ class Delivery(Protocol):
 
 
 class Stored(NamedTuple):
-    """A record as it stands in a topic, whoever wrote it."""
+    """A record of a topic, whichever client wrote it."""
 
     offset: int
     key: bytes | None

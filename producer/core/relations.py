@@ -41,7 +41,7 @@ class Relations:
         `is_told`: the source describes every statement, with the shapes of tables after it.
 
         `name_table` says what the table of an oid is called by now; None, where the stream's
-        relation ids are no oids.
+        relation ids are not oids.
         """
         self._known = known
         self._read_catalog, self._name_type = read_catalog, name_type
@@ -52,7 +52,7 @@ class Relations:
         self._described: dict[int, Relation] = {}
         self._is_told = is_told
         self._stated: set[TableId] = set()  # tables whose shape is a statement's
-        self.emptied: set[int] = set()  # relations that the stream truncated; whoever looks clears
+        self.emptied: set[int] = set()  # truncated relations, until the catalog is read
 
     @property
     def known(self) -> dict[TableId, TableSchema]:
@@ -117,7 +117,7 @@ class Relations:
         """Return what happened to tables by name, where no statement is described: renames, drops.
 
         An oid is never another table's, as long as the table lives.  So a name with another
-        oid was given up by the table that had it, and an oid with another name is a rename.
+        oid was released by its table, and an oid with another name is a rename.
         """
         if self._name_table is None or self._is_told:
             return []

@@ -85,7 +85,7 @@ class RowWriter:
             if binding is None:
                 continue
             constants = transactions.constants or transactions.number()
-            # Among Avro keys a text would break readers: no row is meant, so there is no key.
+            # Among Avro keys a text would break readers: the record is not a row, so it has no key.
             key = binding.key if binding.key_of is None else None
             for partition in binding.every_partition():
                 value = binding.encoder.encode(
@@ -107,7 +107,7 @@ class RowWriter:
         if new is None:
             assert old is not None
             put(topic, *binding.place(old), value, lsn)
-            if binding.tombstones:  # it is no row: compaction may forget the key
+            if binding.tombstones:  # it is not a row: compaction may forget the key
                 put(topic, *binding.place(old), None, lsn)
             return
         moved_from: Cells | None = None

@@ -6,7 +6,7 @@ are given; `producer/start.py` gives real ones, the simulation its own, and both
 may stop at any yield, as a crash does.
 
 Why this order (letters: the scenarios in the protocol):
-- the lock, then the slot, then the fence: nobody kills a producer whose slot it
+- the lock, then the slot, then the fence: a start does not end a producer whose slot it
   cannot have [H8];
 - `confirmed_flush` is read when the slot is result, before the high watermark
   that is waited for: a cut may be decided and confirmed before its marker is
@@ -132,7 +132,7 @@ class TakeoverRequest:
     ddl_topic: str
     accept_gap: bool = False  # begin a new epoch, whatever stopped
     load: bool = True
-    newest_epoch: int = 0  # no epoch has a greater number: for a log that does not tell
+    newest_epoch: int = 0  # no epoch has a greater number: for a log without one
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ def take_over(
 ) -> Generator[Step, None, TakeoverResult]:
     """Take over the prefix; raise a CdcError that says what differs.
 
-    `patience` bounds the waits for the end of somebody else's open transaction,
+    `patience` bounds the waits for the end of another client's open transaction,
     in tries.
     """
     yield Step("lock")
@@ -167,7 +167,7 @@ def take_over(
         if reason is not None:
             result = yield from _begin_epoch(source, log, request, patience)
             if result is None:
-                continue  # somebody else's START appeared after all
+                continue  # the START of another producer appeared
             return result
         assert replay is not None  # else an epoch begins
         return (yield from _go_on(source, log, request, replay, patience))
@@ -397,7 +397,7 @@ def _held() -> TopicHeld:
     return TopicHeld(
         "another transactional producer holds the cuts topic open",
         hint="find it with `kafka-transactions.sh find-hanging`, end it with "
-        "`kafka-transactions.sh abort`; nobody else may write below our prefix",
+        "`kafka-transactions.sh abort`; only `run` may write to our topics",
     )
 
 
@@ -437,7 +437,7 @@ def _difference(
     if replay.suspect is not None:
         return CutsBroken(
             f"the records of cuts do not follow each other: {replay.suspect}",
-            hint="records were lost, or somebody else may write into the topic "
+            hint="records were lost, or another client may write to the topic "
             f"(`gauss-cdc check` prints the ACLs that it needs); {LOAD_AGAIN}",
         )
     if (problem := _other_source(replay, request)) is not None:

@@ -85,7 +85,7 @@ class Turn:
             if step.waits_for and step.waits_for != said:
                 self.observer.on_note(f"waiting: {step.waits_for}")
             said = step.waits_for
-            # A slot was made just before: without its START it would keep log for nobody.
+            # A slot was just created: without its START it would keep log unused.
             if step.name == "write START":
                 continue
             if self.observer.stop_asked(pause if step.waits_for else 0):

@@ -135,7 +135,7 @@ class RowDecoder:
 
 
 def decode_control(value: bytes, schema_of: SchemaOf) -> Cut | SchemaChange:
-    """Read a framed value of `<prefix>.cuts` or `<prefix>.ddl`; raise ValueError for a stranger.
+    """Read a framed value of `<prefix>.cuts` or `<prefix>.ddl`; raise ValueError for a foreign one.
 
     What `schema_of` raises where the registry does not answer goes through.
     """
@@ -155,7 +155,7 @@ def decode_control(value: bytes, schema_of: SchemaOf) -> Cut | SchemaChange:
 
 
 def decode_cut(value: bytes, schema_of: SchemaOf) -> Cut:
-    """Read a framed value of `<prefix>.cuts`; raise ValueError for a stranger."""
+    """Read a framed value of `<prefix>.cuts`; raise ValueError for a foreign one."""
     cut = decode_control(value, schema_of)
     if isinstance(cut, SchemaChange):
         raise ValueError("a schema change in the cuts topic")  # noqa: TRY004  of the bytes

@@ -4,14 +4,14 @@ Defaults, views, indexes, sequences, domains, comments: with `[ddl] apply = "all
 the definition that the source's server printed is run at the target, with the
 target's rights.  Whoever may make an object at the source writes that text, and a
 record in Kafka may hold any text.  So a definition is cut into tokens, judged and
-printed anew:
+printed again:
 
-- it is one statement, of the kind that it is told to be;
+- it is one statement, of the stated kind;
 - every function in it is one of the server's own that only compute (`_FUNCTIONS`);
 - operators are not qualified, types in casts are the server's, or any type around a
   plain string constant; nothing of the catalog's tables is read.
 
-The rest runs code that somebody wrote at the source (functions, triggers, what calls
+The rest runs code of the source's users (functions, triggers, what calls
 them) and is left out, unless `[ddl] code` says that this is trusted.  What is run
 here is run with `search_path = pg_catalog`, so that a name in it means the server's.
 """
@@ -90,7 +90,7 @@ _CLOSE_TO_THE_RIGHT: Final = frozenset({")", "]", ".", "::", ",", "["})
 
 
 def expression(text: str) -> str:
-    r"""Return a column's default, printed anew; raise RunsCode or NotRead.
+    r"""Return a column's default, printed again; raise RunsCode or NotRead.
 
     >>> expression("nextval('public.t_id_seq'::regclass)")
     "nextval('public.t_id_seq'::regclass)"
@@ -106,16 +106,16 @@ def expression(text: str) -> str:
         depth += (word.upper in {"(", "["}) - (word.upper in {")", "]"})
         ends = word.upper == ";" or (depth == 0 and word.upper == ",")
         if depth < 0 or ends or word.upper == "SELECT":
-            raise NotRead("a default that is no expression")
+            raise NotRead("a default that is not an expression")
     if depth or not words:
-        raise NotRead("a default that is no expression")
+        raise NotRead("a default that is not an expression")
     return _judged(words, _FUNCTIONS | _OF_DEFAULTS)
 
 
 def statement(kind: str, text: str) -> str:
-    """Return the definition of an object that is no table, printed anew.
+    """Return the definition of an object other than a table, printed again.
 
-    Raises RunsCode where it calls code, NotRead where it is no plain definition of this kind.
+    Raises RunsCode where it calls code, NotRead where it is not a plain definition of this kind.
 
     >>> statement("view", 'CREATE OR REPLACE VIEW public.v AS  SELECT t.a FROM public."T" t;')
     'create or replace view public.v as select t.a from public."T" t'
@@ -245,7 +245,7 @@ def _judged(
     *,
     skip: int = 0,
 ) -> str:
-    """Print tokens anew, as long as nothing in them is called that is not known.
+    """Print tokens again, unless they call something unknown.
 
     The first `skip` of them are only names.
     """
@@ -314,7 +314,7 @@ def _is_size(words: list[Token], at: int) -> bool:
 
 
 def _printed(words: list[Token] | list[Token | str]) -> str:
-    """Join tokens, each quoted anew; two signs never meet, so that none begins a comment."""
+    """Join tokens, each quoted again; signs are separated, so that none begins a comment."""
     out = ""
     last = ""
     for word in words:

@@ -39,7 +39,7 @@ def fits(there: str, wanted: str) -> bool:
     """Say whether a column of type `there` holds every value of type `wanted`."""
     try:
         target, source = type_names.parse(there), type_names.parse(wanted)
-    except NotRead:  # a type of somebody's own making
+    except NotRead:  # a user's own type
         return True
     if target == source or _is_text(target):
         return True

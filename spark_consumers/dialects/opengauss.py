@@ -40,14 +40,14 @@ _OBJECTS: Final = frozenset({
 
 def statements(change: SchemaChange) -> list[str]:
     """Return what brings a copy from `change.before` to `change.after`, in order."""
-    told = replace(change, before=_known(change.before), after=_known(change.after))
-    return [_spelled(statement) for statement in postgres.statements(told)]
+    known = replace(change, before=_known(change.before), after=_known(change.after))
+    return [_spelled(statement) for statement in postgres.statements(known)]
 
 
 def extras(change: SchemaChange, *, code: bool = False) -> list[str | LeftOut]:
     """Return what goes beyond rows: NOT NULL, defaults, other objects.
 
-    Only where a server of this family told the statement: its words are no PostgreSQL.
+    Only where a server of this family sent the statement: its text is not PostgreSQL's.
     """
     after = change.after
     if change.origin is not Origin.DEPARSED:
@@ -55,7 +55,7 @@ def extras(change: SchemaChange, *, code: bool = False) -> list[str | LeftOut]:
     if after is not None:
         return list(postgres.beyond(change, after, code=code))
     is_object = change.before is None and change.kind in _OBJECTS
-    # Of tables only comments: one that is not captured is nobody's copy.
+    # Of tables only comments: a table that is not captured has no copy.
     if not is_object or (change.kind in {"table", "column"} and change.tag != "COMMENT"):
         return []
     if change.canonical is None:

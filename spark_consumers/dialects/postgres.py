@@ -31,7 +31,7 @@ from spark_consumers.errors import NotExpressible
 _NAME: Final = r'("(?:[^"]|"")+"|[\w$]+)'
 _RENAME: Final = re.compile(rf"\bRENAME\s+(?:COLUMN\s+)?{_NAME}\s+TO\s+{_NAME}", re.IGNORECASE)
 _USING: Final = re.compile(r"\bUSING\b", re.IGNORECASE)
-# Widenings that keep every value as it is, so that nobody has to know how they were done.
+# Widenings that keep every value, so that it does not matter how they were done.
 _WIDER: Final = {
     "smallint": ("integer", "bigint", "numeric"),
     "integer": ("bigint", "numeric"),
@@ -68,8 +68,8 @@ def statements(change: SchemaChange) -> list[str]:
 def extras(change: SchemaChange, *, code: bool = False) -> list[str | LeftOut]:
     """Return what goes beyond rows: NOT NULL, defaults, other objects.
 
-    A target may lack what they speak of; each may fail, and is told then.  What would run code of
-    the source's at the target is left out, unless `code` trusts it.
+    A target may lack what they refer to; each may fail, and is reported then.  What would run
+    code of the source's at the target is left out, unless `code` trusts it.
     """
     after = change.after
     if change.origin is Origin.DEPARSED:
@@ -105,7 +105,7 @@ def beyond(
 
 
 def _other(change: SchemaChange, *, code: bool) -> Iterator[str | LeftOut]:
-    """An object that is no table, by the definition that the source's server printed."""
+    """An object that is not a table, by the definition that the source's server printed."""
     text = change.canonical
     if change.kind not in _OTHERS:
         return
@@ -124,7 +124,7 @@ def _other(change: SchemaChange, *, code: bool) -> Iterator[str | LeftOut]:
 
 
 def defined(kind: str, text: str, *, code: bool) -> Iterator[str | LeftOut]:
-    """Give the statement that makes an object which is no table, or why it is not run."""
+    """Return the statement that creates an object other than a table, or why it is not run."""
     try:
         yield definitions.statement(kind, text)
     except (NotRead, RunsCode) as why:
@@ -173,7 +173,7 @@ def _move(after: TableSchema, moved: Moved | None) -> Iterator[str]:
             where = f" WHERE {conditions.written(moved.where)}"
         except NotRead as why:
             raise NotExpressible(
-                "rows moved or went by a condition that is no comparison of columns",
+                "rows moved or were removed by a condition that is not a comparison of columns",
                 table=moved.table,
                 why=why,
                 hint=LOAD_AGAIN,
@@ -361,14 +361,14 @@ def _renamed(before: TableSchema, after: TableSchema, sql: str | None) -> dict[s
     if sql is not None:
         found = {_plain(a): _plain(b) for a, b in _RENAME.findall(sql)}
         names = {c.name for c in come}
-        told = {c.name: found[c.name] for c in gone if found.get(c.name) in names}
-        if found and not told:
+        renamed = {c.name: found[c.name] for c in gone if found.get(c.name) in names}
+        if found and not renamed:
             raise NotExpressible(
-                "a rename of columns that is not told plainly",
+                "an ambiguous rename of columns",
                 table=after.id,
                 hint=LOAD_AGAIN,
             )
-        return told
+        return renamed
     places = {before.names().index(c.name): c for c in gone}
     for column in come:
         was = places.get(after.names().index(column.name))
@@ -431,7 +431,7 @@ def _create_unique(table: TableId, unique: Unique) -> str:
 
 
 def column_type(table: TableSchema, column: Column) -> str:
-    """The type, read from its text and written anew.
+    """The type, parsed from its text and printed again.
 
     A type that PostgreSQL has not is written as the one that the table of types names.
     """
@@ -454,7 +454,7 @@ def column_type(table: TableSchema, column: Column) -> str:
 
 
 def _type_name(text: str) -> str:
-    """The name of a type that is no column's, written anew."""
+    """The name of a type that is not a column's, printed again."""
     try:
         return type_names.written(text)
     except NotRead as why:

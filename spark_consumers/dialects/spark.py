@@ -90,7 +90,7 @@ def literal(text: str) -> str:
 
 
 def type_name(table: TableSchema, column: Column) -> str:
-    """Return Spark's type of a column; raise NotExpressible for a type that nobody knows.
+    """Return Spark's type of a column; raise NotExpressible for an unknown type.
 
     >>> type_name(TableSchema(TableId("s", "t"), ()), Column("c", 1700, 655366))
     'DECIMAL(10,2)'
@@ -146,7 +146,7 @@ def _alter(before: TableSchema, after: TableSchema, change: SchemaChange) -> Ite
     come = [c for c in after.columns if c.name not in old or c.name in again]
     if change.origin is Origin.INFERRED and gone and come:
         raise NotExpressible(
-            "a column was renamed, or one dropped and another added: nobody told which",
+            "a column was renamed, or one dropped and another added: it is not known which",
             table=after.id,
             gone=",".join(gone),
             come=",".join(c.name for c in come),
@@ -248,7 +248,7 @@ def _move(after: TableSchema, moved: Moved | None) -> Iterator[str]:
 
 
 def _check_names(table: TableSchema) -> None:
-    """Spark tells columns apart without their case."""
+    """Spark compares names of columns without their case."""
     seen: dict[str, str] = {}
     for name in table.names():
         other = seen.setdefault(name.casefold(), name)

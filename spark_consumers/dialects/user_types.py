@@ -123,7 +123,7 @@ def _type(column: Column, there: Collection[str]) -> str:
         return _with_modifiers(found, column.type_name)
     if said.kind == "a" and said.delimiter == ",":
         element = _type(inner, there)
-        # Arrays of domains over arrays are no arrays of more dimensions: their text is another.
+        # Arrays of domains over arrays are not arrays of more dimensions: their text differs.
         return "text" if element.endswith("[]") else f"{element}[]"
     return "text"
 
@@ -145,9 +145,9 @@ def _elsewhere(name: str, there: Collection[str]) -> str | None:
 
 
 def _bare(type_name: str) -> str:
-    """Cut what stands behind a type's own name: brackets and a modifier; quoted anew.
+    """Remove brackets and a modifier from a type's name; quote it again.
 
-    A text that names no type is nobody's: the target has none such.
+    A text that does not name a type is returned as it is: the target does not have it.
     """
     try:
         return type_names.parse(type_name).bare

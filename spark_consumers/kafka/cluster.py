@@ -34,11 +34,11 @@ Offsets = dict[tuple[str, int], int]
 
 
 class Cluster:
-    """Questions to one cluster; KafkaDown where nobody answers."""
+    """Queries of one cluster; KafkaDown without an answer."""
 
     def __init__(self, client: Mapping[str, Any], *, timeout: float = 10.0) -> None:
-        self._heard = _Heard()
-        self._client = {**LOGGED, "error_cb": self._heard.listen, **client}
+        self._errors = _BrokerErrors()
+        self._client = {**LOGGED, "error_cb": self._errors.listen, **client}
         self._admin = AdminClient(self._client)
         self._timeout = timeout
 
@@ -94,34 +94,34 @@ class Cluster:
         """A future's result; a refusal is not waited out, other brokers had their time."""
         while not future.done():
             self._admin.poll(0.1)
-            since = self._heard.refused_since
+            since = self._errors.refused_since
             if since is not None and time.monotonic() - since > _GRACE:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001
         return future.result()
 
     def _explained(self, error: KafkaException) -> StreamError:
-        heard = self._heard.taken()
-        if heard is None or error.args[0].code() not in _SILENT:
+        reported = self._errors.taken()
+        if reported is None or error.args[0].code() not in _SILENT:
             return down(error, "the cluster does not answer")
-        if heard.code() not in _REFUSING:
+        if reported.code() not in _REFUSING:
             said = down(error, "the cluster does not answer")
-            said.where["reason"] = heard.str()
+            said.where["reason"] = reported.str()
             return said
-        if heard.code() == KafkaError._SSL:  # noqa: SLF001
+        if reported.code() == KafkaError._SSL:  # noqa: SLF001
             return KafkaDown(
                 "no TLS with Kafka",
                 hint="ssl.ca.location names the broker's authority, and bootstrap.servers a name "
                 "that its certificate holds; is the port one for TLS?",
-                reason=heard.str(),
+                reason=reported.str(),
             )
         return StreamError(
             "Kafka refuses the login",
             hint="check sasl.mechanism, sasl.username and the password (GAUSS_CDC_KAFKA_PASSWORD)",
-            reason=heard.str(),
+            reason=reported.str(),
         )
 
 
-class _Heard:
+class _BrokerErrors:
     """Why no broker takes us in, as librdkafka says: the answer says only that the time is over.
 
     Apart from the cluster: a client that is called back by its owner is not freed with it, and
@@ -141,7 +141,7 @@ class _Heard:
             self._last = error
 
     def taken(self) -> KafkaError | None:
-        """What was heard, and forget it."""
+        """Return the newest error, and forget it."""
         last, self._last, self.refused_since = self._last, None, None
         return last
 

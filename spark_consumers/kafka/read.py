@@ -63,7 +63,7 @@ _SMALL_FETCH: Final = {"fetch.wait.max.ms": 1, "max.partition.fetch.bytes": 65_5
 _LARGE_FETCH: Final = {"fetch.wait.max.ms": 10, "max.partition.fetch.bytes": 1_048_576}
 _LARGE: Final = 5_000
 _SILENCE: Final = 30.0  # seconds without a record or an end of partition
-_STUCK: Final = 10.0  # seconds until a stranger's open transaction is read past
+_STUCK: Final = 10.0  # seconds until another client's open transaction is skipped
 _TOPICS_KNOWN: Final = 60.0  # seconds for which topic ids are believed
 
 _START: Final = attrgetter("start")
@@ -98,7 +98,7 @@ class CutReader:
         on_alarm: Callable[[str], None] = lambda _: None,
         clients: Clients = CLIENTS,
     ) -> None:
-        """`timeout`: seconds in which the broker must tell the log's ends.
+        """`timeout`: seconds in which the broker must return the log's ends.
 
         `doubt`: seconds for which a record that does not follow is not an error: the next
         heartbeat may show that it was forged.  `on_alarm` takes a line about one that is not ours.
@@ -133,7 +133,7 @@ class CutReader:
         end = self._end()
         self._served = None  # until the caller has taken all of them
         # The last stable offset stands behind a marker: every cut is in a transaction.  What
-        # `wait` saw is taken in any case: a stranger's record need not be in one.
+        # `wait` saw is taken in any case: a foreign record need not be in one.
         while self._at is not None and (self._at < end - 1 or self._is_ahead(end)):
             message = self._next(end)
             if message is None:
@@ -173,7 +173,7 @@ class CutReader:
         return bool(self._ahead) and self._ahead[-1].offset() < end
 
     def _begin(self, ledger: Ledger) -> None:
-        """Begin at the ledger's place; where that is gone, look for an epoch loaded anew."""
+        """Begin at the ledger's position; if that is gone, at an epoch that loads all tables."""
         place = (self._topic, 0)
         low, high = self._cluster.first([place])[place], self._end()
         self._unfit = None
@@ -250,7 +250,7 @@ class CutReader:
                 if error.code() == _END:
                     offset = message.offset()
                     if offset is None or offset < end:
-                        continue  # told before the newest records came
+                        continue  # reported before the newest records came
                     self._at = offset
                     return None
                 raise down(KafkaException(error), "cuts cannot be read")
@@ -295,7 +295,7 @@ class RangeReader:
         stuck_after: float = _STUCK,
         clients: Clients = CLIENTS,
     ) -> None:
-        """`stuck_after`: seconds until a stranger's open transaction is read past."""
+        """`stuck_after`: seconds until another client's open transaction is skipped."""
         self._clients, self._now = clients, clients.now
         self._client, self._names, self._schema_of = dict(client), Topics(source), schema_of
         self._stuck_after = stuck_after
@@ -359,7 +359,7 @@ class RangeReader:
     def wait_visible(self, ranges: Sequence[Range]) -> bool:
         """Wait until every range ends below the last stable offset.
 
-        Returns False where a stranger's open transaction stays in the way: a visible cut
+        Returns False where another client's open transaction blocks: a visible cut
         proves that ours was committed, so its exact offsets may be read uncommitted.
         """
         ends = _ends(ranges)
@@ -438,7 +438,7 @@ class RangeReader:
             out.append(message)
 
     def _expired(self, spans: Mapping[tuple[str, int], Sequence[Range]]) -> StreamError:
-        """An offset that is not there: ask which, the error's class does not tell."""
+        """A missing offset: look up which, the error does not contain it."""
         first = self._kafka.first(spans)
         for (topic, partition), mine in spans.items():
             if first[topic, partition] > mine[0].start:
@@ -494,7 +494,7 @@ class RangeReader:
                     topic=topic,
                     partition=message.partition(),
                     offset=message.offset(),
-                    hint="written by a newer release: update this one; by somebody else: "
+                    hint="written by a newer release: update this one; by another client: "
                     f"{LOAD_AGAIN}",
                 ) from error
         for rows in changes.values():

@@ -76,7 +76,7 @@ def registry_at(url: str, options: Mapping[str, Any] | None = None) -> Registry:
             ) from error
         except (httpx.InvalidURL, ValueError) as error:  # an answer that is not JSON
             raise RegistryRefused(
-                "what answers is not a schema registry", hint="is the URL right?", **where
+                "the server at this URL is not a schema registry", hint="is the URL right?", **where
             ) from error
 
     return Registry(fetch)
@@ -90,7 +90,7 @@ def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
 
 
 def _refusal(status: int, code: int, where: Mapping[str, Any]) -> ApplyError:
-    """Turn an answer that is no schema into ours, by its numbers."""
+    """Convert an answer that is not a schema into an error, by its codes."""
     if status == _MISSING and code == _SCHEMA_NOT_FOUND:
         return SchemaUnknown(
             "the schema registry does not know a schema that a record names",

@@ -1,6 +1,6 @@
 """The whole contract of a target: what the loop, the bulk lane, `check` and `status` ask of it.
 
-A sink is one module or folder beside this one, and one line of `SINKS` (kinds.py): a `Kind`.
+A sink is one module or folder next to this one, and one line of `SINKS` (kinds.py): a `Kind`.
 A target that has transactions gets its rules from `step.py`.  Pure.
 """
 
@@ -91,7 +91,7 @@ class Loader(Protocol):
 
 # ---------------------------------------------------------------- check and status
 class Inspector:
-    """Looks at a target without taking part; a sink overrides what it can tell."""
+    """Reads a target's state only; a sink overrides what it can report."""
 
     def ledger(self) -> Ledger | None:
         """Read the source's ledger; None where nothing was applied yet."""

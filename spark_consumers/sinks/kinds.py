@@ -1,4 +1,4 @@
-"""Kinds of targets: one module or folder beside this one, and one line of `SINKS`."""
+"""Kinds of targets: one module or folder next to this one, and one line of `SINKS`."""
 
 from __future__ import annotations
 

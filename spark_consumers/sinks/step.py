@@ -2,7 +2,7 @@
 
 Pure over `Transaction`, so that every such target keeps the same rules, and the simulation
 runs them.  The fence and the comparison are what makes a step safe, also when a lock was lost
-with its connection or when a commit's outcome is unknown: the ledger is locked again, and tells.
+with its connection or when a commit's outcome is unknown: the ledger is locked again, and decides.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _marks(change: SchemaChange) -> set[str]:
 def _fences(change: SchemaChange) -> str | None:
     """Why rows of the table are not exact any more.
 
-    A deparsed statement says in `lossy` also what no copy has; rows that it lost are holes.
+    A deparsed statement says in `lossy` also what no copy has; rows that it lost are gaps.
     """
     return None if change.origin is Origin.DEPARSED else change.lossy
 

@@ -1,4 +1,4 @@
-"""Bytes that are no message: kept with their position, then the stream stops or has a hole."""
+"""An undecodable message is kept with its position; then the stream stops, or has a gap."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""The replication command language: text in, one command out (spec 2.1 - 2.7).
+"""The replication command language: text in, one command out.
 
 A statement whose first word is none of ours is `Sql`.  Keywords know no case;
 bare identifiers are folded to lower case, quoted ones kept; literals are SQL's.

@@ -1,7 +1,7 @@
 """Bytes of the server's side: messages, rows, the stream's `w` and `k`, the client's `r`.
 
 Message framing is PostgreSQL's and big endian.  `k` and `r` are the server's own C
-structs in its byte order, little endian, padding included (spec sections 3.3, 3.4).
+structs in its byte order, little endian, padding included.
 Written without a look at the producer's wire code: both read the same text, and
 the tests let them meet.
 """

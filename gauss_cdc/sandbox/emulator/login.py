@@ -1,4 +1,4 @@
-"""Logging in, seen from the server: which challenge, and is the answer right (spec 1.2 - 1.8).
+"""The server's side of a login: its challenge, and the check of the answer.
 
 No input or output: `Gate` makes a challenge from the account, the protocol's
 minor number and random bytes, and judges the client's answer.  Keys are derived

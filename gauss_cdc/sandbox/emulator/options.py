@@ -1,4 +1,4 @@
-"""Options of a decoding: the server's own table, its checks and its error texts (spec 2.9 - 2.14).
+"""Options of a decoding: the server's own table, its checks and its error texts.
 
 openGauss' three tables (serial plugins, sql_decoding, parallel) are proved on a
 live server; what GaussDB adds follows the manual, "逻辑解码选项", and its error

@@ -1,7 +1,7 @@
 """A recording served again: to any slot, from any position, as the real server would.
 
 From its beginning a recording goes out byte by byte as it was received; from a
-later position the transactions that the restart rule lets through (spec 3.6) are
+later position the transactions that the server's restart rule selects are
 packed anew.  Only what was recorded can be had: other options are refused.
 
 Where the recorded server broke its stream off, so do we, once and with its own

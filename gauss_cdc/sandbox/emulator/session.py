@@ -1,4 +1,4 @@
-"""One connection: startup, login, then a walsender's commands or ordinary SQL (spec 1, 2).
+"""One connection: startup, login, then a walsender's commands or ordinary SQL.
 
 On a replication connection every error is FATAL: `E`, then `Z`, then the end.
 """
@@ -284,7 +284,7 @@ class ClientSession:
 
     # ------------------------------------------------------------ streaming
     async def _start(self, peer: Peer, asked: StartCommand) -> None:
-        """Check in the server's order (spec 2.6), then stream."""
+        """Check in the server's order, then stream."""
         server = self._server
         number = parallel_decode_num(asked.options)
         slot = await server.backend.slot_to_read(asked.slot)

@@ -1,4 +1,4 @@
-"""One stream: CopyBoth, keepalives, confirmations, timeouts (spec section 3).
+"""One stream: CopyBoth, keepalives, confirmations, timeouts.
 
 Serial: a keepalive when the stream begins to wait and the client has not
 confirmed all.  Parallel: two at the start, then what a batch holds and one

@@ -108,7 +108,7 @@ def compile_encoder(
             else:
                 old, count, _, number, entries = slow_rows(before)
                 if count:
-                    raise ValueError  # an old row with holes is the reference's
+                    raise ValueError  # an old row with unsent values is the reference's
                 old, before_exact = b"\x02" + old, counted(number, entries)
                 if after is not None:
                     after = filled(before, after)
@@ -202,7 +202,7 @@ def compile_key_encoder(
     """Return `row's cells -> framed Avro key`, for `key = "primary-key"`.
 
     The row is the new one, or the old one of a delete.  A key value has no exact
-    twin beside it, so one whose Avro form would also be another's is refused
+    second form, so one whose Avro form would also be another's is refused
     (Unsupported).
     """
     del prefix  # names stand in the schema, not in the bytes

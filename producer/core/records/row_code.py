@@ -303,7 +303,7 @@ def _value(at: int, plan: Plan, scope: dict[str, Any], encoding: str) -> list[st
         return [
             f"x = {c}",
             "if not x.isascii():",
-            "    x.decode()",  # raises: bytes that are no text also travel as bytes
+            "    x.decode()",  # raises: bytes that are not text also travel as bytes
             f"{p} = {sized} + x",
         ]
     if shape == DECIMAL and plan.type.name == "numeric":
@@ -339,7 +339,7 @@ def _value(at: int, plan: Plan, scope: dict[str, Any], encoding: str) -> list[st
         digits = max(0, size - 21)
         start, ends = f"S{at}", f"E{at}"
         scope[start] = (b"\x02" if plan.nullable else b"") + varint(2 * size)
-        # The server's text ends where zeros would follow, so its length tells how many.
+        # The server omits trailing zeros, so the length of its text gives their number.
         scope[ends] = {22: (b"." + b"0" * digits if digits else b"") + b"Z"}
         scope[ends] |= {23 + n: b"0" * (digits - n) + b"Z" for n in range(1, digits + 1)}
         return [

@@ -2,7 +2,7 @@
 
 Every table goes through a temporary staging table of its own, typed like the
 target and filled by COPY, so that the server parses the source's text and a
-statement moves all rows at once.  The order is the safe one of both worlds:
+statement moves all rows at once.  The order is safe for both:
 
     1. TRUNCATE what was truncated, together
     2. COPY, then take unsent values from the rows where they stand *now*
@@ -52,7 +52,7 @@ from spark_consumers.sinks.postgres.products import POSTGRES, Product
 from spark_consumers.sinks.postgres.refusals import about
 
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
-_STAGE_COLUMNS: Final = 2  # of a staging table, beside a row's cells and its old key
+_STAGE_COLUMNS: Final = 2  # of a staging table, besides a row's cells and its old key
 _ANALYZE_FROM: Final = 1_000  # rows from which the planner should know what was staged
 
 
@@ -84,7 +84,7 @@ class Catalog:
                 )
 
     def forget(self, cursor: Any) -> None:
-        """Tables changed, or nobody knows: read again, stage anew."""
+        """Tables changed, or their state is unknown: read and stage again."""
         if self.staged:
             names = ", ".join(sorted(self.staged))
             cursor.execute(

@@ -38,7 +38,7 @@ from spark_consumers.sinks.postgres.refusals import about
 from spark_consumers.sinks.step import FIRST, LAST, Place
 
 CHUNK_ROWS: Final = 10_000
-_STAGE_COLUMNS: Final = 6  # of a staging table, beside the cells
+_STAGE_COLUMNS: Final = 6  # of a staging table, besides the cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def check_bulk(cursor: Any, segment: Segment, staged: StagedBulk) -> None:
         ).format(union)
         cursor.execute(count, {"tasks": list(staged.tasks)})
         found = {seq: rest for seq, *rest in cursor.fetchall()}
-    if not entries(segment):  # a load: its rows only have to be as many as told
+    if not entries(segment):  # a load: only the number of its rows must match
         rows = sum(counts[0] for counts in found.values())
         if rows not in (segment.rows, segment.rows - len(staged.ddl)):
             raise _incomplete(segment, rows, segment.rows)
@@ -201,7 +201,7 @@ class _Window:
         return bool(self._cursor.fetchone()[0])
 
     def is_simple(self, at: int, plan: Plan) -> bool:
-        """Say whether the last change of each key tells all there is."""
+        """Say whether the last change of each key has all values."""
         columns = self._staged.shapes[at].columns
         if plan.table.key_is_deferrable:  # two rows may have it for a moment
             return False

@@ -1,4 +1,4 @@
-"""Bytes that are no text, on their way into a target database.
+"""Values that are not text, on their way into a target database.
 
 A database without an encoding (SQL_ASCII) takes them as they are; psycopg2 then
 speaks a codec of ours, UTF-8 with other bytes as surrogate escapes.  Any other
@@ -49,7 +49,7 @@ def no_text(table: TableId, columns: Sequence[str], lines: str) -> NotText:
     cells = line.split("\t")[-len(columns) :]
     at = next(at for at, cell in enumerate(cells) if is_no_text(cell))
     return NotText(
-        "a value is no text in any encoding, and the target's database has one",
+        "a value is not text in any encoding, and the target's database has one",
         table=table,
         column=columns[at],
         hint="make the target a database with ENCODING 'SQL_ASCII', or correct the value at the "

@@ -20,7 +20,7 @@ CREATE TABLE IF NOT EXISTS gauss_cdc.ledger (
     applied_at timestamptz NOT NULL DEFAULT now());
 CREATE TABLE IF NOT EXISTS gauss_cdc.tables (
     source text, table_schema text, table_name text,
-    made boolean NOT NULL DEFAULT false,  -- by us, not found: a load may make it anew
+    made boolean NOT NULL DEFAULT false,  -- by us, not found: a load may create it again
     PRIMARY KEY (source, table_schema, table_name));
 CREATE TABLE IF NOT EXISTS gauss_cdc.loads (  -- that began and did not end
     source text, table_schema text, table_name text,

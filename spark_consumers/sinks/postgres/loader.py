@@ -76,7 +76,7 @@ class CopyLoader:
         return None
 
     def explained(self, refused: CopyRefused, shapes: Sequence[Shape]) -> ApplyError:
-        """Name the column whose bytes are no text, or what the server said."""
+        """Name the column whose bytes are not text, or give the server's message."""
         if refused.stage is not None:
             shape = shapes[refused.stage]
             return no_text(shape.table, 2 * shape.columns, refused.line)

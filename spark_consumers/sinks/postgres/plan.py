@@ -93,7 +93,7 @@ def make_plan(
         conflict = f"ON CONFLICT ({', '.join(quoted[n] for n in key)}) DO"
         how = f"UPDATE SET {update}" if update else "NOTHING"
         upsert = f"INSERT INTO {name} AS t {rows} {conflict} {how}"
-    else:  # nobody else writes: the ledger's row is locked
+    else:  # there is no other writer: the ledger's row is locked
         upsert = f"{insert} AND NOT EXISTS (SELECT 1 FROM {name} t WHERE {same_key})"
         if rest:
             update = ", ".join(f"{quoted[n]} = s.{cell[n]}" for n in rest)
@@ -141,7 +141,7 @@ def _form(table: TargetTable, *, is_replica: bool) -> tuple[str, bool]:
         return ("replace" if swaps or no_upsert else "upsert"), False
     if no_upsert:
         raise NotExpressible(
-            "a referenced table with a deferrable key or an identity column beside the key "
+            "a referenced table with a deferrable key or an identity column besides the key "
             "cannot be written under its foreign keys",
             table=table.id,
             hint="let the target's user SET session_replication_role, or drop the foreign keys",

@@ -34,7 +34,7 @@ class Product:
     may_lose_empty: bool  # may a database hold '' as NULL?
     limits: tuple[tuple[str, str], ...]  # (value, setting), where the server knows it
     has_blocking_pids: bool
-    has_policies: bool  # row security that row_security_active() tells of
+    has_policies: bool  # row security that row_security_active() reports
 
 
 # A server that loses us would keep the source's lock for two hours: it asks, as we do.
@@ -48,7 +48,7 @@ _SILENCE: Final = (
 # the step is tried again.
 _LOCKS: Final = (LOCK_LIMIT, "lock_timeout")
 
-# Of PostgreSQL the columns' query stands beside its reading (pg_catalog).
+# PostgreSQL's query of columns is next to its reader (pg_catalog).
 POSTGRES: Final = Product(
     dialect="postgres",
     settings=f"{_SETTINGS} SET idle_in_transaction_session_timeout = 0",
@@ -61,8 +61,8 @@ POSTGRES: Final = Product(
     has_blocking_pids=True,
 )
 
-# pg_attrdef.adgencol tells generated columns (`s`) from defaults; it is read from the row as
-# JSON, where text of others has its quotes escaped, since servers without generated columns
+# pg_attrdef.adgencol distinguishes generated columns (`s`) from defaults; it is read from the row
+# as JSON, where foreign text has its quotes escaped, since servers without generated columns
 # lack it.  There are no domains.  Arrays have no equality of their own: their elements' counts.
 _GAUSS_COLUMNS: Final = """
 SELECT c.oid, n.nspname, c.relname, a.attname, format_type(a.atttypid, a.atttypmod),

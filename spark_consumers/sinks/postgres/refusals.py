@@ -46,7 +46,7 @@ _VALUE: Final = (
     "the column's type at the target does not take a value of the source: alter it to the "
     "source's type; the value stands in the target's log only"
 )
-_ALTERED: Final = "the target's tables were altered by somebody else: make them as the source's"
+_ALTERED: Final = "another client altered the target's tables: make them as the source's"
 _RIGHT: Final = "`gauss-cdc check` names each right that is missing, with its GRANT"
 
 STATES: Final[Mapping[str, Meaning]] = {
@@ -56,7 +56,7 @@ STATES: Final[Mapping[str, Meaning]] = {
     "25P03": Meaning(TargetDown, "raise idle_in_transaction_session_timeout of the role"),
     "28P01": Meaning(TargetLogin, "check user and password of target.dsn"),
     "28000": Meaning(TargetLogin, "check user and pg_hba.conf of the target"),
-    "3D000": Meaning(TargetLogin, "there is no such database: check target.dsn"),
+    "3D000": Meaning(TargetLogin, "the database does not exist: check target.dsn"),
     "42501": Meaning(TargetNotPermitted, _RIGHT),
     "42P01": Meaning(MissingTable, _ALTERED),
     "42703": Meaning(MissingColumn, _ALTERED),
@@ -67,7 +67,7 @@ STATES: Final[Mapping[str, Meaning]] = {
     "55006": Meaning(TargetDown, _AGAIN),
     "55P03": Meaning(
         TargetDown,
-        f"who holds it is told while the step waits ({LOCK_LIMIT}); it is tried again",
+        f"its holder is logged while the step waits ({LOCK_LIMIT}); it is tried again",
         "a lock at the target was not given in time",
     ),
     "57014": Meaning(TargetDown, "statement_timeout, or a person, cancelled the statement"),

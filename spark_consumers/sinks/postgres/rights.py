@@ -51,7 +51,7 @@ JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.t
 ORDER BY 1, 2
 """
 
-# A system administrator of openGauss is no superuser by rolsuper; PostgreSQL has no such column.
+# A system administrator of openGauss has no rolsuper; PostgreSQL does not have this column.
 _POWERS: Final = """
 SELECT current_user::text,
        rolsuper OR row_to_json(r)::text LIKE '%"rolsystemadmin":true%', rolcreaterole,

@@ -243,7 +243,7 @@ class PostgresSink:
         return error
 
     def _undo(self) -> None:
-        """Roll back; where even that fails the connection is given up."""
+        """Roll back; if that fails, too, close the connection."""
         self._loads.ask_again()
         if self._conn is None:
             return
@@ -292,13 +292,13 @@ class PostgresSink:
     def _lock(self, cursor: Any) -> None:
         """Hold the source's advisory lock for the life of this connection."""
         mine = zlib.crc32(self._source.encode()) - (1 << 31)
-        told = float("-inf")
+        noted = float("-inf")
         while True:
             cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", (_LOCK_CLASS, mine))
             if cursor.fetchone()[0]:
                 return
-            if time.monotonic() - told >= TELL_AGAIN:
-                told = time.monotonic()
+            if time.monotonic() - noted >= TELL_AGAIN:
+                noted = time.monotonic()
                 who = holder(cursor, _LOCK_CLASS, mine)
                 self._on_wait(
                     f"another applier of {self._source} holds the target, {who or 'which'}; "

@@ -1,7 +1,7 @@
 """Tables of a PostgreSQL target as the stream makes and changes them.
 
 A table is ours once a load or a CREATE in the stream took it; one that held rows
-before is refused, so that nobody's data are mixed or emptied unasked.
+before is refused, so that no data are mixed or removed without a request.
 """
 # ruff: noqa: S608  every name in a statement is quoted or our own
 
@@ -74,14 +74,14 @@ def _name(table: TableId) -> str:
 
 
 def lock_table(cursor: Any, table: TableId) -> None:
-    """Let nobody else write into a table until this transaction ends."""
+    """Lock a table against other writers until this transaction ends."""
     cursor.execute(f"LOCK TABLE {_name(table)} IN SHARE ROW EXCLUSIVE MODE")
 
 
 class OpenLoads:
     """Loads that began and did not end, and how many rows each brought.
 
-    Between two steps of a load, of which the second may come after days and a restart, anybody
+    Between two steps of a load, of which the second may come after days and a restart, any client
     may write into the table.  So the first chunk of each run and the end count what is there.
     """
 
@@ -131,7 +131,7 @@ class OpenLoads:
             table=table,
             rows=there,
             loaded=loaded,
-            hint="somebody else, or a trigger, writes into it: end that, then "
+            hint="another client, or a trigger, writes into it: end that, then "
             + (LOAD_AGAIN if loaded else "empty it, or apply with --replace"),
         )
 
@@ -210,7 +210,7 @@ class Tables:
     def _make_room(self, cursor: Any, catalog: Catalog, name: TableId) -> None:
         """Give up a table of ours whose name another one takes at the source.
 
-        It left the stream before: it was made UNLOGGED there, or dropped while nobody told.
+        It left the stream before: it was made UNLOGGED there, or dropped without a report.
         """
         cursor.execute(
             "DELETE FROM gauss_cdc.tables WHERE source = %s AND table_schema = %s "
@@ -221,7 +221,7 @@ class Tables:
         if gone is None or not self.is_there(cursor, catalog, name):
             return
         table = f"{quote(name.schema)}.{quote(name.name)}"
-        # What somebody else made keeps its shape.
+        # A table that others created keeps its shape.
         cursor.execute(f"DROP TABLE {table}" if gone[0] else f"DELETE FROM {table}")
         catalog.forget(cursor)
         self._on_note(f"{name}: the rows of an older table of this name are dropped")
@@ -257,7 +257,7 @@ class Tables:
         return user_types.with_new_names(change) if there >= set(names.values()) else change
 
     def _go_beyond(self, cursor: Any, change: SchemaChange) -> None:
-        """NOT NULL, defaults, other objects: what the target lacks the means for is told."""
+        """NOT NULL, defaults, other objects: what the target cannot express is reported."""
         table = change.after or change.before
         about = str(table.id) if table is not None else change.identity
         if self._apply != "all" or self._extras is None:
@@ -334,7 +334,7 @@ class Tables:
             )
 
     def _empty(self, cursor: Any, was: TableId, now: TableId) -> None:
-        """Rows that nobody knows are in the way: a table with a hole goes on without any."""
+        """Unknown rows conflict: a table with a gap continues without them."""
         for there in (was, now):
             name = f"{quote(there.schema)}.{quote(there.name)}"
             cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (name,))

@@ -17,7 +17,7 @@ from typing import Any, Final
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS
 
 LOCK_LIMIT: Final = "30s"
-_PATIENCE: Final = 5.0  # seconds of one transaction until somebody is asked
+_PATIENCE: Final = 5.0  # seconds of one transaction until the blocker is looked up
 TELL_AGAIN: Final = 30.0
 _LOOK: Final = 0.5
 _GOODBYE: Final = 2.0  # it may be connecting to a server that does not answer
@@ -58,7 +58,7 @@ _ADVISORY: Final = (
 
 
 def holder(cursor: Any, space: int, key: int) -> str:
-    """Who holds an advisory lock of two numbers, for people; "" where nobody does by now."""
+    """Who holds an advisory lock of two numbers, for display; "" if none does."""
     cursor.execute(_ADVISORY, (space & 0xFFFF_FFFF, key & 0xFFFF_FFFF))
     return ", ".join(map(_person, cursor.fetchall()))
 
@@ -69,12 +69,12 @@ class Waits:
     def __init__(
         self,
         connect: Callable[[], Any],
-        tell: Callable[[str], None],
+        note: Callable[[str], None],
         *,
         has_blocking_pids: bool = True,
         patience: float = _PATIENCE,
     ) -> None:
-        self._connect, self._tell = connect, tell
+        self._connect, self._note = connect, note
         self._blockers = _BLOCKERS[has_blocking_pids]
         self._patience = patience
         self._busy: tuple[int, float] | None = None  # backend's pid, since
@@ -102,20 +102,20 @@ class Waits:
             self._thread = None
 
     def _run(self) -> None:
-        told: tuple[tuple[int, float] | None, float] = None, 0.0
+        noted: tuple[tuple[int, float] | None, float] = None, 0.0
         while not self._closing.wait(_LOOK):
             busy, now = self._busy, time.monotonic()
             if busy is None or now - busy[1] < self._patience:
                 continue
-            if told[0] == busy and now - told[1] < TELL_AGAIN:
+            if noted[0] == busy and now - noted[1] < TELL_AGAIN:
                 continue
             try:
                 found = self._ask(busy[0])
             except DRIVER_ERRORS:  # the transaction's own error is what counts
                 found = ""
             if found:
-                self._tell(f"waiting since {now - busy[1]:.0f} s {found}")
-                told = busy, now
+                self._note(f"waiting since {now - busy[1]:.0f} s {found}")
+                noted = busy, now
 
     def _ask(self, pid: int) -> str:
         with closing(self._connect()) as connection:

@@ -51,7 +51,7 @@ def test_every_type_of_the_table_has_a_name_in_spark() -> None:
             replace(
                 change(T, with_columns(ID, replace(A, name="z"), N)), origin=Origin.INFERRED
             ),
-            "nobody told which",
+            "not known which",
         ),
     ],
 )  # fmt: skip
