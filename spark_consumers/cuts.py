@@ -18,7 +18,7 @@ A record may be split between two commits: then `seq` moves, and `n` and
 `next_offset` wait for its last commit, so that the ledger names it again.
 
 `check_complete` is the other half of the promise: what was read is exactly
-what the cut says, whatever a reader did not see or saw twice.
+what the cut lists, even if a reader missed a record or saw it twice.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def _parts(at: Ledger, offset: int, cut: Commits) -> Iterator[_Part]:
     for entry, mine_of in split:
         if entry.seq <= at.seq:
             continue
-        inexact = {**at.inexact, **{h.table: f"{h.kind}: {h.why}" for h in entry.holes}}
+        inexact = {**at.inexact, **{gap.table: f"{gap.kind}: {gap.why}" for gap in entry.holes}}
         at = replace(
             at,
             seq=entry.seq,

@@ -1,7 +1,7 @@
 """Errors of the consumer half that say what to do next.
 
 The same voice as the producer's: raise the narrowest class, the class decides
-the verdict, `hint` says what the operator can do, keyword context says where.
+the verdict, `hint` names what the operator can do, keyword context names the place.
 Never cell values or secrets.
 """
 

@@ -69,7 +69,7 @@ def changes_frame(
     options = range_options(client, ranges, is_committed=is_committed, tasks=tasks)
     frame = spark.read.format("kafka").options(**options).load()
     # A join and not a condition: commits may name thousands of ranges.
-    wanted = f.broadcast(
+    spans = f.broadcast(
         spark.createDataFrame(
             [(r.partition, r.start, r.end) for r in ranges], "part int, first long, last long"
         )
@@ -88,7 +88,7 @@ def changes_frame(
         decoded = f.when(mine, branch) if decoded is None else decoded.when(mine, branch)
     if decoded is None:
         raise ValueError("no schema is named for these ranges")
-    rows = frame.where(f.col("value").isNotNull()).join(wanted, inside)
+    rows = frame.where(f.col("value").isNotNull()).join(spans, inside)
     return rows.select("partition", "offset", decoded.alias("value")).select(
         f.col("value.source.seq").alias("seq"),
         f.col("value.source.ordinal").alias("ordinal"),

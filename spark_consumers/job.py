@@ -164,7 +164,7 @@ class Applier:
                 return False
             self._apply(segments(ledger, [start]), _never)
         except ApplyError:
-            return False  # the error that stopped says more
+            return False  # the caller raises the error that stopped the pass
         self._observer.on_left_out(stuck)
         return True
 

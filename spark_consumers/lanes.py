@@ -177,7 +177,7 @@ class _Records:
             if at < 0 or offset >= mine[at][1]:
                 continue
             self.count += 1
-            if value is None:  # a tombstone counts as a record, and says nothing
+            if value is None:  # a tombstone counts as a record without a change
                 continue
             schema_id, payload = split(bytes(value))
             place = job.places.get((topic, schema_id))

@@ -54,7 +54,7 @@ class Ledger:
 class Segment:
     """One atomic step of a target: whole commits, one TABLE record, or one START.
 
-    `after` is what the ledger must say before the step, `upto` what it says after it.
+    `after` is what the ledger must hold before the step, `upto` what it holds after it.
     For COMMITS, `first_seq..last_seq` are whole source transactions, `ranges` are the
     exact offsets of their records and `counts[i]` the records in `ranges[i]`.
     """

@@ -29,7 +29,7 @@ _POLL: Final = 0.1  # seconds for which a stop is not noticed
 
 
 class Stop(Protocol):
-    """Says whether the run is to leave."""
+    """Whether the run is to stop."""
 
     def __call__(self, seconds: float = 0, /) -> bool:
         """Wait up to so many seconds; True: leave."""

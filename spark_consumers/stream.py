@@ -254,17 +254,17 @@ class Starting:
 class Checkpoint:
     """Where the query keeps its checkpoint: any folder does, since it decides nothing."""
 
-    def __init__(self, wanted: str, warn: Callable[[str], None] = lambda _: None) -> None:
-        self._wanted, self._warn = wanted, warn
+    def __init__(self, configured: str, warn: Callable[[str], None] = lambda _: None) -> None:
+        self._configured, self._warn = configured, warn
         self._is_given_up = False
 
     def folder(self) -> str:
-        """The folder that is wanted, or a temporary one where that cannot be written."""
+        """The configured folder, or a temporary one where it cannot be written."""
         if self._is_given_up:
             return tempfile.mkdtemp(prefix="gauss-cdc-checkpoint-")
-        path = _local(self._wanted)
+        path = _local(self._configured)
         if path is None:  # HDFS, S3, ...: Spark's own affair
-            return self._wanted
+            return self._configured
         try:
             path.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=path) as file:
@@ -272,14 +272,14 @@ class Checkpoint:
         except OSError as error:
             self.give_up(f"{error.strerror}")
             return self.folder()
-        return self._wanted
+        return self._configured
 
     def give_up(self, why: str) -> None:
         """Use a temporary folder from now on."""
         if not self._is_given_up:
             self._is_given_up = True
             self._warn(
-                f"the checkpoint {self._wanted} cannot be used ({why}); a temporary one takes "
+                f"the checkpoint {self._configured} cannot be used ({why}); a temporary one takes "
                 "its place: it decides nothing"
             )
 
@@ -293,7 +293,7 @@ def _local(checkpoint: str) -> Path | None:
 
 
 def reason(error: BaseException) -> str:
-    """One line of what Java said, or Python: the rest is a stack."""
+    """The first line of Java's or Python's message, without the stack trace."""
     if isinstance(error, Py4JJavaError):
         with suppress(Py4JError, OSError):
             return _one_line(str(error.java_exception.toString()))

@@ -1,10 +1,10 @@
 """Bytes from Kafka -> changes and control records, by the writer's schema.
 
-Pure: no registry and no pyspark.  Whoever reads gives the writer's schema, or
-a callable that finds it by id.
+Pure: no registry and no pyspark.  The reader gives the writer's schema, or a
+callable that finds it by id.
 
-A value of `source.exact` is the source's own text, or its bytes where they are no
-text (schemas/encodings.py), and stands before the Avro value; a column named in
+A value of `source.exact` is the source's own text, or its bytes where they are not
+valid text (schemas/encodings.py), and overrides the Avro value; a column named in
 `source.unsent` (or absent from `before_columns`) was not sent, whatever its
 field holds.
 """
@@ -137,7 +137,8 @@ class RowDecoder:
 def decode_control(value: bytes, schema_of: SchemaOf) -> Cut | SchemaChange:
     """Read a framed value of `<prefix>.cuts` or `<prefix>.ddl`; raise ValueError for a foreign one.
 
-    What `schema_of` raises where the registry does not answer goes through.
+    Raises ValueError for an unknown record, and what `schema_of` raises where the registry does
+    not answer.
     """
     schema_id, payload = split(value)
     writer = schema_of(schema_id)

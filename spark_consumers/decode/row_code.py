@@ -45,7 +45,7 @@ class Parts(NamedTuple):
 
 
 def is_ours(envelope: dict[str, Any]) -> bool:
-    """Tell whether everything but the row is as this release writes it."""
+    """Say whether everything but the row is as this release writes it."""
     return bool(envelope["fields"][2:] == envelope_schema("", _EMPTY)["fields"][2:])
 
 

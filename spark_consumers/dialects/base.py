@@ -43,7 +43,7 @@ class Extras(Protocol):
 def refuse_reserved(*tables: TableId) -> None:
     """Raise NotExpressible for a table in a schema of the target's server, or of the ledger.
 
-    No source has such a table captured: who names one in a record means no good.
+    No source captures such a table: a record that names one is not of our producer.
     """
     for table in tables:
         if is_system(table.schema):

@@ -2,7 +2,7 @@
 
 Defaults, views, indexes, sequences, domains, comments: with `[ddl] apply = "all"`
 the definition that the source's server printed is run at the target, with the
-target's rights.  Whoever may make an object at the source writes that text, and a
+target's rights.  Any role that may create objects at the source writes it, and a
 record in Kafka may hold any text.  So a definition is cut into tokens, judged and
 printed again:
 
@@ -27,7 +27,7 @@ from schemas.system_schemas import is_system
 
 
 class RunsCode(ValueError):
-    """The definition would run code that is not the server's own; `str()` says which."""
+    """The definition would run code that is not the server's own; `str()` names it."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -162,7 +162,7 @@ def trusted(kind: str, text: str) -> str:
     Only where `[ddl] code` trusts the source: the text is run as it is.
     """
     if kind not in _KINDS:
-        raise NotRead("no kind of object that is known")
+        raise NotRead("not a known kind of object")
     return block(f"BEGIN EXECUTE {literal(text)}; END")
 
 
@@ -262,7 +262,7 @@ def _judged(
             at = end
             continue
         if word.kind == "name" and word.text in _NEVER:
-            raise RunsCode(f"it says {word.upper}")
+            raise RunsCode(f"it contains {word.upper}")
         if word.name is not None and at >= skip:
             _check_name(words, at, functions, methods)
         out.append(word)

@@ -1,7 +1,7 @@
 """Whether a column of the target can hold the source's values as they are.
 
 A wider type is as good, and text holds everything.  A narrower one would refuse rows or,
-worse, round and cut values without a word.  Types of users and extensions are not judged:
+worse, round and truncate values silently.  Types of users and extensions are not compared:
 a copy may have its own of the same labels.
 
 >>> fits("bigint", "integer"), fits("text", "point[]"), fits("integer", "text")
@@ -35,10 +35,10 @@ _MICROSECONDS: Final = 6
 _EXACT: Final = ("character", "bit")  # their size is part of the value
 
 
-def fits(there: str, wanted: str) -> bool:
-    """Say whether a column of type `there` holds every value of type `wanted`."""
+def fits(there: str, needed: str) -> bool:
+    """Say whether a column of type `there` holds every value of type `needed`."""
     try:
-        target, source = type_names.parse(there), type_names.parse(wanted)
+        target, source = type_names.parse(there), type_names.parse(needed)
     except NotRead:  # a user's own type
         return True
     if target == source or _is_text(target):

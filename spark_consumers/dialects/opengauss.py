@@ -1,4 +1,4 @@
-"""Schema changes as openGauss and GaussDB say them.
+"""Schema changes in the SQL of openGauss and GaussDB.
 
 PostgreSQL's statements (see there), without what 9.2 did not have: a schema or
 an index that may be there already is looked for first, in a DO block.  Types
@@ -85,7 +85,7 @@ def _column(column: Column) -> Column:
 
 
 def _spelled(statement: str) -> str:
-    """Say without IF NOT EXISTS what had none in 9.2; a table had it."""
+    """Write without IF NOT EXISTS what 9.2 has without it; CREATE TABLE has it."""
     if found := _SCHEMA.fullmatch(statement):
         name = literal(_plain(found[1]))
         return _unless(

@@ -1,13 +1,13 @@
-"""Schema changes as PostgreSQL says them.
+"""Schema changes in PostgreSQL's SQL.
 
 A target is a copy: it gets columns, types, the key and unique indexes, but no
 foreign keys, defaults, checks or triggers, which would only refuse or change
 what the source has decided already.  Only key columns are NOT NULL.
 
 Statements are made from the tables before and after, never from the source's
-own text: that one is asked only whether it was a rename, and whether values
-were computed (`USING`), which nobody can repeat here.  Where event triggers told
-the change, columns are known by number and `renamed` and `values` say all of it.
+own text: that one shows only whether it was a rename, and whether values were
+computed (`USING`), which cannot be repeated here.  Where event triggers captured the
+change, columns are known by number and `renamed` and `values` describe it fully.
 """
 # ruff: noqa: S608  every name in a statement is quoted or our own
 
@@ -199,7 +199,7 @@ def _create(table: TableSchema) -> Iterator[str]:
 
 
 def _alter(before: TableSchema, after: TableSchema, change: SchemaChange) -> Iterator[str]:
-    sql = change.sql  # what we print ourselves says nothing of how values were made
+    sql = change.sql  # our own text does not show how values were computed
     if before.id.schema != after.id.schema:
         yield f"CREATE SCHEMA IF NOT EXISTS {quote(after.id.schema)}"
         yield f"ALTER TABLE {_table(before.id)} SET SCHEMA {quote(after.id.schema)}"
@@ -433,7 +433,7 @@ def _create_unique(table: TableId, unique: Unique) -> str:
 def column_type(table: TableSchema, column: Column) -> str:
     """The type, parsed from its text and printed again.
 
-    A type that PostgreSQL has not is written as the one that the table of types names.
+    A type that PostgreSQL lacks is written as the one that the table of types names.
     """
     entry = BY_OID.get(column.type_oid)
     target = entry.ddl.get("postgres") if entry is not None else None

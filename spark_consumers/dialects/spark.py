@@ -1,9 +1,9 @@
-"""Schema changes as Spark SQL says them, for tables that can be altered (Delta, Iceberg).
+"""Schema changes in Spark SQL, for tables that can be altered (Delta, Iceberg).
 
 Types come from the one table of types: what travels as a number, a date or
 bytes is one in Spark, too; what Spark has no type for is a STRING of the source's
-own text.  Keys and unique indexes have no words here: a sink merges by the key
-that the change names.
+own text.  Spark SQL has no keys and unique indexes: a sink merges by the key that
+the change names.
 
 Spark converts no values while a column's type changes and knows no expression of
 the source: a change whose values would have to be computed is refused.

@@ -1,9 +1,9 @@
 """Types that a target may not have: enums, domains, composites, types of extensions.
 
 A type of the same name is used; without it a domain becomes what it is made of,
-an array an array of what its elements become, and anything else text, in which
-every value of every type can stand.  Nothing is created: a type that someone
-made with other labels or checks would refuse rows which the source has.
+an array an array of what its elements become, and anything else text, which holds
+every value of every type.  Nothing is created: a type with other labels or checks
+would refuse rows which the source has.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spark_consumers.dialects.base import quote
 _RENAMED_ALONE: Final = ("c", "d", "e")  # arrays follow; types of an extension are its own
 
 
-def wanted(change: SchemaChange) -> list[str]:
+def needed_names(change: SchemaChange) -> list[str]:
     """Return the names to look for at the target, with each part in quotes."""
     tables = (change.before, change.after)
     columns = [column for table in tables if table is not None for column in table.columns]
@@ -30,7 +30,7 @@ def wanted(change: SchemaChange) -> list[str]:
 
 
 def settled(change: SchemaChange, there: Collection[str]) -> SchemaChange:
-    """Return the change with types of the target; `there` are those of `wanted` that it has."""
+    """Return the change with types of the target; `there`: those that it has."""
     return replace(
         change, before=_settled(change.before, there), after=_settled(change.after, there)
     )

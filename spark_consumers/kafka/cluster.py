@@ -1,4 +1,4 @@
-"""What a Kafka cluster says of itself: who it is, which topics, where their logs end.
+"""What a Kafka cluster reports of itself: its id, its topics, where their logs end.
 
 Asked over a connection of its own: a consumer answers such a question only after
 the long poll that it has under way.
@@ -38,7 +38,7 @@ class Cluster:
 
     def __init__(self, client: Mapping[str, Any], *, timeout: float = 10.0) -> None:
         self._errors = _BrokerErrors()
-        self._client = {**LOGGED, "error_cb": self._errors.listen, **client}
+        self._client = {**LOGGED, "error_cb": self._errors.on_error, **client}
         self._admin = AdminClient(self._client)
         self._timeout = timeout
 
@@ -51,9 +51,9 @@ class Cluster:
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
         """A topic that was deleted and made again has another id."""
-        wanted = TopicCollection(list(names))
+        topics = TopicCollection(list(names))
         futures = self._asked(
-            lambda: self._admin.describe_topics(wanted, request_timeout=self._timeout)
+            lambda: self._admin.describe_topics(topics, request_timeout=self._timeout)
         )
         return {n: str(self._asked(future.result).topic_id) for n, future in futures.items()}
 
@@ -85,13 +85,13 @@ class Cluster:
         try:
             return ask()
         except KafkaException as error:
-            self._admin.poll(0)  # hands on what librdkafka has to say about it
+            self._admin.poll(0)  # calls back with librdkafka's errors
             # Another client: librdkafka keeps stale leader epochs for ever (its issue 4620).
             self._admin = AdminClient(self._client)
             raise self._explained(error) from error
 
     def _waited(self, future: Any) -> Any:
-        """A future's result; a refusal is not waited out, other brokers had their time."""
+        """A future's result; after a refusal other brokers get only `_GRACE` seconds."""
         while not future.done():
             self._admin.poll(0.1)
             since = self._errors.refused_since
@@ -124,16 +124,16 @@ class Cluster:
 class _BrokerErrors:
     """Why no broker takes us in, as librdkafka says: the answer says only that the time is over.
 
-    Apart from the cluster: a client that is called back by its owner is not freed with it, and
-    goes on connecting.
+    Not a part of Cluster: a client whose callback refers to its owner is not freed with it, and
+    continues to connect.
     """
 
     def __init__(self) -> None:
         self.refused_since: float | None = None
         self._last: KafkaError | None = None
 
-    def listen(self, error: KafkaError) -> None:
-        """Keep an error; a refusal before all others."""
+    def on_error(self, error: KafkaError) -> None:
+        """Keep the last error; a refusal takes precedence."""
         if error.code() in _REFUSING:
             self._last = error
             self.refused_since = self.refused_since or time.monotonic()
@@ -146,7 +146,7 @@ class _BrokerErrors:
         return last
 
 
-_GRACE: Final = 2.0  # seconds for other brokers to take us in where one refuses
+_GRACE: Final = 2.0  # seconds for other brokers to accept us where one refuses
 _SILENT: Final = {KafkaError._TIMED_OUT, KafkaError._TRANSPORT}  # noqa: SLF001
 _REFUSING: Final = {
     KafkaError._SSL,  # noqa: SLF001
@@ -163,7 +163,7 @@ _NOT_PERMITTED: Final = {
 
 
 def down(error: KafkaException, what: str) -> StreamError:
-    """An error of librdkafka as ours, by its code: a right that is missing does not pass."""
+    """Make an error of ours from librdkafka's, by its code: a missing right is not retried."""
     cause = error.args[0]
     name = cause.name() if isinstance(cause, KafkaError) else str(cause)
     if isinstance(cause, KafkaError) and cause.code() in _NOT_PERMITTED:

@@ -48,7 +48,7 @@ from spark_consumers.model import Change, Ledger, Rows, Segment
 _END: Final = KafkaError._PARTITION_EOF  # noqa: SLF001  public, in spite of its name
 _RESET: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
 _COMMON: Final = {
-    "log_level": 2,  # the cluster's own connection says why it is down
+    "log_level": 2,  # the cluster's own connection reports why it is down
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "auto.offset.reset": "error",
@@ -472,7 +472,7 @@ class RangeReader:
         ddl: list[SchemaChange] = []
         for message in messages:
             value = message.value()
-            if value is None:  # a tombstone counts as a record, and says nothing
+            if value is None:  # a tombstone counts as a record without a change
                 continue
             topic = message.topic()
             try:

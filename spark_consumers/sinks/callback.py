@@ -42,11 +42,11 @@ class CallbackSink:
         path: Path,
         held: Callable[[], Ledger | None] | None = None,
     ) -> None:
-        """`held` says what was taken already; without it the file at `path` does."""
+        """`held` is what was taken already; without it the file at `path` holds it."""
         self._apply, self._source, self._path, self._held = apply, source, path, held
 
     def start(self) -> Ledger:
-        """Nobody else is kept out: one process per file."""
+        """No lock is taken: run one process per file."""
         return self.ledger()
 
     def ledger(self) -> Ledger:

@@ -101,7 +101,7 @@ def _apply(transaction: Transaction, segment: Segment, upto: Ledger) -> Ledger:
     """Rows and schema changes in commit order."""
     inexact = {**segment.after.inexact, **upto.inexact}
     holed = {
-        hole.table: f"{hole.kind}: {hole.why}" for entry in entries(segment) for hole in entry.holes
+        gap.table: f"{gap.kind}: {gap.why}" for entry in entries(segment) for gap in entry.holes
     }
     after = FIRST
     for change in sorted(transaction.ddl, key=lambda d: (d.seq, d.ordinal)):

@@ -556,7 +556,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "gaps-not-marked",
         "3.7: gaps mark a table as not exact",
         _CUTS_FILE,
-        '**{h.table: f"{h.kind}: {h.why}" for h in entry.holes}}',
+        '**{gap.table: f"{gap.kind}: {gap.why}" for gap in entry.holes}}',
         "}",
         _CUTS,
     ),

@@ -86,7 +86,7 @@ def test_a_truncation_forgets_what_was_before() -> None:
     assert (todo.is_truncated, images(todo), todo.deletes) == (True, {}, [])
 
 
-def test_an_old_row_tells_what_the_new_one_leaves_out() -> None:
+def test_an_old_row_has_what_the_new_one_leaves_out() -> None:
     todo = collapsed(change("u", ["1", "x", "y"], ["1", "z", UNCHANGED]))
 
     assert images(todo) == {("1",): (["1", "z", "y"], ("1",))}

@@ -68,9 +68,9 @@ class Catalog:
     staged: set[str] = field(default_factory=set)
     made: int = 0  # plans so far: names of staging tables
 
-    def need(self, cursor: Any, wanted: Iterable[TableId]) -> None:
+    def need(self, cursor: Any, tables: Iterable[TableId]) -> None:
         """Read the tables that are not known yet; raise MissingTable."""
-        unknown = [table for table in wanted if table not in self.tables]
+        unknown = [table for table in tables if table not in self.tables]
         if not unknown:
             return
         refuse_reserved(*unknown)

@@ -103,8 +103,8 @@ def read_tables(
     cursor: Any, tables: Iterable[TableId], product: Product = POSTGRES
 ) -> dict[TableId, TargetTable]:
     """Describe those of `tables` that the target has."""
-    wanted = list(tables)
-    names_of = ([t.schema for t in wanted], [t.name for t in wanted])
+    asked = list(tables)
+    names_of = ([t.schema for t in asked], [t.name for t in asked])
     cursor.execute(product.columns or _COLUMNS, names_of)
     names: dict[int, TableId] = {}
     columns: dict[int, dict[str, TargetColumn]] = {}

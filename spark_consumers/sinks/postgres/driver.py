@@ -2,8 +2,8 @@
 
 The shape is the DB-API's, as far as the sinks use it: `cursor()` as a context
 manager with execute, fetchone, fetchall, rowcount and copy_expert; commit,
-rollback, close, closed, autocommit.  Whoever hands a sink its `connect` brings
-the driver; the sinks know no product's client but psycopg2.
+rollback, close, closed, autocommit.  The program that gives a sink its `connect`
+brings the driver; of clients the sinks know only psycopg2.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DRIVER_ERRORS: Final = (psycopg2.Error, Refused)
 
 
 def sqlstate(error: psycopg2.Error | Refused) -> str | None:
-    """The five letters; None where the server could not say any."""
+    """The five letters; None where the server sent none."""
     return error.sqlstate if isinstance(error, Refused) else error.pgcode
 
 
@@ -42,7 +42,7 @@ def message(error: psycopg2.Error | Refused) -> str:
 
 
 def fields(error: psycopg2.Error | Refused) -> Mapping[str, str]:
-    """What the server says the refusal is about, names only."""
+    """The objects that the server's refusal names; no values."""
     if isinstance(error, Refused):
         return {}
     diag = error.diag

@@ -1,9 +1,9 @@
 """Values that are not text, on their way into a target database.
 
-A database without an encoding (SQL_ASCII) takes them as they are; psycopg2 then
-speaks a codec of ours, UTF-8 with other bytes as surrogate escapes.  Any other
-database cannot hold them, and its server would refuse them without a name: so
-they are found before they are sent.
+A database without an encoding (SQL_ASCII) stores them as they are; psycopg2 then uses
+a codec of ours, UTF-8 with other bytes as surrogate escapes.  Any other database
+cannot hold them, and its server would refuse them without naming the column: so they
+are found before they are sent.
 """
 
 from __future__ import annotations

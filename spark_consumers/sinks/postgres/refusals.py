@@ -1,8 +1,8 @@
 """What a refusal of the target means for us: decided by SQLSTATE, never by text.
 
 The server's primary message is repeated where it can only hold names; its DETAIL and CONTEXT,
-which may hold values of rows, never.  What a later try may mend is TargetDown, by the table;
-everything else stops.  Codes: PostgreSQL manual, appendix "PostgreSQL Error Codes".
+which may hold values of rows, never.  By the table, what a later attempt may resolve is
+TargetDown; everything else stops.  Codes: PostgreSQL manual, appendix "PostgreSQL Error Codes".
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _column(error: psycopg2.Error | Refused, columns: Sequence[str]) -> str | No
 
 
 def meaning_of(code: str) -> Meaning:
-    """What a code means, wherever it comes."""
+    """What a code means, whatever statement it comes from."""
     return STATES.get(code) or CLASSES.get(code[:2]) or _OTHER
 
 

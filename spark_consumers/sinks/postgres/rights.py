@@ -1,4 +1,4 @@
-"""What a PostgreSQL target's role must be allowed: asked before it is needed.
+"""The rights that a PostgreSQL target's role needs: checked before they are used.
 
 One set of rules: `apply` raises the first problem when it connects and when a load
 begins, `check` shows them all.  A hint is the statement that gives the right.
@@ -106,7 +106,7 @@ def database_problems(cursor: Any) -> Iterator[TargetRefused]:
 
 
 def power_problems(cursor: Any) -> Iterator[TargetRefused]:
-    """What a role must not be that runs definitions of the source's (`[ddl] apply = "all"`)."""
+    """Attributes that a role must not have to run the source's SQL (`[ddl] apply = "all"`)."""
     cursor.execute(_POWERS)
     user, is_superuser, makes_roles, member_of = cursor.fetchone()
     why = "definitions of the source's users run with its rights ([ddl] apply = all)"
@@ -135,12 +135,12 @@ def load_problems(
     cursor: Any, tables: Iterable[TableId], *, has_policies: bool = True
 ) -> Iterator[TargetRefused]:
     """What a load of these tables needs; `has_policies`: the product has row security."""
-    wanted = sorted(tables)
+    asked = sorted(tables)
     cursor.execute("SELECT current_user::text, current_database()::text,"
                    " has_database_privilege(current_database(), 'CREATE')")  # fmt: skip
     user, database, may_create = cursor.fetchone()
     to = quote(user)
-    cursor.execute(_SCHEMAS, (sorted({table.schema for table in wanted}),))
+    cursor.execute(_SCHEMAS, (sorted({table.schema for table in asked}),))
     for schema, is_there, uses, creates in cursor.fetchall():
         if not is_there and not may_create:
             yield TargetRefused(
@@ -154,7 +154,7 @@ def load_problems(
                 schema=schema,
                 hint=f"GRANT USAGE, CREATE ON SCHEMA {quote(schema)} TO {to}",
             )
-    for table, _, lacks, is_hidden in _tables(cursor, wanted, has_policies=has_policies):
+    for table, _, lacks, is_hidden in _tables(cursor, asked, has_policies=has_policies):
         name = f"{quote(table.schema)}.{quote(table.name)}"
         if lacks:
             yield TargetRefused(
@@ -186,12 +186,12 @@ def ownership_problems(cursor: Any, tables: Iterable[TableId]) -> Iterator[Targe
 
 
 def _tables(
-    cursor: Any, wanted: list[TableId], *, has_policies: bool
+    cursor: Any, asked: list[TableId], *, has_policies: bool
 ) -> list[tuple[TableId, bool, list[str], bool]]:
-    """Those that are there: owned?, rights that lack, hidden rows?"""
+    """Existing tables: does the role own it, missing rights, are rows hidden?"""
     rights = ", ".join(f"has_table_privilege(c.oid, '{right}')" for right in _ROWS)
     hidden = "row_security_active(c.oid)" if has_policies else "false"
-    names = ([t.schema for t in wanted], [t.name for t in wanted])
+    names = ([t.schema for t in asked], [t.name for t in asked])
     cursor.execute(_TABLES.format(rights=rights, hidden=hidden), names)
     return [
         (

@@ -61,7 +61,7 @@ from spark_consumers.sinks.postgres.rights import (
     power_problems,
 )
 from spark_consumers.sinks.postgres.tables import OpenLoads, Tables
-from spark_consumers.sinks.postgres.waits import TELL_AGAIN, Waits, holder
+from spark_consumers.sinks.postgres.waits import REPORT_EVERY, Waits, holder
 from spark_consumers.sinks.step import FIRST, Place, check_fence, step
 
 _LOCK_CLASS: Final = 0x67637364  # one number of ours among the advisory locks of a database
@@ -297,7 +297,7 @@ class PostgresSink:
             cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", (_LOCK_CLASS, mine))
             if cursor.fetchone()[0]:
                 return
-            if time.monotonic() - noted >= TELL_AGAIN:
+            if time.monotonic() - noted >= REPORT_EVERY:
                 noted = time.monotonic()
                 who = holder(cursor, _LOCK_CLASS, mine)
                 self._on_wait(

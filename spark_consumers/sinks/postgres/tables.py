@@ -38,7 +38,7 @@ _DEPENDENT: Final = "2BP01"
 
 
 def _with_types_of_the_target(cursor: Any, change: SchemaChange) -> SchemaChange:
-    if not (names := user_types.wanted(change)):
+    if not (names := user_types.needed_names(change)):
         return user_types.settled(change, ())
     cursor.execute(_TYPES, (names, names))
     there = set()
@@ -227,7 +227,7 @@ class Tables:
         self._on_note(f"{name}: the rows of an older table of this name are dropped")
 
     def _rename_types(self, cursor: Any, change: SchemaChange) -> SchemaChange:
-        """Types that the source renamed are renamed here, not left for texts.
+        """Rename the types that the source renamed; else their columns would become text.
 
         Only where the target has the older name and not the newer one: the first table of a type
         does it for all of them.
@@ -351,7 +351,7 @@ class Tables:
             cursor.execute(statement)
         elif (why := _try(cursor, statement)) is not None:
             if why != _DEPENDENT:
-                cursor.execute(statement)  # fails again, and says all of it
+                cursor.execute(statement)  # fails again, with the whole error
             cursor.execute(f"{statement} CASCADE")
             self._on_note("objects of the target that the source has no more are dropped")
 
@@ -398,7 +398,7 @@ class Tables:
 def shape_problems(
     cursor: Any, catalog: Catalog, change: SchemaChange
 ) -> Iterator[MissingColumn | NotExpressible]:
-    """Why a table of the target cannot hold what the source's of `change.after` does."""
+    """Why a table of the target cannot hold the rows of the source's `change.after`."""
     if change.after is None or not Tables.is_there(cursor, catalog, change.after.id):
         return
     there = catalog.tables[change.after.id]
@@ -415,14 +415,14 @@ def shape_problems(
         found = there.columns.get(column.name)
         if found is None or found.is_generated:
             continue
-        wanted = type_of(settled, column)
-        if not fits(found.type_name, wanted):
+        needed = type_of(settled, column)
+        if not fits(found.type_name, needed):
             yield NotExpressible(
                 "a column of the target has a type that does not hold the source's values as they "
                 "are",
                 table=change.after.id,
                 column=column.name,
-                source=wanted,
+                source=needed,
                 target=found.type_name,
                 hint="ALTER TABLE … ALTER COLUMN … TYPE, or drop the table and let apply create it",
             )

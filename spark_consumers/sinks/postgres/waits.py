@@ -1,8 +1,8 @@
 """Who keeps an applier waiting at the target: pid, user, application, since when, and where.
 
-A lock that a session waits for shows only from another one.  It is opened when a
-step has lasted some seconds, asked, and closed.  Nothing says a statement's text:
-it may hold values.
+Only another session can see which lock a session waits for.  One is opened when a
+step has lasted some seconds, asked, and closed.  The text of a statement is never
+reported: it may hold values.
 """
 # ruff: noqa: S608  the statements have no text of others'
 
@@ -18,7 +18,7 @@ from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS
 
 LOCK_LIMIT: Final = "30s"
 _PATIENCE: Final = 5.0  # seconds of one transaction until the blocker is looked up
-TELL_AGAIN: Final = 30.0
+REPORT_EVERY: Final = 30.0
 _LOOK: Final = 0.5
 _GOODBYE: Final = 2.0  # it may be connecting to a server that does not answer
 
@@ -64,7 +64,7 @@ def holder(cursor: Any, space: int, key: int) -> str:
 
 
 class Waits:
-    """Tells who is in the way of a transaction that lasts."""
+    """Reports which sessions block a transaction that lasts."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Waits:
             busy, now = self._busy, time.monotonic()
             if busy is None or now - busy[1] < self._patience:
                 continue
-            if noted[0] == busy and now - noted[1] < TELL_AGAIN:
+            if noted[0] == busy and now - noted[1] < REPORT_EVERY:
                 continue
             try:
                 found = self._ask(busy[0])

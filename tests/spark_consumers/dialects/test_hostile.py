@@ -96,7 +96,7 @@ def outside(statement: str, quoted: re.Pattern[str] = QUOTED) -> Iterator[str]:
 
 
 def said(change: SchemaChange, name: str) -> list[str]:
-    there = user_types.wanted(change)
+    there = user_types.needed_names(change)
     out: list[str] = []
     for types in ((), there):
         try:

@@ -6,7 +6,7 @@ import pytest
 
 from schemas.tables import Column, TableId, TableSchema, UserType
 from spark_consumers.dialects.postgres import statements
-from spark_consumers.dialects.user_types import renamed, settled, wanted, with_new_names
+from spark_consumers.dialects.user_types import needed_names, renamed, settled, with_new_names
 from tests.spark_consumers.feed import alter, create
 
 MOOD = UserType("e", "mood", labels=("sad",))
@@ -67,10 +67,10 @@ def test_every_name_on_the_way_is_looked_for() -> None:
             Column("w", 20011, -1, "public.vector(3)", user_type=UserType("b", "vector")),
         ),
     )
-    assert wanted(create(table)) == [
+    assert needed_names(create(table)) == [
         '"public"."vector"', '"s"."cheap"', '"s"."price"', '*."vector"',
     ]  # fmt: skip
-    assert wanted(alter(None, None)) == []
+    assert needed_names(alter(None, None)) == []
 
 
 def test_names_in_quotes_are_types_whatever_they_hold() -> None:
