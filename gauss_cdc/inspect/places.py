@@ -429,7 +429,7 @@ class Endpoints:
             look,
             wanted=chooser(options.include, options.exclude),
             publication=options.publication,
-            is_told=is_told,
+            reports_ddl=is_told,
         )
         left = [
             f for f in found if str(f.table) not in at.inexact and not _comes_with_a_row(f, known)

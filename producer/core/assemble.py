@@ -1,8 +1,8 @@
 """Messages -> records with a `CommitKey`, one source transaction after the other.
 
-Here each message goes to the one who knows it: `transactions` numbers, `bindings` publishes
-shapes, `row_writer` writes rows, `logical_messages` what clients wrote into the log.  What
-needs I/O (registry, topics) is passed as callables, called once per table version.
+Each message goes to the module that handles it: `transactions` assigns numbers, `bindings`
+publishes shapes, `row_writer` writes rows, `logical_messages` writes what clients put into the
+log.  Access to registry and topics is passed in as callables, called once per table version.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from schemas.tables import TableId, TableSchema
 
 @dataclass(frozen=True, slots=True)
 class AssemblerPorts:
-    """The functions that the assembler calls for I/O."""
+    """The calls by which the assembler reaches registry, topics and quarantine."""
 
     publish: Callable[[TableSchema], Binding]  # topic made, schema registered, encoder compiled
     encode_change: Callable[[SchemaChange], bytes]
     now_us: Callable[[], int]
-    put_aside: Callable[[Unfit], None] | None = None  # rows that are unfit; None: they stop
+    put_aside: Callable[[Unfit], None] | None = None  # None: an unfit row stops
 
 
 class Assembler:
@@ -74,7 +74,7 @@ class Assembler:
         quarantines: bool = False,
         note: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`messages` writes logical messages, `frames` BEGIN and END: left out without them.
+        """`messages` writes logical messages, `frames` BEGIN and END; None: these are not written.
 
         `quarantines`: a table whose schema the registry refuses is left out, with a gap.
         `known`: commit_start -> xid of the transactions in the last cut.
@@ -145,13 +145,13 @@ class Assembler:
                 case Lost():
                     self._lose(message)
                 case Undecoded():
-                    raise DecodeError("undecodable message", why=message.why, lsn=Lsn(lsn))
+                    raise DecodeError("an undecodable message", why=message.why, lsn=Lsn(lsn))
                 case _:
                     assert_never(message)
         return self._transactions.take()
 
     def explain(self, findings: Iterable[Finding], position: int) -> list[Happened]:
-        """Put what only the catalog showed into a transaction of its own, between two others.
+        """Put changes that only the catalog showed into a transaction of their own.
 
         `position`: everything committed before it was fed, nothing after it.
         """

@@ -1,7 +1,7 @@
-"""Which binding a relation's rows have; a new shape is published and recorded before its first row.
+"""The binding of each relation's rows; a new shape is published and recorded before its first row.
 
-A shape is new where a statement says so, where the catalog does, or where a row is in
-another shape than the one in force.
+A shape is new where a statement or the catalog reports it, or where a row has another
+shape than the one in force.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Bindings:
         self.of.pop(relation.relation, None)
 
     def bind(self, relation_id: int, lsn: int) -> Binding | None:
-        """Find out what a relation is now; a new shape goes out as DDL before the row."""
+        """Resolve a relation's shape; a new shape is sent as DDL before the row."""
         relations, transactions = self._relations, self._transactions
         relation = relations.look_up(relation_id)
         for moved in relations.renamed(relation):
@@ -78,7 +78,7 @@ class Bindings:
         return binding
 
     def apply(self, statement: StatementChanges, lsn: int) -> None:
-        """One statement, as many records as it changed tables: before the rows after it."""
+        """Write one record for each table that a statement changed, before the rows that follow."""
         transactions = self._transactions
         if transactions.is_skipped:
             return
@@ -103,7 +103,7 @@ class Bindings:
 
     # ------------------------------------------------------------ publication
     def _publish(self, table: TableSchema) -> Binding | None:
-        """Register a shape, before its first row; None: it was refused, and goes without rows."""
+        """Register a shape before its first row; None: refused, and its rows are left out."""
         try:
             binding = self._publish_table(table)
         except SchemaRefused as error:
@@ -115,7 +115,7 @@ class Bindings:
         return binding
 
     def _forget(self, change: ShapeChange) -> None:
-        """Build new bindings from here on, whether a table is described again or not."""
+        """Resolve every relation again from here on, even if its table is not described again."""
         stale = {table.id for table in (change.before, change.after) if table is not None}
         for relation, bound in list(self.of.items()):
             if bound is None or bound.table.id in stale:
@@ -161,7 +161,7 @@ class Bindings:
         table = change.after or change.before
         key = table_key(table.id) if table is not None else (change.identity or "").encode()
         value = self._encode_change(record)
-        if len(value) > self._max_row_bytes:  # a role that may run DDL decides its length
+        if len(value) > self._max_row_bytes:  # any role that may run DDL decides its length
             record = replace(record, sql=None, canonical=None, jddl=None, lossy=_LONG)
             value = self._encode_change(record)
         transactions.put_change(key, value, lsn)

@@ -1,6 +1,6 @@
-"""What a catalog's rows amount to: a table's shape.
+"""Builds a table's shape from the rows of a catalog.
 
-Shared by the readings of PostgreSQL and of openGauss, whose questions differ.
+Shared by PostgreSQL and openGauss, whose catalog queries differ.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from schemas.types import BY_OID
 
 # kind, name, made of, its oid, its modifier, delimiter, labels: see UserType
 TypeRow: TypeAlias = tuple[str, str, str, int, int, str, Sequence[str]]
-_DEEPEST: Final = 40  # nested types: a user may create thousands
+_DEEPEST: Final = 40  # nesting of types: any role may create thousands
 _MOST_PARTS: Final = 2_000
-_DIGEST = "#"  # in front of what stands for too many attributes
-_LABEL = "="  # in front of an enum's labels among a composite's attributes
+_DIGEST = "#"  # precedes the digest that replaces too many attributes
+_LABEL = "="  # precedes an enum's labels among a composite's attributes
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def table_schema(
 def as_sent(table: TableSchema) -> TableSchema:
     """A table as a stream without generated columns describes it.
 
-    A key or a unique index that has one names no row then, and cannot stand at the target.
+    A key or unique index over a generated column identifies no row; the target does not get it.
     """
     made = {column.name for column in table.columns if column.generated}
     if not made:

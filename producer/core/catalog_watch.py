@@ -1,13 +1,13 @@
-"""Changes that the catalog shows and the stream did not report.
+"""Finds changes that the catalog shows and the stream did not report.
 
-Without event triggers the stream describes a table with its next row only, and says nothing
-of a table that is dropped, of labels that are renamed, or of who is published.  So the catalog
-is looked at every few seconds, and each look is judged when the stream has passed the place in
-the log where it was taken: the stream has reported by then what it can.  A table that the
-stream changed since the reading is left to the next one.
+Without event triggers the stream describes a table with its next row only.  It does not report
+dropped tables, renamed labels, or changes of a publication.  So the catalog is read every few
+seconds.  Each look is judged once the stream has passed the position at which it was taken: by
+then the stream has reported all that it reports of it.  A table of which the stream reported
+more since the look is left to the next look.
 
-What can still be followed is put into the same words as the stream's own (`Described`,
-`Dropped`); what cannot is a gap (`Altered`, `Unseen`).
+A change that can still be followed becomes the same message as the stream's own (`Described`,
+`Dropped`); one that cannot is a gap (`Altered`, `Unseen`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The catalog as of a position in the log: earlier commits are in it, or were sent."""
+    """The catalog at a position of the log: it shows all that was committed before."""
 
     lsn: int
     tables: Mapping[int, Seen]  # by oid
@@ -59,7 +59,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """The stream would describe a table otherwise than it did, were there a row of it."""
+    """The stream would describe a table differently if a row of it came now."""
 
     table: TableId
     relation: Relation
@@ -81,7 +81,7 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Altered:
-    """Values of older rows read otherwise than they were sent."""
+    """Values of older rows are printed differently than they were sent."""
 
     table: TableId
     before: TableSchema
@@ -94,7 +94,7 @@ class Altered:
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """Changes of a table did not come, or do not come any more."""
+    """Changes of a table were not sent, or are no longer sent."""
 
     table: TableId
     why: str
@@ -118,16 +118,16 @@ def differences(
     *,
     wanted: Callable[[TableId], bool],
     publication: str,
-    is_told: bool = False,
+    reports_ddl: bool = False,
 ) -> Iterator[Finding]:
-    """Compare the stream's tables with a reading; `is_told`: event triggers report changes."""
+    """Compare known tables with a look; `reports_ddl`: event triggers report each statement."""
     by_name = {seen.id: seen for seen in look.tables.values()}
     for table in known.values():
         if not wanted(table.id):
             continue
         seen = look.tables.get(table.oid) if table.oid else by_name.get(table.id)
         if seen is None:
-            yield _gone(table, by_name.get(table.id), publication, is_told=is_told)
+            yield _gone(table, by_name.get(table.id), publication, reports_ddl=reports_ddl)
         elif not seen.is_logged:
             why = "is UNLOGGED now: its later rows are not in the log; SET LOGGED, and load again"
             yield Unseen(table.id, why)
@@ -135,26 +135,26 @@ def differences(
             yield from _compared(table, seen.shape)
         elif not wanted(seen.id):
             yield Unseen(table.id, f"is not captured any more: it is {seen.id} now")
-        elif not seen.is_published and not seen.is_partitioned and not is_told:
+        elif not seen.is_published and not seen.is_partitioned and not reports_ddl:
             yield Unseen(table.id, _unpublished(seen.id, publication, "is not"))
 
 
 def _gone(
-    table: TableSchema, other: Seen | None, publication: str, *, is_told: bool
+    table: TableSchema, other: Seen | None, publication: str, *, reports_ddl: bool
 ) -> Dropped | Described | Unseen:
     if other is None:
         return Dropped(table.id, table)
     if not other.is_published or other.shape is None:
         how = "was dropped and made again, and the new table is not"
         return Unseen(table.id, _unpublished(table.id, publication, how))
-    if is_told:
-        return Unseen(table.id, "was dropped and created again without a report; load again")
+    if reports_ddl:
+        return Unseen(table.id, "was dropped and made again, and no statement came; load again")
     return Described(table.id, relation_of(other.shape))
 
 
 def _unpublished(table: TableId, publication: str, how: str) -> str:
     return (
-        f"{how} in publication {publication}: changes of it do not come; "
+        f"{how} in publication {publication}: its changes are not sent; "
         f"ALTER PUBLICATION {identifier(publication)} ADD TABLE "
         f"{qualified(table)}, and load again"
     )
@@ -169,12 +169,12 @@ def _compared(table: TableSchema, now: TableSchema) -> Iterator[Finding]:
     if changed := [
         c.name for c in table.columns if not _reads_as_before(c, read[c.name].user_type)
     ]:
-        why = f"labels or attributes of a type are others now, in columns {', '.join(changed)}"
+        why = f"labels or attributes of a type changed, in columns {', '.join(changed)}"
         yield Altered(table.id, table, replace(table, columns=columns), why)
 
 
 def _is_one_shape(table: TableSchema, now: TableSchema) -> bool:
-    """Say whether a target needs no change; its number identifies a column created again."""
+    """Say whether a target has nothing to follow; a column made again has another number."""
     return (
         table.key == now.key
         and len(table.columns) == len(now.columns)
@@ -216,7 +216,7 @@ def relation_of(table: TableSchema) -> Relation:
 
 
 class CatalogWatch:
-    """Looks that wait for the stream, and what was said of earlier ones."""
+    """The look that waits for the stream, and the findings of earlier ones."""
 
     def __init__(self, *, wanted: Callable[[TableId], bool], publication: str) -> None:
         self._wanted, self._publication = wanted, publication
@@ -226,7 +226,7 @@ class CatalogWatch:
         self._missing: set[TableId] | None = None
         self._emptied: set[int] = set()
         self._last: Look | None = None  # the newest that was judged
-        self.signature = ""  # of a look of which everything is said; "": look again
+        self.signature = ""  # of a look whose findings are all reported; "": look again
 
     @property
     def is_waiting(self) -> bool:
@@ -247,9 +247,9 @@ class CatalogWatch:
         return sorted(new)
 
     def judge(
-        self, position: int, known: Known, *, is_told: bool, emptied: Collection[int] = ()
+        self, position: int, known: Known, *, reports_ddl: bool, emptied: Collection[int] = ()
     ) -> list[Finding]:
-        """Yield what the stream, now at `position`, did not report of the reading; each once.
+        """Return what the look shows and the stream, now at `position`, did not report; each once.
 
         `emptied`: relations that it truncated since the call before.
         """
@@ -264,16 +264,16 @@ class CatalogWatch:
                 look,
                 wanted=self._wanted,
                 publication=self._publication,
-                is_told=is_told,
+                reports_ddl=reports_ddl,
             )
         )
         if self._last is not None:
             found += self._since(
-                self._last, look, settled, {*self._emptied, *emptied}, is_told=is_told
+                self._last, look, settled, {*self._emptied, *emptied}, reports_ddl=reports_ddl
             )
         self._emptied = set(emptied)  # perhaps behind this look, so before the next one
         new = [finding for finding in found if finding not in self._said]
-        # What is said stays said as long as it is so: seen again later, it is said again.
+        # A finding is reported once for as long as it holds, and again if it comes back.
         self._said = set(found)
         self._last = look
         is_complete = len(settled) == len(self._known) == len(known)
@@ -281,26 +281,24 @@ class CatalogWatch:
         return new
 
     def _since(
-        self, before: Look, now: Look, known: Known, emptied: Collection[int], *, is_told: bool
+        self, before: Look, now: Look, known: Known, emptied: Collection[int], *, reports_ddl: bool
     ) -> Iterator[Finding]:
-        """Compare with the look before: what a look alone cannot show."""
-        if is_told:
+        """Compare with the previous look: find what one look alone cannot show."""
+        if reports_ddl:
             for table in known.values():  # a reported table may be known and not published
                 was, seen = before.tables.get(table.oid), now.tables.get(table.oid)
                 if was and seen and was.is_published and not seen.is_published and seen.is_logged:
-                    yield Unseen(table.id, _unpublished(seen.id, self._publication, "is no more"))
+                    yield Unseen(table.id, _unpublished(seen.id, self._publication, "is no longer"))
             return
         for table in known.values():
             was, seen = before.tables.get(table.oid), now.tables.get(table.oid)
             if was is None or seen is None or not (was.is_published and seen.is_published):
                 continue
             if was.membership and seen.membership and was.membership != seen.membership:
-                why = (
-                    f"left publication {self._publication} and came back: what came between is lost"
-                )
+                why = f"left publication {self._publication} and was added again: changes are lost"
                 yield Unseen(table.id, why, "suspected")
             if gone := was.parts.keys() - seen.parts.keys():
-                yield Unseen(table.id, f"lost {len(gone)} partitions: their rows are still here")
+                yield Unseen(table.id, f"lost {len(gone)} partitions: the target keeps their rows")
             for oid, part in seen.parts.items():
                 old = was.parts.get(oid)
                 if old is None and not part.is_born:
@@ -312,5 +310,5 @@ class CatalogWatch:
                     and part.is_empty
                     and table.oid not in emptied
                 ):
-                    why = "a partition was emptied: its rows are still here"
+                    why = "a partition was emptied: the target keeps its rows"
                     yield Unseen(table.id, why, "suspected")

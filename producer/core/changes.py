@@ -1,11 +1,12 @@
-"""What a source says: one frozen vocabulary for all of them.
+"""The messages of a source: one frozen vocabulary for all products.
 
 A cell is the value's text, exactly as the type's output function prints it
 (bool `t`, bits without `B''`, no SQL quotes), as bytes in the session's or
 database's encoding; None for NULL, or UNCHANGED for an unsent TOAST value.
 
-Relations are described, and cells come by their number, as in pgoutput.  What a
-statement changed comes finished, at its place.
+A relation is described before its rows, which refer to it by number, as in
+pgoutput.  The changes of a statement are resolved by the source, and come at
+their position.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Begin:
     commit_lsn: Lsn
     committed_at: int  # µs since 2000-01-01 UTC, as on the wire
     xid: int
-    csn: int | None = None  # None: the source has none; the commit LSN stands for it
+    csn: int | None = None  # None: the source has none; the commit LSN takes its place
     user: str | None = None
 
 
@@ -47,7 +48,7 @@ class RelationColumn:
 
     name: str
     type_oid: int
-    type_mod: int | None  # None: not in the message
+    type_mod: int | None  # None: not on the wire
     identity: bool  # part of what old rows carry
 
 
@@ -73,7 +74,7 @@ class TypeMessage:
 
 @dataclass(slots=True)
 class Insert:
-    """A new row; cells stand in the order of the last relation message."""
+    """A new row; cells are in the order of the last relation message."""
 
     relation: int
     new: Cells
@@ -119,7 +120,7 @@ class Logical:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The transaction came by replication from elsewhere."""
+    """The transaction was replicated from another server."""
 
     lsn: Lsn
     name: str
@@ -127,7 +128,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Something of a table is missing at this place, and we know it: `kind` of schemas' Hole."""
+    """A gap of a table at this position; `kind` is that of schemas' Hole."""
 
     schema: str
     table: str
@@ -137,7 +138,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Undecoded:
-    """An undecodable message; a setting decides what happens to it."""
+    """An undecodable message; a setting decides what is done with it."""
 
     payload: bytes
     why: str

@@ -1,4 +1,4 @@
-"""The cuts topic and its one writer: what readers accept, and that our own records are accepted.
+"""The cuts topic and its one writer; checks that readers accept our own records.
 
 `kafka/cuts_reader.py`, `kafka/registry.py` and `kafka/delivery.py` are behind the ports.
 """
@@ -15,7 +15,7 @@ from schemas.accept import CutReplay, Records, judge, replay_tail
 from schemas.control import Cut, Start, Topic
 from schemas.errors import LOAD_AGAIN
 
-_WHO_WRITES: Final = "only `run` may write to our topics (`gauss-cdc check` prints the ACLs)"
+_WHO_WRITES: Final = "allow no other writer below the prefix (`gauss-cdc check` prints the ACLs)"
 
 
 class CutsLog:
@@ -37,7 +37,7 @@ class CutsLog:
     ) -> None:
         """Without a `reader` there is no topic yet; without a `delivery` nothing is written.
 
-        `blocking` makes calls that may take long; `note` says what an operator should know.
+        `blocking` makes calls that may take long; `note` reports what an operator should know.
         """
         self._prefix, self._cuts_topic, self._accept_gap = prefix, cuts_topic, accept_gap
         self._reader = reader
@@ -69,7 +69,7 @@ class CutsLog:
             raise RegistryError(
                 "the schema registry does not know the schema of any record of cuts",
                 schema_id=self._codec.unknown,
-                hint="is it the registry that wrote them, and has it lost nothing? "
+                hint="is it the registry they were written with, and has it lost nothing? "
                 f"If not: {LOAD_AGAIN}",
             )
         return replay
@@ -95,9 +95,9 @@ class CutsLog:
     def judge_own(self, cuts: Sequence[Cut], offsets: Sequence[int]) -> None:
         """See that readers accept what was just written; raise TakenOver or CutsBroken.
 
-        To be called before it is confirmed: who may write into the topic can forge what comes
-        before ours.  Our own records stand two offsets apart, a marker between; only where they
-        do not, there may be records of another client, and the topic is read.
+        Call it before confirming: another writer with access to the topic can forge records
+        before ours.  Our own records are two offsets apart, with a marker between; only where
+        they are not, there may be others, and the topic is read.
         """
         assert self._reader is not None
         if self._replayed_to < 0:
@@ -115,13 +115,13 @@ class CutsLog:
             where = {"topic": self._cuts_topic, "offset": offset}
             if self._replay.instance != instance:
                 raise TakenOver(
-                    "the START of another client precedes our record",
+                    "another writer's START precedes our record",
                     hint=_WHO_WRITES,
                     writer=self._replay.writer,
                     **where,
                 )
             raise CutsBroken(
-                "another client wrote to cuts in our name",
+                "another writer wrote to cuts under our name",
                 hint=f"{_WHO_WRITES}; then {LOAD_AGAIN}",
                 why=str(self._replay.suspect),
                 **where,

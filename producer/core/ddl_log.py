@@ -18,8 +18,8 @@ def known_tables(
 ) -> dict[TableId, TableSchema]:
     """Rebuild the tables' shapes from `<prefix>.ddl`, never beyond the last accepted commit.
 
-    A record of a later seq is of an attempt whose cut never came: it comes again.  What is no
-    schema change is not ours.
+    A record of a later seq belongs to an attempt without a cut: it is sent again.  A record that
+    is not a schema change was not written by us.
     """
     low, _ = reader.bounds()
     tables: dict[TableId, TableSchema] = {}

@@ -1,8 +1,8 @@
-"""The content of `<prefix>.ddl`: the structure of a schema change, and no text of users.
+"""What `<prefix>.ddl` discloses of a schema change: its structure, without its text.
 
-A statement's text is kept for ever once it stands in Kafka, and holds whatever its
-author typed: passwords, a function's body, rows of a table that is not captured.
-Tables change by their structure, so a copy of rows does not need it.
+Kafka keeps a statement's text for ever.  The text holds whatever its author typed:
+passwords, a function's body, rows of a table that is not captured.  A target follows
+the structure, so a consumer that copies rows does not need the text.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def without_text(change: SchemaChange) -> SchemaChange:
 
 
 def redacted(text: str) -> str:
-    """Return a part of a statement for people, without what stands in it as values.
+    """Return a part of a statement for people, without the values in it.
 
     >>> redacted("ALTER a SET DEFAULT 'it''s' || 5 -- so")
     'ALTER a SET DEFAULT … || …'
@@ -52,7 +52,7 @@ def redacted(text: str) -> str:
 
 
 def _without_defaults(table: TableSchema | None) -> TableSchema | None:
-    """Expressions go; that there is one stays in `has_default`."""
+    """Remove the expressions; `has_default` still says that there is one."""
     if table is None or all(column.default is None for column in table.columns):
         return table
     columns = tuple(replace(c, default=None, has_default=True) if c.default is not None else c

@@ -1,14 +1,14 @@
-"""Delivery and confirmation, without a socket in sight.
+"""Delivery and confirmation as a pure state machine.
 
-`Engine.step` takes one thing that happened and returns what must be done about
-it, in order.  `core/loop` executes its commands; tests only compare them.
+`Engine.step` takes one event and returns the commands that it requires, in
+order.  `core/loop.py` executes them.
 
 A group is made of whole source transactions and becomes one Kafka transaction:
 
     SENDING   rows go out as they come
     FLUSHING  the group is closed, acknowledgements are awaited; input is buffered
     CUTTING   its cuts are written, the commit is in flight; input is buffered
-    PARTING   the rows of a giant transaction are committed, without a cut
+    PARTING   a part of a giant transaction is being committed, without a cut
 
 Invariant: `Confirm(lsn)` is only ever returned for the `resume` of a record of
 the cuts topic that is durable.  An idle source is no exception: its position
@@ -62,15 +62,15 @@ from schemas.control import (
     Topic,
 )
 
-_HURRY_SECONDS: Final = 0.2  # a source that shuts down is answered at once, but not in a storm
+_HURRY_SECONDS: Final = 0.2  # between two answers to a source that shuts down
 
 
-# What keeps its order while a group is being finished: a schema is used by the rows behind it.
+# Buffered in order while a group is being finished: rows use the schema before them.
 Input: TypeAlias = RowsAssembled | TransactionEnded | SchemaUsed
 
 
 class Phase(Enum):
-    """Where the open group stands."""
+    """The state of the open group."""
 
     SENDING = "sending"
     FLUSHING = "flushing"
@@ -80,7 +80,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class WriterState:
-    """Where a writer begins: what its own START says, and where that stands."""
+    """Where a writer begins: the contents and the offset of its own START."""
 
     head: Head  # of the newest durable record of ours
     state_from: int  # offset of our newest START or STATE
@@ -96,8 +96,8 @@ class WriterState:
 class Runs:
     """Acknowledged offsets of one partition as maximal runs, oldest first.
 
-    A commit marker, an aborted attempt or a foreign record begins a new range,
-    so that "start + count" never points at another client's row.
+    A commit marker, an aborted attempt or another writer's record opens a new run,
+    so that "start + count" never covers a record that is not ours.
     """
 
     __slots__ = ("_runs", "count")
@@ -174,7 +174,7 @@ class Engine:
         self._written_at = 0.0  # when the newest record of ours was asked for
         self._stopping = False
         self._said_goodbye = False  # the last heartbeat was written on leaving
-        self._discarded = False  # input was dropped on leaving: no idle position is true any more
+        self._discarded = False  # input was dropped on leaving: idle positions are no longer valid
         self._drained = False
         self._hurry = False  # the source waits for a confirmation
         self._stopped = False
@@ -182,7 +182,7 @@ class Engine:
 
     @property
     def phase(self) -> Phase:
-        """Where the open group stands; for progress reports."""
+        """The state of the open group, for progress reports."""
         return self._phase
 
     @property
@@ -285,7 +285,7 @@ class Engine:
             self._close(out)
 
     def _is_full(self) -> bool:
-        """A group closes by rows, by commits, by age, and before its cut gets too large."""
+        """Close the group by rows, by commits, by age, or before its cut gets too large."""
         group, limits = self._group, self._limits
         if not group:
             return False
@@ -512,7 +512,7 @@ class Engine:
 
 
 def _alone_where_needed(group: list[_Whole]) -> list[list[_Whole]]:
-    """Split a group so that transactions with DDL or gaps are alone."""
+    """Split a group so that each transaction with DDL or gaps is alone."""
     out: list[list[_Whole]] = []
     join = False
     for whole in group:

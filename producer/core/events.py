@@ -1,7 +1,7 @@
-"""What the producer's pure machines say to each other and to the loop.
+"""Events and commands between the producer's pure state machines and the loop.
 
-Happened are past participles, commands imperatives.  Everything here comes once
-per batch, transaction or group; a row is only ever a `Record` tuple in a list.
+Names of events are past participles, names of commands imperatives.  Each comes once
+per batch, transaction or group; a row is a `Record` tuple in a list.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class SchemaUsed:
 
 @dataclass(frozen=True, slots=True)
 class Ticked:
-    """Time went on: monotonic seconds, and the wall clock in µs since 1970."""
+    """Time passed: monotonic seconds, and the wall clock in µs since 1970."""
 
     now: float
     wall_us: int
@@ -149,14 +149,14 @@ class WriteCuts:
 
 @dataclass(frozen=True, slots=True)
 class Confirm:
-    """Tell the source that it may forget everything before `lsn`."""
+    """Allow the source to forget everything before `lsn`."""
 
     lsn: int
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """Nothing is open any more: abort what was not whole and leave."""
+    """Nothing is open any more: abort what is incomplete, and leave."""
 
     abort: bool
 

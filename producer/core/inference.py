@@ -1,9 +1,9 @@
-"""What a change of shape that no statement described must have been.
+"""Infers a change of shape that no statement described.
 
 Columns and their order are the stream's; nullability, type text, key and unique
-indexes come from a catalog reading, which may be younger than the row.  Only
-what the stream confirms (name, type, modifier of a column) is taken over from
-it; the rest is left open, never guessed.
+indexes come from a catalog reading, which may be younger than the row.  Of it,
+only what the stream confirms (name, type, modifier of a column) is used; the
+rest stays unknown and is never guessed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
 def merge(
     relation: Relation, catalog: TableSchema | None, known: TableSchema | None
 ) -> TableSchema:
-    """Put together what the stream says and what a catalog reading may add to it."""
+    """Merge a relation of the stream with what a catalog reading may add to it."""
     readings = [source for source in (catalog, known) if source is not None]
     columns = []
     for said in relation.columns:
@@ -74,17 +74,17 @@ def _is_confirmed(said: RelationColumn, read: Column) -> bool:
 
 
 def followed(table: TableSchema) -> tuple[object, ...]:
-    """What a target must follow.  Nullability is not part of it: only keys are NOT NULL there."""
+    """Return what a target must follow; not nullability, since only its keys are NOT NULL."""
     columns = tuple((c.name, c.type_oid, c.type_mod) for c in table.columns)
     return columns, table.key
 
 
 def difference(before: TableSchema, after: TableSchema) -> ShapeChange:
-    """Name an inferred change; an ambiguous one stops, a possible loss is a gap.
+    """Return an inferred change; an ambiguous one stops, a possible loss is a gap.
 
     A rename looks like a drop and an add in a relation message.  A column added
     is always the last one and may have any type, so a new name is refused, not
-    guessed, if it stands before a known column or has the type of a dropped one.
+    guessed, if it precedes a known column or has the type of a dropped one.
     """
     old = {c.name: c for c in before.columns}
     new = {c.name: c for c in after.columns}
@@ -105,7 +105,7 @@ def difference(before: TableSchema, after: TableSchema) -> ShapeChange:
         (c.type_oid, c.type_mod) in types or list(new).index(c.name) < last_known for c in come
     ):
         raise Unsupported(
-            "a column was renamed, or dropped and another added: the stream does not show which",
+            "a column was renamed, or dropped and another added: the stream does not report which",
             table=after.id,
             gone=",".join(c.name for c in gone),
             come=",".join(c.name for c in come),
@@ -139,8 +139,8 @@ def made_again(before: TableSchema, after: TableSchema) -> set[str]:
     }
 
 
-# type -> types whose values read the same after an ALTER TYPE without USING.  What USING does,
-# the stream never contains.
+# type -> types whose values read the same after an ALTER TYPE without USING.  The stream
+# never reports USING.
 _INT2, _INT4, _INT8, _TEXT, _VARCHAR = 21, 23, 20, 25, 1043
 _WIDER: Final = {_INT2: {_INT4, _INT8}, _INT4: {_INT8}, _VARCHAR: {_TEXT}, _TEXT: {_VARCHAR}}
 

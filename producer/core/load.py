@@ -36,7 +36,7 @@ class Loader:
 
     Each chunk is one Kafka transaction with its TABLE record, so a reader of cuts
     sees whole chunks only.  A crash in between starts over in a new epoch: nothing
-    was delivered from the stream before the load's end.
+    was delivered from the stream before the end of the load.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Loader:
         self._ordinal = 0
 
     def run(self, tables: list[TableId]) -> tuple[WriterState, dict[TableId, TableSchema]]:
-        """Load all tables; return where the writer stands then, and the tables' shapes."""
+        """Load all tables; return the writer's state after the load, and the tables' shapes."""
         shapes: dict[TableId, TableSchema] = {}
         if not tables:
             return self._writer_state, shapes
@@ -179,7 +179,7 @@ class Loader:
     def _put_aside(self, error: Exception, table: TableSchema, cells: Cells) -> None:
         """Keep a row that cannot be delivered, or stop before it.
 
-        A gap that was accepted is not refused again because of the row that stopped us.
+        With an accepted gap, the row that stopped the run does not stop it again.
         """
         position = str(CommitKey(self._head.epoch, 0, self._ordinal))
         if self._options.unfit_row != "quarantine" and not self._options.accept_gap:

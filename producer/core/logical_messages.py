@@ -1,6 +1,6 @@
-"""Logical messages: in their transaction, or in one of their own where they belong to none.
+"""Logical messages: in their transaction, or in one of their own if they belong to none.
 
-Any role can write one, of any size and content: it is payload, and no reason to stop.
+Any role can write one, of any size and content, so none of them stops the stream.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class LogicalMessages:
         lsn, transactions = int(message.lsn), self._transactions
         if not message.transactional:
             if transactions.begin is not None:
-                raise DecodeError("a message of no transaction inside one", lsn=Lsn(lsn))
+                raise DecodeError("a non-transactional message inside a transaction", lsn=Lsn(lsn))
             transactions.open_own(lsn)
         if not transactions.is_skipped:
             self._put(message, lsn)
         if not message.transactional:
-            # Where the record itself ends is not known; whatever begins behind it comes later.
+            # The record's own end is not known; everything that begins after it comes later.
             transactions.close_own(lsn + 1)
 
     def _put(self, message: Logical, lsn: int) -> None:
@@ -54,10 +54,10 @@ class LogicalMessages:
         if len(key) + len(value) > self._max_row_bytes:
             self._leave_out(message)
         else:
-            transactions.put_beside(writer.topic, key, value, lsn)
+            transactions.put_unnumbered(writer.topic, key, value, lsn)
 
     def _leave_out(self, message: Logical) -> None:
-        """Note it once, so that messages cannot fill the log."""
+        """Log it once: a role that writes many messages must not fill the log."""
         if not self._has_left_out:
             self._has_left_out = True
             self._note(

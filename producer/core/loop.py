@@ -1,8 +1,8 @@
 """The one loop: read -> decode -> assemble -> step -> execute.
 
-One slot is one ordered stream, so one thread reads, decodes and encodes.  Policy is the
-engine's; this file moves messages between ports and watches the clock.  `pipeline.py` runs
-it on sockets and librdkafka, `tests/sim` on simulated ports that move one step at a time.
+One slot is one ordered stream, so one thread reads, decodes and encodes.  The engine decides;
+this module moves messages between ports and watches the clock.  `pipeline.py` runs it on
+sockets and librdkafka, `tests/sim` on simulated ports that move one step at a time.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ _BUSY_WAIT: Final = 0.02  # seconds to wait for input while something is open
 _IDLE_WAIT: Final = 0.5
 _LEAVE_SECONDS: Final = 5.0  # for the open source transaction to end before the group is aborted
 _GIVE_UP_SECONDS: Final = 8.0  # on leaving; what is not durable then, the source sends again
-_LOOK_SHARE: Final = 50  # a look that takes long is taken as rarely: 2 % of the time
+_LOOK_SHARE: Final = 50  # a slow look is taken less often: 2 % of the time
 _CONFIRM_SECONDS: Final = 0.1  # status messages at most this often
 
 
 @dataclass(slots=True)
 class Progress:
-    """The progress of a run, for its observers."""
+    """What a run has done; read by its observers."""
 
     rows: int = 0
     commits: int = 0
@@ -126,7 +126,7 @@ class Loop:
         self._in_flight: Sequence[Cut] = ()
 
     def run(self) -> None:
-        """Go on until asked to stop; leave source and Kafka tidy."""
+        """Run until asked to stop; leave no open transaction at the source or in Kafka."""
         observer = self._observer
         observer.on_step("run: read")
         observer.on_note(f"streaming from {Lsn(self._engine.resume)}")
@@ -168,7 +168,7 @@ class Loop:
             self._end_read(self._received)
 
     def _slice(self, pending: Iterator[tuple[int, Message]]) -> Iterator[tuple[int, Message]]:
-        """Give messages of a read, for as long as Kafka and the source may be left alone.
+        """Yield messages of a read, for as long as Kafka and the source may wait.
 
         A statement costs a thousand times as much as a row: its schema is registered.
         """
@@ -200,7 +200,7 @@ class Loop:
             self._step(happened)
 
     def _checked(self, messages: Iterator[tuple[int, Message]]) -> Iterator[tuple[int, Message]]:
-        """Put aside what could not be decoded, then stop before it, or go on with a gap."""
+        """Keep what could not be decoded; then stop before it, or continue with a gap."""
         options = self._options
         for lsn, message in messages:
             if not isinstance(message, Undecoded):
@@ -218,7 +218,7 @@ class Loop:
                     lsn=Lsn(lsn),
                     why=message.why,
                     topic=topic,
-                    hint="send it to us (gauss-cdc record); to go on without it: "
+                    hint="send it to us (gauss-cdc record); to continue without it: "
                     "source.unknown-message = 'quarantine'",
                 )
             lost = Lost("", "", "seen", f"an undecodable message, kept in {topic}")
@@ -250,7 +250,9 @@ class Loop:
             return
         emptied = frozenset(relations.emptied)
         relations.emptied.clear()
-        found = catalog.judge(self._at, relations.known, is_told=relations.is_told, emptied=emptied)
+        found = catalog.judge(
+            self._at, relations.known, reports_ddl=relations.reports_ddl, emptied=emptied
+        )
         for finding in found:
             self._observer.on_note(f"the catalog shows what the stream did not: {finding}")
         if found:
@@ -265,7 +267,7 @@ class Loop:
         now = self._clock.now()
         due = now - self._status_at
         moved = self._confirmed > self._reported and due >= _CONFIRM_SECONDS
-        # While the socket is not read, the server's requests for an answer are not seen.
+        # While the socket is not read, the server's request for an answer is not seen.
         is_deaf = now - self._read_at >= BEAT
         every = min(BEAT, self._options.status_seconds) if is_deaf else self._options.status_seconds
         if force or moved or due >= every:
@@ -343,7 +345,7 @@ class Loop:
                 assert_never(command)
 
     def _send(self, records: Sequence[Record]) -> None:
-        """Pass rows to librdkafka; while its queue is full, send keepalives to the source."""
+        """Pass rows to librdkafka; while it has no room, keep the source's session alive."""
         delivery, sent = self._delivery, 0
         while (sent := delivery.send(records, sent)) < len(records):
             if not self._is_waiting:
@@ -355,7 +357,7 @@ class Loop:
     def _check_timeout(self) -> None:
         """Raise BrokerDown when nothing came from Kafka for too long.
 
-        A PostgreSQL that is being stopped waits for our confirmation: the connection is closed.
+        A PostgreSQL that is shutting down waits for our confirmation: its session ends then.
         """
         now = self._clock.now()
         if (progress := self._delivery.progress) != self._progress_seen:
@@ -363,7 +365,7 @@ class Loop:
         silent = now - self._answered_at
         if silent > self._options.kafka_silence_seconds:
             raise BrokerDown(
-                "Kafka does not answer; the source's connection is closed", seconds=round(silent)
+                "Kafka does not answer; the source is released meanwhile", seconds=round(silent)
             )
 
     def _leave_if_asked(self) -> None:

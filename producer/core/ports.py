@@ -1,7 +1,7 @@
-"""The ports of the producer's loop: all I/O that it uses.
+"""The ports of the producer's loop: source, Kafka, clocks, observer.
 
-`producer/pipeline.py` gives sockets, librdkafka and clocks; the simulation gives ports
-that moves one step at a time.  Everything between these ports is the same code.
+`producer/pipeline.py` implements them with sockets, librdkafka and clocks; the simulation with
+parts that move one step at a time.  The code between the ports is the same.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Clock(Protocol):
 
 
 class Blocking(Protocol):
-    """Makes calls that may take long, while keepalives are sent to the source."""
+    """Makes calls that may take long, and keeps the source's session alive meanwhile."""
 
     beat: Callable[[], None]  # called again and again until the call returns
 
@@ -89,7 +89,7 @@ class Wire(Protocol):
         """Say whether more can be read at this moment."""
 
     def send_status(self, flush: Lsn, *, reply: bool = False) -> None:
-        """Confirm everything before `flush`; 0 only says that we are alive."""
+        """Confirm everything before `flush`; 0 only keeps the session alive."""
 
     @property
     def received_end(self) -> Lsn:
@@ -136,7 +136,7 @@ class Source(takeover.Source, Protocol):
         """Say whether the stream's relation ids are the tables' oids."""
 
     @property
-    def tells_changes(self) -> bool:
+    def reports_ddl(self) -> bool:
         """Say whether every statement that changes a table is described."""
 
     def reading(self, made: MadeSlot) -> AbstractContextManager[Reading]:
@@ -145,22 +145,22 @@ class Source(takeover.Source, Protocol):
     def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
         """Decode; (position of the row, message) in the order of commits.
 
-        A source that holds transactions gives many messages for one; take slices.  Each message
-        is taken by the assembler before the next is asked for: both look at the tables in force,
-        which a statement changes here and a row that shows another shape changes there.
+        A source that buffers transactions returns many messages for one; take slices.  The
+        assembler takes each message before the next is decoded: both use the tables in force,
+        which a statement changes here and a row of another shape changes there.
         """
 
     def start_reading(self, known: dict[TableId, TableSchema], *, resume: int, csn: int) -> None:
-        """Get ready for the stream: the tables in force at `resume`, the newest CSN delivered.
+        """Prepare the stream: the tables in force at `resume`, the newest CSN delivered.
 
-        `known` is one state, shared with `Relations`: who learns of a change makes it there.
+        `known` is one state, shared with `Relations`: both record changes in it.
         """
 
     def shape(self, table: TableId) -> TableSchema | None:
         """Read one table's shape as it is now; None if it is gone."""
 
     def look(self, known: Mapping[TableId, TableSchema], *, unless: str) -> Look | None:
-        """Read the catalog, to compare it with what the stream has said.
+        """Read the catalog, to compare it with what the stream has described.
 
         None: not now, not here, or all is as it was when the look had the signature `unless`.
         """
@@ -169,10 +169,10 @@ class Source(takeover.Source, Protocol):
         """Name a type as format_type() does."""
 
     def table_name(self, oid: int) -> TableId | None:
-        """Say what the table of an oid is called now; None if it is gone."""
+        """Return the present name of the table with this oid; None if it is gone."""
 
     def keep_alive(self, *, force: bool = False) -> None:
-        """Tell the server that we live, confirming nothing."""
+        """Send a status message that confirms nothing, to keep the session alive."""
 
 
 # ---------------------------------------------------------------- Kafka
@@ -227,7 +227,7 @@ class Delivery(Protocol):
 
 
 class Stored(NamedTuple):
-    """A record of a topic, whichever client wrote it."""
+    """A record as it is stored in a topic, by any writer."""
 
     offset: int
     key: bytes | None
@@ -278,7 +278,7 @@ class Codec(Protocol):
         """Read a record of ddl; raise ValueError for other bytes."""
 
     def repair(self, prefix: str) -> list[str]:
-        """Undo what an older run left half done; name the subjects."""
+        """Undo what an older run left incomplete; return the subjects."""
 
 
 class Publisher(Protocol):
@@ -304,7 +304,7 @@ class Quarantine(Protocol):
         """Write one record, durable."""
 
 
-# ---------------------------------------------------------------- what was asked for
+# ---------------------------------------------------------------- options
 @dataclass(frozen=True, slots=True)
 class Tuning:
     """How much is done at once."""
@@ -318,7 +318,7 @@ class Tuning:
 
 
 class RunOptions(Protocol):
-    """What the loop asks of `producer.options.Options`."""
+    """The settings of `producer.options.Options` that the loop reads."""
 
     @property
     def prefix(self) -> str: ...

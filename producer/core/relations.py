@@ -1,8 +1,8 @@
-"""Which table shape is in force at this place in the stream.
+"""The table shapes in force at a position of the stream.
 
-A source that describes its statements gives finished changes, and has moved `known` on before
-it gives them.  Where none does, a row in another shape than the one in force is a change that
-is inferred (`core/inference.py`).
+A source that describes statements resolves their changes itself, and updates `known` before it
+returns them.  Otherwise a row whose shape differs from the one in force is an inferred change
+(`core/inference.py`).
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Relations:
         name_table: NameTable | None = None,
         wanted: Callable[[TableId], bool],
         new_tables_are_complete: bool,
-        is_told: bool = False,
+        reports_ddl: bool = False,
     ) -> None:
         """`known`: the tables in force, one state that is shared with the source.
 
-        `is_told`: the source describes every statement, with the shapes of tables after it.
+        `reports_ddl`: the source describes every statement, with the shapes of tables after it.
 
-        `name_table` says what the table of an oid is called by now; None, where the stream's
+        `name_table` returns the present name of the table with an oid; None, if the stream's
         relation ids are not oids.
         """
         self._known = known
@@ -50,9 +50,9 @@ class Relations:
         self._given_up: set[int] = set()  # oids of tables that were dropped here, unsure
         self._new_tables_are_complete = new_tables_are_complete
         self._described: dict[int, Relation] = {}
-        self._is_told = is_told
+        self._reports_ddl = reports_ddl
         self._stated: set[TableId] = set()  # tables whose shape is a statement's
-        self.emptied: set[int] = set()  # truncated relations, until the catalog is read
+        self.emptied: set[int] = set()  # relations that the stream truncated; the reader clears it
 
     @property
     def known(self) -> dict[TableId, TableSchema]:
@@ -60,9 +60,9 @@ class Relations:
         return dict(self._known)
 
     @property
-    def is_told(self) -> bool:
+    def reports_ddl(self) -> bool:
         """Say whether the source describes each statement."""
-        return self._is_told
+        return self._reports_ddl
 
     # ------------------------------------------------------------ what the source says
     def describe(self, relation: Relation) -> None:
@@ -71,7 +71,7 @@ class Relations:
 
     def describe_statements(self, *, is_on: bool) -> None:
         """From here on the source describes every statement, or none."""
-        self._is_told = is_on
+        self._reports_ddl = is_on
         if not is_on:
             self._stated.clear()
 
@@ -85,19 +85,19 @@ class Relations:
 
     # ------------------------------------------------------------ what only the catalog says
     def drop(self, table: TableSchema) -> ShapeChange:
-        """Take a table for gone that the catalog does not have any more."""
+        """Remove a table that the catalog does not show any more."""
         del self._known[table.id]
         return ShapeChange(table, None, "DROP TABLE")
 
     def alter(self, before: TableSchema, after: TableSchema, why: str) -> ShapeChange:
-        """Take a shape of the catalog's under which older rows read otherwise."""
+        """Take a shape of the catalog under which older rows are printed differently."""
         self._known[after.id] = after
         holes = (Hole(str(after.id), "seen", why),)
         return ShapeChange(before, after, "ALTER TABLE", holes, why)
 
     # ------------------------------------------------------------ what a row finds
     def look_up(self, relation_id: int) -> Relation:
-        """Return what the stream said about a relation; raise DecodeError if it said nothing."""
+        """Return the stream's description of a relation; raise DecodeError without one."""
         try:
             return self._described[relation_id]
         except KeyError:
@@ -110,16 +110,16 @@ class Relations:
         return self._wanted(TableId(relation.schema, relation.table))
 
     def wants(self, table: TableId) -> bool:
-        """Say the same of a table by name."""
+        """Say whether rows of the table with this name are to be delivered."""
         return self._wanted(table)
 
     def renamed(self, relation: Relation) -> list[ShapeChange]:
-        """Return what happened to tables by name, where no statement is described: renames, drops.
+        """Return renames and drops that the oids show, where no statement is described.
 
-        An oid is never another table's, as long as the table lives.  So a name with another
-        oid was released by its table, and an oid with another name is a rename.
+        While a table exists, its oid belongs to no other.  So if a name has another oid, the
+        former table lost that name; an oid with another name is a rename.
         """
-        if self._name_table is None or self._is_told:
+        if self._name_table is None or self._reports_ddl:
             return []
         table_id = TableId(relation.schema, relation.table)
         mine = self._at(relation.relation)
@@ -137,7 +137,7 @@ class Relations:
         if other is not None and other.oid:
             now = self._name_table(other.oid)
             if now is None or not self._wanted(now):
-                # Rows of it may still come, if it had yet another name before it went.
+                # Rows of it may still come, if it had another name again before it was dropped.
                 self._given_up.add(other.oid)
                 del self._known[table_id]
                 changes.append(ShapeChange(other, None, "DROP TABLE"))
@@ -167,8 +167,8 @@ class Relations:
         """Return the table's shape, and the change if it is not the one known until now."""
         table_id = TableId(relation.schema, relation.table)
         known = self._known.get(table_id)
-        is_told = self._is_told or table_id in self._stated
-        if is_told and known is not None and agrees(relation, known):
+        reports_ddl = self._reports_ddl or table_id in self._stated
+        if reports_ddl and known is not None and agrees(relation, known):
             return known, None  # as of this very place, which a reading of now is not
         table = self._named(merge(relation, self._read_catalog(table_id), known))
         if self._name_table is not None:
@@ -180,7 +180,7 @@ class Relations:
             if not self._new_tables_are_complete:
                 why = "the table joined the publication later: its older rows were not copied"
             elif relation.relation in self._given_up:
-                why = "the table had another name; its older rows were dropped with that"
+                why = "the table had another name; its older rows were dropped with it"
             if why:
                 holes = (Hole(str(table_id), "suspected", why),)
             return table, ShapeChange(None, table, "CREATE TABLE", holes)
@@ -189,7 +189,7 @@ class Relations:
         return table, difference(known, table)
 
     def _named(self, table: TableSchema) -> TableSchema:
-        """Name the types of columns that are gone by now: a target makes them all the same."""
+        """Name the types of columns that were dropped since: a target still creates them."""
         if all(c.type_name for c in table.columns):
             return table
         columns = tuple(

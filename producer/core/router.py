@@ -1,4 +1,4 @@
-"""Where a row goes: topic, key, partition, and what a key that changes leaves behind."""
+"""Routes a row: topic, key, partition, and the old row of a changed key."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Binding:
         )
 
     def every_partition(self) -> range:
-        """Return the partitions that rows may stand in."""
+        """Return the partitions that rows may be in."""
         if self.partition_of is None:
             return range(self.partition, self.partition + 1)
         return range(self.partitions)

@@ -1,6 +1,6 @@
-"""A row becomes records: encoded, keyed, placed; one that is unfit is put aside or stops.
+"""Turns a row into records: encodes, keys, routes it; an unfit row is put aside or stops.
 
-Called once per row: positional arguments, and no more calls than there must be.
+Called once per row: hence positional arguments, and as few calls as possible.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class RowWriter:
             transactions.add_gap(Hole(str(table.id), "seen", WHY))
 
     def truncate(self, relations: tuple[int, ...], lsn: int) -> None:
-        """One `t` per table and partition; all of one statement stand together."""
+        """Write one `t` per table and partition; those of one statement are adjacent."""
         transactions = self._transactions
         if transactions.is_skipped:
             return
@@ -85,7 +85,7 @@ class RowWriter:
             if binding is None:
                 continue
             constants = transactions.constants or transactions.number()
-            # Among Avro keys a text would break readers: the record is not a row, so it has no key.
+            # Where keys are Avro, a text would break readers; a TRUNCATE means no row: no key.
             key = binding.key if binding.key_of is None else None
             for partition in binding.every_partition():
                 value = binding.encoder.encode(
@@ -107,7 +107,7 @@ class RowWriter:
         if new is None:
             assert old is not None
             put(topic, *binding.place(old), value, lsn)
-            if binding.tombstones:  # it is not a row: compaction may forget the key
+            if binding.tombstones:  # not a row: compaction may drop the key
                 put(topic, *binding.place(old), None, lsn)
             return
         moved_from: Cells | None = None
@@ -115,7 +115,7 @@ class RowWriter:
             new, moved_from = binding.moved(old, new)
         put(topic, *binding.place(new), value, lsn)
         if moved_from is not None:
-            # Behind the update, which may take unsent values from the row that goes away here.
+            # After the update, which may take unsent values from the row removed here.
             value = self._encode(relation, binding, "d", old_kind, moved_from, None, lsn)
             put(topic, *binding.place(moved_from), value, lsn)
             if binding.tombstones:

@@ -1,4 +1,4 @@
-"""One table, or one other object, as a statement changed it: what a source finds out itself."""
+"""The change of one table, or of another object, by a statement, as the source resolved it."""
 
 from __future__ import annotations
 

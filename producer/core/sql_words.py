@@ -1,8 +1,8 @@
-r"""SQL text cut into words, and a place among them.
+r"""Splits SQL text into words, with a cursor over them.
 
-For the server's own canonical text, which has few ways to say a thing.  A quote
-that nothing closes takes the rest of the text (openGauss prints a default that
-holds one unescaped): the words before it are still good.
+For the server's own canonical text, which uses few forms.  A quote that is not
+closed takes the rest of the text (openGauss prints a default that holds one
+unescaped); the words before it are valid.
 
 >>> [word.text for word in cut('CREATE "T"(a int); -- so')]
 ['CREATE', '"T"', '(', 'a', 'int', ')', ';']
@@ -30,7 +30,7 @@ _DOLLAR: Final = re.compile(r"(?=(\$(?:[^\W\d]\w*)?\$))")
 
 
 class Word(NamedTuple):
-    """A word and where it stands."""
+    """A word and its position."""
 
     kind: str
     text: str
@@ -39,12 +39,12 @@ class Word(NamedTuple):
 
     @property
     def upper(self) -> str:
-        """A keyword in capitals; what is quoted is none."""
+        """A keyword in capitals; a quoted word is not one."""
         return self.text.upper() if self.kind in {"name", "sign"} else ""
 
     @property
     def identifier(self) -> str | None:
-        """The name that it means, or None."""
+        """The name that the word denotes, or None."""
         if self.kind == "name":
             return self.text.lower() if self.text.isascii() else self.text
         if self.kind == "quoted" and len(self.text) > 2:
@@ -54,7 +54,7 @@ class Word(NamedTuple):
 
 
 def cut(text: str) -> list[Word]:
-    """Cut a text into words, without blanks and comments; in time proportional to its length."""
+    """Split a text into words, without blanks and comments; in time proportional to its length."""
     found: list[Word] = []
     end_of_string = _ends_of_strings(text)
     at, size, comments_end = 0, len(text), True
@@ -64,7 +64,7 @@ def cut(text: str) -> list[Word]:
         kind, start, at = match.lastgroup, at, match.end()
         if kind == "comment":
             end = text.find("*/", at) if comments_end else -1
-            comments_end = end >= 0  # where one is not closed, none behind it is
+            comments_end = end >= 0  # if one is not closed, none after it is
             if comments_end:
                 at = end + 2
                 continue
@@ -78,7 +78,7 @@ def cut(text: str) -> list[Word]:
 
 
 def _ends_of_strings(text: str) -> Callable[[str, int], int]:
-    """Find where a dollar-quoted string ends; 0: nowhere.  All marks are found in one pass."""
+    """Find the end of a dollar-quoted string; 0: none.  All marks are found in one pass."""
     places: dict[str, list[int]] = {}
     if "$" in text:
         for match in _DOLLAR.finditer(text):
@@ -97,7 +97,7 @@ _END: Final = Word("end", "", -1, -1)
 
 
 def statements(words: list[Word]) -> Iterator[list[Word]]:
-    """Cut words at the semicolons between statements; what follows the last one comes, too."""
+    """Split words at the semicolons between statements; the rest after the last one is included."""
     start, depth = 0, 0
     for at, word in enumerate(words):
         depth += (word.text == "(") - (word.text == ")")
@@ -108,7 +108,7 @@ def statements(words: list[Word]) -> Iterator[list[Word]]:
 
 
 class Words:
-    """A place among words; `take…` moves on only if what it looks for is there."""
+    """A cursor over words; `take…` advances only if the words match."""
 
     def __init__(self, text: str, words: list[Word] | None = None) -> None:
         self.text = text
@@ -119,29 +119,29 @@ class Words:
         return self._at < len(self._words)
 
     def look(self, ahead: int = 0) -> Word:
-        """The word here, or one further on."""
+        """The next word, or one after it."""
         at = self._at + ahead
         return self._words[at] if at < len(self._words) else _END
 
     def step(self) -> Word:
-        """Take the word here."""
+        """Take the next word."""
         word = self.look()
         self._at += word is not _END
         return word
 
     def is_next(self, *keywords: str) -> bool:
-        """Say whether these keywords stand here."""
+        """Say whether these keywords come next."""
         return all(self.look(n).upper == keyword for n, keyword in enumerate(keywords))
 
     def take(self, *keywords: str) -> bool:
-        """Take these keywords, if all stand here."""
+        """Take these keywords, if all of them come next."""
         if not self.is_next(*keywords):
             return False
         self._at += len(keywords)
         return True
 
     def take_any(self, *keywords: str) -> str:
-        """Take one of these keywords; "" if none stands here."""
+        """Take one of these keywords; "" if none comes next."""
         found = self.look().upper
         if not found or found not in keywords:
             return ""
@@ -155,7 +155,7 @@ class Words:
         return found
 
     def dotted(self) -> tuple[str, ...]:
-        """Take `a.b.c`; () if no name stands here."""
+        """Take `a.b.c`; () if no name comes next."""
         found: list[str] = []
         while (part := self.identifier()) is not None:
             found.append(part)
@@ -165,7 +165,7 @@ class Words:
         return tuple(found)
 
     def brackets(self, opening: str = "(") -> Words | None:
-        """Take what stands in round brackets, or in those that open with `[`."""
+        """Take the contents of parentheses, or of the brackets that open with `[`."""
         if self.look().text != opening:
             return None
         start, depth = self._at, 0
@@ -189,7 +189,7 @@ class Words:
         return Words(self.text, self._words[start : self._at])
 
     def parts(self) -> Iterator[Words]:
-        """Cut the rest at commas outside of brackets, taking it."""
+        """Take the rest, split at commas outside of brackets."""
         start, depth = self._at, 0
         for at in range(start, len(self._words)):
             depth += self._bracket(at)
@@ -206,7 +206,7 @@ class Words:
         return self.text[self.look().start : self._words[-1].end] if self else ""
 
     def rest(self) -> str:
-        """The text from here on, taking it."""
+        """Take the text from here on."""
         found = self.left
         self._at = len(self._words)
         return found

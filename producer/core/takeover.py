@@ -1,18 +1,18 @@
 """How a producer takes over: protocol section 2, "Start", as one pure procedure.
 
 `take_over` is a generator: it yields the name of each step before it is done,
-or a wait, and returns where the writer stands.  The source and the log of cuts
-are given; `producer/start.py` gives real ones, the simulation its own, and both
+or a wait, and returns the writer's state.  The source and the log of cuts are
+ports; `producer/start.py` passes real ones, the simulation its own, and both
 may stop at any yield, as a crash does.
 
 Why this order (letters: the scenarios in the protocol):
-- the lock, then the slot, then the fence: a start does not end a producer whose slot it
-  cannot have [H8];
-- `confirmed_flush` is read when the slot is result, before the high watermark
+- the lock, then the slot, then the fence: a producer is not fenced by one that
+  cannot get its slot [H8];
+- `confirmed_flush` is read when the slot is taken, before the high watermark
   that is waited for: a cut may be decided and confirmed before its marker is
   visible [H32];
-- what differs stops before anything is fenced: a misconfigured second `run`
-  must not kill a healthy one;
+- differences stop the start before anything is fenced: a misconfigured second
+  `run` must not kill a healthy one;
 - the tail is read again after the fence: nothing seen before is used later;
 - a slot is made only by the session that holds the lock, after the fence, and
   only if the tail is still empty [H33].
@@ -45,7 +45,7 @@ from schemas.positions import Lsn
 
 
 class Step(NamedTuple):
-    """Where the procedure stands; a waiting step is tried again after a pause."""
+    """The present step; a waiting step is tried again after a pause."""
 
     name: str
     waits_for: str = ""
@@ -70,7 +70,7 @@ class MadeSlot:
 
 
 class Looking(Protocol):
-    """The source as far as it is only looked at."""
+    """The source as far as it is only read."""
 
     def slot(self) -> Slot | None:
         """Look at the slot."""
@@ -130,9 +130,9 @@ class TakeoverRequest:
     cluster_id: str
     instance: str
     ddl_topic: str
-    accept_gap: bool = False  # begin a new epoch, whatever stopped
+    accept_gap: bool = False  # begin a new epoch, for any reason of a stop
     load: bool = True
-    newest_epoch: int = 0  # no epoch has a greater number: for a log without one
+    newest_epoch: int = 0  # the greatest epoch, for a log that does not show it
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ def take_over(
 ) -> Generator[Step, None, TakeoverResult]:
     """Take over the prefix; raise a CdcError that says what differs.
 
-    `patience` bounds the waits for the end of another client's open transaction,
+    `patience` bounds the waits for the end of another writer's open transaction,
     in tries.
     """
     yield Step("lock")
@@ -167,7 +167,7 @@ def take_over(
         if reason is not None:
             result = yield from _begin_epoch(source, log, request, patience)
             if result is None:
-                continue  # the START of another producer appeared
+                continue  # another writer's START became visible
             return result
         assert replay is not None  # else an epoch begins
         return (yield from _go_on(source, log, request, replay, patience))
@@ -294,7 +294,7 @@ def _begin_epoch(
     tables = source.captured(made) if request.load else ()
     n, epoch, writer = (replay.n, replay.epoch, replay.writer) if replay else (0, 0, 0)
     prev = Prev(replay.epoch, replay.seq, replay.n) if replay else None
-    if replay is None and reason != _FIRST:  # readers may stand in any epoch that the log once had
+    if replay is None and reason != _FIRST:  # readers may be in any epoch that the log once had
         epoch = max(request.newest_epoch, 1)
         prev = Prev(epoch, 0, 0)
     head = Head(n + 1, epoch + 1, writer + 1, request.instance, 0, made.consistent_point, -1)
@@ -364,7 +364,7 @@ def _why_begin(
         return problem.what
     assert slot is not None
     problem_found = _difference(log, request, replay, slot.confirmed)
-    # What stopped may stand in the stream, or be a reader's: then nothing differs here.
+    # The stop may come from the stream or from a reader: then nothing differs here.
     return _ASKED if problem_found is None else problem_found.what
 
 
@@ -397,7 +397,7 @@ def _held() -> TopicHeld:
     return TopicHeld(
         "another transactional producer holds the cuts topic open",
         hint="find it with `kafka-transactions.sh find-hanging`, end it with "
-        "`kafka-transactions.sh abort`; only `run` may write to our topics",
+        "`kafka-transactions.sh abort`; no other writer is allowed below our prefix",
     )
 
 
@@ -410,7 +410,7 @@ def _preflight(slot: Slot | None, request: TakeoverRequest) -> None:
         )
     if (slot.plugin, slot.database) != (identity.plugin, identity.database):
         raise SlotMismatch(
-            "the slot is of another plugin or database",
+            "the slot belongs to another plugin or database",
             slot=identity.slot,
             plugin=slot.plugin,
             database=slot.database,
@@ -418,7 +418,7 @@ def _preflight(slot: Slot | None, request: TakeoverRequest) -> None:
         )
     if slot.invalid:
         raise SlotInvalid(
-            "the server gave the slot up; the WAL it needs is gone",
+            "the server invalidated the slot; the WAL it needs is gone",
             slot=identity.slot,
             reason=slot.invalid,
             hint=f"{LOAD_AGAIN}; raise max_slot_wal_keep_size (GaussDB, openGauss: "
@@ -437,7 +437,7 @@ def _difference(
     if replay.suspect is not None:
         return CutsBroken(
             f"the records of cuts do not follow each other: {replay.suspect}",
-            hint="records were lost, or another client may write to the topic "
+            hint="records were lost, or another writer has access to the topic "
             f"(`gauss-cdc check` prints the ACLs that it needs); {LOAD_AGAIN}",
         )
     if (problem := _other_source(replay, request)) is not None:
@@ -459,7 +459,7 @@ def _difference(
             )
         if there[0].partitions != topic.partitions:
             return TopicReplaced(
-                "partitions were added to a topic: rows of one key would change places",
+                "partitions were added to a topic: rows of one key would change partitions",
                 topic=name,
                 hint=LOAD_AGAIN,
             )
@@ -484,7 +484,7 @@ def _other_source(replay: CutReplay, request: TakeoverRequest) -> CdcError | Non
     was, now = replay.state, request.identity
     if (was.identity.system_id, was.identity.timeline) != (now.system_id, now.timeline):
         return SourceSwitched(
-            "the source is another one, or was promoted",
+            "the source is a different server, or was promoted",
             was=f"{was.identity.system_id}/{was.identity.timeline}",
             now=f"{now.system_id}/{now.timeline}",
             hint=LOAD_AGAIN,
@@ -499,7 +499,7 @@ def _other_source(replay: CutReplay, request: TakeoverRequest) -> CdcError | Non
         )
     if was.cluster_id != request.cluster_id:
         return TopicReplaced(
-            "the Kafka cluster is another one",
+            "the Kafka cluster is a different one",
             was=was.cluster_id,
             now=request.cluster_id,
             hint=f"offsets differ there, so its cuts mean nothing: {LOAD_AGAIN}",

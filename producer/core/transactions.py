@@ -1,6 +1,6 @@
 """The open source transaction: its number, the ordinals of its records, its gaps.
 
-A transaction that begins before `resume` was delivered by an earlier self and is dropped
+A transaction that begins before `resume` was delivered by an earlier run and is dropped
 whole: `commit_start < resume`, strictly, since an idle position may equal the start of the
 next commit.  One without a record gets no number.
 """
@@ -31,7 +31,7 @@ _BATCH_BYTES: Final = 1 << 20
 
 
 class Transactions:
-    """One source transaction after the other, and what happened in them."""
+    """Numbers source transactions and collects their events."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Transactions:
         self._now_us, self._known = now_us, dict(known or {})
         self._ddl_topic, self._frames = ddl_topic, frames
         self.begin: Begin | None = None  # of the open one
-        self.is_skipped = False  # the open one was delivered by an earlier self
+        self.is_skipped = False  # the open one was delivered by an earlier run
         self.constants: TransactionConstants | None = None  # once it has a number
         self.ordinal = 0  # of the next record
         self._is_framed = False  # the open one has a BEGIN and an END
@@ -66,7 +66,7 @@ class Transactions:
 
     @property
     def position(self) -> str:
-        """Where the next record stands: epoch/seq/ordinal."""
+        """The commit key of the next record: epoch/seq/ordinal."""
         return f"{self._epoch}/{self._seq}/{self.ordinal}"
 
     # ------------------------------------------------------------ from BEGIN to COMMIT
@@ -183,7 +183,7 @@ class Transactions:
         self._ddl.append(self.ordinal)
         self.put(self._ddl_topic, 0, key, value, lsn)
 
-    def put_beside(self, topic: str, key: bytes, value: bytes, lsn: int) -> None:
+    def put_unnumbered(self, topic: str, key: bytes, value: bytes, lsn: int) -> None:
         """Add a record that has no ordinal: readers of cuts do not need it."""
         if self._begins:
             self._frame_begin()
@@ -239,5 +239,5 @@ class Transactions:
 
 
 def csn_of(begin: Begin) -> int:
-    """PostgreSQL has no CSN: the commit LSN stands for it."""
+    """PostgreSQL has no CSN: the commit LSN takes its place."""
     return int(begin.commit_lsn) if begin.csn is None else begin.csn

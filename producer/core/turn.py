@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """What one turn works with."""
+    """The ports and options of one turn."""
 
     options: RunOptions
     source: Source
@@ -72,7 +72,7 @@ class Turn:
             self._loop(result, writer_state, known, progress).run()
 
     def drive(self, steps: Generator[Step, None, T], pause: float = PAUSE) -> T:
-        """Run a takeover: name each step, keep the server waiting politely, leave if asked."""
+        """Run a takeover: report each step, keep the session alive, leave if asked."""
         said = ""
         while True:
             try:
@@ -85,7 +85,7 @@ class Turn:
             if step.waits_for and step.waits_for != said:
                 self.observer.on_note(f"waiting: {step.waits_for}")
             said = step.waits_for
-            # A slot was just created: without its START it would keep log unused.
+            # A slot was just created: without its START it would keep log that no run reads.
             if step.name == "write START":
                 continue
             if self.observer.stop_asked(pause if step.waits_for else 0):
@@ -140,7 +140,7 @@ class Turn:
             name_table=source.table_name if source.ids_are_oids else None,
             wanted=self.wants,
             new_tables_are_complete=source.new_tables_are_complete,
-            is_told=source.tells_changes,
+            reports_ddl=source.reports_ddl,
         )
         assembler = Assembler(
             relations=relations,

@@ -1,4 +1,4 @@
-"""Rows that cannot be delivered: what is kept of them, so that everything else goes on.
+"""Rows that cannot be delivered: what is kept of them, so that the stream can continue.
 
 A row is unfit when its record is larger than a topic takes, or when a value of it has no
 form in Avro.  It takes no ordinal: commits stay complete without it, and a gap of its
@@ -21,8 +21,8 @@ from schemas.tables import UNCHANGED, TableSchema
 UNFIT: Final = (RowTooLarge, Unsupported, NullInRequired, *FALLBACK_ERRORS)
 WHY: Final = "rows that could not be delivered are in the quarantine topic"
 HINT: Final = (
-    'tables.unfit-row = "quarantine" goes on without such rows; else raise kafka.max-row-bytes and '
-    "max.message.bytes of its topic, or exclude the table"
+    'tables.unfit-row = "quarantine" continues without such rows; otherwise raise '
+    "kafka.max-row-bytes and max.message.bytes of its topic, or exclude the table"
 )
 _KEPT: Final = 1 << 20  # bytes
 
@@ -74,7 +74,7 @@ def of_row(error: Exception, table: TableSchema, position: str) -> CdcError:
 
 
 def _named(table: TableSchema, cells: Cells | None) -> dict[str, str | None] | None:
-    """Columns that were sent; bytes that are no UTF-8 are escaped."""
+    """Columns that were sent; bytes that are not UTF-8 are escaped."""
     if cells is None:
         return None
     return {

@@ -384,7 +384,7 @@ def test_a_forged_takeover_costs_a_restart_and_no_commit(place: Place) -> None:
         stranger.produce(options.topics.cuts, forged, options.prefix.encode())
         assert not stranger.flush(30)
         place.execute("INSERT INTO account VALUES (3, 'Eve')")
-        running.note("the START of another client")
+        running.note("another writer's START")
         running.note("streaming from")
         while running.progress.seq < newest.last_seq + 1:
             running.step("run: cut durable, not confirmed")

@@ -132,7 +132,7 @@ class SimSource:
     keepalives_move = True
     new_tables_are_complete = True
     ids_are_oids = False
-    tells_changes = False
+    reports_ddl = False
 
     def __init__(self, actor: Actor, connection: Connection, wire: SimWire, on_tables: Any) -> None:
         self._actor, self._wire, self._on_tables = actor, connection, on_tables

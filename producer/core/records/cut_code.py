@@ -1,7 +1,7 @@
-"""A COMMITS record becomes the bytes of its Avro without a dict between.
+"""Encodes a COMMITS record as Avro without an intermediate dict.
 
 A source of short transactions writes an entry for each of them: as dataclass, dict and
-fastavro an entry took as long as its rows.  Equal byte for byte to fastavro's:
+fastavro an entry took as long as its rows.  The bytes equal those of fastavro:
 tests/producer/core/records/test_cut_code.py.
 """
 
@@ -79,7 +79,7 @@ def _entry(entry: CommitEntry) -> bytes:
     parts.append(b"\x00")
     if entry.holes:
         parts.append(long(len(entry.holes)))
-        for hole in entry.holes:
-            parts += (text(part.encode()) for part in (hole.table, hole.kind, hole.why))
+        for gap in entry.holes:
+            parts += (text(part.encode()) for part in (gap.table, gap.kind, gap.why))
     parts.append(b"\x00")
     return b"".join(parts)

@@ -1,9 +1,9 @@
-"""A row change becomes the bytes of its Kafka value: Confluent framing and Avro.
+"""Encodes a row change as the bytes of its Kafka value: Confluent framing and Avro.
 
 One encoder per table version.  What is constant in a table version, and what
 is constant in a transaction, is made once; a row costs one generated function
 (`row_code`) and one join, a row with unsent or exact values a slower one.
-`reference` says what the bytes must be, and serves, or refuses, what is left.
+`reference` defines the bytes, and encodes, or refuses, all other rows.
 
 Confluent's wire format: 0x00, the schema's registry id in four big-endian
 bytes, Avro binary.
@@ -108,7 +108,7 @@ def compile_encoder(
             else:
                 old, count, _, number, entries = slow_rows(before)
                 if count:
-                    raise ValueError  # an old row with unsent values is the reference's
+                    raise ValueError  # the reference encodes an old row with missing cells
                 old, before_exact = b"\x02" + old, counted(number, entries)
                 if after is not None:
                     after = filled(before, after)
@@ -201,11 +201,11 @@ def compile_key_encoder(
 ) -> Callable[[Cells], bytes]:
     """Return `row's cells -> framed Avro key`, for `key = "primary-key"`.
 
-    The row is the new one, or the old one of a delete.  A key value has no exact
-    second form, so one whose Avro form would also be another's is refused
-    (Unsupported).
+    The row is the new one, or the old one of a delete.  A key has no exact text
+    next to its value, so a value whose Avro form another value has, too, is
+    refused (Unsupported).
     """
-    del prefix  # names stand in the schema, not in the bytes
+    del prefix  # names are in the schema, not in the bytes
     pick = compile_key_texts(table)
     by_name = {plan.column.name: plan for plan in plans_of(table, options or EnvelopeOptions())}
     plans = [_required(by_name[name]) for name in table.key]
@@ -317,7 +317,7 @@ def _key_value(plan: Plan, cell: Cell, encoding: str, table: TableSchema) -> byt
 
 
 def _alone(plan: Plan, text: str) -> Any:
-    """Return the Avro value of a key, or one that stands for it alone: infinity, years BC."""
+    """Return the Avro value of a key, or one that only this key has: infinity, years BC."""
     try:
         return plan.type.load(text, plan.column)
     except NotRepresentable as problem:

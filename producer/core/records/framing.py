@@ -10,7 +10,7 @@ import fastavro
 
 
 def framed(schema_id: int, schema: Any, record: Mapping[str, Any]) -> bytes:
-    """Write a record with fastavro; `schema` is parsed already. For all records but rows."""
+    """Write a record with fastavro; `schema` is already parsed. For records other than rows."""
     out = io.BytesIO()
     out.write(b"\x00" + schema_id.to_bytes(4, "big"))
     fastavro.schemaless_writer(out, schema, record)

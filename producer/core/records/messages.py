@@ -1,6 +1,6 @@
 """Logical messages of the source (pg_logical_emit_message) as Debezium's `m` records.
 
-They stand in a topic of their own, in the Kafka transaction of their group, and in no
+They are written to a topic of their own, in the Kafka transaction of their group, and in no
 range of a cut: a reader of commits neither needs nor sees them.  With exactly-once a
 plain reader gets each of them once.
 """
@@ -18,7 +18,7 @@ from producer.core.records.framing import framed
 from producer.core.records.reference import numbered
 from schemas.envelope import EnvelopeOptions, message_key_schema, message_schema
 
-COLLECTION: Final = "message"  # what they are counted as in a transaction's END
+COLLECTION: Final = "message"  # the name under which an END counts them
 
 _KEY = fastavro.parse_schema(message_key_schema())
 _VALUE = fastavro.parse_schema(message_schema())

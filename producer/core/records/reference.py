@@ -1,7 +1,7 @@
-"""What the bytes of a row must be: a dict, written by fastavro.
+"""Defines the bytes of a row: a dict, written by fastavro.
 
-`encode` is held to these bytes by its tests, and falls back to this code for
-what its generated code refuses.
+The tests compare `encode` with these bytes; it falls back to this code for rows
+that its generated code refuses.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def reference(
     options: EnvelopeOptions | None = None,
     encoding: str = "utf-8",
 ) -> RowEncoder:
-    """Return the encoder that says what is right: a dict, written by fastavro."""
+    """Return the reference encoder: a dict, written by fastavro."""
     options = options or EnvelopeOptions()
     encoding = of_cells(encoding)
     plans = plans_of(table, options)

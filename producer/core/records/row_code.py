@@ -1,10 +1,10 @@
 """Python source of row encoders: one straight-line function per table version.
 
 A generated function takes a row's cells and returns their Avro binary.  It
-knows the common texts of the common types; at anything else (NULL where none
-is allowed, NaN, infinity, an unsent value) it raises one of `FALLBACK_ERRORS`, and
-the caller asks the reference, which knows everything.  Equal byte for byte
-where it does not raise: tests/producer/core/records/test_encode.py.
+handles the common texts of the common types; for any other (NULL where none
+is allowed, NaN, infinity, an unsent value) it raises one of `FALLBACK_ERRORS`,
+and the caller uses the reference, which handles all.  Where it does not raise,
+the bytes are the same: tests/producer/core/records/test_encode.py.
 
 Avro 1.11 specification, "Binary Encoding".
 """
@@ -109,7 +109,7 @@ _PRIMITIVES: Final[dict[str, Callable[[Any], bytes]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything about one column that encoding needs."""
+    """All that encoding needs of one column."""
 
     column: Column
     field: str  # its Avro name
@@ -252,7 +252,7 @@ def _slow_path(plan: Plan, encoding: str) -> Callable[[bytes], tuple[bytes, byte
 
 
 def in_text(cell: bytes, encoding: str) -> tuple[str, str | None]:
-    """Return a cell's text, and its exact form where its bytes are none."""
+    """Return a cell's text, and its exact form if its bytes are not text."""
     try:
         return cell.decode(encoding), None
     except UnicodeDecodeError:
@@ -303,11 +303,11 @@ def _value(at: int, plan: Plan, scope: dict[str, Any], encoding: str) -> list[st
         return [
             f"x = {c}",
             "if not x.isascii():",
-            "    x.decode()",  # raises: bytes that are not text also travel as bytes
+            "    x.decode()",  # raises: bytes that are not text are also sent as bytes
             f"{p} = {sized} + x",
         ]
     if shape == DECIMAL and plan.type.name == "numeric":
-        assert isinstance(plan.avro, dict)  # a domain's modifier stands here, not at its column
+        assert isinstance(plan.avro, dict)  # a domain's modifier is here, not at its column
         precision, scale = plan.avro["precision"], plan.avro["scale"]
         limit = f"L{at}"
         scope[limit] = 10**precision
@@ -339,7 +339,7 @@ def _value(at: int, plan: Plan, scope: dict[str, Any], encoding: str) -> list[st
         digits = max(0, size - 21)
         start, ends = f"S{at}", f"E{at}"
         scope[start] = (b"\x02" if plan.nullable else b"") + varint(2 * size)
-        # The server omits trailing zeros, so the length of its text gives their number.
+        # The server's text ends where zeros would follow, so its length gives their number.
         scope[ends] = {22: (b"." + b"0" * digits if digits else b"") + b"Z"}
         scope[ends] |= {23 + n: b"0" * (digits - n) + b"Z" for n in range(1, digits + 1)}
         return [

@@ -1,8 +1,8 @@
 """Debezium's transaction metadata: a block in each row, BEGIN and END in a topic of their own.
 
-`provide.transaction.metadata` of Debezium.  BEGIN and END stand in the Kafka transaction of
-the rows that they frame and in no range of a cut: readers of commits neither need nor see
-them.  A reader that counts an END's rows and then reads them knows a whole transaction.
+`provide.transaction.metadata` of Debezium.  BEGIN and END are in the Kafka transaction of the
+rows that they frame and in no range of a cut: readers of commits neither need nor see them.
+A reader that has read as many rows as an END counts has the whole transaction.
 
 The id is `xid:commit LSN` in BEGIN, rows and END alike; Debezium's holds the LSN of each
 event, so that the three differ.

@@ -144,7 +144,7 @@ class GaussSource:
         return of_cells(self.server.codec)
 
     @property
-    def tells_changes(self) -> bool:
+    def reports_ddl(self) -> bool:
         """Say whether our event triggers report schema changes: PostgreSQL only."""
         return False
 

@@ -102,7 +102,7 @@ class PostgresSource:
         self.connection = connection
         self.tables: list[TableId] = []  # of the load, once the slot is created
         self.new_tables_are_complete = False
-        self.tells_changes = False
+        self.reports_ddl = False
         self._on_tables = on_tables
         self._is_streaming = False
         self._last_status = time.monotonic()
@@ -303,7 +303,7 @@ class PostgresSource:
         publication = catalog.publication(self.connection, self._options.publication)
         self.new_tables_are_complete = bool(publication and publication.all_tables)
         found = ddl_triggers.state(self.connection, self._options.publication)
-        self.tells_changes = found.tells
+        self.reports_ddl = found.tells
         if found.version and not found.tells:
             self._note(f"schema changes are inferred: {found.problem}; `gauss-cdc ddl install`")
         self._stream = self._stream_of(known, resume=resume, has_triggers=found.tells)

@@ -586,7 +586,7 @@ def test_a_new_shape_goes_out_as_ddl_before_its_first_row() -> None:
     assert used == [1, 2]
 
 
-def test_holes_of_a_change_stand_in_its_transaction_only() -> None:
+def test_gaps_of_a_change_are_in_its_transaction_only() -> None:
     play = Play()
     need = Column("rate", 23, nullable=False)
     play.catalog = replace(ACCOUNT, columns=(*COLUMNS, need))
@@ -596,7 +596,7 @@ def test_holes_of_a_change_stand_in_its_transaction_only() -> None:
 
     assert isinstance(first[-1], TransactionEnded)
     assert isinstance(second[-1], TransactionEnded)
-    assert [hole.table for hole in first[-1].holes] == ["public.account"]
+    assert [gap.table for gap in first[-1].holes] == ["public.account"]
     assert second[-1].holes == ()
     assert second[-1].ddl_ordinals == ()
 
@@ -649,7 +649,7 @@ def change(old: int | None, new: int, kind: str = "K") -> Update:
     return Update(ACCOUNTS, kind if before else "", before, [b"%d" % new, b"Bob"])
 
 
-def told(happened: list[Happened]) -> list[tuple[bytes, int, str | None]]:
+def placed(happened: list[Happened]) -> list[tuple[bytes, int, str | None]]:
     return [
         (record[2], record[1], None if record[3] is None else read(record)["op"])
         for record in records(happened)
@@ -657,7 +657,7 @@ def told(happened: list[Happened]) -> list[tuple[bytes, int, str | None]]:
 
 
 def test_with_key_table_a_key_change_is_one_record() -> None:
-    assert told(Play().transaction(change(1, 2))) == [(b"public.account", 0, "u")]
+    assert placed(Play().transaction(change(1, 2))) == [(b"public.account", 0, "u")]
 
 
 @pytest.mark.parametrize("kind", ["K", "O"])
@@ -668,7 +668,7 @@ def test_a_key_change_is_the_update_and_a_delete_of_the_old_key_with_its_tombsto
 
     happened = play.transaction(change(1, 2, kind), insert(3))
 
-    assert told(happened) == [(b"2", 0, "u"), (b"1", 0, "d"), (b"1", 0, None), (b"3", 0, "c")]
+    assert placed(happened) == [(b"2", 0, "u"), (b"1", 0, "d"), (b"1", 0, None), (b"3", 0, "c")]
     assert [key.ordinal for key in positions(happened)] == [0, 1, 1, 2]
     buried = read(records(happened)[1])
     assert buried["before"] == {"id": 1, "owner": "Alice" if kind == "O" else None}
@@ -680,7 +680,7 @@ def test_a_key_change_is_the_update_and_a_delete_of_the_old_key_with_its_tombsto
 def test_an_update_that_leaves_the_key_alone_is_one_record() -> None:
     play = Play(keyed=True)
 
-    assert told(play.transaction(change(None, 2), change(2, 2, "O"))) == [
+    assert placed(play.transaction(change(None, 2), change(2, 2, "O"))) == [
         (b"2", 0, "u"),
         (b"2", 0, "u"),
     ]
@@ -689,7 +689,7 @@ def test_an_update_that_leaves_the_key_alone_is_one_record() -> None:
 def test_a_delete_is_followed_by_its_tombstone() -> None:
     happened = Play(keyed=True).transaction(Delete(ACCOUNTS, "K", [b"7", None]))
 
-    assert told(happened) == [(b"7", 0, "d"), (b"7", 0, None)]
+    assert placed(happened) == [(b"7", 0, "d"), (b"7", 0, None)]
 
 
 def test_rows_placed_by_key_change_places_with_it_and_have_no_tombstones() -> None:
@@ -698,7 +698,7 @@ def test_rows_placed_by_key_change_places_with_it_and_have_no_tombstones() -> No
     happened = play.transaction(insert(1), change(1, 2), Delete(ACCOUNTS, "K", [b"2", None]))
 
     key = b"public.account"
-    assert told(happened) == [(key, 1, "c"), (key, 2, "u"), (key, 1, "d"), (key, 2, "d")]
+    assert placed(happened) == [(key, 1, "c"), (key, 2, "u"), (key, 1, "d"), (key, 2, "d")]
 
 
 def test_a_long_key_that_did_not_change_is_taken_from_the_old_row() -> None:
@@ -706,7 +706,7 @@ def test_a_long_key_that_did_not_change_is_taken_from_the_old_row() -> None:
 
     happened = play.transaction(Update(ACCOUNTS, "K", [b"7", None], [UNCHANGED, b"Bob"]))
 
-    assert told(happened) == [(b"7", 0, "u")]
+    assert placed(happened) == [(b"7", 0, "u")]
 
 
 @pytest.mark.parametrize(
@@ -740,7 +740,7 @@ def test_partitions_are_librdkafkas() -> None:
     assert table_key(TableId("s", "金额")) == "s.金额".encode()
 
 
-# ---------------------------------------------------------------- sources that tell more
+# ---------------------------------------------------------------- sources that report more
 def test_csn_and_user_of_the_source_stand_in_headers_and_in_the_end() -> None:
     play = Play()
 
@@ -753,7 +753,7 @@ def test_csn_and_user_of_the_source_stand_in_headers_and_in_the_end() -> None:
     assert (ended.csn, ended.user, ended.commit_start) == (77, "ana", 1000)
 
 
-def test_what_is_lost_becomes_a_hole_of_its_transaction_once() -> None:
+def test_what_is_lost_becomes_a_gap_of_its_transaction_once() -> None:
     play = Play()
     lost = Lost("public", "account", "seen", "DELETE without old values")
 
@@ -764,7 +764,7 @@ def test_what_is_lost_becomes_a_hole_of_its_transaction_once() -> None:
     assert ended.holes == (Hole("public.account", "seen", "DELETE without old values"),)
 
 
-def test_a_transaction_with_nothing_but_a_hole_is_numbered_for_it() -> None:
+def test_a_transaction_with_nothing_but_a_gap_is_numbered_for_it() -> None:
     play = Play()
 
     happened = play.transaction(Lost("public", "account", "seen", "why"))
@@ -774,13 +774,13 @@ def test_a_transaction_with_nothing_but_a_hole_is_numbered_for_it() -> None:
     assert (ended.seq, ended.rows, len(ended.holes)) == (41, 0, 1)
 
 
-def test_a_hole_of_a_table_that_is_not_captured_is_nobodys() -> None:
+def test_a_gap_of_a_table_that_is_not_captured_is_ignored() -> None:
     (only,) = Play().transaction(Lost("public", "other", "seen", "why"))
 
     assert only == PositionReached(1008)
 
 
-def test_bytes_that_nobody_put_aside_stop_the_stream() -> None:
+def test_undecodable_bytes_that_were_not_kept_stop_the_stream() -> None:
     with pytest.raises(DecodeError):
         Play().transaction(Undecoded(b"?", "unknown letter"))
 
@@ -807,7 +807,7 @@ def test_what_the_catalog_shows_is_a_transaction_of_its_own_between_two_others()
     assert len(records(again.feed(described(*COLUMNS), begin(2000), insert(2), commit(2000)))) == 1
 
 
-def test_a_shape_of_the_catalogs_is_told_as_the_next_row_would_and_once() -> None:
+def test_a_shape_of_the_catalog_is_reported_as_the_next_row_would_and_once() -> None:
     wide = replace(ACCOUNT, columns=(*COLUMNS, Column("more", 23, type_name="integer")))
     play = Play(catalog=wide)
     play.feed(described(*COLUMNS), begin(1000), insert(1), commit(1000))

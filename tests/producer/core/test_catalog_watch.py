@@ -40,10 +40,12 @@ def look(*tables: Seen, lsn: int = 10, missing: tuple[TableId, ...] = (), signat
     return Look(lsn, {each.oid: each for each in tables}, missing, signature)
 
 
-def found(table: TableSchema, now: Look, *, is_told: bool = False) -> list[Finding]:
+def found(table: TableSchema, now: Look, *, reports_ddl: bool = False) -> list[Finding]:
     wanted = {A, B}.__contains__
     return [
-        *differences({table.id: table}, now, wanted=wanted, publication="p", is_told=is_told),
+        *differences(
+            {table.id: table}, now, wanted=wanted, publication="p", reports_ddl=reports_ddl
+        ),
     ]
 
 
@@ -52,11 +54,11 @@ def labelled(*labels: str) -> TableSchema:
     return replace(TABLE, columns=(TABLE.columns[0], column))
 
 
-@pytest.mark.parametrize("is_told", [True, False])
-def test_what_is_as_the_stream_told_it_is_no_finding(is_told: bool) -> None:
-    assert found(TABLE, look(seen(TABLE)), is_told=is_told) == []
+@pytest.mark.parametrize("reports_ddl", [True, False])
+def test_what_is_as_the_stream_described_it_is_not_a_finding(reports_ddl: bool) -> None:
+    assert found(TABLE, look(seen(TABLE)), reports_ddl=reports_ddl) == []
     unnumbered = replace(TABLE, columns=tuple(replace(c, number=0) for c in TABLE.columns), oid=0)
-    assert found(unnumbered, look(seen(TABLE)), is_told=is_told) == []
+    assert found(unnumbered, look(seen(TABLE)), reports_ddl=reports_ddl) == []
 
 
 def test_a_table_that_is_gone_was_dropped() -> None:
@@ -72,7 +74,7 @@ def test_a_table_made_again_is_unseen_where_it_is_not_published() -> None:
     (two,) = found(TABLE, look(seen(again)))
     assert isinstance(two, Described)
     assert two.relation.relation == 200
-    (three,) = found(TABLE, look(seen(again)), is_told=True)
+    (three,) = found(TABLE, look(seen(again)), reports_ddl=True)
     assert isinstance(three, Unseen)
 
 
@@ -148,19 +150,19 @@ def test_a_look_is_judged_when_the_stream_has_passed_it() -> None:
     watching, known = watch(), {A: TABLE}
     watching.take(look(lsn=10), known)
 
-    assert watching.judge(9, known, is_told=False) == []
+    assert watching.judge(9, known, reports_ddl=False) == []
     assert watching.is_waiting
-    assert watching.judge(10, known, is_told=False) == [Dropped(A, TABLE)]
+    assert watching.judge(10, known, reports_ddl=False) == [Dropped(A, TABLE)]
     assert not watching.is_waiting
-    assert watching.judge(11, known, is_told=False) == []
+    assert watching.judge(11, known, reports_ddl=False) == []
 
 
-def test_what_the_stream_told_since_the_look_is_left_to_the_next_one() -> None:
+def test_what_the_stream_described_since_the_look_is_left_to_the_next_one() -> None:
     watching, known = watch(), {A: TABLE}
     watching.take(look(lsn=10), known)
-    told = {A: replace(TABLE, columns=TABLE.columns[:1])}
+    altered = {A: replace(TABLE, columns=TABLE.columns[:1])}
 
-    assert watching.judge(10, told, is_told=False) == []
+    assert watching.judge(10, altered, reports_ddl=False) == []
     assert watching.signature == "", "the catalog is read again, though it is the same"
 
 
@@ -169,12 +171,12 @@ def test_a_finding_is_said_once_and_a_settled_look_is_remembered() -> None:
     unseen = look(seen(TABLE, is_published=False))
     for count in (1, 0):
         watching.take(unseen, known)
-        assert len(watching.judge(10, known, is_told=False)) == count
+        assert len(watching.judge(10, known, reports_ddl=False)) == count
         assert watching.signature == ("" if count else "x")
     watching.take(look(seen(TABLE)), known)
-    assert watching.judge(10, known, is_told=False) == []
+    assert watching.judge(10, known, reports_ddl=False) == []
     watching.take(unseen, known)
-    assert len(watching.judge(10, known, is_told=False)) == 1, "it left once more"
+    assert len(watching.judge(10, known, reports_ddl=False)) == 1, "it left once more"
 
 
 def test_only_tables_that_are_new_are_said_to_be_missing() -> None:
@@ -204,7 +206,7 @@ def test_what_happens_to_partitions_of_a_root_shows_between_two_looks(
     watching, known = watch(), {A: TABLE}
     for parts in ({7: BORN}, after):
         watching.take(look(seen(TABLE, is_partitioned=True, parts=parts)), known)
-        said = watching.judge(10, known, is_told=False)
+        said = watching.judge(10, known, reports_ddl=False)
 
     assert [str(why) in str(finding) for finding in said] == ([True] if why else [])
 
@@ -213,19 +215,19 @@ def test_a_table_that_left_the_publication_and_came_back_lacks_what_came_between
     watching, known = watch(), {A: TABLE}
     for membership in (5, 5, 6):
         watching.take(look(seen(TABLE, membership=membership)), known)
-        said = watching.judge(10, known, is_told=False)
+        said = watching.judge(10, known, reports_ddl=False)
         assert [finding.kind for finding in said] == (["suspected"] if membership == 6 else [])
 
 
 def test_a_root_that_the_stream_truncated_explains_its_empty_partitions() -> None:
     empty = {7: replace(BORN, filenode=2, is_empty=True)}
-    for told_before in (False, True):  # the stream may be ahead of the look before
+    for emptied_before in (False, True):  # the stream may be ahead of the look before
         watching, known = watch(), {A: TABLE}
         watching.take(look(seen(TABLE, is_partitioned=True, parts={7: BORN})), known)
-        watching.judge(10, known, is_told=False, emptied={100} if told_before else ())
+        watching.judge(10, known, reports_ddl=False, emptied={100} if emptied_before else ())
         watching.take(look(seen(TABLE, is_partitioned=True, parts=empty)), known)
 
-        said = watching.judge(10, known, is_told=False, emptied=() if told_before else {100})
+        said = watching.judge(10, known, reports_ddl=False, emptied=() if emptied_before else {100})
         assert said == []
 
 
@@ -233,9 +235,9 @@ def test_with_triggers_a_table_that_leaves_the_publication_is_noticed() -> None:
     watching, known = watch(), {A: TABLE}
     unpublished = look(seen(TABLE, is_published=False))
     watching.take(unpublished, known)
-    assert watching.judge(10, known, is_told=True) == [], "it may be told and not published"
+    assert watching.judge(10, known, reports_ddl=True) == [], "it may be reported and not published"
     for now in (look(seen(TABLE)), unpublished):
         watching.take(now, known)
-        said = watching.judge(10, known, is_told=True)
+        said = watching.judge(10, known, reports_ddl=True)
 
     assert [type(finding) for finding in said] == [Unseen]

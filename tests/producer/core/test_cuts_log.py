@@ -78,23 +78,23 @@ def test_what_follows_our_start_is_accepted() -> None:
     assert judged(start(1), None, commits(2), None, ours=2) == []
 
 
-def test_a_record_that_somebody_wrote_in_our_name_stops_us_before_we_confirm() -> None:
+def test_a_record_written_under_our_name_stops_us_before_we_confirm() -> None:
     forged = commits(2)
 
-    with pytest.raises(CutsBroken, match="in our name"):
+    with pytest.raises(CutsBroken, match="under our name"):
         judged(start(1), None, forged, commits(2), None, ours=3)
 
 
-def test_somebody_elses_start_before_our_record_stops_us() -> None:
+def test_another_writers_start_before_our_record_stops_us() -> None:
     other = start(2, writer=2, instance="other")
 
     with pytest.raises(TakenOver):
         judged(start(1), None, other, commits(2), None, ours=3)
 
 
-def test_a_record_of_nobody_is_said_and_does_not_count() -> None:
-    stranger = Heartbeat(head(9, instance="nobody"))
+def test_a_record_of_an_unknown_writer_is_reported_and_does_not_count() -> None:
+    foreign = Heartbeat(head(9, instance="nobody"))
 
-    (said,) = judged(start(1), None, stranger, commits(2), None, ours=3)
+    (said,) = judged(start(1), None, foreign, commits(2), None, ours=3)
 
     assert "bank.cuts" in said

@@ -87,7 +87,7 @@ def test_a_renamed_or_dropped_table_is_known_by_its_old_name_no_more() -> None:
     assert tables(change(None, old), change(old, None)) == {}
 
 
-def test_what_is_no_schema_change_is_passed_over() -> None:
+def test_a_record_that_is_not_a_schema_change_is_ignored() -> None:
     said: list[str] = []
     topic = Topic([None, change(None, shape(A, "x"))])
 

@@ -1,4 +1,4 @@
-"""What stands in the DDL topic, where nobody asked for texts."""
+"""What the DDL topic holds without the texts of statements."""
 
 from producer.core.disclosed import redacted, without_text
 from schemas.control import Moved, Origin, SchemaChange
@@ -24,31 +24,32 @@ def change(before: TableSchema | None, after: TableSchema | None, **more: object
 
 
 def test_a_table_keeps_its_structure_and_loses_all_texts() -> None:
-    told = without_text(change(BEFORE, AFTER, renamed={"a": "b"}, moved=Moved("delete", T)))
+    published = without_text(change(BEFORE, AFTER, renamed={"a": "b"}, moved=Moved("delete", T)))
 
-    assert "hush" not in repr(told)
-    assert told.canonical == 'ALTER TABLE "public"."t" RENAME COLUMN "a" TO "b"'
-    assert (told.renamed, told.moved, told.settings) == (
+    assert "hush" not in repr(published)
+    assert published.canonical == 'ALTER TABLE "public"."t" RENAME COLUMN "a" TO "b"'
+    assert (published.renamed, published.moved, published.settings) == (
         {"a": "b"}, Moved("delete", T), {"TimeZone": "UTC"},
     )  # fmt: skip
-    assert told.after is not None
-    column = told.after.columns[1]
+    assert published.after is not None
+    column = published.after.columns[1]
     assert (column.missing, column.has_default, column.number) == ("row", True, 2)
-    assert told.after == AFTER or column.has_default
+    assert published.after == AFTER or column.has_default
 
 
 def test_another_object_is_its_kind_and_its_name() -> None:
-    told = without_text(change(None, None, kind="function", identity="public.f(integer)"))
+    published = without_text(change(None, None, kind="function", identity="public.f(integer)"))
 
-    assert (told.kind, told.identity) == ("function", "public.f(integer)")
-    assert (told.sql, told.canonical, told.jddl) == (None, None, None)
+    assert (published.kind, published.identity) == ("function", "public.f(integer)")
+    assert (published.sql, published.canonical, published.jddl) == (None, None, None)
 
 
 def test_a_snapshots_shape_stays() -> None:
-    told = without_text(change(None, AFTER))
+    published = without_text(change(None, AFTER))
 
     assert (
-        told.canonical == 'CREATE TABLE "public"."t" ("id" integer, "b" text, PRIMARY KEY ("id"))'
+        published.canonical
+        == 'CREATE TABLE "public"."t" ("id" integer, "b" text, PRIMARY KEY ("id"))'
     )
 
 

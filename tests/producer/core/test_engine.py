@@ -185,7 +185,7 @@ def test_a_commit_may_lie_in_several_ranges_and_a_range_may_hold_several_commits
     assert [e.counts for e in cut.commits] == [{0: 1, 1: 1}, {0: 1, 2: 2}]
 
 
-def test_a_gap_between_two_groups_is_no_range_either() -> None:
+def test_a_gap_between_two_groups_is_not_a_range_either() -> None:
     play = Playbook()
     play.feed(rows(1), ended(1, 1), InputDrained()).acknowledge((*A0, 10)).durable(3)
     play.feed(rows(1), ended(2, 1), InputDrained())
@@ -222,13 +222,13 @@ def test_a_cut_without_an_offset_makes_the_group_unusable() -> None:
         play.feed(CutsDurable(()))
 
 
-# ---------------------------------------------------------------- DDL and holes
-def test_ddl_and_holes_stand_alone_in_their_record_but_in_the_same_kafka_transaction() -> None:
+# ---------------------------------------------------------------- DDL and gaps
+def test_ddl_and_gaps_are_alone_in_their_record_but_in_the_same_kafka_transaction() -> None:
     play = Playbook()
-    hole = Hole("public.account", "suspected", "why")
+    gap = Hole("public.account", "suspected", "why")
     play.feed(rows(1), ended(1, 1), rows(1), ended(2, 1))
     play.feed(rows(1, DDL), rows(1), ended(3, 2, ddl=(0,)))
-    play.feed(rows(1), ended(4, 1, holes=(hole,)), rows(1), ended(5, 1), InputDrained())
+    play.feed(rows(1), ended(4, 1, holes=(gap,)), rows(1), ended(5, 1), InputDrained())
 
     cuts = play.acknowledge(*offsets(A0, *range(5)), (DDL, 0, 77)).cuts
     assert [isinstance(cut, Commits) and [e.seq for e in cut.commits] for cut in cuts] == [
@@ -243,7 +243,7 @@ def test_ddl_and_holes_stand_alone_in_their_record_but_in_the_same_kafka_transac
     assert cuts[1].commits[0].ddl == (DdlPlace(ordinal=0, offset=77),)
     assert cuts[1].ranges == (Range(DDL, 0, 77, 78), Range(ACCOUNT, 0, 2, 3))
     assert isinstance(cuts[2], Commits)
-    assert cuts[2].commits[0].holes == (hole,)
+    assert cuts[2].commits[0].holes == (gap,)
     play.durable(1, 2, 3, 4).expect(Confirm(610))
 
 

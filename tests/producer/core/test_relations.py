@@ -144,7 +144,7 @@ def test_unique_indexes_over_columns_that_are_not_there_are_left_out() -> None:
 
 
 # ---------------------------------------------------------------- new tables
-def test_a_table_that_joined_later_is_told_with_a_hole() -> None:
+def test_a_table_that_joined_later_is_reported_with_a_gap() -> None:
     shape, new = relations(None, ACCOUNT).resolve(said(KEY, OWNER))
 
     assert new is not None
@@ -159,7 +159,7 @@ def test_a_new_table_of_a_publication_for_all_tables_is_complete() -> None:
     assert new.holes == ()
 
 
-def test_a_known_shape_is_no_change_and_a_new_one_is_told_once() -> None:
+def test_a_known_shape_is_not_a_change_and_a_new_one_is_reported_once() -> None:
     known = relations(ACCOUNT, table(KEY, OWNER, NOTE))
 
     assert known.resolve(said(KEY, OWNER))[1] is None
@@ -168,7 +168,7 @@ def test_a_known_shape_is_no_change_and_a_new_one_is_told_once() -> None:
 
 
 # ---------------------------------------------------------------- changes
-def test_an_added_column_is_a_change_without_holes() -> None:
+def test_an_added_column_is_a_change_without_gaps() -> None:
     found = change(ACCOUNT, table(KEY, OWNER, NOTE))
 
     assert found is not None
@@ -176,13 +176,13 @@ def test_an_added_column_is_a_change_without_holes() -> None:
     assert found.before == ACCOUNT
 
 
-def test_a_dropped_column_is_a_change_without_holes() -> None:
+def test_a_dropped_column_is_a_change_without_gaps() -> None:
     found = change(ACCOUNT, table(KEY))
     assert found is not None
     assert found.holes == ()
 
 
-def test_an_added_column_whose_value_for_older_rows_is_known_has_no_hole() -> None:
+def test_an_added_column_whose_value_for_older_rows_is_known_has_no_gap() -> None:
     filled = Column("rate", INT, type_name="integer", nullable=False, missing="7")
     found = change(ACCOUNT, table(KEY, OWNER, filled))
     assert found is not None
@@ -250,20 +250,20 @@ def test_a_drop_and_an_add_of_another_type_at_the_end_are_what_they_seem() -> No
 
 
 # ---------------------------------------------------------------- nullability
-def test_a_column_made_again_is_told_by_its_number() -> None:
+def test_a_column_made_again_is_recognized_by_its_number() -> None:
     """Its name and type are the same, so the stream's description is; older rows lost it."""
     numbered = table(replace(KEY, number=1), replace(OWNER, number=2), replace(NOTE, number=3))
     again = replace(OWNER, number=4)
     after = table(replace(KEY, number=1), replace(NOTE, number=3), again)
     last = table(*numbered.columns[:2])
 
-    told = change(numbered, after)
+    made_again = change(numbered, after)
     same_place = change(last, table(last.columns[0], again))
 
-    for one in (told, same_place):
+    for one in (made_again, same_place):
         assert one is not None
         assert one.values == {"owner": "new"}
-        assert [hole.kind for hole in one.holes] == ["suspected"]
+        assert [gap.kind for gap in one.holes] == ["suspected"]
     assert change(last, last) is None
 
 
@@ -282,7 +282,7 @@ OTHER = TableId("public", "other")
 
 
 def by_oid(
-    *known: TableSchema, names: dict[int, TableId] | None = None, is_told: bool = False
+    *known: TableSchema, names: dict[int, TableId] | None = None, reports_ddl: bool = False
 ) -> Relations:
     """Tables known by oid; `names` is what the catalog calls tables by now."""
     return Relations(
@@ -291,7 +291,7 @@ def by_oid(
         name_table=(names or {}).get,
         wanted=lambda wanted: wanted.schema == "public",
         new_tables_are_complete=True,
-        is_told=is_told,
+        reports_ddl=reports_ddl,
     )
 
 
@@ -342,7 +342,7 @@ def test_two_tables_swap_their_names() -> None:
     assert known.renamed(seen(OID, OTHER)) == []
 
 
-def test_a_table_that_was_given_up_too_early_has_a_hole() -> None:
+def test_a_table_that_was_given_up_too_early_has_a_gap() -> None:
     known = by_oid(replace(ACCOUNT, oid=OID))
     known.renamed(seen(OTHER_OID))
     known.resolve(seen(OTHER_OID))
@@ -351,19 +351,19 @@ def test_a_table_that_was_given_up_too_early_has_a_hole() -> None:
     _, change = known.resolve(seen(OID, OTHER))
 
     assert change is not None
-    assert [hole.table for hole in change.holes] == ["public.other"]
+    assert [gap.table for gap in change.holes] == ["public.other"]
 
 
-def test_a_table_renamed_out_of_what_is_captured_has_a_hole() -> None:
+def test_a_table_renamed_out_of_what_is_captured_has_a_gap() -> None:
     known = by_oid(replace(ACCOUNT, oid=OID))
 
     [change] = known.renamed(seen(OID, TableId("private", "account")))
 
-    assert [hole.kind for hole in change.holes] == ["seen"]
+    assert [gap.kind for gap in change.holes] == ["seen"]
     assert known.renamed(seen(OID, TableId("private", "account"))) == []
 
 
 def test_names_are_not_compared_where_triggers_tell_or_oids_are_not_known() -> None:
-    assert by_oid(replace(ACCOUNT, oid=OID), is_told=True).renamed(seen(OTHER_OID)) == []
+    assert by_oid(replace(ACCOUNT, oid=OID), reports_ddl=True).renamed(seen(OTHER_OID)) == []
     assert by_oid(ACCOUNT).renamed(seen(OTHER_OID)) == []
     assert relations(replace(ACCOUNT, oid=OID), None).renamed(seen(OTHER_OID)) == []

@@ -432,7 +432,7 @@ def test_a_marker_that_appears_between_two_looks_is_looked_at_again() -> None:
     assert world.started[0].head.resume == 600
 
 
-def test_somebody_else_who_holds_the_topic_open_stops_the_start_after_a_while() -> None:
+def test_another_writer_that_holds_the_topic_open_stops_the_start_after_a_while() -> None:
     world = running()
     world.undecided = 1
     with pytest.raises(TopicHeld):
@@ -512,14 +512,14 @@ def test_another_first_start_that_was_faster_makes_ours_an_ordinary_one() -> Non
         pytest.param(World(highs={ACCOUNT: 0, CUTS: 0, DDL: 3}), id="cuts was deleted"),
     ],
 )
-def test_a_log_that_once_held_records_is_no_first_start(world: World) -> None:
+def test_a_log_that_once_held_records_is_not_a_first_start(world: World) -> None:
     with pytest.raises(CutsBroken):
         go(world)
     assert "fence" not in world.done
     assert "make" not in world.done
 
 
-def test_another_first_start_between_tail_and_topics_is_no_broken_log() -> None:
+def test_another_first_start_between_tail_and_topics_is_not_a_broken_log() -> None:
     world = World(highs={ACCOUNT: 10, CUTS: 0, DDL: 0})
     tail = world.tail
 

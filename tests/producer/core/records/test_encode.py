@@ -338,12 +338,12 @@ def test_bytes_that_are_no_text_travel_as_bytes(encoding: str, nullable: bool) -
                 if cells is not None:
                     arrived = [str(cell).encode("utf-8", "surrogateescape") for cell in cells]
                     assert arrived == row
-    stranger = read(table, fast.encode("c", "", None, row, TX, 1, 0))
-    assert stranger["after"]["t"] == "\ufffd"
-    assert stranger["source"]["exact"]["j"] == "\\x22fe22"
+    fallback = read(table, fast.encode("c", "", None, row, TX, 1, 0))
+    assert fallback["after"]["t"] == "\ufffd"
+    assert fallback["source"]["exact"]["j"] == "\\x22fe22"
 
 
-def test_a_key_that_is_no_text_is_refused() -> None:
+def test_a_key_that_is_not_text_is_refused() -> None:
     table = TableSchema(TableId("s", "t"), (Column("k", 25, nullable=False),), ("k",))
     encode = compile_key_encoder(table, prefix="p", schema_id=1, encoding="SQL_ASCII")
 

@@ -48,7 +48,7 @@ def test_bytes_that_are_no_text_are_in_exact() -> None:
     assert record["source"]["before_exact"] == {"a": "\\xfe"}
 
 
-def test_an_old_row_with_holes_names_the_columns_it_has() -> None:
+def test_an_old_row_with_missing_cells_names_the_columns_it_has() -> None:
     from schemas.envelope import envelope_schema
     from spark_consumers.decode import RowDecoder, split
 
