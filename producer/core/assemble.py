@@ -145,7 +145,7 @@ class Assembler:
                 case Lost():
                     self._lose(message)
                 case Undecoded():
-                    raise DecodeError("an undecodable message", why=message.why, lsn=Lsn(lsn))
+                    raise DecodeError("undecodable message", why=message.why, lsn=Lsn(lsn))
                 case _:
                     assert_never(message)
         return self._transactions.take()
