@@ -347,8 +347,8 @@ def load(path: Path) -> Config:
         config = Config.model_validate(raw)
     except ValidationError as exc:
         # Not `from exc`: it repeats the input, which may wrongly contain a secret.
-        told = "\n".join(_explain(path, text, error) for error in exc.errors())
-        raise ConfigError(told) from None
+        reasons = "\n".join(_explain(path, text, error) for error in exc.errors())
+        raise ConfigError(reasons) from None
     if wrong := list(config.source.problems()):
         raise ConfigError("\n".join(_place(path, text, ["source", *k], why) for k, why in wrong))
     if (refused := kafka_settings.problem(config.kafka.client_settings())) is not None:

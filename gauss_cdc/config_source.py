@@ -175,8 +175,8 @@ class SourceSection(Section):
 
 def _said(refused: OptionRefused) -> str:
     """The line names the option already."""
-    told = ", ".join(
+    where = ", ".join(
         f"{name} {refused.where[name]}" for name in ("value", "range") if refused.where.get(name)
     )
     rule = refused.what.removeprefix("decoding option refused: ")
-    return f"{rule} ({told})" + (f"; {refused.hint}" if refused.hint else "")
+    return f"{rule} ({where})" + (f"; {refused.hint}" if refused.hint else "")

@@ -380,7 +380,7 @@ def _kafka_rights(
             yield Finding(
                 Level.WARNING,
                 "Kafka rights",
-                f"no ACL lets anybody use transactional id {name}",
+                f"no ACL allows transactional id {name}",
                 f"allow Write and Describe on it, see {_RIGHTS}; super users need no ACL",
             )
         case principals:
@@ -389,7 +389,7 @@ def _kafka_rights(
     yield Finding(
         Level.NOTE,
         "Kafka ACLs",
-        f"nobody but `run` may write below {options.prefix}.; with an authorizer at the brokers "
+        f"only `run` may write to topics {options.prefix}.*; with an authorizer at the brokers "
         f"these arguments of kafka-acls.sh say so, for principals {RUN} and {APPLY}",
         "\n".join(acl.command() for acl in acls(options.prefix)),
     )

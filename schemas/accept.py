@@ -92,7 +92,7 @@ class CutReplay:
     seq: int = 0
     resume: int = 0
     writer: int = 0
-    instance: str | None = None  # None: nobody yet
+    instance: str | None = None  # None: none yet
     state: State | None = None  # newest accepted START or STATE
     loads: dict[str, str] = field(default_factory=dict)  # schema.table -> phase, of this epoch
     known: dict[int, tuple[int, int]] = field(default_factory=dict)  # seq -> (commit_start, xid)
@@ -272,7 +272,7 @@ def replay_tail(read: Callable[[int, int], Records], start: int, end: int) -> Cu
     in windows that double.  None: nothing is committed there.
 
     A START or STATE must follow the record before it, or the replay begins at an older one: taken
-    as it stands, anybody's would count.  Where none does, the newest is taken.
+    without that, a forged one would count.  Where none follows, the newest is taken.
     """
     return _tail(read, start, end, is_strict=True) or _tail(read, start, end, is_strict=False)
 

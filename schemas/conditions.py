@@ -35,7 +35,7 @@ _DEEPEST: Final = 100  # nested brackets: a bound has one level for each column
 
 
 def written(text: str) -> str:
-    """Return the condition, printed anew; raise NotRead for any other."""
+    """Return the condition, printed again; raise NotRead for any other."""
     reader = _Reader(tokens(text))
     condition = reader.either()
     if reader.here():

@@ -12,7 +12,7 @@ class Level(StrEnum):
     """How much a finding matters."""
 
     OK = "ok"
-    NOTE = "note"  # what nobody can look up here, and should be known
+    NOTE = "note"  # what cannot be checked here, but should be known
     FIXED = "fixed"
     WARNING = "warning"
     ERROR = "error"

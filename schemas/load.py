@@ -29,7 +29,7 @@ def canonical(name: str) -> str:
 def check_bounded(schema: Any) -> None:
     """Refuse (ValueError) a schema in which some bytes stand for any number of items.
 
-    An array of nulls is as long as its count says: a few bytes of a stranger would be read for
+    An array of nulls is as long as its count says: a few forged bytes would be read for
     ever.  In a bounded one each item takes a byte, so that the bytes end first.
     """
     _least(schema, {})

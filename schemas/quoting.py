@@ -7,7 +7,7 @@ default; in `E''` it always does, so a constant that holds one is written that w
 
 A session must speak UTF-8, in which no byte of a character can be a quote.  In openGauss
 databases of B compatibility, double quotes mean names only while `ansi_quotes` is on, which it
-is unless somebody changed it (not checked on a server).
+is unless it was changed (not checked on a server).
 
 A zero byte, and a name without a character, raise ValueError.
 """

@@ -16,7 +16,7 @@ _PATIENCE: Final[Mapping[str, Any]] = {
 }
 _NUMBERS: Final = {*_PATIENCE, "cache.capacity", "cache.latest.ttl.sec"}
 
-# What an Avro reader raises for anybody's bytes under anybody's schema.
+# What an Avro reader raises for foreign bytes or a foreign schema.
 UNREADABLE: Final = (
     ValueError,
     LookupError,

@@ -10,7 +10,7 @@ from typing import Final
 OWN_SCHEMA: Final = "gauss_cdc"  # the ledger, the event triggers: capturing ourselves never ends
 
 _NAMES: Final = (OWN_SCHEMA, "information_schema")
-_PREFIX: Final = "pg_"  # nobody can make a schema named pg_… himself
+_PREFIX: Final = "pg_"  # users cannot create a schema named pg_…
 
 SYSTEM: Final = f"^({_PREFIX}|{'|'.join(f'{name}$' for name in _NAMES)})"
 """The same as a regular expression of SQL, for `~`."""

@@ -107,7 +107,7 @@ def parse(text: str) -> TypeName:
 
 
 def written(text: str) -> str:
-    """Return the type's name, quoted anew; raise NotRead."""
+    """Return the type's name, quoted again; raise NotRead."""
     return str(parse(text))
 
 

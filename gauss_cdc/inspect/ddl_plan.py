@@ -132,7 +132,7 @@ def lines(planned: list[Planned], incompatible: str, note: str = "") -> Iterator
             policy = f", and [ddl] incompatible = {incompatible}" * (one.registry == "refused")
             yield f"  registry               {one.registry}{policy}"
         for hole in one.holes:
-            yield f"  hole                   {hole}"
+            yield f"  gap                    {hole}"
         if one.refusal:
             yield f"  target                 refused: {one.refusal}"
         for statement in one.statements:

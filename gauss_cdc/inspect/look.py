@@ -78,7 +78,7 @@ def standing_table(standing: ReplicationStatus) -> Table:
         if "source" not in down:
             table.add_row("source", "no slot: `gauss-cdc run` makes it")
     else:
-        active = "streaming" if source.active else "nobody streams"
+        active = "active" if source.active else "inactive"
         table.add_row("source", f"log ends at {Lsn(source.wal_end)}; {active}")
         table.add_row("", f"keeps {source.retained_bytes / 1e6:.1f} MB of WAL for us")
     if cuts is None:

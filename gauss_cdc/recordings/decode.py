@@ -50,7 +50,7 @@ def transactions(
 ) -> Iterator[Decoded]:
     """Give the transactions of a file in the order of their ends, empty ones too.
 
-    `errors` is told of each error of the server that ended a stream: line and text.
+    `errors` is called with each error of the server that ended a stream: line and text.
     """
     streams: dict[int, _Stream] = {}
     seen: set[tuple[object, ...]] = set()
@@ -65,7 +65,9 @@ def transactions(
                     streams[event.stream] = _Stream(
                         fold(event.written, known), encoding, event.styles
                     )
-                except Unsupported as error:  # damaged or not: of this file no more can be told
+                except (
+                    Unsupported
+                ) as error:  # damaged or not: the rest of this file cannot be decoded
                     raise DecodeError(str(error), file=path, line=line) from None
             case Closed():
                 if streams.pop(event.stream, None) is not None and event.error and errors:
@@ -73,7 +75,7 @@ def transactions(
             case SentMessage():
                 stream = streams.get(event.stream)
                 if stream is None:
-                    raise DecodeError("data behind the end of its stream", file=path, line=line)
+                    raise DecodeError("data after the end of its stream", file=path, line=line)
                 try:
                     for found in stream.fold.feed(event.start, event.payload):
                         name = (found.xid, found.csn, found.position, found.committed_at)
@@ -163,7 +165,7 @@ def _cell(cell: Cell, encoding: str) -> object:
 
 @dataclass(slots=True)
 class Printed:
-    """What was left out, or could not be told, while printing."""
+    """What was omitted, or was ambiguous, while printing."""
 
     without_rows: int = 0
     ambiguous: set[str] = field(default_factory=set)  # names of decode-style t
@@ -188,7 +190,7 @@ def print_all(
     if sql:
         write("SET client_encoding = 'UTF8';")
         write("SET standard_conforming_strings = on;")  # a backslash in a value is only that
-    for decoded in transactions(path, known, lambda *told: printed.errors.append(told)):
+    for decoded in transactions(path, known, lambda *error: printed.errors.append(error)):
         txn = decoded.transaction
         for change in txn.changes:
             if isinstance(change, RowChange) and not change.is_sure:

@@ -2,8 +2,8 @@
 
 JSON lines, plain or gzipped; the first is a header.  A capture's lines are backend
 messages (`type`, `hex` = the body); a transcript's are whole messages of both sides
-(`conn`, `dir`, `hex`), of which a connection's START_REPLICATION tells how its
-stream is written.  Damage raises DecodeError with the line, after all before it.
+(`conn`, `dir`, `hex`), of which a connection's START_REPLICATION determines the format of
+its stream.  Damage raises DecodeError with the line, after all before it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LONGEST_HEADER: Final = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """A stream begins; `stream` tells those of one file apart."""
+    """A stream begins; `stream` numbers those of one file."""
 
     stream: int
     line: int
@@ -68,7 +68,7 @@ class Closed:
 
     stream: int
     line: int
-    error: str = ""  # what the server said, if it was an error
+    error: str = ""  # the server's message, if it was an error
 
 
 Event: TypeAlias = Began | SentMessage | Closed
@@ -98,7 +98,7 @@ def numbered(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 line = file.readline(longest + 1)
             except (EOFError, zlib.error, gzip.BadGzipFile):
                 raise DecodeError(
-                    "the compressed file is damaged or cut short", file=path, line=number
+                    "the compressed file is damaged or truncated", file=path, line=number
                 ) from None
             if not line:
                 return
@@ -111,7 +111,7 @@ def numbered(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             except (ValueError, RecursionError):
                 raise DecodeError("the line is not JSON", file=path, line=number) from None
             if not isinstance(parsed, dict):
-                raise DecodeError("the line is no JSON object", file=path, line=number)
+                raise DecodeError("the line is not a JSON object", file=path, line=number)
             yield number, parsed
 
 
@@ -149,7 +149,7 @@ def _capture(
                 body = _bytes(path, number, line)
                 if line.get("sub", found := body[:1].decode("latin-1")) != found:
                     raise DecodeError(
-                        "the line says other than its bytes", file=path, line=number, byte=found
+                        "the line contradicts its bytes", file=path, line=number, byte=found
                     )
                 if (sent := _copied(path, stream, number, body, how)) is not None:
                     yield sent
@@ -158,7 +158,7 @@ def _capture(
             case "EOF" | "c" | "C":
                 yield Closed(stream, number)
             case "W":
-                if starts:  # the reader came back
+                if starts:  # the reader reconnected
                     yield Closed(stream, number)
                     stream += 1
                     yield Began(stream, number, how, styles)
@@ -166,7 +166,7 @@ def _capture(
             case "N" | "S" | "Z" | "k":
                 pass
             case _:
-                raise DecodeError("a line of no known type", file=path, line=number)
+                raise DecodeError("a line of an unknown type", file=path, line=number)
 
 
 def _counted(path: Path, number: int, line: dict[str, Any], before: int | None) -> int | None:
@@ -188,7 +188,7 @@ def _transcript(
     plugins: dict[str, str] = {}  # of slots made in this file
     encodings: dict[int, str] = {}  # reported at login, by connection
     settings: dict[int, dict[str, str]] = {}
-    asked: dict[int, Format | None] = {}  # None: the slot's plugin is not told
+    asked: dict[int, Format | None] = {}  # None: the slot's plugin is unknown
     open_streams: set[int] = set()
     for number, line in lines:
         conn = line.get("conn")
@@ -214,7 +214,7 @@ def _transcript(
                     asked[conn] = written(plugin, options, encoding) if plugin else None
             continue
         if not raw or len(raw) != 1 + int.from_bytes(raw[1:5], "big"):
-            raise DecodeError("a message of another length than it says", file=path, line=number)
+            raise DecodeError("a message with a wrong length", file=path, line=number)
         if tag == b"S":
             name, _, value = body.rstrip(b"\0").decode("ascii", "replace").partition("\0")
             settings.setdefault(conn, {})[name] = value
@@ -226,7 +226,7 @@ def _transcript(
                 yield Began(conn, number, found, _styles(settings.get(conn)))
         elif tag == b"d" and conn in open_streams:
             if (how := asked[conn]) is None:
-                raise DecodeError("data of a slot whose plugin is not told", file=path, line=number)
+                raise DecodeError("data of a slot whose plugin is unknown", file=path, line=number)
             if (sent := _copied(path, conn, number, body, how)) is not None:
                 yield sent
         elif tag == b"E" and conn in open_streams:
@@ -270,7 +270,7 @@ def _given(header: dict[str, Any], path: Path) -> dict[str, str]:
     try:
         return {str(name): str(value) for name, value in pairs}
     except (TypeError, ValueError):
-        raise DecodeError("options that are no pairs", file=path, line=1) from None
+        raise DecodeError("options that are not pairs", file=path, line=1) from None
 
 
 def _encoding(header: dict[str, Any]) -> str:
@@ -280,13 +280,13 @@ def _encoding(header: dict[str, Any]) -> str:
 
 
 def _styles(settings: object) -> tuple[tuple[str, str], ...]:
-    """Pick what tells how times are printed."""
+    """Pick the settings that decide how times are printed."""
     if not isinstance(settings, dict):
         return ()
-    told = ((name, settings.get(name), pattern) for name, pattern in _STYLES.items())
+    found = ((name, settings.get(name), pattern) for name, pattern in _STYLES.items())
     return tuple(
         (name, value)
-        for name, value, pattern in told
+        for name, value, pattern in found
         if isinstance(value, str) and pattern.fullmatch(value)
     )
 
@@ -294,7 +294,7 @@ def _styles(settings: object) -> tuple[tuple[str, str], ...]:
 def _word(header: dict[str, Any], name: str, path: Path) -> str:
     value = header.get(name)
     if not isinstance(value, str):
-        raise DecodeError(f"the header does not tell the {name}", file=path, line=1)
+        raise DecodeError(f"the header does not contain the {name}", file=path, line=1)
     return value
 
 
@@ -315,7 +315,7 @@ def _copied(path: Path, stream: int, number: int, body: bytes, how: Format) -> S
         case b"k":
             if len(body) not in _keepalives(how.plugin):
                 raise DecodeError(
-                    "a keepalive of another length", file=path, line=number, size=len(body)
+                    "a keepalive with a wrong length", file=path, line=number, size=len(body)
                 )
             return None
         case _:

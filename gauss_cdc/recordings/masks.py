@@ -1,9 +1,9 @@
 """Values and names replaced by others of the same kind and length.
 
 Digits become digits, letters letters of the same case, other characters ones that
-take as many bytes; signs, quotes, blanks and backslashes stay, so that whatever
-held the value still holds it.  Equal values stay equal, and short ones different,
-so that keys still tell rows apart.  The secret is forgotten with the object.
+take as many bytes; signs, quotes, blanks and backslashes stay, so that the message
+remains valid.  Equal values stay equal, and short ones different, so that keys still
+identify rows.  The secret is forgotten with the object.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Masks:
         self._high = b"".join(self._others.get((1, False), ())) or _HIGH
 
     def value(self, raw: bytes, kind: MaskKind = MaskKind.TEXT) -> bytes:
-        """Give the replacement; equal values get equal ones."""
+        """Return the replacement; equal values get equal ones."""
         if kind is MaskKind.BOOL or (len(raw) > _SHORT and kind is not MaskKind.NAME):
             return self._made(raw, kind, 0)
         given = self._given.get((kind, raw))

@@ -1,7 +1,7 @@
 """`gauss-cdc record`: what a source sends, into a file that `decode` and the emulator read.
 
-Nothing is confirmed: the server goes on keeping all that was recorded, and `run`
-reads it from the slot as if nobody had been there.  The file is a capture (see
+Nothing is confirmed: the server keeps everything that was recorded, and `run`
+reads it from the slot as before.  The file is a capture (see
 `recordings`): a header, then each backend message as it came, keepalives too.
 """
 
@@ -40,7 +40,7 @@ from schemas.positions import Lsn
 from schemas.version import VERSION
 
 _WRAP: Final = 25  # bytes of XLogData before its payload
-_STATUS_SECONDS: Final = 5.0  # well below every server's patience
+_STATUS_SECONDS: Final = 5.0  # well below every server's timeout
 _GRACE: Final = 10.0  # seconds more for a transaction that is being sent when the time is over
 _UNDONE: Final = (b"ABORT", b"PREPARE")  # how the other transactions of a range end
 _RELEASE: Final = 60.0  # seconds for a walsender to let go of a slot that we made
@@ -118,7 +118,7 @@ def record(options: Options, plan: RecordingPlan, stop: Callable[[], bool]) -> R
 def _again(
     options: Options, plan: RecordingPlan, low: Lsn, high: Lsn, stop: Callable[[], bool]
 ) -> Recorded:
-    """Record a range by pg_logical_get_area_changes, which tells what was rolled back, too."""
+    """Record a range by pg_logical_get_area_changes, which also returns what was rolled back."""
     if options.kind == "postgres":
         raise Unsupported(
             "PostgreSQL cannot decode a part of its log again",
@@ -129,12 +129,14 @@ def _again(
         sent = {**dict(decided.options), **plan.more}
         header, form = _described(options, plan, asking, sent, plugin=options.plugin)
         header |= {"command": "pg_logical_get_area_changes", "start": f"{low} to {high}"}
-        told = area_changes(asking, low, high, plugin=options.plugin, options=tuple(sent.items()))
+        changes = area_changes(
+            asking, low, high, plugin=options.plugin, options=tuple(sent.items())
+        )
         with _created(plan.out) as opened:
             file = _File(opened, header, form, plan)
             held: list[bytes] = []
             try:
-                for start, end, payload in told:
+                for start, end, payload in changes:
                     if stop() or file.is_full:
                         break
                     held.append(frame(b"d", b"w" + struct.pack(">3Q", start, end, 0) + payload))
@@ -154,7 +156,7 @@ def _run(
 ) -> Recorded:
     wire = stream.wire
     wire.tap(file.take)
-    began = told = time.monotonic()
+    began = sent = time.monotonic()
     wire.send_status(NOWHERE)
     try:
         while not stop() and not file.is_full:
@@ -164,9 +166,9 @@ def _run(
                 if not file.is_open or late >= _GRACE:
                     break
             received = wire.receive(0.2)
-            if received.reply_requested or now - told >= _STATUS_SECONDS:
+            if received.reply_requested or now - sent >= _STATUS_SECONDS:
                 wire.send_status(NOWHERE)
-                told = now
+                sent = now
     finally:
         file.end()
     return file.recorded
@@ -214,7 +216,7 @@ class _File:
             if self.is_full:
                 break
             self._frame(got)
-        self._file.flush()  # what was received is in the file, whatever becomes of us
+        self._file.flush()  # what was received is in the file, even after a crash
 
     def end(self) -> None:
         """Say that the recording ends here on purpose."""
@@ -235,12 +237,12 @@ class _File:
         elif got.tag in "ENS":
             body = b""  # an error's text may quote anything
         elif got.tag == "d" and body[:1] != b"k":
-            body = body[:1] + bytes(len(body) - 1)  # CopyData of a kind that nobody knows
+            body = body[:1] + bytes(len(body) - 1)  # CopyData of an unknown kind
             self.recorded.blanked += 1
         self._message(got.tag, body)
 
     def _count(self, start: int, payload: bytes) -> None:
-        """Look for the ends of transactions; what cannot be read is recorded all the same."""
+        """Count the ends of transactions; an undecodable message is recorded as well."""
         if self._written.plugin == "pgoutput":
             self.is_open = payload[:1] == b"B" or (self.is_open and payload[:1] != b"C")
             self.recorded.transactions += payload[:1] == b"C"
@@ -252,10 +254,10 @@ class _File:
             for position, record_ in self._decoder.walk(start, payload):
                 if self._decoder.is_row(record_):
                     continue
-                told = self._decoder.decode(position, record_)
-                if isinstance(told, TxBegin):
+                message = self._decoder.decode(position, record_)
+                if isinstance(message, TxBegin):
                     self.is_open = True
-                elif isinstance(told, TxCommit):
+                elif isinstance(message, TxCommit):
                     self.is_open = False
                     self.recorded.transactions += 1
         except DecodeError:

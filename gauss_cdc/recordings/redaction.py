@@ -1,7 +1,7 @@
-"""Recorded messages with other values: every byte of structure stays where it is.
+"""Recorded messages with other values: their structure does not change.
 
-A message is decoded first; only what our decoders accept is taken apart, so that
-its values, and nothing else, are replaced.  What they do not accept is blanked.
+A message is decoded first; only what our decoders accept is parsed, so that its
+values, and nothing else, are replaced.  What they do not accept is blanked.
 Positions, transaction ids, times and lengths stay; names do unless asked for.
 """
 
@@ -56,10 +56,10 @@ class Redaction:
         make = NAMING.get((written.plugin, written.style))
         self._decoder = None if make is None else make(written)
         self._oids: dict[int, tuple[int, ...]] = {}  # of pgoutput's relations
-        self.blanked = 0  # messages that could not be taken apart
+        self.blanked = 0  # messages that could not be parsed
 
     def payload(self, start: int, payload: bytes) -> bytes:
-        """Give the message with other values, of the same length."""
+        """Return the message with other values, of the same length."""
         try:
             redact = self._pgoutput if self._is_pgoutput else self._named
             redacted = redact(start, payload)
@@ -71,7 +71,7 @@ class Redaction:
 
     def _named(self, start: int, payload: bytes) -> bytes:
         if self._decoder is None:
-            raise DecodeError("an output plugin that we do not know")
+            raise DecodeError("an unknown output plugin")
         for position, record in self._decoder.split(start, payload):
             self._decoder.decode(position, record)
         if self._written.style == "b" or self._written.plugin == "parallel_binary_decoding":
@@ -127,14 +127,14 @@ class Redaction:
                     pieces = line[6 : match.start()].split(b" ")
                     name = b" ".join(self._name(piece) if piece else piece for piece in pieces)
                     return _put(line, [(6, match.start(), name), *found])
-            raise DecodeError("a row that cannot be taken apart", size=len(line))
+            raise DecodeError("an undecodable row", size=len(line))
         row = DOTTED.match(line)
         if row is None:  # TRUNCATE
             tables = QUALIFIED.finditer(line, 6, line.rindex(b": TRUNCATE:"))
             return _put(line, ((*table.span(), self._qualified(table[0])) for table in tables))
         found = self._columns(line, row.end())
         if found is None:
-            raise DecodeError("a row that cannot be taken apart", size=len(line))
+            raise DecodeError("an undecodable row", size=len(line))
         return _put(line, [(*row.span(1), self._qualified(row[1])), *found])
 
     def _columns(self, line: bytes, pos: int) -> list[Span] | None:
@@ -153,7 +153,7 @@ class Redaction:
     def _statement(self, line: bytes) -> bytes:
         match = INSERT.match(line) or DELETE.match(line)
         if match is None:
-            raise DecodeError("a statement that cannot be taken apart", size=len(line))
+            raise DecodeError("an undecodable statement", size=len(line))
         spans: list[Span] = [(*match.span(1), self._qualified(match[1]))]
         is_insert = line.startswith(b"insert")
         pos = match.end()

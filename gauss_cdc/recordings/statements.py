@@ -63,10 +63,10 @@ def _with_nulls(transaction: RecordedTransaction, change: RowChange, known: Know
     is_postgres = transaction.csn is None
     if not is_postgres or change.before is None or table is None:
         return change
-    told = dict(change.before)
-    if not set(told) <= set(table.names) == set(table.identity):
+    values = dict(change.before)
+    if not set(values) <= set(table.names) == set(table.identity):
         return change
-    before = tuple((name, told.get(name)) for name in table.names)
+    before = tuple((name, values.get(name)) for name in table.names)
     return replace(change, before=before)
 
 
@@ -102,9 +102,9 @@ def _where(change: RowChange, known: Known, encoding: str) -> str | None:
     if not row:
         return None
     by_text = _by_text(change, known)
-    told = dict(row)
-    if change.key and all(name in told for name in change.key):
-        key = tuple((name, told[name]) for name in change.key)
+    values = dict(row)
+    if change.key and all(name in values for name in change.key):
+        key = tuple((name, values[name]) for name in change.key)
         return _equal(key, by_text, encoding)
     if not change.before:
         return None

@@ -1,6 +1,6 @@
-"""A file that tells what a stream does not: columns and keys of the tables in it.
+"""A file about what a stream does not contain: columns and keys of its tables.
 
-The shape is that of `tables_NAME.json` beside our captures.  Only what is read is
+The format is that of `tables_NAME.json` next to our captures.  Only what is read is
 checked; everything else may be missing.
 """
 
@@ -43,7 +43,7 @@ class _Tables(BaseModel):
 
 
 def read_tables(path: Path) -> Known:
-    """Read such a file, plain or gzipped; ConfigError if it is none."""
+    """Read such a file, plain or gzipped; ConfigError if it is invalid."""
     try:
         raw = path.read_bytes()
         if raw.startswith(b"\x1f\x8b"):

@@ -1,11 +1,11 @@
-"""Recorded messages folded into whole transactions, for people to read.
+"""Recorded messages folded into whole transactions, for display.
 
-The way without a database: nothing is held back for a broker, and what the wire
-does not say stays unsaid unless a file about the tables says it (`Known`).  Where a
-transaction begins and ends is decided as in `run` (`boundaries`).
+It needs no database: what the stream does not contain is missing unless a file about
+the tables has it (`Known`).  The bounds of transactions are decided as in `run`
+(`boundaries`).
 
 A transaction's position is what confirms it: the end of its COMMIT record; in
-decode-styles t and j without batches only the record's start is told, and then
+decode-styles t and j without batches only the record's start is sent, and then
 it is that.
 """
 
@@ -56,7 +56,7 @@ Columns: TypeAlias = tuple[tuple[str, Cell], ...]
 
 @dataclass(frozen=True, slots=True)
 class KnownTable:
-    """What a file tells about a table, in its final form."""
+    """The description of a table in a file, in its final form."""
 
     names: tuple[str, ...]
     types: tuple[str, ...]
@@ -83,7 +83,7 @@ class RowChange:
     before: Columns | None
     key: tuple[str, ...] = ()
     is_sure: bool = True  # False: another schema and table are written the same way
-    old_types: RowShape | None = None  # types of old columns, as far as the stream tells them
+    old_types: RowShape | None = None  # types of old columns, where the stream contains them
 
 
 _Item: TypeAlias = RowChange | NamedTruncate | Ddl | Logical
@@ -91,7 +91,7 @@ _Item: TypeAlias = RowChange | NamedTruncate | Ddl | Logical
 
 @dataclass(frozen=True, slots=True)
 class RecordedTransaction:
-    """A committed transaction; None is what the wire did not tell."""
+    """A committed transaction; None is what the stream did not contain."""
 
     xid: int | None
     csn: int | None
@@ -117,13 +117,13 @@ class Fold(Protocol):
 
 
 def fold(written: Format, known: Known) -> Fold:
-    """Give what folds a stream; raises Unsupported for a plugin that we do not know."""
+    """Return the fold of a stream; raises Unsupported for an unknown plugin."""
     if written.plugin in DECODERS:
         return PgoutputFold()
     make = NAMING.get((written.plugin, written.style))
     if make is None:
         raise Unsupported(
-            "an output plugin or decode-style that we cannot read",
+            "an unsupported output plugin or decode-style",
             plugin=written.plugin,
             style=written.style,
         )
@@ -139,7 +139,7 @@ class NamingFold:
     spaced: bool = False  # decode-style t, whose table names have several readings
     _boundaries: Boundaries = field(default_factory=Boundaries)
     _changes: list[_Item] = field(default_factory=list)
-    _parts: tuple[bool, ...] | None = None  # of the stream's COMMITs: its options tell which
+    _parts: tuple[bool, ...] | None = None  # of the stream's COMMITs: they depend on its options
 
     @property
     def is_open(self) -> bool:
@@ -150,29 +150,29 @@ class NamingFold:
         """Take one message; a batch may hold many transactions."""
         decode = self.decoder.decode
         for position, record in self.decoder.walk(start, payload):
-            told = decode(position, record)
-            match self._boundaries.step(told):
+            message = decode(position, record)
+            match self._boundaries.step(message):
                 case begun, ended:
                     yield self._ended(begun, ended, position)
                 case Place.BEGINS:
                     self._changes = []
                 case Place.WITHIN:
-                    self._changes.append(self._item(told))
+                    self._changes.append(self._item(message))
                 case Place.BESIDE:
                     pass
                 case Place.STRAY:
-                    raise DecodeError(self._boundaries.stray(told), position=Lsn(position))
+                    raise DecodeError(self._boundaries.stray(message), position=Lsn(position))
 
-    def _item(self, told: DecodedMessage) -> _Item:
-        match told:
+    def _item(self, message: DecodedMessage) -> _Item:
+        match message:
             case Change():
-                return self._change(told)
+                return self._change(message)
             case NamedTruncate() | Ddl() | Logical():
-                return told
+                return message
             case TxBegin() | TxCommit() | Heartbeat():
                 raise AssertionError("a boundary is nothing within a transaction")
             case _:
-                assert_never(told)
+                assert_never(message)
 
     def _ended(self, begun: TxBegin, ended: TxCommit, position: int) -> RecordedTransaction:
         # A BEGIN with xid has a COMMIT with it; the CSN may stand at one of the ends alone.
@@ -239,7 +239,7 @@ def _without_guess(change: _Item) -> _Item:
 
 
 def _columns(row: NamedRow, known: KnownTable | None) -> Columns:
-    """Name the cells; `$1`, `$2`, … where nobody knows their names."""
+    """Name the cells; `$1`, `$2`, … where their names are unknown."""
     names = row.shape.names
     if not names:
         if known is not None and _fits(row.cells, known):

@@ -177,6 +177,6 @@ def of_error(error: KafkaError) -> CdcError:
 
 
 def offset_of(message: Message) -> int:
-    """Where a message stands; -1: nobody knows."""
+    """The offset of a message; -1: unknown."""
     offset = message.offset()
     return -1 if offset is None or offset == OFFSET_INVALID else offset

@@ -103,7 +103,7 @@ class Login:
         if said.methods is not None and method not in said.methods:
             raise LoginRefused(
                 "the server asks for a login method that require_auth excludes",
-                hint="correct pg_hba.conf or the dsn; or somebody stands between",
+                hint="correct pg_hba.conf or the dsn; or an attacker is between",
                 method=method,
                 require_auth=",".join(sorted(said.methods)),
             )
@@ -131,7 +131,7 @@ def _unbound(method: str) -> LoginRefused:
 
 
 def cleartext(credentials: Credentials, body: bytes) -> Machine:
-    """The password itself, where nobody else can read it."""
+    """The password itself, on a protected connection only."""
     Cursor(body).finish()
     if not credentials.encrypted:
         raise LoginRefused(

@@ -83,7 +83,7 @@ def create_gauss_slot(name: str, plugin: str) -> str:
 
 
 def drop_slot(name: str, *, wait: bool = False) -> str:
-    """Text that drops a slot; `wait` until nobody streams from it (servers from 11 on)."""
+    """Text that drops a slot; `wait` until it is inactive (servers from 11 on)."""
     return f"DROP_REPLICATION_SLOT {_slot(name)}{' WAIT' if wait else ''}"
 
 

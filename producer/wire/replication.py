@@ -46,7 +46,7 @@ POSTGRES: Final = Dialect(
     flushed=2,  # flush, apply
 )
 
-# Keepalive: walEnd, role, state, sent at, reply, catchup, and six bytes nobody fills in.
+# Keepalive: walEnd, role, state, sent at, reply, catchup, and six unused bytes.
 # Status: receive, write, flush, apply, applyRead, role, state, sent at, reply, flags.  The
 # server copies 64 bytes whatever comes: a shorter update ends the session, and PostgreSQL's
 # in the wrong byte order, were it longer, would move the slot out of sight.

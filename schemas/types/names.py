@@ -3,7 +3,7 @@
 GaussDB's text and JSON formats print what format_type() says without modifier
 (`character varying`, `integer[]`); its DDL names types as the catalog does
 (`pg_catalog.int4`).  Oids of what is built in are the same in every database;
-a type that somebody made (enum, domain, composite, extension) is not found
+a type of users (enum, domain, composite, extension) is not found
 here: the catalog knows it.
 
 `clob` reaches the text formats as `text`, so a clob column's oid is known from

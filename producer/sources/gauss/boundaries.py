@@ -1,4 +1,4 @@
-"""Where the transactions of a stream begin and end, and what BEGIN and COMMIT tell together.
+"""The bounds of a stream's transactions, and the combined data of BEGIN and COMMIT.
 
 For whoever folds messages into transactions: `run`, which holds them back until they are whole,
 and `decode`, which prints them.
@@ -44,32 +44,32 @@ class Boundaries:
         """Say whether a transaction has begun and not ended."""
         return self._begun is not None
 
-    def step(self, told: DecodedMessage) -> Pair | Place:
+    def step(self, message: DecodedMessage) -> Pair | Place:
         """Take the next message; the pair of BEGIN and COMMIT where it ends a transaction."""
-        match told, self._begun:
+        match message, self._begun:
             case Heartbeat(), _:
                 return Place.BESIDE
             case Logical(transactional=False), _:
                 return Place.BESIDE
             case TxBegin(), None:
-                self._begun = told
+                self._begun = message
                 return Place.BEGINS
             case TxCommit(), TxBegin() as begun:
                 self._begun = None
-                return begun, told
+                return begun, message
             case ((Change() | NamedTruncate() | Ddl() | Logical()), TxBegin()):
                 return Place.WITHIN
             case _:
                 return Place.STRAY
 
-    def stray(self, told: DecodedMessage) -> str:
+    def stray(self, message: DecodedMessage) -> str:
         """Say why a message cannot stand here."""
         where = "within" if self.is_open else "outside of"
-        return f"{type(told).__name__} {where} a transaction"
+        return f"{type(message).__name__} {where} a transaction"
 
 
 class Together(NamedTuple):
-    """What BEGIN and COMMIT tell of one transaction; None is what neither tells."""
+    """The data of BEGIN and COMMIT of one transaction; None is what neither has."""
 
     xid: int | None
     csn: int | None

@@ -66,7 +66,7 @@ _GOODBYE_LIMIT: Final = 2.0  # seconds for the server to read the end of the str
 # mode) an error about the options.  Without it we continue, and `receive` raises the error.
 _FIRST_LIMIT: Final = 2.0
 _RELEASE_POLL: Final = 0.5  # seconds; there is no notification of a slot's release
-_RELEASE_TELL: Final = 10.0
+_RELEASE_NOTE: Final = 10.0
 _INVALID: Final = "FFFFFFFF/FFFFFFFF"
 
 _Opened = TypeVar("_Opened")
@@ -275,7 +275,7 @@ class GaussConnection:
         return created
 
     def drop_slot(self, name: str, *, wait: bool = False) -> None:
-        """Drop a slot; `wait` until nobody uses it.  Raises SlotMissing, SlotTaken."""
+        """Drop a slot; `wait` until it is inactive.  Raises SlotMissing, SlotTaken."""
         self._ask(commands.drop_slot(name, wait=wait), Asked.DROP_SLOT, slot=name)
         _log.info("slot dropped slot=%s", name)
 
@@ -285,14 +285,14 @@ class GaussConnection:
         Call it on another connection, after `close` of the one that streamed.  The manual
         names pg_terminate_backend for a walsender that takes too long.
         """
-        begun = told = time.monotonic()
+        begun = noted = time.monotonic()
         sql = "SELECT slot_name FROM pg_replication_slots WHERE active"
         while [slot] in self.query(sql):
             now = time.monotonic()
             if now - begun >= timeout:
                 return False
-            if now - told >= _RELEASE_TELL:
-                told = now
+            if now - noted >= _RELEASE_NOTE:
+                noted = now
                 _log.info(
                     "waiting for the walsender to release its slot slot=%s seconds=%.0f",
                     slot,

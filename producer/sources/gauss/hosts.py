@@ -1,6 +1,6 @@
 """Several hosts of one cluster, of which one has the requested role.
 
-They are tried in order, at every connection anew: after a switch-over the next
+They are tried in order, for every connection: after a switch-over the next
 attempt finds the new primary.  A host that is down, or has another role, is
 skipped; one that refuses the login is not, since the password is the same
 everywhere and a wrong one locks the account.

@@ -331,7 +331,7 @@ class GaussSource:
             made = maker.create_slot(name, options.plugin)
             return MadeSlot(int(made.consistent_point), made.snapshot or "")
 
-        def tell(found: list[gauss_slots.Blocker]) -> None:
+        def note_blockers(found: list[gauss_slots.Blocker]) -> None:
             for blocker in found:
                 self._note(f"the new slot waits for {blocker}")
 
@@ -340,7 +340,7 @@ class GaussSource:
             slot=name,
             maker=maker.query("SELECT pg_backend_pid()")[0][0] or "",
             asker=self.asking,
-            on_blocked=tell,
+            on_blocked=note_blockers,
         )
 
     def _made(self) -> MadeSlot | None:

@@ -179,7 +179,7 @@ class ReplicationConnection:
         return created
 
     def drop_slot(self, name: str, *, wait: bool = False) -> None:
-        """Drop a slot; `wait` until nobody uses it.  Raises SlotMissing, SlotTaken."""
+        """Drop a slot; `wait` until it is inactive.  Raises SlotMissing, SlotTaken."""
         self._ask(commands.drop_slot(name, wait=wait), Asked.DROP_SLOT, slot=name)
         _log.info("slot dropped slot=%s", name)
 

@@ -90,7 +90,7 @@ def slot_count(case: Case) -> Iterator[Finding]:
             Level.ERROR,
             "max_replication_slots",
             f"is {most}, and {needed} are needed: {parts}",
-            "raise it on every node and restart, or drop slots that nobody reads",
+            "raise it on every node and restart, or drop inactive slots",
         )
     else:
         yield Finding(Level.OK, "max_replication_slots", f"{needed} of {most}: {parts}")

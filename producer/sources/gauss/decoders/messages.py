@@ -15,7 +15,7 @@ from schemas.positions import Lsn
 
 @dataclass(frozen=True, slots=True)
 class TxBegin:
-    """BEGIN, as far as the mode tells; None is what it does not tell."""
+    """BEGIN, with the data that the mode sends; None is what it does not send."""
 
     xid: int | None = None
     csn: int | None = None
