@@ -1,4 +1,4 @@
-"""Names of types, taken apart and written anew."""
+"""Names of types, parsed and printed again."""
 
 import pytest
 

@@ -294,7 +294,7 @@ def test_a_compressed_file_cut_short_gives_what_was_before(tmp_path: Path) -> No
 
     assert found
     assert found == whole[: len(found)]
-    assert "cut short" in error.what
+    assert "damaged or truncated" in error.what
 
 
 @pytest.mark.parametrize(
@@ -303,12 +303,12 @@ def test_a_compressed_file_cut_short_gives_what_was_before(tmp_path: Path) -> No
         (lambda line: line.replace(b'"hex": "77', b'"hex": "7x', 1), "no bytes in hex"),
         (lambda line: line.replace(b'"hex"', b'"hax"', 1), "no bytes in hex"),
         (lambda line: b"{" + line, "not JSON"),
-        (lambda line: b"[1]\n", "no JSON object"),
+        (lambda line: b"[1]\n", "not a JSON object"),
         (lambda line: b"", "missing"),
         (lambda line: line.replace(b'"}', b'00"}', 1), "ends"),
-        (lambda line: line.replace(b'"type": "d"', b'"type": "q"', 1), "no known type"),
-        (lambda line: line.replace(b'"hex": "77', b'"hex": "6b', 1), "says other than its bytes"),
-        (lambda line: re.sub(b'"sub": "w", "hex": ".*"', KEEPALIVE, line), "another length"),
+        (lambda line: line.replace(b'"type": "d"', b'"type": "q"', 1), "of an unknown type"),
+        (lambda line: line.replace(b'"hex": "77', b'"hex": "6b', 1), "contradicts its bytes"),
+        (lambda line: re.sub(b'"sub": "w", "hex": ".*"', KEEPALIVE, line), "with a wrong length"),
     ],
 )
 def test_damage_in_a_line_is_told_with_its_number(damage, what: str, tmp_path: Path) -> None:
