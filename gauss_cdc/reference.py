@@ -190,7 +190,7 @@ def losses() -> str:
 
 def postgres_gaps() -> str:
     """What PostgreSQL does not send."""
-    rows = ((gap.case, gap.told or "exact", gap.inferred or "exact") for gap in GAPS)
+    rows = ((gap.case, gap.with_triggers or "exact", gap.inferred or "exact") for gap in GAPS)
     return _table(("what", "with event triggers", "without"), rows)
 
 

@@ -106,7 +106,7 @@ def path(addresses, topic_prefix, new_database):
 
 
 def told(case: str) -> str:
-    return next(row.told for row in GAPS if row.case == case)
+    return next(row.with_triggers for row in GAPS if row.case == case)
 
 
 @pytest.mark.parametrize("case", SEEN)

@@ -16,7 +16,7 @@ class Gap:
     """One thing that is not in the stream: its class with event triggers, and without."""
 
     case: str
-    told: str
+    with_triggers: str
     inferred: str
 
 
@@ -48,7 +48,7 @@ GAPS: Final = (
     Gap("DDL while event triggers are off (ALTER SYSTEM, single-user mode)", "as inferred", ""),
 )
 
-# What `check` says where there are no triggers.
+# What `check` reports if there are no triggers.
 WITHOUT_TRIGGERS: Final = (
     "are inferred at the first row of a new shape: not captured are new and dropped tables, "
     "renames of tables, partitions attached, detached or dropped, values that ALTER TYPE … "

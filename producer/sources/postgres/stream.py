@@ -1,7 +1,7 @@
 """pgoutput's messages, with the records of our event triggers converted into schema changes.
 
 A record is a row of our own table, in the statement's transaction.  It becomes the
-statement's changes, at its position: no later module knows of triggers.
+statement's changes, at its position: later modules do not depend on triggers.
 
 `CREATE TABLE AS` writes its rows before its trigger runs: rows of an unknown table wait for
 their record, within the transaction.
@@ -37,7 +37,7 @@ from schemas.positions import Lsn
 from schemas.system_schemas import OWN_SCHEMA
 from schemas.tables import TableId, TableSchema
 
-Judge = Callable[[int], Trust]  # who may write the table of an oid
+Judge = Callable[[int], Trust]  # who may write to the table with an oid
 
 WAITING_MESSAGES: Final = 20_000  # for a new table's record; then its relation is used
 _CHANNEL: Final = TableId(OWN_SCHEMA, records.CHANNEL)
@@ -62,7 +62,7 @@ class PgoutputStream:
     ) -> None:
         """`known`: the tables in force, shared with the assembler; as of `resume`.
 
-        `name_now`: what the table of an oid is called by now; None if it is gone.
+        `name_now` returns the present name of the table with an oid; None if it is gone.
         `has_triggers`: event triggers describe each statement.
         """
         self._decode, self._known, self._wanted = decode, known, wanted
@@ -184,7 +184,7 @@ class PgoutputStream:
             waiting.append((lsn, message))
             if not isinstance(message, Commit) and len(waiting) < WAITING_MESSAGES:
                 return
-            self._waits_no_more = True  # no record comes: the relation's description is used
+            self._waits_no_more = True  # there is no record: the relation's description is used
         kept = list(waiting)
         waiting.clear()
         for pair in kept:

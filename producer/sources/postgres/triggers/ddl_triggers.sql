@@ -1,12 +1,13 @@
 -- Event triggers that write every schema change into the log, where pgoutput finds it: as a row of
 -- a published table, in the same transaction, so that a rollback, also to a savepoint, takes it
--- along.  Only the owner of the table can write it, so that nobody else describes a schema change:
+-- along.  Only the owner of the table can write it, so that no other role can describe a schema change:
 -- the functions run with the owner's rights, and PUBLIC may execute none of them.
 --
--- No statement of anybody fails because of an error in here: what cannot be described becomes a
--- record that says so, and the tables of it become inexact.
+-- No client's statement fails because of an error in here: a change that cannot be described
+-- becomes a record that says so, and its tables become inexact.
 --
--- Everything stands in schema gauss_cdc; `gauss-cdc ddl uninstall` drops all of it.
+-- No client's statement fails because of an error in here: a change that cannot be described
+-- becomes a record that says so, and its tables become inexact. `gauss-cdc ddl uninstall` drops all of it.
 
 CREATE SCHEMA IF NOT EXISTS gauss_cdc;
 COMMENT ON SCHEMA gauss_cdc IS 'gauss-cdc: schema changes for change data capture';
@@ -35,7 +36,7 @@ CREATE TABLE gauss_cdc.ddl_publication (
 CREATE TABLE gauss_cdc.ddl_partitions (
     oid oid PRIMARY KEY, root oid NOT NULL, parent oid NOT NULL, bound text);
 
--- What one trigger tells a later one of the same statement, which deletes it.
+-- What one trigger passes to a later one of the same statement, which deletes it.
 CREATE UNLOGGED TABLE gauss_cdc.ddl_rewrites (
     xid xid8 NOT NULL DEFAULT pg_current_xact_id(), oid oid NOT NULL, reason int NOT NULL);
 CREATE UNLOGGED TABLE gauss_cdc.ddl_spared (
@@ -68,8 +69,8 @@ END $$;
 
 -- Has a table, with all its partitions, no rows? By the size of its files, which no snapshot hides;
 -- what was rewritten by this statement has none of older rows. NULL: it is gone.
--- A table of a type that changes may be locked by somebody else's open statement: nobody waits
--- for that one because of us, and rows are taken for granted.
+-- A table of a type that changes may be locked by another session's statement: we do not wait for
+-- its lock, and assume that the table has rows.
 CREATE FUNCTION gauss_cdc.ddl_is_empty(which oid) RETURNS boolean
 LANGUAGE plpgsql STABLE SET lock_timeout = '50ms' AS $$
 BEGIN
@@ -79,7 +80,7 @@ EXCEPTION WHEN lock_not_available THEN
     RETURN false;
 END $$;
 
--- A table as it stands now; NULL for what is no table, though a foreign one may have heirs that are.
+-- The present shape of a table; NULL for other objects, though a foreign table may have children.
 -- Arrays, not objects, where there is one per column; columns of an index by their numbers.
 -- Values are printed here as in the stream, whatever the session that alters the table has set:
 -- 06-02-2016 is a day in February to one and in June to another.
@@ -221,7 +222,7 @@ BEGIN
         'empty', CASE WHEN is_empty_asked THEN gauss_cdc.ddl_is_empty(which) END);
 END $$;
 
--- Partitions of one root, written down anew; returns who came and who went since.
+-- Records the partitions of one root anew; returns those attached and detached since.
 CREATE FUNCTION gauss_cdc.ddl_repartition(top oid) RETURNS jsonb
 LANGUAGE plpgsql
 SET datestyle = 'ISO' SET intervalstyle = postgres SET timezone = 'UTC'
@@ -331,8 +332,8 @@ BEGIN
     PERFORM gauss_cdc.ddl_write(whole);
 END $$;
 
--- Something failed in here: say of which tables nothing is known any more; of all where oids is
--- empty. ASCII only, and nothing of the statement: whatever it was may be what failed.
+-- Something failed in here: record the tables whose shape is unknown now; all tables if oids is
+-- empty. ASCII only, and nothing of the statement: its text may be what failed.
 CREATE FUNCTION gauss_cdc.ddl_gap(tag text, oids oid[], state text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -348,7 +349,7 @@ BEGIN
 EXCEPTION WHEN others THEN NULL;  -- nobody's statement fails because of us
 END $$;
 
--- The log stays in the publication for as long as the triggers stand.
+-- The log stays in the publication for as long as the triggers exist.
 CREATE FUNCTION gauss_cdc.ddl_publish() RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -363,7 +364,7 @@ BEGIN
 EXCEPTION WHEN others THEN NULL;  -- `run` and `check` say that it is missing
 END $$;
 
--- The text that makes an object anew, for kinds that are no tables; NULL: not known.
+-- The definition of an object other than a table; NULL: not known.
 CREATE FUNCTION gauss_cdc.ddl_definition(class oid, object oid, kind text) RETURNS text
 LANGUAGE plpgsql STABLE
 SET datestyle = 'ISO' SET intervalstyle = postgres SET timezone = 'UTC'
@@ -409,8 +410,8 @@ EXCEPTION WHEN others THEN
     RETURN NULL;  -- an aggregate has no definition; nobody's statement fails because of us
 END $$;
 
--- A partition was emptied: TRUNCATE has no event, and of one partition the stream says nothing.
--- Where its root was emptied, too, the stream says that: all triggers BEFORE run before the first
+-- A partition was emptied: TRUNCATE has no event, and the stream does not report one partition.
+-- If its root was emptied, too, the stream reports that: all triggers BEFORE run before the first
 -- one AFTER, so the root's names the partitions whose own ones have nothing to say.
 CREATE FUNCTION gauss_cdc.ddl_on_truncate() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -694,7 +695,7 @@ EXCEPTION WHEN others THEN
     PERFORM gauss_cdc.ddl_gap(TG_TAG, touched, SQLSTATE);
 END $$;
 
--- Ours only: nobody calls these but the triggers, and nobody hangs them on tables of his own.
+-- Ours only: only the triggers call these, and no role can attach them to its own tables.
 -- Default privileges may have given rights to more than PUBLIC.
 REVOKE ALL ON SCHEMA gauss_cdc FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA gauss_cdc FROM PUBLIC;

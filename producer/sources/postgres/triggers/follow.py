@@ -1,14 +1,13 @@
-"""A statement that the triggers describe -> what changed, table by table.
+"""Converts a statement that the triggers describe into changes, table by table.
 
-The shapes that a record carries are compared with those known until here:
-tables by oid and columns by number, so that renames are renames.  What the
-statement did to rows that are not sent again is kept where a copy can repeat
-it, and is a hole, *seen*, where it cannot.
+The shapes in a record are compared with the shapes known so far: tables by oid
+and columns by number, so that a rename is recognized.  A change of rows that are
+not sent again is recorded if a copy can repeat it; otherwise it is a gap, *seen*.
 
 A record shows the catalog as it was when the statement ran, and applies when its
-transaction commits.  A lock on the table keeps most of it true until then, but not
-the names of schemas and types, nor those of a partition's root: what a transaction
-that committed in between changed of them stays as that one left it.
+transaction commits.  The lock on the table keeps most of it valid until then, but
+not the names of schemas and types, nor those of a partition's root.  If another
+transaction changed them and committed in between, its change remains in force.
 """
 
 from __future__ import annotations
@@ -48,15 +47,15 @@ _CONSTANT: Final = re.compile(
 
 @dataclass(slots=True)
 class Follower:
-    """The tables known so far, as statements move them on."""
+    """The tables known so far, updated by each statement."""
 
     known: dict[TableId, TableSchema]
     wanted: Callable[[TableId], bool]
     publication: str
     infer: Infer  # for shapes known without column numbers
-    # What the table of an oid is called by now; None if it is gone.
+    # Present name of the table with an oid; None if it is gone.
     name_now: Callable[[int], TableId | None] = lambda _: None
-    # Where the transaction committed that changed them last, and what they are since.
+    # Where the transaction that changed them last committed, and their names since.
     _spaces: dict[int, tuple[int, str]] = field(default_factory=dict)  # schemas
     _named: dict[int, int] = field(default_factory=dict)  # tables
     _types: dict[tuple[int, int], tuple[int, UserType, str]] = field(default_factory=dict)
@@ -67,8 +66,8 @@ class Follower:
     ) -> list[ShapeChange]:
         """Return the changes of one statement, in the order in which they apply.
 
-        `lsn`: where its record stands; `commit`: where its transaction does.  `is_older`: what
-        other transactions changed behind the record may have been followed by an earlier run.
+        `lsn`: position of its record; `commit`: that of its transaction's commit.  `is_older`: an
+        earlier run may already have followed what other transactions changed after the record.
         """
         if message.event == "gap":
             return list(self._unknown(message))
@@ -89,13 +88,13 @@ class Follower:
         else:
             out = [*self._detached(message), *self._attached(message), *self._altered(message)]
             out += self._others(message, out)
-            # A column's default may speak of the sequence that comes with its table.
+            # A column's default may refer to the sequence that is created with its table.
             out.sort(key=lambda c: (c.kind, c.tag) != ("sequence", "CREATE SEQUENCE"))
         return out
 
     def all_unknown(self, tag: str, why: str) -> list[ShapeChange]:
-        """Return a hole of every table: a statement happened, and nobody knows which."""
-        return [ShapeChange(t, t, tag, *_hole(t.id, why)) for t in self.known.values()]
+        """Return a gap of every table: there was a statement, and it is not known which."""
+        return [ShapeChange(t, t, tag, *_gap(t.id, why)) for t in self.known.values()]
 
     def _unknown(self, message: TriggerMessage) -> Iterator[ShapeChange]:
         why = "a schema change could not be described by the triggers"
@@ -104,16 +103,16 @@ class Follower:
             return
         for oid in dict.fromkeys(message.unknown):
             if (table := self.at(oid)) is not None:
-                yield ShapeChange(table, table, message.tag, *_hole(table.id, why))
+                yield ShapeChange(table, table, message.tag, *_gap(table.id, why))
 
     # ------------------------------------------------------------ other transactions
     def named(self, oid: int, said: TableId) -> TableId:
-        """What a table is called here, that the stream calls by a name of before."""
+        """Return the present name of a table that the stream refers to by an earlier name."""
         table = self.at(oid) if said in self._former.get(oid, ()) else None
         return table.id if table is not None else said
 
     def _as_of_commit(self, message: TriggerMessage, lsn: int) -> TriggerMessage:
-        """Put in names that another transaction changed since the statement, and committed."""
+        """Apply names that another transaction changed since the statement, and committed."""
         shapes = []
         for shape in message.tables:
             table = shape.table
@@ -130,9 +129,9 @@ class Follower:
         return replace(message, tables=tuple(shapes))
 
     def _as_of_now(self, message: TriggerMessage) -> TriggerMessage:
-        """Put in what the catalog says now, where another transaction may have changed names.
+        """Apply present names of the catalog, where another transaction may have changed them.
 
-        If they were changed once more since, the stream says so later.
+        If they were changed once more since, the stream reports it later.
         """
         types = {
             (c.type_oid, c.type_mod): c
@@ -166,7 +165,7 @@ class Follower:
         return replace(column, user_type=user_type, type_name=name)
 
     def _old_names(self, message: TriggerMessage) -> dict[str, str]:
-        """Names of schemas until here -> those that the statement gave them."""
+        """Map names of schemas before the statement to their names after it."""
         out = {}
         for oid, name in message.spaces:
             if message.tag != "ALTER SCHEMA":
@@ -182,7 +181,7 @@ class Follower:
     def _renamed_with(
         self, message: TriggerMessage, spaces: dict[str, str]
     ) -> Iterator[ShapeChange]:
-        """Tables of a renamed schema that the statement did not see: they committed later."""
+        """Return tables of a renamed schema that the statement did not see: committed later."""
         seen = {shape.table.oid for shape in message.tables}
         for table in list(self.known.values()):
             name = spaces.get(table.id.schema, table.id.schema)
@@ -195,16 +194,16 @@ class Follower:
                 yield ShapeChange(table, after, message.tag)
             else:
                 why = f"is not captured any more: it is {after.id} now"
-                yield ShapeChange(table, table, message.tag, *_hole(table.id, why))
+                yield ShapeChange(table, table, message.tag, *_gap(table.id, why))
 
     def _typed_with(
         self, message: TriggerMessage, before: dict[TableId, TableSchema], commit: int
     ) -> Iterator[ShapeChange]:
-        """Tables with a column of a changed type that the statement did not see."""
+        """Return tables with a column of a changed type that the statement did not see."""
         for table in list(self.known.values()):
             if before.get(table.id) is not table or all(c.user_type is None for c in table.columns):
                 continue
-            # The very place, not before: what this statement itself left there.
+            # At this position, not before: what this statement itself recorded there.
             columns = tuple(self._column(c, commit - 1) for c in table.columns)
             if columns != table.columns:
                 after = replace(table, columns=columns)
@@ -235,7 +234,7 @@ class Follower:
                     self._types[c.type_oid, c.type_mod] = (commit, c.user_type, c.type_name)
 
     def at(self, oid: int) -> TableSchema | None:
-        """The table with this oid, if it is captured and its oid was ever told."""
+        """The table with this oid, if it is captured and its oid is known."""
         return next((t for t in self.known.values() if t.oid == oid), None) if oid else None
 
     # ------------------------------------------------------------ partitions
@@ -254,12 +253,12 @@ class Follower:
                         None, part.table, message.tag, moved=Moved("move", root.id, where)
                     )
                     continue
-                yield ShapeChange(None, part.table, message.tag, *_hole(part.table.id, problem))
-                yield ShapeChange(root, root, message.tag, *_hole(root.id, problem))
+                yield ShapeChange(None, part.table, message.tag, *_gap(part.table.id, problem))
+                yield ShapeChange(root, root, message.tag, *_gap(root.id, problem))
             elif where is not None:
                 yield ShapeChange(root, root, message.tag, moved=Moved("delete", root.id, where))
             else:
-                yield ShapeChange(root, root, message.tag, *_hole(root.id, problem))
+                yield ShapeChange(root, root, message.tag, *_gap(root.id, problem))
 
     def _attached(self, message: TriggerMessage) -> Iterator[ShapeChange]:
         made = {c.oid for c in message.commands if c.tag == "CREATE TABLE"}
@@ -269,7 +268,7 @@ class Follower:
                 if part is not None and message.via_root:
                     del self.known[part.id]
                     why = "became a partition of a table that is not captured"
-                    yield ShapeChange(part, part, message.tag, *_hole(part.id, why))
+                    yield ShapeChange(part, part, message.tag, *_gap(part.id, why))
                 continue
             if part is not None:
                 del self.known[part.id]
@@ -277,7 +276,7 @@ class Follower:
                 yield ShapeChange(part, None, message.tag)
             elif oid not in made:
                 why = "a partition was attached whose rows were not captured"
-                yield ShapeChange(root, root, message.tag, *_hole(root.id, why))
+                yield ShapeChange(root, root, message.tag, *_gap(root.id, why))
 
     # ------------------------------------------------------------ tables
     def _dropped(self, message: TriggerMessage) -> Iterator[ShapeChange]:
@@ -312,7 +311,7 @@ class Follower:
             if where is not None:
                 yield ShapeChange(root, root, message.tag, moved=Moved("delete", root.id, where))
             else:
-                yield ShapeChange(root, root, message.tag, *_hole(root.id, problem))
+                yield ShapeChange(root, root, message.tag, *_gap(root.id, problem))
 
     def _dropped_index(self, gone: Dropped, message: TriggerMessage) -> Iterator[ShapeChange]:
         for table in list(self.known.values()):
@@ -341,21 +340,21 @@ class Follower:
 
     def _altered(self, message: TriggerMessage) -> Iterator[ShapeChange]:
         made = {c.oid for c in message.commands if c.tag in _CREATES and c.kind == "table"}
-        # A name that is taken over was given up by the same statement or one before.
+        # A name that is reused was released by the same statement or an earlier one.
         for shape in message.tables:
             after = shape.table
             before = self.at(after.oid) or self._unnumbered(after)
             if not shape.is_text and is_text(str(after.id)):
                 if before is not None:
-                    why = "a name or a default is no text: the database has no encoding"
-                    yield ShapeChange(before, before, message.tag, *_hole(before.id, why))
+                    why = "a name or a default is not text: the database has no encoding"
+                    yield ShapeChange(before, before, message.tag, *_gap(before.id, why))
                 continue
             if not is_text(str(after.id)) or not self._is_captured(shape, message):
                 if before is not None:
                     del self.known[before.id]
                     now = str(after.id).encode(errors="backslashreplace").decode()
                     why = f"is not captured any more: it is {now} now, or not in the log"
-                    yield ShapeChange(before, before, message.tag, *_hole(before.id, why))
+                    yield ShapeChange(before, before, message.tag, *_gap(before.id, why))
                 continue
             if before is None:
                 if self.known.get(after.id) == after:
@@ -373,7 +372,7 @@ class Follower:
                 yield change
 
     def _unnumbered(self, after: TableSchema) -> TableSchema | None:
-        """A table known by its name only: by the stream, or from before oids were kept."""
+        """Return a table known by its name only: from the stream, or recorded without an oid."""
         before = self.known.get(after.id)
         return before if before is not None and not before.oid else None
 
@@ -386,7 +385,7 @@ class Follower:
         is_empty: bool = False,
         stored: frozenset[int] = frozenset(),
     ) -> ShapeChange | None:
-        """Name what changed; None where nothing did that anybody could follow."""
+        """Return the change; None if there is none that a target follows."""
         if message.event == "install" or not all(c.number for c in before.columns):
             if _shape(before) != _shape(after):
                 return replace(self.infer(before, after), tag=message.tag)
@@ -434,14 +433,14 @@ class Follower:
             lossy = f"the source computed values of older rows and sent none: {', '.join(lost)}"
         elif is_converted and not _is_readable(message):
             lossy = "the source may have computed values of older rows, and sent none"
-        holes, lossy = _hole(after.id, lossy) if lossy else ((), None)
+        holes, lossy = _gap(after.id, lossy) if lossy else ((), None)
         columns = tuple(replace(c, missing=constants.get(c.name, c.missing)) for c in after.columns)
         after = replace(after, columns=columns)
         return ShapeChange(before, after, message.tag, holes, lossy, renamed=renamed, values=values)
 
     # ------------------------------------------------------------ the rest
     def _others(self, message: TriggerMessage, changed: list[ShapeChange]) -> Iterator[ShapeChange]:
-        """Objects that are no tables, and statements that change no shape: told all the same."""
+        """Return changes of objects other than tables, and statements that change no shape."""
         for command in message.commands:
             table = self.at(command.oid) if command.kind.startswith("table") else None
             if command.kind.startswith("table") and changed:
@@ -479,7 +478,7 @@ def _conversion(
         how = converted(message.sql or "", table, was.name, column.type_name)
     if how is None:
         return "" if has_type else "lost"
-    # A cast that users made is theirs, and a copy's may be another.
+    # A cast created by users may be a different one at the target.
     is_ours = (was.type_oid, column.type_oid) in message.casts
     return "lost" if is_ours and not has_type else how
 
@@ -487,18 +486,18 @@ def _conversion(
 def _begun(
     after: TableSchema, message: TriggerMessage, made: set[int]
 ) -> tuple[tuple[Hole, ...], str | None]:
-    """What is not known of a table that is captured from here on."""
+    """Return the gap of a table that is captured from here on."""
     if after.oid in made:
         if message.joined.get(after.oid):
             why = "its first rows were written before it joined the publication"
-            return _hole(after.id, why)
+            return _gap(after.id, why)
         return (), None
     if message.event == "install" or message.joined.get(after.oid, True):
-        return _hole(after.id, "the table is captured from here on; older rows were not copied")
+        return _gap(after.id, "the table is captured from here on; older rows were not copied")
     return (), None
 
 
-def _hole(table: TableId, why: str) -> tuple[tuple[Hole, ...], str]:
+def _gap(table: TableId, why: str) -> tuple[tuple[Hole, ...], str]:
     return (Hole(str(table), "seen", why),), why
 
 
@@ -510,7 +509,7 @@ def _where(bound: str | None) -> tuple[str | None, str]:
         written(bound)
     except NotRead:
         return None, "rows of a partition left, whose bounds only the source can compute"
-    return bound, ""  # whoever runs it reads it again, and writes it anew
+    return bound, ""  # its reader parses it again, and writes it anew
 
 
 def _is_unknown_default(column: Column, rewritten: int) -> bool:

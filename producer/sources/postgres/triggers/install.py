@@ -1,6 +1,6 @@
 """Event triggers at a PostgreSQL source, which write each schema change into the stream.
 
-`ddl_triggers.sql` is all that is made, in schema `gauss_cdc` of the source; `uninstall`
+`ddl_triggers.sql` creates all objects, in schema `gauss_cdc` of the source; `uninstall`
 drops it.  Its records are read by `producer/sources/postgres/triggers/records.py`.
 
 A record is trusted because of who may write it: the channel is a published table that
@@ -26,20 +26,20 @@ from producer.sources.postgres.triggers.records import CHANNEL, Trust
 from schemas.system_schemas import OWN_SCHEMA, SYSTEM
 from schemas.tables import TableId
 
-# Of the script; the one that is installed stands in a comment, which any role may read.
+# Of the script; the installed one is in a comment, which any role may read.
 VERSION: Final = 4
-_TABLE: Final = 3  # earlier ones wrote messages, which any role can write, too
+_TABLE: Final = 3  # earlier versions wrote messages, which any role can write
 TRIGGERS: Final = ("gauss_cdc_ddl_drop", "gauss_cdc_ddl_end", "gauss_cdc_ddl_rewrite")
-_MESSAGES: Final = 140_000  # pgoutput hands on logical messages from here on
-_SCHEMAS: Final = 150_000  # a publication may hold whole schemas from here on
+_MESSAGES: Final = 140_000  # pgoutput sends logical messages from this version on
+_SCHEMAS: Final = 150_000  # a publication may contain schemas from this version on
 
 
 @dataclass(frozen=True, slots=True)
 class Triggers:
-    """What of ours stands at a source."""
+    """The objects of ours at a source."""
 
     version: int  # 0: nothing
-    enabled: bool  # all triggers there, and on
+    enabled: bool  # all triggers exist and are enabled
     channel: int = 0  # oid of the table that records are written to, where they can be trusted
     problem: str = ""  # why `run` does not read them, though there are triggers
     publication: str = ""
@@ -54,7 +54,10 @@ class Triggers:
 
 
 def state(connection: Connection, name: str | None = None) -> Triggers:
-    """Look at the triggers, and whether publication `name` has their records; any role may."""
+    """Read the state of the triggers, and whether publication `name` has their records.
+
+    Any role may call it.
+    """
     with asking(connection) as cursor:
         cursor.execute(
             "SELECT evtname, evtenabled <> 'D', obj_description(oid, 'pg_event_trigger')"
@@ -76,7 +79,7 @@ def state(connection: Connection, name: str | None = None) -> Triggers:
         cursor.execute("SELECT name, schemas FROM gauss_cdc.ddl_publication")
         ours, schemas = cursor.fetchone()
         cursor.execute("SELECT is_exclude, table_schema, table_name FROM gauss_cdc.ddl_tables")
-        told = [(out, str(patterns.Pattern(*rest))) for out, *rest in cursor.fetchall()]
+        named = [(out, str(patterns.Pattern(*rest))) for out, *rest in cursor.fetchall()]
         problem = problem or _unpublished(connection, name or ours)
     return Triggers(
         version,
@@ -85,25 +88,25 @@ def state(connection: Connection, name: str | None = None) -> Triggers:
         problem=problem,
         publication=ours,
         schemas=tuple(schemas),
-        include=tuple(text for out, text in told if not out),
-        exclude=tuple(text for out, text in told if out),
+        include=tuple(text for out, text in named if not out),
+        exclude=tuple(text for out, text in named if out),
     )
 
 
-# Rights, owners and whatever else could let somebody write a record, each with its name. Superusers
-# may do all of it anyway.
+# Rights, owners and all else that could let another role write a record, each with its name.
+# Superusers may do all of it anyway.
 _CHANNEL_STATE: Final = """
 SELECT c.oid,
     (SELECT rolsuper FROM pg_roles WHERE oid = c.relowner)
         AND (SELECT rolsuper FROM pg_roles WHERE oid = n.nspowner),
     CASE
     WHEN c.relkind <> 'r' OR c.relpersistence <> 'p' OR c.relispartition
-        THEN 'it is no plain table'
+        THEN 'it is not an ordinary table'
     WHEN NOT c.relrowsecurity OR EXISTS (SELECT FROM pg_policy WHERE polrelid = c.oid)
         THEN 'its row security is off or has a policy'
     WHEN c.relhasrules OR EXISTS (SELECT FROM pg_trigger WHERE tgrelid = c.oid)
         OR EXISTS (SELECT FROM pg_inherits WHERE inhrelid = c.oid OR inhparent = c.oid)
-        THEN 'it has triggers, rules or heirs'
+        THEN 'it has triggers, rules, parents or children'
     WHEN EXISTS (SELECT FROM aclexplode(c.relacl) a
                  WHERE a.grantee <> c.relowner AND a.privilege_type <> 'SELECT')
         OR EXISTS (SELECT FROM pg_attribute t CROSS JOIN LATERAL aclexplode(t.attacl) a
@@ -128,7 +131,7 @@ WHERE n.nspname = %s AND c.relname = %s
 
 
 def _channel(cursor: Any, version: int) -> tuple[int, str]:
-    """The oid of the table that records come by, and why they cannot be trusted."""
+    """Return the oid of the table with the records, and why they cannot be trusted."""
     if version < _TABLE:
         return 0, (
             "the triggers are those of an earlier release, whose messages any role can write: "
@@ -137,10 +140,10 @@ def _channel(cursor: Any, version: int) -> tuple[int, str]:
     cursor.execute(_CHANNEL_STATE, [list(TRIGGERS), OWN_SCHEMA, CHANNEL])
     row = cursor.fetchone()
     if row is None:
-        return 0, f"{OWN_SCHEMA}.{CHANNEL} is not there: the triggers write to it"
+        return 0, f"{OWN_SCHEMA}.{CHANNEL} does not exist: the triggers write to it"
     oid, is_ours, why = row
     if not is_ours:
-        why = "its owner, or its schema's, is no superuser"
+        why = "its owner, or its schema's, is not a superuser"
     return int(oid), why and f"{OWN_SCHEMA}.{CHANNEL} cannot be trusted: {why}"
 
 
@@ -152,7 +155,7 @@ def _unpublished(connection: Connection, name: str | None) -> str:
     if found is None:
         return ""  # said by those who need it
     if table not in found.tables:
-        return f"publication {name} does not have {table}: nothing that the triggers write arrives"
+        return f"publication {name} does not have {table}: the records of the triggers are not sent"
     if table in found.filtered:
         return f"publication {name} leaves out rows or columns of {table}"
     if "insert" not in found.actions:
@@ -161,7 +164,7 @@ def _unpublished(connection: Connection, name: str | None) -> str:
 
 
 def judge(connection: Connection, oid: int) -> Trust:
-    """Say whether what comes by a table of this oid, named as ours, was written by our triggers."""
+    """Say whether only our triggers write to the table with this oid and the name of ours."""
     found = state(connection)
     if found.channel == oid:
         return Trust.OURS if found.tells else Trust.UNKNOWN
@@ -184,7 +187,7 @@ def _version(comment: str | None) -> int:
 def install(
     connection: Connection, name: str, include: Sequence[str], exclude: Sequence[str]
 ) -> Triggers:
-    """Make the triggers, or make them anew; tables of `include` join publication `name`.
+    """Create or recreate the triggers; tables of `include` join publication `name`.
 
     Raises NotPermitted, Unsupported (before 14), SourceError (no such publication).
     """
@@ -192,7 +195,7 @@ def install(
     with _transaction(connection), asking(connection) as cursor:
         _remove(connection, keeps_channel=True)
         make(connection, cursor, name, include, exclude)
-        # From this place on every change is recorded; this is what the tables are now.
+        # Every change is recorded from here on; this records the present shapes.
         cursor.execute(_BASELINE, [SYSTEM])
     return state(connection)
 
@@ -200,7 +203,7 @@ def install(
 def make(
     connection: Connection, cursor: Any, name: str, include: Sequence[str], exclude: Sequence[str]
 ) -> None:
-    """Make everything, in the caller's transaction; raise SourceError without a publication."""
+    """Create all objects, in the caller's transaction; raise SourceError without a publication."""
     if publication(connection, name) is None:
         raise SourceError(
             "the publication does not exist",
@@ -210,7 +213,7 @@ def make(
     cursor.execute("SELECT to_regnamespace(%s) IS NOT NULL", [OWN_SCHEMA])
     if cursor.fetchone()[0] and _channel(cursor, VERSION)[1]:
         raise SourceError(
-            "there is a schema of our name that is not ours",
+            "a schema of our name exists that is not ours",
             schema=OWN_SCHEMA,
             hint=f"look at it, then DROP SCHEMA {OWN_SCHEMA} CASCADE, and install again",
         )
@@ -244,7 +247,7 @@ def make(
 
 
 def _publish_channel(connection: Connection, cursor: Any, name: str) -> None:
-    """Let the records through."""
+    """Publish the records."""
     found = publication(connection, name)
     if found is not None and not found.all_tables:
         table = TableId(OWN_SCHEMA, CHANNEL)
@@ -263,7 +266,7 @@ def _publish_channel(connection: Connection, cursor: Any, name: str) -> None:
 
 
 def uninstall(connection: Connection) -> bool:
-    """Drop everything of ours; say whether there was something."""
+    """Drop all objects of ours; return whether there were any."""
     was = state(connection)
     if not was.version:
         return False
@@ -294,7 +297,7 @@ FROM (SELECT coalesce(bool_or(p.pubviaroot), true) AS via_root
 
 
 def script(version: int) -> str:
-    """What `install` runs on a server of this version (150018 = 15.18)."""
+    """Return what `install` runs on a server of this version (150018 = 15.18)."""
     text = resources.files(__package__).joinpath("ddl_triggers.sql").read_text("utf-8")
     text += f"COMMENT ON EVENT TRIGGER {TRIGGERS[1]} IS 'gauss-cdc, version {VERSION}';\n"
     if version < _SCHEMAS:
@@ -307,25 +310,25 @@ def check_rights(connection: Connection) -> None:
     info = server_info(connection)
     if info.version < _MESSAGES:
         raise Unsupported(
-            "before PostgreSQL 14 pgoutput does not hand on messages: triggers would tell nobody",
+            "before PostgreSQL 14 pgoutput does not send messages: triggers would have no effect",
             server=info.version_text.split(" on ")[0],
             hint="schema changes are inferred from the stream there",
         )
     if not info.is_superuser:
         raise NotPermitted(
-            "event triggers are made by superusers only",
+            "only superusers can create event triggers",
             hint="run `gauss-cdc ddl install --dsn postgresql://postgres@…` once as one; "
-            "run and apply need no such right",
+            "run and apply do not need this right",
         )
 
 
 def _publish_schemas(
     connection: Connection, cursor: Any, name: str, include: Sequence[patterns.Pattern]
 ) -> list[str]:
-    """Let whole schemas through, so that the rows of CREATE TABLE AS are in the stream, too.
+    """Publish whole schemas, so that the rows of CREATE TABLE AS are in the stream, too.
 
     Only schemas whose tables are all captured: a published table without a replica identity
-    takes no UPDATE, and nobody asked for that in a table that is left out.
+    rejects UPDATE, which must not happen to a table that is not captured.
     """
     found = publication(connection, name)
     if connection.server_version < _SCHEMAS or found is None or found.all_tables:
@@ -360,9 +363,9 @@ def _tables(connection: Connection, name: str) -> set[TableId]:
 
 
 def _remove(connection: Connection, *, keeps_channel: bool = False) -> None:
-    """Drop all of ours; tables that were made since, in a whole schema, stay published by name.
+    """Drop all of ours; tables created since in a published schema stay published by name.
 
-    `keeps_channel`: records that `run` has not read yet come by a table that is still there.
+    `keeps_channel`: keep the table of the records, since `run` has not read all of them.
     """
     was = state(connection)
     if not was.version:

@@ -1,4 +1,4 @@
-"""An object that is no table, and the name or the schema that a statement gave it."""
+"""The new name or schema that a statement gave to an object other than a table."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _NAMED: Final = frozenset(
 
 
 class _Move(NamedTuple):
-    """Another name, or another schema."""
+    """A new name, or a new schema."""
 
-    schema: str | None  # before, where the text says it
+    schema: str | None  # the former one, if the text contains it
     old: str
     new: str
 
 
 def moved_object(command: Command, sql: str | None) -> str | None:
-    """Return the statement that gave an object that is no table its name or its schema.
+    """Return the statement that gave an object other than a table its name or its schema.
 
-    A definition says only what it is called by now; what it was before says the client's text.
+    The definition has only the present name; the former one is in the client's text.
     """
     verb = f"ALTER {command.kind.upper()}"
     # PostgreSQL takes ALTER TABLE for indexes, views and sequences, too.
@@ -61,7 +61,7 @@ def _written(verb: str, command: Command, move: _Move) -> str | None:
     if command.kind == "trigger":
         table = command.identity.partition(" on ")[2]
         return f"{verb} {identifier(move.old)} ON {table} RENAME TO {identifier(move.new)}"
-    # Whoever gets another name stays in the schema.
+    # A renamed object stays in its schema.
     is_renamed = move.old != move.new
     schema = command.schema if is_renamed else move.schema
     if schema is None or command.schema is None:

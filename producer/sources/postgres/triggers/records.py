@@ -1,10 +1,10 @@
-"""What the event triggers of a PostgreSQL source say about a statement.
+"""The records in which the event triggers of a PostgreSQL source describe a statement.
 
 JSON in a row of the statement's own transaction, written by
 `producer/sources/postgres/triggers/ddl_triggers.sql` into a table that only its owner can write.
-`end`: what stands there after a statement; `drop`: what it dropped; `gap`: what
-could not be described; `install` and `uninstall`: from where to where every
-statement is described.
+`end`: the objects after a statement; `drop`: what it dropped; `gap`: what could not
+be described; `install` and `uninstall`: the range in which every statement is
+described.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ BY_TYPE: Final = 4  # a column's values were converted
 
 
 class Trust(Enum):
-    """Who wrote what comes by a table that is named as our channel."""
+    """Who writes to a table that has the name of our channel."""
 
-    OURS = auto()  # our triggers, and nobody else can
-    UNKNOWN = auto()  # nobody can tell any more: the table is gone, or others may write it
-    FOREIGN = auto()  # the table is somebody else's: nothing in it means anything
+    OURS = auto()  # our triggers, and no other role
+    UNKNOWN = auto()  # unknown: the table is gone, or others may write to it
+    FOREIGN = auto()  # the table is another owner's: its rows are ignored
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,13 @@ class Shape:
     """A table after the statement."""
 
     table: TableSchema  # as pgoutput describes it: without generated columns
-    persistence: str  # pg_class.relpersistence: "p" stands in the log, "u" does not
+    persistence: str  # pg_class.relpersistence: "p" is logged, "u" is not
     is_partition: bool
     publications: frozenset[str]
-    is_empty: bool = False  # known to have no rows: none has a value that nobody sent
-    space: int = 0  # oid of the schema, which may get another name before this one commits
-    stored: frozenset[int] = frozenset()  # columns that this statement made ordinary ones
-    is_text: bool = True  # all of it: a database without an encoding has other names, too
+    is_empty: bool = False  # known to have no rows, so none with a value that was not sent
+    space: int = 0  # oid of the schema, which may be renamed before this transaction commits
+    stored: frozenset[int] = frozenset()  # columns that this statement made ordinary
+    is_text: bool = True  # false: a database without an encoding has names that are not text
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Command:
     schema: str | None
     identity: str
     oid: int
-    definition: str | None  # what makes it anew, by pg_get_…def()
+    definition: str | None  # its definition, by pg_get_…def()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,8 @@ class Dropped:
     identity: str
     oid: int
     is_original: bool
-    root: int | None  # of a partition: whose it was
-    bound: str | None  # and which of its rows stood there
+    root: int | None  # of a partition: its parent
+    bound: str | None  # and the rows that belonged to it
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +91,11 @@ class TriggerMessage:
     attached: tuple[tuple[int, int], ...] = ()  # partition, root
     detached: tuple[tuple[int, int, str | None], ...] = ()  # partition, root, its bound
     rewritten: int = 0  # reasons, of all tables of the statement
-    joined: Mapping[int, bool] = field(default_factory=dict)  # oid -> has rows from before
+    joined: Mapping[int, bool] = field(default_factory=dict)  # oid -> has older rows
     via_root: bool = True  # a partition's rows are published as its root's
-    is_top: bool = False  # a statement of the client's text itself, and of no function
+    is_top: bool = False  # a statement of the client's text, not of a function
     is_plain: bool = False  # and no USING in all of that text
-    casts: frozenset[tuple[int, int]] = frozenset()  # made by users, and used without being named
+    casts: frozenset[tuple[int, int]] = frozenset()  # created by users, and used implicitly
     spaces: tuple[tuple[int, str], ...] = ()  # schemas that the statement made or renamed
     unknown: tuple[int, ...] | None = None  # tables of a gap; None: all of them
 
@@ -106,12 +106,12 @@ def read(content: bytes) -> TriggerMessage:
         raw = json.loads(content.decode("utf-8", "surrogateescape"))
         if raw["version"] != _VERSION:
             raise DecodeError(
-                "schema changes told by triggers of another release",
+                "schema changes recorded by triggers of another release",
                 version=raw["version"],
                 ours=_VERSION,
                 hint="run `gauss-cdc ddl install` of this release",
             )
-        told = TriggerMessage(
+        message = TriggerMessage(
             event=raw["event"],
             tag=raw.get("tag", ""),
             sql=raw.get("sql"),
@@ -130,29 +130,29 @@ def read(content: bytes) -> TriggerMessage:
             spaces=tuple((oid, name) for oid, name in raw.get("spaces", ())),
             unknown=tuple(raw["oids"]) if raw.get("oids") else None,
         )
-        return told if is_text(json.dumps(raw, ensure_ascii=False)) else _legible(told)
+        return message if is_text(json.dumps(raw, ensure_ascii=False)) else _legible(message)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DecodeError("a record of our triggers that cannot be read") from error
+        raise DecodeError("an unreadable record of our triggers") from error
 
 
-def _legible(told: TriggerMessage) -> TriggerMessage:
-    """Leave out what is no text: names and constants of a database without an encoding."""
+def _legible(message: TriggerMessage) -> TriggerMessage:
+    """Remove what is not text: names and constants of a database without an encoding."""
     return replace(
-        told,
+        message,
         sql=None,
-        commands=tuple(c for c in told.commands if is_text(f"{c.identity}{c.definition}")),
+        commands=tuple(c for c in message.commands if is_text(f"{c.identity}{c.definition}")),
         dropped=tuple(
             replace(d, bound=d.bound if is_text(d.bound or "") else None)
-            for d in told.dropped
+            for d in message.dropped
             if d.kind == "table" or is_text(d.identity)
         ),
-        detached=tuple((p, r, b if is_text(b or "") else None) for p, r, b in told.detached),
-        spaces=tuple((oid, name) for oid, name in told.spaces if is_text(name)),
+        detached=tuple((p, r, b if is_text(b or "") else None) for p, r, b in message.detached),
+        spaces=tuple((oid, name) for oid, name in message.spaces if is_text(name)),
     )
 
 
 def shape(raw: Mapping[str, Any]) -> Shape:
-    """Read what gauss_cdc.ddl_look() gave."""
+    """Read the result of gauss_cdc.ddl_look()."""
     said = {oid: tuple(rest) for oid, *rest in raw["types"]}
     made = user_types(said, [c[1] for c in raw["columns"]])
     columns = [
@@ -177,7 +177,7 @@ def shape(raw: Mapping[str, Any]) -> Shape:
     ]  # fmt: skip
     names = {column.number: column.name for column in columns}
     indexes = [
-        # Triggers that were installed before numbers were told say names.
+        # Triggers of releases before column numbers record names.
         Index(name, tuple(n if isinstance(n, str) else names[n] for n in numbers), *flags)
         for name, numbers, *flags in sorted(raw["indexes"], key=itemgetter(0))
     ]
@@ -196,9 +196,9 @@ def shape(raw: Mapping[str, Any]) -> Shape:
     )
 
 
-def _reasons(told: Any) -> int:
+def _reasons(reasons: Any) -> int:
     """Join `oid:reason` of all tables: a partitioned one's own leaves are rewritten, not it."""
     out = 0
-    for one in told:
-        out |= int(one.partition(":")[2])
+    for reason in reasons:
+        out |= int(reason.partition(":")[2])
     return out

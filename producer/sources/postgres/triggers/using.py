@@ -1,11 +1,10 @@
-r"""How ALTER COLUMN … TYPE made new values, where the text that the server was given says USING.
+r"""How ALTER COLUMN … TYPE computed new values, if the client's text contains USING.
 
-Only asked of statements of that text itself: what a function ran does not stand in it, and is
-lost.  Nobody can use USING without writing it, so that a text without this word needs no reading:
-there it was the assignment cast, which any copy can repeat.  A USING that is nothing but a cast of
-the column can be repeated, too; anything else was computed.  What this reads is less than SQL:
-comments, dollar quotes, backslashes and letters beyond ASCII are not, and with one of them
-everything is lost.
+Called for statements of that text only: a statement that a function ran is not in it, and is
+lost.  A text without the word USING is not parsed: the assignment cast was used, which any copy
+can repeat.  A USING that only casts the column can be repeated, too; any other was computed.
+This parser reads a part of SQL: with a comment, a dollar quote, a backslash or a letter beyond
+ASCII everything is lost.
 
 >>> text = "ALTER TABLE t ALTER a TYPE bigint, ALTER b SET DATA TYPE text USING b::text"
 >>> [converted(text, "t", name, kind) for name, kind in (("a", "bigint"), ("b", "text"))]
@@ -26,8 +25,8 @@ from typing import Final, NamedTuple
 from producer.core.sql_words import cut
 
 _END: Final = ""
-_ANY: Final = ""  # no column is called so
-# What people type, as format_type() prints it.
+_ANY: Final = ""  # not the name of any column
+# Common spellings -> what format_type() prints.
 _SAME: Final = {
     "INT": "INTEGER",
     "INT4": "INTEGER",
@@ -71,7 +70,7 @@ def converted(sql: str, table: str, column: str, type_name: str) -> str | None:
 
 @lru_cache(maxsize=4)
 def conversions(sql: str) -> tuple[Conversion, ...]:
-    """Return all of a text, in order; one of any column stands for what is not understood."""
+    """Return all of a text, in order; one of any column takes the place of unreadable text."""
     if not sql.isascii() or any(sign in sql for sign in ("\\", "$", "--", "/*")):
         return (_UNREAD,)
     return tuple(_conversions(sql))
@@ -90,7 +89,7 @@ def _conversions(sql: str) -> Iterator[Conversion]:
 
 
 def _of_statement(tokens: list[str]) -> Iterator[Conversion]:
-    """Read what stands behind ALTER TABLE."""
+    """Read what follows ALTER TABLE."""
     while tokens and tokens[0].upper() in {"IF", "EXISTS", "ONLY"}:
         tokens = tokens[1:]
     name = _END
@@ -120,7 +119,7 @@ def _of_statement(tokens: list[str]) -> Iterator[Conversion]:
 
 
 def _actions(tokens: list[str]) -> Iterator[list[str]]:
-    """Cut at commas outside of brackets."""
+    """Split at commas outside of brackets."""
     depth, action = 0, list[str]()
     for token in [*tokens, _END]:
         if token == _END or (token == "," and not depth):  # noqa: S105  SQL's

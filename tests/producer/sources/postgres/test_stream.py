@@ -11,7 +11,7 @@ from producer.core.events import Happened
 from producer.errors import DecodeError, SchemaRefused
 from producer.sources.postgres import stream
 from producer.sources.postgres.stream import PgoutputStream
-from producer.sources.postgres.triggers import records as told
+from producer.sources.postgres.triggers import records
 from producer.sources.postgres.triggers.records import Trust
 from schemas.control import Hole, Origin
 from schemas.positions import CommitKey, Lsn
@@ -73,8 +73,8 @@ def ended(tag: str, *shapes: dict[str, Any], sql: str | None = None, **more: Any
 
 
 def channel(oid: int = CHANNEL) -> Relation:
-    columns = tuple(RelationColumn(name, 25, -1, name == "id") for name in told.COLUMNS)
-    return Relation(oid, "gauss_cdc", told.CHANNEL, ReplicaIdentity.DEFAULT, columns)
+    columns = tuple(RelationColumn(name, 25, -1, name == "id") for name in records.COLUMNS)
+    return Relation(oid, "gauss_cdc", records.CHANNEL, ReplicaIdentity.DEFAULT, columns)
 
 
 def altered(*columns: Column, **more: Any) -> TableSchema:
@@ -84,13 +84,13 @@ def altered(*columns: Column, **more: Any) -> TableSchema:
 NOTE = Column("note", 25, -1, "text", missing="it's")
 
 
-def test_columns_of_an_index_are_told_by_number_or_as_before_by_name() -> None:
+def test_columns_of_an_index_are_recorded_by_number_or_as_before_by_name() -> None:
     by_number = shape(ACCOUNT)
     by_name = by_number | {"indexes": [["account_pkey", ["id"], True, True, False]]}
 
     assert by_number["indexes"][0][1] == [1]
-    assert told.shape(by_name) == told.shape(by_number)
-    assert told.shape(by_name).table.key == ("id",)
+    assert records.shape(by_name) == records.shape(by_number)
+    assert records.shape(by_name).table.key == ("id",)
 
 
 def anywhere(_table: TableId) -> bool:
@@ -101,7 +101,7 @@ class WithTriggers(Play):
     """A play whose source has the triggers."""
 
     def __init__(self, **more: Any) -> None:
-        known = {ID: told.shape(shape(ACCOUNT)).table}
+        known = {ID: records.shape(shape(ACCOUNT)).table}
         self.trust = more.pop("trust", Trust.OURS)
         self.wanted = more.pop("wanted", lambda table: table == ID)
         super().__init__(known=more.pop("known", known), **more)
@@ -126,7 +126,7 @@ class WithTriggers(Play):
         return self.assembler.feed(self.stream.messages(received))
 
 
-def test_a_told_change_stands_before_the_rows_of_the_new_shape_and_is_not_inferred_again() -> None:
+def test_a_recorded_change_precedes_the_rows_of_the_new_shape_and_is_not_inferred_again() -> None:
     play = WithTriggers(catalog=None)
     new = altered(NOTE)
 
@@ -150,7 +150,7 @@ def test_a_told_change_stands_before_the_rows_of_the_new_shape_and_is_not_inferr
     assert play.published[-1].names() == ("id", "owner", "note")
 
 
-def test_a_schema_is_registered_when_its_change_is_told_without_a_row() -> None:
+def test_a_schema_is_registered_when_its_change_is_recorded_without_a_row() -> None:
     play = WithTriggers()
 
     happened = play.transaction(ended("ALTER TABLE", shape(altered(NOTE))))
@@ -188,7 +188,7 @@ def test_a_column_dropped_and_made_again_is_a_new_one() -> None:
         ("BEGIN; ALTER TABLE public.account ALTER owner TYPE integer; COMMIT", {}, False),
     ],
 )
-def test_values_that_the_source_computed_are_a_hole_that_is_seen(sql, values, is_lost) -> None:
+def test_values_that_the_source_computed_are_a_detected_gap(sql, values, is_lost) -> None:
     play = WithTriggers()
     number = TableSchema(ID, (COLUMNS[0], Column("owner", 23, -1, "integer")), ("id",))
 
@@ -231,7 +231,7 @@ def test_a_cast_that_users_made_is_not_repeated() -> None:
     assert len(happened[-1].holes) == 1
 
 
-def test_a_volatile_default_is_a_hole_and_a_constant_is_not() -> None:
+def test_a_volatile_default_is_a_gap_and_a_constant_is_not() -> None:
     computed = Column("n", 701, -1, "double precision", has_default=True)
     for column, rewritten, holes in ((computed, ["1:2"], 1), (NOTE, [], 0)):
         play = WithTriggers()
@@ -242,7 +242,7 @@ def test_a_volatile_default_is_a_hole_and_a_constant_is_not() -> None:
 
 
 # ---------------------------------------------------------------- rows that come first
-def test_rows_of_a_table_that_is_not_told_yet_wait_for_its_message() -> None:
+def test_rows_of_a_table_that_is_not_recorded_yet_wait_for_its_record() -> None:
     play = WithTriggers(known={}, catalog=None)
 
     happened = play.feed(begin(), described(*COLUMNS), insert(1), insert(2))
@@ -278,7 +278,7 @@ def test_too_many_rows_do_not_wait_and_none_is_lost(
     assert happened[-1].holes == ()
 
 
-def test_rows_that_nobody_tells_about_go_on_at_the_commit_with_what_they_say() -> None:
+def test_rows_without_a_record_are_sent_at_the_commit_with_their_described_shape() -> None:
     play = WithTriggers(known={})
 
     happened = play.transaction(insert(1), insert(2))
@@ -309,7 +309,7 @@ def test_a_root_that_is_renamed_is_not_described_again_and_its_rows_follow() -> 
     assert [c.origin for c in play.changes] == [Origin.TRIGGER]
 
 
-def test_an_object_that_is_no_table_is_told_with_its_definition() -> None:
+def test_an_object_that_is_not_a_table_is_recorded_with_its_definition() -> None:
     play = WithTriggers(wanted=anywhere)
     command = ["CREATE VIEW", "view", "public", "public.v", 7, "CREATE OR REPLACE VIEW …"]
 
@@ -362,7 +362,7 @@ def test_another_tables_statement_is_not_ours() -> None:
 
 
 # ---------------------------------------------------------------- what goes wrong
-def test_a_transaction_that_was_delivered_is_not_told_again() -> None:
+def test_a_transaction_that_was_delivered_is_not_sent_again() -> None:
     play = WithTriggers()
 
     play.transaction(ended("ALTER TABLE", shape(altered(NOTE))), start=400)
@@ -371,7 +371,7 @@ def test_a_transaction_that_was_delivered_is_not_told_again() -> None:
     assert play.known[ID].names() == ("id", "owner")
 
 
-def test_a_refused_schema_stops_or_leaves_the_table_out_with_a_hole() -> None:
+def test_a_refused_schema_stops_or_leaves_the_table_out_with_a_gap() -> None:
     def refuse(_: TableSchema) -> None:
         raise SchemaRefused("the registry refuses the new schema as incompatible")
 
@@ -393,7 +393,7 @@ def test_a_refused_schema_stops_or_leaves_the_table_out_with_a_hole() -> None:
 @pytest.mark.parametrize("content", [b"{}", b"\xff", b'{"version": 2, "event": "end"}', b"[]"])
 def test_a_record_that_cannot_be_read_is_a_gap_and_no_stop(content: bytes) -> None:
     with pytest.raises(DecodeError):
-        told.read(content)
+        records.read(content)
     play = WithTriggers()
 
     happened = play.transaction(recorded(content), insert(1))
@@ -421,7 +421,7 @@ def test_a_logical_message_is_never_an_instruction(content: bytes, transactional
     assert (play.changes, happened[-1].holes, happened[-1].rows) == ([], (), 1)
 
 
-def test_a_table_of_our_name_that_is_somebody_elses_means_nothing() -> None:
+def test_a_table_of_our_name_with_another_owner_is_ignored() -> None:
     play = WithTriggers(trust=Trust.FOREIGN)
 
     happened = play.transaction(recorded(FORGED), recorded(b"not json"), insert(1))
@@ -430,7 +430,7 @@ def test_a_table_of_our_name_that_is_somebody_elses_means_nothing() -> None:
     assert ID in play.known
 
 
-def test_records_that_nobody_can_judge_any_more_are_one_gap_and_no_instruction() -> None:
+def test_records_whose_author_cannot_be_verified_any_more_are_one_gap() -> None:
     play = WithTriggers(trust=Trust.UNKNOWN)
 
     first = play.transaction(recorded(FORGED), recorded(FORGED), insert(1))
@@ -452,7 +452,7 @@ def test_a_channel_that_was_ours_stays_ours_when_it_is_dropped_meanwhile() -> No
 
 
 def test_what_the_triggers_could_not_describe_is_a_gap_of_its_tables() -> None:
-    known = {ID: told.shape(shape(ACCOUNT)).table}
+    known = {ID: records.shape(shape(ACCOUNT)).table}
     for oids, holes in ((ACCOUNTS, 1), (OTHERS, 0), (None, 1)):
         play = WithTriggers(known=dict(known))
         raw = {"version": 1, "event": "gap", "tag": "X", "oids": oids and [oids]}
