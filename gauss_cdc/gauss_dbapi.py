@@ -57,8 +57,8 @@ def connect(
 def login_refused(error: CdcError) -> Refused:
     """Convert a permanent failure of a login (server, TLS, files) into a sink's error."""
     where = {name: value for name, value in error.where.items() if name != "sqlstate"}
-    said = str(Explained(error.what, hint="", **where))
-    return Refused(str(error.where.get("sqlstate", _LOGIN)), message=said, hint=error.hint)
+    message = str(Explained(error.what, hint="", **where))
+    return Refused(str(error.where.get("sqlstate", _LOGIN)), message=message, hint=error.hint)
 
 
 class Connection:
@@ -106,12 +106,12 @@ class GaussCursor:
 
     def execute(self, statement: str | sql.Composable, arguments: Arguments | None = None) -> None:
         """Run one statement or several; `%s` and `%(name)s` stand for arguments, if there are."""
-        said = render(statement, is_bound=arguments is not None)
+        query = render(statement, is_bound=arguments is not None)
         if arguments is not None:
-            said = bind(said, arguments)
+            query = bind(query, arguments)
         with _refusals():
             self.connection.begin()
-            answer = self.connection.session.ask(said)
+            answer = self.connection.session.ask(query)
         readers = [_READERS.get(column.type_oid, str) for column in answer.columns]
         self._rows = [
             tuple(

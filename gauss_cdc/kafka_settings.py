@@ -28,7 +28,7 @@ _NAMED: Final = re.compile(r'configuration property:? "([^"]+)"')
 
 
 def problem(client: Mapping[str, str | int | float | bool]) -> tuple[str, str] | None:
-    """Say which setting librdkafka refuses ("": several together), and why; None: none.
+    """Return the setting that librdkafka refuses ("": several together), and why; None: none.
 
     Creates a client without brokers, so nothing is sent.
     """

@@ -129,7 +129,7 @@ def _shown(value: object) -> str:
 class Limit(logging.Filter):
     """Writes a line that repeats once in a window, then how often it came.
 
-    librdkafka says dozens of times a second that a broker is down.
+    librdkafka reports dozens of times a second that a broker is down.
     """
 
     def __init__(

@@ -296,7 +296,7 @@ TABLES: Final[dict[str, Callable[[], str]]] = {
 
 
 def filled(text: str) -> str:
-    """Return a document with every table as the code says it."""
+    """Return a document with every table made from the code."""
     return _BLOCK.sub(lambda match: match[1] + TABLES[match[2]]() + match[3], text)
 
 
@@ -306,7 +306,7 @@ def documents() -> list[Path]:
 
 
 def main() -> None:
-    """Fill the tables, or say which document has stale ones."""
+    """Fill the tables, or name the documents with stale ones."""
     stale = []
     for path in documents():
         text = path.read_text("utf-8")

@@ -85,8 +85,8 @@ def _session(config: Config) -> SparkSession:
     properties = java_properties(config.kafka.client_settings())
     for side in ("driver", "executor") if properties else ():
         name = f"spark.{side}.extraJavaOptions"
-        said = [str(options.get(name, "")), *(f"-D{k}={v}" for k, v in properties.items())]
-        options[name] = " ".join(filter(None, said))
+        flags = [str(options.get(name, "")), *(f"-D{k}={v}" for k, v in properties.items())]
+        options[name] = " ".join(filter(None, flags))
     for name, value in {**spark_confs(), **options}.items():
         conf.set(name, str(value))
     if is_ours and SparkContext._gateway is None:  # noqa: SLF001  else a second attempt

@@ -58,7 +58,7 @@ class StopSignal:
         """Read signals as soon as they come."""
         number = os.read(self._read, 1)[0]
         if signal.getsignal(number) != self._caught:
-            return  # the pipe is closed
+            return  # another handler is installed by now
         # A second one, or the limit, whatever the main thread does.
         if not select.select([self._read], [], [], self._limit)[0]:
             _log.error("stopped after %g s without an end: the next start continues", self._limit)

@@ -47,7 +47,7 @@ def check_target(
 
 
 def _loaded_shapes(config: Config, ledger: Ledger) -> list[TableSchema]:
-    """Shapes of tables where the ledger stands; none where Kafka does not say."""
+    """Shapes of tables at the ledger's commit; none where Kafka does not answer."""
     options = wiring.producer_options(config)
     try:
         with (
@@ -56,7 +56,7 @@ def _loaded_shapes(config: Config, ledger: Ledger) -> list[TableSchema]:
         ):
             known = known_tables(reader, registry, epoch=ledger.epoch, seq=ledger.seq)
     except CdcError:
-        return []  # Kafka's own lines say so
+        return []  # the findings about Kafka report it
     return list(known.values())
 
 
@@ -73,6 +73,6 @@ def _check_next_step(config: Config, ledger: Ledger) -> Iterator[Finding]:
                 rows.check_identity(segment)
                 break
         except (KafkaDown, RegistryDown):
-            return  # their own lines say so
+            return  # the findings about Kafka and the registry report it
         except ApplyError as problem:
             yield refused("apply", problem)

@@ -27,30 +27,30 @@ class Planned:
     """One change: what the stream, the registry and the target make of it."""
 
     change: SchemaChange
-    holes: tuple[str, ...]
+    gaps: tuple[str, ...]
     registry: str  # "as before" | "new version" | "refused"
     statements: tuple[str, ...]
     refusal: str = ""  # why the target's dialect has no statement for it
 
     @property
     def is_refused(self) -> bool:
-        """Say whether a part would stop here."""
+        """Say whether `run` or `apply` would stop at this change."""
         return bool(self.refusal) or self.registry == "refused"
 
 
 def plan(
     options: Options, registry: Registry, rehearsed: Rehearsed, *, target: str
 ) -> list[Planned]:
-    """Say what registry and target would make of each change.
+    """Return what registry and target would do with each change.
 
     `target`: a dialect's name, and with it which [ddl] apply = "all" statements exist.
     """
     planned = []
     for change, settings in rehearsed.changes:
         record = _record(rehearsed, change, settings)
-        holes = tuple(f"{hole.table}: {hole.why}" for hole in change.holes)
+        gaps = tuple(f"{gap.table}: {gap.why}" for gap in change.holes)
         asked = _asked(options, registry, change)
-        planned.append(Planned(record, holes, asked, *_statements(record, target)))
+        planned.append(Planned(record, gaps, asked, *_statements(record, target)))
     return planned
 
 
@@ -96,7 +96,7 @@ def _beyond(one: str | LeftOut) -> str:
 
 
 def _asked(options: Options, registry: Registry, change: ShapeChange) -> str:
-    """What the registry would say to the new value schema, and to the key's."""
+    """Whether the registry would accept the new value schema, and the key's."""
     if change.after is None:
         return "as before"
     envelope = EnvelopeOptions(types=options.types)
@@ -115,7 +115,7 @@ def _asked(options: Options, registry: Registry, change: ShapeChange) -> str:
 
 
 def lines(planned: list[Planned], incompatible: str, note: str = "") -> Iterator[str]:
-    """Tell it, a line at a time; `note` is what the rehearsal says of the stream."""
+    """Yield the plan as lines; `note` is the rehearsal's remark about the stream."""
     if note:
         yield note
     elif not planned:
@@ -131,8 +131,8 @@ def lines(planned: list[Planned], incompatible: str, note: str = "") -> Iterator
         if table is not None:
             policy = f", and [ddl] incompatible = {incompatible}" * (one.registry == "refused")
             yield f"  registry               {one.registry}{policy}"
-        for hole in one.holes:
-            yield f"  gap                    {hole}"
+        for gap in one.gaps:
+            yield f"  gap                    {gap}"
         if one.refusal:
             yield f"  target                 refused: {one.refusal}"
         for statement in one.statements:

@@ -258,7 +258,7 @@ class _Tail:
         return [line for _, line in rows[-last:]]
 
     def read(self, seconds: float) -> set[tuple[str, int]]:
-        """Take what has come; say which partitions were read to their ends."""
+        """Read the records that arrived; return the partitions that were read to their ends."""
         ended = set()
         for message in self._consumer.consume(500, seconds):
             place = (message.topic() or "", message.partition() or 0)

@@ -70,7 +70,7 @@ class CutsStanding:
 
     @property
     def is_loading(self) -> bool:
-        """A table of this epoch is not loaded to its end: no position says what a target holds."""
+        """A table of this epoch is not loaded to its end: no position shows what a target holds."""
         return any(phase != Phase.END for phase in self.loads.values())
 
 
@@ -143,7 +143,7 @@ class ReplicationStatus:
 
 
 _STILL_SECONDS = 30.0
-# How the Kafka client says that the cuts topic is not there (yet).
+# The Kafka client's codes for a cuts topic that does not exist (yet).
 _NO_TOPIC = frozenset({"_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_OR_PART"})
 _AGAIN = 1.0  # seconds until a broker that did not answer is asked again
 
@@ -194,7 +194,7 @@ class Endpoints:
         """The current end of the log, followed by a commit that every stream sends.
 
         Parallel decoding and SQL functions send commits only: without one an idle source
-        never says that all was read. A transaction that has an id and no changes is one.
+        never shows that all was read. A transaction that has an id and no changes is one.
         """
         end = self.wal_end()
         options = wiring.producer_options(self._config)
@@ -204,7 +204,7 @@ class Endpoints:
         if decided.ordered_by == "csn":
             raise ConfigError(
                 "a slot in the order of CSNs has no position in the log that could be waited for; "
-                "say the CSN as --lsn, in hex and with a slash before its last eight digits"
+                "give the CSN as --lsn, in hex and with a slash before its last eight digits"
             )
         if decided.mode is not Mode.SERIAL and options.role == "primary":
             self.source_session().query("SELECT txid_current()")
@@ -380,10 +380,10 @@ class Endpoints:
 
         `compares`: and until nothing in the catalog of a PostgreSQL source is left unexplained.
 
-        Where the epoch begins with a load, only after the load: before its end no position says
+        Where the epoch begins with a load, only after the load: before its end no position shows
         what the target holds.  A place that does not answer is asked again.
         """
-        goal, said = Goal(lsn), ""
+        goal, noted = Goal(lsn), ""
         while True:
             try:
                 standing = ReplicationStatus(None, self.cuts(), self.target())
@@ -392,16 +392,16 @@ class Endpoints:
                     left = self._unexplained(standing, on_note) if compares else ""
                     if not left:
                         return standing
-                    if left != said:
+                    if left != noted:
                         on_note(f"`run` has not reported yet what the catalog shows: {left}")
-                        said = left
+                        noted = left
             except (CdcError, ApplyError) as error:
                 if error.verdict is not Verdict.RETRY:
                     raise
                 if pause(_AGAIN):
                     return None
                 continue
-            if pause(_AGAIN if said else 0.1):
+            if pause(_AGAIN if noted else 0.1):
                 return None
 
     def _unexplained(self, standing: ReplicationStatus, on_note: Callable[[str], None]) -> str:
@@ -456,7 +456,7 @@ class Endpoints:
 
 
 def _comes_with_a_row(finding: Finding, known: Mapping[TableId, TableSchema]) -> bool:
-    """Say whether a table is only shaped otherwise: no row that it has is another one."""
+    """Say whether only the table's shape differs, and none of its rows."""
     if not isinstance(finding, Described):
         return False
     relation, table = finding.relation, known[finding.table]

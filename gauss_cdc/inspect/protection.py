@@ -95,9 +95,9 @@ def _looked_at(
             yield refused(f"connection {name}", error)
         return
     with closing(session):
-        arguments, said = session.arguments, session.protection
+        arguments, protection = session.arguments, session.protection
         is_safe = arguments.is_local or (session.is_encrypted and arguments.is_verified)
-    yield _finding(name, said, _WAY, is_safe=is_safe)
+    yield _finding(name, protection, _WAY, is_safe=is_safe)
 
 
 def kafka(client: Mapping[str, Any]) -> Finding:
@@ -105,28 +105,28 @@ def kafka(client: Mapping[str, Any]) -> Finding:
     protocol = str(client.get("security.protocol", "plaintext")).lower()
     servers = str(client.get("bootstrap.servers", client.get("metadata.broker.list", "")))
     is_local = all(is_loopback(_host(server)) for server in servers.split(","))
-    said = []
+    facts = []
     is_safe = is_local
     if protocol in ("ssl", "sasl_ssl"):
         is_checked = _is_true(client.get("enable.ssl.certificate.verification", True))
         is_named = str(client.get("ssl.endpoint.identification.algorithm", "https")) != "none"
         is_safe = is_local or (is_checked and is_named)
-        said += ["TLS"]
-        said += [
+        facts += ["TLS"]
+        facts += [
             "not verified" if not is_checked else "verified" if is_named else "name not verified"
         ]
         if {"ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location"} & set(
             client
         ):
-            said += ["client certificate"]
+            facts += ["client certificate"]
     else:
-        said += ["not encrypted"]
+        facts += ["not encrypted"]
     if protocol.startswith("sasl"):
-        said += [str(client.get("sasl.mechanism", client.get("sasl.mechanisms", "GSSAPI")))]
-    elif "client certificate" not in said:
-        said += ["no login"]
+        facts += [str(client.get("sasl.mechanism", client.get("sasl.mechanisms", "GSSAPI")))]
+    elif "client certificate" not in facts:
+        facts += ["no login"]
     way = 'set "security.protocol" = "SASL_SSL" or "SSL" in [kafka.client]'
-    return _finding("Kafka", ", ".join(said), way, is_safe=is_safe)
+    return _finding("Kafka", ", ".join(facts), way, is_safe=is_safe)
 
 
 def registry(url: str, options: Mapping[str, Any] | None = None) -> Finding:
@@ -136,24 +136,25 @@ def registry(url: str, options: Mapping[str, Any] | None = None) -> Finding:
     is_tls = all(part.scheme == "https" for part in parts)
     is_local = all(is_loopback(part.hostname or "") for part in parts)
     is_checked = options.get("ssl.ca.location") is not False  # so its client spells it
-    said = ["TLS", "verified" if is_checked else "not verified"] if is_tls else ["not encrypted"]
+    facts = ["TLS", "verified" if is_checked else "not verified"] if is_tls else ["not encrypted"]
     if "ssl.certificate.location" in options:
-        said += ["client certificate"]
+        facts += ["client certificate"]
     if "basic.auth.user.info" in options:
-        said += ["password"]
+        facts += ["password"]
     elif any(name.startswith("bearer.auth.") for name in options):
-        said += ["token"]
-    elif "client certificate" not in said:
-        said += ["no login"]
+        facts += ["token"]
+    elif "client certificate" not in facts:
+        facts += ["no login"]
     way = "use an https:// URL, and ssl.ca.location for a private authority"
     is_safe = is_local or (is_tls and is_checked)
-    return _finding("registry", ", ".join(said), way, is_safe=is_safe)
+    return _finding("registry", ", ".join(facts), way, is_safe=is_safe)
 
 
-def _finding(name: str, said: str, way: str, *, is_safe: bool) -> Finding:
+def _finding(name: str, protection: str, way: str, *, is_safe: bool) -> Finding:
     if is_safe:
-        return Finding(Level.OK, f"connection {name}", said)
-    return Finding(Level.WARNING, f"connection {name}", f"{said}, and leaves this machine", way)
+        return Finding(Level.OK, f"connection {name}", protection)
+    what = f"{protection}, and leaves this machine"
+    return Finding(Level.WARNING, f"connection {name}", what, way)
 
 
 def _host(server: str) -> str:

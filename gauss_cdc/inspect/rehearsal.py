@@ -71,9 +71,9 @@ def at_gauss(options: Options, session: GaussConnection, statement: str) -> Rehe
     """Read the catalog before and after, and the statement as the server would deparse it.
 
     Where DDL is not decoded: what is inferred at the first row of the new shape.
-    Raises SourceError where the source refuses the statement, Unsupported for what is no DDL.
+    Raises SourceError where the source refuses the statement, Unsupported for anything but DDL.
     """
-    said = _one_statement(statement)
+    parsed = _one_statement(statement)
     before = _tables(options, session)
     try:
         session.query("START TRANSACTION")
@@ -91,7 +91,9 @@ def at_gauss(options: Options, session: GaussConnection, statement: str) -> Rehe
     if not mode.decodes_ddl:
         return _inferred(statement, before, after)
     deparsed = Deparsed(dict(before), _wanted(options), after.get)
-    reported = deparsed.state(_qualified(said, str(schema), before), loses_clauses=mode.is_gaussdb)
+    reported = deparsed.state(
+        _qualified(parsed, str(schema), before), loses_clauses=mode.is_gaussdb
+    )
     changes = [
         # Types and names are the catalog's; what older rows hold, the statement's.
         replace(change, after=change.after and after.get(change.after.id, change.after))
@@ -152,7 +154,7 @@ def _tables(options: Options, session: GaussConnection) -> dict[TableId, TableSc
     return {table.id: table for table in tables}
 
 
-def _qualified(said: Statement, schema: str, known: Container[TableId]) -> Statement:
+def _qualified(parsed: Statement, schema: str, known: Container[TableId]) -> Statement:
     """Give names the schema that the server finds them in: deparsed text always has it."""
 
     def full(name: Name) -> Name:
@@ -165,10 +167,10 @@ def _qualified(said: Statement, schema: str, known: Container[TableId]) -> State
         Rename(full(a.old), Name(a.new.schema or full(a.old).schema, a.new.name))
         if isinstance(a, Rename)
         else a
-        for a in said.actions
+        for a in parsed.actions
     )
-    index = said.index and replace(said.index, table=full(said.index.table))
-    return replace(said, names=tuple(map(full, said.names)), actions=actions, index=index)
+    index = parsed.index and replace(parsed.index, table=full(parsed.index.table))
+    return replace(parsed, names=tuple(map(full, parsed.names)), actions=actions, index=index)
 
 
 # ---- PostgreSQL

@@ -142,10 +142,10 @@ def test_gaussdb_says_what_its_statement_does(
     refused = asked("ALTER TABLE nothing ADD COLUMN n int")
 
     assert 'ADD COLUMN "n" numeric(9,2)' in added.stdout
-    assert "hole" not in added.stdout
+    assert "  gap  " not in added.stdout
     assert 'RENAME COLUMN "v" TO "w"' in renamed.stdout
     assert 'ALTER TABLE "public"."t" RENAME TO "u"' in moved.stdout
-    assert "hole" in computed.stdout
+    assert "  gap  " in computed.stdout
     assert "CREATE TABLE" in made.stdout
     assert '"v" character varying(5)' in made.stdout
     assert 'relation "nothing" does not exist' in str(refused.exception)
