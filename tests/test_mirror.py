@@ -33,7 +33,7 @@ WHOLE = {
     "schemas/types/test_options.py",
     "schemas/types/test_types.py",
     "spark_consumers/dialects/test_hostile.py",
-    "spark_consumers/dialects/test_told.py",
+    "spark_consumers/dialects/test_captured_changes.py",
     "spark_consumers/sinks/test_contract.py",
     "spark_consumers/sinks/test_marks.py",
 }

@@ -34,7 +34,7 @@ def applied(path: Path, is_so) -> Ledger:
     return seen[0]
 
 
-def test_what_the_stream_does_not_tell_is_seen_in_the_catalog(path: Path) -> None:
+def test_what_the_stream_does_not_report_is_seen_in_the_catalog(path: Path) -> None:
     ask(
         path.source,
         "CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE TYPE size AS ENUM ('s', 'm');"

@@ -182,7 +182,7 @@ def test_tail_is_typed_and_in_commit_order_across_tables(place) -> None:
     assert "\x1b" not in "".join(followed)
 
 
-def test_wait_gives_up_where_nobody_applies(place) -> None:
+def test_wait_times_out_without_an_applier(place) -> None:
     path, file = place
     ask(path.source, "CREATE TABLE t (id int PRIMARY KEY)")
     path.start()

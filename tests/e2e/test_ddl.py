@@ -158,7 +158,7 @@ def names(url: str, kind: str) -> list[str]:
     return sorted(name for (name,) in ask(url, question, kind, "public"))
 
 
-def test_everything_is_applied_where_the_target_is_told_to(
+def test_everything_is_applied_where_the_configuration_says_so(
     addresses, topic_prefix, new_database
 ) -> None:
     source, target = new_database(), new_database()
@@ -224,7 +224,7 @@ def test_none_leaves_the_target_alone(path) -> None:
     assert ask(path.target, "SELECT to_regclass('later') IS NULL") == [(True,)]
 
 
-def test_a_restarted_run_knows_what_was_told(path) -> None:
+def test_a_restarted_run_knows_what_was_recorded(path) -> None:
     ask(path.source, "ALTER TABLE account RENAME owner TO holder; ALTER TABLE account ADD n int")
     path.catch_up()
     path.stop()
@@ -269,7 +269,7 @@ def raw(path: Path) -> list[bytes]:
     return found
 
 
-def test_the_topic_tells_nothing_that_people_typed(addresses, topic_prefix, new_database) -> None:
+def test_the_topic_contains_no_text_of_users(addresses, topic_prefix, new_database) -> None:
     source, target = new_database(), new_database()
     ask(source, f"{START}; CREATE TABLE hidden (a text)")
     hidden = ("public.hidden", "public.hidden_2")

@@ -122,7 +122,7 @@ def test_check_says_what_the_manual_asks_for(place: Place) -> None:
     assert found["replication"][0][0] == "ok"
 
 
-def test_check_tells_what_is_wrong_with_the_options_of_a_server(place: Place) -> None:
+def test_check_reports_what_is_wrong_with_the_options_of_a_server(place: Place) -> None:
     text = place.file.read_text()
     place.file.write_text(text.replace("[tables]", 'status-interval = "11s"\n[tables]'))
 
@@ -181,7 +181,7 @@ def test_status_says_why_the_target_is_no_full_copy(place: Place) -> None:
     )
 
 
-def test_a_first_run_tells_who_is_in_its_way_and_leaves_no_half_slot(place: Place) -> None:
+def test_a_first_run_names_who_blocks_it_and_leaves_no_partial_slot(place: Place) -> None:
     path = place.path
     writer = psycopg2.connect(path.source)
     try:

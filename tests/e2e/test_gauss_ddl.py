@@ -12,7 +12,7 @@ import pytest
 from schemas.control import Origin, SchemaChange
 from spark_consumers import job
 from tests.e2e.path import Path, ask, until
-from tests.e2e.test_gauss_holes import differing
+from tests.e2e.test_gauss_gaps import differing
 from tests.e2e.test_gauss_modes import caught_up, gauss, is_streaming, source_of
 
 __all__ = ["gauss"]

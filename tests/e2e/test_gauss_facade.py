@@ -178,7 +178,7 @@ def test_parallel_decoding_loses_rows_behind_ddl(
         (BINARY, PARALLEL, inserted(1)),
     ],
 )
-def test_truncate_is_told_by_serial_decoding_only(
+def test_truncate_is_sent_by_serial_decoding_only(
     style: Format, options: dict, rows: list, front: Front, postgres_url: str
 ) -> None:
     front.make_slot("s1")
@@ -225,7 +225,7 @@ def test_a_white_list_and_skipped_empty_transactions(front: Front, postgres_url:
 
 
 # ---------------------------------------------------------------- GaussDB, as its manual says
-def test_gaussdb_tells_user_heartbeats_and_ddl(postgres_url: str) -> None:
+def test_gaussdb_sends_user_heartbeats_and_ddl(postgres_url: str) -> None:
     with facade(postgres_url, profile="gaussdb") as front:
         do(postgres_url, "CREATE TABLE t (id int PRIMARY KEY, v text)")
         front.make_slot("s1")

@@ -90,7 +90,7 @@ def test_a_wrong_password_and_no_such_user_look_alike(user: str, front: Front) -
         front.open(user=user)
 
 
-def test_who_has_no_line_is_told(front: Front) -> None:
+def test_a_user_without_a_line_is_refused_by_name(front: Front) -> None:
     with pytest.raises(SourceError, match=r"no pg_hba\.conf entry"):
         front.open(user="rejected")
 

@@ -89,7 +89,7 @@ def test_the_stream_stops_before_them_and_they_are_kept(path, kafka) -> None:
 
 # Without its BEGIN a whole transaction is lost: nothing is open then that could have a hole.
 @pytest.mark.parametrize("path", [b"I", b"B"], indirect=True, ids=["a row", "a BEGIN"])
-def test_on_request_the_stream_goes_on_and_the_cut_has_a_hole(path, kafka) -> None:
+def test_on_request_the_stream_continues_and_the_cut_has_a_gap(path, kafka) -> None:
     path, _, last = path
     path.options = replace(path.options, unknown_message="quarantine")
     path.start()

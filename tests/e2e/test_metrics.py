@@ -50,7 +50,7 @@ def test_every_metric_is_there_and_true(addresses, topic_prefix, new_database) -
     assert found["gauss_cdc_lag_commits"] == found["gauss_cdc_inexact_tables"] == 0
 
 
-def test_a_place_that_does_not_answer_is_told(addresses, topic_prefix, new_database) -> None:
+def test_a_place_that_does_not_answer_is_reported(addresses, topic_prefix, new_database) -> None:
     config = Config.model_validate(
         {
             "source": {"dsn": "postgresql://nobody@127.0.0.1:1/none", "slot": topic_prefix},

@@ -128,7 +128,7 @@ def test_accepting_a_gap_loads_everything_again(addresses, topic_prefix, new_dat
         assert (ledger.epoch, ledger.state) == (2, "EXACT")
 
 
-def test_a_default_that_nobody_knows_marks_the_table(addresses, topic_prefix, new_database) -> None:
+def test_an_unknown_default_marks_the_table(addresses, topic_prefix, new_database) -> None:
     source, target = new_database(), new_database()
     ask(source, "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)")
     with Path(addresses, topic_prefix, source, target) as path:

@@ -498,7 +498,7 @@ def test_begin_and_end_frame_each_transaction_once_and_count_its_rows(ran: Ran) 
         assert max(total for total, _ in places) <= counted[id_][0]
 
 
-def test_logical_messages_are_records_beside_the_cuts_and_come_once(ran: Ran) -> None:
+def test_logical_messages_are_records_outside_of_cuts_and_come_once(ran: Ran) -> None:
     ran.path.stop()
     ran.path.start()  # the source sends again what it was not told of
     ran.path.catch_up()
@@ -531,7 +531,7 @@ def test_empty_tables_and_tables_made_while_we_run(ran: Ran) -> None:
     ran.same("empty", "late", "later")
 
 
-def test_tables_made_again_and_renamed_without_being_told(ran: Ran) -> None:
+def test_tables_created_again_and_renamed_without_a_record(ran: Ran) -> None:
     ran.same("made_again", "made_otherwise", "new_name", "swap_a", "swap_b")
     for table in ("left_name", "swap_c"):
         assert ask(ran.path.target, "SELECT to_regclass(%s)", table) == [(None,)]

@@ -57,7 +57,7 @@ def test_executors_run_our_code_out_of_the_zip(addresses, tmp_path) -> None:
     assert '{"type":"record","na' in said
 
 
-def test_the_program_beside_the_zip_is_the_command_line(addresses, tmp_path) -> None:
+def test_the_program_next_to_the_zip_is_the_command_line(addresses, tmp_path) -> None:
     use_java(addresses)
     program = pack(tmp_path / "gauss-cdc.zip")
 

@@ -189,7 +189,7 @@ def test_errors_name_file_line_and_reason(
     )
 
 
-def test_all_errors_are_told_at_once(file: Path) -> None:
+def test_all_errors_are_reported_at_once(file: Path) -> None:
     assert len(refused(file, '[kafka]\nprefx = "bank"\n').splitlines()) >= 3
 
 

@@ -128,12 +128,12 @@ def test_postgresql_is_as_it_was(file: Path) -> None:
         ("nothing = 1", "source.options.nothing: unknown decoding option (value 1)"),
     ],
 )
-def test_a_bad_option_is_told_with_its_line(file: Path, options: str, said: str) -> None:
+def test_a_bad_option_is_reported_with_its_line(file: Path, options: str, said: str) -> None:
     told = refused(file, options=options)
     assert told.startswith(f"{file}:6: {said}"), told
 
 
-def test_all_bad_options_are_told_at_once(file: Path) -> None:
+def test_all_bad_options_are_reported_at_once(file: Path) -> None:
     told = refused(file, options='sending-batch = 2\nwhite-table-list = "a, b"').splitlines()
 
     assert [line.split(": ")[:2] for line in told] == [
@@ -165,7 +165,7 @@ def test_rules_depend_on_the_product(file: Path) -> None:
         ("hold-bytes = 1", "4: source.hold-bytes: Input should be"),
     ],
 )
-def test_a_bad_source_is_told_with_its_line(file: Path, source: str, said: str) -> None:
+def test_a_bad_source_is_reported_with_its_line(file: Path, source: str, said: str) -> None:
     assert refused(file, source).startswith(f"{file}:{said}")
 
 

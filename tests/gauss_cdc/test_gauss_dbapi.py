@@ -95,7 +95,7 @@ def test_what_is_no_array_of_one_dimension_is_refused(text: str) -> None:
         read_array(text)
 
 
-def test_a_transaction_begins_by_itself_and_ends_when_told(
+def test_a_transaction_begins_by_itself_and_ends_on_request(
     connection: Connection, open_session: partial[Connection]
 ) -> None:
     other = open_session()
@@ -143,7 +143,7 @@ def test_refusals_carry_their_sqlstate_and_lost_connections_none(
     assert lost.value.sqlstate is None
 
 
-def test_another_product_is_told_by_what_it_does_not_know(postgres_url: str) -> None:
+def test_another_product_is_recognised_by_what_it_does_not_have(postgres_url: str) -> None:
     with pytest.raises(Refused) as refused:
         connect(parse_dsn(postgres_url))  # with openGauss' own settings
 
@@ -151,7 +151,7 @@ def test_another_product_is_told_by_what_it_does_not_know(postgres_url: str) -> 
     assert "session_timeout" in refused.value.message
 
 
-def test_nobody_there_is_a_lost_connection() -> None:
+def test_no_listener_is_a_lost_connection() -> None:
     with pytest.raises(Refused) as lost:
         connect(parse_dsn("postgresql://nobody@127.0.0.1:1/none"))
     assert lost.value.sqlstate is None

@@ -65,7 +65,7 @@ def test_a_table_that_is_being_altered_is_looked_at_later(
     assert [str(finding) for finding in found] == ["public.t was dropped"]
 
 
-def test_tables_that_come_and_go_meanwhile_stop_nobody(
+def test_tables_that_come_and_go_meanwhile_stop_nothing(
     options: Options, session, postgres_url: str
 ) -> None:
     done = threading.Event()

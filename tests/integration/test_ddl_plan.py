@@ -154,7 +154,7 @@ def test_gaussdb_says_what_its_statement_does(
 
 
 @pytest.mark.parametrize("kind", ["opengauss"], indirect=True)
-def test_where_ddl_is_not_decoded_the_first_row_tells(
+def test_where_ddl_is_not_decoded_the_first_row_shows_it(
     front: str, kind: str, plan: Callable[..., Result]
 ) -> None:
     asked = partial(plan, kind=kind, source=front, more='plugin = "mppdb_decoding"')

@@ -151,7 +151,7 @@ ALTER TABLE wide ADD COLUMN list text[] DEFAULT '{a,"b c"}';
 
 
 @pytest.mark.parametrize("identity", ["DEFAULT", "FULL", "NOTHING", "USING INDEX wide_name"])
-def test_a_trigger_tells_the_shape_that_the_catalog_shows(source, identity) -> None:
+def test_a_trigger_records_the_shape_that_the_catalog_shows(source, identity) -> None:
     """Two ways to one table: the function inside the server, and our own reading of it."""
     with source.cursor() as cursor:
         cursor.execute("CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE DOMAIN positive AS int")
@@ -193,7 +193,7 @@ def slot(source, topic_prefix):
         cursor.execute("SELECT pg_drop_replication_slot(%s)", [topic_prefix])
 
 
-def test_what_is_rolled_back_is_never_told(source, slot) -> None:
+def test_what_is_rolled_back_is_never_recorded(source, slot) -> None:
     ddl_triggers.install(source, "ours", ["*.*"], [])
     messages(source, slot)
     with source.cursor() as cursor:
@@ -226,7 +226,7 @@ def test_what_is_rolled_back_is_never_told(source, slot) -> None:
         "ANALYZE item",
     ],
 )
-def test_what_changes_no_object_is_not_told(source, slot, statement) -> None:
+def test_what_changes_no_object_is_not_recorded(source, slot, statement) -> None:
     ddl_triggers.install(source, "ours", ["*.*"], [])
     messages(source, slot)
     with source.cursor() as cursor:
@@ -483,7 +483,9 @@ def test_a_leaf_that_loses_a_column_with_its_type_stays_captured(source, slot) -
         "DROP TYPE mood CASCADE",
     ],
 )
-def test_tables_that_follow_a_type_or_a_foreign_table_are_told(source, slot, statements) -> None:
+def test_tables_that_follow_a_type_or_a_foreign_table_are_recorded(
+    source, slot, statements
+) -> None:
     """Tables of a type, and heirs: also where a foreign table stands between."""
     with source.cursor() as cursor:
         cursor.execute(
@@ -530,7 +532,7 @@ def test_a_default_partition_that_is_alone_has_every_row(source, slot) -> None:
     assert (change.moved.where, change.holes) == ("true", ())
 
 
-def test_values_are_told_alike_whatever_the_session_has_set(source, slot) -> None:
+def test_values_are_recorded_alike_whatever_the_session_has_set(source, slot) -> None:
     added = {
         "a": ("date DEFAULT DATE '2016-02-06'", "2016-02-06"),
         "b": ("timestamptz DEFAULT '2016-02-06 12:00+00'", "2016-02-06 12:00:00+00"),
@@ -566,7 +568,7 @@ def test_values_are_told_alike_whatever_the_session_has_set(source, slot) -> Non
     ]
 
 
-def test_a_table_that_leaves_the_log_is_a_hole_and_is_found_again(source, slot) -> None:
+def test_a_table_that_leaves_the_log_is_a_gap_and_is_found_again(source, slot) -> None:
     with source.cursor() as cursor:
         cursor.execute("INSERT INTO item VALUES (1, 'x')")
         cursor.execute("ALTER PUBLICATION ours DROP TABLE item")  # it has the schema: nobody minds
@@ -638,7 +640,7 @@ def test_a_temporary_table_that_is_rewritten_says_nothing_of_the_next_one(source
     assert [c.lossy for c in changes] == [None]
 
 
-def test_a_statement_inside_others_is_told_once_each(source, slot) -> None:
+def test_a_statement_inside_others_is_recorded_once_each(source, slot) -> None:
     ddl_triggers.install(source, "ours", ["*.*"], [])
     messages(source, slot)
     with source.cursor() as cursor:

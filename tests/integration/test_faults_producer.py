@@ -196,7 +196,7 @@ def test_a_slot_that_was_dropped(place: Place) -> None:
     assert running.error is None
 
 
-def test_a_slot_that_somebody_advanced(place: Place) -> None:
+def test_a_slot_that_another_client_advanced(place: Place) -> None:
     place.deliver_once()
     place.execute(
         "INSERT INTO account VALUES (2, 'Bob')",
@@ -333,7 +333,7 @@ STRANGE = (
 )
 
 
-def test_what_strangers_write_into_the_control_topics_stops_nobody(place: Place) -> None:
+def test_foreign_records_in_the_control_topics_stop_nothing(place: Place) -> None:
     place.deliver_once()
     topics, prefix = place.options.topics, place.options.prefix.encode()
     stranger = Producer(place.options.client)

@@ -53,7 +53,7 @@ FILLED = "CREATE TABLE \"it's new\" AS SELECT g AS id, 'v' AS v FROM generate_se
         (["SAVEPOINT s", FILLED, "RELEASE s"], [], None),
     ],
 )
-def test_rows_tell_who_wrote_them(
+def test_rows_show_their_transaction(
     at_once: list[str],
     later: list[str],
     wrote: bool | None,

@@ -262,7 +262,7 @@ def test_options_reach_the_plugin(postgres_url: str, open_stream: Open) -> None:
         open_stream(options=(("it's no option", "\\"),)).receive(60)
 
 
-def test_a_slot_that_somebody_else_moved(postgres_url: str, slot: str, open_stream: Open) -> None:
+def test_a_slot_that_another_client_moved(postgres_url: str, slot: str, open_stream: Open) -> None:
     insert(postgres_url, 1)
     stream, other = open_stream(), open_stream()
     other.send_status(commit_end(until(other, row(1))))
@@ -285,7 +285,7 @@ def test_a_slot_in_use(postgres_url: str, slot: str, open_stream: Open) -> None:
             stream.receive(60)
 
 
-def test_a_slot_that_was_made_anew_is_another_history(
+def test_a_slot_that_was_made_again_is_another_history(
     postgres_url: str, slot: str, open_stream: Open
 ) -> None:
     """Under the same name, so that no place is ahead of ours."""

@@ -169,7 +169,7 @@ def test_a_server_that_says_much_during_a_copy_is_heard(session: GaussConnection
     assert session.copy_in("COPY t FROM STDIN", (b"%d\n" % i for i in range(3000))) == 3000
 
 
-def test_a_copy_out_that_fails_in_the_middle_tells_why(session: GaussConnection) -> None:
+def test_a_copy_out_that_fails_in_the_middle_reports_why(session: GaussConnection) -> None:
     rows = session.copy_out("COPY (SELECT 1/(3-i) FROM generate_series(1,5) i) TO STDOUT")
 
     with pytest.raises(SourceError, match="sqlstate=22012"):
@@ -272,7 +272,7 @@ def test_the_role_is_looked_at(connect: Callable[..., GaussConnection]) -> None:
         connect(role="standby")
 
 
-def test_a_setting_the_server_does_not_know_is_told(
+def test_a_setting_the_server_does_not_know_is_reported(
     connect: Callable[..., GaussConnection],
 ) -> None:
     with pytest.raises(CdcError, match="no_such_setting"):

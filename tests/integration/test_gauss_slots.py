@@ -133,12 +133,12 @@ def made_in_time(making: Making[SlotCreated]) -> SlotCreated:
     return made
 
 
-def test_nobody_in_the_way(making: Callable[..., Making[SlotCreated]], slot: str) -> None:
+def test_no_blocking_session(making: Callable[..., Making[SlotCreated]], slot: str) -> None:
     made = made_in_time(making())
     assert (made.name, made.snapshot != "") == (slot, True)
 
 
-def test_who_is_in_the_way_is_told_and_waited_for(
+def test_a_blocking_session_is_named_and_waited_for(
     making: Callable[..., Making[SlotCreated]], writer: ReplicationConnection, slot: str
 ) -> None:
     told: list[list[Blocker]] = []

@@ -105,7 +105,7 @@ def bindings(acl: Acl) -> list[AclBinding]:
     ]
 
 
-def test_the_printed_acls_are_enough_and_a_stranger_cannot_write(
+def test_the_printed_acls_are_enough_and_another_client_cannot_write(
     broker: tuple[str, str], addresses, topic_prefix, new_database
 ) -> None:
     trusting, guarded = broker

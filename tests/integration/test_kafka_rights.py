@@ -98,7 +98,7 @@ def found(client: dict[str, Any], registry_url: str, prefix: str) -> dict[Level,
     return out
 
 
-def test_who_may_do_everything_is_told_so(
+def test_a_principal_with_all_rights_is_recognised(
     client: dict[str, Any], registry_url: str, topic_prefix: str
 ) -> None:
     said = found(client, registry_url, topic_prefix)

@@ -144,7 +144,7 @@ def test_ddl_inside_a_large_commit(copy: Copy) -> None:
     assert copy.rows("a") == [(1, "one", None), (2, "two", None), (3, "three", "w")]
 
 
-def test_what_the_target_lacks_is_told_and_nothing_changes(copy: Copy) -> None:
+def test_what_the_target_lacks_is_reported_and_nothing_changes(copy: Copy) -> None:
     copy.load(A)
     copy.source.feed.commits([insert(A, "1", "x"), update(A, "2", ...)])
 

@@ -87,7 +87,7 @@ def test_columns_are_described_in_stream_order(db: Any) -> None:
     )  # fmt: skip
 
 
-def test_types_of_this_database_are_told_by_what_they_are_made_of(db: Any) -> None:
+def test_types_of_this_database_are_identified_by_what_they_are_made_of(db: Any) -> None:
     run(
         db,
         "CREATE TYPE public.mood AS ENUM ('sad', 'it''s, ok')",
@@ -345,7 +345,7 @@ def test_the_databases_refusals_become_ours(db: Any) -> None:
         catalog.create_publication(db, "q", [])
 
 
-def test_a_publication_that_leaves_rows_or_columns_out_is_told(new_database) -> None:
+def test_a_publication_that_leaves_rows_or_columns_out_is_reported(new_database) -> None:
     connection = psycopg2.connect(new_database())
     connection.autocommit = True
     if connection.server_version < 150000:

@@ -170,7 +170,7 @@ def test_a_server_without_room_is_tried_again(server: PrivateServer) -> None:
     assert caught.value.where["sqlstate"] == "53300"
 
 
-def test_psycopg2s_failures_are_told_apart_the_same_way(server: PrivateServer) -> None:
+def test_psycopg2s_failures_are_distinguished_the_same_way(server: PrivateServer) -> None:
     with pytest.raises(LoginRefused):
         catalog.connect(server.arguments("scram", password="wrong-one"))
     with pytest.raises(ConnectionLost):
@@ -228,7 +228,7 @@ def test_an_unknown_authority_is_refused(server: PrivateServer, sslmode: str) ->
         )
 
 
-def test_a_missing_authority_file_is_told(server: PrivateServer, tmp_path: Path) -> None:
+def test_a_missing_authority_file_is_reported(server: PrivateServer, tmp_path: Path) -> None:
     with pytest.raises(LoginRefused, match="cannot be read"):
         ReplicationConnection.open(
             server.arguments("scram", sslmode="verify-full", sslrootcert=str(tmp_path / "none"))
@@ -401,7 +401,7 @@ def test_a_physical_slot_is_a_mismatch(
         connect().start(name, options(name))
 
 
-def test_an_invalidated_slot_is_told_from_others(
+def test_an_invalidated_slot_is_distinguished_from_others(
     server: PrivateServer, connect: Callable[..., ReplicationConnection], name: str
 ) -> None:
     connection = connect()

@@ -184,7 +184,9 @@ def test_many_rows_over_the_small_consumer(source: KafkaFeed, reader: Reader) ->
     assert [c.ordinal for c in rows.changes[A.id]] == list(range(12_000))
 
 
-def test_expired_rows_are_told_from_missing_ones(source: KafkaFeed, reader: Reader) -> None:
+def test_expired_rows_are_distinguished_from_missing_ones(
+    source: KafkaFeed, reader: Reader
+) -> None:
     source.feed.commits([insert(A, "1", "x")], [insert(A, "2", "x")])
     source.publish()
     topic = source.names.table(A.id)
@@ -195,7 +197,7 @@ def test_expired_rows_are_told_from_missing_ones(source: KafkaFeed, reader: Read
         reader.read()
 
 
-def test_expired_cuts_are_told(source: KafkaFeed, reader: Reader) -> None:
+def test_expired_cuts_are_reported(source: KafkaFeed, reader: Reader) -> None:
     for i in range(3):
         source.feed.commits([insert(A, str(i), "x")])
     source.publish()
@@ -263,7 +265,7 @@ def test_a_log_that_lost_its_tail_is_refused(source: KafkaFeed, reader: Reader) 
 
 
 @pytest.mark.parametrize("value", [b"", b"text", b"\0\0\0\0\7"])
-def test_what_we_did_not_write_is_told_with_its_place(
+def test_what_we_did_not_write_is_reported_with_its_place(
     source: KafkaFeed, reader: Reader, value: bytes
 ) -> None:
     source.feed.commits([insert(A, "1", "x")])
@@ -353,7 +355,7 @@ def test_a_registry_that_is_down_is_no_reason_to_pass_over_a_record(source: Kafk
     cuts.close()
 
 
-def test_a_registry_that_knows_no_record_is_told(source: KafkaFeed) -> None:
+def test_a_registry_that_knows_no_record_is_reported(source: KafkaFeed) -> None:
     def fetch(schema_id: int) -> str:
         raise SchemaUnknown("unknown", schema_id=schema_id)
 
@@ -364,7 +366,7 @@ def test_a_registry_that_knows_no_record_is_told(source: KafkaFeed) -> None:
     cuts.close()
 
 
-def test_a_strangers_record_outside_of_transactions_keeps_nobody_busy(
+def test_a_foreign_record_outside_of_transactions_blocks_no_reader(
     source: KafkaFeed, reader: Reader
 ) -> None:
     stranger = Producer(source.client)

@@ -134,7 +134,7 @@ def lengths(path: Path) -> list[object]:
     return [[(op, size(after), size(before)) for op, after, before in txn] for txn in changes(path)]
 
 
-def test_a_recording_ends_when_it_is_told_to(
+def test_a_recording_ends_at_its_bound(
     server: PrivateServer, options: Options, plugin: str, tmp_path: Path
 ) -> None:
     server.execute(*WORK)

@@ -112,7 +112,7 @@ def own_level(url: str, subject: str) -> str | None:
         return None
 
 
-def test_a_registry_whose_own_level_holds_for_all_is_told(
+def test_a_registry_whose_own_level_holds_for_all_is_reported(
     registry_url: str, topic_prefix: str
 ) -> None:
     """Apicurio takes a subject's NONE for no level of its own."""

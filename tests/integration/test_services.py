@@ -180,7 +180,7 @@ def test_up_leaves_services_running_and_down_leaves_nothing() -> None:
     assert not directory.exists()
 
 
-def test_a_program_that_is_told_to_end_takes_its_services_along() -> None:
+def test_a_program_that_is_stopped_stops_its_services() -> None:
     directory = open_directory()
     program = (
         "import pathlib, sys, threading; from gauss_cdc.sandbox.services import LocalServices;"
@@ -220,7 +220,7 @@ def test_services_of_a_program_that_crashed_are_found_and_adopted() -> None:
     assert not left.alive
 
 
-def test_a_pid_that_belongs_to_somebody_else_is_never_taken_for_ours() -> None:
+def test_a_pid_of_another_process_is_never_taken_for_ours() -> None:
     directory = open_directory()
     me = f'{{"pid": {os.getpid()}, "started": "long ago"}}'
     (directory / "services.json").write_text(f'{{"ports": {{}}, "processes": {{"kafka": {me}}}}}')

@@ -207,7 +207,7 @@ def test_as_many_columns_as_a_table_can_have(target: Target, width: int) -> None
     assert target.query("SELECT id, c1, c2 FROM wide ORDER BY id") == [(1, 7, 1), (20, 8, 1)]
 
 
-def test_a_row_that_only_the_target_could_know_and_does_not_is_told(target: Target) -> None:
+def test_a_row_that_only_the_target_could_know_and_does_not_is_reported(target: Target) -> None:
     load(target, ACCOUNT)
     target.feed.commits([update(ACCOUNT, "1", "a", ...)])
 
@@ -262,7 +262,7 @@ def test_a_table_without_a_key_keeps_its_duplicates(target: Target) -> None:
     ]
 
 
-def test_a_keyless_row_that_is_not_there_is_told(target: Target) -> None:
+def test_a_keyless_row_that_is_not_there_is_reported(target: Target) -> None:
     log = table("log", "a integer", key="")
     load(target, log)
     target.feed.commits([Row(log, "d", ["1"])])
@@ -410,7 +410,7 @@ def test_unique_values_are_swapped_under_foreign_keys(strict_target: Target) -> 
     assert len(rows(target, "child")) == 2
 
 
-def test_unique_values_are_swapped_where_nobody_points_at(strict_target: Target) -> None:
+def test_unique_values_without_references_are_swapped(strict_target: Target) -> None:
     target = strict_target
     plain = table("plain", "id integer, code text, pair integer", unique="code pair")
     load(target, plain, ["1", "a", "1"], ["2", "b", "2"], ["3", "c", "3"])
@@ -925,7 +925,7 @@ def test_a_second_applier_waits_and_then_takes_over(target: Target) -> None:
     second.close()
 
 
-def test_who_waits_is_told_who_holds_the_target(target: Target) -> None:
+def test_a_waiting_applier_names_the_holder_of_the_target(target: Target) -> None:
     load(target, ACCOUNT)
     told = threading.Event()
     waits: list[str] = []
@@ -1027,7 +1027,7 @@ def test_who_lost_the_fence_gives_up(target: Target) -> None:
     assert rows(target, "account") == []
 
 
-def test_nobody_moves_the_ledger_while_a_step_is_under_way(
+def test_the_ledger_is_locked_while_a_step_is_under_way(
     new_database: Callable[[], str], kind: str
 ) -> None:
     """Two appliers that both think that they hold the fence: one lock orders their steps."""

@@ -300,7 +300,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         _LEDGER_FILE,
         'cursor.execute(_SELECT + " FOR UPDATE", (source,))',
         "cursor.execute(_SELECT, (source,))",
-        _pg("test_nobody_moves_the_ledger_while_a_step_is_under_way"),
+        _pg("test_the_ledger_is_locked_while_a_step_is_under_way"),
     ),
     Mutation(
         "fence-not-compared",
@@ -436,7 +436,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         _APPLY_FILE,
         "    if cursor.rowcount == partial:\n        return\n",
         "    if cursor.rowcount <= partial:\n        return\n",
-        _pg("test_a_row_that_only_the_target_could_know_and_does_not_is_told"),
+        _pg("test_a_row_that_only_the_target_could_know_and_does_not_is_reported"),
     ),
     Mutation(
         "no-row-is-one-row",
@@ -444,7 +444,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         _APPLY_FILE,
         "    if cursor.rowcount != 1 and is_exact:\n",
         "    if False:\n",
-        _pg("test_a_keyless_row_that_is_not_there_is_told"),
+        _pg("test_a_keyless_row_that_is_not_there_is_reported"),
     ),
     Mutation(
         "all-rows-are-one-row",
@@ -460,7 +460,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         _APPLY_FILE,
         "            _fill(cursor, work, is_exact=str(work.plan.table.id) not in inexact)\n",
         "            _fill(cursor, work, is_exact=False)\n",
-        _pg("test_a_row_that_only_the_target_could_know_and_does_not_is_told"),
+        _pg("test_a_row_that_only_the_target_could_know_and_does_not_is_reported"),
     ),
     Mutation(
         "always-demanded",

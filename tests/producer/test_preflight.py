@@ -13,7 +13,7 @@ TABLE = TableSchema(TableId("s", "t"), (Column("a", 23, nullable=False),))
     ("setting", "key", "warned"),
     [("primary-key", (), True), ("primary-key", ("a",), False), ("table", (), False)],
 )
-def test_readers_by_key_are_told_of_tables_without_one(
+def test_tables_without_a_key_are_reported_for_readers_by_key(
     setting: Any, key: tuple[str, ...], warned: bool
 ) -> None:
     table = TableSchema(TABLE.id, TABLE.columns, key)

@@ -287,7 +287,7 @@ def test_a_lost_record_stays_suspected_whatever_its_writer_says_later() -> None:
     assert "offset 4: n is 4, expected 3" in str(replay.suspect)
 
 
-def test_an_epoch_that_is_loaded_anew_is_the_way_out_of_any_gap() -> None:
+def test_an_epoch_that_loads_all_tables_ends_any_gap() -> None:
     replay = replayed(start(1), commits(2, 1))
     replay.follow(2, commits(9, 8))
     anew = replace(start(40, writer=7, epoch=5, prev=Prev(4, 9, 39)), continues=False)

@@ -14,7 +14,7 @@ from schemas.sql_text import NotRead
      '(("d" IS NULL) OR (("d")::text = ANY ((ARRAY[\'a\'::character varying])::text[])))',
      '("m" = \'sad\'::"public"."mood")', '("n" > -1.5)', '("n" > \'-5\'::integer)', "TRUE"],
 )  # fmt: skip
-def test_a_bound_is_written_anew(text: str) -> None:
+def test_a_bound_is_written_again(text: str) -> None:
     assert written(text) == text
     assert written(text.replace('"', "") if "public" not in text else text) == text
 

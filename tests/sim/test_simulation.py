@@ -70,7 +70,7 @@ def test_the_same_seed_is_the_same_history():
     assert first.trace == second.trace
 
 
-def test_without_faults_nobody_stops_and_everything_arrives():
+def test_without_faults_nothing_stops_and_everything_arrives():
     quiet: dict[str, Any] = {
         "producer_crashes": 0,
         "applier_crashes": 0,

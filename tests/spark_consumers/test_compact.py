@@ -41,7 +41,7 @@ def test_the_last_state_of_a_row_is_kept() -> None:
     assert todo.deletes == [("2",)]
 
 
-def test_what_nobody_sent_is_taken_from_the_target() -> None:
+def test_unsent_values_are_taken_from_the_target() -> None:
     todo = collapsed(
         change("u", None, ["1", "x", UNCHANGED]), change("u", None, ["1", UNCHANGED, UNCHANGED])
     )

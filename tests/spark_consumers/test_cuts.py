@@ -143,7 +143,7 @@ def test_loads_mark_and_clear_their_table() -> None:
         check_complete(segment, feed.read_rows(segment))
 
 
-def test_holes_mark_their_table() -> None:
+def test_gaps_mark_their_table() -> None:
     feed, ledger = started()
     feed.commits(Tx([insert(A, "1", "x")], (Hole("public.b", "seen", "truncate"),)))
 
@@ -179,7 +179,7 @@ def test_an_epoch_that_follows_another_place_is_a_gap() -> None:
         list(segments(replace(ledger, n=2), feed.records[2:]))
 
 
-def test_an_epoch_that_is_loaded_anew_is_followed_whatever_the_target_missed() -> None:
+def test_an_epoch_that_loads_all_tables_is_followed_whatever_the_target_missed() -> None:
     feed, ledger = started()
     feed.commits([insert(A, "1", "x")])
     feed.start(epoch=2, continues=False)
@@ -193,7 +193,7 @@ def test_an_epoch_that_is_loaded_anew_is_followed_whatever_the_target_missed() -
         list(segments(replace(ledger, epoch=2), [start]))
 
 
-def test_an_empty_target_begins_with_an_epoch_that_is_loaded_anew() -> None:
+def test_an_empty_target_begins_with_an_epoch_that_loads_all_tables() -> None:
     feed, _ = started()
     feed.commits([insert(A, "1", "x")])
     feed.start(epoch=2, continues=True)
@@ -218,7 +218,7 @@ def test_a_missing_record_is_a_gap() -> None:
 
 
 @pytest.mark.parametrize("say", [Feed.heartbeat, Feed.state])
-def test_a_heartbeat_tells_that_a_record_is_missing(say) -> None:
+def test_a_heartbeat_shows_that_a_record_is_missing(say) -> None:
     feed, ledger = started()
     feed.commits([insert(A, "1", "x")])
     say(feed)
@@ -314,7 +314,7 @@ def test_a_truncation_may_stand_in_several_partitions() -> None:
     check_complete(segment, Rows({A.id: [*content.changes[A.id]] * 2}))
 
 
-def test_a_load_with_fewer_rows_than_told_is_refused() -> None:
+def test_a_load_with_fewer_rows_than_stated_is_refused() -> None:
     feed, ledger = started()
     feed.load(A, Phase.CHUNK, ["1", "x"], ["2", "x"])
     segment, content = rows_of(feed, ledger)

@@ -162,7 +162,7 @@ def test_fields_of_a_later_writer_are_passed_over() -> None:
     assert decode_control(value, lambda _: schema) == cut
 
 
-def test_a_schema_change_is_told_by_its_name() -> None:
+def test_a_schema_change_is_identified_by_its_name() -> None:
     change = SchemaChange(
         2, 5001, 0, 700, 99, 1, Origin.INFERRED, "ALTER TABLE", None, replace(TABLE, key=())
     )

@@ -244,7 +244,7 @@ def test_a_stop_is_noticed_between_steps() -> None:
     assert sink.seqs == [1, 2]
 
 
-def test_steps_and_progress_are_told() -> None:
+def test_steps_and_progress_are_reported() -> None:
     feed, sink, _ = make(1)
     steps: list[str] = []
     seen: list[Progress] = []

@@ -18,7 +18,7 @@ from spark_consumers.sinks.postgres.loader import CopyLoader, copy_line
 from tests.spark_consumers.feed import table
 
 
-def test_a_staged_line_tells_null_unsent_and_text_apart() -> None:
+def test_a_staged_line_distinguishes_null_unsent_and_text() -> None:
     change = Change(3, 4, "u", ("a", "b"), ["\\N", UNCHANGED], [None, "x\ty\nz\r"])
 
     assert copy_line(9, change) == ("9\t3\t4\tu\t\\N\t0\t\\\\N\t\\N\t\\N\tx\\ty\\nz\\r\n")

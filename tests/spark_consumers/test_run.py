@@ -107,7 +107,7 @@ def test_one_pass_runs_before_anything_wakes_the_loop() -> None:
     assert applied == [[], [1]]
 
 
-def test_an_error_that_passes_is_told_and_the_next_turn_goes_on() -> None:
+def test_a_temporary_error_is_reported_and_the_next_turn_continues() -> None:
     running = Running()
     broken(running, TargetDown("one"), TargetDown("two"), QueryEnded("three"))
 

@@ -70,7 +70,7 @@ def test_after_a_query_that_ended_by_itself_another_folder_is_used(tmp_path: Pat
     assert checkpoint.folder() != str(tmp_path)
 
 
-def test_a_stack_is_told_by_its_first_line() -> None:
+def test_a_stack_is_recognised_by_its_first_line() -> None:
     assert reason(ValueError("first\n\tat second")) == "first"
     assert reason(ValueError()) == "ValueError"
     assert len(reason(ValueError("x" * 1000))) == 300

@@ -68,7 +68,7 @@ def test_lag_in_seconds_is_there_whenever_lag_in_commits_is() -> None:
     )
 
 
-def test_nothing_is_said_of_a_lag_that_nobody_knows() -> None:
+def test_an_unknown_lag_is_omitted() -> None:
     assert (
         ReplicationStatus(None, None, Ledger("bank", epoch=1, committed_at=1)).seconds_behind
         is None

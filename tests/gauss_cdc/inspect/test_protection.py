@@ -53,7 +53,7 @@ SECURITY = Path(__file__).parents[3] / "docs" / "security.md"
         ),
     ],
 )
-def test_kafka_s_connections_are_told_by_their_settings(
+def test_kafka_s_connections_are_identified_by_their_settings(
     client: dict[str, object], said: str, level: Level
 ) -> None:
     found = kafka({"bootstrap.servers": "k1:9092", **client})

@@ -133,7 +133,7 @@ def test_a_capture_is_printed_as_its_ledger_says(name: str) -> None:
 # ---- what a mode does not tell
 
 
-def test_style_t_needs_the_tables_to_tell_where_a_schema_ends() -> None:
+def test_style_t_needs_the_tables_to_find_the_end_of_a_schema() -> None:
     name = "capture_names_par_t_batch1"
 
     with_tables = {
@@ -311,7 +311,7 @@ def test_a_compressed_file_cut_short_gives_what_was_before(tmp_path: Path) -> No
         (lambda line: re.sub(b'"sub": "w", "hex": ".*"', KEEPALIVE, line), "with a wrong length"),
     ],
 )
-def test_damage_in_a_line_is_told_with_its_number(damage, what: str, tmp_path: Path) -> None:
+def test_damage_in_a_line_is_reported_with_its_number(damage, what: str, tmp_path: Path) -> None:
     raw = gzip.decompress(golden("capture_identity_par_b_batch0").read_bytes())
     all_lines = raw.splitlines(keepends=True)
     whole = decode(golden("capture_identity_par_b_batch0"))
@@ -415,7 +415,7 @@ def test_a_reader_that_came_back_reads_the_same_transactions_once(tmp_path: Path
 
 
 @pytest.mark.parametrize("plugin", ["wal2json", "mppdb_decodinh"])
-def test_a_plugin_that_nobody_can_read_is_told_with_its_line(plugin: str, tmp_path: Path) -> None:
+def test_an_unsupported_plugin_is_reported_with_its_line(plugin: str, tmp_path: Path) -> None:
     header = {"kind": "header", "plugin": plugin, "mode": "serial", "options": []}
 
     found, error = damaged(written(tmp_path, header, serial("BEGIN 1")))

@@ -44,7 +44,7 @@ def test_options_of_a_command() -> None:
     assert parse_options("") == {}
 
 
-def test_streams_of_a_transcript_are_told_apart() -> None:
+def test_streams_of_a_transcript_are_distinguished() -> None:
     events = list(read(GOLDEN / "restart_par_b_batch1.jsonl.gz"))
 
     began = [event.stream for event in events if isinstance(event, Began)]
@@ -77,7 +77,9 @@ def test_lines_are_counted_from_one(tmp_path: Path) -> None:
         {"n": 5, "type": "W"},
     ],
 )
-def test_a_damaged_line_is_told_with_its_number(line: dict[str, object], tmp_path: Path) -> None:
+def test_a_damaged_line_is_reported_with_its_number(
+    line: dict[str, object], tmp_path: Path
+) -> None:
     file = tmp_path / "a.jsonl"
     header = {"kind": "header", "plugin": "test_decoding", "mode": "serial", "options": []}
     file.write_text("\n".join(map(json.dumps, [header, {"n": 1, "type": "W"}, line])))

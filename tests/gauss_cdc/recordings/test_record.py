@@ -21,7 +21,7 @@ def recorded(body: bytes, *, redact: bool) -> tuple[list[dict[str, Any]], _File]
 
 
 @pytest.mark.parametrize("body", [b"zpassword", b"wpassword"])
-def test_copydata_that_nobody_knows_is_kept_unless_redacted(body: bytes) -> None:
+def test_unknown_copydata_is_kept_unless_redacted(body: bytes) -> None:
     *_, plain = recorded(body, redact=False)[0]
     (*_, blank), file = recorded(body, redact=True)
 

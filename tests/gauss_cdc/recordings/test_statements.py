@@ -74,7 +74,7 @@ def test_types_without_equality_are_compared_as_text(kind: str, cast: str) -> No
 @pytest.mark.parametrize(
     ("oid", "kind"), [(114, ""), (0, "json"), (0, "json[]"), (1017, ""), (0, "box")]
 )
-def test_types_told_by_the_stream_are_enough_for_that(oid: int, kind: str) -> None:
+def test_types_of_the_stream_are_enough_for_that(oid: int, kind: str) -> None:
     types = RowShape(("j",), (oid,), (kind,))
 
     (statement,) = printed(RowChange("DELETE", T, None, (("j", b"1"),), old_types=types))

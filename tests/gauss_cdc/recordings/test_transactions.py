@@ -16,7 +16,7 @@ def folded(plugin: str, *texts: str, known=None, style: str = "") -> list[Record
     return [txn for at, text in enumerate(texts, 1) for txn in stream.feed(at, text.encode())]
 
 
-def test_a_transaction_is_what_both_of_its_ends_tell() -> None:
+def test_a_transaction_has_the_data_of_both_of_its_ends() -> None:
     (serial,) = folded("mppdb_decoding", "BEGIN 5", "COMMIT 5 (at now) CSN 6")
     (parallel,) = folded(
         "mppdb_decoding", "BEGIN CSN: 6 first_lsn: 0/1", "COMMIT XID: 5 (at now)", style="t"
@@ -124,6 +124,6 @@ def test_messages_in_disorder_are_refused(texts: list[str]) -> None:
         folded("test_decoding", *texts)
 
 
-def test_a_plugin_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_plugin_is_refused() -> None:
     with pytest.raises(Unsupported, match="wal2json"):
         fold(Format("wal2json"), {})

@@ -355,7 +355,7 @@ def message(happened: list[Happened]) -> dict[str, Any]:
     return out
 
 
-def test_messages_are_beside_the_rows_and_take_no_place_among_them() -> None:
+def test_messages_are_separate_from_rows_and_have_no_ordinal() -> None:
     happened = Play(messages=MESSAGES).transaction(
         insert(1), Logical(True, Lsn(900), "p", b"c"), insert(2)
     )
@@ -554,7 +554,7 @@ def test_a_key_that_cannot_be_written_makes_its_row_unfit() -> None:
 
 
 # ---------------------------------------------------------------- tables
-def test_a_table_is_bound_once_and_again_after_it_is_described_anew() -> None:
+def test_a_table_is_bound_once_and_again_after_it_is_described_again() -> None:
     play = Play()
     play.transaction(insert(1), insert(2))
     play.transaction(insert(3), start=2000)

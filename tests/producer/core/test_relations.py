@@ -197,7 +197,7 @@ def test_an_added_column_whose_value_for_older_rows_is_known_has_no_gap() -> Non
         pytest.param((KEY, Column("owner", INT), NOTE), id="another type"),
     ],
 )
-def test_what_older_rows_hold_is_suspected_where_the_stream_does_not_tell(
+def test_values_of_older_rows_are_suspected_where_the_stream_does_not_have_them(
     after: tuple[Column, ...],
 ) -> None:
     found = change(table(KEY, OWNER, NOTE), table(*after))
@@ -363,7 +363,7 @@ def test_a_table_renamed_out_of_what_is_captured_has_a_gap() -> None:
     assert known.renamed(seen(OID, TableId("private", "account"))) == []
 
 
-def test_names_are_not_compared_where_triggers_tell_or_oids_are_not_known() -> None:
+def test_names_are_not_compared_with_triggers_or_without_oids() -> None:
     assert by_oid(replace(ACCOUNT, oid=OID), reports_ddl=True).renamed(seen(OTHER_OID)) == []
     assert by_oid(ACCOUNT).renamed(seen(OTHER_OID)) == []
     assert relations(replace(ACCOUNT, oid=OID), None).renamed(seen(OTHER_OID)) == []

@@ -681,7 +681,7 @@ def test_looking_ahead_finds_what_a_takeover_stops_with(
         (replace(WANTED, cluster_id="another"), TopicReplaced),
     ],
 )
-def test_looking_ahead_finds_what_is_asked_for_anew(
+def test_looking_ahead_finds_what_is_requested_again(
     wanted: TakeoverRequest, error: type[CdcError]
 ) -> None:
     with pytest.raises(error) as foreseen:

@@ -98,7 +98,7 @@ def test_a_registry_that_accepts_and_never_answers_is_down() -> None:
         registry.close()
 
 
-def test_settings_that_the_client_does_not_know_are_told() -> None:
+def test_settings_that_the_client_does_not_know_are_reported() -> None:
     for options in ({"tiemout": "1"}, {"timeout": "soon"}, {"ssl.ca.location": "/nowhere"}):
         with pytest.raises(RegistryError, match=r"\[registry\]"):
             Registry("http://127.0.0.1:1", options)

@@ -133,7 +133,7 @@ def test_a_server_that_asks_for_nothing_is_fine() -> None:
     assert who.done
 
 
-def test_a_missing_password_is_told_as_such() -> None:
+def test_a_missing_password_is_reported_as_such() -> None:
     with pytest.raises(LoginRefused, match="none was given"):
         login(password=None).answer(request(5, b"salt"))
 

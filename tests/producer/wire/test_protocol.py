@@ -44,7 +44,7 @@ def test_a_length_out_of_bounds_is_refused_before_its_bytes_are_waited_for(lengt
         list(Frames(max_bytes=100).feed(b"D" + struct.pack(">I", length)))
 
 
-def test_frames_that_nobody_asked_for_are_left_as_bytes() -> None:
+def test_unrequested_frames_are_left_as_bytes() -> None:
     frames = Frames()
 
     first = next(frames.feed(SAID))
@@ -139,7 +139,7 @@ def test_an_answer_says_what_the_connection_has_turned_to() -> None:
     assert (sending.copying, receiving.copying) == (Copying.IN, Copying.OUT)
 
 
-def test_rows_are_kept_as_bytes_until_somebody_wants_text() -> None:
+def test_rows_are_kept_as_bytes_until_text_is_requested() -> None:
     answer = Answer()
     answer.take(Frame("D", b"\0\1\0\0\0\2\xc4\xe3"))  # GBK in a database without an encoding
 
@@ -148,7 +148,7 @@ def test_rows_are_kept_as_bytes_until_somebody_wants_text() -> None:
         _ = answer.rows
 
 
-def test_the_state_of_the_transaction_is_told() -> None:
+def test_the_state_of_the_transaction_is_reported() -> None:
     answer = Answer()
 
     assert answer.take(Frame("Z", b"E"))

@@ -62,7 +62,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("text", DEFAULTS)
-def test_a_default_of_the_servers_own_is_printed_anew(text: str) -> None:
+def test_a_default_of_the_servers_own_is_printed_again(text: str) -> None:
     assert expression(text) == text.replace("public.mood", '"public"."mood"')
 
 

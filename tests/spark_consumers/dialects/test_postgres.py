@@ -80,7 +80,7 @@ def test_a_dropped_column_takes_its_unique_index_along() -> None:
 @pytest.mark.parametrize(
     "sql", ["ALTER TABLE t RENAME COLUMN a TO z", 'alter table t rename "a" to "z"']
 )
-def test_a_rename_that_the_source_tells(sql: str) -> None:
+def test_a_rename_that_the_source_reports(sql: str) -> None:
     renamed = with_columns(
         T.columns[0], replace(T.columns[1], name="z"), T.columns[2],
         unique=(Unique("t_a_key", ("z",)),),

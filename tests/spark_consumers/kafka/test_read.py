@@ -240,7 +240,7 @@ def test_another_cluster_is_refused(place: Place) -> None:
         place.rows(segment)
 
 
-def test_rows_that_expired_are_told_from_rows_that_are_missing(place: Place) -> None:
+def test_rows_that_expired_are_distinguished_from_rows_that_are_missing(place: Place) -> None:
     place.commit(2)
     segment = place.segment()
     place.broker.starts[ROWS] = 1
@@ -337,7 +337,7 @@ def test_cuts_that_expired_before_they_were_applied_are_a_gap(place: Place) -> N
         offsets(place, begun.upto)
 
 
-def test_a_record_that_does_not_follow_is_a_gap_when_nobody_goes_on(place: Place) -> None:
+def test_a_record_that_does_not_follow_is_a_gap_unless_the_writer_continues(place: Place) -> None:
     place.commit(1)
     forged = Heartbeat(replace(place.head(moves=False), n=99))
     place.put(forged)

@@ -25,7 +25,7 @@ def test_a_seed_gives_the_same_order():
     assert victims(17, Random("5/kills")) == victims(17, Random("5/kills"))
 
 
-def test_a_kill_is_told_with_its_step():
+def test_a_kill_is_reported_with_its_step():
     kill = Kill(1, "run", "run: cut written, not committed", 3.0, 40)
 
     assert str(kill) == "killed run in step 'run: cut written, not committed'"

@@ -108,6 +108,6 @@ def test_sql_decoding_loses_digits_and_the_table_knows() -> None:
     assert Done.FLOAT in {loss.done for loss in losses("og7", mode)}
 
 
-def test_every_loss_tells_its_source() -> None:
+def test_every_loss_names_its_source() -> None:
     assert {loss.done for loss in LOSSES} == set(Done)
     assert all(loss.source for loss in LOSSES)

@@ -103,14 +103,14 @@ def test_what_a_mode_or_product_has_not_is_unknown(given: dict, told: str) -> No
         asked((told, "1"), **given)
 
 
-def test_the_first_bad_one_is_told() -> None:
+def test_the_first_bad_one_is_reported() -> None:
     with pytest.raises(Refused, match='"b-b"'):
         asked(("sending-batch", "1"), ("b-b", None), ("include-xids", "maybe"))
     with pytest.raises(Refused, match=r'"b-b" = "\(null\)" is unknown'):
         asked(("b-b", None))
 
 
-def test_serial_decoding_tells_where_it_noticed() -> None:
+def test_serial_decoding_reports_where_it_noticed() -> None:
     told = in_callback(Refused("no", "22023", module="LOGICAL_DECODE"), "s", "mppdb_decoding")
 
     assert told.context == 'slot "s", output plugin "mppdb_decoding", in the startup callback'

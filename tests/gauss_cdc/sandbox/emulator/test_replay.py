@@ -200,7 +200,7 @@ def test_a_stream_that_was_broken_off_ends_so_once_and_goes_on_for_who_comes_bac
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_bytes_that_nobody_can_read_are_served_where_they_stood(mode: str, tmp_path: Path) -> None:
+def test_undecodable_messages_are_sent_at_their_position(mode: str, tmp_path: Path) -> None:
     lines = lines_of(mode)
     frames = data(lines)
     at = frames[len(frames) // 2]
@@ -227,7 +227,7 @@ def test_a_stream_that_begins_within_a_transaction_is_served_as_it_is(tmp_path: 
     assert sent[0][1] == bytes.fromhex(lines[frames[1]]["hex"])[25:]
 
 
-def test_a_header_may_list_its_options_as_an_object_and_lines_may_tell_less(
+def test_a_header_may_list_its_options_as_an_object_and_lines_may_have_less(
     tmp_path: Path,
 ) -> None:
     header, *lines = lines_of("par_b_batch0")
@@ -240,6 +240,6 @@ def test_a_header_may_list_its_options_as_an_object_and_lines_may_tell_less(
 
 
 @pytest.mark.parametrize("header", [{}, {"kind": "header"}, {"kind": "header", "plugin": 1}])
-def test_what_is_no_recording_is_told(header: dict[str, Any], tmp_path: Path) -> None:
+def test_what_is_not_a_recording_is_refused(header: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(recording.DamagedRecording, match="header"):
         loaded(tmp_path, [header] if header else [])

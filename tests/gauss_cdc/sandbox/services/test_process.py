@@ -5,7 +5,7 @@ from gauss_cdc.sandbox.services import process
 from gauss_cdc.sandbox.services.process import ProcessCommand
 
 
-def test_a_child_that_ended_is_reaped_by_whoever_asks_first(tmp_path) -> None:
+def test_a_child_that_ended_is_reaped_by_the_first_query(tmp_path) -> None:
     child = ProcessCommand(["sleep", "600"], tmp_path).spawn(tmp_path / "log")
     assert child.alive
     child.send(signal.SIGKILL)

@@ -38,11 +38,11 @@ def test_what_cannot_stand_there_is_stray_and_changes_nothing(before, told) -> N
     assert stream.is_open is was
 
 
-def test_a_message_of_no_transaction_stands_beside_it() -> None:
+def test_a_message_outside_of_transactions_is_separate() -> None:
     assert Boundaries().step(Logical(False, Lsn(1), "p", b"")) is Place.BESIDE
 
 
-def test_either_end_may_tell() -> None:
+def test_either_end_may_have_the_data() -> None:
     assert together(TxBegin(csn=5), TxCommit(xid=7, committed_at="t")) == (7, 5, "t")
 
 

@@ -175,7 +175,7 @@ def test_rows_beyond_the_limit_go_through_a_file_and_come_back_the_same() -> Non
     assert max(len(transaction["changes"]) for transaction in small) > 1000
 
 
-def test_a_commit_that_tells_its_end_begins_one_byte_before() -> None:
+def test_a_commit_with_its_end_begins_one_byte_before() -> None:
     read = capture("capture_txns_par_b_batch0")
     out = [m for _, m in held_for(read).feed(messages_of(read)) if isinstance(m, Begin | Commit)]
 
@@ -186,7 +186,7 @@ def test_a_commit_that_tells_its_end_begins_one_byte_before() -> None:
     assert begins == sorted(begins)
 
 
-def test_a_commit_that_tells_its_start_ends_one_byte_after() -> None:
+def test_a_commit_with_its_start_ends_one_byte_after() -> None:
     read = capture("capture_txns_par_t_batch0")
     starts = [start for start, payload in read.payloads if payload.startswith(b"commit")]
 
@@ -217,7 +217,7 @@ def test_csns_that_went_back_stop_and_neighbours_that_changed_places_do_not() ->
     list(again.feed(messages_of(read)))
 
 
-def test_rows_of_tables_that_nobody_captures_are_counted_and_left_out() -> None:
+def test_rows_of_tables_that_are_not_captured_are_counted_and_left_out() -> None:
     read = capture("capture_txns_ser_mppdb")
     relations = resolver(tables(read.workload), wanted=lambda table: table.schema != "tx")
     held = held_for(read, relations)
@@ -273,7 +273,7 @@ def test_an_old_row_alone_is_placed_among_all_columns_of_the_table() -> None:
     assert isinstance(commit, Commit)
 
 
-def test_a_row_with_another_column_describes_its_table_anew() -> None:
+def test_a_row_with_another_column_describes_its_table_again() -> None:
     one = row(b"INSERT", {b"id": b"1", b"v": b"'a'"}, {})
     other = row(b"INSERT", {b"id": b"2", b"v": b"'b'", b"w": b"'c'"}, {})
 
@@ -350,7 +350,7 @@ def test_a_delete_after_a_new_column_has_it_too() -> None:
     assert [m.old for m in deletes] == [[b"2", None, None]]
 
 
-def test_a_delete_that_names_no_row_stops_or_is_told_as_lost() -> None:
+def test_a_delete_that_names_no_row_stops_or_is_reported_as_lost() -> None:
     keyless = row(b"DELETE", {}, {})
     with pytest.raises(Unsupported, match="which row"):
         play(keyless, known=[ACC])
@@ -368,7 +368,7 @@ def test_an_old_row_without_columns_names_no_row() -> None:
         list(described.row(Change("d", "s", "t", None, nothing)))
 
 
-def test_an_old_row_with_columns_nobody_knows_stops_or_is_a_gap_on_request() -> None:
+def test_an_old_row_with_unknown_columns_stops_or_is_a_gap_on_request() -> None:
     with pytest.raises(Unsupported, match="skip-and-record"):
         play(row(b"DELETE", {}, {b"renamed": b"'x'"}), known=[ACC])
 
@@ -379,7 +379,7 @@ def test_an_old_row_with_columns_nobody_knows_stops_or_is_a_gap_on_request() -> 
     assert any(isinstance(m, Insert) for m in out)
 
 
-def test_bytes_that_are_no_message_are_told_in_their_place() -> None:
+def test_an_undecodable_message_is_reported_at_its_position() -> None:
     insert = row(b"INSERT", {b"id": b"1", b"v": b"'a'"}, {})
 
     out = play(insert, insert[:-3], insert, known=[ACC])

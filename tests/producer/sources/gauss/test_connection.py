@@ -143,7 +143,7 @@ def test_the_login_asks_for_3_51_and_for_our_settings() -> None:
         ("protocol 3.2 requested", LoginRefused),
     ],
 )
-def test_a_refused_login_is_told(name: str, kind: type[CdcError]) -> None:
+def test_a_refused_login_is_reported(name: str, kind: type[CdcError]) -> None:
     with (
         recorded_server([case(name)]) as server,
         pytest.raises(kind, match="user=cdc_user") as caught,
@@ -171,7 +171,7 @@ def test_an_ordinary_session_at_the_ha_port_may_be_tried_again() -> None:
 WRONG_PORT = "logical replication on the ordinary port while the thread pool is on"
 
 
-def test_replication_finds_the_ha_port_beside_the_main_one() -> None:
+def test_replication_finds_the_ha_port_next_to_the_main_one() -> None:
     with contextlib.ExitStack() as stack:
         main = neighbours(stack)
         with GaussConnection.open(main.arguments()) as connection:
@@ -248,7 +248,7 @@ STARTS = {
 
 
 @pytest.mark.parametrize("name", STARTS)
-def test_start_tells_what_is_wrong_in_either_mode(name: str) -> None:
+def test_start_reports_what_is_wrong_in_either_mode(name: str) -> None:
     talk = case(name)
     with recorded_server([talk]) as server, GaussConnection.open(server.arguments()) as one:
         with pytest.raises(STARTS[name], match="stream refused") as caught:
@@ -342,7 +342,7 @@ def test_a_status_for_a_server_that_has_left_does_not_hide_what_it_said() -> Non
             go_on(one, reading=True)
 
 
-def test_a_status_that_cannot_be_sent_tells_what_the_server_said() -> None:
+def test_a_status_that_cannot_be_sent_raises_the_servers_error() -> None:
     with (
         recorded_server([started(GONE)]) as server,
         GaussConnection.open(server.arguments()) as one,
@@ -369,7 +369,7 @@ def test_roles_are_looked_up_and_hosts_tried_in_order() -> None:
             assert one.arguments.port == primary.port
 
 
-def test_a_role_that_nobody_plays_is_told() -> None:
+def test_a_role_that_no_host_has_is_reported() -> None:
     with (
         recorded_server([answering(("f",))]) as server,
         pytest.raises(RoleDiffers, match=r"is a primary \(asked_for=standby"),
@@ -385,7 +385,7 @@ def endless(talk: Conversation, frame: bytes) -> Conversation:
 NOTICE = protocol.frame(b"N", b"SNOTICE\0C00000\0Mhello\0\0")
 
 
-def test_a_stranger_that_never_stops_talking_is_left() -> None:
+def test_a_peer_that_never_stops_sending_is_left() -> None:
     stranger = endless(Conversation({}, said=[("C", b"")]), NOTICE * 100)
     with (
         recorded_server([stranger]) as server,
@@ -417,7 +417,7 @@ def test_a_slot_is_released_when_the_catalog_says_so() -> None:
         assert len(server.statements()) == 2
 
 
-def test_a_slot_that_stays_busy_is_told() -> None:
+def test_a_slot_that_stays_busy_is_reported() -> None:
     talks = [answering(("s",))]
     with recorded_server(talks) as server, GaussConnection.open(server.arguments()) as one:
         assert not one.wait_released("s", 0)

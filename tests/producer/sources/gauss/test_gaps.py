@@ -177,7 +177,7 @@ def observed(told: Through, *, is_whole: bool) -> Detectability | None:
 
 @pytest.mark.parametrize("name", DEEDS)
 @pytest.mark.parametrize("decoding", WAYS)
-def test_a_loss_is_told_as_the_table_says(name: str, decoding: str) -> None:
+def test_a_gap_is_reported_as_the_table_says(name: str, decoding: str) -> None:
     decided, mode = WAYS[decoding]
     deed = DEEDS[name](decided)
 
@@ -353,7 +353,7 @@ def test_two_tables_agree_about_what_is_lost(cause: Done, decoding: str) -> None
     assert (BY_NAME[SAME[cause]].kind(decided) is not None) is is_lost
 
 
-def test_a_run_says_what_nobody_can_see() -> None:
+def test_a_run_reports_undetectable_gaps() -> None:
     options = {"enable-ddl-decoding": "true", "white-table-list": "public.t"}
     told = effective(options, Terms(product=GAUSSDB, plugin="mppdb_decoding"))
 

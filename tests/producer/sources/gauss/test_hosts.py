@@ -56,7 +56,7 @@ def test_when_none_takes_us_in_each_is_quoted() -> None:
     assert type(caught.value) is ConnectionLost
 
 
-def test_a_cluster_without_the_role_is_told_as_such() -> None:
+def test_a_cluster_without_the_role_is_reported_as_such() -> None:
     said: dict[str, CdcError] = dict.fromkeys(
         ("a", "b", "::1"), RoleDiffers("the server is a standby")
     )

@@ -198,6 +198,6 @@ def test_a_clear_text_password_is_not_given_without_tls() -> None:
         login().answer(number(3))
 
 
-def test_a_missing_password_is_told_as_such() -> None:
+def test_a_missing_password_is_reported_as_such() -> None:
     with pytest.raises(LoginRefused, match="none was given"):
         login(password=None).answer(challenge(number(2048)))

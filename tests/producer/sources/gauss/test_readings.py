@@ -157,7 +157,7 @@ def test_facts_are_what_the_options_rules_look_at() -> None:
     assert (facts.default_options, facts.ddl_is_logged) == ("", False)
 
 
-def test_a_csn_that_is_not_told_is_not_zero() -> None:
+def test_an_unknown_csn_is_not_zero() -> None:
     assert readings(0).facts("bank").confirmed_csn == 0
     assert readings(None, has_csn_slots=False).facts("bank").confirmed_csn is None
     other = readings(0).facts("other")
@@ -173,7 +173,7 @@ def test_a_csn_that_is_not_told_is_not_zero() -> None:
         ([["pubname"]], [["1"]], False),  # before version 6
     ],
 )
-def test_a_publication_tells_whether_ddl_is_logged(columns: Rows, rows: Rows, told: bool) -> None:
+def test_a_publication_shows_whether_ddl_is_logged(columns: Rows, rows: Rows, told: bool) -> None:
     session = Answers(("pubddl <> 0", rows), ("pg_attribute", columns))
 
     assert gauss_readings.publishes_ddl(session) is told

@@ -37,7 +37,7 @@ SAID = {
 
 
 @pytest.mark.parametrize("said", SAID)
-def test_the_product_is_told_by_version(said: str) -> None:
+def test_the_product_is_identified_by_version(said: str) -> None:
     product, version, number = SAID[said]
 
     assert parse_version(said) == (product, version)

@@ -139,7 +139,7 @@ def test_an_invalid_slot_keeps_no_log() -> None:
     assert slot(restart_lsn="FFFFFFFF/FFFFFFFF").restart is None
 
 
-def test_a_slot_that_somebody_moved_is_noticed() -> None:
+def test_a_slot_that_another_client_moved_is_detected() -> None:
     gauss_slots.check_not_moved(slot(), Lsn.parse("0/3237A00"))
     with pytest.raises(SlotAhead, match="another client moved the slot"):
         gauss_slots.check_not_moved(slot(), Lsn.parse("0/32379FF"))

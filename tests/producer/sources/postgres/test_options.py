@@ -47,7 +47,7 @@ def test_an_unknown_option_is_refused(name: str) -> None:
     assert "unknown option" in refusal(name, "x").what
 
 
-def test_a_slip_is_told_what_was_meant() -> None:
+def test_a_misspelt_option_gets_a_suggestion() -> None:
     assert refusal("publication-names", "x").hint == "did you mean publication_names?"
 
 
@@ -87,7 +87,7 @@ def test_any_origin_is_what_happens_anyway() -> None:
     assert not why_not_full(options)
 
 
-def test_a_server_without_the_option_is_told_by_its_version() -> None:
+def test_a_server_without_the_option_is_identified_by_its_version() -> None:
     found = refusal("origin", "none", 150_018)
 
     assert (found.where["server"], found.where["since"]) == (15, 16)

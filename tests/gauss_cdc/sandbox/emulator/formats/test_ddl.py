@@ -77,7 +77,7 @@ def test_ddl_that_no_publication_logged_is_silent(product: str) -> None:
     assert told(Mode(), Ddl(Lsn(0x110)), product=product) == []
 
 
-def test_gaussdb_tells_sql_or_a_document() -> None:
+def test_gaussdb_sends_sql_or_a_document() -> None:
     ddl = Ddl(Lsn(0x110), content=b'{"fmt":"CREATE"}', sql=SQL)
 
     assert told(TOLD, ddl) == [json.dumps({"TDDL": SQL.decode()}, separators=(",", ":"))]
@@ -116,7 +116,7 @@ MIXED = {
 
 @pytest.mark.parametrize("parallel", [1, 2], ids=["serial", "parallel"])
 @pytest.mark.parametrize(("done", "decoded"), MIXED.values(), ids=MIXED)
-def test_a_mixed_transaction_is_told_as_the_manual_says(
+def test_a_mixed_transaction_is_sent_as_the_manual_says(
     done: list[Item], decoded: list[int], parallel: int
 ) -> None:
     mode = replace(TOLD, plugin="mppdb_decoding", parallel_decode_num=parallel, decode_style="t")
@@ -128,7 +128,7 @@ def test_a_mixed_transaction_is_told_as_the_manual_says(
 @pytest.mark.parametrize("json_format", [False, True])
 @pytest.mark.parametrize("batch", [False, True])
 @pytest.mark.parametrize("style", "jt")
-def test_what_the_manual_tells_of_ddl_is_what_the_producer_reads(
+def test_what_the_manual_shows_of_ddl_is_what_the_producer_reads(
     style: str, batch: bool, json_format: bool
 ) -> None:
     mode = replace(TOLD, parallel_decode_num=2, decode_style=style, sending_batch=batch)

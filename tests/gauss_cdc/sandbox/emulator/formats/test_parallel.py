@@ -52,7 +52,7 @@ def test_filtered_rows_are_as_if_they_were_not_there() -> None:
     [Ddl(Lsn(0x118)), Truncate(Lsn(0x118), (TableId("public", "t"),))],
     ids=["ddl", "truncate"],
 )
-def test_rows_behind_ddl_are_lost_and_ddl_is_not_told(change: Ddl | Truncate) -> None:
+def test_rows_after_ddl_are_lost_and_ddl_is_not_sent(change: Ddl | Truncate) -> None:
     done = transaction(insert(0x110), change, insert(0x120))
 
     assert payloads(sent(TEXT, [done])) == [
@@ -142,7 +142,7 @@ def test_version_3_named_the_first_position_otherwise() -> None:
     ]
 
 
-def test_everything_that_a_begin_can_tell() -> None:
+def test_everything_that_a_begin_can_have() -> None:
     mode = replace(TEXT, include_timestamp=True, include_originid=True)
 
     assert payloads(sent(mode, [transaction()])) == [
@@ -154,7 +154,7 @@ def test_everything_that_a_begin_can_tell() -> None:
     ]
 
 
-def test_nothing_that_a_begin_need_not_tell() -> None:
+def test_nothing_that_a_begin_need_not_have() -> None:
     mode = replace(TEXT, include_xids=False)
 
     assert payloads(sent(mode, [transaction()])) == ["BEGIN CSN: 2700 first_lsn: 0/180", "commit"]

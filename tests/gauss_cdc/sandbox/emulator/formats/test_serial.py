@@ -63,7 +63,7 @@ def test_a_transaction_from_elsewhere_is_left_out_unless_asked_for() -> None:
     assert len(sent(replace(TEST, only_local=False), [foreign])) == 3
 
 
-def test_the_origin_is_told_from_version_5_on() -> None:
+def test_the_origin_is_sent_from_version_5_on() -> None:
     mode = replace(TEST, include_originid=True, only_local=False)
     foreign = transaction(origin_id=3)
 
@@ -88,7 +88,7 @@ def test_a_value_that_postgres_did_not_log_has_a_word_of_its_own() -> None:
         sent(Mode(), [transaction(update)])
 
 
-def test_truncate_is_told_with_its_flags_from_version_6_on() -> None:
+def test_truncate_is_sent_with_its_flags_from_version_6_on() -> None:
     tables = (TableId("public", "a"), TableId("public", "select"))
     emptied = transaction(Truncate(Lsn(0x110), tables, cascade=True, restart_identity=True))
 

@@ -209,7 +209,7 @@ def test_who_may_replicate(role: RoleReading, duties: str, level: Level) -> None
 
 
 # ---------------------------------------------------------------- the server
-def test_another_product_is_told() -> None:
+def test_another_product_is_reported() -> None:
     other = replace(SERVER, product=Product.OPENGAUSS, version="7.0.0-RC2")
     (found, *_) = said(replace(GOOD, server=other))["server"]
 
@@ -358,7 +358,7 @@ def test_a_standby_that_is_further_behind_protects_a_slot() -> None:
     assert (found.level, "which protects it" in found.what) == (Level.OK, True)
 
 
-def test_a_limit_by_disk_is_only_told() -> None:
+def test_a_limit_by_disk_is_only_noted() -> None:
     (found,) = waiting(500, max_size_for_xlog_retention="-80")
     assert (found.level, "80 % full" in found.what) == (Level.NOTE, True)
 
@@ -376,7 +376,7 @@ def test_without_all_three_settings_log_grows_for_ever(name: str, value: str) ->
     assert (found.level, "never invalidated" in found.what) == (Level.WARNING, True)
 
 
-def test_slots_that_nobody_reads_are_named() -> None:
+def test_inactive_slots_are_named() -> None:
     others = (
         slot("old", is_active=False),
         slot("dead", is_active=False, restart_lsn="FFFFFFFF/FFFFFFFF"),
@@ -400,18 +400,18 @@ def test_option_rules_are_findings() -> None:
     assert "not a full copy" in said(exclude_users="etl")["options"][0].what
 
 
-def test_ddl_that_is_not_logged_is_told() -> None:
+def test_ddl_that_is_not_logged_is_reported() -> None:
     readings = with_setting("enable_logical_replication_ddl", "off")
     (found,) = said(readings, enable_ddl_decoding="true")["options"]
     assert "enable_logical_replication_ddl is off" in found.what
 
 
-def test_ddl_that_is_not_asked_for_is_told() -> None:
+def test_ddl_that_is_not_requested_is_reported() -> None:
     assert "is not sent" in said()["DDL"][0].what
     assert len(said(enable_ddl_decoding="true")["DDL"]) == 1
 
 
-def test_check_and_the_start_of_run_say_the_same_of_what_nobody_can_tell() -> None:
+def test_check_and_the_start_of_run_report_the_same_undetectable_gaps() -> None:
     (found,) = said(enable_ddl_decoding="true")["DDL"]
 
     assert found.what == invisible_sentence(DecodingMode(SourceProduct.GAUSSDB, decodes_ddl=True))

@@ -113,7 +113,7 @@ def test_a_constant_of_any_notation_is_the_value_of_older_rows(
         "c pg_catalog.int4 AUTO_INCREMENT",
     ],
 )
-def test_a_value_that_the_source_computed_is_told_as_lost(definition: str) -> None:
+def test_a_value_that_the_source_computed_is_reported_as_lost(definition: str) -> None:
     made = after(f"ADD COLUMN {definition}")
 
     assert made.values == {"c": "lost"}
@@ -226,7 +226,7 @@ def test_rows_of_a_partition_are_lost(verb: str) -> None:
         ("FROBNICATE", "what was done: FROBNICATE"),
     ],
 )
-def test_what_the_statement_does_not_tell_is_said(actions: str, unknown: str) -> None:
+def test_what_the_statement_does_not_contain_is_reported(actions: str, unknown: str) -> None:
     [said] = after(actions).unknown
 
     assert said.startswith(unknown)
@@ -295,7 +295,7 @@ def test_what_no_copy_has_changes_nothing(actions: str) -> None:
         ("CURRENT_TIMESTAMP", (False, None)),
     ],
 )
-def test_a_constant_is_told_from_an_expression(
+def test_a_constant_is_distinguished_from_an_expression(
     default: str, value: tuple[bool, str | None]
 ) -> None:
     assert value_of(default) == value

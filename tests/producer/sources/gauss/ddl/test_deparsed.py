@@ -147,7 +147,7 @@ def test_several_tables_of_one_statement_are_one_statement() -> None:
     ]
 
 
-def test_a_type_that_somebody_made_is_asked_of_the_catalog() -> None:
+def test_a_type_of_users_is_read_from_the_catalog() -> None:
     mood = Column("m", 90001, -1, "public.mood")
     told = Through(catalog=(replace(T, columns=(*T.columns, mood)),))
     told.feed(done(ddl("ALTER TABLE public.t ADD COLUMN m public.mood")))
@@ -157,7 +157,7 @@ def test_a_type_that_somebody_made_is_asked_of_the_catalog() -> None:
     assert change.after.columns[2] == mood
 
 
-def test_a_type_that_nobody_knows_is_said() -> None:
+def test_an_unknown_type_is_reported() -> None:
     told = Through().feed(done(ddl("ALTER TABLE public.t ADD COLUMN m public.mood")))
 
     [change] = told.changes
@@ -194,7 +194,7 @@ def test_a_schema_takes_its_tables_along() -> None:
     assert (dropped.before, dropped.after) == (renamed.after, None)
 
 
-def test_other_objects_are_told_by_name() -> None:
+def test_other_objects_are_reported_by_name() -> None:
     told = Through().feed(done(ddl("CREATE OR REPLACE PACKAGE public.k IS a int; END k")))
 
     [change] = told.changes
@@ -202,13 +202,13 @@ def test_other_objects_are_told_by_name() -> None:
 
 
 @pytest.mark.parametrize("schema", ["pg_catalog", "dbe_pldeveloper", "pg_temp_3"])
-def test_the_servers_own_objects_are_not_told(schema: str) -> None:
+def test_the_servers_own_objects_are_not_reported(schema: str) -> None:
     told = Through().feed(done(ddl(f"CREATE TABLE {schema}.x (a pg_catalog.int4)")))
 
     assert told.changes == []
 
 
-def test_tables_that_are_not_captured_are_not_told() -> None:
+def test_tables_that_are_not_captured_are_not_reported() -> None:
     told = Through().feed(done(ddl("CREATE TABLE not_ours.x (a pg_catalog.int4)")))
 
     assert told.changes == []
@@ -232,7 +232,7 @@ def test_clauses_that_are_never_deparsed_are_said() -> None:
     )
 
 
-def test_a_truncate_told_as_ddl_empties_the_table() -> None:
+def test_a_truncate_sent_as_ddl_empties_the_table() -> None:
     told = Through().feed(done(ddl("TRUNCATE TABLE public.t")))
 
     assert (told.changes, told.rows) == ([], 1)
@@ -245,7 +245,7 @@ def test_a_document_that_is_none_stops_the_stream() -> None:
 
 @pytest.mark.parametrize("style", "bjt")
 @pytest.mark.parametrize("batch", [False, True])
-def test_parallel_styles_tell_the_same(style: str, batch: bool) -> None:
+def test_parallel_styles_send_the_same(style: str, batch: bool) -> None:
     mode = Mode(
         parallel_decode_num=4, decode_style=style, sending_batch=batch, enable_ddl_decoding=True,
         enable_ddl_json_format=True, include_timestamp=True,
@@ -285,7 +285,7 @@ def dropped(name: str) -> Ddl:
 
 @pytest.mark.parametrize("document", [d for d, _ in OPENGAUSS.values()], ids=OPENGAUSS)
 @pytest.mark.parametrize("plugin", ["mppdb_decoding", "sql_decoding", "test_decoding"])
-def test_every_documented_message_of_opengauss_is_told(document: Any, plugin: str) -> None:
+def test_every_documented_message_of_opengauss_is_reported(document: Any, plugin: str) -> None:
     dd1 = TableSchema(
         TableId("public", "dd1"),
         (Column("id", 23), Column("a", 25), Column("b", 1700), Column("e", 25)),
@@ -377,7 +377,7 @@ def test_each_of_several_defaults_is_corrected() -> None:
     assert told.holes == []
 
 
-def test_a_default_that_somebody_sets_behind_is_for_rows_to_come() -> None:
+def test_a_default_that_is_set_later_is_for_new_rows() -> None:
     told = stream().feed(
         done(added("'it's'"), set_default("'it''s'::text"), set_default("'new'::text"))
     )
@@ -389,7 +389,7 @@ def test_a_default_that_somebody_sets_behind_is_for_rows_to_come() -> None:
     assert second.after.columns[2].default == "'new'::text"
 
 
-def test_values_that_a_statement_computed_are_a_hole_that_is_seen() -> None:
+def test_values_that_a_statement_computed_are_a_detected_gap() -> None:
     """OpenGauss has the copy run an UPDATE where a new column's default is computed once."""
     update = {
         "fmt": "UPDATE %{identity}D SET %{name}I = %{default}s WHERE %{name}I IS NULL",
@@ -404,7 +404,7 @@ def test_values_that_a_statement_computed_are_a_hole_that_is_seen() -> None:
     assert [(hole.table, hole.kind) for hole in told.holes] == [("public.t", "seen")]
 
 
-def test_a_statement_that_nobody_knows_makes_its_table_suspect() -> None:
+def test_an_unknown_statement_makes_its_table_suspect() -> None:
     block = {
         "fmt": "DECLARE\nn pg_catalog.int4;\nBEGIN\nUPDATE %{identity}D SET a = n;\nEND;\n",
         "identity": {"objname": "t", "schemaname": "public"},
@@ -417,7 +417,7 @@ def test_a_statement_that_nobody_knows_makes_its_table_suspect() -> None:
 
 
 @pytest.mark.parametrize(("schema", "count"), [("public", 1), ("not_mine", 0)])
-def test_a_trigger_is_told_with_its_table(schema: str, count: int) -> None:
+def test_a_trigger_is_reported_with_its_table(schema: str, count: int) -> None:
     told = Through().feed(
         done(ddl(f"CREATE TRIGGER not_now BEFORE INSERT ON {schema}.t FOR EACH ROW"))
     )
@@ -456,7 +456,7 @@ def test_rows_of_the_servers_own_schema_are_left_out() -> None:
     assert told.holes == []
 
 
-def test_where_no_ddl_is_told_the_first_row_of_a_new_shape_is_an_inferred_change() -> None:
+def test_where_no_ddl_is_sent_the_first_row_of_a_new_shape_is_an_inferred_change() -> None:
     """Tables of ustore are not deparsed at all."""
     wider = replace(T, columns=(*T.columns, Column("b", 23, -1, "integer")))
     told = stream(catalog=(wider,)).feed(

@@ -312,7 +312,7 @@ def test_a_type_of_another_type_is_no_type(kind: Any) -> None:
     assert jddl.statement(og_alter(command)).actions == (DropColumn("a"),)
 
 
-def test_a_default_told_as_a_literal_is_sql() -> None:
+def test_a_default_sent_as_a_literal_is_sql() -> None:
     default = {"fmt": "DEFAULT %{default}L", "default": "it's"}
     flat = {
         "fmt": "%{name}I %{coltype}T DEFAULT %{default}L",
@@ -398,7 +398,7 @@ def test_a_document_that_is_none_is_refused() -> None:
         jddl.read(Ddl("JDDL", '{"fmt": "%{a}s"}'))
 
 
-def test_what_nobody_knows_is_told_as_such() -> None:
+def test_what_is_unknown_is_reported_as_such() -> None:
     told = jddl.statement({"fmt": "VACUUM %{t}D", "t": {"objname": "t"}})
 
     assert (told.tag, told.unread) == ("", ("VACUUM t",))

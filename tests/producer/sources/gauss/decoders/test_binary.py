@@ -148,7 +148,7 @@ def test_a_record_shorter_or_longer_than_it_says_is_refused(payload: bytes) -> N
             decoded(wrong)
 
 
-def test_an_unknown_letter_is_told_with_its_position() -> None:
+def test_an_unknown_letter_is_reported_with_its_position() -> None:
     payload = framed(struct.pack(">Q", 0xCFE6B00) + b"Z secret")
 
     with pytest.raises(DecodeError) as caught:

@@ -35,7 +35,7 @@ def test_a_late_begin_has_no_position() -> None:
     assert decoded("sql_decoding", "BEGIN 5", start=0) == TxBegin(csn=5)
 
 
-def test_sql_decoding_tells_the_csn_twice_and_no_xid() -> None:
+def test_sql_decoding_sends_the_csn_twice_and_no_xid() -> None:
     assert decoded("sql_decoding", "BEGIN 2307") == TxBegin(csn=2307, first_lsn=Lsn(7))
     assert decoded("sql_decoding", f"COMMIT (at {AT}) 2307") == TxCommit(
         None, 2307, AT, end_lsn=Lsn(7)

@@ -85,7 +85,7 @@ def test_values_are_sent_in_one_spelling() -> None:
     assert decided.format == Format("mppdb_decoding", "j", batch=True)
 
 
-def test_sql_functions_are_told_what_they_know() -> None:
+def test_sql_functions_get_the_options_that_they_have() -> None:
     terms = Terms(product=Product.OPENGAUSS, plugin="mppdb_decoding", interface="sql")
 
     decided = effective({"parallel-decode-num": "4"}, terms)
@@ -101,7 +101,7 @@ def test_sql_functions_are_told_what_they_know() -> None:
     ]
 
 
-def test_opengauss_sql_decoding_is_told_four_options_only() -> None:
+def test_opengauss_sql_decoding_gets_four_options_only() -> None:
     terms = Terms(product=Product.OPENGAUSS, plugin="sql_decoding")
 
     assert [name for name, _ in effective({"parallel-decode-num": "1"}, terms).options] == [
@@ -118,7 +118,7 @@ def test_opengauss_sql_decoding_is_told_four_options_only() -> None:
     )
 
 
-def test_gaussdbs_sql_decoding_is_not_told_what_happens_anyway() -> None:
+def test_gaussdbs_sql_decoding_gets_no_defaults() -> None:
     terms = Terms(product=Product.GAUSSDB, plugin="sql_decoding")
 
     assert len(effective({"parallel-decode-num": "1"}, terms).options) == 4
@@ -187,7 +187,7 @@ def test_errors_name_option_value_range_and_rule() -> None:
     )
 
 
-def test_every_bad_value_is_told_at_once() -> None:
+def test_every_bad_value_is_reported_at_once() -> None:
     options = {"sending-batch": "2", "nothing": "1", "only-local": "x", "include-xids": "true"}
     assert [p.where["option"] for p in problems(options, GAUSS)] == [
         "sending-batch",

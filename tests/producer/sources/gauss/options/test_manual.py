@@ -274,7 +274,7 @@ def test_sql_decoding_has_no_ddl_as_json() -> None:
         ("parallel_text_decoding", "t"),
     ],
 )
-def test_the_plugin_decides_the_style_where_nobody_else_does(plugin: str, style: str) -> None:
+def test_the_plugin_decides_the_style_without_an_option(plugin: str, style: str) -> None:
     on = terms(plugin=plugin)
     assert effective({"parallel-decode-num": "4"}, on).format.style == style
     assert effective(around("decode-style", "t"), on).format.style == "t"

@@ -180,7 +180,7 @@ def test_the_servers_defaults_are_read() -> None:
     }
 
 
-def test_a_server_that_makes_streams_parallel_is_told_otherwise() -> None:
+def test_a_server_that_makes_streams_parallel_gets_an_option_against_it() -> None:
     facts = ServerFacts(default_options="parallel-decode-num=4")
 
     assert check_server_rules(decided({}, Product.OPENGAUSS), facts) == ()  # we say 1

@@ -11,7 +11,7 @@ from producer.sources.gauss.gaps import BY_NAME, DecodingMode, Detectability
 from producer.sources.gauss.options import Product
 from tests.e2e.path import ask, until
 from tests.e2e.tables import differences
-from tests.e2e.test_ddl_holes import Watched
+from tests.e2e.test_ddl_gaps import Watched
 from tests.e2e.test_gauss_modes import caught_up, gauss, is_streaming, source_of
 
 __all__ = ["gauss"]
@@ -98,7 +98,7 @@ def assert_told(
 
 
 @pytest.mark.parametrize("gauss", ["gaussdb"], indirect=True)
-def test_a_hole_is_in_the_cut_and_its_table_is_marked(
+def test_a_gap_is_in_the_cut_and_its_table_is_marked(
     addresses, topic_prefix, new_database, gauss
 ) -> None:
     source, target = new_database(), new_database()
@@ -130,7 +130,7 @@ def test_a_hole_is_in_the_cut_and_its_table_is_marked(
 
 
 @pytest.mark.parametrize("gauss", ["og7"], indirect=True)
-def test_a_hole_of_opengauss_is_in_the_cut(addresses, topic_prefix, new_database, gauss) -> None:
+def test_a_gap_of_opengauss_is_in_the_cut(addresses, topic_prefix, new_database, gauss) -> None:
     source, target = new_database(), new_database()
     with streaming(addresses, topic_prefix, (source, target), gauss, kind="opengauss") as path:
         for _, transactions in AT_OPENGAUSS.values():

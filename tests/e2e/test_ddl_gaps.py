@@ -110,7 +110,7 @@ def told(case: str) -> str:
 
 
 @pytest.mark.parametrize("case", SEEN)
-def test_a_hole_is_in_the_cut_and_its_table_is_marked(path, case) -> None:
+def test_a_gap_is_in_the_cut_and_its_table_is_marked(path, case) -> None:
     table, statement = SEEN[case]
     ask(path.source, statement)
     ledger = path.catch_up()
@@ -123,7 +123,7 @@ def test_a_hole_is_in_the_cut_and_its_table_is_marked(path, case) -> None:
 
 
 @pytest.mark.parametrize("case", EXACT)
-def test_what_is_no_hole_leaves_an_equal_target(path, case) -> None:
+def test_what_is_not_a_gap_leaves_an_equal_target(path, case) -> None:
     ask(path.source, EXACT[case])
     ledger = path.catch_up()
 
