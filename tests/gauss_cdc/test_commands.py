@@ -106,7 +106,7 @@ def test_a_duration_is_seconds_or_has_a_unit(say: Say) -> None:
 
 def test_a_source_that_is_down_is_one_line(say: Say, tmp_path: Path) -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        taken.bind(("127.0.0.1", 0))  # and no server listens
         port = taken.getsockname()[1]
         (tmp_path / "gauss-cdc.toml").write_text(
             f'[source]\ndsn = "postgresql://cdc@127.0.0.1:{port}/bank"\n'
@@ -228,7 +228,7 @@ def test_check_asks_a_place_that_is_silent_once(say: Say, tmp_path: Path) -> Non
 
 
 def waiting(server: socket.socket) -> Iterator[socket.socket]:
-    """Take the connections that nobody has taken."""
+    """Take the connections that no test has accepted."""
     server.setblocking(False)
     with suppress(BlockingIOError):
         while True:

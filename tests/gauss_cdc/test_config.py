@@ -182,11 +182,11 @@ def test_a_loaded_configuration_never_changes(file: Path) -> None:
 def test_errors_name_file_line_and_reason(
     file: Path, old: str, new: str, line: int, said: str
 ) -> None:
-    told = refused(file, SMALL.replace(old, new, 1))
+    message = refused(file, SMALL.replace(old, new, 1))
 
-    assert any(one.startswith(f"{file}:{line}: ") and said in one for one in told.splitlines()), (
-        told
-    )
+    assert any(
+        one.startswith(f"{file}:{line}: ") and said in one for one in message.splitlines()
+    ), message
 
 
 def test_all_errors_are_reported_at_once(file: Path) -> None:
@@ -206,8 +206,8 @@ def test_a_file_that_is_not_there_or_not_toml(file: Path) -> None:
 
 
 def test_settings_that_are_ours_to_make_are_refused(file: Path) -> None:
-    told = refused(file, SMALL.replace("[registry]", '"acks" = "1"\n[registry]'))
-    assert "acks: set by us" in told
+    message = refused(file, SMALL.replace("[registry]", '"acks" = "1"\n[registry]'))
+    assert "acks: set by us" in message
 
 
 # ---------------------------------------------------------------- secrets
@@ -293,19 +293,19 @@ def test_the_environment_wins_over_the_file(file: Path, monkeypatch: pytest.Monk
 def test_secrets_in_the_file_are_refused_without_showing_them(
     file: Path, old: str, new: str, line: int
 ) -> None:
-    told = refused(file, SMALL.replace(old, new, 1))
+    message = refused(file, SMALL.replace(old, new, 1))
 
-    assert told.startswith(f"{file}:{line}: ")
-    assert "the file" in told
-    assert "pencil" not in told
+    assert message.startswith(f"{file}:{line}: ")
+    assert "the file" in message
+    assert "pencil" not in message
 
 
 def test_options_refer_to_secrets_in_variables_and_files(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    odd = " päss\"\\;wörd' "  # any character is the password's own, but a line end behind it
-    (tmp_path / "secret").write_text(odd + "\n", "utf-8")
-    monkeypatch.setenv("KEY_PASSWORD", odd)
+    password = " päss\"\\;wörd' "  # any character is the password's own, but a line end behind it
+    (tmp_path / "secret").write_text(password + "\n", "utf-8")
+    monkeypatch.setenv("KEY_PASSWORD", password)
     file.write_text(
         SMALL.replace(
             "[registry]",
@@ -319,9 +319,9 @@ def test_options_refer_to_secrets_in_variables_and_files(
     loaded = load(file)
 
     client = loaded.kafka.client_settings()
-    assert client["sasl.password"] == client["ssl.key.password"] == odd
+    assert client["sasl.password"] == client["ssl.key.password"] == password
     assert client["sasl.username"] == "me"
-    assert loaded.registry.client()["bearer.auth.token"] == odd
+    assert loaded.registry.client()["bearer.auth.token"] == password
     for text in (repr(loaded), loaded.model_dump_json(), repr(producer_options(loaded))):
         assert "wörd" not in text
         assert "w\\u00f6rd" not in text
@@ -337,10 +337,12 @@ def test_options_refer_to_secrets_in_variables_and_files(
     ],
 )
 def test_a_reference_that_leads_nowhere_is_an_error(file: Path, reference: str, said: str) -> None:
-    told = refused(file, SMALL.replace("[registry]", f'"sasl.password" = {reference}\n[registry]'))
+    message = refused(
+        file, SMALL.replace("[registry]", f'"sasl.password" = {reference}\n[registry]')
+    )
 
-    assert told.startswith(f"{file}:10: kafka.client.sasl.password: ")
-    assert said in told
+    assert message.startswith(f"{file}:10: kafka.client.sasl.password: ")
+    assert said in message
 
 
 # ---------------------------------------------------------------- lines

@@ -129,14 +129,14 @@ def test_postgresql_is_as_it_was(file: Path) -> None:
     ],
 )
 def test_a_bad_option_is_reported_with_its_line(file: Path, options: str, said: str) -> None:
-    told = refused(file, options=options)
-    assert told.startswith(f"{file}:6: {said}"), told
+    message = refused(file, options=options)
+    assert message.startswith(f"{file}:6: {said}"), message
 
 
 def test_all_bad_options_are_reported_at_once(file: Path) -> None:
-    told = refused(file, options='sending-batch = 2\nwhite-table-list = "a, b"').splitlines()
+    message = refused(file, options='sending-batch = 2\nwhite-table-list = "a, b"').splitlines()
 
-    assert [line.split(": ")[:2] for line in told] == [
+    assert [line.split(": ")[:2] for line in message] == [
         [f"{file}:6", "source.options.sending-batch"],
         [f"{file}:7", "source.options.white-table-list"],
     ]
@@ -144,8 +144,8 @@ def test_all_bad_options_are_reported_at_once(file: Path) -> None:
 
 def test_rules_depend_on_the_product(file: Path) -> None:
     assert load(written(file, options="enable-heartbeat = true")).source.options
-    told = refused(file, options="enable-heartbeat = true", kind="opengauss")
-    assert "opengauss does not have this option" in told
+    message = refused(file, options="enable-heartbeat = true", kind="opengauss")
+    assert "opengauss does not have this option" in message
 
 
 @pytest.mark.parametrize(
@@ -183,14 +183,14 @@ def test_a_bad_source_is_reported_with_its_line(file: Path, source: str, said: s
 def test_what_postgresql_does_not_have_is_refused(file: Path, source: str) -> None:
     key = source.split(" ", maxsplit=1)[0]
 
-    told = refused(file, source, kind="postgres")
+    message = refused(file, source, kind="postgres")
 
-    assert told == f'{file}:4: source.{key}: only with kind = "opengauss" or "gaussdb"'
+    assert message == f'{file}:4: source.{key}: only with kind = "opengauss" or "gaussdb"'
 
 
 def test_postgresql_is_read_by_pgoutput(file: Path) -> None:
-    told = refused(file, 'plugin = "mppdb_decoding"', kind="postgres")
-    assert told == f"{file}:4: source.plugin: PostgreSQL is read by pgoutput"
+    message = refused(file, 'plugin = "mppdb_decoding"', kind="postgres")
+    assert message == f"{file}:4: source.plugin: PostgreSQL is read by pgoutput"
 
 
 @pytest.mark.parametrize(
@@ -211,10 +211,10 @@ def test_an_option_of_pgoutput_that_is_not_the_operators_is_refused(
 ) -> None:
     name = option.split(" ", maxsplit=1)[0]
 
-    told = refused(file, options=option, kind="postgres")
+    message = refused(file, options=option, kind="postgres")
 
-    assert told.startswith(f"{file}:6: source.options.{name}: ")
-    assert said in told
+    assert message.startswith(f"{file}:6: source.options.{name}: ")
+    assert said in message
 
 
 def test_an_option_of_pgoutput_that_may_be_set_is_taken(file: Path) -> None:

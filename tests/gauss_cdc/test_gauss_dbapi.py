@@ -13,7 +13,7 @@ from producer.sources.dial import parse_dsn
 from producer.sources.session_settings import POSTGRES as SESSION_SETTINGS
 from spark_consumers.sinks.postgres.driver import Refused
 
-ODD = ["", "NULL", "null", 'a"b', "a\\b", "{a,b}", " x ", "ü你", "it's", "%s", "a\nb", "\\"]
+SPECIAL = ["", "NULL", "null", 'a"b', "a\\b", "{a,b}", " x ", "ü你", "it's", "%s", "a\nb", "\\"]
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def connection(open_session: partial[Connection]) -> Iterator[Connection]:
 
 def test_arguments_arrive_as_they_are(connection: Connection) -> None:
     with connection.cursor() as cursor:
-        for value in ODD:
+        for value in SPECIAL:
             cursor.execute("SELECT %s::text", (value,))
             assert cursor.fetchone() == (value,)
         cursor.execute("SELECT %(a)s, %(b)s, %(a)s::int8, 5 %% 3", {"a": 7, "b": None})
@@ -41,8 +41,8 @@ def test_arguments_arrive_as_they_are(connection: Connection) -> None:
 
 def test_arrays_go_and_come(connection: Connection) -> None:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT %s::text[], %s::text[]", ([*ODD, None], []))
-        assert cursor.fetchone() == ([*ODD, None], [])
+        cursor.execute("SELECT %s::text[], %s::text[]", ([*SPECIAL, None], []))
+        assert cursor.fetchone() == ([*SPECIAL, None], [])
         cursor.execute("SELECT 5 = ANY(%s::oid[])", ([4, 5],))
         assert cursor.fetchone() == (True,)
 

@@ -114,7 +114,7 @@ def test_librdkafkas_lines_come_through_our_log_and_not_by_the_dozen(
     logs.set_up(format="json")
     logs.of_service()
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        taken.bind(("127.0.0.1", 0))  # and no server listens
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         client = AdminClient({**LOGGED, "bootstrap.servers": address})
         with pytest.raises(KafkaException):

@@ -136,7 +136,7 @@ def test_an_error_that_stays_is_said_once_a_minute(said) -> None:
 
 def test_apply_says_what_does_not_answer_with_the_first_attempt(said) -> None:
     report = ApplyReport()
-    report.on_attempt(Superseded("the ledger moved"))  # is nobody's silence
+    report.on_attempt(Superseded("the ledger moved"))  # not an unreachable server
     report.on_attempt(KafkaDown("no broker"))
     report.on_attempt(KafkaDown("no broker"))
     report.on_retry(KafkaDown("no broker"), 0.5)

@@ -25,7 +25,7 @@ CONFIG = Config.model_validate(
 def test_a_session_that_does_not_start_is_left_in_peace(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """SIGTERM while `apply` starts: what failed meanwhile is no traceback."""
+    """SIGTERM while `apply` starts: what failed meanwhile is not a traceback."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setitem(CONFIG.spark.options, "spark.jars", "none.jar")
     starting = Starting(lambda: spark_session(CONFIG))

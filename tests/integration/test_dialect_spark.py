@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark_consumers.dialects.spark_changes import TOLD
+from tests.spark_consumers.dialects.spark_changes import EXAMPLES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.mark.parametrize("sql", [s for _, said in TOLD.values() for s in said])
+@pytest.mark.parametrize("sql", [s for _, statements in EXAMPLES.values() for s in statements])
 def test_spark_parses_every_statement(spark: "SparkSession", sql: str) -> None:
     parser = spark._jsparkSession.sessionState().sqlParser()
 

@@ -19,11 +19,11 @@ from tests.sim.reading import Bytes, clients
 from tests.sim.target import SimSink, Target
 from tests.sim.world import Actor, World
 
-STUCK = 4.0  # seconds of the world until a stranger's open transaction is read past
+STUCK = 4.0  # seconds of the world until another producer's open transaction is read past
 DOUBT = 60.0  # seconds until a record that does not follow is a gap
 
 
-class Heard(Observer):
+class Reported(Observer):
     """What the run reported."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class ApplierProcess:
     sink: SimSink | None = None
     ended: str = ""
     error: BaseException | None = None
-    heard: Heard = field(default_factory=Heard)
+    reported: Reported = field(default_factory=Reported)
 
 
 def make_applier(
@@ -96,7 +96,7 @@ def make_applier(
         with closing(cuts), closing(rows):
             run(
                 sink, cuts, rows, Polling(wait),
-                options=options, stop=stop, observer=process.heard,
+                options=options, stop=stop, observer=process.reported,
             )  # fmt: skip
 
     process = ApplierProcess(Actor(name, body))

@@ -163,7 +163,7 @@ class SimSink:
             target.lost_commits -= 1
             target.holder = Ghost(one.database)
             target.world.note(f"{actor.name} loses its connection during COMMIT")
-            raise TargetDown("the connection is lost; nobody knows what became of the commit")
+            raise TargetDown("the connection is lost; the outcome of the commit is unknown")
         target.release(actor)
         target.commit(one.database)
         self.seen = target.version

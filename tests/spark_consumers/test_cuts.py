@@ -288,7 +288,7 @@ def rows_of(feed: Feed, ledger: Ledger) -> tuple:
     return segment, feed.read_rows(segment)
 
 
-@pytest.mark.parametrize("damage", ["lost", "twice", "stranger"])
+@pytest.mark.parametrize("damage", ["lost", "twice", "foreign"])
 def test_rows_that_are_not_the_commits_are_refused(damage: str) -> None:
     feed, ledger = started()
     feed.commits([insert(A, "1", "x"), delete(A, "1"), truncate(A)])

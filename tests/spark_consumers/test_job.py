@@ -1,4 +1,4 @@
-"""The loop, against a target in memory that breaks where it is told to."""
+"""The loop, against a target in memory that fails at chosen places."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What executors are told, and what they write, without any of them."""
+"""What executors receive, and what they write, without any of them."""
 
 import pickle
 from collections.abc import Sequence

@@ -20,7 +20,7 @@ from tests.spark_consumers.test_job import MemorySink
 A = table("a", "id integer, v text")
 
 
-class Heard(Observer):
+class Errors(Observer):
     """What a run reported of its errors."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Running:
     """A run of a feed into memory, with a clock of its own."""
 
     def __init__(self) -> None:
-        self.feed, self.sink, self.heard = Feed(), MemorySink(), Heard()
+        self.feed, self.sink, self.errors = Feed(), MemorySink(), Errors()
         self.feed.start()
         self.feed.commits([insert(A, "1", "x")])
         self.is_over = False
@@ -56,7 +56,7 @@ class Running:
     def run(self) -> None:
         run(
             self.sink, self.feed.read_cuts, self.feed.read_rows, Polling(self.wait),
-            options=Options(attempts=2), stop=self.stop, observer=self.heard,
+            options=Options(attempts=2), stop=self.stop, observer=self.errors,
         )  # fmt: skip
 
 
@@ -86,7 +86,7 @@ def test_a_run_applies_what_is_there_and_what_comes_until_it_is_stopped() -> Non
 
     assert running.sink.seqs[:3] == [1, 2, 3]
     assert (running.sink.starts, running.sink.closes) == (1, 1)
-    assert running.heard.retries == running.paused == []
+    assert running.errors.retries == running.paused == []
 
 
 def test_one_pass_runs_before_anything_wakes_the_loop() -> None:
@@ -114,7 +114,7 @@ def test_a_temporary_error_is_reported_and_the_next_turn_continues() -> None:
     running.run()
 
     assert running.sink.seqs == [1]
-    assert running.heard.retries == ["two"]  # after the attempts of a pass
+    assert running.errors.retries == ["two"]  # after the attempts of a pass
     assert running.sink.starts == 1
 
 
@@ -124,7 +124,7 @@ def test_a_start_that_fails_is_tried_again() -> None:
 
     running.run()
 
-    assert running.heard.retries == ["no connection"]
+    assert running.errors.retries == ["no connection"]
     assert running.sink.starts == 2
     assert running.sink.seqs == [1]
 
@@ -136,7 +136,7 @@ def test_pauses_grow_with_failures_in_a_row_up_to_a_limit() -> None:
     running.run()
 
     pauses = [p for p in running.paused if p != 0.4]  # 0.4: inside of a pass
-    assert len(pauses) == len(running.heard.retries) == 6
+    assert len(pauses) == len(running.errors.retries) == 6
     for at, pause in enumerate(pauses):
         longest = min(15, 0.5 * 2 ** (at + 1))
         assert longest / 2 <= pause <= longest
@@ -150,7 +150,7 @@ def test_what_needs_a_person_or_a_programmer_leaves_and_the_sink_is_closed(error
     with pytest.raises(error):
         running.run()
 
-    assert running.heard.retries == []
+    assert running.errors.retries == []
     assert running.sink.closes == 1
 
 
@@ -165,6 +165,6 @@ def test_a_stop_while_the_target_is_down_leaves_without_an_error() -> None:
 
     running.run()
 
-    assert running.heard.left == ["down"]
-    assert running.heard.retries == []
+    assert running.errors.left == ["down"]
+    assert running.errors.retries == []
     assert running.sink.closes == 1

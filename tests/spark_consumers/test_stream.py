@@ -57,8 +57,12 @@ def test_a_checkpoint_that_cannot_be_written_is_replaced_and_said(tmp_path: Path
 
 
 def test_a_checkpoint_that_can_be_written_or_is_not_ours_to_judge_stays(tmp_path: Path) -> None:
-    for wanted in (str(tmp_path / "new" / "state"), f"file://{tmp_path}/x", "hdfs://host/state"):
-        assert Checkpoint(wanted).folder() == wanted
+    for configured in (
+        str(tmp_path / "new" / "state"),
+        f"file://{tmp_path}/x",
+        "hdfs://host/state",
+    ):
+        assert Checkpoint(configured).folder() == configured
 
 
 def test_after_a_query_that_ended_by_itself_another_folder_is_used(tmp_path: Path) -> None:

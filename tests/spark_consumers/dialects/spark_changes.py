@@ -1,4 +1,4 @@
-"""Schema changes, and what Spark is to be told of them."""
+"""Schema changes, and Spark's statements for them."""
 
 from dataclasses import replace
 
@@ -46,7 +46,7 @@ CREATED = (
     " `p` STRING, `raw` BINARY, ```x``` STRING)"
 )
 
-TOLD: dict[str, tuple[SchemaChange, list[str]]] = {
+EXAMPLES: dict[str, tuple[SchemaChange, list[str]]] = {
     "create": (
         change(None, EVERYTHING),
         ["CREATE SCHEMA IF NOT EXISTS `public`", CREATED],

@@ -4,7 +4,7 @@ from spark_consumers.dialects.fitting import fits
 
 
 @pytest.mark.parametrize(
-    ("there", "wanted"),
+    ("there", "needed"),
     [
         ("integer", "integer"),
         ("bigint", "smallint"),
@@ -30,12 +30,12 @@ from spark_consumers.dialects.fitting import fits
         ("geometry(Point,4326)", "public.geometry(Point,4326)"),
     ],
 )
-def test_what_holds_every_value_fits(there: str, wanted: str) -> None:
-    assert fits(there, wanted)
+def test_what_holds_every_value_fits(there: str, needed: str) -> None:
+    assert fits(there, needed)
 
 
 @pytest.mark.parametrize(
-    ("there", "wanted"),
+    ("there", "needed"),
     [
         ("integer", "bigint"),
         ("integer", "text"),
@@ -62,5 +62,5 @@ def test_what_holds_every_value_fits(there: str, wanted: str) -> None:
         ("uuid", "text"),
     ],
 )
-def test_what_would_refuse_or_change_values_does_not(there: str, wanted: str) -> None:
-    assert not fits(there, wanted)
+def test_what_would_refuse_or_change_values_does_not(there: str, needed: str) -> None:
+    assert not fits(there, needed)

@@ -51,7 +51,7 @@ def test_types_of_postgresql_alone_become_text(type_name: str, target: str) -> N
     assert statements(create(one))[1].endswith(f'("c" {target})')
 
 
-ODD = TableSchema(
+SPECIAL = TableSchema(
     TableId("o'd\"d$gc$", "t$gc_$"),
     (Column("k'", 23, -1, "integer"), Column("u\\", 25, -1, "text")),
     key=("k'",),
@@ -62,16 +62,16 @@ ODD = TableSchema(
 def test_a_server_takes_them_once_and_again_whatever_the_names(postgres_url: str) -> None:
     connection = psycopg2.connect(postgres_url)
     with connection, connection.cursor() as cursor:
-        for statement in statements(create(ODD)) * 2:
+        for statement in statements(create(SPECIAL)) * 2:
             cursor.execute(statement)
         cursor.execute(
             "SELECT tablename, indexname FROM pg_indexes WHERE schemaname = %s ORDER BY 2",
-            (ODD.id.schema,),
+            (SPECIAL.id.schema,),
         )
         found = cursor.fetchall()
     connection.close()
 
-    assert found == [(ODD.id.name, "i'$gc$\""), (ODD.id.name, "t$gc_$_pkey")]
+    assert found == [(SPECIAL.id.name, "i'$gc$\""), (SPECIAL.id.name, "t$gc_$_pkey")]
 
 
 def deparsed(before: TableSchema | None, after: TableSchema | None, **more: Any) -> SchemaChange:

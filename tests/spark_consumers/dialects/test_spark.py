@@ -9,12 +9,12 @@ from schemas.tables import Column, TableId
 from schemas.types import BY_OID
 from spark_consumers.dialects.spark import quote, statements, type_name
 from spark_consumers.errors import NotExpressible
-from tests.spark_consumers.dialects.spark_changes import ID, TOLD, A, N, T, change, with_columns
+from tests.spark_consumers.dialects.spark_changes import EXAMPLES, ID, A, N, T, change, with_columns
 
 
-@pytest.mark.parametrize(("told", "sql"), TOLD.values(), ids=TOLD)
-def test_a_change_is_said(told: SchemaChange, sql: list[str]) -> None:
-    assert statements(told) == sql
+@pytest.mark.parametrize(("changed", "sql"), EXAMPLES.values(), ids=EXAMPLES)
+def test_a_change_has_these_statements(changed: SchemaChange, sql: list[str]) -> None:
+    assert statements(changed) == sql
 
 
 def test_every_type_of_the_table_has_a_name_in_spark() -> None:
@@ -27,7 +27,7 @@ def test_every_type_of_the_table_has_a_name_in_spark() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "what"),
+    ("changed", "what"),
     [
         (change(T, with_columns(ID, replace(A, type_oid=23), N)), "values with it"),
         (change(T, with_columns(ID, A, replace(N, type_mod=(10 << 16 | 1) + 4))), "values with it"),
@@ -55,9 +55,9 @@ def test_every_type_of_the_table_has_a_name_in_spark() -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_spark_cannot_say_is_refused_by_name(told: SchemaChange, what: str) -> None:
+def test_what_spark_cannot_express_is_refused_by_name(changed: SchemaChange, what: str) -> None:
     with pytest.raises(NotExpressible, match=what) as caught:
-        statements(told)
+        statements(changed)
 
     assert caught.value.where["table"] == T.id
 
@@ -68,11 +68,11 @@ def test_a_name_with_a_zero_byte_is_refused() -> None:
 
 
 def test_nothing_of_the_sources_text_is_repeated() -> None:
-    told = change(
+    changed = change(
         T,
         with_columns(*T.columns, Column("c", 23, default="evil()", has_default=True)),
         sql="ALTER TABLE evil",
         canonical="ALTER TABLE evil",
     )
 
-    assert "evil" not in " ".join(statements(told))
+    assert "evil" not in " ".join(statements(changed))

@@ -74,8 +74,8 @@ def test_every_name_on_the_way_is_looked_for() -> None:
 
 
 def test_names_in_quotes_are_types_whatever_they_hold() -> None:
-    odd = Column("v", 20010, -1, 's."it\'s --a; type"""', user_type=MOOD)
-    change = create(TableSchema(TableId("s", "t"), (odd,)))
+    special = Column("v", 20010, -1, 's."it\'s --a; type"""', user_type=MOOD)
+    change = create(TableSchema(TableId("s", "t"), (special,)))
 
     assert '"s"."it\'s --a; type"""' in statements(change)[1]
 

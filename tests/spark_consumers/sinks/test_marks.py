@@ -18,7 +18,7 @@ def test_values_that_are_not_known_take_it() -> None:
 
 
 def test_a_clause_that_was_not_deparsed_does_not() -> None:
-    """`ON UPDATE` and comments are no rows; rows that a statement lost are a hole of its cut."""
+    """`ON UPDATE` and comments are not rows; rows that a statement lost are a gap of its cut."""
     assert followed({}, change(Origin.DEPARSED, "not deparsed, if there: ON UPDATE")) == {}
 
 

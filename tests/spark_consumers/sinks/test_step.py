@@ -137,8 +137,8 @@ def test_what_a_schema_change_loses_is_in_the_ledger_and_behind_it_rows_may_lack
 
 
 def test_a_gap_of_the_commit_itself_holds_for_its_rows_already() -> None:
-    hole = Hole("public.a", "seen", "rows after DDL")
-    _, (begun, commit) = fed(Tx([insert(A, "1", "x")], (hole,)))
+    gap = Hole("public.a", "seen", "rows after DDL")
+    _, (begun, commit) = fed(Tx([insert(A, "1", "x")], (gap,)))
     transaction = Noting(replace(begun.upto, fence=3))
 
     upto = step(transaction, commit, fence=3)
