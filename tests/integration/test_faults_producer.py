@@ -300,7 +300,7 @@ def test_a_data_topic_that_would_lose_rows(place: Place, config: dict[str, str],
 def test_a_cuts_topic_that_forgets_early(place: Place) -> None:
     place.make_topic(place.options.topics.cuts, **{"retention.ms": "60000"})
 
-    assert "forgets" in stops(place.run(), TopicUnfit, 32)
+    assert "retention is shorter" in stops(place.run(), TopicUnfit, 32)
 
 
 def test_a_topic_that_was_deleted(place: Place) -> None:

@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 
 from gauss_cdc.sandbox.emulator.model import Ddl, Item, Mode, Row
-from producer.core import changes as messages_of_decoders
 from producer.errors import DecodeError
+from producer.sources.gauss.decoders import messages as messages_of_decoders
 from schemas.positions import Lsn
 from tests.gauss_cdc.sandbox.emulator.formats.made import (
     insert,
