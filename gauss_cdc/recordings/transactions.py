@@ -158,7 +158,7 @@ class NamingFold:
                     self._changes = []
                 case Place.WITHIN:
                     self._changes.append(self._item(message))
-                case Place.BESIDE:
+                case Place.OUTSIDE:
                     pass
                 case Place.STRAY:
                     raise DecodeError(self._boundaries.stray(message), position=Lsn(position))

@@ -1,7 +1,7 @@
 """The bounds of a stream's transactions, and the combined data of BEGIN and COMMIT.
 
-For whoever folds messages into transactions: `run`, which holds them back until they are whole,
-and `decode`, which prints them.
+Used where messages are combined into transactions: by `run`, which buffers them until they are
+complete, and by `decode`, which prints them.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ Pair: TypeAlias = tuple[TxBegin, TxCommit]
 
 
 class Place(Enum):
-    """What a message is to the open transaction."""
+    """The place of a message relative to the open transaction."""
 
     BEGINS = auto()
     WITHIN = auto()
-    BESIDE = auto()  # in no transaction: a heartbeat, a message that is not transactional
-    STRAY = auto()  # it cannot stand here
+    OUTSIDE = auto()  # in no transaction: a heartbeat, a message that is not transactional
+    STRAY = auto()  # not allowed here
 
 
 class Boundaries:
-    """One stream: BEGIN and COMMIT alternate, and changes stand between them."""
+    """One stream: BEGIN and COMMIT alternate, and changes are between them."""
 
     def __init__(self) -> None:
         self._begun: TxBegin | None = None
@@ -48,9 +48,9 @@ class Boundaries:
         """Take the next message; the pair of BEGIN and COMMIT where it ends a transaction."""
         match message, self._begun:
             case Heartbeat(), _:
-                return Place.BESIDE
+                return Place.OUTSIDE
             case Logical(transactional=False), _:
-                return Place.BESIDE
+                return Place.OUTSIDE
             case TxBegin(), None:
                 self._begun = message
                 return Place.BEGINS
@@ -63,7 +63,7 @@ class Boundaries:
                 return Place.STRAY
 
     def stray(self, message: DecodedMessage) -> str:
-        """Say why a message cannot stand here."""
+        """Say why a message is not allowed here."""
         where = "within" if self.is_open else "outside of"
         return f"{type(message).__name__} {where} a transaction"
 
@@ -77,7 +77,7 @@ class Together(NamedTuple):
 
 
 def together(begun: TxBegin, ended: TxCommit) -> Together:
-    """Put both together; raise DecodeError where they are of different transactions."""
+    """Combine both; raise DecodeError if they belong to different transactions."""
     for name, first, second in (("xid", begun.xid, ended.xid), ("csn", begun.csn, ended.csn)):
         if first is not None and second is not None and first != second:
             raise DecodeError(f"BEGIN and COMMIT differ in {name}", begin=first, commit=second)

@@ -1,16 +1,16 @@
-"""Source transactions held until their COMMIT, then given in the core's vocabulary.
+"""Buffers source transactions until their COMMIT, then returns them as the core's messages.
 
-GaussDB's streams tell a transaction's xid, CSN, time and position partly at
-BEGIN and partly at COMMIT, and no mode tells the commit's position before its
-end; headers are never guessed, and what was delivered by an earlier self is
-dropped by that position.  So rows wait, undecoded, in memory up to a limit and
-then in a spill file, and go on in one piece.
+GaussDB's streams report a transaction's xid, CSN, time and position partly at
+BEGIN and partly at COMMIT, and no mode reports the commit's position before its
+end.  Headers are never guessed, and a transaction that an earlier run delivered
+is dropped by that position.  So rows wait, undecoded, in memory up to a limit and
+then in a spill file, and are returned together.
 
-Positions: a COMMIT that tells where its record ends begins, for us, one byte
-before that; one that tells where its record begins ends one byte after (commit
-records are longer).  Both keep `commit_start < resume` exact as long as one
-stream tells one kind, which is why the kind is part of the epoch's content.  A
-CSN-ordered slot resumes by CSN: it stands in both places the same way.
+Positions: if a COMMIT reports the end of its record, we take the byte before it
+as the start; if it reports the start, we take the byte after it as the end
+(commit records are longer).  Both keep `commit_start < resume` exact as long as
+a stream reports one kind, so the kind is part of the epoch's content.  A
+CSN-ordered slot resumes by CSN, which is used for both in the same way.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from schemas.positions import Lsn
 from schemas.tables import TableId
 
 HOLD_BYTES: Final = 64 << 20
-_ROW_COST: Final = 60  # bytes of memory for a held record beside its own
+_ROW_COST: Final = 60  # bytes of memory for a buffered record, in addition to its own
 
-# Neighbours may have descending CSNs (they are taken before the commit record is written), but
-# not more of them than transactions can commit at one time.
+# CSNs of neighbours may descend (a CSN is assigned before the commit record is written), but only
+# over as many transactions as can commit at one time.
 _CSN_SLACK: Final = 1 << 16
 
 _INSTANT: Final = re.compile(
@@ -66,7 +66,7 @@ class Spill(Protocol):
         """Read them back from the first."""
 
     def close(self) -> None:
-        """Forget them, the file too."""
+        """Remove all records, and the file."""
 
 
 def _nobody_knows(_table: TableId, _xid: int) -> bool | None:
@@ -109,9 +109,9 @@ class TransactionBuffer:
         self.heartbeat: Heartbeat | None = None  # the newest
 
     def feed(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
-        """Take what came; give (position, message) of the transactions that ended.
+        """Take received messages; yield (position, message) of the transactions that ended.
 
-        A message that cannot be decoded is given as Undecoded, in its transaction.
+        An undecodable message becomes Undecoded, in its transaction.
         """
         split, is_row, hold = self._decoder.split, self._decoder.is_row, self._hold
         boundaries = self._boundaries
@@ -137,7 +137,7 @@ class TransactionBuffer:
             self.heartbeat = decoded
             return
         if isinstance(decoded, Logical):
-            yield position, Undecoded(record, "a logical message, which no option asks for")
+            yield position, Undecoded(record, "a logical message, which no option requests")
             return
         match self._boundaries.step(decoded):
             case begun, ended:
@@ -146,11 +146,11 @@ class TransactionBuffer:
                 self._hold(position, record)
             case Place.BEGINS:
                 pass
-            case Place.STRAY | Place.BESIDE:
+            case Place.STRAY | Place.OUTSIDE:
                 yield position, Undecoded(record, self._boundaries.stray(decoded))
 
     def _put_aside(self, position: int, found: Undecoded) -> Iterator[tuple[int, Message]]:
-        """Tell it now, or at the head of its transaction: before any of its rows goes on."""
+        """Report it now, or at the head of its transaction, before any of its rows is passed on."""
         if not self._boundaries.is_open:
             yield position, found
             return
@@ -158,10 +158,10 @@ class TransactionBuffer:
         self._undecoded_size += len(found.payload) + _ROW_COST
         if self._undecoded_size > self._hold_bytes:  # a COMMIT may never come
             raise DecodeError(
-                "a transaction holds more bytes that are no message than source.hold-bytes",
+                "a transaction has more undecodable bytes than source.hold-bytes",
                 messages=len(self._undecoded),
                 position=Lsn(position),
-                hint="the source is damaged, or writes a form that we do not know: "
+                hint="the source is damaged, or writes an unknown format: "
                 f"`gauss-cdc record --redact` keeps it for a report; {LOAD_AGAIN}",
             )
 
@@ -186,7 +186,7 @@ class TransactionBuffer:
         try:
             begin, commit = self._framed(begun, ended)
             yield int(begin.commit_lsn), begin
-            if begin.commit_lsn >= self._resume:  # else it was delivered: the shapes are later ones
+            if begin.commit_lsn >= self._resume:  # else delivered: the shapes are later ones
                 yield from undecoded
                 for position, record in records:
                     yield from self._decoded(position, record)
@@ -200,7 +200,7 @@ class TransactionBuffer:
                 spill.close()
 
     def _framed(self, begun: TxBegin, ended: TxCommit) -> tuple[Begin, Commit]:
-        """Put together what BEGIN and COMMIT say."""
+        """Combine BEGIN and COMMIT."""
         xid, csn, said = together(begun, ended)
         if self._by_csn:
             if csn is None:
@@ -217,11 +217,11 @@ class TransactionBuffer:
                 "the source's CSNs went back: it was restored, or another node took over by force",
                 csn=csn,
                 newest=self._newest_csn,
-                # With the slot in place nothing else tells a takeover that a gap is to be accepted.
+                # The slot exists, so only this tells a takeover that a gap is to be accepted.
                 hint=f"what was committed there in between is lost; {LOAD_AGAIN}",
             )
         at = instant(said) if said else 0
-        # sql_decoding tells no xid at all; 0 is PostgreSQL's own word for "no transaction id".
+        # sql_decoding has no xid at all; 0 is PostgreSQL's value for "no transaction id".
         begin = Begin(Lsn(start), at, xid or 0, csn, begun.user)
         return begin, Commit(Lsn(start), Lsn(end), at)
 
@@ -250,7 +250,7 @@ class TransactionBuffer:
 
     # ------------------------------------------------------------ DDL
     def _stated(self, position: int, ddl: Ddl) -> Iterator[tuple[int, Message]]:
-        """Read a statement; one that may have a second message waits for what follows."""
+        """Read a statement; one that may have a second message waits for it."""
         try:
             statement = jddl.read(ddl)
         except DdlMalformed as error:
@@ -272,7 +272,7 @@ class TransactionBuffer:
                 yield from self._let_go()
 
     def _let_go(self) -> Iterator[tuple[int, Message]]:
-        """Give the statement that waits, if one does."""
+        """Yield the waiting statement, if there is one."""
         if self._first is None:
             return
         first, self._first = self._first, None
@@ -291,7 +291,7 @@ def instant(text: str) -> int:
     1500000
     """
     if (match := _INSTANT.fullmatch(text.strip())) is None:
-        raise DecodeError("a time that is no ISO timestamp with time zone", size=len(text))
+        raise DecodeError("a time that is not an ISO timestamp with time zone", size=len(text))
     year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
     micros = int((match[7] or "").ljust(6, "0"))
     offset = timedelta(
@@ -300,6 +300,6 @@ def instant(text: str) -> int:
     try:
         local = datetime(year, month, day, hour, minute, second, micros, tzinfo=UTC)
     except ValueError as error:
-        raise DecodeError("a time that is none", size=len(text)) from error
+        raise DecodeError("an invalid time", size=len(text)) from error
     moment = local - offset if match[8] == "+" else local + offset
     return (moment - _2000) // timedelta(microseconds=1)

@@ -1,14 +1,14 @@
-"""Rows that name table and columns themselves become rows of described relations.
+"""Converts rows that name table and columns themselves into rows of described relations.
 
-GaussDB's plugins and test_decoding describe nothing beforehand: each row tells
-its names, and types by OID or by name.  What they never tell are keys,
-nullability and modifiers; a row of a DELETE tells not even all columns.  Here
-the rows get a relation whose columns are those of the newest row seen, or of a
-reading where none was seen yet, so that what follows (`Relations`, the
-assembler) is the same for every plugin.
+GaussDB's plugins and test_decoding do not describe relations: each row contains
+its names, and types by OID or by name.  It never contains keys, nullability or
+modifiers; a row of a DELETE does not even contain all columns.  Here the rows
+get a relation whose columns are those of the newest row seen, or of a catalog
+reading if none was seen yet.  So later modules (`Relations`, the assembler) are
+the same for every plugin.
 
-A reading of the catalog may be younger than the row.  It is never believed
-about a column that the row does not confirm.
+A reading of the catalog may be younger than the row.  It is never used for a
+column that the row does not confirm.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ReadCatalog = Callable[[TableId], TableSchema | None]
 OidOf = Callable[[str], int | None]
 
 _NOTHING = RowShape((), (), ())
-_SKIP = "to go on without such rows: tables.without-identity = 'skip-and-record'"
+_SKIP = "to continue without such rows: tables.without-identity = 'skip-and-record'"
 _TEXT, _CLOB = 25, 90
 
 
@@ -50,7 +50,7 @@ class _Plan:
     """How rows of one pair of shapes become cells of their relation."""
 
     relation: int
-    kind: str  # "O": all old columns, "K": those of the identity, "": none
+    kind: str  # "O": all old columns, "K": the identity's columns, "": none
     places: tuple[int, ...] | None  # of each column in the old row, -1: not sent; None: as it is
     shapes: tuple[RowShape, RowShape]  # kept alive: plans are found by their ids
 
@@ -82,10 +82,10 @@ class RelationResolver:
         skip_unidentified: bool = False,
         names_run_together: bool = False,
     ) -> None:
-        """`known`: the tables in force, shared with the assembler; statements move them on here.
+        """`known`: the tables in force, shared with the assembler; statements update them here.
 
-        `skip_unidentified`: a change that does not say which row it means is given as
-        lost, instead of raising Unsupported.  `names_run_together`: decode-style t, which
+        `skip_unidentified`: a change that does not identify its row becomes Lost, instead
+        of raising Unsupported.  `names_run_together`: decode-style t, which
         writes a blank between schema and table and quotes neither.
         """
         self._wanted = wanted
@@ -99,15 +99,15 @@ class RelationResolver:
         self._meant: dict[tuple[str, str], tuple[str, str]] = {}  # as split -> as it is
         self._tables: dict[tuple[str, str], _Table] = {}
         self._unwanted: set[tuple[str, str]] = set()
-        self.left_out = 0  # rows of tables that nobody captures
+        self.left_out = 0  # rows of tables that are not captured
         self._next = 1
 
     def statement(self, ddl: Ddl, statement: Statement) -> Iterator[Message]:
-        """Give what a statement changed, finished; a TRUNCATE by relations.
+        """Return the resolved changes of a statement; a TRUNCATE by relations.
 
         Shapes are those after it.  `ddl` is what `statement` was read from.
         """
-        # What was read of the catalog may be another table's truth by now.
+        # What was read of the catalog may belong to another table now.
         self._read.clear()
         self._meant.clear()
         if statement.tag == "TRUNCATE TABLE":
@@ -131,7 +131,7 @@ class RelationResolver:
             )
 
     def _take(self, change: ShapeChange) -> None:
-        """Forget what rows showed of a changed table, and keep what its statement says."""
+        """Discard the columns that rows showed of a changed table; keep those of its statement."""
         before, after = change.before, change.after
         for table in (before, after):
             if table is not None:
@@ -141,9 +141,9 @@ class RelationResolver:
             self._said[after.id] = after
 
     def row(self, change: Change) -> Iterator[Message]:
-        """Describe the row's relation where it is new, then give the row."""
+        """Yield the row's relation if it is new, then the row."""
         if change.old is not None and not change.old.cells:
-            change.old = None  # it names no row
+            change.old = None  # it identifies no row
         new, old = change.new, change.old
         if self._names_run_together and " " in change.table:
             change.schema, change.table = self._name_of(change)
@@ -169,7 +169,7 @@ class RelationResolver:
         yield from self._filled(change, table, plan)
 
     def emptied(self, truncate: NamedTruncate) -> Iterator[Message]:
-        """Give a TRUNCATE by relations."""
+        """Yield a TRUNCATE by relations."""
         relations = []
         for schema, name in truncate.tables:
             if self._is_unwanted(schema, name):
@@ -178,7 +178,7 @@ class RelationResolver:
             if table is None:
                 reading = self._reading(TableId(schema, name), ())
                 if reading is None:
-                    yield Lost(schema, name, "seen", "TRUNCATE of a table that is gone by now")
+                    yield Lost(schema, name, "seen", "TRUNCATE of a table that was dropped since")
                     continue
                 table = self._from_reading(reading)
             described: list[Relation] = []
@@ -205,7 +205,7 @@ class RelationResolver:
                 for pair in readings(*said)
                 if pair in self._tables or self._reading(TableId(*pair), sent) is not None
             ]
-            if not fit:  # columns may have gone since
+            if not fit:  # columns may have been dropped since
                 fit = [
                     pair
                     for pair in readings(*said)
@@ -213,7 +213,7 @@ class RelationResolver:
                 ]
             if len(fit) > 1:
                 raise Unsupported(
-                    "decode-style t writes two tables alike: it quotes no names",
+                    "decode-style t prints two tables in the same way: it does not quote names",
                     tables=", ".join(str(TableId(*pair)) for pair in fit),
                     hint="set decode-style = 'b' in [source.options] and start again",
                 )
@@ -221,7 +221,7 @@ class RelationResolver:
         return meant
 
     def _table(self, change: Change, known: _Table | None) -> _Table:
-        """Return the table as this row shows it; one of another shape begins anew."""
+        """Return the table as this row shows it; another shape starts a new one."""
         new = change.new
         if new is None:
             old = change.old.shape.names if change.old else ()
@@ -230,7 +230,7 @@ class RelationResolver:
             reading = self._reading(TableId(change.schema, change.table), old)
             if reading is None:
                 raise _ColumnsUnknown(
-                    "an old row of a table whose columns nobody knows: it was altered or "
+                    "an old row of a table whose columns are not known: it was altered or "
                     "dropped since, and no new row of it was seen",
                     table=f"{change.schema}.{change.table}",
                     hint=f"{_SKIP}; or {LOAD_AGAIN}",
@@ -264,7 +264,7 @@ class RelationResolver:
         return table
 
     def _positional(self, change: Change, count: int) -> _Table:
-        """Take the columns of a row without names from a reading, if it has as many."""
+        """Use a reading's columns for a row without names, if it has as many."""
         table = TableId(change.schema, change.table)
         reading = self._reading(table, ())
         if reading is None or len(reading.columns) != count:  # altered since it was read
@@ -295,7 +295,7 @@ class RelationResolver:
         return table
 
     def _reading(self, table: TableId, names: tuple[str, ...]) -> TableSchema | None:
-        """Return a table that has all of `names`: as it was said to be, or as of now."""
+        """Return a table that has all of `names`: as it was described, or as of now."""
         for known in (self._said.get(table), self._read.get(table)):
             if known is not None and set(names) <= set(known.names()):
                 return known
@@ -318,7 +318,7 @@ class RelationResolver:
         )
 
     def _oid(self, name: str, read: int) -> int:
-        """Type of a column of which the stream tells a name, or nothing."""
+        """Return the type of a column whose type the stream names or leaves out."""
         said = (self._oid_of(name) if name else 0) or read
         return read if (said, read) == (_TEXT, _CLOB) else said  # clob is printed as text
 
@@ -338,7 +338,7 @@ class RelationResolver:
             else:
                 at = {name: place for place, name in enumerate(sent)}
                 places = tuple(at.get(name, -1) for name in table.names)
-                # A generated column stands in old rows although new ones may leave it out.
+                # Old rows contain a generated column although new ones may omit it.
                 kept = tuple(name for name in table.names if name in at)
                 kind = "O" if len(kept) == len(table.names) else "K"
                 if kind == "K":
@@ -390,9 +390,9 @@ class RelationResolver:
 
     def _unidentified(self, table: _Table, what: str, values: str = "old") -> Lost:
         if self._skip_unidentified:
-            return Lost(*table.id, "seen", f"{what} without {values} values: it names no row")
+            return Lost(*table.id, "seen", f"{what} without {values} values: it identifies no row")
         raise Unsupported(
-            f"{what} without {values} values: it does not say which row it means",
+            f"{what} without {values} values: it does not identify its row",
             table=table.id,
             hint=f"ALTER TABLE {table.id} REPLICA IDENTITY FULL, or give it a primary key, for "
             f"later rows; {_SKIP}",
@@ -400,7 +400,7 @@ class RelationResolver:
 
 
 class _ColumnsUnknown(Unsupported):
-    """A row whose columns neither the stream nor the catalog tells any more."""
+    """A row whose columns neither the stream nor the catalog contains any more."""
 
 
 def _is_typed(table: TableSchema) -> bool:

@@ -15,10 +15,10 @@ DDL = Ddl("TDDL", "DROP TABLE t")
 def test_what_stands_between_begin_and_commit_is_within() -> None:
     stream = Boundaries()
 
-    assert [stream.step(told) for told in (BEGUN, DDL, Heartbeat(1, 1, 1))] == [
+    assert [stream.step(message) for message in (BEGUN, DDL, Heartbeat(1, 1, 1))] == [
         Place.BEGINS,
         Place.WITHIN,
-        Place.BESIDE,
+        Place.OUTSIDE,
     ]
     assert stream.is_open
     assert stream.step(ENDED) == (BEGUN, ENDED)
@@ -26,20 +26,20 @@ def test_what_stands_between_begin_and_commit_is_within() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "told"), [([], ENDED), ([], DDL), ([BEGUN], BEGUN), ([BEGUN, ENDED], ENDED)]
+    ("before", "message"), [([], ENDED), ([], DDL), ([BEGUN], BEGUN), ([BEGUN, ENDED], ENDED)]
 )
-def test_what_cannot_stand_there_is_stray_and_changes_nothing(before, told) -> None:
+def test_a_message_that_is_not_allowed_there_is_stray_and_changes_nothing(before, message) -> None:
     stream = Boundaries()
     for each in before:
         stream.step(each)
     was = stream.is_open
 
-    assert stream.step(told) is Place.STRAY
+    assert stream.step(message) is Place.STRAY
     assert stream.is_open is was
 
 
 def test_a_message_outside_of_transactions_is_separate() -> None:
-    assert Boundaries().step(Logical(False, Lsn(1), "p", b"")) is Place.BESIDE
+    assert Boundaries().step(Logical(False, Lsn(1), "p", b"")) is Place.OUTSIDE
 
 
 def test_either_end_may_have_the_data() -> None:

@@ -76,7 +76,7 @@ def messages_of(read: Capture) -> list[tuple[int, int, bytes]]:
     return [(start, start, payload) for start, payload in read.payloads]
 
 
-def told(messages: Iterator[tuple[int, Message]]) -> Iterator[dict[str, Any]]:
+def by_transaction(messages: Iterator[tuple[int, Message]]) -> Iterator[dict[str, Any]]:
     """Transactions as the ledger writes them: op, table, sent columns with their text."""
     relations: dict[int, Relation] = {}
     open_: dict[str, Any] = {}
@@ -134,7 +134,7 @@ def test_changes_of_a_recording_stand_in_the_order_of_their_commits(mode: str) -
     ]
     got = [
         [(c["op"], c["table"]) for c in transaction["changes"] if c["op"] != "TRUNCATE"]
-        for transaction in told(no_truncates(held_for(read).feed(messages_of(read))))
+        for transaction in by_transaction(no_truncates(held_for(read).feed(messages_of(read))))
     ]
 
     assert [changes for changes in got if changes] == [changes for changes in ledger if changes]
@@ -156,7 +156,7 @@ def test_old_rows_hold_the_columns_of_the_replica_identity(mode: str) -> None:
     ]
     got = [
         (c["op"], c["table"], c["before"])
-        for transaction in told(held_for(read).feed(messages_of(read)))
+        for transaction in by_transaction(held_for(read).feed(messages_of(read)))
         for c in transaction["changes"]
         if c["op"] == "DELETE" and "before" in c
     ]
@@ -169,9 +169,9 @@ def test_old_rows_hold_the_columns_of_the_replica_identity(mode: str) -> None:
 def test_rows_beyond_the_limit_go_through_a_file_and_come_back_the_same() -> None:
     read = capture("capture_bulk_par_b_batch1")
 
-    small = list(told(held_for(read, hold_bytes=10_000).feed(messages_of(read))))
+    small = list(by_transaction(held_for(read, hold_bytes=10_000).feed(messages_of(read))))
 
-    assert small == list(told(held_for(read).feed(messages_of(read))))
+    assert small == list(by_transaction(held_for(read).feed(messages_of(read))))
     assert max(len(transaction["changes"]) for transaction in small) > 1000
 
 
@@ -333,7 +333,7 @@ def test_two_tables_that_style_t_writes_alike_stop() -> None:
         list(described.row(change_of("my", "schema t")))
 
 
-def test_a_change_without_its_new_row_is_no_delete() -> None:
+def test_a_change_without_its_new_row_is_not_a_delete() -> None:
     described = described_as_t(ACC)
     change = Change("u", "tx", "acc", None, NamedRow(RowShape(("id",), (23,), ("",)), [b"1"]))
 
@@ -352,7 +352,7 @@ def test_a_delete_after_a_new_column_has_it_too() -> None:
 
 def test_a_delete_that_names_no_row_stops_or_is_reported_as_lost() -> None:
     keyless = row(b"DELETE", {}, {})
-    with pytest.raises(Unsupported, match="which row"):
+    with pytest.raises(Unsupported, match="identify its row"):
         play(keyless, known=[ACC])
 
     out = play(keyless, known=[ACC], skip_unidentified=True)
@@ -364,7 +364,7 @@ def test_an_old_row_without_columns_names_no_row() -> None:
     described = described_as_t(blank("s", "t"))
     nothing = NamedRow(RowShape((), (), ()), [])
 
-    with pytest.raises(Unsupported, match="which row"):
+    with pytest.raises(Unsupported, match="identify its row"):
         list(described.row(Change("d", "s", "t", None, nothing)))
 
 
@@ -417,7 +417,7 @@ def test_an_instant_is_read_in_whatever_zone_it_is_printed(text: str, wanted: in
 
 
 @pytest.mark.parametrize("text", ["", "2000-01-01", "2000-13-01 00:00:00+00", "now"])
-def test_what_is_no_instant_is_refused(text: str) -> None:
+def test_what_is_not_an_instant_is_refused(text: str) -> None:
     with pytest.raises(DecodeError):
         instant(text)
 
@@ -441,10 +441,10 @@ def test_a_column_added_under_sql_decoding_is_read_when_a_row_has_one_more() -> 
     catalog = {table: before}
     held = sql_stream(catalog, before)
 
-    (first,) = told(held.feed(sent_by_sql(b"insert into public.t values (1);", at=100)))
+    (first,) = by_transaction(held.feed(sent_by_sql(b"insert into public.t values (1);", at=100)))
     catalog[table] = after
     wider = b"insert into public.t values (2, 'two');"
-    (second,) = told(held.feed(sent_by_sql(wider, at=200)))
+    (second,) = by_transaction(held.feed(sent_by_sql(wider, at=200)))
 
     assert [c["after"] for c in first["changes"]] == [{"a": b"1"}]
     assert [c["after"] for c in second["changes"]] == [{"a": b"2", "b": b"two"}]

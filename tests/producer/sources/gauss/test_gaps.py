@@ -1,4 +1,4 @@
-"""Each case of the table is done in a source, encoded, decoded, and classed by what is told."""
+"""Each case of the table is done in a source, encoded, decoded, and classed by what is received."""
 
 import json
 from collections.abc import Callable
@@ -67,7 +67,7 @@ def update(*, table: str = "t") -> Row:
 
 @dataclass(frozen=True)
 class Deed:
-    """What is done, and how to see that all of it was told."""
+    """What is done, and how to see that all of it was received."""
 
     transactions: tuple[Transaction, ...]
     is_whole: Callable[[Through], bool]
@@ -80,7 +80,7 @@ def made_with_a_row(*, wrote: bool | None) -> Deed:
     """CREATE TABLE AS, and what the source says when it is asked."""
     return Deed(
         (done(said(MADE), row(1, table="c")),),
-        lambda told: told.rows == 1,
+        lambda received: received.rows == 1,
         catalog=(C,),
         wrote=wrote,
     )
@@ -90,13 +90,15 @@ OWNED = said("ALTER TABLE  public.t OWNER TO o")
 NEVER: Callable[[Through], bool] = lambda _: False  # noqa: E731
 
 DEEDS: dict[str, Callable[[DecodingMode], Deed]] = {
-    "mixed": lambda _: Deed((done(row(1), OWNED, row(2)),), lambda told: told.rows == 2),
-    "behind-one": lambda _: Deed((done(OWNED, row(1)),), lambda told: told.rows == 1),
-    "behind-untold": lambda _: Deed((done(UNTOLD, row(1)),), lambda told: told.rows == 1),
+    "mixed": lambda _: Deed((done(row(1), OWNED, row(2)),), lambda received: received.rows == 2),
+    "behind-one": lambda _: Deed((done(OWNED, row(1)),), lambda received: received.rows == 1),
+    "behind-untold": lambda _: Deed((done(UNTOLD, row(1)),), lambda received: received.rows == 1),
     "ctas": lambda _: made_with_a_row(wrote=True),
     "ctas-late": lambda _: made_with_a_row(wrote=None),
     "ctas-gone": lambda _: made_with_a_row(wrote=False),
-    "truncate": lambda _: Deed((done(Truncate(Lsn(0x110), (ID,))),), lambda told: told.rows == 1),
+    "truncate": lambda _: Deed(
+        (done(Truncate(Lsn(0x110), (ID,))),), lambda received: received.rows == 1
+    ),
     "partition": lambda _: Deed(
         (done(said("ALTER TABLE  public.t TRUNCATE PARTITION p1")),), NEVER
     ),
@@ -116,7 +118,7 @@ DEEDS: dict[str, Callable[[DecodingMode], Deed]] = {
             done(UNTOLD),
             done(wide(1), at=0x200),
         ),
-        lambda told: not told.happened,
+        lambda received: not received.happened,
         catalog=(WIDER,),
     ),
     "ustore": lambda decoding: Deed(
@@ -128,15 +130,18 @@ DEEDS: dict[str, Callable[[DecodingMode], Deed]] = {
             ),
             done(wide(1), at=0x200),
         ),
-        lambda told: bool(told.rows) and decoding.is_gaussdb,
+        lambda received: bool(received.rows) and decoding.is_gaussdb,
         catalog=(replace(WIDER, columns=(*T.columns, replace(B, missing="5"))),)
         if decoding.is_gaussdb
         else (WIDER,),
     ),
     "untold": lambda decoding: Deed(
-        (done(UNTOLD if decoding.is_gaussdb else said(MADE)),), lambda told: bool(told.changes)
+        (done(UNTOLD if decoding.is_gaussdb else said(MADE)),),
+        lambda received: bool(received.changes),
     ),
-    "ddl": lambda _: Deed((done(said("DROP TABLE public.t")),), lambda told: bool(told.changes)),
+    "ddl": lambda _: Deed(
+        (done(said("DROP TABLE public.t")),), lambda received: bool(received.changes)
+    ),
     "old-row": lambda _: Deed((done(update()),), NEVER, known=(KEYLESS,)),
     "old-key": lambda _: Deed((done(update()),), NEVER),
 }
@@ -149,14 +154,14 @@ OUTSIDE = {
 
 def stream(decoding: DecodingMode, mode: Mode, deed: Deed) -> Through:
     product = "gaussdb" if decoding.is_gaussdb else "og7"
-    told = Through(
+    received = Through(
         mode,
         product,
         known=deed.known,  # type: ignore[arg-type]
         catalog=deed.catalog,  # type: ignore[arg-type]
         wrote=lambda _table, _xid: deed.wrote,
     )
-    return told.feed(*(_logged(decoding, each) for each in deed.transactions))
+    return received.feed(*(_logged(decoding, each) for each in deed.transactions))
 
 
 def _logged(decoding: DecodingMode, transaction: Transaction) -> Transaction:
@@ -167,8 +172,8 @@ def _logged(decoding: DecodingMode, transaction: Transaction) -> Transaction:
     return replace(transaction, items=items)
 
 
-def observed(told: Through, *, is_whole: bool) -> Detectability | None:
-    kinds = {hole.kind for hole in told.holes}
+def observed(received: Through, *, is_whole: bool) -> Detectability | None:
+    kinds = {gap.kind for gap in received.holes}
     if kinds:
         assert len(kinds) == 1
         return Detectability(kinds.pop())
@@ -181,9 +186,9 @@ def test_a_gap_is_reported_as_the_table_says(name: str, decoding: str) -> None:
     decided, mode = WAYS[decoding]
     deed = DEEDS[name](decided)
 
-    told = stream(decided, mode, deed)
+    received = stream(decided, mode, deed)
 
-    assert observed(told, is_whole=deed.is_whole(told)) is BY_NAME[name].kind(decided)
+    assert observed(received, is_whole=deed.is_whole(received)) is BY_NAME[name].kind(decided)
 
 
 def test_every_case_is_done_or_is_in_no_stream() -> None:
@@ -212,7 +217,7 @@ ROW = row(111, table="t4")
 T4 = replace(T, id=TableId("public", "t4"))
 
 MANUAL: dict[str, tuple[list[Item], set[str], int, int]] = {
-    # items; tables suspected; statements and rows told
+    # items; tables suspected; statements and rows received
     "a grant, then a row": ([UNTOLD, ROW], set(), 0, 0),
     "ddl, row, ddl": ([made("t5"), ROW, made("t6")], {"t5", "t6"}, 2, 0),
     "row, ddl, row": ([ROW, made("t6"), ROW], {"t4", "t6"}, 1, 1),
@@ -231,12 +236,12 @@ def test_a_mixed_transaction_of_the_manual(
 ) -> None:
     decided, mode = WAYS[decoding]
 
-    told = stream(decided, mode, Deed((done(*items),), NEVER, known=(T4,)))
+    received = stream(decided, mode, Deed((done(*items),), NEVER, known=(T4,)))
 
-    assert {hole.table for hole in told.holes} == {f"public.{name}" for name in suspected}
-    assert {hole.kind for hole in told.holes} <= {"suspected"}
-    deparsed = [change for change in told.changes if change.origin is Origin.DEPARSED]
-    assert (len(deparsed), told.rows) == (statements, rows)
+    assert {gap.table for gap in received.holes} == {f"public.{name}" for name in suspected}
+    assert {gap.kind for gap in received.holes} <= {"suspected"}
+    deparsed = [change for change in received.changes if change.origin is Origin.DEPARSED]
+    assert (len(deparsed), received.rows) == (statements, rows)
 
 
 @pytest.mark.parametrize(
@@ -259,9 +264,9 @@ def test_rows_and_new_tables_are_whole_where_the_source_holds_just_them(
         holds=lambda _table, _xid, rows: rows == rows_there,
     )
 
-    told = through.feed(done(*items))
+    received = through.feed(done(*items))
 
-    assert {hole.table for hole in told.holes} == {f"public.{name}" for name in suspected}
+    assert {gap.table for gap in received.holes} == {f"public.{name}" for name in suspected}
 
 
 def test_the_source_is_asked_about_a_table_made_by_itself_and_about_no_other() -> None:
@@ -271,7 +276,7 @@ def test_the_source_is_asked_about_a_table_made_by_itself_and_about_no_other() -
         asked.append((table, xid))
         return False
 
-    told = Through(TDDL, known=(T,), wrote=wrote).feed(
+    received = Through(TDDL, known=(T,), wrote=wrote).feed(
         done(said(MADE)),
         done(
             row(1), said("ALTER TABLE public.t ADD COLUMN n pg_catalog.int4"), made("d"), at=0x200
@@ -281,7 +286,7 @@ def test_the_source_is_asked_about_a_table_made_by_itself_and_about_no_other() -
     )
 
     assert asked == [(TableId("public", "c"), 0x100 + 700)]
-    assert {(hole.table, hole.kind) for hole in told.holes} == {
+    assert {(gap.table, gap.kind) for gap in received.holes} == {
         ("public.t", "suspected"),
         ("public.d", "suspected"),
     }
@@ -289,9 +294,9 @@ def test_the_source_is_asked_about_a_table_made_by_itself_and_about_no_other() -
 
 def test_a_partitioned_table_is_suspected_although_it_stores_nothing_itself() -> None:
     sql = f"{MADE} PARTITION BY RANGE (id) (PARTITION p VALUES LESS THAN (5))"
-    told = Through(TDDL, known=(T,), wrote=lambda _table, _xid: False).feed(done(said(sql)))
+    received = Through(TDDL, known=(T,), wrote=lambda _table, _xid: False).feed(done(said(sql)))
 
-    assert [(hole.table, hole.kind) for hole in told.holes] == [("public.c", "suspected")]
+    assert [(gap.table, gap.kind) for gap in received.holes] == [("public.c", "suspected")]
 
 
 def test_a_statement_by_itself_raises_no_suspicion() -> None:
@@ -304,9 +309,9 @@ def test_suspicion_ends_with_its_transaction() -> None:
     decided, mode = WAYS["GaussDB, serial, DDL"]
     deed = Deed((done(row(1), OWNED), done(row(2), at=0x200), done(OWNED, at=0x300)), NEVER)
 
-    told = stream(decided, mode, deed)
+    received = stream(decided, mode, deed)
 
-    assert told.holes == [
+    assert received.holes == [
         Hole(
             "public.t",
             "suspected",
@@ -320,15 +325,15 @@ def test_an_exchange_concerns_both_tables() -> None:
     decided, mode = WAYS["GaussDB, serial, DDL"]
     sql = "ALTER TABLE  public.t EXCHANGE PARTITION (p1) WITH TABLE public.u"
 
-    told = stream(decided, mode, Deed((done(said(sql)),), NEVER, known=(T, other)))
+    received = stream(decided, mode, Deed((done(said(sql)),), NEVER, known=(T, other)))
 
-    assert {(hole.table, hole.kind) for hole in told.holes} == {
+    assert {(gap.table, gap.kind) for gap in received.holes} == {
         ("public.t", "seen"),
         ("public.u", "seen"),
     }
 
 
-# ---- beside the emulator's own table, which was made by somebody else
+# ---- compared with the emulator's own table, which was written independently
 
 SAME = {
     Done.ROW_BEHIND_DDL: "behind-untold",
@@ -355,9 +360,9 @@ def test_two_tables_agree_about_what_is_lost(cause: Done, decoding: str) -> None
 
 def test_a_run_reports_undetectable_gaps() -> None:
     options = {"enable-ddl-decoding": "true", "white-table-list": "public.t"}
-    told = effective(options, Terms(product=GAUSSDB, plugin="mppdb_decoding"))
+    received = effective(options, Terms(product=GAUSSDB, plugin="mppdb_decoding"))
 
-    found = invisible(decoding_mode(told))
+    found = invisible(decoding_mode(received))
 
     assert "TRUNCATE" in found
     assert "rows of tables outside white-table-list" in found
@@ -366,9 +371,9 @@ def test_a_run_reports_undetectable_gaps() -> None:
 
 
 def test_opengauss_without_threads_sends_rows_behind_ddl() -> None:
-    told = effective({}, Terms(product=OPENGAUSS, plugin="mppdb_decoding"))
+    received = effective({}, Terms(product=OPENGAUSS, plugin="mppdb_decoding"))
 
-    found = invisible(decoding_mode(told))
+    found = invisible(decoding_mode(received))
 
     assert not any("behind" in word for word in found)
     assert "TRUNCATE" not in found
