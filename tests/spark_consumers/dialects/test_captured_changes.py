@@ -1,4 +1,4 @@
-"""Changes told by event triggers: columns by number, values as the source made them."""
+"""Changes captured by event triggers: columns by number, values as the source made them."""
 
 from dataclasses import replace
 
@@ -18,7 +18,9 @@ T = TableSchema(ID, (KEY, A, B), ("id",))
 HEAD = 'ALTER TABLE "public"."t" '
 
 
-def told(after: TableSchema | None, before: TableSchema | None = T, **more: object) -> SchemaChange:
+def captured(
+    after: TableSchema | None, before: TableSchema | None = T, **more: object
+) -> SchemaChange:
     return replace(alter(before, after, sql=None), **more)
 
 
@@ -26,15 +28,15 @@ def test_a_rename_is_what_the_numbers_say() -> None:
     after = replace(T, columns=(KEY, replace(A, name="b"), replace(B, name="a")))
     one = replace(T, columns=(KEY, replace(A, name="z"), B))
 
-    assert statements(told(one, renamed={"a": "z"})) == [HEAD + 'RENAME COLUMN "a" TO "z"']
+    assert statements(captured(one, renamed={"a": "z"})) == [HEAD + 'RENAME COLUMN "a" TO "z"']
     # Never two in one statement; without a rename these are other types under old names.
-    assert [s for s in statements(told(after)) if "RENAME" in s] == []
+    assert [s for s in statements(captured(after)) if "RENAME" in s] == []
 
 
 def test_a_column_made_again_is_dropped_and_added() -> None:
     after = replace(T, columns=(KEY, B, replace(A, number=4)))
 
-    assert statements(told(after, values={"a": "new"})) == [
+    assert statements(captured(after, values={"a": "new"})) == [
         HEAD + 'DROP COLUMN IF EXISTS "a"',
         HEAD + 'ADD COLUMN "a" text',
     ]
@@ -44,7 +46,7 @@ def test_a_key_over_a_column_made_again_empties_the_table_first() -> None:
     again = replace(KEY, number=4)
     after = replace(T, columns=(A, B, again))
 
-    said = statements(told(after, values={"id": "new"}))
+    said = statements(captured(after, values={"id": "new"}))
 
     assert said[1:] == [
         HEAD + 'DROP COLUMN IF EXISTS "id"',
@@ -61,7 +63,7 @@ def test_values_are_converted_as_the_source_did_or_not_at_all(how: str, using: s
     number = replace(A, type_oid=23, type_name="integer")
     values = {"a": how} if how else {}
 
-    said = statements(told(replace(T, columns=(KEY, number, B)), values=values))
+    said = statements(captured(replace(T, columns=(KEY, number, B)), values=values))
 
     assert said == [HEAD + f'ALTER COLUMN "a" TYPE integer{using}']
 
@@ -69,7 +71,7 @@ def test_values_are_converted_as_the_source_did_or_not_at_all(how: str, using: s
 def test_a_computed_key_leaves_no_row() -> None:
     number = replace(KEY, type_oid=20, type_name="bigint")
 
-    said = statements(told(replace(T, columns=(number, A, B)), values={"id": "lost"}))
+    said = statements(captured(replace(T, columns=(number, A, B)), values={"id": "lost"}))
 
     assert said == ['DELETE FROM "public"."t"', HEAD + 'ALTER COLUMN "id" TYPE bigint USING NULL']
 
@@ -78,7 +80,7 @@ def test_casts_run_under_the_settings_of_the_sources_session() -> None:
     zoned = replace(B, type_oid=1184, type_name="timestamp with time zone")
 
     said = statements(
-        told(replace(T, columns=(KEY, A, zoned)), settings={"TimeZone": "Asia/Shanghai"})
+        captured(replace(T, columns=(KEY, A, zoned)), settings={"TimeZone": "Asia/Shanghai"})
     )
 
     assert said[1:3] == [
@@ -90,9 +92,9 @@ def test_casts_run_under_the_settings_of_the_sources_session() -> None:
 
 def test_rows_of_partitions_move_by_their_bounds() -> None:
     part = replace(T, id=TableId("public", "p"))
-    detached = told(part, None, moved=Moved("move", ID, "(id < 10)"))
-    attached = told(T, moved=Moved("move", part.id))
-    dropped = told(T, moved=Moved("delete", ID, "(id < 10)"))
+    detached = captured(part, None, moved=Moved("move", ID, "(id < 10)"))
+    attached = captured(T, moved=Moved("move", part.id))
+    dropped = captured(T, moved=Moved("delete", ID, "(id < 10)"))
     names = '"id", "a", "b"'
 
     assert statements(detached)[2:] == [
@@ -113,9 +115,9 @@ def test_labels_of_an_enum() -> None:
         )
         return replace(T, columns=(KEY, column))
 
-    added = told(mood("sad", "fine", "ok"), mood("sad", "ok"))
-    renamed = told(mood("low", "ok"), mood("sad", "ok"))
-    as_text = told(mood("low", "ok", type_name="text"), mood("sad", "ok", type_name="text"))
+    added = captured(mood("sad", "fine", "ok"), mood("sad", "ok"))
+    renamed = captured(mood("low", "ok"), mood("sad", "ok"))
+    as_text = captured(mood("low", "ok", type_name="text"), mood("sad", "ok", type_name="text"))
 
     assert statements(added) == [
         """ALTER TYPE "public"."mood" ADD VALUE IF NOT EXISTS 'fine' AFTER 'sad'"""
@@ -138,7 +140,7 @@ def test_labels_of_an_enum_in_arrays_and_domains() -> None:
         was = moods("sad", "ok", type_name=type_name, kind=kind)
         more = moods("sad", "ok", "low", type_name=type_name, kind=kind)
         other = moods("blue", "ok", type_name=type_name, kind=kind)
-        return statements(told(more, was)), statements(told(other, was))
+        return statements(captured(more, was)), statements(captured(other, was))
 
     added, renamed = both("public.mood[]")
     assert added == ["""ALTER TYPE "public"."mood" ADD VALUE IF NOT EXISTS 'low' AFTER 'ok'"""]
@@ -155,7 +157,7 @@ def test_types_without_tables_are_followed() -> None:
     """A table may get a column of them later; by then they have labels, and fewer checks."""
     other = {"before": None, "after": None}
     made = replace(
-        told(T),
+        captured(T),
         **other,
         tag="ALTER TYPE",
         kind="type",
@@ -176,13 +178,13 @@ def test_types_without_tables_are_followed() -> None:
 
 def test_what_goes_beyond_rows() -> None:
     firm = replace(A, nullable=False, default="'x'::text")
-    view = replace(told(None, None), kind="view", canonical="CREATE VIEW v AS SELECT 1")
+    view = replace(captured(None, None), kind="view", canonical="CREATE VIEW v AS SELECT 1")
 
-    assert extras(told(replace(T, columns=(KEY, firm, B)))) == [
+    assert extras(captured(replace(T, columns=(KEY, firm, B)))) == [
         HEAD + "ALTER COLUMN \"a\" SET DEFAULT 'x'::text",
         HEAD + 'ALTER COLUMN "a" SET NOT NULL',
     ]
-    assert extras(told(T, replace(T, columns=(KEY, firm, B)))) == [
+    assert extras(captured(T, replace(T, columns=(KEY, firm, B)))) == [
         HEAD + 'ALTER COLUMN "a" DROP DEFAULT'
     ]
     assert extras(view) == ["create view v as select 1"]
@@ -191,6 +193,6 @@ def test_what_goes_beyond_rows() -> None:
 
 
 def test_opengauss_says_the_same() -> None:
-    one = told(replace(T, columns=(KEY, replace(A, name="z"), B)), renamed={"a": "z"})
+    one = captured(replace(T, columns=(KEY, replace(A, name="z"), B)), renamed={"a": "z"})
 
     assert opengauss.statements(one) == statements(one)
