@@ -136,7 +136,7 @@ class RegistryDown(StreamError):
 
 
 class RegistryRefused(StreamError):
-    """The schema registry refuses us, or is none."""
+    """The schema registry refuses the request, or the server is not a registry."""
 
     exit_code = 87
 

@@ -1,8 +1,8 @@
 """One pass: ledger -> cuts -> segments -> rows -> stage -> step.
 
 Pure over its ports: what reads cuts, what reads rows and the target are given, so that
-the simulation runs this very code.  Where to go on is asked of the target itself, so
-that a lost, reused or future checkpoint of Spark decides nothing.
+the simulation runs this very code.  The position is read from the target itself: a
+lost, reused or future checkpoint of Spark has no effect.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ReadRows: TypeAlias = Callable[[Segment], Any]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How segments are cut, and how stubborn a pass is."""
+    """How segments are cut, and how often a pass is tried."""
 
     max_rows: int = 5_000
     strict: bool = False  # one source transaction = one target transaction

@@ -1,9 +1,9 @@
 r"""Kafka's security settings: one table from librdkafka's names to Kafka's Java client.
 
-Everything but Spark speaks through librdkafka, so a configuration has librdkafka's
-names; Spark's Kafka source is a Java client, which names, and sometimes means, things
-otherwise.  A setting that has no counterpart is refused: dropped, it would leave a
-connection less protected than its owner thinks, or fail far from the reason.
+Everything but Spark uses librdkafka, so a configuration has librdkafka's names.  Spark's
+Kafka source is a Java client, whose settings differ in name and sometimes in meaning.
+A setting without a counterpart is refused: without it, a connection would be less
+protected than its owner expects, or fail far from the cause.
 
 Certificates and keys travel as PEM text: executors have no file of the driver's, and
 the Java client reads keys in one format only (PKCS #8), which they are converted to.

@@ -65,7 +65,7 @@ def start_query(
 ) -> StreamingQuery:
     """Start the stream on cuts; a first pass was made before.
 
-    Before the query is stopped `stop` must answer True, else it stays out its linger.
+    `stop` must return True before the query is stopped; else the batch lasts for its linger.
     """
     cuts = Topics(source).cuts
     frame = (

@@ -28,7 +28,7 @@ _BETWEEN: Final = ("Kafka", "registry")
 
 
 def check_all(config: Config, *, fix: bool) -> Iterator[Finding]:
-    """Yield everything, errors included: a place that does not answer hides no other."""
+    """Yield all findings, errors included: a place that does not answer does not hide others."""
     options = wiring.producer_options(config)
     tables: list[TableId] = []
     shapes: list[TableSchema] = []

@@ -26,7 +26,7 @@ def check_target(
     *,
     reads_cuts: bool,
 ) -> Iterator[Finding]:
-    """Ask the sink, whichever it is; `reads_cuts`: Kafka and the registry answer."""
+    """Yield the findings of any kind of sink; `reads_cuts`: Kafka and the registry answer."""
     with closing(target.kind_of(config).inspector(target.setup(config))) as inspector:
         is_barred = False
         for finding in inspector.reach():

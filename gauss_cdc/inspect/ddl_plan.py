@@ -1,4 +1,4 @@
-"""`gauss-cdc ddl plan`: what a statement would do, asked of the servers themselves.
+"""`gauss-cdc ddl plan`: what a statement would do, by the servers' own answers.
 
 `gauss_cdc/inspect/rehearsal.py` runs it at the source and undoes it; here stands what registry
 and target would do with the changes that a stream would contain.

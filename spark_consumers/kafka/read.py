@@ -64,7 +64,7 @@ _LARGE_FETCH: Final = {"fetch.wait.max.ms": 10, "max.partition.fetch.bytes": 1_0
 _LARGE: Final = 5_000
 _SILENCE: Final = 30.0  # seconds without a record or an end of partition
 _STUCK: Final = 10.0  # seconds until another client's open transaction is skipped
-_TOPICS_KNOWN: Final = 60.0  # seconds for which topic ids are believed
+_TOPICS_KNOWN: Final = 60.0  # seconds for which topic ids are cached
 
 _START: Final = attrgetter("start")
 
@@ -304,7 +304,7 @@ class RangeReader:
         self._decoders: dict[int, RowDecoder] = {}
         self._tables: dict[str, TableId] = {}
         self._cluster: str | None = None
-        self._topics: dict[str, tuple[str, float]] = {}  # name -> (id, believed until)
+        self._topics: dict[str, tuple[str, float]] = {}  # name -> (id, cached until)
 
     def __call__(self, segment: Segment) -> Rows:
         """Return the segment's rows in commit order, checked to be complete."""

@@ -15,7 +15,7 @@ SchemaOf = Callable[[int], dict[str, Any]]
 
 _MISSING: Final = 404
 _SCHEMA_NOT_FOUND: Final = 40403  # with _MISSING: the id, not the address
-_LATER: Final = {408, 429}  # a time limit, too many requests: as good as no answer
+_LATER: Final = {408, 429}  # a time limit, too many requests: treated as no answer
 _SERVER: Final = 500
 
 

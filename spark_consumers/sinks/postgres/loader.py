@@ -27,7 +27,7 @@ class CopyRefused(NamedTuple):
 
     sqlstate: str | None = None
     message: str = ""  # the server's primary one
-    stage: int | None = None  # of a line with bytes that no text has
+    stage: int | None = None  # of a line with bytes that are not valid text
     line: str = ""
 
 

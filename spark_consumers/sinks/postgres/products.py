@@ -1,11 +1,11 @@
-"""In what the servers differ that take PostgreSQL's statements.
+"""Differences between the servers that accept PostgreSQL's statements.
 
 openGauss and GaussDB come from PostgreSQL 9.2: no ON CONFLICT, no identity
 columns, no LATERAL, no FILTER, no lock_timeout.  Statements that both
 understand are used wherever they cost nothing; the rest stands here.
 
-Of openGauss nothing here was run on a server of its own: the statements were
-run on PostgreSQL, and follow openGauss' manual (SQL reference; system catalogs).
+Nothing here was run on an openGauss server: the statements were run on PostgreSQL and
+follow openGauss's manual (SQL reference; system catalogs).
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class Product:
     has_policies: bool  # row security that row_security_active() reports
 
 
-# A server that loses us would keep the source's lock for two hours: it asks, as we do.
+# Keepalives at both ends: without them a server that lost us keeps the lock for two hours.
 _SILENCE: Final = (
     ("30", "tcp_keepalives_idle"),  # seconds
     ("10", "tcp_keepalives_interval"),
     ("3", "tcp_keepalives_count"),
     ("60000", "tcp_user_timeout"),  # milliseconds
 )
-# A statement that waits for a lock makes all who come later wait behind it: it gives way, and
-# the step is tried again.
+# A statement that waits for a lock blocks all later ones: it times out, and the step is tried
+# again.
 _LOCKS: Final = (LOCK_LIMIT, "lock_timeout")
 
 # PostgreSQL's query of columns is next to its reader (pg_catalog).
@@ -63,7 +63,7 @@ POSTGRES: Final = Product(
 
 # pg_attrdef.adgencol distinguishes generated columns (`s`) from defaults; it is read from the row
 # as JSON, where foreign text has its quotes escaped, since servers without generated columns
-# lack it.  There are no domains.  Arrays have no equality of their own: their elements' counts.
+# lack it.  There are no domains.  An array can be compared if its elements can.
 _GAUSS_COLUMNS: Final = """
 SELECT c.oid, n.nspname, c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
        NOT a.attnotnull,

@@ -67,7 +67,7 @@ from spark_consumers.sinks.step import FIRST, Place, check_fence, step
 _LOCK_CLASS: Final = 0x67637364  # one number of ours among the advisory locks of a database
 _LOCK_POLL: Final = 0.3  # seconds; short, so that a signal is noticed
 
-# Not every server knows each; what the dsn's `options` say stays.
+# Not every server has each of them; settings in the dsn's `options` are kept.
 _SET_IF_KNOWN: Final = (
     "SELECT set_config(name, %s, false) FROM pg_catalog.pg_settings"
     " WHERE name = %s AND source NOT IN ('client', 'session')"
@@ -219,7 +219,7 @@ class PostgresSink:
             raise
 
     def _with_grant(self, error: TargetError, tables: list[TableId]) -> TargetError:
-        """Ask the server which right is missing: its refusal does not say."""
+        """Ask the server which right is missing: its refusal does not name it."""
         if not isinstance(error, TargetNotPermitted) or self._conn is None:
             return error
         has_policies = self._product.has_policies

@@ -43,7 +43,7 @@ _WHERE: Final = """
 SELECT l.relation::regclass::text FROM pg_locks l
 WHERE l.pid = %s AND l.relation IS NOT NULL AND NOT l.granted
 """
-# Who waits for a row waits for a transaction: in a table that both are writing.
+# A wait for a row shows as a wait for a transaction: the table is one that both sessions write.
 _BOTH: Final = """
 SELECT DISTINCT l.relation::regclass::text FROM pg_locks l JOIN pg_locks h USING (relation)
 JOIN pg_class c ON c.oid = l.relation AND c.relkind IN ('r', 'p')

@@ -33,9 +33,9 @@ def test_a_new_table_gets_columns_key_and_unique_indexes_only() -> None:
 
 
 def test_names_are_quoted_whatever_they_hold() -> None:
-    odd = TableSchema(TableId("s", 'a"b'), (Column('x"; --', 1, -1, "text"),))
+    hard = TableSchema(TableId("s", 'a"b'), (Column('x"; --', 1, -1, "text"),))
 
-    assert statements(create(odd))[1] == 'CREATE TABLE IF NOT EXISTS "s"."a""b" ("x""; --" text)'
+    assert statements(create(hard))[1] == 'CREATE TABLE IF NOT EXISTS "s"."a""b" ("x""; --" text)'
     for text in (quote, literal):
         with pytest.raises(NotExpressible, match="zero byte"):
             text("\0")
