@@ -154,7 +154,7 @@ def fetch(names: Sequence[str], *, console: Console | None = None) -> dict[str, 
 
 
 def unpack(archive: Path, *, member: str = "") -> Path:
-    """Unpack a tar archive (`member`: of a jar) beside the cache's jars, once."""
+    """Unpack a tar archive (`member`: of a jar) next to the cache's jars, once."""
     target = cache() / "unpacked" / archive.stem
     if target.is_dir():
         return target
@@ -275,7 +275,7 @@ def _fetch_lock(
 def _ivy(
     archives: Iterable[Archive], work: Path, home: java.Java, progress: Progress, task: TaskID
 ) -> str:
-    """Run Ivy once.  Its exit code tells nothing: the caller looks at the files."""
+    """Run Ivy once.  Its exit code is useless: the caller checks the files."""
     settings = os.environ.get("GAUSS_CDC_IVY_SETTINGS")
     if settings is None:
         settings = str(work / "ivysettings.xml")
@@ -324,7 +324,7 @@ def _ivy_jar() -> Path:
     if not found:
         raise Unavailable(
             "pyspark's own Ivy is not here, so nothing can be fetched",
-            hint=f"Install pyspark beside gauss-cdc: {sys.executable} -m pip install pyspark",
+            hint=f"Install pyspark next to gauss-cdc: {sys.executable} -m pip install pyspark",
         )
     return found[-1]
 

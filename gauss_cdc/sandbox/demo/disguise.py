@@ -1,4 +1,4 @@
-"""The demo's PostgreSQL in the disguise of openGauss or GaussDB: a process beside the services."""
+"""The demo's PostgreSQL, presented as openGauss or GaussDB by a separate process."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Disguise:
             end_session(process.pid)
 
     def lines(self, slot: str) -> str:
-        """The configuration's [source]; the password stands in a file beside."""
+        """The configuration's [source]; the password is in a file next to it."""
         secret = self.folder / "source-password"
         secret.touch(mode=0o600)
         secret.write_text(self.password, encoding="utf-8")

@@ -108,7 +108,7 @@ class Killer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Do no further kill; whoever is dead may stay so."""
+        """Stop killing; dead processes may stay so."""
         self._stop.set()
         if self._thread.ident is None:
             return
@@ -133,7 +133,7 @@ class Killer:
                 if self._stop.wait(max(0.0, began + moment - time.monotonic())):
                     return
                 self._kill(number, victim, began)
-        except Exception as error:  # noqa: BLE001  told by whoever watches
+        except Exception as error:  # noqa: BLE001  reported by the main thread
             if not self._stop.is_set():
                 self.deaths.failure = error
 

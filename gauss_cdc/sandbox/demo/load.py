@@ -2,7 +2,7 @@
 
 What they do is a `Workload`; this file opens the connections, keeps the pace,
 tries again after a deadlock, and counts.  A workload keeps some sums constant in
-each of its transactions: whoever sees another value has seen half of one.
+each of its transactions: a reader of another value has seen half of one.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Load:
                 target(connection, counts, *arguments)
             finally:
                 connection.close()
-        except Exception as error:  # noqa: BLE001  told by whoever watches
+        except Exception as error:  # noqa: BLE001  reported by the main thread
             self.failure = self.failure or error
 
     def _work(self, connection: Any, counts: Counts, session: LoadSession) -> None:

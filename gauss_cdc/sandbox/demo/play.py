@@ -256,7 +256,7 @@ class _Play:
                 time.sleep(seconds)
                 return time.monotonic() > limit
 
-            # In disguise PostgreSQL has no publication, and its catalog was told by another.
+            # Behind the emulator PostgreSQL has no publication, and another product's catalog.
             standing = places.wait(
                 end, pause, lambda _: None, compares=self._plan.source == "postgres"
             )

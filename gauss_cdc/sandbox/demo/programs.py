@@ -38,7 +38,7 @@ class Program:
         self._step_file.write_bytes(b"")
         self._step = os.open(self._step_file, os.O_RDONLY)
         self._process: Process | None = None
-        # Held while it is started, killed or stopped: a death outside of it is nobody's wish.
+        # Held while it is started, killed or stopped: an end outside of it is unintended.
         self._lock = threading.RLock()
 
     def start(self) -> None:
@@ -83,7 +83,7 @@ class Program:
         return os.pread(self._step, 64, 0).decode("utf-8", "replace").strip()
 
     def died(self) -> bool:
-        """Whether it ended although nobody wanted it to."""
+        """Whether it ended unintentionally."""
         if not self._lock.acquire(blocking=False):
             return False
         try:
@@ -105,7 +105,7 @@ class Program:
             process.wait(_GONE_SECONDS)
 
     def _environment(self) -> dict[str, str]:
-        """Temporary files below our folder: nobody who is killed clears them away."""
+        """Temporary files below our folder: a killed process does not remove them."""
         temporary = self._folder / "tmp"
         temporary.mkdir(exist_ok=True)
         ours = str(Path(gauss_cdc.__file__).parents[1])
@@ -154,12 +154,12 @@ def _processes() -> Iterator[tuple[int, bool]]:
                     continue
                 yield int(entry.name), stat.rpartition(b")")[2].split()[0] in (b"Z", b"X")
         return
-    told = subprocess.run(
+    output = subprocess.run(
         ["ps", "-A", "-o", "pid=,stat="],  # noqa: S607  where it lies differs
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    for line in told.splitlines():
+    for line in output.splitlines():
         pid, state = line.split()[:2]
         yield int(pid), state.startswith("Z")

@@ -90,7 +90,7 @@ class Sampler:
                     self._stop.wait(_RETRY)  # nothing was applied yet
                 except psycopg2.OperationalError:
                     self._stop.wait(_RETRY)  # the target itself is away
-        except Exception as error:  # noqa: BLE001  told by whoever watches
+        except Exception as error:  # noqa: BLE001  reported by the main thread
             self.failure = error
 
     def _watch(self) -> None:

@@ -132,7 +132,7 @@ def open_folder() -> Path:
 
 
 class CutsFollower:
-    """Reads along in cuts, to tell which commit is the newest in Kafka."""
+    """Follows the cuts, to know the newest commit in Kafka."""
 
     def __init__(self, config: Config) -> None:
         self._config = config

@@ -25,7 +25,7 @@ PUBLICATION: Final = "gauss_compat"
 DDL_PREFIX: Final = "gauss_compat.ddl"
 RESULT: Final = "gauss_compat.changes"  # a session setting: rows of peek and get, as JSON
 
-# As on a server whose configuration nobody touched; `Product.settings` adds and overrides.
+# As on a server with its default configuration; `Product.settings` adds and overrides.
 SETTINGS: Final = {
     "logical_sender_timeout": "30000",
     "wal_sender_timeout": "6000",
@@ -65,7 +65,7 @@ FUNCTIONS: Final = frozenset(
 
 _INSTALL: Final = "compat.sql"
 
-# On GaussDB a slot also tells its CSN; openGauss' view has no such column.
+# On GaussDB a slot also has its CSN; openGauss' view has no such column.
 _SLOTS_VIEW: Final = """
 DROP VIEW IF EXISTS gauss_compat.pg_replication_slots;
 CREATE VIEW gauss_compat.pg_replication_slots AS
@@ -179,8 +179,8 @@ def changes_asked(text: str) -> ChangesCall | None:
         found = _ARGUMENT.match(args, at)
         if found is None or args[found.end() : found.end() + 1] not in {"", ","}:
             raise Refused("the emulator needs constants as arguments of peek and get", "0A000")
-        told = found["text"]
-        values.append(told.replace("''", "'") if told is not None else found["number"])
+        quoted = found["text"]
+        values.append(quoted.replace("''", "'") if quoted is not None else found["number"])
         at = found.end() + 1
     if len(values) < 3:
         raise Refused("function pg_logical_slot_changes does not exist", "42883")

@@ -87,7 +87,7 @@ class Facade:
         return SqlSession(self, upstream, database)
 
     async def prepare(self, database: str) -> None:
-        """Make the schema `gauss_compat` there, before anybody logs in."""
+        """Create the schema `gauss_compat` there, before the first login."""
         await self._rows(self.real(database), "SELECT 1")
 
     def real(self, database: str) -> str:
@@ -123,12 +123,12 @@ class Facade:
         if not rows:
             return None
         ((database, confirmed),) = rows
-        told = await self._rows(
+        found = await self._rows(
             str(database),
             "SELECT plugin, output_order FROM gauss_compat.plugins"  # noqa: S608  quoted
             f" WHERE slot_name = {literal(name)}",
         )
-        plugin, order = told[0] if told else ("mppdb_decoding", "0")
+        plugin, order = found[0] if found else ("mppdb_decoding", "0")
         position = read_lsn(str(confirmed))
         csn = csn_of(position) if order == "1" else 0
         shown = {real: name for name, real in self._databases.items()}

@@ -132,18 +132,18 @@ class WalReader:
         )
 
     def _state(self, lsn: Lsn, content: bytes) -> None:
-        told = deparsed(content)
-        if told is None:
+        statement = deparsed(content)
+        if statement is None:
             return
-        if told.filled is not None:
+        if statement.filled is not None:
             # PostgreSQL logs these rows before its triggers run; in GaussDB they stand behind.
             self._items = [
                 item
                 for item in self._items
-                if not (isinstance(item, Row) and (item.schema, item.table) == told.filled)
+                if not (isinstance(item, Row) and (item.schema, item.table) == statement.filled)
             ]
         if self._tells_ddl:
-            self._items.append(Ddl(lsn, lsn, content=told.content, sql=told.sql))
+            self._items.append(Ddl(lsn, lsn, content=statement.content, sql=statement.sql))
         else:
             self._items.append(Ddl(lsn, lsn))
 
@@ -194,7 +194,7 @@ class Live:
         on_close: Sequence[Closing] = (),
     ) -> None:
         self._upstream, self._reader, self._encoder = upstream, reader, encoder
-        # A parallel stream tells the reader's position, which may be ahead of what was sent.
+        # A parallel stream sends the reader's position, which may be ahead of what was sent.
         self._is_ahead = is_parallel
         self._by_csn, self._has_heartbeat = by_csn, has_heartbeat
         self._on_close = on_close

@@ -18,7 +18,7 @@ from typing import Final
 
 from gauss_cdc.sandbox.emulator.frames import Refused, message
 
-OLDEST_GAUSS: Final = 50  # below: 3.0, whose clients are told a signature instead of a count
+OLDEST_GAUSS: Final = 50  # below: 3.0, whose clients get a signature instead of a count
 ROUNDS: Final = 10_000
 
 _OK, _PLAIN, _MD5, _SHA256, _MD5_SHA256, _SM3 = 0, 3, 5, 10, 11, 13
@@ -157,7 +157,7 @@ def granted() -> bytes:
 
 
 def denied() -> Refused:
-    """The one answer to a wrong password, whoever asked."""
+    """The same answer to every wrong password."""
     return Refused("Invalid username/password,login denied.", "28P01")
 
 

@@ -1,4 +1,4 @@
-"""What happened in the emulated database, and how a client asked to be told.
+"""What happened in the emulated database, and the decoding options of a client.
 
 Everything stands as the server knows it before any output plugin has seen it: a
 transaction holds all that its WAL says, also what a mode will not send.  Encoders
@@ -22,7 +22,7 @@ from schemas.tables import Missing, TableId
 
 
 class DdlOutput(StrEnum):
-    """How a product's serial decoding tells DDL."""
+    """How a product's serial decoding prints DDL."""
 
     NONE = "none"
     DEPARSE = "deparse"  # openGauss 6+: lines "prefix: deparse, …", if a publication logs DDL
@@ -101,7 +101,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Tables emptied by one statement; to parallel decoding it is a `Ddl` that nobody sees."""
+    """Tables emptied by one statement; to parallel decoding it is an invisible `Ddl`."""
 
     lsn: Lsn
     tables: tuple[TableId, ...]

@@ -2,7 +2,7 @@
 
 openGauss' three tables (serial plugins, sql_decoding, parallel) are proved on a
 live server; what GaussDB adds follows the manual, "逻辑解码选项", and its error
-texts, which no source tells, are openGauss' for the same mistake.  This table
+texts, which are not documented, are openGauss' for the same mistake.  This table
 is the emulator's, on purpose not the producer's.
 """
 
@@ -79,7 +79,7 @@ def read(given: Given, *, plugin: str, product: str, number: int) -> Asked:
 
 
 def in_callback(refused: Refused, slot: str, plugin: str) -> Refused:
-    """The same, as serial decoding tells it: while the plugin starts."""
+    """The same, as serial decoding reports it: while the plugin starts."""
     context = f'slot "{slot}", output plugin "{plugin}", in the startup callback'
     return Refused(
         refused.message,

@@ -124,7 +124,7 @@ async def _run(options: EmulatorOptions, on_start: Callable[[Emulator], None]) -
 
 
 def _companion(file: Path | None, played: recording.Recording) -> Path:
-    """The tables file that the recording's header names, beside it."""
+    """The tables file that the recording's header names, next to it."""
     assert file is not None
     named = file.parent / str(played.header.get("tables", "tables.json"))
     return named if named.exists() else named.with_name(named.name + ".gz")

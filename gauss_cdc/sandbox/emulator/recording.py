@@ -2,12 +2,12 @@
 
 Reads `capture_*` (streams, one after the other) and `session_*`, `restart_*` (whole
 transcripts), plain or gzipped.  Only framing and the words of BEGIN and COMMIT are
-understood: rows stay bytes.  What a mode does not tell (the start of a commit record
+understood: rows stay bytes.  What a mode does not send (the start of a commit record
 in serial mode and in batches) is estimated from the record's smallest size, see
 `_COMMIT_BYTES`.
 
 A file may hold several streams of a slot, because the server broke one off or the
-client began anew: the first counts as it is, of later ones what was not sent before.
+client began again: the first counts as it is, of later ones what was not sent before.
 Bytes that cannot be cut, as after a crash of the server's machine, are kept and
 served where they stood.
 """
@@ -90,8 +90,8 @@ class Recording:
     @property
     def consistent_point(self) -> int:
         """Where the slot was made, or where the first transaction begins."""
-        if (told := self.header.get("slot_consistent_point")) is not None:
-            return read_lsn(told)
+        if (found := self.header.get("slot_consistent_point")) is not None:
+            return read_lsn(found)
         return min((int(t.first_lsn or t.commit_lsn) for t in self.transactions), default=1)
 
     @property
@@ -111,7 +111,7 @@ def load(path: Path) -> Recording:
     if header.get("kind") != "header":
         raise DamagedRecording(f"{path} does not begin with a header")
     if not isinstance(header.get("plugin"), str):
-        raise DamagedRecording(f"{path}: the header does not tell the plugin")
+        raise DamagedRecording(f"{path}: the header does not contain the plugin")
     is_transcript = any("conn" in line for line in lines)
     streams = list((_transcript if is_transcript else _capture)(lines))
     profile = profile_of(header)
@@ -224,7 +224,7 @@ def profile_of(header: Mapping[str, Any]) -> Profile:
 class _Record(NamedTuple):
     raw: bytes  # with what precedes it in a batch, without what separates
     text: bytes  # from the letter or the first character on
-    lsn: int  # as far as it is told; else the message's header
+    lsn: int  # if it was sent; else the message's header
 
 
 class _Cutter:
@@ -259,7 +259,7 @@ class _Cutter:
             elif self._is_commit(record):
                 self._end(record, sent)
             else:
-                # The first row's own position is told by BEGIN; a header may be larger.
+                # BEGIN has the first row's own position; a header may be larger.
                 lsn = self._first if not self._rows and self._first else record.lsn
                 self._rows.append(Row(Lsn(lsn), Op.INSERT, "", record.raw.hex(), None, None))
                 self._serial.append(sent)
@@ -284,7 +284,7 @@ class _Cutter:
         mode = self._mode
         if mode.parallel and not mode.sending_batch and mode.style != "b":
             start = sent.start
-            end = start + 1  # not told; one byte behind the start excludes it as well
+            end = start + 1  # not sent; one byte after the start excludes it as well
         elif mode.parallel:
             end = record.lsn
             start = sent.start if not mode.sending_batch else end - _COMMIT_BYTES
@@ -338,5 +338,5 @@ class _Cutter:
     def _first_lsn(self, record: _Record) -> int:
         if self._mode.style == "b":
             return int.from_bytes(record.text[9:17], "big")
-        told = _BEGIN.match(record.text)
-        return read_lsn(told[2].decode()) if told is not None else 0
+        found = _BEGIN.match(record.text)
+        return read_lsn(found[2].decode()) if found is not None else 0

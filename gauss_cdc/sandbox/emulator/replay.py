@@ -2,10 +2,10 @@
 
 From its beginning a recording goes out byte by byte as it was received; from a
 later position the transactions that the server's restart rule selects are
-packed anew.  Only what was recorded can be had: other options are refused.
+packed again.  Only what was recorded can be served: other options are refused.
 
 Where the recorded server broke its stream off, so do we, once and with its own
-words; whoever comes back is served what followed.
+error; a client that reconnects is served what followed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Replay:
         self._databases = {recording.database, *other_databases}
         self._slots: dict[str, EmulatedSlot] = {}
         self._part = 0  # the recorded stream that is served
-        self._is_over = False  # was the end of the last one told?
+        self._is_over = False  # was the end of the last one sent?
 
     async def sql(self, peer: Peer) -> Sql:
         """A session in the recorded database."""
@@ -90,7 +90,7 @@ class Replay:
         return point, "00000000-00000000-1", _Nothing()
 
     def is_active(self, name: str) -> bool:
-        """Whether somebody streams from a slot."""
+        """Whether a client streams from a slot."""
         return name in self._activity
 
     async def drop(self, name: str) -> None:
@@ -106,10 +106,10 @@ class Replay:
             raise missing(name)
         self._activity.check_free(name)
         if confirmed and confirmed < slot.confirmed:
-            told = (
+            known = (
                 f"cannot move slot to {lsn_text(confirmed)}, minimum is {lsn_text(slot.confirmed)}"
             )
-            raise Refused(told, "55000")
+            raise Refused(known, "55000")
         slot.confirmed = min(confirmed or self._recording.end, self._recording.end)
 
     async def stream(self, slot: EmulatedSlot, start: int, asked: Asked, sql: Sql) -> Pages:
@@ -180,7 +180,7 @@ class SqlSource(Protocol):
         """A snapshot that its sessions can adopt."""
 
     def show(self, slots: OwnSlots) -> None:
-        """Show these slots to whoever asks."""
+        """Show these slots to queries."""
 
     async def close(self) -> None: ...
 
@@ -189,7 +189,7 @@ class EndOfReplay(NamedTuple):
     """What is said at the end of a stream, and who wants to know that it was."""
 
     error: bytes  # an ErrorResponse's body; b"": nothing is said
-    tell: Callable[[], None]
+    notify: Callable[[], None]
 
 
 class Repeated(Refused):
@@ -275,7 +275,7 @@ class Pages:
         return self._next is not None
 
     async def confirm(self, flushed: int) -> None:
-        """Slots remember it, nobody else."""
+        """Only slots store it."""
 
     async def close(self) -> None:
         """Nothing is held."""
@@ -286,7 +286,7 @@ class Pages:
             await asyncio.Event().wait()
             return
         await asyncio.sleep(max(0.0, self._ends_at - time.monotonic()))
-        self._end.tell()
+        self._end.notify()
         if not self._end.error:
             raise ConnectionAbortedError
         raise Repeated(self._end.error)
@@ -312,12 +312,12 @@ class Pages:
             sending_batch=mode.sending_batch,
             skip_empty_xacts=mode.skip_empty_xacts,
         )
-        told: BinaryRecords | TextRecords = (
+        known: BinaryRecords | TextRecords = (
             _Binary(recording, packing)
             if recording.mode.style == "b"
             else _RecordedText(recording, packing)
         )
-        self._rest = Parallel(packing, recording.profile, told)
+        self._rest = Parallel(packing, recording.profile, known)
         for number in kept:
             messages = []
             if strays := recording.strays.get(number):
@@ -384,7 +384,7 @@ class _Nothing:
 
 
 class _NoSql:
-    """SQL where nobody can answer: says so."""
+    """SQL without a database: refuses every query."""
 
     def __init__(self, recording: Recording) -> None:
         self._settings = dict(recording.header.get("settings", {}))
@@ -402,13 +402,13 @@ class _NoSql:
         raise _unanswered()
 
     async def settings(self) -> Mapping[str, str]:
-        told = self._settings
+        known = self._settings
         return {
-            "server_encoding": told["server_encoding"],
-            "client_encoding": told["server_encoding"],
-            "DateStyle": told.get("DateStyle", "ISO, MDY"),
-            "IntervalStyle": told.get("IntervalStyle", "postgres"),
-            "TimeZone": told.get("TimeZone", "<+08>-08"),
+            "server_encoding": known["server_encoding"],
+            "client_encoding": known["server_encoding"],
+            "DateStyle": known.get("DateStyle", "ISO, MDY"),
+            "IntervalStyle": known.get("IntervalStyle", "postgres"),
+            "TimeZone": known.get("TimeZone", "<+08>-08"),
         }
 
     async def close(self) -> None:

@@ -2,7 +2,7 @@
 
 Types that PostgreSQL has not (tinyint, nvarchar2, …) become columns of type text
 that the facade's catalog shows with the recorded OID and name.  The rows of
-before the slot are not in a recording: tables start empty, and whoever has them
+before the slot are not in a recording: tables start empty, and a client that has them
 may put them in before the first load.
 """
 
@@ -29,9 +29,9 @@ class Scratch:
     """SQL for a replay: the facade on a database that only holds tables."""
 
     def __init__(self, address: Address, product: EmulatedProduct, played: Recording) -> None:
-        told = played.header.get("settings", {})
+        recorded = played.header.get("settings", {})
         names = ("sql_compatibility", "server_encoding")
-        settings = {name: str(told[name]) for name in names if name in told}
+        settings = {name: str(recorded[name]) for name in names if name in recorded}
         product = replace(product, settings={**product.settings, **settings})
         self._address = address
         self._facade = Facade(address, product, databases={played.database: address.database})
@@ -80,11 +80,11 @@ def _made(table: Mapping[str, Any], known: set[str]) -> list[str]:
     name = f"{identifier(table['schema'])}.{identifier(table['table'])}"
     columns: Sequence[Mapping[str, Any]] = table["columns"]
     parts = []
-    odd = []
+    foreign = []
     for column in columns:
         shown = column["type_with_typmod"] if _is_known(column, known) else "text"
         if not _is_known(column, known):
-            odd.append(column)
+            foreign.append(column)
         filled = " NOT NULL" if column["notnull"] else ""
         parts.append(f"{identifier(column['name'])} {shown}{filled}")
     if table["primary_key"]:
@@ -95,7 +95,7 @@ def _made(table: Mapping[str, Any], known: set[str]) -> list[str]:
         *_identity(table, name),
     ]
     relation = f"{literal(name)}::regclass"
-    for column in odd:
+    for column in foreign:
         number = next(n for n, other in enumerate(columns, 1) if other is column)
         oid, shown = column["type_oid"], literal(column["type_with_typmod"])
         statements += [

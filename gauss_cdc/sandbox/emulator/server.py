@@ -1,4 +1,4 @@
-"""The listening side: a main port, an HA port beside it, sessions until it is stopped."""
+"""The listening side: a main port, an HA port, sessions until it is stopped."""
 
 from __future__ import annotations
 

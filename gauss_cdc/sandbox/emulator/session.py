@@ -43,10 +43,10 @@ from gauss_cdc.sandbox.emulator.walsender import ClientGone, Walsender
 
 _SSL_REQUEST: Final = 80_877_103
 _CANCEL: Final = 80_877_102
-_PROTOCOLS: Final = {(3, 0), (3, 50), (3, 51)}  # 2.0 has another framing, which nobody speaks
+_PROTOCOLS: Final = {(3, 0), (3, 50), (3, 51)}  # 2.0 has another framing, which is not used
 _LONGEST_STARTUP: Final = 10_000
 _LONGEST: Final = 1 << 28
-_HEARD_SECONDS: Final = 2.0  # for a client to hang up after our last words
+_CLOSE_SECONDS: Final = 2.0  # for a client to close the connection after our last message
 
 
 class EmulatedServer(Protocol):
@@ -184,8 +184,8 @@ class ClientSession:
 
     async def _hello(self, peer: Peer, words: dict[str, str], *, is_replication: bool) -> bytes:
         assert self._sql is not None
-        told = startup.parameters(words, await self._sql.settings(), is_admin=peer.is_admin)
-        return told + (b"" if is_replication else message(b"K", self._sql.key())) + ready()
+        greeting = startup.parameters(words, await self._sql.settings(), is_admin=peer.is_admin)
+        return greeting + (b"" if is_replication else message(b"K", self._sql.key())) + ready()
 
     # ------------------------------------------------------------ a walsender's commands
     async def _commands(self, peer: Peer) -> None:
@@ -269,7 +269,7 @@ class ClientSession:
         if len(await backend.slots()) >= slots.MOST:
             raise slots.none_free()
         if asked.use_snapshot:
-            # Needs the walsender's own transaction, which nobody has asked for so far.
+            # Needs the walsender's own transaction, which is not implemented.
             text = "CREATE_REPLICATION_SLOT ... USE_SNAPSHOT must be called inside a transaction"
             raise Refused(text, "42809")
         point, snapshot, self._held = await backend.create(peer, asked.slot, asked.plugin)
@@ -365,7 +365,7 @@ class ClientSession:
         acknowledgement) is thrown away when a status update meets a closed socket.
         """
         with suppress(ConnectionError, TimeoutError):
-            async with asyncio.timeout(_HEARD_SECONDS):
+            async with asyncio.timeout(_CLOSE_SECONDS):
                 if self._writer.can_write_eof():  # not with TLS
                     self._writer.write_eof()
                 while await self._reader.read(_LONGEST_STARTUP):

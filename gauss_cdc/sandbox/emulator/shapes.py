@@ -10,7 +10,7 @@ from gauss_cdc.sandbox.emulator.upstream import Upstream
 
 
 async def shape_of_table(catalog: Upstream, relation: pgoutput.Relation) -> LiveShape:
-    """Types and declared identity as they are now: DDL is not told before its rows."""
+    """Types and declared identity as they are now: DDL is not sent before its rows."""
     oids = sorted({oid for _, oid in relation.columns})
     types = (
         await catalog.rows(

@@ -77,7 +77,7 @@ def elsewhere(name: str) -> Refused:
 
 
 class Activity:
-    """Which slots somebody streams from, and which are still held for one who vanished."""
+    """The active slots, and those that are still held for a client that disappeared."""
 
     def __init__(self) -> None:
         self._active: set[str] = set()

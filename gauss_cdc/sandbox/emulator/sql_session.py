@@ -34,7 +34,7 @@ class OwnSlots(Protocol):
         """All of them."""
 
     def is_active(self, name: str) -> bool:
-        """Whether somebody streams from one."""
+        """Whether a client streams from one."""
 
     async def drop(self, name: str) -> None:
         """Forget one."""
@@ -89,9 +89,9 @@ class SqlSession:
             "SELECT lower(name), setting FROM pg_catalog.pg_settings"  # noqa: S608  constants
             f" WHERE lower(name) IN ({listed})"
         )
-        told = {str(name): str(setting) for name, setting in rows}
+        reported = {str(name): str(setting) for name, setting in rows}
         shown = self._facade.settings  # a replay's database may have another encoding
-        return {name: shown.get(name, told[name.lower()]) for name in _NAMES}
+        return {name: shown.get(name, reported[name.lower()]) for name in _NAMES}
 
     async def execute(self, text: bytes) -> list[bytes]:
         """Run a walsender's statement; PostgreSQL's errors as Refused."""
@@ -214,13 +214,13 @@ class SqlSession:
 
     def _told_settings(self) -> Mapping[str, str]:
         """Settings without a word to PostgreSQL: a serving session reads its own answers."""
-        told = self._upstream.parameters
+        reported = self._upstream.parameters
         return {
-            "server_encoding": told["server_encoding"],
-            "client_encoding": told["client_encoding"],
-            "DateStyle": told["DateStyle"],
-            "IntervalStyle": told["IntervalStyle"],
-            "TimeZone": told["TimeZone"],
+            "server_encoding": reported["server_encoding"],
+            "client_encoding": reported["client_encoding"],
+            "DateStyle": reported["DateStyle"],
+            "IntervalStyle": reported["IntervalStyle"],
+            "TimeZone": reported["TimeZone"],
             "bytea_output": "hex",
         }
 
@@ -234,18 +234,18 @@ def _told(letter: bytes, body: bytes) -> bytes:
     """A message of PostgreSQL as openGauss sends it: errors have other fields."""
     if letter not in {b"E", b"N"}:
         return message(letter, body)
-    told = fields(body)
-    return letter + _refused(body).frame(told.get("S", "ERROR"))[1:]
+    reported = fields(body)
+    return letter + _refused(body).frame(reported.get("S", "ERROR"))[1:]
 
 
 def _refused(body: bytes) -> Refused:
-    told = fields(body)
+    reported = fields(body)
     return Refused(
-        told.get("M", ""),
-        told.get("C", "XX000"),
-        detail=told.get("D", ""),
-        hint=told.get("H", ""),
-        context=told.get("W", ""),
+        reported.get("M", ""),
+        reported.get("C", "XX000"),
+        detail=reported.get("D", ""),
+        hint=reported.get("H", ""),
+        context=reported.get("W", ""),
     )
 
 

@@ -59,9 +59,12 @@ class Failed(Exception):
 
     def as_refused(self) -> Refused:
         """The same, as the emulated server says it."""
-        told = self.fields
+        found = self.fields
         return Refused(
-            told.get("M", ""), self.state, detail=told.get("D", ""), hint=told.get("H", "")
+            found.get("M", ""),
+            self.state,
+            detail=found.get("D", ""),
+            hint=found.get("H", ""),
         )
 
 
@@ -230,14 +233,14 @@ class _Scram:
         text = f"n,,{self._bare}".encode()
         return b"SCRAM-SHA-256\0" + struct.pack("!i", len(text)) + text
 
-    def last(self, told: bytes) -> bytes:
+    def last(self, found: bytes) -> bytes:
         """SASLResponse to the server's first message."""
-        words = dict(part.split("=", 1) for part in told.decode().split(","))
+        words = dict(part.split("=", 1) for part in found.decode().split(","))
         salt, rounds = base64.b64decode(words["s"]), int(words["i"])
         salted = hashlib.pbkdf2_hmac("sha256", self._password, salt, rounds)
         client = hmac.digest(salted, b"Client Key", "sha256")
         without = f"c=biws,r={words['r']}"
-        signed = f"{self._bare},{told.decode()},{without}".encode()
+        signed = f"{self._bare},{found.decode()},{without}".encode()
         mask = hmac.digest(hashlib.sha256(client).digest(), signed, "sha256")
         proof = bytes(a ^ b for a, b in zip(client, mask, strict=True))
         return f"{without},p={base64.b64encode(proof).decode()}".encode()

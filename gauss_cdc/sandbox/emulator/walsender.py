@@ -55,25 +55,25 @@ class Walsender:
         """Return when the client said CopyDone, or was silent for too long."""
         self._is_catching_up = not self._is_parallel
         if self._is_parallel:
-            # Neither tells a position yet: the first never does, the second may.
+            # Neither has a position yet: the first never does, the second may.
             self._keepalive(0)
             self._keepalive(0)
         else:
             self._keepalive(self._slot.confirmed)
         more: asyncio.Future[Iterable[Sent]] = asyncio.ensure_future(self._stream.more())
-        heard = self._receive()
+        received = self._receive()
         waited: set[asyncio.Future[Any]]
         try:
             while True:
                 await self._writer.drain()
-                waited = {more, heard}
+                waited = {more, received}
                 await asyncio.wait(
                     waited, timeout=self._until_next(), return_when=asyncio.FIRST_COMPLETED
                 )
-                if heard.done():
-                    if not await self._take(*heard.result()):
+                if received.done():
+                    if not await self._take(*received.result()):
                         return
-                    heard = self._receive()
+                    received = self._receive()
                 if more.done():
                     await self._send(more.result())
                     more = asyncio.ensure_future(self._stream.more())
@@ -83,8 +83,8 @@ class Walsender:
                     return
         finally:
             more.cancel()
-            heard.cancel()
-            await asyncio.gather(more, heard, return_exceptions=True)
+            received.cancel()
+            await asyncio.gather(more, received, return_exceptions=True)
 
     # ------------------------------------------------------------ sending
     async def _send(self, messages: Iterable[Sent]) -> None:

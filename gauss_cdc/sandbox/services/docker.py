@@ -1,6 +1,6 @@
 """The same services as containers, for those who run a Docker engine.
 
-Ports are fixed on the host before the start, because a broker tells its clients
+Ports are fixed on the host before the start, because a broker sends its clients
 the address it was configured with.  testcontainers is an extra (`docker`) and is
 imported only here.  Unproven: no Docker engine was at hand when this was written.
 """

@@ -133,7 +133,7 @@ class KafkaService:
 
 def answers(bootstrap: str) -> bool:
     """Whether a broker is in its own cluster's metadata; a listening port is too early."""
-    # The client would tell stderr about each attempt that fails.
+    # The client would print each failed attempt on stderr.
     asked = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}, logger=_MUTE)
     try:
         return bool(asked.list_topics(timeout=5).brokers)

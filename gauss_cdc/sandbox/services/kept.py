@@ -152,7 +152,7 @@ def _make_passwords(directory: Path) -> dict[str, str]:
 
 
 def _write_secret(file: Path, text: str) -> None:
-    """Write a file that nobody else may read, at any time."""
+    """Write a file that is never readable for others."""
     draft = file.with_name(f"{file.name}.new")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:

@@ -103,7 +103,7 @@ class LocalServices:
         return self.addresses.environment()
 
     def running(self) -> tuple[Name, ...]:
-        """The services whose processes are alive, whoever started them."""
+        """The services whose processes are alive, of any parent."""
         return tuple(name for name in NAMES if self.process(name) is not None)
 
     def process(self, name: Name) -> Process | None:
@@ -310,7 +310,7 @@ def _stop_open() -> None:
 
 
 def _stop_on_signals() -> None:
-    """Stop also where atexit is not asked: at a SIGTERM or SIGHUP that nobody handles."""
+    """Stop also where atexit is not asked: at an unhandled SIGTERM or SIGHUP."""
     if threading.current_thread() is not threading.main_thread():
         return
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -328,7 +328,7 @@ def _is_decided(service: Service, process: Process) -> bool:
     """Whether a service answers, or never will.
 
     In this order a service is only taken for ready while its process is alive:
-    what answers after its end is a stranger.
+    what answers after its end is another process.
     """
     return service.answers() or not process.alive
 

@@ -136,7 +136,7 @@ class Postgres:
 
     @contextmanager
     def _password_file(self) -> Iterator[Path | None]:
-        """The password where initdb, and nobody else, may read it."""
+        """A file with the password that only initdb may read."""
         if not self._password:
             yield None
             return
@@ -246,8 +246,8 @@ def _folders() -> Iterator[Path]:
 def _version(folder: Path) -> int:
     """The major version of the server in the folder, 0 if there is none that starts."""
     try:
-        told = ProcessCommand((folder / "postgres", "--version"), directory=Path("/")).run().stdout
+        text = ProcessCommand((folder / "postgres", "--version"), directory=Path("/")).run().stdout
     except OSError:
         return 0
-    match = re.search(r"\(PostgreSQL\) (\d+)", told)
+    match = re.search(r"\(PostgreSQL\) (\d+)", text)
     return int(match[1]) if match else 0

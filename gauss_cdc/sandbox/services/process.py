@@ -1,7 +1,7 @@
 """Processes that outlive the object, and sometimes the program, that started them.
 
 A process is known by pid *and* start time, so that a pid which was given to
-somebody else in the meantime is never taken for ours, nor killed.
+another process in the meantime is never taken for ours, nor killed.
 """
 
 import os
@@ -111,7 +111,7 @@ def poll(question: Callable[[], bool], seconds: float) -> bool:
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """Distinct ports of 127.0.0.1 that nobody listens on."""
+    """Distinct free ports of 127.0.0.1."""
     found: list[int] = []
     for port in random.sample(_PORTS, len(_PORTS)):
         if is_free(port):
@@ -133,7 +133,7 @@ def is_free(port: int) -> bool:
 
 
 def accepts(port: int) -> bool:
-    """Whether somebody listens on the port."""
+    """Whether a process listens on the port."""
     try:
         socket.create_connection((LOOPBACK, port), timeout=1).close()
     except OSError:
@@ -151,13 +151,13 @@ def _started(pid: int) -> str | None:
         # The second field, the name in parentheses, may contain anything.
         state, *fields = stat.rpartition(")")[2].split()
         return None if state in "ZX" else fields[18]
-    told = subprocess.run(
+    output = subprocess.run(
         ["ps", "-o", "stat=,lstart=", "-p", str(pid)],  # noqa: S607 - where it lies differs
         capture_output=True,
         text=True,
         check=False,
     ).stdout.split(maxsplit=1)
-    return None if len(told) < 2 or told[0].startswith("Z") else told[1].strip()
+    return None if len(output) < 2 or output[0].startswith("Z") else output[1].strip()
 
 
 class _AsUser(TypedDict, total=False):

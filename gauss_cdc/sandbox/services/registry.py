@@ -39,7 +39,7 @@ class RegistryService:
             "quarkus.log.level": "WARN",
             "apicurio.storage.kind": "sql",
             "apicurio.storage.sql.kind": "h2",
-            # H2 writes half a second after a commit unless told otherwise; after
+            # H2 writes half a second after a commit by default; after
             # `kill -9` an id that was given out would be given out again.
             "apicurio.datasource.url": f"jdbc:h2:file:{self._directory / 'schemas'};WRITE_DELAY=0",
             "apicurio.rest.deletion.artifact.enabled": "true",

@@ -348,7 +348,7 @@ class Making(Generic[T]):
                     hint=f"SELECT pg_drop_replication_slot('{self._slot}') once it is not",
                 )
             time.sleep(_LOOK)  # there is no notification of its session's end
-        _log.info("slot given up slot=%s", self._slot)
+        _log.info("slot creation abandoned slot=%s", self._slot)
 
     def _run(self) -> None:
         try:

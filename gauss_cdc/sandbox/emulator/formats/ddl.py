@@ -1,4 +1,4 @@
-"""TRUNCATE and DDL, as far as a product tells them.
+"""TRUNCATE and DDL, as far as a product sends them.
 
 openGauss prints what a publication with `ddl` logged (openGauss' public sources);
 GaussDB one JSON object a statement (manual, "DDL in logical decoding").
@@ -40,7 +40,7 @@ def deparse_lines(plugin: str, item: Ddl, end_lsn: int) -> bytes:
 
 
 def tagged(mode: Mode, item: Ddl) -> bytes | None:
-    """GaussDB's `{"TDDL":…}` or `{"JDDL":…}`; None if nothing is to be told.
+    """GaussDB's `{"TDDL":…}` or `{"JDDL":…}`; None if nothing is sent.
 
     JDDL with enable-ddl-json-format, in whatever style; in style `j`, too, since the
     manual has it follow decode-style.  sql_decoding has no JSON form.

@@ -1,7 +1,7 @@
 """Parallel decoding: decoder threads print records, one sender packs them into messages.
 
 Which plugin the slot has does not matter, the style does.  TRUNCATE and DDL are not
-told by openGauss, and rows behind them in their transaction are lost
+sent by openGauss, and rows after them in their transaction are lost
 (manual, constraints of logical decoding).
 
 A message's position: when it was sent because its buffer was full, or
@@ -40,7 +40,7 @@ _END: Final = b"\0\0\0\0"
 
 
 class Records(Protocol):
-    """How a style prints what it tells."""
+    """How a style prints its records."""
 
     def begin(self, transaction: Transaction, first_lsn: Lsn) -> bytes:
         """The start of a transaction."""

@@ -50,8 +50,8 @@ class NamedFrame:
     def begin(self, transaction: Transaction) -> bytes:
         """`BEGIN [xid] [ORIGIN_ID n]`."""
         xid = f" {transaction.xid}" if self._mode.include_xids else ""
-        told = self._mode.include_originid and self._profile.origin
-        origin = f" ORIGIN_ID {transaction.origin_id}" if told else ""
+        has_origin = self._mode.include_originid and self._profile.origin
+        origin = f" ORIGIN_ID {transaction.origin_id}" if has_origin else ""
         return f"BEGIN{xid}{origin}".encode()
 
     def commit(self, transaction: Transaction) -> bytes:

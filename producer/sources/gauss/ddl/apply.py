@@ -1,6 +1,6 @@
 """A table's shape after a statement, from its shape before.
 
-Nothing is guessed: what the statement does not tell (a type that somebody made,
+Nothing is guessed: what the statement does not contain (a type of users,
 columns behind an index's name) stands in `unknown`, what it did to rows without
 sending them in `lost`.
 """
@@ -51,7 +51,7 @@ class Applied:
     renamed: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, str] = field(default_factory=dict)  # see SchemaChange
     lost: tuple[str, ...] = ()  # rows that the statement changed and the stream does not show
-    unknown: tuple[str, ...] = ()  # what the statement does not tell of the new shape
+    unknown: tuple[str, ...] = ()  # what the statement does not contain of the new shape
 
 
 def created(statement: Statement, table: TableId) -> Applied:
@@ -138,7 +138,7 @@ class _Making:
             case OnPartition(does, names, _):
                 if does in ROWS_MOVE:
                     which = ", ".join(names) or "a partition"
-                    self.lost.append(f"{does.upper()} PARTITION {which}: its rows are not told")
+                    self.lost.append(f"{does.upper()} PARTITION {which}: its rows are not sent")
             case Aside():
                 pass
             case Unread():
@@ -214,7 +214,7 @@ class _Making:
             how = "explicit" if _is_cast(using, name) else "lost"
             self._values[name] = how
             if how == "lost":
-                self.lost.append(f"column {name}: the source computed its values anew")
+                self.lost.append(f"column {name}: the source computed new values")
 
     def _change(self, name: str, spec: ColumnSpec) -> None:
         if name != spec.name:
@@ -226,7 +226,7 @@ class _Making:
         old, made = self._columns[at], self._column(spec)
         if (old.type_oid, old.type_mod) != (made.type_oid, made.type_mod):
             self._values[spec.name] = "explicit"  # converts more than an assignment would
-        # A compatibility keeps what MODIFY does not say; the others set it anew.
+        # A compatibility keeps what MODIFY does not mention; the others set defaults.
         keeps = spec.default is None and not spec.not_null
         self._columns[at] = replace(
             made,

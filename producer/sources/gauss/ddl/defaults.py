@@ -34,7 +34,7 @@ _FLOATS: Final = frozenset({700, 701})
 _TEXTS: Final = frozenset({_TEXT, _VARCHAR, _BPCHAR, 3969, 90})  # nvarchar2, clob
 _HEADER: Final = 4  # of a length in atttypmod
 _OF_THE_CLOCK: Final = frozenset({"now", "today", "tomorrow", "yesterday", "allballs"})
-_MOST_BRACKETS: Final = 1000  # each is looked for anew within the one around it
+_MOST_BRACKETS: Final = 1000  # each is searched for again within the one around it
 _MOST_DIGITS: Final = 1000  # beyond the point or before it
 _BACKSLASHES: Final = re.compile(r"\\+")
 _BARE: Final = re.compile(r"(?!null$)[^\s{}\",\\]+", re.IGNORECASE)
@@ -286,7 +286,7 @@ def _cast_as(value: _Value, words: Words) -> _Value:
         return _cast(value, column.type_oid, column.type_mod)
     if value.kind not in {_Kind.STRING, _Kind.NULL} or spec.modifiers != ():
         raise _Unknown
-    return value  # a type that somebody made reads the string; the column's own will
+    return value  # a user's type reads the string; the column's own will
 
 
 def _cast(value: _Value, oid: int, mod: int, *, is_explicit: bool = True) -> _Value:

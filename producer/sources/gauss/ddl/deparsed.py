@@ -2,8 +2,8 @@
 
 The counterpart of `follow`, for sources that send each statement at its place
 in the stream.  Shapes are made from those known until here; what a statement
-does not tell is asked of the catalog and believed where the statement confirms
-it, and said in `lossy` where nobody knows.
+does not contain is read from the catalog and used where the statement confirms
+it, and reported in `lossy` where it is unknown.
 """
 
 from __future__ import annotations
@@ -89,12 +89,12 @@ class Deparsed:
             return
         before = self.known.pop(table, None)
         if before is not None:
-            why = "it is made anew, and nobody told that it was dropped"
+            why = "it is created again, and its DROP was not sent"
             hole = Hole(str(table), "suspected", why)
             yield ShapeChange(before, None, "DROP TABLE", (hole,), why)
         made = self._completed(created(statement, table))
         self.known[table] = made.after
-        yield ShapeChange(None, made.after, statement.tag, *_told(made))
+        yield ShapeChange(None, made.after, statement.tag, *_gaps(made))
 
     def _altered(self, statement: Statement) -> Iterator[ShapeChange]:
         # RENAME TABLE names several; any other statement one.
@@ -113,7 +113,7 @@ class Deparsed:
                 continue
             made = self._completed(altered(before, actions))
             del self.known[before.id]
-            holes, lossy = _told(made)
+            holes, lossy = _gaps(made)
             if not self.wanted(made.after.id):
                 why = f"is not captured any more: it is {made.after.id} now"
                 yield ShapeChange(
@@ -231,7 +231,7 @@ class Deparsed:
         yield from self._other(statement, name)
 
     def _schema_changed(self, statement: Statement) -> Iterator[ShapeChange]:
-        """Tables go with their schema; whether the server tells each is not known."""
+        """Tables are dropped with their schema; whether the server sends each is unknown."""
         new = next((a.new.name for a in statement.actions if isinstance(a, Rename)), None)
         for name in statement.names:
             for before in [t for t in self.known.values() if t.id.schema == name.name]:
@@ -245,7 +245,7 @@ class Deparsed:
                     yield ShapeChange(before, after, statement.tag)
 
     def _other(self, statement: Statement, name: Name | None = None) -> Iterator[ShapeChange]:
-        """An object that is no captured table: told all the same."""
+        """An object that is not a captured table: reported as well."""
         names = (name,) if name is not None else statement.names or (None,)
         for each in names:
             schema = "" if each is None else each.schema or each.name
@@ -261,8 +261,8 @@ class Deparsed:
             )
 
 
-def _told(made: Applied) -> tuple[tuple[Hole, ...], str | None]:
-    """Rows that changed unseen are a hole; what was done and not understood may be one."""
+def _gaps(made: Applied) -> tuple[tuple[Hole, ...], str | None]:
+    """Rows that changed without being sent are a gap; an unknown action may be one."""
     table = str(made.after.id)
     holes = [Hole(table, "seen", why) for why in made.lost]
     holes += [

@@ -21,7 +21,7 @@ that no `fmt` names are information and stay unread.  openGauss spells
 
 What the language does not know is an error in the server's own words (SQLSTATE
 22023), never a guess.  Two conversions of PostgreSQL's older proposal that neither
-server prints are known beside: `O`, an operator's dotted name, whose last part is
+server prints are known as well: `O`, an operator's dotted name, whose last part is
 not quoted, and `R`, a role.
 
 Source: openGauss, deparsing of DDL; GaussDB manual, "DDL in logical decoding".
@@ -95,7 +95,7 @@ def member(of: Object, spellings: Iterable[str]) -> str | None:
     """Return a string member under whichever spelling it has; None if it has none."""
     found = [name for name in spellings if name in of]
     if len(found) > 1:
-        raise DdlMalformed(f'element "{found[1]}" beside "{found[0]}" in JSON object')
+        raise DdlMalformed(f'element "{found[1]}" next to "{found[0]}" in JSON object')
     return _text_of(of, found[0]) if found else None
 
 

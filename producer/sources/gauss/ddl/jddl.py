@@ -64,18 +64,18 @@ def read(ddl: Ddl) -> Statement | None:
 def statement(document: Object, sql: str | None = None) -> Statement:
     """Read a document; `sql` is the server's own expansion, where it sends one."""
     canonical = expand(document)
-    told = tddl.statement(canonical)
+    parsed = tddl.statement(canonical)
     if sql is not None:
-        told = replace(told, sql=sql)
+        parsed = replace(parsed, sql=sql)
     name = _identity(document)
-    if name is not None and told.kind != "column" and (len(told.names) == 1 or told.unread):
-        told = replace(told, names=(name,))
-    if told.tag == "CREATE TABLE":
-        return _table(document, told)
-    if told.tag == "ALTER TABLE" and isinstance(document.get("subcmds"), list):
-        return _altered(document["subcmds"], told)
+    if name is not None and parsed.kind != "column" and (len(parsed.names) == 1 or parsed.unread):
+        parsed = replace(parsed, names=(name,))
+    if parsed.tag == "CREATE TABLE":
+        return _table(document, parsed)
+    if parsed.tag == "ALTER TABLE" and isinstance(document.get("subcmds"), list):
+        return _altered(document["subcmds"], parsed)
     renamed = _renamed_column(document)
-    return told if renamed is None else replace(told, actions=(renamed,), unread=())
+    return parsed if renamed is None else replace(parsed, actions=(renamed,), unread=())
 
 
 def _identity(document: Object) -> Name | None:
@@ -91,10 +91,10 @@ def _renamed_column(document: Object) -> RenameColumn | None:
 # ---- CREATE TABLE
 
 
-def _table(document: Object, told: Statement) -> Statement:
+def _table(document: Object, parsed: Statement) -> Statement:
     elements = _elements(document)
     if elements is None:
-        return told
+        return parsed
     columns: list[ColumnSpec] = []
     constraints: list[Constraint] = []
     unread: list[str] = []
@@ -105,11 +105,11 @@ def _table(document: Object, told: Statement) -> Statement:
         columns += [made] if made is not None else []
         constraints += within
         unread += [problem] if problem else []
-    divided = told.partitioning
+    divided = parsed.partitioning
     if isinstance(said := document.get("partition_by"), (str, dict)):
         divided = partitioning(Words(fragment(said))) or divided
     return replace(
-        told,
+        parsed,
         columns=tuple(columns),
         constraints=tuple(constraints),
         partitioning=divided,
@@ -191,19 +191,19 @@ def _fmt(of: Object) -> str:
 # ---- ALTER TABLE
 
 
-def _altered(subcmds: list[Any], told: Statement) -> Statement:
+def _altered(subcmds: list[Any], parsed: Statement) -> Statement:
     actions: list[Action] = []
     for command in subcmds:
         if is_present(command):
-            actions += _actions(command, told.names[0] if told.names else Name(None, ""))
+            actions += _actions(command, parsed.names[0] if parsed.names else Name(None, ""))
     unread = tuple(action.text for action in actions if isinstance(action, Unread))
-    return replace(told, actions=tuple(actions), unread=unread)
+    return replace(parsed, actions=tuple(actions), unread=unread)
 
 
 def _actions(command: Any, table: Name) -> Iterator[Action]:
     by_keys = None
-    if isinstance(command, dict) and isinstance(told := command.get("type"), str):
-        by_keys = _on_partition if told.endswith("partition") else _BY_TYPE.get(told)
+    if isinstance(command, dict) and isinstance(parsed := command.get("type"), str):
+        by_keys = _on_partition if parsed.endswith("partition") else _BY_TYPE.get(parsed)
     found = by_keys(command) if by_keys is not None else None
     if found is not None:
         yield from found
@@ -218,7 +218,7 @@ def _add_column(command: Object) -> list[Action] | None:
     made = _column(definition)
     if made is None:
         return None
-    # Where the new column stands is told beside its definition.
+    # The new column's position is separate from its definition.
     [added, *_] = tddl.table_actions(
         Words(fragment({**command, "definition": f"{quote_identifier(made[0].name)} x"})),
         Name(None, ""),

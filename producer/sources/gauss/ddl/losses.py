@@ -66,7 +66,7 @@ CLAUSES_LOST: Final = (
 
 
 def clauses_lost(statement: Statement) -> str | None:
-    """Say in a sentence what the statement may have had beside; None: it is whole.
+    """Say in a sentence what else the statement may have contained; None: it is complete.
 
     >>> from producer.sources.gauss.ddl.tddl import statement
     >>> clauses_lost(statement("ALTER TABLE ONLY public.t MODIFY COLUMN c TIME"))

@@ -15,7 +15,7 @@ from producer.sources.gauss.ddl.quoting import quote_identifier
 
 
 class Name(NamedTuple):
-    """A name, with its schema where the statement tells it."""
+    """A name, with its schema where the statement contains it."""
 
     schema: str | None
     name: str
@@ -109,7 +109,7 @@ class AlterType:
 
 @dataclass(frozen=True, slots=True)
 class ChangeColumn:
-    """MODIFY, or CHANGE which also renames: the whole definition anew."""
+    """MODIFY, or CHANGE which also renames: a whole new definition."""
 
     name: str
     column: ColumnSpec

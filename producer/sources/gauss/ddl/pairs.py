@@ -1,8 +1,8 @@
-"""Statements that openGauss tells in two messages.
+"""Statements that openGauss sends in two messages.
 
 A DROP sends a message when it begins and one when it has ended: `jddl.read`
 passes over the first.  ADD COLUMN with a default is followed by an ALTER COLUMN
-… SET DEFAULT that nobody typed; only the second has the default as SQL, the
+… SET DEFAULT that no user wrote; only the second has the default as SQL, the
 first holds its text unescaped (`'it's'`; checked on a live 7.0.0-RC2).  Where it
 adds several columns with defaults, one such message follows for each, which names
 those before it once more (openGauss' public sources).
@@ -47,9 +47,9 @@ def joined(waiting: Waiting, second: Ddl, two: Statement) -> Waiting | None:
         return None
     added = _defaults(one)
     sets = [a for a in two.actions if isinstance(a, SetDefault) and a.default is not None]
-    told = {a.name for a in sets}
-    # A default that was settled and is set again was set by somebody.
-    if len(sets) != len(two.actions) or not told <= added or told <= waiting.settled:
+    named = {a.name for a in sets}
+    # A default that was settled and is set again was set by a user.
+    if len(sets) != len(two.actions) or not named <= added or named <= waiting.settled:
         return None
     document: Any = parse(first.content)
     for each in sets:
@@ -59,7 +59,7 @@ def joined(waiting: Waiting, second: Ddl, two: Statement) -> Waiting | None:
     ddl = replace(first, content=content, sql=expand(document))
     whole = jddl.read(ddl)
     assert whole is not None
-    return Waiting(waiting.position, ddl, whole, waiting.settled | told)
+    return Waiting(waiting.position, ddl, whole, waiting.settled | named)
 
 
 def _defaults(statement: Statement) -> set[str]:
@@ -71,12 +71,12 @@ def _defaults(statement: Statement) -> set[str]:
     }
 
 
-def _set_default(command: Any, told: SetDefault) -> None:
+def _set_default(command: Any, named: SetDefault) -> None:
     definition = command.get("definition") if isinstance(command, dict) else None
-    if not isinstance(definition, dict) or definition.get("name") != told.name:
+    if not isinstance(definition, dict) or definition.get("name") != named.name:
         return
     said = definition.get("default")
     if isinstance(said, dict):
-        said["default"] = told.default
+        said["default"] = named.default
     elif isinstance(said, str):
-        definition["default"] = f"DEFAULT {told.default}"
+        definition["default"] = f"DEFAULT {named.default}"

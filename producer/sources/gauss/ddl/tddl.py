@@ -555,7 +555,7 @@ def _truncate(words: Words, sql: str) -> Statement:
 
 
 def _update(words: Words, sql: str) -> Statement:
-    """OpenGauss: how a new column's older rows got values that no default tells."""
+    """OpenGauss: how a new column's older rows got values that no default shows."""
     words.take("ONLY")
     parts = words.dotted()
     return Statement("UPDATE", "table", (_name(parts),), sql) if parts else _unknown("UPDATE", sql)

@@ -210,7 +210,7 @@ def test_identity_decides_what_old_rows_carry() -> None:
 
 @pytest.mark.parametrize("verb", ["DROP", "TRUNCATE"])
 def test_rows_of_a_partition_are_lost(verb: str) -> None:
-    assert after(f"{verb} PARTITION p1").lost == (f"{verb} PARTITION p1: its rows are not told",)
+    assert after(f"{verb} PARTITION p1").lost == (f"{verb} PARTITION p1: its rows are not sent",)
 
 
 @pytest.mark.parametrize(
