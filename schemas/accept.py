@@ -5,7 +5,7 @@ fence makes records of an overtaken writer impossible; this function is the seco
 line of defence: an unexpected record is ignored and counted, and a missing record
 stops the replay.
 
-    nobody  --START/STATE-->  taken as it stands, everything before is skipped
+    none    --START/STATE-->  accepted as it is, everything before is skipped
     cur     --START-->        writer greater than cur: taken over; else ignored
     cur     --other-->        of cur: checked; of an older writer: ignored;
                               of a newer writer: its START is missing, a gap

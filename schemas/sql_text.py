@@ -1,6 +1,6 @@
 r"""SQL text that the source printed, read strictly and never passed on.
 
-The text of a record may have been written by anybody.  The parts that a statement
+Any client may have written the text of a record.  The parts that a statement
 needs are split into tokens here, parsed, and printed again from the result.
 Text that only a server could read (comments, dollar quotes, escapes other than a
 doubled backslash, prefixes of strings) is refused.  Time and memory are

@@ -326,7 +326,7 @@ class PgoutputFold:
         table = TableId(relation.schema, relation.table)
         key = tuple(column.name for column in relation.columns if column.identity)
         if relation.replica_identity is ReplicaIdentity.FULL:
-            key = ()  # all columns, which is no key
+            key = ()  # all columns, which is not a key
         if isinstance(message, Insert):
             return RowChange("INSERT", table, _all(relation, message.new), None, key)
         before, types = None, self._types[message.relation]

@@ -81,13 +81,13 @@ class KafkaRights:
         None: our principal may not see ACLs. Where it has all rights on the cluster, it is
         a super user or there is no authorizer: no ACL is needed, and the answer is everybody.
         """
-        anybody: Any = None
+        anything: Any = None
         wanted = AclBindingFilter(
             ResourceType.TRANSACTIONAL_ID,
             name,
             ResourcePatternType.MATCH,
-            anybody,
-            anybody,  # from any host
+            anything,
+            anything,  # from any host
             AclOperation.ANY,
             AclPermissionType.ALLOW,
         )

@@ -6,7 +6,7 @@ import pytest
 
 from producer.errors import SlotMissing, SlotTaken, SourceError
 from producer.sources.gauss import slots as gauss_slots
-from producer.sources.gauss.slots import Blocker, Making
+from producer.sources.gauss.slots import Making, OpenTransaction
 from producer.sources.postgres.connection import ReplicationConnection
 from producer.wire.commands import SlotCreated
 from schemas.positions import Lsn
@@ -112,7 +112,8 @@ def making(
     """Begin to make the slot, in a session of its own."""
 
     def begin(
-        on_blocked: Callable[[list[Blocker]], None] = lambda _: None, plugin: str = "test_decoding"
+        on_blocked: Callable[[list[OpenTransaction]], None] = lambda _: None,
+        plugin: str = "test_decoding",
     ) -> Making[SlotCreated]:
         maker = opened()
         return Making(
@@ -141,14 +142,14 @@ def test_no_blocking_session(making: Callable[..., Making[SlotCreated]], slot: s
 def test_a_blocking_session_is_named_and_waited_for(
     making: Callable[..., Making[SlotCreated]], writer: ReplicationConnection, slot: str
 ) -> None:
-    told: list[list[Blocker]] = []
+    noted: list[list[OpenTransaction]] = []
 
-    def on_blocked(found: list[Blocker]) -> None:
-        told.append(found)
+    def on_blocked(found: list[OpenTransaction]) -> None:
+        noted.append(found)
         writer.query("COMMIT")
 
     assert made_in_time(making(on_blocked)).name == slot
-    assert [(one.pid, one.state) for one in told[0]] == [(pid_of(writer), "idle in transaction")]
+    assert [(one.pid, one.state) for one in noted[0]] == [(pid_of(writer), "idle in transaction")]
 
 
 def test_giving_up_leaves_no_half_slot(
@@ -157,9 +158,9 @@ def test_giving_up_leaves_no_half_slot(
     writer: ReplicationConnection,
     slot: str,
 ) -> None:
-    told: list[list[Blocker]] = []
-    begun = making(told.append)
-    while not told:  # it waits by now
+    noted: list[list[OpenTransaction]] = []
+    begun = making(noted.append)
+    while not noted:  # it waits by now
         assert begun.result(0.1) is None
 
     begun.give_up()

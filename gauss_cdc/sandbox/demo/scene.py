@@ -165,7 +165,7 @@ class CutsFollower:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Somebody wants to leave: Ctrl-C, SIGTERM, or a terminal that was closed."""
+    """A stop was requested: Ctrl-C, SIGTERM, or a closed terminal."""
 
 
 class Interrupts:

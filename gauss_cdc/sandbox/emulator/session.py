@@ -80,7 +80,7 @@ class ClientSession:
         self._sql: SqlSession | None = None
 
     async def run(self) -> None:
-        """Serve until the connection ends; whatever the client does is no error of ours."""
+        """Serve until the connection ends; an error of the client is not ours."""
         try:
             await self._serve()
         except (_Rude, ClientGone, asyncio.IncompleteReadError, ConnectionError, TimeoutError):

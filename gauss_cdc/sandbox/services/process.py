@@ -41,7 +41,7 @@ class Process:
         child = _CHILDREN.get(self.pid)
         if child is None:
             return _started(self.pid) == self.started
-        # Nobody else can have the pid of a child until it is reaped, which `poll` does.
+        # No other process can have the pid of a child until it is reaped, which `poll` does.
         if child.poll() is None:
             return True
         del _CHILDREN[self.pid]

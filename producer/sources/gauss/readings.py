@@ -19,7 +19,7 @@ from producer.sources.gauss import catalog as gauss_catalog
 from producer.sources.gauss import slots as gauss_slots
 from producer.sources.gauss.options import ServerFacts
 from producer.sources.gauss.server import QUESTION, Product, Server, parse_server
-from producer.sources.gauss.slots import Blocker, SlotReading
+from producer.sources.gauss.slots import OpenTransaction, SlotReading
 from producer.sources.gauss.system_schemas import is_system_schema
 from producer.sources.session import Asks
 from producer.wire.replication import NOWHERE
@@ -87,7 +87,7 @@ class Readings:
     standbys: int = 0  # configured: replconninfo1, 2, …
     senders: int = 0  # walsenders that run
     wal_end: Lsn = NOWHERE
-    open_transactions: tuple[Blocker, ...] = ()  # that a new slot would wait for
+    open_transactions: tuple[OpenTransaction, ...] = ()  # that a new slot would wait for
     tables: tuple[TableReading, ...] = ()  # that match [tables]
     node: str = ""  # "CN", "DN"; "" centralized, or unknown
     shards: int | None = None

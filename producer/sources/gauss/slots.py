@@ -91,7 +91,7 @@ class SlotReading:
 
 
 @dataclass(frozen=True, slots=True)
-class Blocker:
+class OpenTransaction:
     """A session whose open transaction a new slot waits for; without its statement."""
 
     pid: str
@@ -229,7 +229,7 @@ def create_by_sql(session: Asks, name: str, plugin: str, *, ordered_by: OrderedB
     return rows[0][1] or ""
 
 
-def blockers(session: Asks, *, but: str = "") -> list[Blocker]:
+def blockers(session: Asks, *, but: str = "") -> list[OpenTransaction]:
     """List sessions with open transactions that a new slot would wait for, oldest first.
 
     Read-only transactions without an id do not block.  A role that is not an
@@ -242,7 +242,7 @@ def blockers(session: Asks, *, but: str = "") -> list[Blocker]:
     )
     key = "sessionid" if rows[0][0] == "2" else "pid"
     found = [
-        Blocker(
+        OpenTransaction(
             pid or "",
             user or "",
             application or "",
@@ -260,7 +260,7 @@ def blockers(session: Asks, *, but: str = "") -> list[Blocker]:
         )
     ]
     prepared = [
-        Blocker(
+        OpenTransaction(
             gid or "",
             owner or "",
             "",
@@ -293,7 +293,7 @@ class Making(Generic[T]):
         slot: str,
         maker: str,
         asker: Asks,
-        on_blocked: Callable[[list[Blocker]], None],
+        on_blocked: Callable[[list[OpenTransaction]], None],
         patience: float = 5.0,
     ) -> None:
         """`make` blocks in a session whose `SELECT pg_backend_pid()` was `maker`.
@@ -305,7 +305,7 @@ class Making(Generic[T]):
         self._make, self._slot, self._maker, self._asker = make, slot, maker, asker
         self._on_blocked, self._patience = on_blocked, patience
         self._tell_at = time.monotonic() + patience
-        self._told: list[Blocker] = []
+        self._noted: list[OpenTransaction] = []
         self._made: list[T] = []
         self._failed: list[BaseException] = []
         self._thread = threading.Thread(target=self._run, name=f"make {slot}", daemon=True)
@@ -320,8 +320,8 @@ class Making(Generic[T]):
             return self._made[0]
         if time.monotonic() >= self._tell_at:
             self._tell_at = time.monotonic() + self._patience
-            if (now := blockers(self._asker, but=self._maker)) != self._told:
-                self._told = now
+            if (now := blockers(self._asker, but=self._maker)) != self._noted:
+                self._noted = now
                 self._on_blocked(now)
         return None
 

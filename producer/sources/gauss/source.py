@@ -331,7 +331,7 @@ class GaussSource:
             made = maker.create_slot(name, options.plugin)
             return MadeSlot(int(made.consistent_point), made.snapshot or "")
 
-        def note_blockers(found: list[gauss_slots.Blocker]) -> None:
+        def note_blockers(found: list[gauss_slots.OpenTransaction]) -> None:
             for blocker in found:
                 self._note(f"the new slot waits for {blocker}")
 

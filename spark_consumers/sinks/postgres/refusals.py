@@ -29,7 +29,7 @@ from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, Refused, fields
 from spark_consumers.sinks.postgres.waits import LOCK_LIMIT
 
 
-class Meaning(NamedTuple):
+class StateMeaning(NamedTuple):
     """The error a refusal becomes, and what to do about it."""
 
     error: type[TargetError]
@@ -49,45 +49,47 @@ _VALUE: Final = (
 _ALTERED: Final = "another client altered the target's tables: make them as the source's"
 _RIGHT: Final = "`gauss-cdc check` names each right that is missing, with its GRANT"
 
-STATES: Final[Mapping[str, Meaning]] = {
-    "25006": Meaning(
+STATES: Final[Mapping[str, StateMeaning]] = {
+    "25006": StateMeaning(
         TargetDown, "it takes no writes: a standby, or default_transaction_read_only is on"
     ),
-    "25P03": Meaning(TargetDown, "raise idle_in_transaction_session_timeout of the role"),
-    "28P01": Meaning(TargetLogin, "check user and password of target.dsn"),
-    "28000": Meaning(TargetLogin, "check user and pg_hba.conf of the target"),
-    "3D000": Meaning(TargetLogin, "the database does not exist: check target.dsn"),
-    "42501": Meaning(TargetNotPermitted, _RIGHT),
-    "42P01": Meaning(MissingTable, _ALTERED),
-    "42703": Meaning(MissingColumn, _ALTERED),
-    "42804": Meaning(TargetRefused, _VALUE),
-    "53100": Meaning(TargetDown, "the target's disk is full: make room"),
-    "53200": Meaning(TargetDown, "the target has no memory left"),
-    "53300": Meaning(TargetDown, "raise max_connections of the target, or close other clients"),
-    "55006": Meaning(TargetDown, _AGAIN),
-    "55P03": Meaning(
+    "25P03": StateMeaning(TargetDown, "raise idle_in_transaction_session_timeout of the role"),
+    "28P01": StateMeaning(TargetLogin, "check user and password of target.dsn"),
+    "28000": StateMeaning(TargetLogin, "check user and pg_hba.conf of the target"),
+    "3D000": StateMeaning(TargetLogin, "the database does not exist: check target.dsn"),
+    "42501": StateMeaning(TargetNotPermitted, _RIGHT),
+    "42P01": StateMeaning(MissingTable, _ALTERED),
+    "42703": StateMeaning(MissingColumn, _ALTERED),
+    "42804": StateMeaning(TargetRefused, _VALUE),
+    "53100": StateMeaning(TargetDown, "the target's disk is full: make room"),
+    "53200": StateMeaning(TargetDown, "the target has no memory left"),
+    "53300": StateMeaning(
+        TargetDown, "raise max_connections of the target, or close other clients"
+    ),
+    "55006": StateMeaning(TargetDown, _AGAIN),
+    "55P03": StateMeaning(
         TargetDown,
         f"its holder is logged while the step waits ({LOCK_LIMIT}); it is tried again",
         "a lock at the target was not given in time",
     ),
-    "57014": Meaning(TargetDown, "statement_timeout, or a person, cancelled the statement"),
-    "57P01": Meaning(TargetDown, _AGAIN),
-    "57P02": Meaning(TargetDown, _AGAIN),
-    "57P03": Meaning(TargetDown, "the target starts or stops"),
-    "57P05": Meaning(TargetDown, "raise idle_session_timeout of the role"),
+    "57014": StateMeaning(TargetDown, "statement_timeout, or a person, cancelled the statement"),
+    "57P01": StateMeaning(TargetDown, _AGAIN),
+    "57P02": StateMeaning(TargetDown, _AGAIN),
+    "57P03": StateMeaning(TargetDown, "the target starts or stops"),
+    "57P05": StateMeaning(TargetDown, "raise idle_session_timeout of the role"),
 }
-CLASSES: Final[Mapping[str, Meaning]] = {
-    "08": Meaning(TargetDown, _AGAIN),
-    "0A": Meaning(NotExpressible, "the target's product or version cannot do it"),
-    "22": Meaning(TargetRefused, _VALUE),
-    "23": Meaning(TargetRefused, _OWN),
-    "28": Meaning(TargetLogin, "check user and pg_hba.conf of the target"),
-    "40": Meaning(TargetDown, _AGAIN),
-    "42": Meaning(TargetRefused, _ALTERED),
-    "53": Meaning(TargetDown, "the target lacks disk, memory or connections"),
-    "58": Meaning(TargetDown, "the target's files or system fail: see its log"),
+CLASSES: Final[Mapping[str, StateMeaning]] = {
+    "08": StateMeaning(TargetDown, _AGAIN),
+    "0A": StateMeaning(NotExpressible, "the target's product or version cannot do it"),
+    "22": StateMeaning(TargetRefused, _VALUE),
+    "23": StateMeaning(TargetRefused, _OWN),
+    "28": StateMeaning(TargetLogin, "check user and pg_hba.conf of the target"),
+    "40": StateMeaning(TargetDown, _AGAIN),
+    "42": StateMeaning(TargetRefused, _ALTERED),
+    "53": StateMeaning(TargetDown, "the target lacks disk, memory or connections"),
+    "58": StateMeaning(TargetDown, "the target's files or system fail: see its log"),
 }
-_OTHER: Final = Meaning(TargetRefused, "see the target's log for the statement")
+_OTHER: Final = StateMeaning(TargetRefused, "see the target's log for the statement")
 
 # Messages of these classes are of names and settings only.  Data exceptions (22) quote the
 # value, and what is raised by a person's own code (P0, and unknown classes) may say anything.
@@ -138,7 +140,7 @@ def _column(error: psycopg2.Error | Refused, columns: Sequence[str]) -> str | No
     return None if found is None else named[found]
 
 
-def meaning_of(code: str) -> Meaning:
+def meaning_of(code: str) -> StateMeaning:
     """What a code means, whatever statement it comes from."""
     return STATES.get(code) or CLASSES.get(code[:2]) or _OTHER
 

@@ -27,7 +27,7 @@ class Names:
         """The name as the catalog holds it."""
         raw = self._raw.get(name)
         if raw is None:
-            # Bytes that are no text (SQL_ASCII) come and go as surrogates.
+            # Bytes that are not text (SQL_ASCII) come and go as surrogates.
             raw = self._raw[name] = name.encode(self._encoding, "surrogateescape")
         return raw
 

@@ -22,7 +22,7 @@ from producer.core.canonical import canonical
 from producer.core.catalog_rows import reads_otherwise
 from producer.core.shape_change import ShapeChange
 from producer.sources.postgres.triggers.moved import moved_object
-from producer.sources.postgres.triggers.records import BY_TYPE, Dropped, Shape, TriggerMessage
+from producer.sources.postgres.triggers.records import BY_TYPE, DroppedObject, Shape, TriggerMessage
 from producer.sources.postgres.triggers.using import converted
 from schemas.conditions import written
 from schemas.control import Hole, Moved
@@ -297,7 +297,7 @@ class Follower:
                 )
 
     def _dropped_table(
-        self, gone: Dropped, message: TriggerMessage, all_of: set[int]
+        self, gone: DroppedObject, message: TriggerMessage, all_of: set[int]
     ) -> Iterator[ShapeChange]:
         table = self.at(gone.oid)
         if table is None and gone.schema and gone.name:
@@ -313,7 +313,7 @@ class Follower:
             else:
                 yield ShapeChange(root, root, message.tag, *_gap(root.id, problem))
 
-    def _dropped_index(self, gone: Dropped, message: TriggerMessage) -> Iterator[ShapeChange]:
+    def _dropped_index(self, gone: DroppedObject, message: TriggerMessage) -> Iterator[ShapeChange]:
         for table in list(self.known.values()):
             kept = tuple(u for u in table.unique if u.name != gone.name)
             if table.id.schema == gone.schema and len(kept) < len(table.unique):

@@ -64,7 +64,7 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class DroppedObject:
     """A row of pg_event_trigger_dropped_objects()."""
 
     kind: str
@@ -87,7 +87,7 @@ class TriggerMessage:
     settings: Mapping[str, str] = field(default_factory=dict)
     tables: tuple[Shape, ...] = ()
     commands: tuple[Command, ...] = ()
-    dropped: tuple[Dropped, ...] = ()
+    dropped: tuple[DroppedObject, ...] = ()
     attached: tuple[tuple[int, int], ...] = ()  # partition, root
     detached: tuple[tuple[int, int, str | None], ...] = ()  # partition, root, its bound
     rewritten: int = 0  # reasons, of all tables of the statement
@@ -118,7 +118,7 @@ def read(content: bytes) -> TriggerMessage:
             settings=raw.get("settings", {}),
             tables=tuple(map(shape, raw.get("tables", ()))),
             commands=tuple(Command(*c) for c in raw.get("commands", ())),
-            dropped=tuple(Dropped(*d) for d in raw.get("dropped", ())),
+            dropped=tuple(DroppedObject(*d) for d in raw.get("dropped", ())),
             attached=tuple((p, root) for p, root in raw.get("attached", ())),
             detached=tuple((p, root, bound) for p, root, bound in raw.get("detached", ())),
             rewritten=_reasons(raw.get("rewritten", ())),

@@ -15,7 +15,7 @@ from producer.errors import (
     SourceError,
 )
 from producer.sources.gauss import slots as gauss_slots
-from producer.sources.gauss.slots import Blocker, SlotReading
+from producer.sources.gauss.slots import OpenTransaction, SlotReading
 from schemas.positions import Lsn
 
 Rows = list[list[str | None]]
@@ -196,7 +196,9 @@ def test_blockers_of_a_thread_pool_are_found_by_session() -> None:
 
 
 def test_a_session_that_grows_older_is_no_other_one() -> None:
-    session = Blocker("140", "etl", "load", "idle in transaction", "2026-11-21 05:48:09", seconds=6)
+    session = OpenTransaction(
+        "140", "etl", "load", "idle in transaction", "2026-11-21 05:48:09", seconds=6
+    )
 
     assert session == replace(session, seconds=11)
     assert session != replace(session, pid="141")

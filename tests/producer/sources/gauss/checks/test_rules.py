@@ -12,7 +12,7 @@ from producer.sources.gauss.gaps import DecodingMode, invisible_sentence
 from producer.sources.gauss.options import Product as SourceProduct
 from producer.sources.gauss.readings import Readings, RoleReading, TableReading
 from producer.sources.gauss.server import Product, Server
-from producer.sources.gauss.slots import Blocker, SlotReading
+from producer.sources.gauss.slots import OpenTransaction, SlotReading
 from schemas.findings import Finding, Level
 from schemas.positions import Lsn
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema
@@ -281,9 +281,9 @@ def test_one_slot_has_one_reader_on_one_node() -> None:
 
 
 def test_open_transactions_stand_in_the_way_of_a_new_slot() -> None:
-    young = Blocker("140", "etl", "load", "active", "05:48", seconds=2)
-    old = Blocker("141", "etl", "load", "idle in transaction", "03:00", seconds=9000)
-    phases = Blocker(
+    young = OpenTransaction("140", "etl", "load", "active", "05:48", seconds=2)
+    old = OpenTransaction("141", "etl", "load", "idle in transaction", "03:00", seconds=9000)
+    phases = OpenTransaction(
         "tx", "app", "", "prepared", "01:00", seconds=9000, what="prepared transaction"
     )
     open_now = replace(GOOD, open_transactions=(young, old, phases))
