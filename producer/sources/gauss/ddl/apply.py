@@ -1,8 +1,8 @@
-"""A table's shape after a statement, from its shape before.
+"""Computes a table's shape after a statement from its shape before.
 
-Nothing is guessed: what the statement does not contain (a type of users,
-columns behind an index's name) stands in `unknown`, what it did to rows without
-sending them in `lost`.
+Nothing is guessed.  What the statement does not contain (a user-defined type, the
+columns of an index that it only names) is listed in `unknown`; changes of rows
+that are not sent are listed in `lost`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ WHETHER_KEY: Final = "whether a constraint was a key"  # that was dropped
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """A table after a statement, and what else is to be said."""
+    """A table after a statement, with what was lost and what is unknown."""
 
     after: TableSchema
     renamed: Mapping[str, str] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Applied:
 
 
 def created(statement: Statement, table: TableId) -> Applied:
-    """Return the shape that a CREATE TABLE makes."""
+    """Return the shape that a CREATE TABLE creates."""
     making = _Making(TableSchema(table, ()))
     for spec in statement.columns:
         making.add(spec)
@@ -66,7 +66,7 @@ def created(statement: Statement, table: TableId) -> Applied:
 
 
 def altered(before: TableSchema, actions: tuple[Action, ...]) -> Applied:
-    """Return the shape that an ALTER TABLE makes, names and schema included."""
+    """Return the shape after an ALTER TABLE, with names and schema."""
     making = _Making(before)
     for action in actions:
         making.take(action)
@@ -74,7 +74,7 @@ def altered(before: TableSchema, actions: tuple[Action, ...]) -> Applied:
 
 
 class _Making:
-    """A shape under way."""
+    """A shape while actions are applied to it."""
 
     def __init__(self, before: TableSchema) -> None:
         self._before, self._id = before, before.id
@@ -267,7 +267,7 @@ class _Making:
         if old in self._values:
             self._values[new] = self._values.pop(old)
 
-    # ------------------------------------------------------------ what names a row
+    # ------------------------------------------------------------ what identifies a row
     def constrain(self, constraint: Constraint) -> None:
         names = {column.name for column in self._columns}
         columns = constraint.columns
@@ -294,8 +294,8 @@ class _Making:
         elif name is None or name == f"{self._before.id.name}_pkey":
             self._key = ()
         elif self._key or self._unique:
-            # Only the catalog knows what a key or a unique constraint is called: DDL of before may
-            # have named it otherwise, and a renamed table's keeps its own.
+            # Only the catalog has the name of a key or a unique constraint: earlier DDL may
+            # have named it, and a renamed table's constraint keeps its name.
             self.unknown.append(f"{WHETHER_KEY}: {name}")
 
     def _identify(self, letter: str, index: str | None) -> None:
@@ -304,13 +304,13 @@ class _Making:
             return
         found = next((u for u in self._unique if u.name == index), None)
         if found is None:
-            self.unknown.append(f"columns of index {index}, which names rows from here on")
+            self.unknown.append(f"columns of index {index}, which identifies rows from here on")
         else:
             self._key = found.columns
 
 
 def _is_cast(expression: str, column: str) -> bool:
-    """Say whether a USING is nothing but a cast of the column itself.
+    """Say whether a USING only casts the column itself.
 
     >>> _is_cast("(a)::numeric(10,2)", "a"), _is_cast('CAST("A" AS text)', "A")
     (True, True)
@@ -336,7 +336,7 @@ def _is_cast(expression: str, column: str) -> bool:
 
 
 def _is_wrapped(words: list[Token]) -> bool:
-    """Say whether one pair of brackets holds all of it."""
+    """Say whether one pair of brackets encloses the whole text."""
     depth = 0
     for at, word in enumerate(words):
         depth += (word.upper == "(") - (word.upper == ")")

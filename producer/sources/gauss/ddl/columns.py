@@ -1,7 +1,7 @@
 """Columns, types and constraints in the text of a CREATE TABLE or ALTER TABLE.
 
-GaussDB manual, "CREATE TABLE"; what is read is what deparsing prints of it, and
-what cannot be read is kept as such, never dropped.
+GaussDB manual, "CREATE TABLE".  The parser reads what deparsing prints of it; an
+unreadable part is kept as text, never dropped.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _FIELDS: Final = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
 
 
 def type_spec(text: str) -> TypeSpec | None:
-    """Read a type that stands alone; None if it cannot be read.
+    """Read the text of a type; None if it cannot be read.
 
     >>> type_spec('pg_catalog."numeric"(10,2)')
     TypeSpec(schema='pg_catalog', name='numeric', modifiers=(10, 2), is_array=False, fields='')
@@ -57,14 +57,14 @@ def type_spec(text: str) -> TypeSpec | None:
 
 
 def take_type(words: Words) -> TypeSpec | None:
-    """Take a type; None if none stands here."""
+    """Take a type; None if none comes next."""
     is_quoted = words.look().kind == "quoted"
     parts = words.dotted()
     if not parts:
         return None
     schema, name = (parts[-2], parts[-1]) if len(parts) > 1 else (None, parts[-1])
     if schema is None and is_quoted and name in {"char", "bit"}:
-        schema = "pg_catalog"  # quoted they are the catalog's own names, and no words of SQL
+        schema = "pg_catalog"  # quoted, they are the catalog's own names, and not SQL words
     fields = ""
     if schema is None and not is_quoted:
         second = words.take_any(*_TWO_WORDS.get(name.upper(), ()))
@@ -115,7 +115,7 @@ def _modifiers(words: Words) -> tuple[int, ...] | None:
 
 
 def column(words: Words) -> tuple[ColumnSpec | None, list[Constraint]]:
-    """Read a column's definition up to its end, and the constraints that stand in it."""
+    """Read a column's definition up to its end, with the constraints in it."""
     name = words.identifier()
     spec = take_type(words) if name is not None else None
     if name is None or spec is None:
@@ -183,7 +183,7 @@ def column(words: Words) -> tuple[ColumnSpec | None, list[Constraint]]:
 
 
 def constraint(words: Words) -> Constraint | None:
-    """Read a table's constraint; None if none stands here."""
+    """Read a table's constraint; None if none comes next."""
     text, name = words.left, None
     if words.take("CONSTRAINT"):
         name = words.identifier()
@@ -212,9 +212,9 @@ def _take_kind(words: Words) -> str:
 
 
 def plain_columns(words: Words) -> tuple[str, ...] | None:
-    """Read a list of columns; None where an expression stands among them.
+    """Read a list of columns; None if it contains an expression.
 
-    Collation, operator class and order say nothing about which rows are alike.
+    Collation, operator class and order do not affect uniqueness.
     """
     found: list[str] = []
     for part in words.parts():
@@ -234,7 +234,7 @@ def plain_columns(words: Words) -> tuple[str, ...] | None:
 
 
 def partitioning(words: Words) -> Partitioning | None:
-    """Read `PARTITION BY …` up to its end; None if it does not stand here."""
+    """Read `PARTITION BY …` up to its end; None if it does not come next."""
     text = words.left
     if not words.take("PARTITION", "BY"):
         return None

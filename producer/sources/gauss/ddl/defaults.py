@@ -1,10 +1,10 @@
 r"""The value that a DEFAULT gives to older rows, where it is a constant.
 
-GaussDB's DDL says `ADD COLUMN c integer DEFAULT (1.7)::integer` and sends no rows:
-each older row has 2.  What is read are constants as the manual writes them, casts
-between types whose rules are simple, and a few functions of constants (only
-immutable ones are deparsed); a column's own type is the last cast.  Anything else
-is not known: then the source computed it.
+GaussDB sends `ADD COLUMN c integer DEFAULT (1.7)::integer` without rows: each older
+row has 2.  This module reads constants as the manual writes them, casts between
+types whose rules are simple, and a few functions of constants (only immutable ones
+are deparsed); the column's own type is the last cast.  Any other default is
+unknown: the source computed it.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ class _Value(NamedTuple):
 
 
 class _Unknown(Exception):
-    """It is not a constant, or its rules are not known here."""
+    """The default is not a constant, or its rules are not known here."""
 
 
 def value_of(default: str | None, column: Column | None = None) -> tuple[bool, str | None]:
     """Read a default as a constant: whether it is one, and its text; None is NULL.
 
-    `column` says of which type it becomes, as by an assignment.
+    `column` has the type to which it is converted, as by an assignment.
 
     >>> value_of("'it''s'::text"), value_of("(-5)"), value_of("now()"), value_of(None)
     ((True, "it's"), (True, '-5'), (False, None), (True, None))
@@ -103,7 +103,7 @@ def _text(value: _Value) -> str:
             continue
         text = _text(element)
         if element.kind is _Kind.ARRAY or text.startswith("{"):
-            raise _Unknown  # of several dimensions nothing is known
+            raise _Unknown  # arrays of several dimensions are unknown
         if _BARE.fullmatch(text):
             shown.append(text)
         else:
@@ -199,7 +199,7 @@ def _spec(words: Words) -> TypeSpec:
 
 
 def _string(text: str) -> _Value:
-    """Read a string by the way in which it is quoted."""
+    """Read a string according to its quoting."""
     if text.startswith("$"):
         mark = text[: text.index("$", 1) + 1]
         return _Value(_Kind.STRING, text[len(mark) : -len(mark)])
@@ -216,7 +216,7 @@ def _string(text: str) -> _Value:
                 raise _Unknown from None
         case "" | "N":
             runs = [len(run) for run in _BACKSLASHES.findall(inside)]
-            # With standard_conforming_strings off all are doubled, and the text means another one.
+            # With standard_conforming_strings off all are doubled: the meaning is another.
             if runs and not any(length % 2 for length in runs):
                 raise _Unknown
             return _Value(_Kind.STRING, inside.replace("''", "'"))
@@ -232,7 +232,7 @@ def _unescaped(found: re.Match[str]) -> str:
     if code < 0:
         return _CONTROLS.get(char, char)
     if not 0 < code <= 0x10FFFF or 0xD800 <= code < 0xE000 or ((octal or byte) and code > 0x7F):
-        raise _Unknown  # a byte of some encoding, or no character
+        raise _Unknown  # a byte of some encoding, or not a character
     return chr(code)
 
 
@@ -290,7 +290,7 @@ def _cast_as(value: _Value, words: Words) -> _Value:
 
 
 def _cast(value: _Value, oid: int, mod: int, *, is_explicit: bool = True) -> _Value:
-    """Return the value as it is after a cast; raise _Unknown."""
+    """Return the value after a cast; raise _Unknown."""
     if value.kind is _Kind.NULL:
         return value
     if value.kind is _Kind.ARRAY:

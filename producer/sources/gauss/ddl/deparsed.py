@@ -25,7 +25,7 @@ from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
 
 @dataclass(slots=True)
 class Deparsed:
-    """The tables known so far, as statements move them on."""
+    """The tables known so far, updated by each statement."""
 
     known: dict[TableId, TableSchema]
     wanted: Callable[[TableId], bool]
@@ -42,7 +42,7 @@ class Deparsed:
         return self.state(statement, loses_clauses=ddl.form != "deparse")
 
     def state(self, statement: Statement, *, loses_clauses: bool) -> list[ShapeChange]:
-        """Return the changes of a statement that is read; GaussDB's text has not all clauses."""
+        """Return the changes of a parsed statement; GaussDB's text lacks some clauses."""
         lost = clauses_lost(statement) if loses_clauses else None
         return [
             replace(
@@ -54,7 +54,7 @@ class Deparsed:
         ]
 
     def changes(self, statement: Statement) -> Iterator[ShapeChange]:
-        """Give the changes without what is the same for all."""
+        """Yield the changes, without the fields that are the same for all."""
         if statement.names and all(is_system_schema(n.schema or "") for n in statement.names):
             return
         match statement.tag, statement.kind:
@@ -90,8 +90,8 @@ class Deparsed:
         before = self.known.pop(table, None)
         if before is not None:
             why = "it is created again, and its DROP was not sent"
-            hole = Hole(str(table), "suspected", why)
-            yield ShapeChange(before, None, "DROP TABLE", (hole,), why)
+            gap = Hole(str(table), "suspected", why)
+            yield ShapeChange(before, None, "DROP TABLE", (gap,), why)
         made = self._completed(created(statement, table))
         self.known[table] = made.after
         yield ShapeChange(None, made.after, statement.tag, *_gaps(made))
@@ -128,19 +128,19 @@ class Deparsed:
             yield from self._exchanged(statement)
 
     def _done_to(self, statement: Statement) -> Iterator[ShapeChange]:
-        """Values that the source computed (openGauss), or a statement that we do not know."""
+        """Yield the gap of values that the source computed (openGauss), or of unknown DDL."""
         before = self._find(statement.names[0]) if statement.names else None
         if before is None:
             yield from self._other(statement)
             return
-        kind, why = "suspected", "a statement that we do not understand concerns it"
+        kind, why = "suspected", "an unknown statement affects it"
         if statement.tag == "UPDATE":
             kind, why = "seen", "the source computed values of a new column for older rows"
-        hole = Hole(str(before.id), kind, why)
-        yield ShapeChange(before, before, statement.tag or "DDL", (hole,), why)
+        gap = Hole(str(before.id), kind, why)
+        yield ShapeChange(before, before, statement.tag or "DDL", (gap,), why)
 
     def _came_in(self, statement: Statement, table: TableId) -> Iterator[ShapeChange]:
-        """A table got a name that is captured; its older rows were not."""
+        """Yield a table that got a captured name; its older rows were not captured."""
         read = self.read_catalog(table)
         if read is None:
             yield from self._other(statement)
@@ -161,9 +161,9 @@ class Deparsed:
             name = Name(parts[-2] if len(parts) > 1 else None, parts[-1]) if parts else None
             other = self._find(name) if name is not None else None
             if other is not None:
-                why = "its rows changed places with a partition's"
-                hole = Hole(str(other.id), "seen", why)
-                yield ShapeChange(other, other, statement.tag, (hole,), why)
+                why = "its rows were exchanged with those of a partition"
+                gap = Hole(str(other.id), "seen", why)
+                yield ShapeChange(other, other, statement.tag, (gap,), why)
 
     def _dropped(self, statement: Statement, name: Name) -> Iterator[ShapeChange]:
         before = self._find(name)
@@ -174,14 +174,14 @@ class Deparsed:
         yield ShapeChange(before, None, statement.tag)
 
     def _find(self, name: Name) -> TableSchema | None:
-        """The captured table that is meant; without a schema, the only one of that name."""
+        """Return the captured table of this name; without a schema, the only one."""
         if name.schema is not None:
             return self.known.get(TableId(name.schema, name.name))
         found = [table for table in self.known.values() if table.id.name == name.name]
         return found[0] if len(found) == 1 else None
 
     def _completed(self, made: Applied) -> Applied:
-        """Ask the catalog for types, and for constraints, that the statement only names."""
+        """Read from the catalog the types and constraints that the statement only names."""
         if any(why.startswith(WHETHER_KEY) for why in made.unknown):
             made = _keyed(made, self.read_catalog(made.after.id))
         if all(column.type_oid for column in made.after.columns):
@@ -255,7 +255,7 @@ class Deparsed:
                 None,
                 None,
                 statement.tag or "DDL",
-                lossy="a statement that we do not understand" if statement.unread else None,
+                lossy="an unknown statement" if statement.unread else None,
                 kind=statement.kind or "other",
                 identity=None if each is None else str(each),
             )
@@ -274,7 +274,7 @@ def _gaps(made: Applied) -> tuple[tuple[Hole, ...], str | None]:
 
 
 def _keyed(made: Applied, read: TableSchema | None) -> Applied:
-    """Settle what a dropped constraint was by what the table has now.
+    """Determine what a dropped constraint was from the constraints that the table has now.
 
     Where the catalog shows the same key, it was another constraint; where it shows none, the key.
     Anything else stays unknown, and is a gap: rows that are not unique would become one.

@@ -1,4 +1,4 @@
-r"""The `fmt` language: a deparsed DDL document becomes SQL again.
+r"""The `fmt` language: expands a deparsed DDL document to SQL.
 
 A document is a JSON object whose member `fmt` is SQL with places to fill in:
 
@@ -14,8 +14,8 @@ A document is a JSON object whose member `fmt` is SQL with places to fill in:
     T  an object, as a type: schema "" leaves the name unquoted (`TIMESTAMP`)
     n  a number
 
-Elements of an array that are not present take their separator with them.  Members
-that no `fmt` names are information and stay unread.  openGauss spells
+The separator of an array's element that is not present is left out, too.  Members
+that no `fmt` names are information, and are not read.  openGauss spells
 `schemaname`, `objname`, `typename`; GaussDB `schema_name`, `object_name`,
 `type_name`: one document uses one spelling, a name given in both is refused.
 
@@ -45,7 +45,7 @@ Json: TypeAlias = Any  # str | bool | int | Decimal | list | Object | None
 Object: TypeAlias = Mapping[str, Any]
 
 MAX_DEPTH: Final = 60  # real documents: 6
-# A member may be named any number of times, so a short document could become endless text.
+# A member may be named any number of times, so a short document could expand without end.
 _FREE_WORK: Final = 1 << 16
 _WORK_PER_CHARACTER: Final = 16
 _MAX_EXPONENT: Final = 1000
@@ -68,9 +68,9 @@ def parse(text: str) -> Object:
     except RecursionError:
         raise DdlMalformed("a DDL document nested too deeply", size=len(text)) from None
     except ValueError:
-        raise DdlMalformed("a DDL document that is no JSON", size=len(text)) from None
+        raise DdlMalformed("a DDL document that is not JSON", size=len(text)) from None
     if not isinstance(document, dict):
-        raise DdlMalformed("a DDL document that is no JSON object", size=len(text))
+        raise DdlMalformed("a DDL document that is not a JSON object", size=len(text))
     return document
 
 
@@ -100,7 +100,7 @@ def member(of: Object, spellings: Iterable[str]) -> str | None:
 
 
 def dotted(value: Object) -> tuple[str | None, str]:
-    """Return schema and name of what `D` takes."""
+    """Return schema and name of an object that `D` takes."""
     name = member(value, _OBJECT)
     if name is None:
         raise _missing(_OBJECT[0])
@@ -121,7 +121,7 @@ def type_parts(value: Object) -> tuple[str | None, str, str, bool]:
 
 
 def is_present(value: Json) -> bool:
-    """Say whether an object is there at all: one with `present` false stands for nothing."""
+    """Say whether an object is present: one with `present` false means nothing."""
     if not isinstance(value, dict) or "present" not in value:
         return True
     if not isinstance(value["present"], bool):
@@ -133,7 +133,7 @@ def is_present(value: Json) -> bool:
 
 
 class _Work:
-    """What an expansion may still do."""
+    """The remaining limits of an expansion."""
 
     __slots__ = ("_left",)
 
@@ -143,7 +143,7 @@ class _Work:
     def spend(self, amount: int) -> None:
         self._left -= amount
         if self._left < 0:
-            raise DdlMalformed("a DDL document that expands beyond all measure")
+            raise DdlMalformed("a DDL document that expands beyond the limit")
 
 
 def _expanded(document: Object, work: _Work, depth: int) -> Iterator[str]:
@@ -177,7 +177,7 @@ def _expanded(document: Object, work: _Work, depth: int) -> Iterator[str]:
 
 
 def _pieces(fmt: str) -> Iterator[tuple[str, str | None, str | None, str]]:
-    """Cut a `fmt` into text, and behind each the place that follows: name, separator, letter."""
+    """Split a `fmt` into text, each with the specifier that follows: name, separator, letter."""
     at, size = 0, len(fmt)
     while (percent := fmt.find("%", at)) >= 0:
         text, at = fmt[at:percent], percent + 1
@@ -283,7 +283,7 @@ def _type(value: Json, name: str, work: _Work | None = None, depth: int = 0) -> 
     elif schema:
         head = f"{quote_identifier(schema)}.{quote_identifier(type_name)}"
     else:
-        head = type_name  # TIMESTAMP, INTERVAL: their modifiers stand apart
+        head = type_name  # TIMESTAMP, INTERVAL: their modifiers are separate
     return f"{head}{modifier}{'[]' if is_array else ''}"
 
 
@@ -352,12 +352,12 @@ def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     if len(found) != len(pairs):
         seen: set[str] = set()
         double = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise DdlMalformed(f'element "{double}" stands twice in JSON object')
+        raise DdlMalformed(f'element "{double}" occurs twice in JSON object')
     return found
 
 
 def _no_constant(text: str) -> None:
-    raise ValueError(text)  # NaN and Infinity are no JSON
+    raise ValueError(text)  # NaN and Infinity are not JSON
 
 
 def _size(value: Json) -> int:

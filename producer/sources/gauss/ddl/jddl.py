@@ -1,10 +1,9 @@
-"""Deparsed DDL of either product and form -> what it says.
+"""Parses deparsed DDL of both products, in either form.
 
-From a document the structure is taken as it stands there: identity, columns,
-types, constraints, subcommands, each by its keys in either spelling.  A part
-whose keys we do not know is read by its own SQL.  So a text that is no SQL
-(openGauss prints a default that holds a quote unescaped) harms nothing but its
-own part.
+The structure of a document is used directly: identity, columns, types,
+constraints, subcommands, each by its keys in either spelling.  A part with unknown
+keys is parsed from its own SQL.  So a text that is not SQL (openGauss prints a
+default that holds a quote unescaped) affects only its own part.
 """
 
 from __future__ import annotations
@@ -50,9 +49,9 @@ _ELEMENT_KEYS: Final = ("elements", "table_elements")
 
 
 def read(ddl: Ddl) -> Statement | None:
-    """Read a decoder's message; None for one that only says that a statement begins.
+    """Read a decoder's message; None for one that only announces a statement.
 
-    Raises DdlMalformed for a document that is none.
+    Raises DdlMalformed for an invalid document.
     """
     if ddl.form == "TDDL":
         return tddl.statement(ddl.content)
@@ -147,7 +146,7 @@ def _column(element: Object) -> tuple[ColumnSpec, list[Constraint]] | None:
     if spec is None:
         return None
     default = _clause(element, "default")
-    # The clauses are read without the default, which may be no SQL.
+    # The clauses are read without the default, which may not be SQL.
     plain = dict(element)
     if default is not None:
         plain["default"] = ""
@@ -280,7 +279,7 @@ def _drop_constraint(command: Object) -> list[Action] | None:
 
 
 def _on_partition(command: Object) -> list[Action] | None:
-    """What is done to partitions; openGauss prints most of their names without quotes."""
+    """Read an action on partitions; openGauss prints most of their names without quotes."""
     text = fragment(command)
     named = command.get("name_list", [command.get("name", command.get("partition"))])
     names = tuple(name for name in named if isinstance(name, str))

@@ -1,8 +1,8 @@
-"""What deparsing is known to leave out of a statement, silently.
+"""Clauses that deparsing is known to leave out of a statement silently.
 
-GaussDB manual, "DDL in logical decoding", constraints: the statement comes, its
-clause does not, so a statement that could have had it says so.  None of it
-changes rows: a copy stays exact, only its DDL is poorer.
+GaussDB manual, "DDL in logical decoding", constraints: the statement is sent
+without its clause, so a statement that could have had one is marked.  None of
+these clauses changes rows: a copy stays exact, only its DDL is incomplete.
 """
 
 from __future__ import annotations

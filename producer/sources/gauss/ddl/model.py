@@ -1,8 +1,8 @@
-"""What a deparsed DDL statement says, whichever form it came in.
+"""The content of a deparsed DDL statement, independent of its form.
 
-Names are unquoted; expressions are SQL text as the server prints it.  What a
-copy has to follow has a type of its own here; what concerns only the source
-(`OWNER TO`, storage, triggers) is `Aside`; what we cannot read is `Unread`.
+Names are unquoted; expressions are SQL text as the server prints it.  An action
+that a copy follows has its own type here; one that concerns only the source
+(`OWNER TO`, storage, triggers) is `Aside`; one that we cannot read is `Unread`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Constraint:
 
 
 class Partition(NamedTuple):
-    """A partition and what its rows have in common, as SQL text."""
+    """A partition and the condition of its rows, as SQL text."""
 
     name: str
     bounds: str
@@ -92,7 +92,7 @@ class AddColumn:
 
 @dataclass(frozen=True, slots=True)
 class DropColumn:
-    """A column goes away."""
+    """A column is dropped."""
 
     name: str
     if_exists: bool = False
@@ -133,7 +133,7 @@ class SetNotNull:
 
 @dataclass(frozen=True, slots=True)
 class RenameColumn:
-    """Another name for a column."""
+    """A new name for a column."""
 
     old: str
     new: str
@@ -141,7 +141,7 @@ class RenameColumn:
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """Another name, or another schema, for a table."""
+    """A new name, or a new schema, for a table."""
 
     old: Name
     new: Name
@@ -171,7 +171,7 @@ class SetIdentity:
 
 @dataclass(frozen=True, slots=True)
 class OnPartition:
-    """Something done to partitions: "add", "drop", "truncate", "exchange", "split" and so on."""
+    """An action on partitions: "add", "drop", "truncate", "exchange", "split" and so on."""
 
     does: str
     names: tuple[str, ...]
@@ -180,14 +180,14 @@ class OnPartition:
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    """Nothing that a copy has."""
+    """An action that a copy does not follow."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A part that we cannot read: what it does to the table is not known."""
+    """A part that we cannot read: its effect on the table is not known."""
 
     text: str
 
@@ -214,7 +214,7 @@ ROWS_MOVE: Final = frozenset({"drop", "truncate", "exchange"})  # partition acti
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Of CREATE INDEX: its table and, where they are plain ones of all rows, its columns."""
+    """Of CREATE INDEX: its table and, if it covers all rows by plain columns, these columns."""
 
     table: Name
     is_unique: bool

@@ -31,7 +31,7 @@ class Waiting:
 
     @property
     def is_whole(self) -> bool:
-        """Say whether all that belongs to it came."""
+        """Say whether all its messages came."""
         return _defaults(self.statement) <= self.settled
 
 
@@ -41,7 +41,7 @@ def waits(ddl: Ddl, statement: Statement) -> bool:
 
 
 def joined(waiting: Waiting, second: Ddl, two: Statement) -> Waiting | None:
-    """Return both as the one statement they were; None if they are two."""
+    """Return both as one statement; None if they are two."""
     first, one = waiting.ddl, waiting.statement
     if second.form != "deparse" or one.names != two.names:
         return None

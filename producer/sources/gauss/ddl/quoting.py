@@ -1,10 +1,10 @@
 """`quote_identifier()`: names as the server's own deparser writes them.
 
 It puts quotes around everything but `[a-z_][a-z0-9_]*`, and around keywords that
-are not "unreserved".  PostgreSQL's list is what `pg_get_keywords()` of version 15
-says.  openGauss' list was read from the keyword table of its public sources
+are not "unreserved".  PostgreSQL's list is the result of `pg_get_keywords()` of
+version 15.  openGauss' list was read from the keyword table of its public sources
 (between 6 and 7; older ones also quote `fenced`, and lack some); recordings prove
-it for select, from, where, group, order, user and table only.  GaussDB's is taken
+it for select, from, where, group, order, user and table only.  GaussDB's is assumed
 to be the same.  An extension with a grammar of its own (dolphin in B
 compatibility) may quote more.
 

@@ -1,9 +1,9 @@
-r"""DDL as SQL text -> what it says.
+r"""Parses DDL as SQL text.
 
-Made for the canonical text of deparsing: every name qualified, one way to say a
-thing.  Tables are read in full, of other objects their kind and name.  No parser
-of SQL that we know reads it: of 21 documented statements sqlglot 30 refuses four
-and passes six on unread, the manual's CREATE TABLE (`NOCOMPRESS`) among them.
+For the canonical text of deparsing, where every name is qualified and each clause
+has one form.  Tables are read in full, of other objects their kind and name.  No
+SQL parser that we know reads it: of 21 documented statements sqlglot 30 rejects
+four and returns six unparsed, the manual's CREATE TABLE (`NOCOMPRESS`) among them.
 
 >>> statement("ALTER TABLE  public.t DROP COLUMN  e ").actions
 (DropColumn(name='e', if_exists=False),)
@@ -66,7 +66,7 @@ _PARTITION_VERBS: Final = (
     *("REORGANIZE", "COALESCE", "ANALYZE", "REBUILD", "REPAIR", "CHECK", "OPTIMIZE", "REMOVE"),
     *("DISCARD", "IMPORT", "MODIFY"),
 )
-# Of ALTER TABLE: what no copy has.
+# Of ALTER TABLE: actions that no copy follows.
 _ASIDE: Final = (
     *("OWNER", "RESET", "CLUSTER", "INHERIT", "NO", "OF", "ENABLE", "DISABLE", "COMPRESS"),
     *("NOCOMPRESS", "COMMENT", "ENGINE", "ILM", "VALIDATE", "AUTO_INCREMENT", "GSIWAITALL"),
@@ -77,8 +77,8 @@ _COLUMN_ASIDE: Final = ("STATISTICS", "STORAGE", "COMPRESSION", "(")
 
 
 def statement(sql: str) -> Statement:
-    """Read one statement; whatever cannot be read stands in `unread`."""
-    words = Words(sql, next(statements(cut(sql))))  # what is behind it is not read anyway
+    """Read one statement; parts that cannot be read are in `unread`."""
+    words = Words(sql, next(statements(cut(sql))))  # what follows it is not read anyway
     read = _VERBS.get(words.look().upper)
     if read is None:
         return Statement("", "", (), sql, unread=(sql,))
@@ -182,7 +182,7 @@ def table_element(words: Words) -> tuple[ColumnSpec | None, list[Constraint], st
     """Read an element of a table: a column, a constraint, or the text that is neither."""
     text = words.left
     for keyword in ("CONSTRAINT", "PRIMARY", "UNIQUE", "CHECK", "FOREIGN", "EXCLUDE", "PARTIAL"):
-        # A column may have such a name, if it is no reserved word.
+        # A column may have such a name, if it is not a reserved word.
         if words.is_next(keyword):
             found = constraint(words)
             return (None, [found], "") if found is not None else (None, [], text)
@@ -562,7 +562,7 @@ def _update(words: Words, sql: str) -> Statement:
 
 
 def _by_first_word(tag: str) -> Callable[[Words, str], Statement]:
-    """GRANT, REVOKE and what else has no object that we follow."""
+    """Read GRANT, REVOKE and other statements without an object that we follow."""
 
     def read(words: Words, sql: str) -> Statement:
         del words

@@ -1,8 +1,8 @@
-"""A type as DDL writes it -> oid, modifier and name as the catalog has them.
+"""Converts a type as DDL writes it to the oid, modifier and name of the catalog.
 
-The modifier is packed as pg_attribute.atttypmod packs it, and the name is what
-format_type() prints, so that a reading of the catalog says the same and is no
-second change.  Oids of built-in types only; of others the catalog knows.
+The modifier is packed as in pg_attribute.atttypmod, and the name is what
+format_type() prints, so that a catalog reading is the same and not a second
+change.  Only built-in types have an oid here; that of others is in the catalog.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def column_of(name: str, spec: TypeSpec) -> Column | None:
 
 
 def written(spec: TypeSpec) -> str:
-    """Write a type for people, and for comparing two of them."""
+    """Write a type for messages and for comparisons."""
     head = quote_identifier(spec.name) if spec.schema is not None else spec.name
     schema = f"{quote_identifier(spec.schema)}." if spec.schema else ""
     modifiers = f"({','.join(map(str, spec.modifiers))})" if spec.modifiers else ""
@@ -109,7 +109,7 @@ def _interval(fields: str, precision: int) -> int:
 
 
 def _printed(oid: int, modifiers: tuple[int, ...], fields: str) -> str:
-    """Print the type as format_type() does: modifiers of times stand within the name."""
+    """Print the type as format_type() does: modifiers of times are within the name."""
     name = BY_OID[oid].name if oid in BY_OID else ""
     if oid == _BPCHAR and not modifiers:
         return "bpchar"

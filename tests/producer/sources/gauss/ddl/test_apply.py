@@ -221,7 +221,7 @@ def test_rows_of_a_partition_are_lost(verb: str) -> None:
         ("ALTER COLUMN z TYPE pg_catalog.text", "column z: its type changes, and it is not known"),
         ("DROP CONSTRAINT c", "whether a constraint was a key: c"),
         ("ADD CONSTRAINT p PRIMARY KEY USING INDEX i", "columns of a constraint: CONSTRAINT p"),
-        ("REPLICA IDENTITY USING INDEX i", "columns of index i, which names rows"),
+        ("REPLICA IDENTITY USING INDEX i", "columns of index i, which identifies rows"),
         ("RENAME COLUMN z TO y", "column z: its new name y"),
         ("FROBNICATE", "what was done: FROBNICATE"),
     ],

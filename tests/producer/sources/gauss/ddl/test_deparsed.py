@@ -411,7 +411,7 @@ def test_an_unknown_statement_makes_its_table_suspect() -> None:
     }
     told = stream().feed(done(og(block, command="Alter Table"), row(1)))
 
-    assert told.changes[0].lossy == "a statement that we do not understand concerns it"
+    assert told.changes[0].lossy == "an unknown statement affects it"
     assert [(hole.table, hole.kind) for hole in told.holes] == [("public.t", "suspected")]
     assert told.rows == 1
 
