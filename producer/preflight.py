@@ -91,7 +91,7 @@ def _triggers(options: Options, connection: Connection, version: int) -> Iterato
             "a superuser runs `gauss-cdc ddl install` again",
         )
         return
-    if found.tells:
+    if found.reports_ddl:
         yield Finding(Level.OK, "schema changes", "captured by event triggers")
         if found.version != ddl_triggers.VERSION:
             yield Finding(

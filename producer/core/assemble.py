@@ -167,7 +167,7 @@ class Assembler:
                 case Altered(_, before, after, why):
                     bindings.follow(relations.alter(before, after, why), position)
                 case Unseen():
-                    transactions.add_gap(finding.hole)
+                    transactions.add_gap(finding.gap)
                 case _:
                     assert_never(finding)
         transactions.close_own(position)

@@ -101,7 +101,7 @@ class Unseen:
     kind: str = "seen"  # or "suspected": it may have been without effect
 
     @property
-    def hole(self) -> Hole:
+    def gap(self) -> Hole:
         return Hole(str(self.table), self.kind, self.why)
 
     def __str__(self) -> str:

@@ -11,7 +11,7 @@ A group is made of whole source transactions and becomes one Kafka transaction:
     PARTING   a part of a giant transaction is being committed, without a cut
 
 Invariant: `Confirm(lsn)` is only ever returned for the `resume` of a record of
-the cuts topic that is durable.  An idle source is no exception: its position
+the cuts topic that is durable.  This includes an idle source: its position
 goes into a HEARTBEAT first.
 """
 

@@ -217,7 +217,7 @@ class TransactionBuffer:
                 "the source's CSNs went back: it was restored, or another node took over by force",
                 csn=csn,
                 newest=self._newest_csn,
-                # The slot exists, so only this tells a takeover that a gap is to be accepted.
+                # The slot exists, so only this makes a takeover accept a gap.
                 hint=f"what was committed there in between is lost; {LOAD_AGAIN}",
             )
         at = instant(said) if said else 0

@@ -303,10 +303,10 @@ class PostgresSource:
         publication = catalog.publication(self.connection, self._options.publication)
         self.new_tables_are_complete = bool(publication and publication.all_tables)
         found = ddl_triggers.state(self.connection, self._options.publication)
-        self.reports_ddl = found.tells
-        if found.version and not found.tells:
+        self.reports_ddl = found.reports_ddl
+        if found.version and not found.reports_ddl:
             self._note(f"schema changes are inferred: {found.problem}; `gauss-cdc ddl install`")
-        self._stream = self._stream_of(known, resume=resume, has_triggers=found.tells)
+        self._stream = self._stream_of(known, resume=resume, has_triggers=found.reports_ddl)
 
     def _stream_of(
         self, known: dict[TableId, TableSchema], *, resume: int = 0, has_triggers: bool = False

@@ -798,7 +798,7 @@ def test_what_the_catalog_shows_is_a_transaction_of_its_own_between_two_others()
     (ended,) = happened
     assert isinstance(ended, TransactionEnded)
     assert (ended.seq, ended.rows, ended.commit_start, ended.end_lsn) == (42, 0, 2000, 2000)
-    assert ended.holes == (unseen.hole,)
+    assert ended.holes == (unseen.gap,)
     assert not play.assembler.is_open
     # The next commit may begin just there: it comes again after a restart, and counts.
     assert positions(play.feed(begin(2000), insert(2), commit(2000))) == [CommitKey(2, 43, 0)]
@@ -818,7 +818,7 @@ def test_a_shape_of_the_catalog_is_reported_as_the_next_row_would_and_once() -> 
     assert play.relations.known[ID].names() == ("id", "owner", "more")
     assert (first[-1].rows, first[-1].ddl_ordinals, first[-1].holes) == (1, (0,), ())
     assert play.assembler.explain([shown], 2000)[-1:] != [first[-1]]
-    assert len(play.changes) == 1, "the same again is no change"
+    assert len(play.changes) == 1, "the same again is not a change"
 
 
 def test_a_table_that_is_gone_is_dropped_and_may_come_back() -> None:

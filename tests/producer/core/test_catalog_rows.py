@@ -37,7 +37,7 @@ def test_the_key_is_what_names_a_row_in_the_stream(
 
 
 def test_types_of_thousands_of_types_are_described_all_the_same() -> None:
-    """Anybody may make a domain over a domain …, or a composite of two of the one before."""
+    """Any role may create a domain over a domain …, or a composite of two of the one before."""
     domains = {
         20_000 + n: ("d", f"d{n}", f"d{n - 1}", 19_999 + n, -1, ",", ()) for n in range(3000)
     }

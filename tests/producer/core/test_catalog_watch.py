@@ -91,7 +91,7 @@ def test_a_table_whose_changes_do_not_come_is_unseen(changes: dict[str, object],
 
     assert isinstance(one, Unseen)
     assert why in one.why
-    assert one.hole.table == "public.a"
+    assert one.gap.table == "public.a"
 
 
 def test_a_partitioned_table_is_published_by_its_partitions() -> None:

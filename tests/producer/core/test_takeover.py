@@ -357,7 +357,7 @@ def test_accept_gap_takes_no_lost_connection_for_a_gap() -> None:
 
 
 def test_accept_gap_loads_again_also_where_nothing_differs_here() -> None:
-    """What stopped may be a reader, or stand in the stream."""
+    """The stop may come from a reader or from the stream."""
     world = running()
 
     go(world, replace(WANTED, accept_gap=True))

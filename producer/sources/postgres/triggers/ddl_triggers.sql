@@ -22,7 +22,7 @@ CREATE TABLE IF NOT EXISTS gauss_cdc.ddl_log (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body text NOT NULL);
 ALTER TABLE gauss_cdc.ddl_log ENABLE ROW LEVEL SECURITY;
 
--- What is captured, for tables that are made later. NULL stands for every name.
+-- What is captured, for tables that are made later. NULL means every name.
 CREATE TABLE gauss_cdc.ddl_tables (
     is_exclude boolean NOT NULL, table_schema text, table_name text);
 
@@ -257,7 +257,7 @@ BEGIN
     SELECT t.relid, r.root, t.parentrelid,
            coalesce(pg_get_partition_constraintdef(t.relid), 'true')
     FROM (SELECT top AS root UNION ALL
-          -- One that left is the root of its own, which nobody attaches.
+          -- A detached one is its own root, and is not attached.
           SELECT (d ->> 0)::oid FROM jsonb_array_elements(told -> 'detached') AS d) AS r
     CROSS JOIN pg_partition_tree(r.root) t WHERE t.relid <> r.root;
     -- TRUNCATE has no event, and of one partition the stream says nothing.
@@ -272,7 +272,7 @@ BEGIN
                 EXECUTE format('CREATE TRIGGER gauss_cdc_truncate %s TRUNCATE ON %s'
                                ' EXECUTE FUNCTION gauss_cdc.ddl_on_truncate()',
                                CASE WHEN this = top THEN 'BEFORE' ELSE 'AFTER' END, this);
-            EXCEPTION WHEN others THEN NULL;  -- nobody's statement fails because of us
+            EXCEPTION WHEN others THEN NULL;  -- no client's statement fails because of us
             END;
         END LOOP;
     END IF;
@@ -346,7 +346,7 @@ BEGIN
     END;
     PERFORM gauss_cdc.ddl_write(json_build_object(
         'version', 1, 'event', 'gap', 'tag', tag, 'oids', roots::bigint[], 'state', state)::text);
-EXCEPTION WHEN others THEN NULL;  -- nobody's statement fails because of us
+EXCEPTION WHEN others THEN NULL;  -- no client's statement fails because of us
 END $$;
 
 -- The log stays in the publication for as long as the triggers exist.
@@ -407,7 +407,7 @@ BEGIN
     ELSE RETURN NULL;
     END CASE;
 EXCEPTION WHEN others THEN
-    RETURN NULL;  -- an aggregate has no definition; nobody's statement fails because of us
+    RETURN NULL;  -- an aggregate has no definition; no client's statement fails because of us
 END $$;
 
 -- A partition was emptied: TRUNCATE has no event, and the stream does not report one partition.
@@ -438,7 +438,7 @@ BEGIN
         WHERE p.pubviaroot) THEN
         RETURN NULL;  -- a table of its own: the stream says it
     END IF;
-    -- Another trigger may have filled it again: then its rows stand before this record.
+    -- Another trigger may have filled it again: then its rows precede this record.
     PERFORM gauss_cdc.ddl_emit(json_build_object(
         'version', 1, 'event', 'end', 'tag', 'TRUNCATE TABLE',
         'detached', json_build_array(json_build_array(
@@ -726,7 +726,7 @@ END $$;
 CREATE EVENT TRIGGER gauss_cdc_ddl_end ON ddl_command_end
     EXECUTE FUNCTION gauss_cdc.ddl_on_end();
 CREATE EVENT TRIGGER gauss_cdc_ddl_drop ON sql_drop
-    -- ALTER TABLE … DROP COLUMN drops something, too, and is told at its end.
+    -- ALTER TABLE … DROP COLUMN drops something, too, and is recorded at its end.
     WHEN TAG IN ('DROP ACCESS METHOD', 'DROP AGGREGATE', 'DROP CAST', 'DROP COLLATION',
                  'DROP CONVERSION', 'DROP DOMAIN', 'DROP EXTENSION', 'DROP FOREIGN DATA WRAPPER',
                  'DROP FOREIGN TABLE', 'DROP FUNCTION', 'DROP INDEX', 'DROP LANGUAGE',

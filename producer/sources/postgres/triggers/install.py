@@ -48,7 +48,7 @@ class Triggers:
     exclude: tuple[str, ...] = ()
 
     @property
-    def tells(self) -> bool:
+    def reports_ddl(self) -> bool:
         """Say whether every schema change comes as a record that can be trusted."""
         return bool(self.channel) and not self.problem
 
@@ -167,7 +167,7 @@ def judge(connection: Connection, oid: int) -> Trust:
     """Say whether only our triggers write to the table with this oid and the name of ours."""
     found = state(connection)
     if found.channel == oid:
-        return Trust.OURS if found.tells else Trust.UNKNOWN
+        return Trust.OURS if found.reports_ddl else Trust.UNKNOWN
     with asking(connection) as cursor:
         cursor.execute(
             "SELECT rolsuper FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner"
