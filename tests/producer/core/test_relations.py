@@ -267,7 +267,7 @@ def test_a_column_made_again_is_recognized_by_its_number() -> None:
     assert change(last, last) is None
 
 
-def test_widening_allows_null_in_one_column_and_is_no_change() -> None:
+def test_widening_allows_null_in_one_column_and_is_not_a_change() -> None:
     known = relations(table(KEY, Column("owner", TEXT, nullable=False)), None)
 
     wider = known.widen(ID, "owner")

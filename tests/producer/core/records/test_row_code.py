@@ -30,7 +30,7 @@ def test_varint_ends_where_its_last_byte_says(z: int) -> None:
 
 
 @pytest.mark.parametrize("number", [2**63, -(2**63) - 1])
-def test_what_is_no_long(number: int) -> None:
+def test_what_is_not_a_long(number: int) -> None:
     with pytest.raises(OverflowError):
         long(number)
 

@@ -126,7 +126,7 @@ def test_errors_are_the_servers(document: Any, message: str) -> None:
     "text",
     ["", "[]", '"x"', "{", '{"fmt": NaN}', '{"fmt": "x", "fmt": "y"}', '{"a": {"b": 1, "b": 1}}'],
 )
-def test_what_is_no_document_is_refused(text: str) -> None:
+def test_what_is_not_a_document_is_refused(text: str) -> None:
     with pytest.raises(DdlMalformed):
         parse(text)
 

@@ -346,7 +346,7 @@ def test_constraints_are_kept() -> None:
     assert told.options == {"orientation": "row", "compression": "no"}
 
 
-def test_a_default_that_is_no_sql_harms_only_itself() -> None:
+def test_a_default_that_is_not_sql_affects_only_itself() -> None:
     """OpenGauss prints the default of ADD COLUMN without escaping it."""
     column = og_column(
         "e", og_type("text"), default={"fmt": "DEFAULT %{default}s", "default": "'it's'"}
@@ -359,7 +359,7 @@ def test_a_default_that_is_no_sql_harms_only_itself() -> None:
     assert add.column.default == "'it's'"
 
 
-def test_a_default_that_is_no_sql_harms_no_other_column() -> None:
+def test_a_default_that_is_not_sql_affects_no_other_column() -> None:
     broken = og_column(
         "a",
         og_type("text"),
@@ -375,7 +375,7 @@ def test_a_default_that_is_no_sql_harms_no_other_column() -> None:
     ]
 
 
-def test_the_start_of_a_drop_is_no_statement() -> None:
+def test_the_start_of_a_drop_is_not_a_statement() -> None:
     assert jddl.read(Ddl("deparse", "Drop table command start", None, "Drop Table", 5)) is None
 
 
