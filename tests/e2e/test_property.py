@@ -1,6 +1,6 @@
 """Random tables and random transactions through everything, compared cell by cell by the servers.
 
-`GAUSS_CDC_PROPERTY_SECONDS` (40) bounds the cases, `GAUSS_CDC_PROPERTY_SEED` replays one,
+`GAUSS_CDC_PROPERTY_SECONDS` (30) bounds the cases, `GAUSS_CDC_PROPERTY_SEED` replays one,
 `GAUSS_CDC_PROPERTY_FROM` moves the seeds that are tried.  A case that fails is made
 smaller: tables, transactions and statements are left out as long as it still fails.
 """
@@ -22,7 +22,7 @@ from tests.e2e.path import Path, ask
 from tests.e2e.random_tables import MADE, Case, Table, make
 from tests.services_fixtures import drop_database
 
-SECONDS = float(os.environ.get("GAUSS_CDC_PROPERTY_SECONDS", "40"))
+SECONDS = float(os.environ.get("GAUSS_CDC_PROPERTY_SECONDS", "30"))
 FIRST = int(os.environ.get("GAUSS_CDC_PROPERTY_FROM", "0"))
 REPLAY = os.environ.get("GAUSS_CDC_PROPERTY_SEED")
 TRIES = 60  # runs for making a failing case smaller

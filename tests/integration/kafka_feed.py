@@ -65,7 +65,9 @@ class KafkaFeed:
         )
 
     def new_producer(self, transactional_id: str) -> Producer:
-        producer = Producer({**self.client, "transactional.id": transactional_id, "linger.ms": 0})
+        producer = Producer(
+            {**self.client, "transactional.id": transactional_id, "linger.ms": 0, "log_level": 0}
+        )
         producer.init_transactions(30)
         return producer
 

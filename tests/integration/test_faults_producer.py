@@ -336,7 +336,7 @@ STRANGE = (
 def test_foreign_records_in_the_control_topics_stop_nothing(place: Place) -> None:
     place.deliver_once()
     topics, prefix = place.options.topics, place.options.prefix.encode()
-    stranger = Producer(place.options.client)
+    stranger = Producer({**place.options.client, "log_level": 0})
 
     def intrude() -> None:
         for topic in (topics.cuts, topics.ddl):
@@ -379,7 +379,7 @@ def test_a_forged_takeover_costs_a_restart_and_no_commit(place: Place) -> None:
         head = replace(
             newest, n=newest.n + 1, writer=newest.writer + 1, instance="x", state_from=-1
         )
-        stranger = Producer(options.client)
+        stranger = Producer({**options.client, "log_level": 0})
         forged = registry.encode(CUT, cut_to_avro(replace(was, head=head)))
         stranger.produce(options.topics.cuts, forged, options.prefix.encode())
         assert not stranger.flush(30)

@@ -369,7 +369,7 @@ def test_a_registry_that_knows_no_record_is_reported(source: KafkaFeed) -> None:
 def test_a_foreign_record_outside_of_transactions_blocks_no_reader(
     source: KafkaFeed, reader: Reader
 ) -> None:
-    stranger = Producer(source.client)
+    stranger = Producer({**source.client, "log_level": 0})
     stranger.produce(source.names.cuts, b"strange")
     stranger.flush(30)
 
@@ -401,7 +401,7 @@ def test_a_record_that_does_not_follow_is_doubted_until_the_next_one_of_ours(
 
 
 def test_a_strangers_rows_between_ours_are_nobodys(source: KafkaFeed, reader: Reader) -> None:
-    stranger = Producer(source.client)
+    stranger = Producer({**source.client, "log_level": 0})
     for i in range(3):
         source.feed.commits([insert(A, str(i), "x")])
         for value in (b"strange", frame(404, b"xy"), None):

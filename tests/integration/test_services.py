@@ -41,7 +41,7 @@ def test_a_killed_broker_comes_back_with_its_records(own: LocalServices, topic_p
     settings = {"bootstrap.servers": own.addresses.kafka_bootstrap}
     admin = AdminClient(settings)
     admin.create_topics([NewTopic(topic_prefix, 1, 1)])[topic_prefix].result(30)
-    producer = Producer({**settings, "transactional.id": topic_prefix})
+    producer = Producer({**settings, "transactional.id": topic_prefix, "log_level": 0})
     producer.init_transactions(30)
     producer.begin_transaction()
     for number in range(100):
