@@ -117,6 +117,15 @@ def test_a_group_never_closes_inside_a_source_transaction() -> None:
     play.feed(rows(5)).kinds(SendRows)
 
 
+def test_a_group_stays_open_while_rows_of_an_open_transaction_are_in_it() -> None:
+    play = Playbook(Limits(group_rows=100, group_seconds=60))
+
+    play.feed(rows(1), ended(1, 1), rows(1)).kinds(SendRows, SendRows)
+    play.feed(InputDrained()).expect()
+    play.at(20).expect()
+    play.feed(ended(2, 1), InputDrained()).expect(Flush())
+
+
 def test_a_full_group_is_closed_before_the_rows_of_the_next_transaction() -> None:
     play = Playbook(Limits(group_seconds=1))
     play.feed(rows(1), ended(1, 1))
