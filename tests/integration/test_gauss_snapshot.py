@@ -10,7 +10,7 @@ from psycopg2 import sql
 
 from gauss_cdc.sandbox.services import Addresses
 from producer.core.changes import Cells
-from producer.errors import SourceError
+from producer.errors import SourceError, TableChanging
 from producer.sources.gauss import snapshot as gauss_snapshot
 from producer.sources.gauss.connection import GaussConnection
 from producer.sources.gauss.snapshot import GaussReading
@@ -18,6 +18,7 @@ from producer.sources.postgres import catalog, snapshot
 from producer.sources.postgres.connection import ReplicationConnection, parse_dsn
 from producer.sources.session_settings import POSTGRES as SESSION_SETTINGS
 from producer.wire.replication import WalMessage
+from schemas.errors import Verdict
 from schemas.tables import TableId
 from tests.services_fixtures import drop_database
 
@@ -108,6 +109,21 @@ def test_only_what_the_snapshot_saw_is_read(postgres_url: str, slot: Callable[[]
     ]
     assert all(row[0] == row[1] for row in rows)
     assert (expected, reading.encoding) == (3000, "UTF8")
+
+
+def test_a_column_dropped_after_the_snapshot_begins_the_load_again(
+    postgres_url: str, slot: Callable[[], str]
+) -> None:
+    run(postgres_url, "CREATE TABLE public.altered (id int PRIMARY KEY, name text)")
+    exported = slot()
+    with gauss_snapshot.imported(session(postgres_url), exported) as reading:
+        table = TableId("public", "altered")
+        (shape,) = reading.shapes([table])
+        run(postgres_url, "ALTER TABLE public.altered DROP COLUMN name")
+        with pytest.raises(TableChanging) as caught:
+            reading.copy_rows(table, shape.columns, lambda _: None)
+
+    assert caught.value.verdict is Verdict.RETRY
 
 
 def test_partitions_are_read_with_their_table_and_children_without_their_parent(

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol, Self
 
 from producer.core.changes import Cells
-from producer.errors import DecodeError, Unsupported
+from producer.errors import DecodeError, SourceError, TableChanging, Unsupported
 from producer.sources.gauss import catalog as gauss_catalog
 from producer.sources.gauss.copy_csv import CsvRows
 from producer.sources.session import Asks
@@ -28,6 +28,8 @@ from schemas.tables import Column, TableId, TableSchema
 
 # Settings that would cut a load short, where the server has them.
 _QUIET: Final = {"row_security": "off", "idle_in_transaction_session_timeout": "0"}
+# A statement is parsed by the catalog as it is now, whatever the snapshot: no such column, table.
+_ALTERED: Final = frozenset({"42703", "42P01"})
 _VIRTUAL: Final = "v"  # a generated column that is neither stored nor sent
 
 
@@ -107,6 +109,12 @@ class GaussReading:
         except DecodeError as error:
             error.where["table"] = table
             raise
+        except SourceError as error:
+            if error.where.get("sqlstate") not in _ALTERED:
+                raise
+            raise TableChanging(
+                "a table was altered after the slot's snapshot; the load begins again", table=table
+            ) from error
 
     def _only(self, table: TableId) -> str:
         """ONLY, for an inheritance parent: its children are tables of their own.
