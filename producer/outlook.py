@@ -55,8 +55,7 @@ def _check_start(options: Options, stack: ExitStack) -> Iterator[Finding]:
         reader = CutsReader(options.client, topics.cuts)
         stack.callback(reader.close)
     log = CutsLog(
-        prefix=options.prefix,
-        cuts_topic=topics.cuts,
+        names=topics,
         accept_gap=options.accept_gap,
         reader=reader,
         codec=registry,

@@ -132,8 +132,7 @@ def _run_once(
         stack.callback(blocking.close)
         clock = SystemClock()
         log = CutsLog(
-            prefix=options.prefix,
-            cuts_topic=topics.cuts,
+            names=topics,
             accept_gap=options.accept_gap,
             reader=reader,
             codec=registry,

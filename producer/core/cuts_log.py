@@ -14,6 +14,7 @@ from producer.errors import CutsBroken, RegistryError, TakenOver
 from schemas.accept import CutReplay, Records, judge, replay_tail
 from schemas.control import Cut, Start, Topic
 from schemas.errors import LOAD_AGAIN
+from schemas.topics import Topics
 
 _WHO_WRITES: Final = "allow no other writer below the prefix (`gauss-cdc check` prints the ACLs)"
 
@@ -24,8 +25,7 @@ class CutsLog:
     def __init__(
         self,
         *,
-        prefix: str,
-        cuts_topic: str,
+        names: Topics,
         accept_gap: bool,
         reader: Reader | None,
         codec: Codec,
@@ -39,7 +39,7 @@ class CutsLog:
 
         `blocking` makes calls that may take long; `note` reports what an operator should know.
         """
-        self._prefix, self._cuts_topic, self._accept_gap = prefix, cuts_topic, accept_gap
+        self._names, self._accept_gap = names, accept_gap
         self._reader = reader
         self._codec = codec
         self._delivery = delivery
@@ -76,7 +76,7 @@ class CutsLog:
 
     def topics(self) -> Mapping[str, tuple[Topic, Mapping[int, int]]]:
         """Topics of the prefix as they are."""
-        return self._topics.describe(self._topics.list_below(self._prefix))
+        return self._topics.describe(self._topics.list_below(self._names.prefix))
 
     def init_transactions(self) -> None:
         """Fence older selves."""
@@ -112,7 +112,7 @@ class CutsLog:
         for offset, cut in zip(offsets, cuts, strict=True):
             if self._replay.follow(offset, cut) is not None:
                 continue
-            where = {"topic": self._cuts_topic, "offset": offset}
+            where = {"topic": self._names.cuts, "offset": offset}
             if self._replay.instance != instance:
                 raise TakenOver(
                     "another writer's START precedes our record",
@@ -128,15 +128,15 @@ class CutsLog:
             )
         self._replayed_to = offsets[-1] + 2
         if self._replay.alarms > alarms:
-            self._note(f"{self._cuts_topic}: {self._replay.alarm}; {_WHO_WRITES}")
+            self._note(f"{self._names.cuts}: {self._replay.alarm}; {_WHO_WRITES}")
 
     def framed(self, cut: Cut) -> tuple[bytes, bytes]:
         """Key and value of a record of cuts."""
-        return self._prefix.encode(), self._codec.encode_cut(cut)
+        return self._names.prefix.encode(), self._codec.encode_cut(cut)
 
     def _read(self, low: int, high: int) -> Records:
         assert self._reader is not None
-        source, read = self._prefix, self._codec.read_cut
+        source, read = self._names.prefix, self._codec.read_cut
         return [
             (stored.offset, judge(stored.key, stored.value, source=source, read=read))
             for stored in self._reader.read(low, high)

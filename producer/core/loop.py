@@ -68,7 +68,6 @@ class Progress:
 
     rows: int = 0
     commits: int = 0
-    bytes: int = 0
     seq: int = 0
     resume: int = 0
     received: int = 0  # greatest position mentioned by the source
@@ -193,7 +192,9 @@ class Loop:
             self._step(InputDrained())
 
     def _take(self, messages: Iterator[tuple[int, Message]]) -> None:
-        assembled = self._assembler.feed(self._checked(messages))
+        self._step_all(self._assembler.feed(self._checked(messages)))
+
+    def _step_all(self, assembled: list[Happened]) -> None:
         while self._changed:  # before the rows: their cut must not come before the topics
             self._step(self._changed.pop(0))
         for happened in assembled:
@@ -256,11 +257,7 @@ class Loop:
         for finding in found:
             self._observer.on_note(f"the catalog shows what the stream did not: {finding}")
         if found:
-            happened = self._assembler.explain(found, self._at)
-            while self._changed:
-                self._step(self._changed.pop(0))
-            for each in happened:
-                self._step(each)
+            self._step_all(self._assembler.explain(found, self._at))
             self._step(InputDrained())
 
     def _tell_source(self, *, force: bool = False) -> None:

@@ -58,9 +58,7 @@ class Turn:
 
         Raises ShutdownRequested where it is left before the stream began, and CdcError.
         """
-        result = self.drive(
-            take_over(self.source, self.log, request, patience=self._patience()), PAUSE
-        )
+        result = self.drive(take_over(self.source, self.log, request, patience=self._patience()))
         progress.takeovers += 1
         for subject in self.blocking(self.codec.repair, self.options.prefix):
             self.observer.on_note(
@@ -71,7 +69,7 @@ class Turn:
         if stream:
             self._loop(result, writer_state, known, progress).run()
 
-    def drive(self, steps: Generator[Step, None, T], pause: float = PAUSE) -> T:
+    def drive(self, steps: Generator[Step, None, T]) -> T:
         """Run a takeover: report each step, keep the session alive, leave if asked."""
         said = ""
         while True:
@@ -88,7 +86,7 @@ class Turn:
             # A slot was just created: without its START it would keep log that no run reads.
             if step.name == "write START":
                 continue
-            if self.observer.stop_asked(pause if step.waits_for else 0):
+            if self.observer.stop_asked(PAUSE if step.waits_for else 0):
                 raise ShutdownRequested
 
     def _patience(self) -> int:

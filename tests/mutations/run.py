@@ -28,8 +28,8 @@ COPIED = ("schemas", "producer", "spark_consumers", "gauss_cdc", "tests", "docs"
 FAILED = 1  # of pytest: tests ran, and some failed
 
 
-def is_noticed(copy: Path, mutation: Mutation) -> str:
-    """Run a mutation's tests on the mutated copy; '' if none failed, else how they ended."""
+def noticed_by(copy: Path, mutation: Mutation) -> str:
+    """Run a mutation's tests on the mutated copy; the test that failed, '' if none did."""
     path = copy / mutation.file
     text = path.read_text(encoding="utf-8")
     path.write_text(text.replace(mutation.old, mutation.new), encoding="utf-8")
@@ -70,7 +70,7 @@ def main(names: list[str]) -> int:
             shutil.copy(ROOT / name, copy / name)
         for mutation in chosen:
             began = time.monotonic()
-            by = is_noticed(copy, mutation)
+            by = noticed_by(copy, mutation)
             seconds = f"{time.monotonic() - began:.0f}"
             console.print(f"{mutation.name}: {by or 'SURVIVED'}, {seconds} s")
             table.add_row(mutation.name, mutation.rule, by or "[red]nobody", seconds)

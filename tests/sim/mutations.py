@@ -255,7 +255,7 @@ MUTATIONS: list[Mutation] = [
                   ("send_status(Lsn(self._confirmed))",
                    "send_status(Lsn(max(self._confirmed, self._at)))"))),
     Mutation("topics-forgotten", "topics stand in a STATE before a cut names them",
-             edit(Loop, "_take", ("self._step(self._changed.pop(0))", "self._changed.pop(0)")),
+             edit(Loop, "_step_all", ("self._step(self._changed.pop(0))", "self._changed.pop(0)")),
              {"transactions": 20}),
     Mutation("gap-forgotten", "an undecodable message leaves a gap in its commit's entry",
              edit(Loop, "_checked", ("yield lsn, lost", "pass")), {"strange": True}),
@@ -364,7 +364,7 @@ MUTATIONS: list[Mutation] = [
              edit(Loop, "_end_read", ("if end and is_between and", "if end and")),
              reason="the server tells no position behind the BEGIN of what it is sending"),
     Mutation("2nd-topics-late", "and before the rows: their cut must not come before them",
-             edit(Loop, "_take",
+             edit(Loop, "_step_all",
                   ("while self._changed:", "while False:"),
                   ("self._step(happened)\n",
                    ("self._step(happened)\n    while self._changed:\n"

@@ -134,8 +134,7 @@ def _run_once(around: Around, process: Process) -> None:
         wire.phase = PHASES.get(step, wire.phase)
 
     log = cuts_log.CutsLog(
-        prefix=TOPICS.prefix,
-        cuts_topic=TOPICS.cuts,
+        names=TOPICS,
         accept_gap=plan.accept_gap,
         reader=SimReader(actor, broker, TOPICS.cuts),
         codec=codec,

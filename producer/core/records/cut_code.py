@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from producer.core.records.row_code import SHORT, long, text
+from producer.core.records.row_code import long, text
 from schemas.control import FORMAT_VERSION, CommitEntry, Commits
 
 _KIND: Final = b"\x02"  # COMMITS, the second of the enumeration
@@ -65,7 +65,7 @@ def _entry(entry: CommitEntry) -> bytes:
         long(entry.rows),
     ]
     if counts:
-        parts.append(SHORT[2 * len(counts)] if len(counts) < 8192 else long(len(counts)))
+        parts.append(long(len(counts)))
         for index, count in counts.items():
             parts += (_INDEX[index] if index < 256 else text(b"%d" % index), long(count))
     parts.append(b"\x00")

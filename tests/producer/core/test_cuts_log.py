@@ -9,6 +9,7 @@ from producer.core.cuts_log import CutsLog
 from producer.core.ports import Stored
 from producer.errors import CutsBroken, TakenOver
 from schemas.control import CommitEntry, Commits, Cut, Head, Heartbeat, Identity, Start
+from schemas.topics import Topics
 
 SOURCE = Identity("7000", 1, "bank", "slot", "pgoutput")
 
@@ -58,8 +59,7 @@ def judged(*records: Cut | None, ours: int) -> list[str]:
     """Judge the record at an offset as our own; what was said to the operator."""
     topic, said = Topic(list(records)), []
     log = CutsLog(
-        prefix="bank",
-        cuts_topic="bank.cuts",
+        names=Topics("bank"),
         accept_gap=False,
         reader=topic,  # type: ignore[arg-type]
         codec=topic,  # type: ignore[arg-type]
