@@ -34,6 +34,7 @@ from producer.core.records.cut_code import encode_commits
 from producer.core.records.encode import compile_encoder
 from producer.core.relations import Relations
 from producer.core.router import Binding, partition_of, table_key
+from producer.core.tally import PlainTally
 from producer.sources.decoders import DECODERS
 from schemas.control import Commits, Head, Identity, Topic
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema
@@ -135,9 +136,10 @@ def once(messages: list[tuple[int, bytes]]) -> tuple[float, int]:
     topics = {f"bank.{table.id}": Topic("id", 1) for table in TABLES}
     head = Head(1, 1, 1, "instance", 0, 1, -1)
     identity = Identity("7000", 1, "bank", "slot", "pgoutput")
-    engine = Engine(WriterState(head, 0, identity, "", "", topics, {}, "bank.ddl"), Limits())
+    group = PlainTally(ddl_topic="bank.ddl", untracked_topics=frozenset())
+    engine = Engine(WriterState(head, 0, identity, "", "", topics, {}), Limits(), group)
     offsets = dict.fromkeys(topics, 0)
-    sent: list[tuple[str, int, int]] = []
+    sent: list[tuple[str, int, int, int]] = []
     rows = cuts = 0
 
     def step(happened: object) -> None:
@@ -146,8 +148,8 @@ def once(messages: list[tuple[int, bytes]]) -> tuple[float, int]:
             if isinstance(command, SendRows):
                 rows += len(command.records)
                 for record in command.records:
-                    topic = record[0]
-                    sent.append((topic, 0, offsets[topic]))
+                    topic, at = record[0], offsets[record[0]]
+                    sent.append((topic, 0, at, at + 1))
                     offsets[topic] += 1
             elif isinstance(command, Flush):
                 answered, sent = sent, []

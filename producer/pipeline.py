@@ -13,6 +13,7 @@ from contextlib import ExitStack
 
 import tenacity
 
+from producer import native
 from producer.clock import SystemClock
 from producer.core.cuts_log import CutsLog
 from producer.core.events import TopicsChanged
@@ -170,6 +171,7 @@ def _run_once(
             wants=chooser(options.include, options.exclude),
             advice=lambda table: not_captured(options, table),
             changed=changed,
+            native=native.parts(),
         ).run(request, progress, stream=stream)
 
 

@@ -41,6 +41,8 @@ from schemas.control import (
     Start,
     State,
     TableLoad,
+    greatest_csn,
+    identities_of,
 )
 
 
@@ -217,23 +219,24 @@ class CutReplay:
         return self._begin(cut)
 
     def _commits(self, offset: int, cut: Commits) -> Cut | None:
-        seqs = [entry.seq for entry in cut.commits]
-        if not seqs or seqs != list(range(seqs[0], cut.head.last_seq + 1)):
+        mine = identities_of(cut.commits)
+        seqs = list(mine)
+        is_whole = len(seqs) == len(cut.commits)  # no seq twice
+        if not seqs or not is_whole or seqs != list(range(seqs[0], cut.head.last_seq + 1)):
             raise CutGap(f"offset {offset}: commits {seqs} up to seq {cut.head.last_seq}")
         first, last = seqs[0], seqs[-1]
-        for entry in cut.commits:
-            mine = (entry.commit_start, entry.xid)
-            if entry.seq <= self.seq and self.known.get(entry.seq, mine) != mine:
-                raise CutIdentity(f"offset {offset}: seq {entry.seq} is two transactions")
+        for seq in range(first, min(last, self.seq) + 1):
+            if self.known.get(seq, mine[seq]) != mine[seq]:
+                raise CutIdentity(f"offset {offset}: seq {seq} is two transactions")
         if last <= self.seq:
             return None
         self._counted(offset, cut.head, move=False)
         if first > self.seq + 1:
             raise CutGap(f"offset {offset}: commits begin at seq {first}, known is {self.seq}")
         self.n, self.seq = cut.head.n, last
-        self.known = {entry.seq: (entry.commit_start, entry.xid) for entry in cut.commits}
+        self.known = dict(mine)
         self.resume = max(self.resume, cut.head.resume)
-        self.csn = max(self.csn, *(entry.csn for entry in cut.commits))
+        self.csn = max(self.csn, greatest_csn(cut.commits))
         self._reach(cut.ranges)
         return cut
 

@@ -7,7 +7,7 @@ meaning: the docs in the .avsc files, and docs/protocol.md, chapter 1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -95,6 +95,46 @@ class CommitEntry:
     user: str | None = None
 
 
+class PackedEntries(Sequence[CommitEntry]):
+    """Entries that were never objects: the writer of short transactions has thousands a second.
+
+    They are plain: no DDL, no gaps, no user.
+    """
+
+    __slots__ = ("avro", "csn", "identities", "unpack")
+
+    def __init__(
+        self,
+        avro: bytes,
+        identities: Mapping[int, tuple[int, int]],
+        csn: int,
+        unpack: Callable[[bytes, int], Sequence[CommitEntry]],
+    ) -> None:
+        """`avro`: the items, without count and end; `csn`: the greatest.
+
+        `identities`: seq -> (commit_start, xid), in order; `unpack` reads (avro, count).
+        """
+        self.avro, self.identities, self.csn, self.unpack = avro, identities, csn, unpack
+
+    def __len__(self) -> int:
+        return len(self.identities)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.unpack(self.avro, len(self))[at]
+
+
+def identities_of(commits: Sequence[CommitEntry]) -> Mapping[int, tuple[int, int]]:
+    """Return seq -> (commit_start, xid), in order."""
+    if isinstance(commits, PackedEntries):
+        return commits.identities
+    return {entry.seq: (entry.commit_start, entry.xid) for entry in commits}
+
+
+def greatest_csn(commits: Sequence[CommitEntry]) -> int:
+    """Return the greatest CSN."""
+    return commits.csn if isinstance(commits, PackedEntries) else max(e.csn for e in commits)
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """What every record carries."""
@@ -135,7 +175,7 @@ class Commits:
     """These source transactions are durable."""
 
     head: Head
-    commits: tuple[CommitEntry, ...]
+    commits: Sequence[CommitEntry]
     ranges: tuple[Range, ...]
     schema_ids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 

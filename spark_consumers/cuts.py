@@ -24,7 +24,7 @@ what the cut lists, even if a reader missed a record or saw it twice.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from schemas.accept import reloads
@@ -129,7 +129,7 @@ def segments(
         )
 
 
-def entries(segment: Segment) -> tuple[CommitEntry, ...]:
+def entries(segment: Segment) -> Sequence[CommitEntry]:
     """The source transactions of a segment; none for START and TABLE."""
     return segment.cut.commits if isinstance(segment.cut, Commits) else ()
 

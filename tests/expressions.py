@@ -46,6 +46,8 @@ def patterns() -> dict[str, re.Pattern]:
             if name.endswith("__main__"):
                 continue
             module = importlib.import_module(name)
+            if not module.__file__.endswith(".py"):
+                continue  # the native module: it has none
             for variable, value in vars(module).items():
                 for at, pattern in enumerate(_held(value)):
                     found[f"{name}.{variable}[{at}]"] = pattern

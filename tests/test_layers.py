@@ -36,7 +36,7 @@ LAYERS = {
             "producer.sources.postgres.triggers.install",
         ),
         ("producer.sources",),
-        ("producer.kafka",),
+        ("producer.kafka", "producer.native"),
         (
             *("producer.sources.gauss.buffer", "producer.sources.gauss.resolver"),
             "producer.sources.gauss.boundaries",

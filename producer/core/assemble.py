@@ -24,6 +24,7 @@ from producer.core.changes import (
     Origin,
     Relation,
     StatementsDescribed,
+    Stretch,
     Truncate,
     TypeMessage,
     Undecoded,
@@ -39,6 +40,7 @@ from producer.core.row_writer import RowWriter
 from producer.core.shape_change import StatementChanges
 from producer.core.transactions import Transactions
 from producer.core.unfit import Unfit
+from producer.core.walk import MAX_ROWS, Walker
 from producer.errors import DecodeError
 from schemas.control import Hole, SchemaChange
 from schemas.positions import Lsn
@@ -73,12 +75,15 @@ class Assembler:
         frames: TransactionWriter | None = None,
         quarantines: bool = False,
         note: Callable[[str], None] = lambda _: None,
+        walker: Walker | None = None,
     ) -> None:
         """`messages` writes logical messages, `frames` BEGIN and END; None: these are not written.
 
         `quarantines`: a table whose schema the registry refuses is left out, with a gap.
         `known`: commit_start -> xid of the transactions in the last cut.
+        `walker`: the native one, where it is built; it does not number events for `frames`.
         """
+        self._walker, self._now_us = walker if frames is None else None, ports.now_us
         self._relations = relations
         self._transactions = Transactions(
             epoch=epoch,
@@ -97,6 +102,7 @@ class Assembler:
             epoch=epoch,
             max_row_bytes=max_row_bytes,
             quarantines=quarantines,
+            walker=self._walker,
         )
         self._rows = RowWriter(
             bindings=self._bindings,
@@ -144,6 +150,8 @@ class Assembler:
                     pass  # names come from the catalog; logical messages are opt-in
                 case Lost():
                     self._lose(message)
+                case Stretch():
+                    self._walk(message)
                 case Undecoded():
                     raise DecodeError("undecodable message", why=message.why, lsn=Lsn(lsn))
                 case _:
@@ -177,6 +185,21 @@ class Assembler:
         self._rows.truncate(relations, lsn)
         if not self._transactions.is_skipped:
             self._relations.emptied.update(relations)
+
+    def _walk(self, stretch: Stretch) -> None:
+        """Let the native walker take what it can."""
+        if self._walker is None:
+            return
+        transactions = self._transactions
+        walk = self._walker.walk(
+            stretch.messages,
+            stretch.at,
+            transactions.lend(),
+            now_us=self._now_us(),
+            max_rows=MAX_ROWS,
+        )
+        stretch.at, stretch.begun = walk.at, walk.begun
+        stretch.begin = transactions.take_back(walk)
 
     def _lose(self, lost: Lost) -> None:
         """Note a gap of the open transaction."""

@@ -15,6 +15,7 @@ from producer.core.relations import Relations
 from producer.core.router import Binding, table_key
 from producer.core.shape_change import ShapeChange, StatementChanges
 from producer.core.transactions import Transactions, csn_of
+from producer.core.walk import Walker
 from producer.errors import DecodeError, SchemaRefused
 from schemas.control import Hole, Origin, SchemaChange
 from schemas.positions import Lsn
@@ -37,8 +38,13 @@ class Bindings:
         epoch: int,
         max_row_bytes: int,
         quarantines: bool,
+        walker: Walker | None = None,
     ) -> None:
-        """`quarantines`: a table whose schema the registry refuses is left out, with a gap."""
+        """`quarantines`: a table whose schema the registry refuses is left out, with a gap.
+
+        `walker` takes rows of bound relations where it can.
+        """
+        self._walker = walker
         self._relations, self._transactions = relations, transactions
         self._publish_table, self._encode_change = publish, encode_change
         self._epoch, self._max_row_bytes = epoch, max_row_bytes
@@ -48,7 +54,7 @@ class Bindings:
     def describe(self, relation: Relation) -> None:
         """Take a description: in force from here on."""
         self._relations.describe(relation)
-        self.of.pop(relation.relation, None)
+        self._unbind(relation.relation)
 
     def bind(self, relation_id: int, lsn: int) -> Binding | None:
         """Resolve a relation's shape; a new shape is sent as DDL before the row."""
@@ -59,21 +65,22 @@ class Bindings:
             self._record(moved, None, lsn)  # its topic is made with its first row
             self._forget(moved)
         if not relations.is_wanted(relation):
-            self.of[relation_id] = None
+            self._bind(relation_id, None)
             return None
         table, change = relations.resolve(relation)
         transactions.hand_over()
         binding = self._publish(table)
         if change is not None:
             self._record(change, binding, lsn)
-        self.of[relation_id] = binding
+        self._bind(relation_id, binding)
         return binding
 
     def widen(self, relation_id: int, table: TableSchema, column: str) -> Binding:
         """Allow NULL in a column: a row has one there."""
         wider = self._relations.widen(table.id, column)
         self._transactions.hand_over()
-        binding = self.of[relation_id] = self._publish_table(wider)
+        binding = self._publish_table(wider)
+        self._bind(relation_id, binding)
         self._transactions.use_schema(binding.topic, binding.schema_id)
         return binding
 
@@ -119,7 +126,30 @@ class Bindings:
         stale = {table.id for table in (change.before, change.after) if table is not None}
         for relation, bound in list(self.of.items()):
             if bound is None or bound.table.id in stale:
-                del self.of[relation]
+                self._unbind(relation)
+
+    def _bind(self, relation: int, binding: Binding | None) -> None:
+        self.of[relation] = binding
+        if self._walker is None:
+            return
+        # Rows that are not delivered are left to the source, too: its triggers' table is one.
+        plan = binding.encoder.plan if binding is not None else None
+        if binding is not None and plan is not None and binding.is_one_place:
+            assert binding.key is not None
+            self._walker.bind(
+                relation,
+                plan,
+                topic=binding.topic,
+                partition=binding.partition,
+                key=binding.key,
+            )
+        else:
+            self._walker.forget(relation)
+
+    def _unbind(self, relation: int) -> None:
+        self.of.pop(relation, None)
+        if self._walker is not None:
+            self._walker.forget(relation)
 
     def _record(
         self,

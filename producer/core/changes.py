@@ -11,10 +11,12 @@ their position.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from producer.core.shape_change import StatementChanges
+from producer.wire.replication import WalMessage
 from schemas.positions import Lsn
 from schemas.tables import Missing, ReplicaIdentity
 
@@ -144,6 +146,16 @@ class Undecoded:
     why: str
 
 
+@dataclass(slots=True)
+class Stretch:
+    """Messages of one read that nobody has decoded; who takes some moves `at`."""
+
+    messages: Sequence[WalMessage]
+    at: int = 0
+    begin: Begin | None = None  # of the transaction that is open behind what the walker took
+    begun: list[int] = field(default_factory=list)  # xids that it has seen begin
+
+
 @dataclass(frozen=True, slots=True)
 class StatementsDescribed:
     """From here on the source describes every statement (`is_on`), or none."""
@@ -165,5 +177,6 @@ Message: TypeAlias = (
     | Lost
     | StatementChanges
     | StatementsDescribed
+    | Stretch
     | Undecoded
 )

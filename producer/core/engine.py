@@ -35,29 +35,26 @@ from producer.core.events import (
     InputDrained,
     Limits,
     PartDurable,
-    Place,
     PositionReached,
     RowsAssembled,
     SchemaUsed,
     SendRows,
     StopAsked,
     Stopped,
-    Tally,
     Ticked,
     TopicsChanged,
     TransactionEnded,
+    Walked,
     WriteCuts,
 )
+from producer.core.tally import Tally
 from producer.errors import GroupUnusable
 from schemas.control import (
-    CommitEntry,
     Commits,
     Cut,
-    DdlPlace,
     Head,
     Heartbeat,
     Identity,
-    Range,
     State,
     Topic,
 )
@@ -66,7 +63,7 @@ _HURRY_SECONDS: Final = 0.2  # between two answers to a source that shuts down
 
 
 # Buffered in order while a group is being finished: rows use the schema before them.
-Input: TypeAlias = RowsAssembled | TransactionEnded | SchemaUsed
+Input: TypeAlias = RowsAssembled | Walked | TransactionEnded | SchemaUsed
 
 
 class Phase(Enum):
@@ -89,63 +86,13 @@ class WriterState:
     cluster_id: str
     topics: Mapping[str, Topic]
     loads: Mapping[str, str]
-    ddl_topic: str
-    untracked_topics: frozenset[str] = frozenset()  # topics of records that no cut names
-
-
-class Runs:
-    """Acknowledged offsets of one partition as maximal runs, oldest first.
-
-    A commit marker, an aborted attempt or another writer's record opens a new run,
-    so that "start + count" never covers a record that is not ours.
-    """
-
-    __slots__ = ("_runs", "count")
-
-    def __init__(self) -> None:
-        self._runs: deque[list[int]] = deque()
-        self.count = 0
-
-    def add(self, offset: int) -> None:
-        """Take one acknowledged offset; they come in order."""
-        runs = self._runs
-        if runs and runs[-1][1] == offset:
-            runs[-1][1] = offset + 1
-        elif runs and runs[-1][1] > offset:
-            raise GroupUnusable(
-                "acknowledged offsets go backwards", offset=offset, known=runs[-1][1]
-            )
-        else:
-            runs.append([offset, offset + 1])
-        self.count += 1
-
-    def take(self, count: int) -> list[tuple[int, int]]:
-        """Remove the oldest `count` offsets and return their runs."""
-        out = []
-        self.count -= count
-        while count:
-            run = self._runs[0]
-            size = min(count, run[1] - run[0])
-            out.append((run[0], run[0] + size))
-            run[0] += size
-            count -= size
-            if run[0] == run[1]:
-                self._runs.popleft()
-        return out
-
-
-@dataclass(slots=True)
-class _Whole:
-    """A source transaction of the group that is complete."""
-
-    ended: TransactionEnded
-    counts: dict[Place, int]
 
 
 class Engine:
     """One source, one slot, one order."""
 
-    def __init__(self, writer_state: WriterState, limits: Limits) -> None:
+    def __init__(self, writer_state: WriterState, limits: Limits, tally: Tally) -> None:
+        """`tally` keeps the books of the open group; it is empty."""
         self._limits = limits
         self._writer_state = writer_state
         head = writer_state.head
@@ -159,13 +106,10 @@ class Engine:
         self._now = 0.0
         self._wall_us = head.written_at
         self._state_at = 0.0
-        self._group: list[_Whole] = []
-        self._cut_bytes = 0  # estimate for the open group
+        self._tally = tally
         self._rows = 0  # sent in the open Kafka transaction, open source transaction included
         self._awaited = 0
         self._opened_at = 0.0  # when the first row of the open Kafka transaction was sent
-        self._open = Tally()  # of the open source transaction, as far as it was sent
-        self._runs: dict[Place, Runs] = {}
         self._schema_ids: dict[str, list[int]] = {}
         self._current_ids: dict[str, int] = {}
         self._waiting: deque[Input] = deque()
@@ -199,8 +143,8 @@ class Engine:
     def is_idle(self) -> bool:
         """Say whether everything received is durable."""
         return not (
-            self._group
-            or self._open.counts
+            self._tally.commits
+            or self._tally.is_open
             or self._waiting
             or self._discarded
             or self._phase is not Phase.SENDING
@@ -212,16 +156,16 @@ class Engine:
         if self._stopped:
             return out
         match happened:
-            case RowsAssembled() | TransactionEnded() | SchemaUsed():
+            case RowsAssembled() | Walked() | TransactionEnded() | SchemaUsed():
                 self._drained = False
                 if self._phase is not Phase.SENDING or self._waiting:
                     self._waiting.append(happened)
-                    if isinstance(happened, RowsAssembled):
+                    if isinstance(happened, RowsAssembled | Walked):
                         self.buffered += happened.size
                 else:
                     self._take(happened, out)
-            case Acknowledged(records):
-                self._acknowledge(records)
+            case Acknowledged(runs):
+                self._acknowledge(runs)
                 self._after_acknowledgements(out)
             case CutsDurable(offsets):
                 self._cuts_durable(offsets, out)
@@ -262,43 +206,48 @@ class Engine:
         if isinstance(happened, SchemaUsed):
             self._current_ids[happened.topic] = happened.schema_id
             return
-        if isinstance(happened, RowsAssembled):
-            if not self._open.counts and self._is_full():
+        tally = self._tally
+        if isinstance(happened, TransactionEnded):
+            tally.end(happened)
+        else:
+            if not tally.is_open and self._is_full():
                 self._waiting.appendleft(happened)  # the oldest: `_go_on` takes it first again
                 self.buffered += happened.size
                 self._close(out)
                 return
             if not self._rows:
                 self._opened_at = self._now
-            self._open.add(happened.records)
-            for topic in {record[0] for record in happened.records}:
+            topics: Iterable[str]
+            if isinstance(happened, Walked):
+                tally.take(happened.records)
+                topics = happened.records.topics
+            else:
+                tally.add(happened.records)
+                topics = {record[0] for record in happened.records}
+            for topic in topics:
                 self._use_schema(topic)
             self._rows += len(happened.records)
             self._awaited += len(happened.records)
             out.append(SendRows(happened.records))
             self._part_if_giant(out)
-            return
-        self._group.append(_Whole(happened, self._open.counts))
-        self._cut_bytes += 60 + 6 * len(self._open.counts) + 12 * len(happened.ddl_ordinals)
-        self._open = Tally()
-        if self._is_full():
+        if not tally.is_open and self._is_full():
             self._close(out)
 
     def _is_full(self) -> bool:
         """Close the group by rows, by commits, by age, or before its cut gets too large."""
-        group, limits = self._group, self._limits
-        if not group:
+        tally, limits = self._tally, self._limits
+        if not tally.commits:
             return False
         return (
             self._rows >= limits.group_rows
-            or len(group) >= limits.group_commits
+            or tally.commits >= limits.group_commits
             or self._now - self._opened_at >= limits.group_seconds
-            or self._cut_bytes >= limits.cut_bytes
+            or tally.cut_bytes >= limits.cut_bytes
         )
 
     def _close_if_due(self, out: list[Command]) -> None:
         """Close a group of whole transactions: nothing more is coming, or it is old."""
-        if self._phase is not Phase.SENDING or self._open.counts or not self._group:
+        if self._phase is not Phase.SENDING or self._tally.is_open or not self._tally.commits:
             return
         if self._drained or self._stopping or self._is_full():
             self._close(out)
@@ -312,31 +261,21 @@ class Engine:
 
     def _part_if_giant(self, out: list[Command]) -> None:
         """Commit a part of a transaction that outlives a third of the Kafka timeout."""
-        if self._phase is not Phase.SENDING or not self._open.counts:
+        if self._phase is not Phase.SENDING or not self._tally.is_open:
             return
         if self._now - self._opened_at >= self._limits.transaction_timeout / 3:
             self._close(out)
 
     # ------------------------------------------------------------ acknowledgements and cuts
-    def _acknowledge(self, records: Iterable[Acknowledgement]) -> None:
-        runs = self._runs
-        count = 0
-        for topic, partition, offset in records:
-            if offset < 0:
-                raise GroupUnusable("a record was acknowledged without an offset", topic=topic)
-            place = topic, partition
-            if place not in runs:
-                runs[place] = Runs()
-            runs[place].add(offset)
-            count += 1
-        self._awaited -= count
+    def _acknowledge(self, runs: Iterable[Acknowledgement]) -> None:
+        self._awaited -= self._tally.acknowledge(runs)
         if self._awaited < 0:
             raise GroupUnusable("more acknowledgements than records")
 
     def _after_acknowledgements(self, out: list[Command]) -> None:
         if self._phase is not Phase.FLUSHING or self._awaited:
             return
-        if self._group or self._state_due:
+        if self._tally.commits or self._state_due:
             self._write(self._make_cuts(), out)
         else:
             self._phase = Phase.PARTING
@@ -359,60 +298,13 @@ class Engine:
         if self._is_state_due():
             cuts.append(self._state(n, seq, resume))
         ids = {topic: tuple(ids) for topic, ids in self._schema_ids.items()}
-        for wholes in _alone_where_needed(self._group):
-            ranges, entries = self._entries(wholes)
-            n, seq = n + 1, entries[-1].seq
-            resume = max(resume, wholes[-1].ended.end_lsn)
+        for commits, ranges, seq, end_lsn in self._tally.close():
+            n, resume = n + 1, max(resume, end_lsn)
             used = {r.topic: ids[r.topic] for r in ranges if r.topic in ids}
-            cuts.append(Commits(self._head(n, seq, resume), entries, ranges, used))
-        self._group, self._cut_bytes = [], 0
-        if not self._open.counts:  # else the open transaction has rows of these schemas, too
+            cuts.append(Commits(self._head(n, seq, resume), commits, ranges, used))
+        if not self._tally.is_open:  # else the open transaction has rows of these schemas, too
             self._schema_ids = {}
         return tuple(cuts)
-
-    def _entries(self, wholes: list[_Whole]) -> tuple[tuple[Range, ...], tuple[CommitEntry, ...]]:
-        """Give each transaction its offsets: the oldest acknowledged ones of each partition."""
-        ranges: list[list[object]] = []
-        last: dict[Place, int] = {}  # place -> index of its newest range
-        ends: dict[Place, int] = {}
-        entries = []
-        for whole in wholes:
-            counts: dict[int, int] = {}
-            offsets: list[int] = []
-            for place, count in whole.counts.items():
-                if place[0] in self._writer_state.untracked_topics:
-                    self._runs[place].take(count)
-                    continue
-                for start, end in self._runs[place].take(count):
-                    if place in last and ends[place] == start:
-                        ranges[last[place]][3] = end
-                    else:
-                        last[place] = len(ranges)
-                        ranges.append([*place, start, end])
-                    ends[place] = end
-                    index = last[place]
-                    counts[index] = counts.get(index, 0) + end - start
-                    if place[0] == self._writer_state.ddl_topic:
-                        offsets += range(start, end)
-            ended = whole.ended
-            entries.append(
-                CommitEntry(
-                    seq=ended.seq,
-                    xid=ended.xid,
-                    csn=ended.csn,
-                    commit_start=ended.commit_start,
-                    end_lsn=ended.end_lsn,
-                    committed_at=ended.committed_at,
-                    rows=ended.rows,
-                    counts=counts,
-                    ddl=tuple(
-                        DdlPlace(*place) for place in zip(ended.ddl_ordinals, offsets, strict=True)
-                    ),
-                    holes=ended.holes,
-                    user=ended.user,
-                )
-            )
-        return tuple(Range(*r) for r in ranges), tuple(entries)  # type: ignore[arg-type]
 
     def _cuts_durable(self, offsets: tuple[int, ...], out: list[Command]) -> None:
         if len(offsets) != len(self._in_flight):
@@ -440,7 +332,7 @@ class Engine:
             self._discarded = True
         while self._waiting and self._phase is Phase.SENDING:
             happened = self._waiting.popleft()
-            if isinstance(happened, RowsAssembled):
+            if isinstance(happened, RowsAssembled | Walked):
                 self.buffered -= happened.size
             self._take(happened, out)
         self._close_if_due(out)
@@ -506,20 +398,6 @@ class Engine:
             return
         # Rows of an open source transaction cannot become durable without its commit: the whole
         # Kafka transaction is aborted, and the source sends the group again.
-        if not self._group or self._open.counts:
+        if not self._tally.commits or self._tally.is_open:
             self._stopped = True
-            out.append(Stopped(abort=bool(self._open.counts)))
-
-
-def _alone_where_needed(group: list[_Whole]) -> list[list[_Whole]]:
-    """Split a group so that each transaction with DDL or gaps is alone."""
-    out: list[list[_Whole]] = []
-    join = False
-    for whole in group:
-        alone = bool(whole.ended.ddl_ordinals or whole.ended.holes)
-        if join and not alone:
-            out[-1].append(whole)
-        else:
-            out.append([whole])
-        join = not alone
-    return out
+            out.append(Stopped(abort=self._tally.is_open))

@@ -6,9 +6,9 @@ per batch, transaction or group; a row is a `Record` tuple in a list.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
 
 from schemas.control import Cut, Hole, Topic
 from schemas.headers import Headers
@@ -16,7 +16,7 @@ from schemas.headers import Headers
 # topic, partition, key, value, headers; no key: a TRUNCATE among Avro keys; no value: a tombstone
 Record: TypeAlias = tuple[str, int, bytes | None, bytes | None, Headers]
 Place: TypeAlias = tuple[str, int]  # topic, partition
-Acknowledgement: TypeAlias = tuple[str, int, int]  # topic, partition, offset
+Acknowledgement: TypeAlias = tuple[str, int, int, int]  # topic, partition, offsets start..end-1
 
 
 # ---------------------------------------------------------------- happened
@@ -24,7 +24,7 @@ Acknowledgement: TypeAlias = tuple[str, int, int]  # topic, partition, offset
 class RowsAssembled:
     """Rows (and DDL) of the open source transaction, in order."""
 
-    records: list[Record]
+    records: Records
     size: int  # bytes of keys and values
 
 
@@ -42,6 +42,49 @@ class TransactionEnded:
     ddl_ordinals: tuple[int, ...] = ()
     holes: tuple[Hole, ...] = ()
     user: str | None = None
+
+
+class Records(Protocol):
+    """A sequence of records: a list, or what a native walker finished."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Record]: ...
+    def __getitem__(self, at: int, /) -> Record: ...
+
+
+class Batch(Records, Protocol):
+    """Finished records of the native walker, in order, of one or more source transactions.
+
+    A batch in which a transaction ends holds nothing behind the last COMMIT.  The first
+    transaction may have older records than these, the last one (without a COMMIT) younger ones.
+    """
+
+    @property
+    def size(self) -> int:
+        """Bytes of keys and values."""
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics of its records."""
+
+    def transactions(self) -> list[tuple[dict[Place, int], TransactionEnded | None]]:
+        """Per transaction: its records here, in order of first use, and its end (not: None)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """The native walker finished the rows of many messages at once."""
+
+    records: Batch
+    commits: int  # transactions that end in it
+    rows: int  # of these transactions
+    end_lsn: int  # of the last one; 0: none ends
+    committed_at: int  # of the last one, µs since 1970-01-01 UTC
+
+    @property
+    def size(self) -> int:
+        """Bytes of keys and values."""
+        return self.records.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +107,7 @@ class InputDrained:
 class Acknowledged:
     """The broker stored these records; per partition in the order they were sent."""
 
-    records: list[Acknowledgement]
+    runs: list[Acknowledgement]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +152,7 @@ class StopAsked:
 
 Happened: TypeAlias = (
     RowsAssembled
+    | Walked
     | TransactionEnded
     | PositionReached
     | InputDrained
@@ -127,7 +171,7 @@ Happened: TypeAlias = (
 class SendRows:
     """Send now, inside the open Kafka transaction (begin one if there is none)."""
 
-    records: list[Record]
+    records: Records
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,17 +220,3 @@ class Limits:
     heartbeat_seconds: float = 5.0
     state_seconds: float = 3600.0
     state_records: int = 10_000
-
-
-@dataclass(slots=True)
-class Tally:
-    """Records of one source transaction per partition, in order of first use."""
-
-    counts: dict[Place, int] = field(default_factory=dict)
-
-    def add(self, records: list[Record]) -> None:
-        """Count a batch."""
-        counts = self.counts
-        for record in records:
-            place = record[0], record[1]
-            counts[place] = counts.get(place, 0) + 1

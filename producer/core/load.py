@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from producer.core.changes import Cells
 from producer.core.cuts_log import CutsLog
-from producer.core.engine import Runs, WriterState
+from producer.core.engine import WriterState
 from producer.core.events import Acknowledgement, Record
 from producer.core.ports import (
     Clock,
@@ -23,6 +23,7 @@ from producer.core.ports import (
 from producer.core.records.encode import TransactionConstants
 from producer.core.router import table_key
 from producer.core.takeover import MadeSlot
+from producer.core.tally import Runs
 from producer.core.unfit import HINT, UNFIT, WHY, Unfit, of_row, put_aside
 from producer.errors import GroupUnusable, RowTooLarge
 from schemas.control import Origin, Phase, Range, SchemaChange, TableLoad
@@ -209,9 +210,9 @@ class Loader:
         head = replace(self._head, n=self._head.n + 1, written_at=self._clock.wall_us())
 
         def cut(acknowledged: list[Acknowledgement]) -> tuple[bytes, bytes]:
-            if len(acknowledged) != len(records):
+            if sum(end - start for _, _, start, end in acknowledged) != len(records):
                 raise GroupUnusable("records of a chunk without an acknowledgement")
-            if any(offset < 0 for _, _, offset in acknowledged):
+            if any(start < 0 for _, _, start, _ in acknowledged):
                 raise GroupUnusable("a record of a chunk was acknowledged without an offset")
             return self._log.framed(
                 TableLoad(
@@ -233,8 +234,8 @@ class Loader:
 def runs_of(acknowledged: list[Acknowledgement]) -> tuple[Range, ...]:
     """Maximal runs of consecutive offsets, per partition in order."""
     places: dict[tuple[str, int], Runs] = {}
-    for topic, partition, offset in acknowledged:
-        places.setdefault((topic, partition), Runs()).add(offset)
+    for topic, partition, start, end in acknowledged:
+        places.setdefault((topic, partition), Runs()).add(start, end)
     return tuple(
         Range(*place, start, end)
         for place, runs in places.items()

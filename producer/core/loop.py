@@ -13,7 +13,7 @@ from typing import Final, assert_never
 
 from producer.core.assemble import Assembler
 from producer.core.catalog_watch import CatalogWatch
-from producer.core.changes import Begin, Lost, Message, Undecoded
+from producer.core.changes import Begin, Lost, Message, Stretch, Undecoded
 from producer.core.cuts_log import CutsLog
 from producer.core.engine import Engine
 from producer.core.events import (
@@ -27,13 +27,14 @@ from producer.core.events import (
     InputDrained,
     PartDurable,
     PositionReached,
-    Record,
+    Records,
     SendRows,
     StopAsked,
     Stopped,
     Ticked,
     TopicsChanged,
     TransactionEnded,
+    Walked,
     WriteCuts,
 )
 from producer.core.ports import (
@@ -204,6 +205,8 @@ class Loop:
         """Keep what could not be decoded; then stop before it, or continue with a gap."""
         options = self._options
         for lsn, message in messages:
+            if isinstance(message, Stretch) and self._lost_between is not None:
+                continue  # the next BEGIN is needed here
             if not isinstance(message, Undecoded):
                 yield lsn, message
                 if self._lost_between is not None and isinstance(message, Begin):
@@ -307,14 +310,20 @@ class Loop:
 
     def _step(self, happened: Happened) -> None:
         if isinstance(happened, TransactionEnded):
-            self._progress.commits += 1
-            self._progress.rows += happened.rows
-            self._progress.committed_at = happened.committed_at
-            self._at = max(self._at, happened.end_lsn)
+            self._ended(1, happened)
+        elif isinstance(happened, Walked) and happened.commits:
+            self._ended(happened.commits, happened)
         elif isinstance(happened, PositionReached):
             self._at = max(self._at, happened.position)
         for command in self._engine.step(happened):
             self._execute(command)
+
+    def _ended(self, commits: int, newest: TransactionEnded | Walked) -> None:
+        progress = self._progress
+        progress.commits += commits
+        progress.rows += newest.rows
+        progress.committed_at = newest.committed_at
+        self._at = max(self._at, newest.end_lsn)
 
     def _execute(self, command: Command) -> None:
         delivery, observer = self._delivery, self._observer
@@ -341,7 +350,7 @@ class Loop:
             case _:
                 assert_never(command)
 
-    def _send(self, records: Sequence[Record]) -> None:
+    def _send(self, records: Records) -> None:
         """Pass rows to librdkafka; while it has no room, keep the source's session alive."""
         delivery, sent = self._delivery, 0
         while (sent := delivery.send(records, sent)) < len(records):

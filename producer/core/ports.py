@@ -20,7 +20,7 @@ from producer.core.events import (
     CutsDurable,
     Limits,
     PartDurable,
-    Record,
+    Records,
 )
 from producer.core.records.messages import MessageWriter
 from producer.core.records.transaction_topic import TransactionWriter
@@ -199,7 +199,7 @@ class Delivery(Protocol):
     def init_transactions(self, timeout: float) -> None:
         """Fence older selves; their open transactions are decided when this returns."""
 
-    def send(self, records: Sequence[Record], start: int = 0) -> int:
+    def send(self, records: Records, start: int = 0) -> int:
         """Hand over records from `start` on; return how far there was room for them."""
 
     def poll(self) -> list[Acknowledgement]:
@@ -218,7 +218,7 @@ class Delivery(Protocol):
         """Ask for (key, value)s in cuts and for the commit: CutsDurable."""
 
     def write_now(
-        self, records: Sequence[Record], cut: Callable[[list[Acknowledgement]], tuple[bytes, bytes]]
+        self, records: Records, cut: Callable[[list[Acknowledgement]], tuple[bytes, bytes]]
     ) -> tuple[list[Acknowledgement], int]:
         """Write records and one cut about them, in one transaction; blocks: for start and load."""
 

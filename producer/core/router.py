@@ -27,6 +27,11 @@ class Binding:
     key_at: tuple[int, ...] = ()  # primary key's columns, where rows are keyed or placed by it
     tombstones: bool = False  # a record without value follows each delete
 
+    @property
+    def is_one_place(self) -> bool:
+        """Say whether all rows have one key and one partition."""
+        return self.key is not None and not self.key_at and self.partition_of is None
+
     def place(self, cells: Cells) -> tuple[int, bytes | None]:
         """Return partition and key of a row."""
         return (

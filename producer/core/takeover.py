@@ -241,7 +241,7 @@ def _go_on(
     yield Step("write START")
     offset = log.write_start(start)
     known = dict(replay.known.values())
-    return TakeoverResult(_writer_state(start, offset, request), known, csn=replay.csn)
+    return TakeoverResult(_writer_state(start, offset), known, csn=replay.csn)
 
 
 def _fit_slot(source: Looking, request: TakeoverRequest, seen: CutReplay) -> Slot:
@@ -312,7 +312,7 @@ def _begin_epoch(
     )
     yield Step("write START")
     offset = log.write_start(start)
-    return TakeoverResult(_writer_state(start, offset, request), made=made)
+    return TakeoverResult(_writer_state(start, offset), made=made)
 
 
 _FIRST = "first start"
@@ -516,7 +516,7 @@ def _slot_ahead(slot: Slot | None, resume: int) -> SlotAhead:
     )
 
 
-def _writer_state(start: Start, offset: int, request: TakeoverRequest) -> WriterState:
+def _writer_state(start: Start, offset: int) -> WriterState:
     return WriterState(
         start.head,
         offset,
@@ -525,5 +525,4 @@ def _writer_state(start: Start, offset: int, request: TakeoverRequest) -> Writer
         start.cluster_id,
         start.topics,
         start.loads,
-        request.ddl_topic,
     )

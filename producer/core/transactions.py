@@ -21,6 +21,7 @@ from producer.core.events import (
 )
 from producer.core.records.encode import TransactionConstants
 from producer.core.records.transaction_topic import Counted, TransactionWriter
+from producer.core.walk import Lent, Stage, Walk
 from producer.errors import DecodeError, HistoryDiffers
 from schemas.control import Hole
 from schemas.headers import POSITION, Headers, transaction_headers
@@ -97,7 +98,7 @@ class Transactions:
         """Open a transaction of our own at a place between two of the source's."""
         self.open(Begin(Lsn(position), self._now_us() - POSTGRES_EPOCH_US, 0), is_framed=False)
 
-    def number(self) -> TransactionConstants:
+    def number(self, now_us: int | None = None) -> TransactionConstants:
         """Give the open transaction its number: it has a record that survives."""
         begin = self.begin
         assert begin is not None
@@ -109,7 +110,7 @@ class Transactions:
             epoch=self._epoch,
             seq=self._seq,
             committed_at_us=begin.committed_at + POSTGRES_EPOCH_US,
-            now_us=self._now_us(),
+            now_us=self._now_us() if now_us is None else now_us,
             commit_lsn=int(begin.commit_lsn),
         )
         if self._is_framed:
@@ -155,6 +156,45 @@ class Transactions:
             self.begin = None
             return
         self.close(Commit(begin.commit_lsn, Lsn(end), begin.committed_at))
+
+    # ------------------------------------------------------------ the native walker
+    def lend(self) -> Lent:
+        """Give the numbers away, for one call of the walker; records of ours go before its own."""
+        self.hand_over()
+        begin = self.begin
+        if begin is None:
+            return Lent(Stage.NONE, self._seq, 0, 0)
+        if self.is_skipped:
+            stage = Stage.SKIPPED
+        else:
+            stage = Stage.BEGUN if self.constants is None else Stage.NUMBERED
+        return Lent(
+            stage,
+            self._seq,
+            self.ordinal,
+            0 if self.constants is None else self.constants.now_us,
+            int(begin.commit_lsn),
+            begin.committed_at,
+            begin.xid,
+            is_plain=not (self._ddl or self._gaps),
+        )
+
+    def take_back(self, walk: Walk) -> Begin | None:
+        """Take the numbers, and what was done with them; return the BEGIN of what is open."""
+        self._happened += walk.walked
+        if walk.position:
+            self._happened.append(PositionReached(walk.position))
+        was, now = self.begin, walk.open
+        if now.stage is Stage.NONE:
+            self.begin, self.is_skipped = None, False
+        elif was is None or (was.xid, int(was.commit_lsn)) != (now.xid, now.commit_lsn):
+            self.begin = None
+            self.open(Begin(Lsn(now.commit_lsn), now.committed_at, now.xid))
+        if now.stage is Stage.NUMBERED and self.constants is None:
+            self._seq = now.seq - 1
+            self.number(now.now_us)
+        self._seq, self.ordinal = now.seq, now.ordinal
+        return self.begin
 
     # ------------------------------------------------------------ records
     def put(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from producer.core.assemble import Assembler, AssemblerPorts
@@ -28,6 +28,8 @@ from producer.core.ports import (
 )
 from producer.core.relations import Relations
 from producer.core.takeover import Step, TakeoverRequest, TakeoverResult, take_over, take_slot
+from producer.core.tally import PlainTally
+from producer.core.walk import Native
 from schemas.tables import TableId, TableSchema
 
 PAUSE: Final = 0.1  # seconds between two tries of a step that waits
@@ -52,6 +54,7 @@ class Turn:
     wants: Callable[[TableId], bool]  # [tables] of the configuration
     advice: Callable[[TableId], str]  # how a table that is not captured gets captured
     changed: list[TopicsChanged]  # filled by the publisher
+    native: Native | None = None  # None: everything is done in Python
 
     def run(self, request: TakeoverRequest, progress: Progress, *, stream: bool = True) -> None:
         """Go through one turn; `stream=False` leaves when START and load are durable.
@@ -160,7 +163,13 @@ class Turn:
             frames=publisher.transactions(),
             quarantines=options.incompatible == "quarantine",
             note=self.observer.on_note,
+            walker=None
+            if self.native is None
+            else self.native.walker(
+                epoch=head.epoch, resume=head.resume, max_row_bytes=options.max_row_bytes
+            ),
         )
+        tally_of = PlainTally if self.native is None else self.native.tally
         untracked = frozenset({topics.message, topics.transaction})
         return Loop(
             options,
@@ -171,7 +180,11 @@ class Turn:
             clock=self.clock,
             observer=self.observer,
             log=self.log,
-            engine=Engine(replace(writer_state, untracked_topics=untracked), options.limits),
+            engine=Engine(
+                writer_state,
+                options.limits,
+                tally_of(ddl_topic=topics.ddl, untracked_topics=untracked),
+            ),
             assembler=assembler,
             relations=relations,
             progress=progress,

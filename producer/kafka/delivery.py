@@ -27,7 +27,7 @@ from producer.core.events import (
     Acknowledgement,
     CutsDurable,
     PartDurable,
-    Record,
+    Records,
 )
 from producer.core.ports import Answer
 from producer.errors import BrokerDown, CdcError, GroupUnusable
@@ -119,7 +119,8 @@ class Delivery:
             else Producer({**common, "error_cb": self._on_error})
         )
         self._in_transaction = False
-        self._acknowledged: list[Acknowledgement] = []
+        self._acknowledged: list[list[Any]] = []  # topic, partition, offsets start..end-1
+        self._reports = 0
         self._failure: CdcError | KafkaException | None = None
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
@@ -146,7 +147,7 @@ class Delivery:
     @property
     def progress(self) -> int:
         """A counter that changes while acknowledgements arrive."""
-        return len(self._acknowledged)
+        return self._reports
 
     def init_transactions(self, timeout: float) -> None:
         """Fence older producers; their open transactions are decided when this returns."""
@@ -158,7 +159,7 @@ class Delivery:
             raise self._ours(exc) from exc
         self._is_initialized = True
 
-    def send(self, records: Sequence[Record], start: int = 0) -> int:
+    def send(self, records: Records, start: int = 0) -> int:
         """Hand records from `start` on to librdkafka; return how far it had room for them.
 
         Acknowledgements come by `poll` or with the answer of `flush`.
@@ -202,8 +203,7 @@ class Delivery:
         except (KafkaException, SystemError) as exc:
             raise self._ours(exc) from exc
         self._raise_failure()
-        taken, self._acknowledged = self._acknowledged, []
-        return taken
+        return self._taken()
 
     def answers(self) -> list[Answer]:
         """Take the worker's answers; errors are values here, to be raised by the loop."""
@@ -232,14 +232,14 @@ class Delivery:
         self._ask(lambda: self._write_cuts(cuts))
 
     def write_now(
-        self, records: Sequence[Record], cut: Callable[[list[Acknowledgement]], tuple[bytes, bytes]]
+        self, records: Records, cut: Callable[[list[Acknowledgement]], tuple[bytes, bytes]]
     ) -> tuple[list[Acknowledgement], int]:
         """Write records and one cut about them, in one transaction; blocks: for start and load."""
         try:
             sent, patience = 0, _Patience(self._silence)
             while (sent := self.send(records, sent)) < len(records):
                 patience.see(self.progress)
-            acknowledged = self._flush().records
+            acknowledged = self._flush().runs
             answer = self._write_cuts([cut(acknowledged)])
         except (KafkaException, SystemError) as exc:
             raise self._ours(exc) from exc
@@ -287,8 +287,11 @@ class Delivery:
 
     def _flush(self) -> Acknowledged:
         self._drain(self._rows)
+        return Acknowledged(self._taken())
+
+    def _taken(self) -> list[Acknowledgement]:
         taken, self._acknowledged = self._acknowledged, []
-        return Acknowledged(taken)
+        return [(topic, partition, start, end) for topic, partition, start, end in taken]
 
     def _commit_part(self) -> PartDurable:
         if self._in_transaction:
@@ -341,7 +344,14 @@ class Delivery:
         if error is not None:
             self._failure = self._failure or KafkaException(error)
             return
-        self._acknowledged.append((message.topic(), message.partition(), offset_of(message)))  # type: ignore[arg-type]
+        self._reports += 1
+        topic, partition, offset = message.topic(), message.partition(), offset_of(message)
+        if runs := self._acknowledged:
+            newest = runs[-1]
+            if newest[3] == offset and newest[0] == topic and newest[1] == partition:
+                newest[3] = offset + 1
+                return
+        self._acknowledged.append([topic, partition, offset, offset + 1])
 
     def _on_error(self, error: KafkaError) -> None:
         if error.code() in FENCED:

@@ -18,6 +18,7 @@ _ASSEMBLE: Final = ("tests/producer/core/test_assemble.py",)
 
 _LOOP = "producer/core/loop.py"
 _ENGINE_FILE = "producer/core/engine.py"
+_TALLY_FILE = "producer/core/tally.py"
 _TAKEOVER_FILE = "producer/core/takeover.py"
 _DELIVERY_FILE = "producer/kafka/delivery.py"
 
@@ -124,16 +125,16 @@ MUTATIONS: Final = (
     Mutation(
         "no-offset",
         "an acknowledgement without an offset spoils its group",
-        _ENGINE_FILE,
-        "            if offset < 0:\n",
-        "            if offset < -9:\n",
+        _TALLY_FILE,
+        "            if start < 0:\n",
+        "            if start < -9:\n",
         _ENGINE,
     ),
     Mutation(
         "ranges-from-first-to-last",
         "a gap in acknowledged offsets opens a range",
-        _ENGINE_FILE,
-        "        if runs and runs[-1][1] == offset:\n",
+        _TALLY_FILE,
+        "        if runs and runs[-1][1] == start:\n",
         "        if runs:\n",
         (*_ENGINE, *_SIM),
     ),
@@ -149,8 +150,8 @@ MUTATIONS: Final = (
         "half-a-transaction-in-a-group",
         "a group is made of whole source transactions",
         _ENGINE_FILE,
-        "        if self._phase is not Phase.SENDING or self._open.counts or not self._group:\n",
-        "        if self._phase is not Phase.SENDING or not self._group:\n",
+        "Phase.SENDING or self._tally.is_open or not self._tally.commits:\n",
+        "Phase.SENDING or not self._tally.commits:\n",
         (*_ENGINE, *_SIM),
     ),
     # ------------------------------------------------------------ the assembler

@@ -62,7 +62,7 @@ class Client:
     transaction: Transaction | None = None
     # records on their way: place -> (key, value, headers, is_transactional)
     flying: dict[Place, deque[tuple[Any, Any, Any, bool]]] = field(default_factory=dict)
-    acknowledged: list[tuple[str, int, int]] = field(default_factory=list)
+    acknowledged: list[tuple[str, int, int, int]] = field(default_factory=list)
     request: Callable[[], bool] | None = None  # what the broker does next for it; True = done
     request_label: str = ""
     failure: Exception | None = None
@@ -272,7 +272,7 @@ class Broker:
             self.lost_offsets -= 1
             offset = -1
         if client.is_alive:
-            client.acknowledged.append((*place, offset))
+            client.acknowledged.append((*place, offset, offset + 1))
 
     def _lose(self, client: Client, place: Place) -> None:
         client.flying[place].clear()

@@ -10,7 +10,7 @@ from producer.core.events import (
     Acknowledgement,
     CutsDurable,
     PartDurable,
-    Record,
+    Records,
 )
 from producer.core.ports import Answer
 from producer.errors import CdcError, Fenced
@@ -54,7 +54,7 @@ class SimDelivery:
         self._ask("init_transactions", lambda: self._broker.init_transactions(self.client))
         self._wait()
 
-    def send(self, records: Sequence[Record], start: int = 0) -> int:
+    def send(self, records: Records, start: int = 0) -> int:
         """Hand records to the client's queue, which may be full after some of them."""
         assert not self._is_busy
         if self._is_exact and not self._in_transaction:
@@ -73,8 +73,8 @@ class SimDelivery:
             self._actor.park("has no room in its queue")
             self._raise_failure()
             end = self._broker.world.rng.randint(start, end)
-        for record in records[start:end]:
-            self._broker.send(self._rows, record, in_tx=self._is_exact)
+        for at in range(start, end):
+            self._broker.send(self._rows, records[at], in_tx=self._is_exact)
         return end
 
     def poll(self) -> list[Acknowledgement]:
@@ -131,7 +131,7 @@ class SimDelivery:
         self._ask(f"writes {_kinds(cuts)}", write)
 
     def write_now(
-        self, records: Sequence[Record], cut: Callable[[list[Acknowledgement]], Any]
+        self, records: Records, cut: Callable[[list[Acknowledgement]], Any]
     ) -> tuple[list[Acknowledgement], int]:
         """Blocking, for start and loads."""
         sent = 0
@@ -140,10 +140,10 @@ class SimDelivery:
         self.flush()
         flushed = self._wait()
         assert isinstance(flushed, Acknowledged)
-        self.write_cuts([cut(flushed.records)])
+        self.write_cuts([cut(flushed.runs)])
         committed = self._wait()
         assert isinstance(committed, CutsDurable)
-        return flushed.records, committed.offsets[0]
+        return flushed.runs, committed.offsets[0]
 
     def abort(self, _timeout: float) -> None:
         if not self._in_transaction or self._is_busy:

@@ -23,9 +23,10 @@ from unittest import mock
 from producer.core import ddl_log, takeover, turn
 from producer.core.bindings import Bindings
 from producer.core.cuts_log import CutsLog
-from producer.core.engine import Engine, Runs
+from producer.core.engine import Engine
 from producer.core.events import Command, Confirm, Happened, PositionReached
 from producer.core.loop import Loop
+from producer.core.tally import PlainTally, Runs
 from producer.core.transactions import Transactions
 from producer.kafka import client
 from schemas import accept
@@ -114,9 +115,10 @@ class _Impatient(Engine):
 
     def _after_acknowledgements(self, out: list[Command]) -> None:
         self._awaited = 0
-        for whole in self._group:
+        assert isinstance(self._tally, PlainTally)
+        for whole in self._tally._whole:
             for place in whole.counts:
-                self._runs.setdefault(place, Runs())
+                self._tally._runs.setdefault(place, Runs())
         super()._after_acknowledgements(out)
 
 
@@ -129,12 +131,12 @@ def _take_what_is_there(self: Runs, count: int) -> list[tuple[int, int]]:
     return out
 
 
-def _min_to_max(self: Runs, offset: int) -> None:
+def _min_to_max(self: Runs, start: int, end: int) -> None:
     """A range from the first to the last offset [H3]."""
     if self._runs:
-        self._runs[-1][1] = offset + 1
+        self._runs[-1][1] = end
     else:
-        self._runs.append([offset, offset + 1])
+        self._runs.append([start, end])
 
 
 _NUMBERS = itertools.count()
@@ -233,7 +235,7 @@ MUTATIONS: list[Mutation] = [
     Mutation("ranges-min-max", "a gap in acknowledged offsets opens a range [H3]",
              replaced(Runs, add=_min_to_max), {"mode": "exact", "giants": True}),
     Mutation("unknown-offset", "an acknowledgement without an offset spoils its group [H3]",
-             edit(Engine, "_acknowledge", ("if offset < 0:", "if False:")),
+             edit(PlainTally, "acknowledge", ("if start < 0:", "if False:")),
              {"lost_offsets": 3, "mode": "plain"}),
     Mutation("hole-lost", "a hole stands in its commit's own entry [H4]",
              edit(Bindings, "_record", ("transactions.add_gap(gap)", "pass")),

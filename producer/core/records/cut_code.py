@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from producer.core.records.row_code import long, text
-from schemas.control import FORMAT_VERSION, CommitEntry, Commits
+from schemas.control import FORMAT_VERSION, CommitEntry, Commits, PackedEntries
 
 _KIND: Final = b"\x02"  # COMMITS, the second of the enumeration
 _VERSION: Final = long(FORMAT_VERSION)
@@ -34,7 +34,10 @@ def encode_commits(cut: Commits) -> bytes:
     ]
     if cut.commits:
         parts.append(long(len(cut.commits)))
-        parts += map(_entry, cut.commits)
+        if isinstance(cut.commits, PackedEntries):
+            parts.append(cut.commits.avro)
+        else:
+            parts += map(_entry, cut.commits)
     parts += (b"\x00", _OF_TABLES, b"\x02")
     if cut.ranges:
         parts.append(long(len(cut.ranges)))

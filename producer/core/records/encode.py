@@ -36,6 +36,7 @@ from producer.core.records.row_code import (
     text,
     varint,
 )
+from producer.core.records.row_plan import RowPlan, column_plans
 from producer.errors import DecodeError, Unsupported
 from schemas.encodings import of_cells
 from schemas.envelope import EnvelopeOptions
@@ -188,7 +189,10 @@ def compile_encoder(
             )
         )
 
-    return RowEncoder(table, schema_id, encode)
+    plan = RowPlan(
+        header, origin, db, table_name, key_only if sent else b"", column_plans(plans, identity)
+    )
+    return RowEncoder(table, schema_id, encode, plan if encoding == "utf-8" else None)
 
 
 def compile_key_encoder(

@@ -18,6 +18,7 @@ import fastavro
 
 from producer.core.changes import Cell, Cells
 from producer.core.records.row_code import Plan, in_text, long, text
+from producer.core.records.row_plan import RowPlan
 from producer.core.records.transaction_topic import Counted
 from producer.errors import CdcError, Unsupported
 from schemas.encodings import of_cells
@@ -86,6 +87,7 @@ class RowEncoder:
     table: TableSchema
     schema_id: int
     encode: Encode
+    plan: RowPlan | None = None  # for the native walker; None: it cannot write these rows
 
 
 def reference(

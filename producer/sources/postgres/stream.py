@@ -22,6 +22,7 @@ from producer.core.changes import (
     Message,
     Relation,
     StatementsDescribed,
+    Stretch,
     Undecoded,
     Update,
 )
@@ -31,7 +32,7 @@ from producer.errors import DecodeError
 from producer.sources.postgres.triggers import records
 from producer.sources.postgres.triggers.follow import Follower
 from producer.sources.postgres.triggers.records import Trust
-from producer.wire.replication import WalMessage
+from producer.wire.replication import NOWHERE, WalMessage
 from schemas.control import Origin
 from schemas.positions import Lsn
 from schemas.system_schemas import OWN_SCHEMA
@@ -42,6 +43,7 @@ Judge = Callable[[int], Trust]  # who may write to the table with an oid
 WAITING_MESSAGES: Final = 20_000  # for a new table's record; then its relation is used
 _CHANNEL: Final = TableId(OWN_SCHEMA, records.CHANNEL)
 _ROWS: Final = (Update, Delete)
+_MOST_DECODED: Final = 256  # messages in a row that are not the native walker's
 
 
 class PgoutputStream:
@@ -82,21 +84,45 @@ class PgoutputStream:
     def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
         """Decode lazily: yield (position, message)."""
         decode, watched, waiting = self._decode, self._watched, self._waiting
-        for start, _, payload in received:
-            try:
-                message = decode(payload)
-            except DecodeError as error:
-                message = Undecoded(payload, str(error))
-            if waiting:
-                yield from self._wait(start, message)
-            elif (
-                message.relation not in watched
-                if isinstance(message, Insert)
-                else isinstance(message, _ROWS)
-            ):
-                yield start, message
-            else:
-                yield from self._rare(start, message)
+        stretch, size = Stretch(received), len(received)
+        burst = 1  # messages that are decoded here before the native walker is asked again
+        while stretch.at < size:
+            if not waiting:
+                at = stretch.at
+                yield NOWHERE, stretch
+                if stretch.at > at:
+                    self._overtaken(stretch)
+                    burst = 1
+                else:
+                    burst = min(2 * burst, _MOST_DECODED)
+            end = min(stretch.at + burst, size)
+            while stretch.at < end:
+                start, _, payload = received[stretch.at]
+                stretch.at += 1
+                try:
+                    message = decode(payload)
+                except DecodeError as error:
+                    message = Undecoded(payload, str(error))
+                if waiting:
+                    yield from self._wait(start, message)
+                elif (
+                    message.relation not in watched
+                    if isinstance(message, Insert)
+                    else isinstance(message, _ROWS)
+                ):
+                    yield start, message
+                else:
+                    yield from self._rare(start, message)
+
+    def _overtaken(self, stretch: Stretch) -> None:
+        """Take what the native walker has seen."""
+        begin, was = stretch.begin, self._begin
+        if begin is None or was is None or begin.commit_lsn != was.commit_lsn:
+            self._waits_no_more = False
+        self._begin = begin
+        self._is_delivered = begin is not None and begin.commit_lsn < self._resume
+        for xid in stretch.begun:
+            self._on_begin(xid)
 
     def _rare(self, lsn: int, message: Message) -> Iterator[tuple[int, Message]]:
         match message:

@@ -16,6 +16,7 @@ from producer.core.events import (
     TransactionEnded,
     WriteCuts,
 )
+from producer.core.tally import PlainTally
 from schemas.control import Cut, Head, Hole, Identity, Topic
 
 ACCOUNT, AUDIT, DDL = "bank.public.account", "bank.public.audit", "bank.ddl"
@@ -26,15 +27,19 @@ START = Head(n=1, epoch=1, writer=1, instance="a", last_seq=0, resume=100, state
 QUIET = 10.0  # the clock of a play begins here; nothing is due then
 
 
+def plain_tally() -> PlainTally:
+    """Empty books."""
+    return PlainTally(ddl_topic=DDL, untracked_topics=frozenset({MESSAGES}))
+
+
 class Playbook:
     """Feed events, look at commands."""
 
     def __init__(self, limits: Limits | None = None, *, head: Head = START) -> None:
         self.engine = Engine(
-            WriterState(
-                head, 7, IDENTITY, "content", "cluster", TOPICS, {}, DDL, frozenset({MESSAGES})
-            ),
+            WriterState(head, 7, IDENTITY, "content", "cluster", TOPICS, {}),
             limits or Limits(),
+            plain_tally(),
         )
         self.said: Sequence[Command] = ()
         self.now = QUIET
@@ -64,7 +69,7 @@ class Playbook:
         return self.feed(Ticked(now, int(now * 1e6)))
 
     def acknowledge(self, *places: tuple[str, int, int]) -> Self:
-        return self.feed(Acknowledged(places))
+        return self.feed(Acknowledged([(*place, place[2] + 1) for place in places]))
 
     def durable(self, *offsets: int) -> Self:
         return self.feed(CutsDurable(offsets))

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producer.core.engine import Engine, Phase, Runs, WriterState
+from producer.core.engine import Engine, Phase, WriterState
 from producer.core.events import (
-    Acknowledged,
     CommitPart,
     Confirm,
     CutsDurable,
@@ -23,6 +22,7 @@ from producer.core.events import (
     TopicsChanged,
     WriteCuts,
 )
+from producer.core.tally import Runs
 from producer.errors import GroupUnusable
 from schemas.control import Commits, DdlPlace, Heartbeat, Hole, Range, State, Topic
 from tests.producer.core.play import (
@@ -35,6 +35,7 @@ from tests.producer.core.play import (
     TOPICS,
     Playbook,
     ended,
+    plain_tally,
     rows,
 )
 
@@ -220,7 +221,7 @@ def test_acknowledgements_that_cannot_be_trusted_make_the_group_unusable(
     play.feed(rows(2), ended(1, 2), InputDrained())
 
     with pytest.raises(GroupUnusable):
-        play.feed(Acknowledged(acknowledged))
+        play.acknowledge(*acknowledged)
 
 
 def test_a_cut_without_an_offset_makes_the_group_unusable() -> None:
@@ -366,7 +367,7 @@ def test_positions_that_go_back_change_nothing() -> None:
 
 
 def test_the_first_heartbeat_of_a_turn_confirms_what_the_last_turn_made_durable() -> None:
-    engine = Engine(WriterState(START, 7, IDENTITY, "c", "k", TOPICS, {}, DDL), Limits())
+    engine = Engine(WriterState(START, 7, IDENTITY, "c", "k", TOPICS, {}), Limits(), plain_tally())
 
     (wanted,) = engine.step(Ticked(5, 5))
 
@@ -486,7 +487,7 @@ def test_runs_give_back_each_offset_once_and_in_order(gaps: list[int], data: st.
     runs, added, at = Runs(), [], 0
     for gap in gaps:
         at += gap
-        runs.add(at)
+        runs.add(at, at + 1)
         added.append(at)
 
     taken: list[int] = []
@@ -564,7 +565,7 @@ def test_acknowledgements_in_any_order_never_confirm_early_and_ranges_hold_exact
             case "ack":
                 place = data.draw(st.sampled_from([p for p in PLACES if queues[p]]))
                 count = data.draw(st.integers(1, len(queues[place])))
-                play.feed(Acknowledged([(*place, queues[place].pop(0)) for _ in range(count)]))
+                play.acknowledge(*[(*place, queues[place].pop(0)) for _ in range(count)])
             case "commit":
                 for cut in writing:
                     found += named(cut)

@@ -1,0 +1,88 @@
+"""How rows of a table version are written, as data: for the native walker.
+
+`encode.py` compiles the same into a Python function.  Both write the bytes of `reference`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from producer.core.records.row_code import Plan, writer
+from schemas.types.numeric import DECIMAL, VARIABLE
+from schemas.types.temporal import MICROS
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnPlan:
+    """How a cell becomes Avro: `opcode`, and its numbers.
+
+    bool, text, date, float8, bytea
+    int2, int4, int8
+    decimal        precision, scale: Avro's decimal, two's complement of the unscaled number
+    variable       a record of scale and such a number
+    timestamptz    digits of the fraction that are printed
+    micros, millis   timestamp, µs or ms since 1970
+    python         `write`: cell -> Avro; raises one of row_code.FALLBACK_ERRORS
+    """
+
+    opcode: str
+    numbers: tuple[int, ...]
+    nullable: bool  # the Avro type is ["null", T]
+    in_old_key: bool  # sent in an old row that is a key only
+    absent: bytes  # Avro, union included, where it is not
+    write: Callable[[bytes], bytes] | None = None  # of "python": Avro of T
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlan:
+    """What is constant in a table version.  All parts are finished Avro but `head`."""
+
+    head: bytes  # Confluent's framing
+    origin: bytes  # source: version, connector, name
+    database: bytes  # source.db, and that a sequence follows
+    table: bytes  # source: schema, table
+    key_only: bytes  # exact … before_columns of an event whose old row is a key; b"": none has one
+    columns: tuple[ColumnPlan, ...]
+
+
+def column_plans(plans: Sequence[Plan], old_key: frozenset[str]) -> tuple[ColumnPlan, ...]:
+    """Plan each column; texts are UTF-8."""
+    return tuple(_column(plan, in_old_key=plan.column.name in old_key) for plan in plans)
+
+
+def _column(plan: Plan, *, in_old_key: bool) -> ColumnPlan:
+    absent = plan.write(plan.absent)
+    opcode, numbers = _opcode(plan)
+    if opcode:
+        return ColumnPlan(opcode, numbers, plan.nullable, in_old_key, absent)
+    load, write = plan.type.loader(plan.column), writer(plan.avro)
+    return ColumnPlan(
+        "python",
+        (),
+        plan.nullable,
+        in_old_key,
+        absent,
+        lambda cell: write(load(cell.decode())),
+    )
+
+
+def _opcode(plan: Plan) -> tuple[str, tuple[int, ...]]:
+    opcode, shape = plan.type.opcode, plan.type.shape.key
+    match opcode:
+        case "bool" | "int2" | "int4" | "int8" | "text" | "date" | "float8" | "bytea":
+            return opcode, ()
+        case "timestamp":
+            return ("micros" if shape == MICROS.key else "millis"), ()
+        case "timestamptz":
+            # As many digits as the type has, which is not the column's own where that is a domain.
+            size = len(plan.type.load("2000-01-01 00:00:00+00", plan.column))
+            return opcode, (max(0, size - 21),)
+        case _:
+            pass
+    if shape == DECIMAL and plan.type.name == "numeric":
+        assert isinstance(plan.avro, dict)  # a domain's modifier is here, not at its column
+        return "decimal", (plan.avro["precision"], plan.avro["scale"])
+    if shape == VARIABLE:
+        return "variable", ()
+    return "", ()

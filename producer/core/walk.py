@@ -1,0 +1,88 @@
+"""The port of the native walker: many messages to finished records in one call.
+
+The walker takes what is common: BEGIN, COMMIT, rows of described tables.  It stops at
+anything else, which the source decodes and the assembler takes, and goes on behind it.
+Without a walker the assembler takes everything; the records are the same.
+
+`Transactions` owns the numbers of the open transaction.  It lends them for a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple, Protocol
+
+from producer.core.events import Walked
+from producer.core.records.row_plan import RowPlan
+from producer.core.tally import Tally
+from producer.wire.replication import WalMessage
+
+MAX_ROWS: Final = 4_000  # of one call: some milliseconds
+
+
+class Stage(IntEnum):
+    """How far the open source transaction is."""
+
+    NONE = 0  # none is open
+    BEGUN = 1  # it has no record yet, and no number
+    NUMBERED = 2
+    SKIPPED = 3  # an earlier run delivered it
+
+
+class Lent(NamedTuple):
+    """The numbers of the open source transaction, lent to the walker for a call."""
+
+    stage: Stage
+    seq: int  # of the newest transaction that has a number
+    ordinal: int  # of the next record
+    now_us: int  # µs since 1970: when it was read
+    commit_lsn: int = 0
+    committed_at: int = 0  # µs since 2000-01-01 UTC
+    xid: int = 0
+    is_plain: bool = True  # no DDL, no gap: its COMMIT may be taken
+
+
+class Walk(NamedTuple):
+    """What one call did."""
+
+    at: int  # the next message: an unusual one, or the walker had enough
+    walked: list[Walked]
+    open: Lent
+    position: int  # greatest end of a transaction without records; 0 = none
+    begun: list[int]  # xids
+
+
+class Walker(Protocol):
+    """Makes records of messages."""
+
+    def bind(self, relation: int, plan: RowPlan, *, topic: str, partition: int, key: bytes) -> None:
+        """Take rows of a relation from here on."""
+
+    def forget(self, relation: int) -> None:
+        """Stop at rows of a relation: it is to be bound first, or always to be left to Python."""
+
+    def walk(
+        self,
+        messages: Sequence[WalMessage],
+        at: int,
+        open_: Lent,
+        *,
+        now_us: int,
+        max_rows: int,
+    ) -> Walk:
+        """Take messages from `at` on.
+
+        `now_us`: µs since 1970, for transactions that get their number here.  A BEGIN of a
+        transaction that was delivered is left to Python, its rows and its COMMIT are not.
+        """
+
+
+class Native(Protocol):
+    """Makes the native parts of one turn: they share numbers of topics and partitions."""
+
+    def walker(self, *, epoch: int, resume: int, max_row_bytes: int) -> Walker:
+        """Make a walker; transactions that begin before `resume` were delivered."""
+
+    def tally(self, *, ddl_topic: str, untracked_topics: frozenset[str]) -> Tally:
+        """Make empty books, as `PlainTally` does."""

@@ -1,0 +1,10 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
+"""The native parts of the producer; each file below is one of them.
+
+Nothing here decides anything: `core` does.  Each part has a twin in Python, and the tests
+compare them byte by byte.
+"""
+
+READY = False  # until walker and tally are here
+
+include "batch.pxi"
