@@ -1,14 +1,15 @@
-"""What the benchmarks share: services, readers as processes, samples of what they cost.
+"""What the benchmarks share: services, `run` and its readers as processes, what they cost.
 
-A reader is measured from outside: CPU by /proc, records by the topics' high watermarks.
-Figures are of one machine and one run; ratios inside a run and CPU-seconds per million rows
-carry over.
+A process is measured from outside: CPU and memory by /proc, records by the topics' high
+watermarks.  Figures are of one machine and one run; ratios inside a run and CPU-seconds per
+million rows carry over.
 """
 
 # ruff: noqa: INP001, S603  not a package; its own programs
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -16,75 +17,150 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
+from typing import Any, Final
 
 import psycopg2
 from confluent_kafka import Consumer, TopicPartition
 
-from gauss_cdc.sandbox.services import LocalServices
+from gauss_cdc.config import load
+from gauss_cdc.inspect.places import Endpoints
+from gauss_cdc.sandbox.services import Addresses, LocalServices, running
+from gauss_cdc.sandbox.services.kept import choice
 from gauss_cdc.sandbox.services.postgres import create_database
+from schemas.positions import Lsn
 
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))  # tests.connect: Debezium's worker
-DATABASE = "bench"
-GAUSS_CDC = [sys.executable, "-m", "gauss_cdc"]
-_TICK = os.sysconf("SC_CLK_TCK")
-_CONFIG = """\
-[source]
-dsn = "{url}"
-slot = "{name}"
-publication = "bench"
-[kafka]
-prefix = "{name}"
-exactly-once = {exactly_once}
-[kafka.client]
-"bootstrap.servers" = "{kafka}"
-[registry]
-url = "{registry}"
-"""
-# Debezium as its documentation tunes it for throughput; transaction metadata as ours has it.
-DEBEZIUM = {
-    "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
-    "plugin.name": "pgoutput",
-    "publication.name": "bench",
-    "publication.autocreate.mode": "disabled",
-    "snapshot.mode": "no_data",
-    "max.batch.size": "10240",
-    "max.queue.size": "40960",
-    "provide.transaction.metadata": "true",
-    "tombstones.on.delete": "false",
-    "slot.drop.on.stop": "false",
-    "producer.override.compression.type": "lz4",
-    "producer.override.batch.size": "1000000",
-    "producer.override.buffer.memory": "268435456",
-    "producer.override.acks": "all",
-    "producer.override.enable.idempotence": "true",
-    "topic.creation.default.replication.factor": "1",
-    "topic.creation.default.partitions": "1",
-}
+GAUSS_CDC: Final = (sys.executable, "-m", "gauss_cdc")
+PUBLICATION: Final = "bench"
+_TICK: Final = os.sysconf("SC_CLK_TCK")
+_LOOK: Final = 0.05  # seconds between two samples
+
+Settings = dict[str, Any]  # a configuration as TOML has it: sections, keys, values
 
 
+class Different(SystemExit):
+    """What arrived is not what the source holds: the figures mean nothing."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"not equal: {what}")
+
+
+# ---------------------------------------------------------------- settings
+def setting(text: str) -> Settings:
+    """Read `section.key=value`; a value that is not TOML is text.
+
+    >>> setting("kafka.group-rows=500"), setting('kafka.client."linger.ms"=5')
+    ({'kafka': {'group-rows': 500}}, {'kafka': {'client': {'linger.ms': 5}}})
+    >>> setting("producer.native=off")
+    {'producer': {'native': 'off'}}
+    """
+    key, _, value = text.partition("=")
+    try:
+        return tomllib.loads(f"{key} = {value}")
+    except tomllib.TOMLDecodeError:
+        return tomllib.loads(f"{key} = {json.dumps(value)}")
+
+
+def merged(*parts: Mapping[str, Any]) -> Settings:
+    """Lay settings over each other, the last one on top."""
+    out: Settings = {}
+    for part in parts:
+        for key, value in part.items():
+            below = out.get(key)
+            if isinstance(value, Mapping) and isinstance(below, Mapping):
+                value = merged(below, value)  # noqa: PLW2901
+            out[key] = value
+    return out
+
+
+def as_toml(settings: Mapping[str, Any], path: str = "") -> str:
+    """Write settings as TOML; strings of JSON are strings of TOML."""
+    lines = [
+        f"{json.dumps(key)} = {json.dumps(value, ensure_ascii=False)}"
+        for key, value in settings.items()
+        if not isinstance(value, Mapping)
+    ]
+    out = "\n".join([f"[{path}]", *lines, ""]) if lines and path else "\n".join([*lines, ""])
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            out += as_toml(value, f"{path}.{json.dumps(key)}" if path else json.dumps(key))
+    return out
+
+
+# ---------------------------------------------------------------- processes
 def cpu(pid: int) -> float:
     """CPU seconds of a process; 0 if it is gone."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text("ascii").rsplit(")", 1)[1].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / _TICK
+    fields = _stat(pid)
+    return (int(fields[11]) + int(fields[12])) / _TICK if fields else 0.0
 
 
-def peak(pid: int) -> float:
-    """Greatest resident memory of a process in MB; 0 if it is gone."""
+def session_cpu(leader: int) -> float:
+    """CPU seconds of a process and of all that it started, also of those that ended."""
+    total = 0
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (fields := _stat(int(entry.name))) and int(fields[3]) == leader:
+            total += sum(map(int, fields[11:15]))
+    return total / _TICK
+
+
+def threads(pid: int) -> dict[str, float]:
+    """CPU seconds of a process by the name of its threads."""
+    out: dict[str, float] = {}
+    for task in Path(f"/proc/{pid}/task").glob("*/stat"):
+        try:
+            head, _, rest = task.read_text("ascii", "replace").rpartition(")")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        name, fields = head.partition("(")[2], rest.split()
+        out[name] = out.get(name, 0.0) + (int(fields[11]) + int(fields[12])) / _TICK
+    return out
+
+
+def resident(pid: int, what: str = "VmHWM") -> float:
+    """Resident memory of a process in MB, its peak (VmHWM) or now (VmRSS); 0 if it is gone."""
     try:
         status = Path(f"/proc/{pid}/status").read_text("ascii")
-        return int(status.split("VmHWM:")[1].split()[0]) / 1024
+        return int(status.split(f"{what}:")[1].split()[0]) / 1024
     except (FileNotFoundError, ProcessLookupError, IndexError):
         return 0.0
 
 
+def _stat(pid: int) -> list[str]:
+    """Fields of /proc/PID/stat behind the name, from the state on."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+@contextmanager
+def program(
+    command: Sequence[str | Path], log: Path, *, output: int | None = subprocess.DEVNULL
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program in a session of its own for as long as a block; its end is asked for."""
+    with log.open("ab") as errors:
+        child = subprocess.Popen(command, stdout=output, stderr=errors, start_new_session=True)
+        try:
+            yield child
+        finally:
+            if child.poll() is None:
+                child.send_signal(signal.SIGTERM)
+            if child.stdout is not None:
+                child.stdout.close()
+            try:
+                child.wait(60)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+
+
+# ---------------------------------------------------------------- figures
 @dataclass(frozen=True)
 class Sample:
     """One look: seconds since the start, records in Kafka, CPU seconds so far."""
@@ -96,164 +172,212 @@ class Sample:
     broker: float
 
 
+@dataclass(frozen=True)
+class Cost:
+    """Rows a second, CPU-seconds per million rows, peak memory in MB."""
+
+    rate: float
+    own: float
+    walsender: float
+    broker: float
+    megabytes: float
+
+
+def middle(costs: Sequence[Cost]) -> Cost:
+    """Return the median of each figure over the rounds."""
+    names = ("rate", "own", "walsender", "broker", "megabytes")
+    return Cost(*(median(getattr(cost, name) for cost in costs) for name in names))
+
+
 @dataclass
-class Figure:
+class Run:
     """One reader's run, from its first record to its last."""
 
-    name: str
     samples: list[Sample] = field(default_factory=list)
     megabytes: float = 0.0
+    threads: dict[str, float] = field(default_factory=dict)  # CPU seconds since the first record
 
-    def between(self, begin: float = 0.0) -> tuple[float, float, float, float]:
-        """Rows a second, and CPU-s per million rows (own, walsender, broker), from a share on."""
+    def cost(self, begin: float = 0.0) -> Cost:
+        """What a row costs, from a share of the rows on: 0.5 is the second half."""
         last = self.samples[-1]
         first = next((s for s in self.samples if s.rows > 0), last)
         start = next((s for s in self.samples if s.rows >= begin * last.rows and s.rows), first)
         rows, seconds = last.rows - start.rows, last.at - start.at
-        if not rows or not seconds:  # too fast to look at: over the whole run
+        if rows < last.rows / 4 or not seconds:  # too fast to look at: over the whole run
             start, rows, seconds = self.samples[0], last.rows, last.at
-        costs = (last.own - start.own, last.walsender - start.walsender, last.broker - start.broker)
-        own, walsender, broker = (cost * 1e6 / rows for cost in costs)
-        return rows / seconds, own, walsender, broker
+        own, walsender, broker = (
+            (getattr(last, name) - getattr(start, name)) * 1e6 / rows
+            for name in ("own", "walsender", "broker")
+        )
+        return Cost(rows / seconds, own, walsender, broker, self.megabytes)
 
 
+# ---------------------------------------------------------------- the rig
 class Rig:
     """Services of their own, and what is asked of them."""
 
-    def __init__(self, services: LocalServices, folder: Path) -> None:
-        self.services, self.folder = services, folder
-        self.url = services.addresses.postgres_url(DATABASE)
+    def __init__(
+        self, addresses: Addresses, folder: Path, settings: Settings, broker: int | None
+    ) -> None:
+        """`settings` lie over every configuration; `broker` is its pid, where it is ours."""
+        self.addresses, self.folder, self.settings = addresses, folder, settings
+        self.broker = broker
+        self._databases: list[str] = []
         self._consumer = Consumer(
-            {"bootstrap.servers": services.addresses.kafka_bootstrap, "group.id": "bench"}
+            {"bootstrap.servers": addresses.kafka_bootstrap, "group.id": "bench"}
         )
-
-    def ask(self, statement: str) -> list[tuple[object, ...]]:
-        """Run one statement."""
-        connection = psycopg2.connect(self.url)
-        connection.autocommit = True
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute(statement)
-                return cursor.fetchall() if cursor.description else []
-        finally:
-            connection.close()
 
     def close(self) -> None:
-        """Let go of Kafka, before it goes."""
+        """Let go of Kafka, and drop the databases with their slots."""
         self._consumer.close()
+        for name in self._databases:
+            url = self.addresses.postgres_url()
+            for slot, _ in ask(
+                url,
+                "SELECT slot_name, pg_terminate_backend(active_pid, 10000)"
+                " FROM pg_replication_slots WHERE database = %s",
+                name,
+            ):
+                ask(url, "SELECT pg_drop_replication_slot(%s)", slot)
+            ask(url, f'DROP DATABASE "{name}" WITH (FORCE)')
 
-    def configuration(self, name: str, *, exactly_once: bool = True) -> Path:
-        """Write a configuration of its own: prefix and slot are `name`."""
-        addresses = self.services.addresses
+    def database(self) -> str:
+        """URL of a new, empty database."""
+        name = unique("bench")
+        create_database(self.addresses.postgres_url(), name)
+        self._databases.append(name)
+        return self.addresses.postgres_url(name)
+
+    def configuration(self, name: str, source: str, *own: Mapping[str, Any]) -> Path:
+        """Write a configuration; prefix and slot are `name`."""
         path = self.folder / f"{name}.toml"
-        path.write_text(
-            _CONFIG.format(
-                url=self.url,
-                name=name,
-                exactly_once=str(exactly_once).lower(),
-                kafka=addresses.kafka_bootstrap,
-                registry=addresses.registry_url,
-            )
-        )
+        settings: Settings = {
+            "source": {"dsn": source, "slot": name, "publication": PUBLICATION},
+            "kafka": {
+                "prefix": name,
+                "client": {"bootstrap.servers": self.addresses.kafka_bootstrap},
+            },
+            "registry": {"url": self.addresses.registry_url},
+        }
+        path.write_text(as_toml(merged(settings, self.settings, *own)), "utf-8")
         return path
+
+    def call(self, *words: str, config: Path) -> str:
+        """Run a command of ours to its end; its output."""
+        command = [*GAUSS_CDC, *words, "--config", str(config)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"{' '.join(words)}: {done.stderr}")
+        return done.stdout
 
     def records(self, prefix: str) -> int:
         """Records of all data topics of a prefix; markers of transactions count."""
-        topics = self._consumer.list_topics(timeout=10).topics
         return sum(
             self._consumer.get_watermark_offsets(TopicPartition(t, 0), timeout=10, cached=False)[1]
-            for t in topics
-            if t.startswith(f"{prefix}.public.")
+            for t in self.topics(prefix)
         )
 
-    def walsender(self, slot: str) -> int:
-        """Pid of the process that streams from a slot; 0 = none."""
-        found = self.ask(
-            f"SELECT active_pid FROM pg_replication_slots WHERE slot_name = '{slot}'"  # noqa: S608
-        )
-        return int(found[0][0] or 0) if found else 0  # type: ignore[call-overload]
-
-    def drop_slot(self, slot: str) -> None:
-        """Drop a slot as soon as nobody streams from it."""
-        while pid := self.walsender(slot):
-            self.ask(f"SELECT pg_terminate_backend({pid}, 10000)")
-        self.ask(f"SELECT pg_drop_replication_slot('{slot}')")
+    def topics(self, prefix: str) -> list[str]:
+        """Data topics of a prefix."""
+        topics = self._consumer.list_topics(timeout=10).topics
+        return sorted(t for t in topics if t.startswith(f"{prefix}.public."))
 
     def watch(
         self,
-        name: str,
+        child: subprocess.Popen[bytes] | None,
         pid: int,
         *,
+        url: str,
         slot: str,
         rows: Callable[[], int],
         is_over: Callable[[int], bool],
-    ) -> Figure:
-        """Sample a reader until it is over."""
-        figure, began, sender, sent, own = Figure(name), time.monotonic(), 0, 0.0, 0.0
-        broker = self.services.process("kafka")
-        assert broker is not None
+        log: Path | None = None,
+    ) -> Run:
+        """Sample a reader until it is over; a reader of ours must not end before."""
+        found, began, sender, sent, own = Run(), time.monotonic(), 0, 0.0, 0.0
+        before: dict[str, float] = {}
         while True:
-            sender = sender or self.walsender(slot)
+            sender = sender or walsender(url, slot)
             sent = max(sent, cpu(sender) if sender else 0.0)
             own = max(own, cpu(pid))  # 0 once it has ended
-            found = rows()
-            figure.samples.append(
-                Sample(time.monotonic() - began, found, own, sent, cpu(broker.pid))
-            )
-            figure.megabytes = max(figure.megabytes, peak(pid))
-            if is_over(found):
-                return figure
-            time.sleep(0.05)
+            so_far = rows()
+            broker = cpu(self.broker) if self.broker else 0.0
+            found.samples.append(Sample(time.monotonic() - began, so_far, own, sent, broker))
+            found.megabytes = max(found.megabytes, resident(pid))
+            now = threads(pid)
+            if not so_far:
+                before = now
+            elif now:
+                found.threads = {name: used - before.get(name, 0.0) for name, used in now.items()}
+            if is_over(so_far):
+                return found
+            if child is not None and child.poll() is not None:
+                raise SystemExit(log.read_text("utf-8")[-3000:] if log else "the reader ended")
+            time.sleep(_LOOK)
+
+    def drain(self, config: Path, end: Lsn, *, url: str) -> Run:
+        """Let `run` bring everything before a position of the source into Kafka."""
+        log = config.with_suffix(".log")
+        name = config.stem
+        with (
+            Endpoints(load(config)) as places,
+            program([*GAUSS_CDC, "run", "--config", config], log) as child,
+        ):
+            return self.watch(
+                child, child.pid, url=url, slot=name, log=log,
+                rows=lambda: self.records(name),
+                is_over=lambda _: (cuts := places.cuts()) is not None and cuts.resume >= end,
+            )  # fmt: skip
+
+
+def unique(name: str) -> str:
+    """A name that nobody else uses: of a slot, a prefix, a database."""
+    return f"{name}_{uuid.uuid4().hex[:8]}"
+
+
+def ask(url: str, statement: str, *values: object) -> list[tuple[Any, ...]]:
+    """Run one statement outside of a transaction; its rows."""
+    with closing(psycopg2.connect(url)) as connection:
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            cursor.execute(statement, values or None)
+            return cursor.fetchall() if cursor.description else []
+
+
+def wal_end(url: str) -> Lsn:
+    """Where the source's log ends now."""
+    return Lsn.parse(str(ask(url, "SELECT pg_current_wal_insert_lsn()::text")[0][0]))
+
+
+def walsender(url: str, slot: str) -> int:
+    """Pid of the process that streams from a slot; 0 = none."""
+    found = ask(url, "SELECT active_pid FROM pg_replication_slots WHERE slot_name = %s", slot)
+    return int(found[0][0] or 0) if found else 0
+
+
+def drop_slot(url: str, slot: str) -> None:
+    """Drop a slot as soon as nobody streams from it."""
+    while pid := walsender(url, slot):
+        ask(url, "SELECT pg_terminate_backend(%s, 10000)", pid)
+    ask(url, "SELECT pg_drop_replication_slot(%s)", slot)
 
 
 @contextmanager
-def rig() -> Iterator[Rig]:
-    """Start services and a database; all of it goes at the end."""
+def rig(settings: Sequence[str] = ()) -> Iterator[Rig]:
+    """Start services, or take those of GAUSS_CDC_SERVICES; what is made goes at the end."""
     folder = Path(tempfile.mkdtemp(prefix="gauss-cdc-bench-"))
     folder.chmod(0o711)
     try:
-        with LocalServices(folder / "services") as services:
-            create_database(services.addresses.postgres_url(), DATABASE)
-            made = Rig(services, folder)
-            try:
-                yield made
-            finally:
-                made.close()
+        with ExitStack() as stack:
+            broker = None
+            if choice() == "embedded":
+                services = stack.enter_context(LocalServices(folder / "services"))
+                process, addresses = services.process("kafka"), services.addresses
+                broker = process.pid if process is not None else None
+            else:
+                addresses = stack.enter_context(running(folder / "services"))
+            made = Rig(addresses, folder, merged(*map(setting, settings)), broker)
+            stack.callback(made.close)
+            yield made
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def program(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a reader for as long as a block; it is told to leave at its end."""
-    with log.open("wb") as output:
-        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=output)
-        try:
-            yield child
-        finally:
-            child.send_signal(signal.SIGTERM)
-            child.wait(60)
-
-
-@contextmanager
-def debezium(of: Rig, slot: str, own: Mapping[str, str]) -> Iterator[int]:
-    """A worker of Kafka Connect with Debezium on a slot; gives its pid."""
-    from tests.connect import Connect  # noqa: PLC0415  jars are fetched only where it is asked for
-
-    addresses = of.services.addresses
-    with Connect(addresses, of.folder / slot, java=("-Xmx2g",)) as connect:
-        connect.start(
-            slot,
-            {
-                **DEBEZIUM,
-                "topic.prefix": slot,
-                "slot.name": slot,
-                "database.hostname": addresses.postgres_host,
-                "database.port": str(addresses.postgres_port),
-                "database.user": addresses.postgres_user,
-                "database.password": "unused",
-                "database.dbname": DATABASE,
-                **own,
-            },
-        )
-        yield connect.pid

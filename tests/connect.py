@@ -71,10 +71,16 @@ class Connect:
     """One standalone worker; connectors are made and asked by its REST interface."""
 
     def __init__(
-        self, addresses: Addresses, directory: Path, *, java: Sequence[str] = _SHORT_RUNS
+        self,
+        addresses: Addresses,
+        directory: Path,
+        *,
+        java: Sequence[str] = _SHORT_RUNS,
+        classes: Sequence[Path] = (),
     ) -> None:
-        """`java`: options of the virtual machine."""
+        """`java`: options of the virtual machine; `classes`: folders of further classes."""
         self._addresses, self._directory, self._java = addresses, directory, java
+        self._classes = classes
         self._port: int
         self._process: Process | None = None
 
@@ -102,7 +108,7 @@ class Connect:
                 *self._java,
                 "-Dfile.encoding=UTF-8",
                 f"-Dlog4j2.configurationFile={self._directory / 'log4j2.xml'}",
-                *("-cp", ":".join(map(str, files))),
+                *("-cp", ":".join(map(str, (*files, *self._classes)))),
                 "org.apache.kafka.connect.cli.ConnectStandalone",
                 worker,
             ),
