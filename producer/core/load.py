@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from producer.core.changes import Cells
+from producer.core.chunk import Chunk, Chunks, PlainChunk
 from producer.core.cuts_log import CutsLog
 from producer.core.engine import WriterState
-from producer.core.events import Acknowledgement, Record
+from producer.core.events import Acknowledgement, Records
 from producer.core.ports import (
     Clock,
     Delivery,
@@ -21,7 +22,7 @@ from producer.core.ports import (
     Source,
 )
 from producer.core.records.encode import TransactionConstants
-from producer.core.router import table_key
+from producer.core.router import Binding, table_key
 from producer.core.takeover import MadeSlot
 from producer.core.tally import Runs
 from producer.core.unfit import HINT, UNFIT, WHY, Unfit, of_row, put_aside
@@ -53,8 +54,9 @@ class Loader:
         clock: Clock,
         made: MadeSlot,
         quarantine: Quarantine,
+        native: Chunks | None = None,
     ) -> None:
-        self._options = options
+        self._options, self._native = options, native
         self._quarantine = quarantine
         self._source = source
         self._log = log
@@ -118,15 +120,15 @@ class Loader:
         first = replace(tx, snapshot="first" if is_first else "first_in_data_collection")
         last = replace(tx, snapshot="last" if is_last else "last_in_data_collection")
         tuning = self._options.tuning
-        chunk: list[Record] = []
-        size = done = 0
+        chunk = self._chunk(binding, tx)
+        done = 0
         lsn = self._made.consistent_point
         place = first
         lossy: str | None = None  # what is missing in the end
         newest: Cells | None = None  # is held back until it is known whether it is the last one
 
         def put(cells: Cells, place: TransactionConstants) -> None:
-            nonlocal size, lossy
+            nonlocal lossy
             try:
                 value = binding.encoder.encode("r", "", None, cells, place, lsn, self._ordinal)
                 if len(value) > self._options.max_row_bytes:
@@ -145,26 +147,32 @@ class Loader:
                 self._put_aside(error, table, cells)
                 lossy = WHY
                 return
-            chunk.append((binding.topic, at, key, value, self._headers()))
-            size += len(value)
+            chunk.put(at, key, value, self._ordinal)
+            self._ordinal += 1
 
-        def take(rows: list[Cells]) -> None:
+        def take(rows: Sequence[Cells]) -> None:
             nonlocal place, newest
-            for cells in rows:
+            at, last_one = 0, len(rows) - 1
+            while at <= last_one:
                 if newest is not None:
                     put(newest, place)
                     place = tx
-                newest = cells
-            if len(chunk) >= tuning.chunk_rows or size >= tuning.chunk_bytes:
+                if place is tx:
+                    taken = chunk.take(rows, at, last_one, self._ordinal)
+                    self._ordinal += taken - at
+                    at = taken
+                newest = rows[at]
+                at += 1
+            if len(chunk) >= tuning.chunk_rows or chunk.size >= tuning.chunk_bytes:
                 flush()
 
         def flush() -> None:
-            nonlocal chunk, size, done
+            nonlocal done
             observer.on_step("load: CHUNK")
             ids = {binding.topic: (binding.schema_id,)}
-            self._write(chunk, table.id, Phase.CHUNK, ids)
-            done += len(chunk)
-            chunk, size = [], 0
+            records = chunk.finish()
+            self._write(records, table.id, Phase.CHUNK, ids)
+            done += len(records)
             observer.on_load(table.id, done, expected)
             if observer.stop_asked(0):
                 raise ShutdownRequested
@@ -176,6 +184,20 @@ class Loader:
         observer.on_step("load: END")
         self._write([], table.id, Phase.END, lossy=lossy)
         observer.on_load(table.id, done, done)
+
+    def _chunk(self, binding: Binding, constants: TransactionConstants) -> Chunk:
+        plan = None if self._native is None else binding.encoder.plan
+        if self._native is None or plan is None or not binding.is_one_place:
+            return PlainChunk(binding.topic, constants.epoch, constants.csn)
+        assert binding.key is not None
+        return self._native.chunk(
+            plan,
+            constants,
+            topic=binding.topic,
+            partition=binding.partition,
+            key=binding.key,
+            max_row_bytes=self._options.max_row_bytes,
+        )
 
     def _put_aside(self, error: Exception, table: TableSchema, cells: Cells) -> None:
         """Keep a row that cannot be delivered, or stop before it.
@@ -199,7 +221,7 @@ class Loader:
 
     def _write(
         self,
-        records: list[Record],
+        records: Records,
         table: TableId,
         phase: Phase,
         ids: Mapping[str, tuple[int, ...]] | None = None,

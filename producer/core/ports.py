@@ -109,7 +109,7 @@ class Reading(Protocol):
         self,
         table: TableId,
         columns: Sequence[Column],
-        hand_on: Callable[[list[Cells]], None],
+        hand_on: Callable[[Sequence[Cells]], None],
     ) -> None:
         """Send all rows to `hand_on`, some at a time."""
 

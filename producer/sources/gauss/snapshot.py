@@ -87,7 +87,7 @@ class GaussReading:
         return int(rows or 0)
 
     def copy_rows(
-        self, table: TableId, columns: Sequence[Column], hand_on: Callable[[list[Cells]], None]
+        self, table: TableId, columns: Sequence[Column], hand_on: Callable[[Sequence[Cells]], None]
     ) -> None:
         """Send all rows to `hand_on`, some hundred at a time, as cells in the stream's encoding.
 

@@ -7,14 +7,13 @@ sends: memory is bounded by one batch.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from psycopg2 import errors, sql
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer.core.changes import Cells
+from producer.core.copy_lines import CopyLines
 from producer.errors import DecodeError, TableChanging
 from producer.sources.dial import ConnectionArguments
 from producer.sources.postgres import catalog
@@ -29,8 +28,6 @@ WITH RECURSIVE below (oid) AS (
     UNION SELECT i.inhrelid FROM below b JOIN pg_inherits i ON i.inhparent = b.oid)
 SELECT c.oid, c.relfilenode FROM below b JOIN pg_class c ON c.oid = b.oid ORDER BY 1
 """
-_ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
-_ESCAPED = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 
 
 @contextmanager
@@ -102,9 +99,9 @@ def copy_rows(
     connection: Connection,
     table: TableId,
     columns: Sequence[Column],
-    hand_on: Callable[[list[Cells]], None],
+    hand_on: Callable[[CopyLines], None],
 ) -> None:
-    """Send all rows to `hand_on` in lists of some hundred, as cells of text."""
+    """Send all rows to `hand_on` some hundred at a time, as cells of text."""
     with catalog.asking(connection, table=table) as cursor:
         cursor.execute("SELECT relkind FROM pg_class WHERE oid = to_regclass(%s)",
                        [_regclass(connection, table)])  # fmt: skip
@@ -126,7 +123,7 @@ def _regclass(connection: Connection, table: TableId) -> str:
 class _Rows:
     """The file object that COPY writes to: it splits lines, whole rows only."""
 
-    def __init__(self, width: int, table: TableId, hand_on: Callable[[list[Cells]], None]) -> None:
+    def __init__(self, width: int, table: TableId, hand_on: Callable[[CopyLines], None]) -> None:
         self._width, self._table, self._hand_on = width, table, hand_on
         self._rest = b""
 
@@ -136,25 +133,10 @@ class _Rows:
         lines = (self._rest + raw).split(b"\n")
         self._rest = lines.pop()
         if lines:
-            self._hand_on([self._cells(line) for line in lines])
+            self._hand_on(CopyLines(lines, self._width, self._table))
         return len(data)
 
     def finish(self) -> None:
         """Check that nothing was left over."""
         if self._rest:
             raise DecodeError("COPY ended inside a row", table=self._table)
-
-    def _cells(self, line: bytes) -> Cells:
-        if not self._width:
-            return []
-        cells: Cells = [
-            None if field == b"\\N" else _unescape(field) if b"\\" in field else field
-            for field in line.split(b"\t")
-        ]
-        if len(cells) != self._width:
-            raise DecodeError("COPY sent a row with another number of columns", table=self._table)
-        return cells
-
-
-def _unescape(field: bytes) -> bytes:
-    return _ESCAPE.sub(lambda match: _ESCAPED.get(match[1], match[1]), field)

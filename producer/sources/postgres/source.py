@@ -77,7 +77,7 @@ class _Reading:
         self,
         table: TableId,
         columns: Sequence[Column],
-        hand_on: Callable[[list[Cells]], None],
+        hand_on: Callable[[Sequence[Cells]], None],
     ) -> None:
         snapshot.copy_rows(self.connection, table, columns, hand_on)
 
