@@ -54,6 +54,7 @@ TESTED_BY = {
     "producer.errors": "e2e/test_cli.py",
     "producer.kafka.rights": "integration/test_kafka_rights.py",
     "producer.kafka.topics": "integration/test_faults_producer.py",
+    "producer.kafka.writer": "producer/kafka/test_delivery.py",
     "producer.options": "integration/test_postgres_source.py",
     "producer.outlook": "e2e/test_cli.py",
     "producer.pipeline": "integration/test_faults_producer.py",

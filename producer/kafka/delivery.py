@@ -1,12 +1,10 @@
 """The one delivery: records and cuts of a run, in Kafka transactions.
 
-librdkafka's blocking calls (`flush`, `commit_transaction`, `init_transactions`)
-run in one worker thread, so that the loop continues to read and to send
-keepalives to the source.  During such a call nothing is produced.
-Every wait ends: without progress for `silence` seconds it is BrokerDown.
+A writer's blocking calls (`flush`, `commit`, `init_transactions`) run in one worker thread, so
+that the loop continues to read and to send keepalives to the source.  During such a call nothing
+is sent.  Every wait ends: without progress for `silence` seconds it is BrokerDown.
 
-A fenced producer raises SystemError from `flush()` with the KafkaException as
-its cause; a missing delivery report is never a success.
+A missing delivery report is never a success.
 """
 
 from __future__ import annotations
@@ -17,10 +15,8 @@ import queue
 import select
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
-
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from producer.core.events import (
     Acknowledged,
@@ -31,16 +27,8 @@ from producer.core.events import (
 )
 from producer.core.ports import Answer
 from producer.errors import BrokerDown, CdcError, GroupUnusable
-from producer.kafka.client import (
-    FENCED,
-    LOGGED,
-    QUIET,
-    error_in,
-    of_error,
-    offset_of,
-    ours,
-    transactional_id,
-)
+from producer.kafka.client import LOGGED, QUIET, transactional_id
+from producer.kafka.writer import ConfluentWriter, Writer
 
 _ROOM_WAIT: Final = 0.2  # seconds for room in librdkafka's queue
 _FLUSH_TRY: Final = 1.0
@@ -48,6 +36,7 @@ _COMMIT_TRY: Final = 5.0
 
 
 Job: TypeAlias = Callable[[], Answer]
+MakeWriter: TypeAlias = Callable[[Mapping[str, Any]], Writer]  # of librdkafka's settings
 
 
 class _Patience:
@@ -70,7 +59,7 @@ class _Patience:
 class Delivery:
     """The one writer of a prefix.
 
-    Cuts always go through the transactional producer, made of nothing but the
+    Cuts always go through the transactional writer, made of nothing but the
     prefix: that is the fence in both modes.  Rows go through the same one, or
     (`exactly_once = False`) through a plain idempotent one.
     """
@@ -85,6 +74,7 @@ class Delivery:
         exactly_once: bool,
         max_row_bytes: int,
         silence: float = 30.0,
+        make: MakeWriter = ConfluentWriter,
     ) -> None:
         self._cuts_topic = cuts_topic
         self._silence = silence
@@ -103,25 +93,16 @@ class Delivery:
             "enable.idempotence": True,
             "message.max.bytes": max_row_bytes + (1 << 20),
         }
-        self._errors: list[CdcError] = []
-        self._transactional = Producer(
+        self._transactional = make(
             {
                 **common,
                 "transactional.id": transactional_id(prefix),
                 "transaction.timeout.ms": int(transaction_timeout * 1000),
-                "error_cb": self._on_error,
             }
         )
         self._exactly_once = exactly_once
-        self._rows = (
-            self._transactional
-            if exactly_once
-            else Producer({**common, "error_cb": self._on_error})
-        )
+        self._rows = self._transactional if exactly_once else make(common)
         self._in_transaction = False
-        self._acknowledged: list[list[Any]] = []  # topic, partition, offsets start..end-1
-        self._reports = 0
-        self._failure: CdcError | KafkaException | None = None
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._wake_read, self._wake_write = os.pipe()
@@ -147,47 +128,29 @@ class Delivery:
     @property
     def progress(self) -> int:
         """A counter that changes while acknowledgements arrive."""
-        return self._reports
+        return self._rows.progress
 
     def init_transactions(self, timeout: float) -> None:
         """Fence older producers; their open transactions are decided when this returns."""
         if self._is_initialized:
             return
-        try:
+        with self._explained():
             self._transactional.init_transactions(timeout)
-        except (KafkaException, SystemError) as exc:
-            raise self._ours(exc) from exc
         self._is_initialized = True
 
     def send(self, records: Records, start: int = 0) -> int:
-        """Hand records from `start` on to librdkafka; return how far it had room for them.
+        """Hand records from `start` on to the writer; return how far it had room for them.
 
         Acknowledgements come by `poll` or with the answer of `flush`.
         """
         assert not self._busy
-        producer, report = self._rows, self._report
-        at = start
-        try:
-            if self._exactly_once and not self._in_transaction:
-                self._transactional.begin_transaction()
-                self._in_transaction = True
-            for at in range(start, len(records)):
-                topic, partition, key, value, headers = records[at]
-                producer.produce(
-                    topic,
-                    value,
-                    key,
-                    partition,
-                    on_delivery=report,
-                    headers=headers,  # type: ignore[arg-type]
-                )
-        except BufferError:
-            producer.poll(_ROOM_WAIT)
-            self._raise_failure()
-            return at
-        except (KafkaException, SystemError) as exc:
-            raise self._ours(exc) from exc
-        return len(records)
+        with self._explained():
+            if self._exactly_once:
+                self._begin()
+            sent = self._rows.send(records, start)
+            if sent < len(records):
+                self._rows.poll(_ROOM_WAIT)
+        return sent
 
     def poll(self) -> list[Acknowledgement]:
         """Take what was acknowledged since the last call; nothing during a call of the worker.
@@ -195,15 +158,13 @@ class Delivery:
         Acknowledgements during a flush belong to its answer: otherwise the engine would
         request the next call before this one has ended.
         """
-        if self._busy:
-            self._raise_failure()
-            return []
-        try:
+        with self._explained():
+            if self._busy:
+                self._raise_failure()
+                return []
             self._rows.poll(0)
-        except (KafkaException, SystemError) as exc:
-            raise self._ours(exc) from exc
-        self._raise_failure()
-        return self._taken()
+            self._raise_failure()
+            return self._rows.take()
 
     def answers(self) -> list[Answer]:
         """Take the worker's answers; errors are values here, to be raised by the loop."""
@@ -235,40 +196,35 @@ class Delivery:
         self, records: Records, cut: Callable[[list[Acknowledgement]], tuple[bytes, bytes]]
     ) -> tuple[list[Acknowledgement], int]:
         """Write records and one cut about them, in one transaction; blocks: for start and load."""
-        try:
-            sent, patience = 0, _Patience(self._silence)
-            while (sent := self.send(records, sent)) < len(records):
-                patience.see(self.progress)
+        sent, patience = 0, _Patience(self._silence)
+        while (sent := self.send(records, sent)) < len(records):
+            patience.see(self.progress)
+        with self._explained():
             acknowledged = self._flush().runs
             answer = self._write_cuts([cut(acknowledged)])
-        except (KafkaException, SystemError) as exc:
-            raise self._ours(exc) from exc
         return acknowledged, answer.offsets[0]
 
     def abort(self, timeout: float) -> None:
         """Abort the open Kafka transaction, if any, on leaving."""
         if not self._in_transaction or self._busy:
             return
-        try:
-            self._transactional.abort_transaction(timeout)
-        except (KafkaException, SystemError) as exc:
-            raise self._ours(exc) from exc
+        with self._explained():
+            self._transactional.abort(timeout)
         self._in_transaction = False
 
     def close(self) -> None:
         """End the worker; the next start handles what is not durable."""
         self._closing.set()
-        for producer in {self._transactional, self._rows}:
-            producer.purge()  # records for an unreachable broker would block a flush
+        for writer in self._writers():
+            writer.purge()  # a call that is under way ends sooner
         self._jobs.put(None)
         self._worker.join(timeout=_COMMIT_TRY + 1)
         # A worker that still hangs keeps its pipe: the descriptor must not be reused.
         if not self._worker.is_alive():
             os.close(self._wake_read)
             os.close(self._wake_write)
-            # Callbacks refer to this object: without this, only the garbage collector would
-            # end their threads.
-            del self._transactional, self._rows
+            for writer in self._writers():
+                writer.close()
 
     # ------------------------------------------------------------ the worker's side
     def _ask(self, job: Job) -> None:
@@ -279,19 +235,16 @@ class Delivery:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             try:
-                answer = job()
-            except (KafkaException, SystemError, CdcError) as exc:
-                answer = self._ours(exc)
+                with self._explained():
+                    answer = job()
+            except CdcError as error:
+                answer = error
             self._answers.put(answer)
             os.write(self._wake_write, b"!")
 
     def _flush(self) -> Acknowledged:
         self._drain(self._rows)
-        return Acknowledged(self._taken())
-
-    def _taken(self) -> list[Acknowledgement]:
-        taken, self._acknowledged = self._acknowledged, []
-        return [(topic, partition, start, end) for topic, partition, start, end in taken]
+        return Acknowledged(self._rows.take())
 
     def _commit_part(self) -> PartDurable:
         if self._in_transaction:
@@ -299,80 +252,53 @@ class Delivery:
         return PartDurable()
 
     def _write_cuts(self, cuts: Sequence[tuple[bytes, bytes]]) -> CutsDurable:
-        if not self._in_transaction:
-            self._transactional.begin_transaction()
-            self._in_transaction = True
-        offsets: list[int] = []
-
-        def report(error: KafkaError | None, message: Message) -> None:
-            if error is not None:
-                self._failure = self._failure or KafkaException(error)
-            else:
-                offsets.append(offset_of(message))
-
-        for key, value in cuts:
-            self._transactional.produce(self._cuts_topic, value, key, 0, on_delivery=report)
-        self._drain(self._transactional)
+        self._begin()
+        writer, sent, patience = self._transactional, 0, _Patience(self._silence)
+        records: Records = [(self._cuts_topic, 0, key, value, []) for key, value in cuts]
+        while (sent := writer.send(records, sent)) < len(records):
+            writer.poll(_ROOM_WAIT)
+            patience.see(writer.progress)
+        self._drain(writer)
+        offsets = [offset for _, _, *run in writer.take() for offset in range(*run)]
         if len(offsets) != len(cuts) or min(offsets) < 0:
             raise GroupUnusable("a cut was not acknowledged with an offset")
         self._commit()
         return CutsDurable(tuple(offsets))
 
+    def _begin(self) -> None:
+        if not self._in_transaction:
+            self._transactional.begin()
+            self._in_transaction = True
+
     def _commit(self) -> None:
         """Commit; repeat the call after a timeout, leave any other error to the next start."""
         patience = _Patience(self._silence)
-        while True:
-            try:
-                self._transactional.commit_transaction(_COMMIT_TRY)
-                break
-            except KafkaException as exc:
-                error = exc.args[0]
-                if not error.retriable() or error.txn_requires_abort() or self._closing.is_set():
-                    raise
+        while not self._transactional.commit(_COMMIT_TRY):
+            if self._closing.is_set():
+                raise BrokerDown("left before Kafka answered to a commit")
             patience.see(0)
         self._in_transaction = False
 
-    def _drain(self, producer: Producer) -> None:
+    def _drain(self, writer: Writer) -> None:
         """Wait until everything sent is acknowledged, as long as there is progress."""
         patience = _Patience(self._silence)
-        while left := producer.flush(_FLUSH_TRY):
-            self._raise_failure()
+        while left := writer.flush(_FLUSH_TRY):
             patience.see(left)
-        self._raise_failure()
 
-    def _report(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            self._failure = self._failure or KafkaException(error)
-            return
-        self._reports += 1
-        topic, partition, offset = message.topic(), message.partition(), offset_of(message)
-        if runs := self._acknowledged:
-            newest = runs[-1]
-            if newest[3] == offset and newest[0] == topic and newest[1] == partition:
-                newest[3] = offset + 1
-                return
-        self._acknowledged.append([topic, partition, offset, offset + 1])
-
-    def _on_error(self, error: KafkaError) -> None:
-        if error.code() in FENCED:
-            self._failure = self._failure or KafkaException(error)
-
-    def _ours(self, exc: BaseException) -> CdcError:
-        """Convert an exception.
-
-        After a fatal error most calls only say that there was one, or fail inside a callback of
-        ours (SystemError): a transaction that is begun is refused with the error itself.
-        """
-        found = error_in(exc)
-        if not isinstance(exc, CdcError) and (found is None or not found.fatal()):
-            try:
-                self._transactional.begin_transaction()
-            except (KafkaException, SystemError) as refused:
-                said = error_in(refused)
-                if said is not None and said.fatal():
-                    return of_error(said)
-        return ours(exc)
+    # ------------------------------------------------------------ both sides
+    def _writers(self) -> list[Writer]:
+        return [self._rows] if self._exactly_once else [self._transactional, self._rows]
 
     def _raise_failure(self) -> None:
-        if self._failure is not None:
-            raise self._ours(self._failure)
+        for writer in self._writers():
+            writer.raise_failure()
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """A writer that was fenced fails in many ways: raise that it was."""
+        try:
+            yield
+        except CdcError as error:
+            if (fatal := self._transactional.fatal()) is None:
+                raise
+            raise fatal from error

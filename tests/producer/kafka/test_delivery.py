@@ -1,7 +1,8 @@
 """What a delivery does without a broker: every wait ends, every error is ours."""
 
 import select
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -11,7 +12,8 @@ from producer.errors import (
     BrokerDown,
     CdcError,
 )
-from producer.kafka.delivery import Delivery
+from producer.kafka.delivery import Delivery, MakeWriter
+from producer.kafka.writer import ConfluentWriter
 from schemas.errors import Verdict
 
 ROW: Record = ("bank.public.account", 0, b"key", b"value", [("xid", b"1")])
@@ -80,7 +82,7 @@ def slow_broker() -> Iterator[str]:
     cluster.flush(1)
 
 
-def transactional(address: str) -> Delivery:
+def transactional(address: str, make: MakeWriter) -> Delivery:
     made = Delivery(
         {"bootstrap.servers": address},
         prefix="bank",
@@ -88,6 +90,7 @@ def transactional(address: str) -> Delivery:
         transaction_timeout=60,
         exactly_once=True,
         max_row_bytes=1000,
+        make=make,
     )
     made.init_transactions(30)
     return made
@@ -98,14 +101,13 @@ def test_a_commit_that_timed_out_is_asked_for_again_and_is_no_success(
 ) -> None:
     tries = []
 
-    class Counted(Producer):
-        def commit_transaction(self, timeout: float) -> None:
-            tries.append(timeout)
-            super().commit_transaction(timeout)
+    class Counted(ConfluentWriter):
+        def commit(self, seconds: float) -> bool:
+            tries.append(seconds)
+            return super().commit(seconds)
 
     monkeypatch.setattr("producer.kafka.delivery._COMMIT_TRY", 0.02)
-    monkeypatch.setattr("producer.kafka.delivery.Producer", Counted)
-    delivery = transactional(slow_broker)
+    delivery = transactional(slow_broker, Counted)
     for first in (0, 4):  # three rows and a marker
         rows, _ = delivery.write_now([ROW] * 3, lambda _: (b"bank", b"cut"))
         assert [run[2:] for run in rows] == [(first, first + 3)]
@@ -113,16 +115,13 @@ def test_a_commit_that_timed_out_is_asked_for_again_and_is_no_success(
     delivery.close()
 
 
-def test_every_process_of_a_prefix_has_one_transactional_id(
-    nobody: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_process_of_a_prefix_has_one_transactional_id(nobody: str) -> None:
     seen = []
 
-    def made(settings: dict[str, object]) -> Producer:
+    def made(settings: Mapping[str, Any]) -> ConfluentWriter:
         seen.append(settings.get("transactional.id"))
-        return Producer(settings)
+        return ConfluentWriter(settings)
 
-    monkeypatch.setattr("producer.kafka.delivery.Producer", made)
     for _ in range(2):
         Delivery(
             {"bootstrap.servers": nobody},
@@ -131,5 +130,6 @@ def test_every_process_of_a_prefix_has_one_transactional_id(
             transaction_timeout=60,
             exactly_once=True,
             max_row_bytes=1000,
+            make=made,
         ).close()
     assert seen == ["gauss-cdc.bank"] * 2
