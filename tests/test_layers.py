@@ -38,7 +38,8 @@ LAYERS = {
         ("producer.sources",),
         ("producer.kafka", "producer.native"),
         (
-            *("producer.sources.gauss.buffer", "producer.sources.gauss.resolver"),
+            *("producer.sources.gauss.stream", "producer.sources.gauss.resolver"),
+            "producer.sources.gauss.buffer",
             "producer.sources.gauss.boundaries",
             *("producer.sources.gauss.mixed", "producer.sources.gauss.gaps"),
             *("producer.sources.postgres.stream", "producer.sources.postgres.gaps"),
@@ -129,7 +130,7 @@ PURE = (
     "producer.sources.decoders",
     *(f"producer.sources.gauss.{name}" for name in (
         *("boundaries", "buffer", "copy_csv", "ddl", "decoders", "gaps", "login", "mixed"),
-        "resolver",
+        *("resolver", "stream"),
         *("options", "server", "sm3", "sqlstate", "system_schemas"),
     )),
     *(f"producer.sources.postgres.{name}" for name in (

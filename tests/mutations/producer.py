@@ -175,7 +175,7 @@ MUTATIONS: Final = (
     Mutation(
         "deparsed-followed-again",
         "a statement that was delivered is not followed again: the tables known are later ones",
-        "producer/sources/gauss/buffer.py",
+        "producer/sources/gauss/stream.py",
         "if begin.commit_lsn >= self._resume:",
         "if True:",
         _DEPARSED,

@@ -1,8 +1,4 @@
-"""The bounds of a stream's transactions, and the combined data of BEGIN and COMMIT.
-
-Used where messages are combined into transactions: by `run`, which buffers them until they are
-complete, and by `decode`, which prints them.
-"""
+"""The bounds of a stream's transactions, and the combined data of BEGIN and COMMIT."""
 
 from __future__ import annotations
 

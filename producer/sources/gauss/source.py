@@ -51,7 +51,6 @@ from producer.sources.gauss import (
 from producer.sources.gauss import (
     snapshot as gauss_snapshot,
 )
-from producer.sources.gauss.buffer import TransactionBuffer
 from producer.sources.gauss.connection import GaussConnection, Unexplained
 from producer.sources.gauss.functions import FunctionStream, ReadingMode
 from producer.sources.gauss.options import (
@@ -67,6 +66,7 @@ from producer.sources.gauss.resolver import RelationResolver
 from producer.sources.gauss.server import Server
 from producer.sources.gauss.snapshot import GaussReading
 from producer.sources.gauss.spill import SpillFile
+from producer.sources.gauss.stream import GaussStream
 from producer.sources.gauss.system_schemas import is_system_schema
 from producer.sources.rights import problems_of_reading
 from producer.sources.session import Asks
@@ -117,7 +117,7 @@ class GaussSource:
         self._load = ExitStack()  # keeps its session open
         self._is_streaming = False
         self._last_status = time.monotonic()
-        self._buffer: TransactionBuffer | None = None
+        self._stream: GaussStream | None = None
         self._making: gauss_slots.Making[MadeSlot] | None = None  # waits for open transactions
         self._has_made_slot = False  # and no START is durable yet
         self._refused_since: float | None = None  # without a reason in the catalog
@@ -424,7 +424,7 @@ class GaussSource:
             names_run_together=form.style == "t",
         )
         mode = gaps.decoding_mode(self.decided)
-        self._buffer = TransactionBuffer(
+        self._stream = GaussStream(
             NAMING[form.plugin, form.style](form),
             relations,
             spill=lambda: SpillFile(options.spill_folder),
@@ -456,8 +456,8 @@ class GaussSource:
 
     def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
         """Yield the ended transactions, each in one piece."""
-        assert self._buffer is not None
-        return self._buffer.feed(received)
+        assert self._stream is not None
+        return self._stream.messages(received)
 
     def shape(self, table: TableId) -> TableSchema | None:
         """Read one table's shape as it is now; None if it is gone."""

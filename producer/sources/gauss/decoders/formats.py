@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -29,7 +29,7 @@ class Format:
 class Naming(Protocol):
     """A decoder of a plugin that names table and columns in every row.  No state but caches."""
 
-    def split(self, start: int, payload: bytes) -> Sequence[tuple[int, bytes]]:
+    def split(self, start: int, payload: bytes) -> Iterable[tuple[int, bytes]]:
         """Split an XLogData payload into records, each with its position.
 
         `start` is the dataStart of the header, the position of records that have none.

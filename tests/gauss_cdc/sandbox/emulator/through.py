@@ -14,10 +14,10 @@ from producer.core.events import Happened, TransactionEnded
 from producer.core.records.encode import compile_encoder
 from producer.core.relations import Relations
 from producer.core.router import Binding
-from producer.sources.gauss.buffer import TransactionBuffer
 from producer.sources.gauss.mixed import Holds, Wrote
 from producer.sources.gauss.resolver import RelationResolver
 from producer.sources.gauss.spill import SpillFile
+from producer.sources.gauss.stream import GaussStream
 from producer.sources.gauss.system_schemas import is_system_schema
 from schemas.control import Hole, SchemaChange
 from schemas.positions import Lsn
@@ -62,7 +62,7 @@ class Through:
     def __post_init__(self) -> None:
         known = {table.id: table for table in self.known}
         self._catalog = known | {table.id: table for table in self.catalog}
-        self._held = TransactionBuffer(
+        self._held = GaussStream(
             naming(self.mode, "utf-8"),
             RelationResolver(
                 known,
@@ -94,7 +94,7 @@ class Through:
 
     def feed(self, *transactions: Transaction) -> "Through":
         wal = [(e.start, e.start, e.payload) for e in sent(self.mode, transactions, self.product)]
-        self.happened += self._assembler.feed(self._noted(self._held.feed(wal)))
+        self.happened += self._assembler.feed(self._noted(self._held.messages(wal)))
         return self
 
     def _noted(self, messages: Iterator[tuple[int, Message]]) -> Iterator[tuple[int, Message]]:

@@ -20,10 +20,10 @@ from producer.core.changes import (
 )
 from producer.errors import DecodeError, SourceSwitched, Unsupported
 from producer.sources.decoders import NAMING, Format
-from producer.sources.gauss.buffer import TransactionBuffer, instant
 from producer.sources.gauss.decoders.messages import Change, NamedRow, RowShape
 from producer.sources.gauss.resolver import RelationResolver
 from producer.sources.gauss.spill import SpillFile
+from producer.sources.gauss.stream import GaussStream, instant
 from schemas.positions import Lsn
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema
 from tests.producer.sources.gauss.decoders.ledgers import Capture, capture, document, documents
@@ -69,7 +69,7 @@ def resolver(known: list[TableSchema], **changes: Any) -> RelationResolver:
 
 def held_for(read: Capture, relations: RelationResolver | None = None, **changes: Any) -> Any:
     relations = relations or resolver(tables(read.workload), skip_unidentified=True)
-    return TransactionBuffer(read.decoder(), relations, spill=SpillFile, **changes)
+    return GaussStream(read.decoder(), relations, spill=SpillFile, **changes)
 
 
 def messages_of(read: Capture) -> list[tuple[int, int, bytes]]:
@@ -134,7 +134,7 @@ def test_changes_of_a_recording_stand_in_the_order_of_their_commits(mode: str) -
     ]
     got = [
         [(c["op"], c["table"]) for c in transaction["changes"] if c["op"] != "TRUNCATE"]
-        for transaction in by_transaction(no_truncates(held_for(read).feed(messages_of(read))))
+        for transaction in by_transaction(no_truncates(held_for(read).messages(messages_of(read))))
     ]
 
     assert [changes for changes in got if changes] == [changes for changes in ledger if changes]
@@ -156,7 +156,7 @@ def test_old_rows_hold_the_columns_of_the_replica_identity(mode: str) -> None:
     ]
     got = [
         (c["op"], c["table"], c["before"])
-        for transaction in by_transaction(held_for(read).feed(messages_of(read)))
+        for transaction in by_transaction(held_for(read).messages(messages_of(read)))
         for c in transaction["changes"]
         if c["op"] == "DELETE" and "before" in c
     ]
@@ -169,15 +169,17 @@ def test_old_rows_hold_the_columns_of_the_replica_identity(mode: str) -> None:
 def test_rows_beyond_the_limit_go_through_a_file_and_come_back_the_same() -> None:
     read = capture("capture_bulk_par_b_batch1")
 
-    small = list(by_transaction(held_for(read, hold_bytes=10_000).feed(messages_of(read))))
+    small = list(by_transaction(held_for(read, hold_bytes=10_000).messages(messages_of(read))))
 
-    assert small == list(by_transaction(held_for(read).feed(messages_of(read))))
+    assert small == list(by_transaction(held_for(read).messages(messages_of(read))))
     assert max(len(transaction["changes"]) for transaction in small) > 1000
 
 
 def test_a_commit_with_its_end_begins_one_byte_before() -> None:
     read = capture("capture_txns_par_b_batch0")
-    out = [m for _, m in held_for(read).feed(messages_of(read)) if isinstance(m, Begin | Commit)]
+    out = [
+        m for _, m in held_for(read).messages(messages_of(read)) if isinstance(m, Begin | Commit)
+    ]
 
     begins = [m.commit_lsn for m in out if isinstance(m, Begin)]
     ends = [m.end_lsn for m in out if isinstance(m, Commit)]
@@ -190,7 +192,7 @@ def test_a_commit_with_its_start_ends_one_byte_after() -> None:
     read = capture("capture_txns_par_t_batch0")
     starts = [start for start, payload in read.payloads if payload.startswith(b"commit")]
 
-    out = [m for _, m in held_for(read).feed(messages_of(read)) if isinstance(m, Commit)]
+    out = [m for _, m in held_for(read).messages(messages_of(read)) if isinstance(m, Commit)]
 
     assert [(m.commit_lsn, m.end_lsn) for m in out] == [(s, s + 1) for s in starts]
 
@@ -198,7 +200,7 @@ def test_a_commit_with_its_start_ends_one_byte_after() -> None:
 def test_a_slot_ordered_by_csn_resumes_by_csn() -> None:
     read = capture("capture_txns_par_b_batch0")
 
-    out = [m for _, m in held_for(read, by_csn=True).feed(messages_of(read))]
+    out = [m for _, m in held_for(read, by_csn=True).messages(messages_of(read))]
 
     ends = [m.end_lsn for m in out if isinstance(m, Commit)]
     assert ends == [m.csn for m in out if isinstance(m, Begin)]
@@ -206,15 +208,17 @@ def test_a_slot_ordered_by_csn_resumes_by_csn() -> None:
 
 def test_csns_that_went_back_stop_and_neighbours_that_changed_places_do_not() -> None:
     read = capture("capture_txns_par_b_batch0")
-    first = next(m.csn for _, m in held_for(read).feed(messages_of(read)) if isinstance(m, Begin))
+    first = next(
+        m.csn for _, m in held_for(read).messages(messages_of(read)) if isinstance(m, Begin)
+    )
     assert first is not None
 
-    list(held_for(read, newest_csn=first + 1000).feed(messages_of(read)))
+    list(held_for(read, newest_csn=first + 1000).messages(messages_of(read)))
     with pytest.raises(SourceSwitched, match="accept-gap"):
-        list(held_for(read, newest_csn=first + 100_000).feed(messages_of(read)))
+        list(held_for(read, newest_csn=first + 100_000).messages(messages_of(read)))
     # what was delivered before comes again after a restart, with its old CSN
     again = held_for(read, newest_csn=first + 100_000, resume=1 << 60)
-    list(again.feed(messages_of(read)))
+    list(again.messages(messages_of(read)))
 
 
 def test_rows_of_tables_that_are_not_captured_are_counted_and_left_out() -> None:
@@ -222,7 +226,9 @@ def test_rows_of_tables_that_are_not_captured_are_counted_and_left_out() -> None
     relations = resolver(tables(read.workload), wanted=lambda table: table.schema != "tx")
     held = held_for(read, relations)
 
-    assert not any(isinstance(m, Insert | Update | Delete) for _, m in held.feed(messages_of(read)))
+    assert not any(
+        isinstance(m, Insert | Update | Delete) for _, m in held.messages(messages_of(read))
+    )
     assert relations.left_out > 10
 
 
@@ -246,9 +252,9 @@ def row(op: bytes, new: dict[bytes, bytes], old: dict[bytes, bytes]) -> bytes:
 def play(*payloads: bytes, known: list[TableSchema], **changes: Any) -> list[Message]:
     described = resolver(known, oid_of={"integer": 23, "text": 25}.get, **changes)
     decoder = Format("mppdb_decoding")
-    held = TransactionBuffer(NAMING["mppdb_decoding", ""](decoder), described, spill=SpillFile)
+    held = GaussStream(NAMING["mppdb_decoding", ""](decoder), described, spill=SpillFile)
     framed = [b"BEGIN 5", *payloads, b"COMMIT 5 (at 2024-05-01 08:00:00+08) CSN 77"]
-    pairs = held.feed([(100 + at, 100 + at, payload) for at, payload in enumerate(framed)])
+    pairs = held.messages([(100 + at, 100 + at, payload) for at, payload in enumerate(framed)])
     return [message for _, message in pairs]
 
 
@@ -389,7 +395,7 @@ def test_an_undecodable_message_is_reported_at_its_position() -> None:
 
 
 def test_a_transaction_of_bytes_that_are_no_message_does_not_grow_without_end() -> None:
-    held = TransactionBuffer(
+    held = GaussStream(
         NAMING["mppdb_decoding", ""](Format("mppdb_decoding")),
         resolver([]),
         spill=SpillFile,
@@ -398,7 +404,7 @@ def test_a_transaction_of_bytes_that_are_no_message_does_not_grow_without_end() 
     endless = itertools.chain([b"BEGIN 5"], itertools.repeat(b"?" * 100))
 
     with pytest.raises(DecodeError) as caught:
-        list(held.feed((at, at, payload) for at, payload in enumerate(endless)))
+        list(held.messages((at, at, payload) for at, payload in enumerate(endless)))
 
     assert caught.value.where["messages"] == 63  # the first beyond, with 60 bytes for each
 
@@ -423,10 +429,10 @@ def test_what_is_not_an_instant_is_refused(text: str) -> None:
 
 
 # ---------------------------------------------------------------- rows without names
-def sql_stream(catalog: dict[TableId, TableSchema], *known: TableSchema) -> TransactionBuffer:
+def sql_stream(catalog: dict[TableId, TableSchema], *known: TableSchema) -> GaussStream:
     described = resolver(list(known), read_catalog=catalog.get)
     decoder = NAMING["sql_decoding", ""](Format("sql_decoding"))
-    return TransactionBuffer(decoder, described, spill=SpillFile)
+    return GaussStream(decoder, described, spill=SpillFile)
 
 
 def sent_by_sql(*rows: bytes, at: int) -> list[tuple[int, int, bytes]]:
@@ -441,10 +447,12 @@ def test_a_column_added_under_sql_decoding_is_read_when_a_row_has_one_more() -> 
     catalog = {table: before}
     held = sql_stream(catalog, before)
 
-    (first,) = by_transaction(held.feed(sent_by_sql(b"insert into public.t values (1);", at=100)))
+    (first,) = by_transaction(
+        held.messages(sent_by_sql(b"insert into public.t values (1);", at=100))
+    )
     catalog[table] = after
     wider = b"insert into public.t values (2, 'two');"
-    (second,) = by_transaction(held.feed(sent_by_sql(wider, at=200)))
+    (second,) = by_transaction(held.messages(sent_by_sql(wider, at=200)))
 
     assert [c["after"] for c in first["changes"]] == [{"a": b"1"}]
     assert [c["after"] for c in second["changes"]] == [{"a": b"2", "b": b"two"}]
@@ -457,6 +465,6 @@ def test_a_row_without_names_that_the_catalog_does_not_fit_stops_with_the_way_ou
     rows = sent_by_sql(b"insert into public.t values (1, 'b', 'c');", at=100)
 
     with pytest.raises(Unsupported, match=r"with \[source\] plugin = .mppdb_decoding.") as caught:
-        list(held.feed(rows))
+        list(held.messages(rows))
 
     assert (caught.value.where["sent"], caught.value.where["known"]) == (3, 2)

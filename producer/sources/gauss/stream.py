@@ -1,0 +1,218 @@
+"""GaussDB's stream as the core's messages, a transaction at a time.
+
+GaussDB's streams report a transaction's xid, CSN, time and position partly at
+BEGIN and partly at COMMIT, and no mode reports the commit's position before its
+end.  Headers are never guessed, and a transaction that an earlier run delivered
+is dropped by that position: so `TransactionBuffer` holds it until COMMIT.
+
+Positions: if a COMMIT reports the end of its record, we take the byte before it
+as the start; if it reports the start, we take the byte after it as the end
+(commit records are longer).  Both keep `commit_start < resume` exact as long as
+a stream reports one kind, so the kind is part of the epoch's content.  A
+CSN-ordered slot resumes by CSN, which is used for both in the same way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from producer.core.changes import Begin, Commit, Logical, Message, Undecoded
+from producer.errors import DdlMalformed, DecodeError, SourceSwitched
+from producer.sources.decoders import Naming
+from producer.sources.gauss.boundaries import together
+from producer.sources.gauss.buffer import (
+    HOLD_BYTES,
+    BufferedTransaction,
+    Spill,
+    TransactionBuffer,
+)
+from producer.sources.gauss.ddl import jddl
+from producer.sources.gauss.ddl import pairs as ddl_pairs
+from producer.sources.gauss.decoders.messages import (
+    Change,
+    Ddl,
+    NamedTruncate,
+    TxBegin,
+    TxCommit,
+)
+from producer.sources.gauss.mixed import Holds, Mixed, Wrote
+from producer.sources.gauss.resolver import RelationResolver
+from producer.sources.gauss.system_schemas import is_system_schema
+from producer.wire.replication import WalMessage
+from schemas.errors import LOAD_AGAIN
+from schemas.positions import Lsn
+from schemas.tables import TableId
+
+# CSNs of neighbours may descend (a CSN is assigned before the commit record is written), but only
+# over as many transactions as can commit at one time.
+_CSN_SLACK: Final = 1 << 16
+
+_INSTANT: Final = re.compile(
+    r"(\d{4,6})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?"
+    r"([+-])(\d\d)(?::?(\d\d))?(?::?(\d\d))?"
+)
+_2000: Final = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+def _nobody_knows(_table: TableId, _xid: int) -> bool | None:
+    return None
+
+
+def _may_hold_more(_table: TableId, _xid: int, _rows: int) -> bool:
+    return False
+
+
+class GaussStream:
+    """One stream from START_REPLICATION on."""
+
+    def __init__(
+        self,
+        decoder: Naming,
+        relations: RelationResolver,
+        *,
+        spill: Callable[[], Spill],
+        hold_bytes: int = HOLD_BYTES,
+        by_csn: bool = False,
+        resume: int = 0,
+        newest_csn: int = 0,
+        loses_rows_behind_ddl: bool = False,
+        wrote: Wrote = _nobody_knows,
+        holds: Holds = _may_hold_more,
+    ) -> None:
+        self._decoder, self._relations, self._by_csn = decoder, relations, by_csn
+        self._buffer = TransactionBuffer(decoder, spill=spill, hold_bytes=hold_bytes)
+        self._resume, self._newest_csn = resume, newest_csn
+        self._mixed = Mixed() if loses_rows_behind_ddl else None
+        self._wrote, self._holds = wrote, holds
+        self._first: ddl_pairs.Waiting | None = None  # a statement that may have more messages
+
+    def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
+        """Take received messages; yield (position, message) of the transactions that ended."""
+        for found in self._buffer.feed(received):
+            if isinstance(found, BufferedTransaction):
+                yield from self._release(found)
+            else:
+                yield found
+
+    def _release(self, transaction: BufferedTransaction) -> Iterator[tuple[int, Message]]:
+        begin, commit = self._framed(transaction.begun, transaction.ended)
+        yield int(begin.commit_lsn), begin
+        if begin.commit_lsn >= self._resume:  # else delivered: the shapes are later ones
+            yield from transaction.undecoded
+            for position, record in transaction.records:
+                yield from self._decoded(position, record)
+            yield from self._let_go()
+            if self._mixed is not None:
+                for lost in self._mixed.end(begin.xid, self._wrote, self._holds):
+                    yield int(commit.end_lsn), lost
+        yield int(commit.end_lsn), commit
+
+    def _framed(self, begun: TxBegin, ended: TxCommit) -> tuple[Begin, Commit]:
+        """Combine BEGIN and COMMIT."""
+        xid, csn, said = together(begun, ended)
+        if self._by_csn:
+            if csn is None:
+                raise DecodeError("a transaction without CSN from a slot ordered by CSN", xid=xid)
+            start, end = csn - 1, csn
+        elif ended.end_lsn is not None:
+            start, end = int(ended.end_lsn) - 1, int(ended.end_lsn)
+        elif ended.commit_lsn is not None:
+            start, end = int(ended.commit_lsn), int(ended.commit_lsn) + 1
+        else:
+            raise DecodeError("a COMMIT without position", xid=xid)
+        if csn is not None and start >= self._resume and csn + _CSN_SLACK < self._newest_csn:
+            raise SourceSwitched(
+                "the source's CSNs went back: it was restored, or another node took over by force",
+                csn=csn,
+                newest=self._newest_csn,
+                # The slot exists, so only this makes a takeover accept a gap.
+                hint=f"what was committed there in between is lost; {LOAD_AGAIN}",
+            )
+        at = instant(said) if said else 0
+        # sql_decoding has no xid at all; 0 is PostgreSQL's value for "no transaction id".
+        begin = Begin(Lsn(start), at, xid or 0, csn, begun.user)
+        return begin, Commit(Lsn(start), Lsn(end), at)
+
+    def _decoded(self, position: int, record: bytes) -> Iterator[tuple[int, Message]]:
+        try:
+            decoded = self._decoder.decode(position, record)
+        except DecodeError as error:
+            yield position, Undecoded(record, str(error))
+            return
+        if isinstance(decoded, Ddl):
+            yield from self._stated(position, decoded)
+            return
+        if self._first is not None:
+            yield from self._let_go()
+        match decoded:
+            case Change():
+                for message in self._relations.row(decoded):
+                    yield position, message
+                if self._mixed is not None and not is_system_schema(decoded.schema):
+                    self._mixed.row(decoded.schema, decoded.table, decoded.op)
+            case NamedTruncate():
+                for message in self._relations.emptied(decoded):
+                    yield position, message
+            case Logical():
+                yield position, Undecoded(record, "a logical message, which no option requests")
+            case _:
+                yield position, Undecoded(record, f"{type(decoded).__name__} inside a transaction")
+
+    # ------------------------------------------------------------ DDL
+    def _stated(self, position: int, ddl: Ddl) -> Iterator[tuple[int, Message]]:
+        """Read a statement; one that may have a second message waits for it."""
+        try:
+            statement = jddl.read(ddl)
+        except DdlMalformed as error:
+            yield from self._let_go()
+            yield position, Undecoded(ddl.content.encode(), str(error))
+            return
+        first = self._first
+        if first is not None and statement is not None:
+            self._first = ddl_pairs.joined(first, ddl, statement)
+            if self._first is not None:
+                if self._first.is_whole:
+                    yield from self._let_go()
+                return
+            self._first = first
+        yield from self._let_go()
+        if statement is not None:  # else "Drop table command start": the statement itself follows
+            self._first = ddl_pairs.Waiting(position, ddl, statement)
+            if not ddl_pairs.waits(ddl, statement):
+                yield from self._let_go()
+
+    def _let_go(self) -> Iterator[tuple[int, Message]]:
+        """Yield the waiting statement, if there is one."""
+        if self._first is None:
+            return
+        first, self._first = self._first, None
+        for message in self._relations.statement(first.ddl, first.statement):
+            yield first.position, message
+        if self._mixed is not None:
+            self._mixed.statement(first.statement)
+
+
+def instant(text: str) -> int:
+    """Read a timestamptz as the server prints it in any zone; µs since 2000-01-01 UTC.
+
+    Raises DecodeError.
+
+    >>> instant("2000-01-01 08:00:01.5+08")
+    1500000
+    """
+    if (match := _INSTANT.fullmatch(text.strip())) is None:
+        raise DecodeError("a time that is not an ISO timestamp with time zone", size=len(text))
+    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
+    micros = int((match[7] or "").ljust(6, "0"))
+    offset = timedelta(
+        hours=int(match[9]), minutes=int(match[10] or 0), seconds=int(match[11] or 0)
+    )
+    try:
+        local = datetime(year, month, day, hour, minute, second, micros, tzinfo=UTC)
+    except ValueError as error:
+        raise DecodeError("an invalid time", size=len(text)) from error
+    moment = local - offset if match[8] == "+" else local + offset
+    return (moment - _2000) // timedelta(microseconds=1)
