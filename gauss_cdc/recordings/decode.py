@@ -17,11 +17,10 @@ from gauss_cdc.recordings.files import Began, Closed, SentMessage, read
 from gauss_cdc.recordings.statements import statements
 from gauss_cdc.recordings.transactions import (
     Columns,
-    Fold,
     Known,
+    RecordedStream,
     RecordedTransaction,
     RowChange,
-    fold,
 )
 from producer.core.changes import Cell, Logical
 from producer.errors import DecodeError, Unsupported
@@ -40,7 +39,7 @@ class Decoded:
 
 @dataclass(slots=True)
 class _Stream:
-    fold: Fold
+    recorded: RecordedStream
     encoding: str
     styles: tuple[tuple[str, str], ...]
 
@@ -63,7 +62,7 @@ def transactions(
                 encoding = "utf-8" if event.written.plugin == "pgoutput" else event.written.encoding
                 try:
                     streams[event.stream] = _Stream(
-                        fold(event.written, known), encoding, event.styles
+                        RecordedStream(event.written, known), encoding, event.styles
                     )
                 except (
                     Unsupported
@@ -77,7 +76,7 @@ def transactions(
                 if stream is None:
                     raise DecodeError("data after the end of its stream", file=path, line=line)
                 try:
-                    for found in stream.fold.feed(event.start, event.payload):
+                    for found in stream.recorded.feed(event.start, event.payload):
                         name = (found.xid, found.csn, found.position, found.committed_at)
                         if name not in seen:
                             seen.add(name)
@@ -87,7 +86,7 @@ def transactions(
                     raise
             case _:
                 assert_never(event)
-    if any(stream.fold.is_open for stream in streams.values()):
+    if any(stream.recorded.is_open for stream in streams.values()):
         raise DecodeError("the file ends within a transaction", file=path, line=line)
 
 

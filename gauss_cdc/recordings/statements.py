@@ -130,7 +130,7 @@ def _by_text(change: RowChange, known: Known) -> AbstractSet[str]:
     found: set[str] = set()
     if (table := known.get(change.table)) is not None:
         found.update(n for n, kind in zip(table.names, table.types, strict=True) if _odd(kind))
-    if (shape := change.old_types) is not None:
+    if (shape := change.types) is not None:
         for name, oid, kind in zip(shape.names, shape.oids, shape.types, strict=True):
             if oid in _OIDS_BY_TEXT or _odd(kind):
                 found.add(name)

@@ -1,8 +1,7 @@
-"""Recorded messages folded into whole transactions, for display.
+"""The transactions of a recorded stream, for display.
 
-It needs no database: what the stream does not contain is missing unless a file about
-the tables has it (`Known`).  The bounds of transactions are decided as in `run`
-(`boundaries`).
+They are found as in `run` (`TransactionBuffer`).  No database is needed: what the stream
+does not contain is missing unless a file about the tables has it (`Known`).
 
 A transaction's position is what confirms it: the end of its COMMIT record; in
 decode-styles t and j without batches only the record's start is sent, and then
@@ -12,25 +11,15 @@ it is that.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from typing import Final, Protocol, TypeAlias, assert_never
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias, assert_never
 
-from producer.core.changes import (
-    Begin,
-    Cell,
-    Cells,
-    Commit,
-    Delete,
-    Insert,
-    Logical,
-    Relation,
-    Truncate,
-    Update,
-)
+from gauss_cdc.recordings.described import DescribedRows, KeyedChange
+from producer.core.changes import Cell, Cells, Logical
 from producer.errors import DecodeError, Unsupported
 from producer.sources.decoders import DECODERS, NAMING, Format, Naming
-from producer.sources.gauss.boundaries import Boundaries, Place, together
+from producer.sources.gauss.boundaries import together
+from producer.sources.gauss.buffer import BufferedTransaction, TransactionBuffer
 from producer.sources.gauss.decoders.literals import NUMBER
 from producer.sources.gauss.decoders.messages import (
     Change,
@@ -44,10 +33,10 @@ from producer.sources.gauss.decoders.messages import (
     TxCommit,
 )
 from producer.sources.gauss.decoders.tuples import readings
+from producer.sources.gauss.spill import SpillFile
 from schemas.positions import Lsn
-from schemas.tables import UNCHANGED, ReplicaIdentity, TableId
+from schemas.tables import TableId
 
-_2000: Final = datetime(2000, 1, 1, tzinfo=UTC)
 # Types whose literals stand bare, so that a text in such a column shows a wrong guess.
 _NUMERIC: Final = frozenset({"tinyint", "smallint", "integer", "bigint", "numeric", "oid"})
 
@@ -83,7 +72,7 @@ class RowChange:
     before: Columns | None
     key: tuple[str, ...] = ()
     is_sure: bool = True  # False: another schema and table are written the same way
-    old_types: RowShape | None = None  # types of old columns, where the stream contains them
+    types: RowShape | None = None  # of the old row, or else the new one
 
 
 _Item: TypeAlias = RowChange | NamedTruncate | Ddl | Logical
@@ -105,21 +94,9 @@ class RecordedTransaction:
         return any(isinstance(change, RowChange) for change in self.changes)
 
 
-class Fold(Protocol):
-    """Takes the messages of one stream, gives its transactions."""
-
-    def feed(self, start: int, payload: bytes) -> Iterator[RecordedTransaction]:
-        """Take one XLogData message.  Raises DecodeError."""
-
-    @property
-    def is_open(self) -> bool:
-        """Say whether a transaction has begun and not ended."""
-
-
-def fold(written: Format, known: Known) -> Fold:
-    """Return the fold of a stream; raises Unsupported for an unknown plugin."""
+def _decoder(written: Format) -> Naming:
     if written.plugin in DECODERS:
-        return PgoutputFold()
+        return DescribedRows(DECODERS[written.plugin])
     make = NAMING.get((written.plugin, written.style))
     if make is None:
         raise Unsupported(
@@ -127,44 +104,71 @@ def fold(written: Format, known: Known) -> Fold:
             plugin=written.plugin,
             style=written.style,
         )
-    return NamingFold(make(written), known, spaced=written.style == "t")
+    return make(written)
 
 
-@dataclass(slots=True)
-class NamingFold:
-    """Fold of the plugins that name table and columns in every row."""
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """A decoder whose records can be decoded: damage is found at its line, not at COMMIT."""
 
     decoder: Naming
-    known: Known
-    spaced: bool = False  # decode-style t, whose table names have several readings
-    _boundaries: Boundaries = field(default_factory=Boundaries)
-    _changes: list[_Item] = field(default_factory=list)
-    _parts: tuple[bool, ...] | None = None  # of the stream's COMMITs: they depend on its options
+
+    def split(self, start: int, payload: bytes) -> Iterator[tuple[int, bytes]]:
+        for position, record in self.decoder.walk(start, payload):
+            message = self.decoder.decode(position, record)
+            if not isinstance(message, Logical) or message.transactional:
+                yield position, record
+
+    walk = split
+
+    def is_row(self, record: bytes) -> bool:
+        return self.decoder.is_row(record)
+
+    def decode(self, position: int, record: bytes) -> DecodedMessage:
+        return self.decoder.decode(position, record)
+
+
+class RecordedStream:
+    """One stream of a recording; raises Unsupported for an unknown plugin."""
+
+    def __init__(self, written: Format, known: Known) -> None:
+        self._known, self._is_spaced = known, written.style == "t"
+        self._decoder = _decoder(written)
+        self._is_described = isinstance(self._decoder, DescribedRows)
+        self._buffer = TransactionBuffer(_Checked(self._decoder), spill=SpillFile)
+        self._parts: tuple[bool, ...] | None = None  # of its COMMITs: they depend on its options
 
     @property
     def is_open(self) -> bool:
         """Say whether a transaction has begun and not ended."""
-        return self._boundaries.is_open
+        return self._buffer.is_open
 
     def feed(self, start: int, payload: bytes) -> Iterator[RecordedTransaction]:
-        """Take one message; a batch may hold many transactions."""
-        decode = self.decoder.decode
-        for position, record in self.decoder.walk(start, payload):
-            message = decode(position, record)
-            match self._boundaries.step(message):
-                case begun, ended:
-                    yield self._ended(begun, ended, position)
-                case Place.BEGINS:
-                    self._changes = []
-                case Place.WITHIN:
-                    self._changes.append(self._item(message))
-                case Place.OUTSIDE:
-                    pass
-                case Place.STRAY:
-                    raise DecodeError(self._boundaries.stray(message), position=Lsn(position))
+        """Take one XLogData message; a batch may hold many transactions.  Raises DecodeError."""
+        for found in self._buffer.feed([(start, start, payload)]):
+            if not isinstance(found, BufferedTransaction):
+                position, undecoded = found
+                raise DecodeError(undecoded.why, position=Lsn(position))
+            yield self._ended(found)
 
-    def _item(self, message: DecodedMessage) -> _Item:
-        match message:
+    def _ended(self, transaction: BufferedTransaction) -> RecordedTransaction:
+        begun, ended = transaction.begun, transaction.ended
+        position = ended.commit_lsn if ended.end_lsn is None else ended.end_lsn
+        # A BEGIN with xid has a COMMIT with it; the CSN may stand at one of the ends alone.
+        if begun.xid is not None and ended.xid is None and not self._is_described:
+            raise DecodeError("a COMMIT of another transaction than its BEGIN", position=position)
+        xid, csn, committed_at = together(begun, ended)
+        parts = ended.xid is None, ended.csn is None, ended.committed_at is None
+        if self._parts not in (None, parts):
+            raise DecodeError("a COMMIT with other parts than those before it", position=position)
+        self._parts = parts
+        changes = [self._item(*record) for record in transaction.records]
+        if csn is not None:
+            changes = [_without_guess(change) for change in changes]
+        return RecordedTransaction(xid, csn, position, committed_at, tuple(changes))
+
+    def _item(self, position: int, record: bytes) -> _Item:
+        match message := self._decoder.decode(position, record):
             case Change():
                 return self._change(message)
             case NamedTruncate() | Ddl() | Logical():
@@ -174,41 +178,24 @@ class NamingFold:
             case _:
                 assert_never(message)
 
-    def _ended(self, begun: TxBegin, ended: TxCommit, position: int) -> RecordedTransaction:
-        # A BEGIN with xid has a COMMIT with it; the CSN may stand at one of the ends alone.
-        if begun.xid is not None and ended.xid is None:
-            raise DecodeError(
-                "a COMMIT of another transaction than its BEGIN", position=Lsn(position)
-            )
-        xid, csn, committed_at = together(begun, ended)
-        parts = ended.xid is None, ended.csn is None, ended.committed_at is None
-        if self._parts not in (None, parts):
-            raise DecodeError(
-                "a COMMIT with other parts than those before it", position=Lsn(position)
-            )
-        self._parts = parts
-        return RecordedTransaction(
-            xid=xid,
-            csn=csn,
-            position=ended.commit_lsn if ended.end_lsn is None else ended.end_lsn,
-            committed_at=committed_at,
-            changes=tuple(self._changes if csn is None else map(_without_guess, self._changes)),
-        )
-
     def _change(self, change: Change) -> RowChange:
         op = {"c": "INSERT", "u": "UPDATE", "d": "DELETE"}[change.op]
         table, is_sure = TableId(change.schema, change.table), True
-        if self.spaced and " " in change.table:
+        if self._is_spaced and " " in change.table:
             table, is_sure = self._meant(change)
-        known = self.known.get(table)
+        known = self._known.get(table)
+        key = known.unique if known is not None else ()
+        if isinstance(change, KeyedChange):
+            key = change.key
+        row = change.old or change.new
         return RowChange(
             op,
             table,
             None if change.new is None else _columns(change.new, known),
             None if change.old is None else _columns(change.old, known),
-            known.unique if known is not None else (),
+            key,
             is_sure,
-            None if change.old is None else change.old.shape,
+            None if row is None else row.shape,
         )
 
     def _meant(self, change: Change) -> tuple[TableId, bool]:
@@ -216,12 +203,12 @@ class NamingFold:
         found = [
             table
             for table in (TableId(*pair) for pair in readings(change.schema, change.table))
-            if table in self.known
+            if table in self._known
         ]
         row = change.new or change.old
         names = set(row.shape.names) if row is not None else set()
         # Columns may have gone since: where none fits, the name alone decides.
-        fitting = [table for table in found if names <= set(self.known[table].names)] or found
+        fitting = [table for table in found if names <= set(self._known[table].names)] or found
         if len(fitting) == 1:
             return fitting[0], True
         return TableId(change.schema, change.table), False
@@ -260,113 +247,3 @@ def _fits(cells: Cells, known: KnownTable) -> bool:
         not isinstance(cell, bytes) or kind not in _NUMERIC or bool(NUMBER.fullmatch(cell))
         for cell, kind in zip(cells, known.types[: len(cells)], strict=True)
     )
-
-
-@dataclass(slots=True)
-class PgoutputFold:
-    """Fold of pgoutput, which describes its relations."""
-
-    _relations: dict[int, Relation] = field(default_factory=dict)
-    _types: dict[int, RowShape] = field(default_factory=dict)
-    _begin: Begin | None = None
-    _changes: list[_Item] = field(default_factory=list)
-
-    @property
-    def is_open(self) -> bool:
-        """Say whether a transaction has begun and not ended."""
-        return self._begin is not None
-
-    def feed(self, start: int, payload: bytes) -> Iterator[RecordedTransaction]:
-        """Take one message."""
-        message = DECODERS["pgoutput"](payload)
-        match message:
-            case Begin() if self._begin is None:
-                self._begin, self._changes = message, []
-            case Commit() if self._begin is not None:
-                begin, self._begin = self._begin, None
-                yield RecordedTransaction(
-                    begin.xid,
-                    begin.csn,
-                    message.end_lsn,
-                    _instant(message.committed_at),
-                    tuple(self._changes),
-                )
-            case Relation():
-                self._relations[message.relation] = message
-                columns = message.columns
-                self._types[message.relation] = RowShape(
-                    tuple(column.name for column in columns),
-                    tuple(column.type_oid for column in columns),
-                    ("",) * len(columns),
-                )
-            case Insert() | Update() | Delete() if self._begin is not None:
-                self._changes.append(self._row(message))
-            case Truncate() if self._begin is not None:
-                tables = [self._relation(relation) for relation in message.relations]
-                self._changes.append(
-                    NamedTruncate(
-                        tuple((table.schema, table.table) for table in tables),
-                        cascade=message.cascade,
-                        restart_identity=message.restart_identity,
-                    )
-                )
-            case Logical():
-                if message.transactional:
-                    self._changes.append(message)
-            case Begin() | Commit() | Insert() | Update() | Delete() | Truncate():
-                where = "within" if self.is_open else "outside of"
-                raise DecodeError(
-                    f"{type(message).__name__} {where} a transaction", position=Lsn(start)
-                )
-            case _:  # names of types, origins
-                pass
-
-    def _row(self, message: Insert | Update | Delete) -> RowChange:
-        relation = self._relation(message.relation)
-        table = TableId(relation.schema, relation.table)
-        key = tuple(column.name for column in relation.columns if column.identity)
-        if relation.replica_identity is ReplicaIdentity.FULL:
-            key = ()  # all columns, which is not a key
-        if isinstance(message, Insert):
-            return RowChange("INSERT", table, _all(relation, message.new), None, key)
-        before, types = None, self._types[message.relation]
-        if message.old is not None:
-            before = _all(relation, message.old)
-            if message.old_kind == "K":  # the other cells are not NULL but not there
-                before = tuple(pair for pair in before if pair[0] in key)
-        if isinstance(message, Delete):
-            return RowChange("DELETE", table, None, before, key, old_types=types)
-        after = _all(relation, message.new)
-        if message.old_kind == "O" and before is not None:
-            # A value that did not change is not sent again, but the old row has it.
-            old = dict(before)
-            after = tuple((name, old[name] if c is UNCHANGED else c) for name, c in after)
-        return RowChange("UPDATE", table, after, before, key, old_types=types)
-
-    def _relation(self, number: int) -> Relation:
-        try:
-            return self._relations[number]
-        except KeyError:
-            raise DecodeError(
-                "a row of a relation that the stream did not describe", relation=number
-            ) from None
-
-
-def _all(relation: Relation, cells: Cells) -> Columns:
-    if len(cells) != len(relation.columns):
-        raise DecodeError(
-            "a row with another number of columns than its relation",
-            relation=relation.relation,
-            cells=len(cells),
-            columns=len(relation.columns),
-        )
-    return tuple((column.name, cell) for column, cell in zip(relation.columns, cells, strict=True))
-
-
-def _instant(microseconds: int) -> str:
-    """Print a time as openGauss does at UTC."""
-    try:
-        instant = _2000 + timedelta(microseconds=microseconds)
-    except OverflowError:
-        raise DecodeError("a commit time out of range") from None
-    return instant.strftime("%Y-%m-%d %H:%M:%S.%f").rstrip("0").rstrip(".") + "+00"

@@ -328,6 +328,17 @@ def test_damage_in_a_line_is_reported_with_its_number(damage, what: str, tmp_pat
     assert what in str(error) or what == "ends"
 
 
+def test_a_damaged_row_is_reported_with_its_line_and_not_with_its_commit(tmp_path: Path) -> None:
+    header = {"kind": "header", "plugin": "test_decoding", "mode": "serial", "options": []}
+    rows = ("table public.t: INSERT: id[integer]:1", "table public.t: INSERT: id[integer")
+    whole = ("BEGIN 1", rows[0], "COMMIT 1")
+
+    file = written(tmp_path, header, serial(*whole, "BEGIN 2", *rows, rows[0], "COMMIT 2"))
+    found, error = damaged(file)
+
+    assert ([txn["xid"] for txn in found], error.where["line"]) == ([1], 7)
+
+
 @pytest.mark.parametrize("style", ["b", "j", "t"])
 def test_damage_within_a_batch_leaves_the_transactions_before_it(
     style: str, tmp_path: Path

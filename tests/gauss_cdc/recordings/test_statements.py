@@ -77,7 +77,7 @@ def test_types_without_equality_are_compared_as_text(kind: str, cast: str) -> No
 def test_types_of_the_stream_are_enough_for_that(oid: int, kind: str) -> None:
     types = RowShape(("j",), (oid,), (kind,))
 
-    (statement,) = printed(RowChange("DELETE", T, None, (("j", b"1"),), old_types=types))
+    (statement,) = printed(RowChange("DELETE", T, None, (("j", b"1"),), types=types))
 
     assert """WHERE "j"::text = '1' LIMIT""" in statement
 

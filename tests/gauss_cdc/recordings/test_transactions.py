@@ -1,6 +1,11 @@
 import pytest
 
-from gauss_cdc.recordings.transactions import KnownTable, RecordedTransaction, RowChange, fold
+from gauss_cdc.recordings.transactions import (
+    KnownTable,
+    RecordedStream,
+    RecordedTransaction,
+    RowChange,
+)
 from producer.core.changes import Logical
 from producer.errors import DecodeError, Unsupported
 from producer.sources.decoders import Format
@@ -12,7 +17,7 @@ T = TableId("public", "t")
 
 
 def folded(plugin: str, *texts: str, known=None, style: str = "") -> list[RecordedTransaction]:
-    stream = fold(Format(plugin, style), known or {})
+    stream = RecordedStream(Format(plugin, style), known or {})
     return [txn for at, text in enumerate(texts, 1) for txn in stream.feed(at, text.encode())]
 
 
@@ -126,4 +131,4 @@ def test_messages_in_disorder_are_refused(texts: list[str]) -> None:
 
 def test_an_unknown_plugin_is_refused() -> None:
     with pytest.raises(Unsupported, match="wal2json"):
-        fold(Format("wal2json"), {})
+        RecordedStream(Format("wal2json"), {})
