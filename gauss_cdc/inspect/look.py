@@ -235,7 +235,8 @@ class _Tail:
 
     def newest(self, last: int, stop: Callable[[float], bool]) -> list[str]:
         """The last rows of all tables together."""
-        consumer, places, left = self._consumer, [], set()
+        consumer, places = self._consumer, list[TopicPartition]()
+        ends: dict[tuple[str, int], int] = {}  # as of now: there may be new rows all the time
         for name, described in consumer.list_topics(timeout=30).topics.items():
             if not self._is_wanted(name):
                 continue
@@ -246,19 +247,20 @@ class _Tail:
                 begin = max(low, high - 2 * last)
                 places.append(TopicPartition(name, partition, begin))
                 self._read[name, partition] = begin
-                left.add((name, partition))
+                ends[name, partition] = high
         if not places:
             raise TopicReplaced(
                 "no topic of these tables", hint="did `run` start? names are schema.table"
             )
         consumer.assign(places)
-        while left and not stop(0):
-            left -= self.read(0.3)
+        while ends and not stop(0):
+            ended = self.read(0.3)  # a partition may end in markers, which are no messages
+            ends = {p: e for p, e in ends.items() if p not in ended and self._read[p] < e}
         rows, self._rows = sorted(self._rows), []
         return [line for _, line in rows[-last:]]
 
     def read(self, seconds: float) -> set[tuple[str, int]]:
-        """Read the records that arrived; return the partitions that were read to their ends."""
+        """Read the records that arrived; return the partitions whose ends were reached."""
         ended = set()
         for message in self._consumer.consume(500, seconds):
             place = (message.topic() or "", message.partition() or 0)
@@ -268,7 +270,6 @@ class _Tail:
                 ended.add(place)
                 continue
             self._read[place] = (message.offset() or 0) + 1
-            ended.discard(place)
             if (row := self._row(message)) is not None:
                 self._rows.append(row)
         return ended
