@@ -7,7 +7,7 @@ meaning: the docs in the .avsc files, and docs/protocol.md, chapter 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -98,7 +98,7 @@ class CommitEntry:
 class PackedEntries(Sequence[CommitEntry]):
     """Entries that were never objects: the writer of short transactions has thousands a second.
 
-    They are plain: no DDL, no gaps, no user.
+    They are plain: no DDL, no gaps.
     """
 
     __slots__ = ("avro", "csn", "identities", "unpack")
@@ -121,6 +121,9 @@ class PackedEntries(Sequence[CommitEntry]):
 
     def __getitem__(self, at: Any) -> Any:
         return self.unpack(self.avro, len(self))[at]
+
+    def __iter__(self) -> Iterator[CommitEntry]:  # of `Sequence`, it would unpack all for each
+        return iter(self.unpack(self.avro, len(self)))
 
 
 def identities_of(commits: Sequence[CommitEntry]) -> Mapping[int, tuple[int, int]]:
@@ -375,7 +378,7 @@ def cut_from_avro(raw: Mapping[str, Any]) -> Cut:
                 raw["reason"],
             )
         case "COMMITS":
-            entries = tuple(_entry_from_avro(entry) for entry in raw["commits"])
+            entries = tuple(entry_from_avro(entry) for entry in raw["commits"])
             return Commits(head, entries, _ranges(raw), _ids(raw))
         case "TABLE":
             return TableLoad(
@@ -474,7 +477,8 @@ def _entry_to_avro(entry: CommitEntry) -> dict[str, Any]:
     }
 
 
-def _entry_from_avro(raw: Mapping[str, Any]) -> CommitEntry:
+def entry_from_avro(raw: Mapping[str, Any]) -> CommitEntry:
+    """Turn what fastavro read back into an entry."""
     return CommitEntry(
         seq=raw["seq"],
         xid=raw["xid"],

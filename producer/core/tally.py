@@ -6,7 +6,7 @@ the interface; `PlainTally` is the implementation in Python, and defines what an
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -58,7 +58,8 @@ class Tally(Protocol):
     def close(self) -> list[Entries]:
         """Give each complete transaction its offsets, and forget it.
 
-        A transaction with DDL or gaps gets a record of cuts of its own.
+        A transaction with DDL or gaps gets a record of cuts of its own.  Raises GroupUnusable
+        where not all their records were acknowledged.
         """
 
 
@@ -119,7 +120,7 @@ class PlainTally:
         self._ddl_topic, self._untracked = ddl_topic, untracked_topics
         self._whole: list[_Whole] = []
         self._open: dict[Place, int] = {}  # records of the open transaction
-        self._runs: dict[Place, Runs] = {}
+        self._runs: defaultdict[Place, Runs] = defaultdict(Runs)
         self.cut_bytes = 0
 
     @property
@@ -155,15 +156,11 @@ class PlainTally:
 
     def acknowledge(self, runs: Iterable[Acknowledgement]) -> int:
         """Take acknowledged offsets, per partition in order; return how many there are."""
-        known = self._runs
         count = 0
         for topic, partition, start, end in runs:
             if start < 0:
                 raise GroupUnusable("a record was acknowledged without an offset", topic=topic)
-            place = topic, partition
-            if place not in known:
-                known[place] = Runs()
-            known[place].add(start, end)
+            self._runs[topic, partition].add(start, end)
             count += end - start
         return count
 
@@ -183,10 +180,13 @@ class PlainTally:
             counts: dict[int, int] = {}
             offsets: list[int] = []
             for place, count in whole.counts.items():
+                runs = self._runs[place]
+                if runs.count < count:
+                    raise GroupUnusable("a record was not acknowledged", topic=place[0])
                 if place[0] in self._untracked:
-                    self._runs[place].take(count)
+                    runs.take(count)
                     continue
-                for start, end in self._runs[place].take(count):
+                for start, end in runs.take(count):
                     if place in last and ends[place] == start:
                         ranges[last[place]][3] = end
                     else:

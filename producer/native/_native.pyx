@@ -8,3 +8,4 @@ compare them byte by byte.
 READY = False  # until walker and tally are here
 
 include "batch.pxi"
+include "tally.pxi"

@@ -154,3 +154,56 @@ cdef class Batch:
                 )
             out.append((counts, ended))
         return out
+
+
+def batch_of(Places places not None, uint64_t epoch, list transactions, list rows):
+    """Make a batch of finished records, for tests of the parts that take one.
+
+    `transactions`: (seq, xid, csn, TransactionEnded or None) each; `rows`: (index of the
+    transaction, topic, partition, key, value, ordinal, LSN) each, in order.
+    """
+    cdef Batch batch = Batch(places, epoch)
+    cdef Transaction *tx
+    cdef Row *row
+    cdef size_t at, each
+    cdef uint32_t index
+    cdef bytes value
+    grow(<void **>&batch.transactions_, &batch.transaction_room, len(transactions), sizeof(Transaction))
+    for seq, xid, csn, ended in transactions:
+        tx = &batch.transactions_[batch.transaction_count]
+        tx.seq, tx.xid, tx.csn = seq, xid, csn
+        tx.commit_start = tx.end_lsn = tx.rows = tx.first_count = tx.number_of_counts = 0
+        tx.committed_at = 0
+        if ended is not None:
+            tx.commit_start, tx.end_lsn = ended.commit_start, ended.end_lsn
+            tx.committed_at, tx.rows = ended.committed_at, ended.rows
+        batch.transaction_count += 1
+    for index, topic, partition, key, value, ordinal, lsn in rows:
+        if index >= batch.transaction_count:
+            raise IndexError(index)
+        tx = &batch.transactions_[index]
+        at = batch.row_count
+        grow(<void **>&batch.rows, &batch.row_room, at + 1, sizeof(Row))
+        grow(<void **>&batch.arena, &batch.arena_room, batch.arena_used + len(value), 1)
+        row = &batch.rows[at]
+        row.value, row.size = batch.arena_used, len(value)
+        row.place, row.key = places.number(topic, partition), len(batch.keys)
+        row.transaction, row.ordinal, row.lsn = index, ordinal, lsn
+        memcpy(batch.arena + batch.arena_used, <const uint8_t *>value, len(value))
+        batch.arena_used += len(value)
+        batch.keys.append(key)
+        batch.row_count += 1
+        batch.size += len(value) + len(key)
+        for each in range(tx.first_count, tx.first_count + tx.number_of_counts):
+            if batch.counts[each].place == row.place:
+                batch.counts[each].records += 1
+                break
+        else:
+            at = batch.count_count
+            grow(<void **>&batch.counts, &batch.count_room, at + 1, sizeof(Count))
+            batch.counts[at].place, batch.counts[at].records = row.place, 1
+            if not tx.number_of_counts:
+                tx.first_count = at
+            tx.number_of_counts += 1
+            batch.count_count += 1
+    return batch

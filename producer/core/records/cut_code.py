@@ -7,10 +7,15 @@ tests/producer/core/records/test_cut_code.py.
 
 from __future__ import annotations
 
-from typing import Final
+import io
+from functools import cache
+from typing import Any, Final
+
+import fastavro
 
 from producer.core.records.row_code import long, text
-from schemas.control import FORMAT_VERSION, CommitEntry, Commits, PackedEntries
+from schemas.control import FORMAT_VERSION, CommitEntry, Commits, PackedEntries, entry_from_avro
+from schemas.load import CUT, avsc
 
 _KIND: Final = b"\x02"  # COMMITS, the second of the enumeration
 _VERSION: Final = long(FORMAT_VERSION)
@@ -86,3 +91,17 @@ def _entry(entry: CommitEntry) -> bytes:
             parts += (text(part.encode()) for part in (gap.table, gap.kind, gap.why))
     parts.append(b"\x00")
     return b"".join(parts)
+
+
+def read_entries(avro: bytes, count: int) -> tuple[CommitEntry, ...]:
+    """Read entries that were written one behind the other."""
+    items = io.BytesIO(b"".join((long(count), avro, b"\x00")) if count else b"\x00")
+    read: Any = fastavro.schemaless_reader(items, _list_of_entries(), None)
+    return tuple(map(entry_from_avro, read))
+
+
+@cache
+def _list_of_entries() -> dict[str, Any]:
+    field = next(field for field in avsc(CUT)["fields"] if field["name"] == "commits")
+    found: dict[str, Any] = field["type"][1]
+    return found
