@@ -5,6 +5,7 @@ definition, another one imports it, or an attribute has its name; a method where
 """
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,11 +70,22 @@ def is_registered(node: ast.stmt) -> bool:
     return bool(said & {"command", "group", "field_validator", "model_validator", "overload"})
 
 
+def imports_of_cython() -> str:
+    """What the native module imports from Python."""
+    paths = sorted((ROOT / "producer/native").glob("*.p[yx]*"))
+    lines = [line for path in paths for line in path.read_text("utf-8").splitlines()]
+    return "\n".join(line for line in lines if re.match(r"from \S+ import ", line))
+
+
 def unused() -> list[str]:
     paths = [path for folder in PRODUCT for path in sorted((ROOT / folder).rglob("*.py"))]
     parsed = {module_of(path): ast.parse(path.read_text("utf-8")) for path in paths}
     others = [path for folder in OUTSIDE for path in sorted((ROOT / folder).rglob("*.py"))]
-    users = [*parsed.values(), *(ast.parse(path.read_text("utf-8")) for path in others)]
+    users = [
+        *parsed.values(),
+        *(ast.parse(path.read_text("utf-8")) for path in others),
+        ast.parse(imports_of_cython()),
+    ]
     said = Counter(name for tree in users for name in attributes(tree))
     imported = {
         (node.module, alias.name)
