@@ -90,6 +90,7 @@ class Broker:
         self.silent_until = 0.0  # nobody hears from it until then
         self.quarantined: set[int] = set()  # positions of what was put aside
         self.marker_weight = 2.0
+        self.marked = 0  # the step in which the newest marker was written
         self.timeouts = 0  # transactions that the coordinator may still give up on
         self.lost_offsets = 0  # acknowledgements that may still come without an offset
         self.on_decided: Callable[[Transaction], None] = lambda _: None
@@ -245,6 +246,7 @@ class Broker:
 
     def _marker(self, transaction: Transaction, place: Place) -> None:
         transaction.pending.remove(place)
+        self.marked = self.world.steps
         self.logs[place].append(Entry("", transaction, None, None, None, is_marker=True))
 
     def _give_up(self, transaction: Transaction) -> None:

@@ -17,11 +17,22 @@ from typing import Any
 
 from producer.core.changes import Undecoded
 from schemas.accept import CutGap, CutIdentity, CutReplay, reloads, replay_tail
-from schemas.control import CommitEntry, Commits, Cut, Heartbeat, Phase, Start, State, TableLoad
+from schemas.control import (
+    CommitEntry,
+    Commits,
+    Cut,
+    Heartbeat,
+    Phase,
+    SchemaChange,
+    Start,
+    State,
+    TableLoad,
+)
 from spark_consumers.model import Ledger
 from tests.sim import target as targets
 from tests.sim.broker import Broker, Transaction
-from tests.sim.ports import CUTS, PARTITIONS, TOPICS, Framed, Value
+from tests.sim.ports import CUTS, PARTITIONS, TOPICS
+from tests.sim.registry import Decoded, Value
 from tests.sim.source import EVERYTHING, Source
 from tests.sim.source import Transaction as SourceTransaction
 from tests.sim.world import World
@@ -47,8 +58,9 @@ class Epoch:
 class Oracle:
     """All checkers of one world."""
 
-    def __init__(self, world: World, source: Source, broker: Broker) -> None:
+    def __init__(self, world: World, source: Source, broker: Broker, decoded: Decoded) -> None:
         self._world, self._source, self._broker = world, source, broker
+        self._value = decoded.of
         self.looks: Counter[str] = Counter()
         self.records: list[tuple[int, Cut]] = []  # durable records of cuts
         self.epochs: dict[int, Epoch] = {}
@@ -86,7 +98,7 @@ class Oracle:
             return
         self._state_before = self._state_from
         all_of = [
-            (o, e.value)
+            (o, self._value(e))
             for o, e in self._broker.decided(CUTS)
             if e.value is not None and e.sender != "stranger"
         ]
@@ -168,13 +180,25 @@ class Oracle:
         self.epochs[self.epoch] = epoch
 
     def _at(self, topic: str, partition: int, offset: int) -> Any:
-        """A durable record's value; None for markers, aborted rows and strangers'."""
+        """A durable record's value; None for markers, aborted rows and strangers'.
+
+        What its headers say of it is what it says itself.
+        """
         log = self._broker.logs[topic, partition]
         if not 0 <= offset < len(log):
             return None
         entry = log[offset]
         lost = entry.transaction is not None and entry.transaction.state != "commit"
-        return None if entry.is_marker or lost else entry.value
+        if entry.is_marker or lost:
+            return None
+        value = self._value(entry)
+        if (place := _place(value)) is not None:
+            xid, *position = place
+            told = {name: said.decode() for name, said in entry.headers}
+            where = "/".join(map(str, position)), f"{value.lsn >> 32:X}/{value.lsn & 0xFFFFFFFF:X}"
+            if xid and (told["position"], told["lsn"], told["xid"]) != (*where, str(xid)):
+                self.fail("headers", f"{topic}/{partition} {offset}: {told} of {value}")
+        return value
 
     def _commits(self, offset: int, cut: Commits) -> None:
         epoch = self.epochs[self.epoch]
@@ -222,15 +246,15 @@ class Oracle:
             self.fail("ranges", f"{what}: {sorted(found)} of {entry.rows} rows in its ranges")
             return
         said = [
-            ("ddl", value.change.after.id.name, value.change.after.names())
-            if isinstance(value, Framed)
+            ("ddl", value.after.id.name, value.after.names())
+            if isinstance(value, SchemaChange) and value.after is not None
             else (value.table.name, value.op, value.after)
             for _, value in sorted(found.items())
         ]
         expected, holes = self._expected(wanted)
         if said != expected:
             self.fail("ranges", f"{what}: said {said}, expected {expected}")
-        ddl = [at for at, value in sorted(found.items()) if isinstance(value, Framed)]
+        ddl = [at for at, value in sorted(found.items()) if isinstance(value, SchemaChange)]
         if [place.ordinal for place in entry.ddl] != ddl:
             self.fail("ranges", f"{what}: ddl at {ddl}, the cut says {entry.ddl}")
         self.epochs[self.epoch].holes |= holes
@@ -372,7 +396,9 @@ class Oracle:
         """Whoever walks the log, from wherever, ends where the oracle stands."""
         records = self.records
         right = (self.n, self.epoch, self.seq, self.resume, self.writer, self.instance)
-        everybodys = [(o, e.value) for o, e in self._broker.decided(CUTS) if e.value is not None]
+        everybodys = [
+            (o, self._value(e)) for o, e in self._broker.decided(CUTS) if e.value is not None
+        ]
         strange = {o for o, e in self._broker.decided(CUTS) if e.sender == "stranger"}
 
         def replay(from_: list[tuple[int, Any]]) -> tuple[Any, ...]:
@@ -438,23 +464,26 @@ class Oracle:
         self.looks["plain"] += 1
         named: dict[int, set[int]] = {}
         for _, entry in self._broker.decided(CUTS):
-            if isinstance(entry.value, Commits) and entry.transaction:
-                xids = {commit.xid for commit in entry.value.commits}
+            cut = self._value(entry)
+            if isinstance(cut, Commits) and entry.transaction:
+                xids = {commit.xid for commit in cut.commits}
                 named.setdefault(entry.transaction.number, set()).update(xids)
         for topic, partition in self._broker.logs:
             if topic in (TOPICS.cuts, TOPICS.ddl):
                 continue
-            rows = [e for _, e in self._broker.decided((topic, partition)) if e.value is not None]
+            rows = [
+                (e.transaction, self._value(e))
+                for _, e in self._broker.decided((topic, partition))
+                if e.value is not None
+            ]
             # Parts of a giant stand in transactions whose cuts do not name it.
             giants = {
-                e.value.xid
-                for e in rows
-                if e.transaction and e.value.xid not in named.get(e.transaction.number, ())
+                row.xid
+                for transaction, row in rows
+                if transaction and row.xid not in named.get(transaction.number, ())
             }
             seen = Counter(
-                (e.value.xid, e.value.ordinal)
-                for e in rows
-                if e.value.xid and e.value.xid not in giants
+                (row.xid, row.ordinal) for _, row in rows if row.xid and row.xid not in giants
             )
             if twice := [key for key, count in seen.items() if count > 1]:
                 self.fail("plain", f"{topic}/{partition}: {twice} are there twice")
@@ -463,9 +492,8 @@ class Oracle:
 def _place(value: Any) -> tuple[int, int, int, int] | None:
     if isinstance(value, Value):
         return value.xid, value.epoch, value.seq, value.ordinal
-    if isinstance(value, Framed):
-        change = value.change
-        return change.xid, change.epoch, change.seq, change.ordinal
+    if isinstance(value, SchemaChange):
+        return value.xid, value.epoch, value.seq, value.ordinal
     return None
 
 

@@ -15,7 +15,8 @@ from spark_consumers.kafka.read import CutReader, RangeReader
 from spark_consumers.run import Polling, run
 from tests.sim.broker import Broker
 from tests.sim.ports import CUTS, TOPICS
-from tests.sim.reading import Bytes, clients
+from tests.sim.reading import clients
+from tests.sim.registry import schema_of
 from tests.sim.target import SimSink, Target
 from tests.sim.world import Actor, World
 
@@ -52,7 +53,6 @@ def make_applier(
     world: World,
     broker: Broker,
     target: Target,
-    bytes_: Bytes,
     *,
     name: str,
     options: Options,
@@ -72,10 +72,10 @@ def make_applier(
 
     def _run(actor: Actor, process: ApplierProcess) -> None:
         actor.park("begins")
-        mine = clients(actor, broker, bytes_)
+        mine = clients(actor, broker)
         process.sink = sink = SimSink(target, actor)
-        cuts = CutReader({}, TOPICS.prefix, bytes_.schema_of, doubt=DOUBT, clients=mine)
-        rows = RangeReader({}, TOPICS.prefix, bytes_.schema_of, stuck_after=STUCK, clients=mine)
+        cuts = CutReader({}, TOPICS.prefix, schema_of, doubt=DOUBT, clients=mine)
+        rows = RangeReader({}, TOPICS.prefix, schema_of, stuck_after=STUCK, clients=mine)
 
         def stop(seconds: float = 0, /) -> bool:
             if seconds:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from producer.core.events import (
     Acknowledged,
@@ -16,14 +15,17 @@ from producer.core.ports import Answer
 from producer.errors import CdcError, Fenced
 from tests.sim.broker import Broker, FencedOff
 from tests.sim.ports import CUTS
+from tests.sim.registry import Decoded
 from tests.sim.world import Actor
 
 
 class SimDelivery:
     """`Delivery`: one transactional client, and a plain one for rows in plain mode."""
 
-    def __init__(self, actor: Actor, broker: Broker, identity: str, *, is_exact: bool):
-        self._actor, self._broker = actor, broker
+    def __init__(
+        self, actor: Actor, broker: Broker, identity: str, *, is_exact: bool, decoded: Decoded
+    ):
+        self._actor, self._broker, self._decoded = actor, broker, decoded
         self._is_exact = is_exact
         self.client = broker.connect(actor.name, identity)
         self._rows = self.client if is_exact else broker.connect(f"{actor.name}'", "")
@@ -104,23 +106,24 @@ class SimDelivery:
 
         self._ask("commits a part", commit)
 
-    def write_cuts(self, cuts: Sequence[tuple[bytes, Any]]) -> None:
+    def write_cuts(self, cuts: Sequence[tuple[bytes, bytes]]) -> None:
         """Three requests: records, EndTxn, and the answer; a crash may fall between any two."""
         offsets: list[int] = []
+        kinds = "+".join(type(self._decoded.cut(value)).__name__.upper() for _, value in cuts)
 
         def write() -> bool:
             if not self._broker.begin(self.client):
                 return False
             self._in_transaction = True
             offsets.extend(self._broker.append(self.client, CUTS, *cut) for cut in cuts)
-            self._ask(f"commits {_kinds(cuts)}", commit)
+            self._ask(f"commits {kinds}", commit)
             return False
 
         def commit() -> bool:
             if self._is_exact and self._rows.is_flying():
                 return False  # librdkafka sends what is queued before it commits
             self._broker.commit(self.client)
-            self._ask(f"hears that {_kinds(cuts)} is durable", answer)
+            self._ask(f"hears that {kinds} is durable", answer)
             return False
 
         def answer() -> bool:
@@ -128,10 +131,10 @@ class SimDelivery:
             self._answers.append(CutsDurable(tuple(offsets)))
             return True
 
-        self._ask(f"writes {_kinds(cuts)}", write)
+        self._ask(f"writes {kinds}", write)
 
     def write_now(
-        self, records: Records, cut: Callable[[list[Acknowledgement]], Any]
+        self, records: Records, cut: Callable[[list[Acknowledgement]], tuple[bytes, bytes]]
     ) -> tuple[list[Acknowledgement], int]:
         """Blocking, for start and loads."""
         sent = 0
@@ -200,7 +203,3 @@ class SimDelivery:
 
 def _fenced(off: Exception) -> Fenced:
     return Fenced("another producer of this prefix took over", by=str(off))
-
-
-def _kinds(cuts: Sequence[tuple[bytes, Any]]) -> str:
-    return "+".join(type(cut).__name__.upper() for _, cut in cuts)

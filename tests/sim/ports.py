@@ -1,7 +1,6 @@
 """The ports of the producer's turn, on the simulated world: source, topics, codec, clocks.
 
-A value in Kafka is the object itself (`Value`, a Cut, a SchemaChange), not its Avro:
-what Avro does to them has tests of its own.
+The source speaks pgoutput, decoded by the product; values in Kafka are Avro (`registry.py`).
 """
 
 from __future__ import annotations
@@ -13,17 +12,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from producer.core.changes import Message
 from producer.core.events import Limits, TopicsChanged
 from producer.core.ports import Stored, Tuning
-from producer.core.records.encode import TransactionConstants
 from producer.core.router import Binding, partition_of, table_key
 from producer.core.takeover import MadeSlot, Slot
 from producer.errors import ConnectionLost, SlotMissing
-from producer.wire.replication import Received
-from schemas.accept import Foreign
-from schemas.control import Cut, SchemaChange, Topic, change_from_avro, change_to_avro
+from producer.sources.postgres import pgoutput
+from producer.sources.postgres.stream import PgoutputStream
+from producer.sources.postgres.triggers.records import Trust
+from producer.wire.replication import Received, WalMessage
+from schemas.control import Cut, SchemaChange, Topic
 from schemas.positions import Lsn
-from schemas.tables import UNCHANGED, TableId, TableSchema
+from schemas.tables import TableId, TableSchema
 from schemas.topics import Topics
+from tests.sim import registry
 from tests.sim.broker import Broker
+from tests.sim.registry import Decoded
 from tests.sim.source import Connection, table_id
 from tests.sim.world import Actor, World
 
@@ -34,33 +36,6 @@ TOPICS = Topics("bank")
 CUTS = (TOPICS.cuts, 0)
 PARTITIONS = {"a": 2}  # of data topics; the others have one
 SLOT, PLUGIN = "slot", "pgoutput"
-
-
-class Value(NamedTuple):
-    """A row as it lies in Kafka."""
-
-    table: TableId
-    columns: tuple[str, ...]
-    op: str
-    before: tuple[Any, ...] | None
-    after: tuple[Any, ...] | None
-    epoch: int
-    seq: int
-    ordinal: int
-    xid: int
-
-
-class Garbage(Foreign):
-    """Bytes in cuts that are no record; readers are given what `judge` says of such."""
-
-    def __len__(self) -> int:
-        return 5
-
-
-class Framed(NamedTuple):
-    """A SchemaChange; has a length, as bytes have."""
-
-    change: SchemaChange
 
 
 # ---------------------------------------------------------------- the source
@@ -140,11 +115,19 @@ class SimSource:
         self.wire = wire
         self.tables: list[TableId] = []
 
-    def start_reading(self, known: Any, *, resume: int, csn: int) -> None:
-        """Nothing to prepare."""
+    def start_reading(self, known: dict[TableId, TableSchema], *, resume: int, csn: int) -> None:
+        del csn
+        self._stream = PgoutputStream(
+            pgoutput.decode,
+            known,
+            wanted=wants,
+            publication="p",
+            judge=lambda _oid: Trust.FOREIGN,
+            resume=resume,
+        )
 
-    def messages(self, received: Sequence[Any]) -> Iterator[tuple[int, Message]]:
-        return ((lsn, what) for lsn, _, what in received)
+    def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
+        return self._stream.messages(received)
 
     def shape(self, table: TableId) -> TableSchema | None:
         """As it is now, which may be younger than the row."""
@@ -247,6 +230,11 @@ class AlienSource(SimSource):
 
 
 # ---------------------------------------------------------------- topics
+def wants(table: TableId) -> bool:
+    """Say whether rows of a table are delivered."""
+    return table.name != "x"
+
+
 class SimReader:
     """`CutsReader`: a topic of one partition, read committed."""
 
@@ -291,21 +279,20 @@ class SimAdmin:
         }
 
 
-class SimCodec:
-    """Control records stand in Kafka as they are."""
+class SimCodec(NamedTuple):
+    """Control records as Avro."""
 
-    unknown = None
+    decoded: Decoded
+    unknown: int | None = None
 
-    def encode_cut(self, cut: Cut) -> Any:
-        return cut
+    def encode_cut(self, cut: Cut) -> bytes:
+        return registry.encode_cut(cut)
 
-    def read_cut(self, value: Any) -> Cut:
-        if isinstance(value, Garbage):
-            raise ValueError("no record")  # noqa: TRY004  as the registry says it
-        return value
+    def read_cut(self, value: bytes) -> Cut:
+        return self.decoded.cut(value)
 
-    def read_change(self, value: Any) -> SchemaChange:
-        return change_from_avro(change_to_avro(value.change))
+    def read_change(self, value: bytes) -> SchemaChange:
+        return registry.change(value)
 
     def repair(self, _prefix: str) -> list[str]:
         return []
@@ -348,39 +335,6 @@ class SimQuarantine(NamedTuple):
         self.broker.quarantined.add(lsn)
 
 
-class SimEncoder:
-    """The trivial encoder: a row is a tuple."""
-
-    def __init__(self, table: TableSchema) -> None:
-        self._table, self._columns = table, table.names()
-
-    def encode(
-        self,
-        op: str,
-        old_kind: str,
-        old: list[Any] | None,
-        new: list[Any] | None,
-        tx: TransactionConstants,
-        _lsn: int,
-        ordinal: int,
-    ) -> Value:
-        if old is not None and old_kind == "K":
-            named = self._table.identity_columns
-            pairs = zip(self._columns, old, strict=True)
-            old = [cell if name in named else UNCHANGED for name, cell in pairs]
-        return Value(
-            self._table.id,
-            self._columns,
-            op,
-            None if old is None else tuple(old),
-            None if new is None else tuple(new),
-            tx.epoch,
-            tx.seq,
-            ordinal,
-            tx.xid,
-        )
-
-
 class SimPublisher:
     """Topics, made before their first row."""
 
@@ -403,6 +357,7 @@ class SimPublisher:
             self._on_topics(TopicsChanged({name: t for name, (t, _) in found.items()}))
         partitions = self._broker.partitions[topic]
         at = table.names().index("id") if table.key else -1
+        encoder = registry.encoder_of(table)
 
         def by_key(cells: list[Any]) -> int:
             return partition_of(cells[at], partitions)
@@ -410,9 +365,9 @@ class SimPublisher:
         return Binding(
             table=table,
             topic=topic,
-            schema_id=100 * len(table.columns) + len(table.id.name),
+            schema_id=encoder.schema_id,
             partitions=partitions,
-            encoder=SimEncoder(table),  # type: ignore[arg-type]
+            encoder=encoder,
             key=table_key(table.id),
             key_of=None,
             partition_of=by_key if partitions > 1 else None,
@@ -420,8 +375,8 @@ class SimPublisher:
             key_at=(at,) if partitions > 1 else (),
         )
 
-    def encode_change(self, change: SchemaChange) -> Any:
-        return Framed(change)
+    def encode_change(self, change: SchemaChange) -> bytes:
+        return registry.encode_change(change)
 
     def messages(self) -> None:
         """No logical messages."""

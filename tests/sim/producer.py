@@ -18,7 +18,6 @@ from producer.core.ports import RunObserver, Tuning
 from producer.core.takeover import TakeoverRequest
 from producer.kafka import client
 from schemas.control import Identity
-from schemas.tables import TableId
 from tests.sim.broker import Broker
 from tests.sim.delivery import SimDelivery
 from tests.sim.ports import (
@@ -36,7 +35,9 @@ from tests.sim.ports import (
     SimReader,
     SimSource,
     SimWire,
+    wants,
 )
+from tests.sim.registry import Decoded
 from tests.sim.source import Connection, Source, table_id
 from tests.sim.world import Actor, World
 
@@ -88,6 +89,7 @@ class Around:
     world: World
     source: Source
     broker: Broker
+    decoded: Decoded
     on_confirm: Callable[[str, int], None]  # a status message with a position was sent
 
 
@@ -123,12 +125,16 @@ def _run_once(around: Around, process: Process) -> None:
     publisher = SimPublisher(broker, changed.append)
     process.connection = source.connect(actor.name)
     process.delivery = delivery = SimDelivery(
-        actor, broker, client.transactional_id(TOPICS.prefix), is_exact=plan.exactly_once
+        actor,
+        broker,
+        client.transactional_id(TOPICS.prefix),
+        is_exact=plan.exactly_once,
+        decoded=around.decoded,
     )
     wire = SimWire(actor, process.connection, delivery, around.on_confirm)
     kind = AlienSource if plan.is_alien else SimSource
     opened = kind(actor, process.connection, wire, publisher.prepare_tables)
-    codec, clock, blocking = SimCodec(), SimClock(world), SimBlocking(actor)
+    codec, clock, blocking = SimCodec(around.decoded), SimClock(world), SimBlocking(actor)
 
     def on_step(step: str) -> None:
         wire.phase = PHASES.get(step, wire.phase)
@@ -173,14 +179,10 @@ def _run_once(around: Around, process: Process) -> None:
             on_note=lambda _: None,
             stop_asked=lambda seconds: _pause(actor, process, seconds),
         ),
-        wants=_wants,
+        wants=wants,
         advice=str,
         changed=changed,
     ).run(request, process.progress)
-
-
-def _wants(table: TableId) -> bool:
-    return table.name != "x"
 
 
 def _pause(actor: Actor, process: Process, seconds: float) -> bool:

@@ -32,14 +32,15 @@ from spark_consumers.job import Options
 from tests.sim.broker import Broker, Client
 from tests.sim.checkers import ALWAYS, Oracle
 from tests.sim.consumer import ApplierProcess, make_applier
-from tests.sim.ports import CUTS, TOPICS, Garbage
+from tests.sim.ports import CUTS, TOPICS
 from tests.sim.producer import Around, Plan, Process, make_producer
-from tests.sim.reading import Bytes
+from tests.sim.registry import GARBAGE, Decoded, encode_cut
 from tests.sim.source import Source, table_id
 from tests.sim.target import Target
 from tests.sim.world import Move, Violation, World
 
 CALM_STEPS = 12_000
+LATE_STEPS = 40  # between what a process saw last and its end
 
 
 @dataclass
@@ -134,7 +135,7 @@ class Simulation:
     ) -> None:
         self.world = world = World(seed)
         self.faults = replace(faults or Faults.drawn(world.rng), **(overrides or {}))
-        self.bytes = Bytes()
+        self.decoded = Decoded()
         self.source = Source(world, planned=self.faults.transactions, lossy=self.faults.lossy)
         self.source.giants = self.faults.giants
         self.source.strange = self.faults.strange
@@ -149,7 +150,7 @@ class Simulation:
         self.target = Target(world)
         self.target.lost_commits = self.faults.lost_commits
         self.target.restores = self.faults.restores
-        self.oracle = Oracle(world, self.source, self.broker)
+        self.oracle = Oracle(world, self.source, self.broker, self.decoded)
         self.source.limit = self._limit
         self.broker.on_fenced = self._fenced
         self.target.on_commit = self.oracle.applied
@@ -170,7 +171,7 @@ class Simulation:
             state_records=rng.choice([3, 8, 50]),
         )
         self.tuning = Tuning(
-            buffer_bytes=rng.choice([10, 60, 10_000]),
+            buffer_bytes=rng.choice([100, 1_000, 100_000]),
             slice_messages=rng.choice([1, 3, 50]),
             chunk_rows=2,
         )
@@ -287,7 +288,7 @@ class Simulation:
         plan = Plan(exact, accept_gap, is_alien, self.limits, self.tuning)
         self._made += 1
         process = make_producer(
-            Around(self.world, self.source, self.broker, self.oracle.believed),
+            Around(self.world, self.source, self.broker, self.decoded, self.oracle.believed),
             name=f"{'alien' if is_alien else 'p'}{self._made}",
             plan=plan,
             on_end=self._producer_ended,
@@ -310,7 +311,6 @@ class Simulation:
             self.world,
             self.broker,
             self.target,
-            self.bytes,
             name=f"a{self._made}",
             options=Options(rng.choice([1, 3, 8, 50]), strict=rng.random() < 0.2),
             on_end=self._applier_ended,
@@ -350,13 +350,13 @@ class Simulation:
             replace(newest, n=newest.n - 1),
         )
         forged = (
-            Garbage("bytes"),
             replace(cut, head=replace(cut.head, instance="nobody")),
             *(Heartbeat(head) for head in heads),
             *(Commits(head, (), ()) for head in heads),
             *((replace(cut, head=heads[0]),) if isinstance(cut, Start) else ()),
         )
-        self.broker.write_strange(CUTS, rng.choice(forged))
+        value = rng.choice((GARBAGE, *map(encode_cut, forged)))
+        self.broker.write_strange(CUTS, value)
 
     def _silence(self) -> None:
         self.faults.silences -= 1
@@ -424,8 +424,10 @@ class Simulation:
                 right = self.broker.is_strange(CUTS)
                 self._gap_in = self.oracle.epoch if right else self._gap_in
             case TopicHeld():  # its end may have come since
-                right = self.broker.lso(CUTS) < self.broker.high(CUTS) or any(
-                    t.client is None and CUTS in t.places for t in self.broker.transactions
+                right = (
+                    self.broker.lso(CUTS) < self.broker.high(CUTS)
+                    or self.world.steps - self.broker.marked < LATE_STEPS
+                    or any(t.client is None and CUTS in t.places for t in self.broker.transactions)
                 )
             case SourceSwitched() | SlotMismatch():
                 right = process.plan.is_alien

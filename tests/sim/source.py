@@ -2,11 +2,13 @@
 
 Tables (the sink must handle each kind):
 
-    public.a   keyed, two partitions, columns are added to it
+    public.a   keyed, two partitions
     public.b   keyed, `big` is TOASTed: an update may leave it unsent
     public.c   no key, REPLICA IDENTITY FULL
     public.d   keyed, made while the stream runs
     public.x   filtered: never delivered
+
+Columns are added to the first three.
 
 `Source.states[i]` is what a reader sees after the first i transactions, and
 `survivors` numbers the transactions that must be delivered: the oracle.
@@ -34,6 +36,7 @@ from producer.core.changes import (
 )
 from schemas.positions import Lsn
 from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema
+from tests.sim.payloads import payload
 from tests.sim.world import Move, World
 
 TEXT = 25
@@ -160,7 +163,9 @@ class Source:
 
     def _insert(self, name: str) -> Row:
         table = self.tables[name]
-        row = {c.name: self._value() for c in table.columns if self.world.chance(0.8)}
+        row = {
+            c.name: self._value() for c in table.columns if self.world.chance(0.8) or not c.nullable
+        }
         if name in KEYED:
             used = {r["id"] for r in table.rows}
             row["id"] = next(str(i) for i in range(100) if str(i) not in used)
@@ -281,14 +286,15 @@ class Source:
 
     def _add_column(self, holes: set[str]) -> None:
         """ADD COLUMN, perhaps NOT NULL with a default that nobody tells: a hole."""
-        table = self.tables["a"]
+        name = self.world.rng.choice("abc")
+        table = self.tables[name]
         if len(table.columns) >= 5:
             return
         column = f"n{len(table.columns)}"
         is_lossy = self.lossy and self.world.chance(0.5)
         table.columns = [*table.columns, Column(column, TEXT, nullable=not is_lossy)]
         if is_lossy:
-            holes.add("public.a")
+            holes.add(f"public.{name}")
             for row in table.rows:
                 row[column] = "default"
 
@@ -347,7 +353,7 @@ class Connection:
     def __init__(self, source: Source, name: str) -> None:
         self.source, self.name = source, name
         self.is_linked = True
-        self.socket: deque[tuple[str, int, Any]] = deque()
+        self.socket: deque[tuple[str, int, Any]] = deque()  # messages as pgoutput's bytes
         self.statuses: deque[int] = deque()
         self._at = self._inside = 0  # next transaction, next message in it
         self._described: dict[int, TableSchema] = {}
@@ -383,7 +389,7 @@ class Connection:
             self._reached = t.end_lsn
             return
         if self._inside == 0 and t.is_led:
-            self.socket.append(("message", t.begin_lsn, Undecoded(b"?", "no known kind")))
+            self._send(t.begin_lsn, Undecoded(b"?", "no known kind"))
         if self._inside == 0:
             message: Message = Begin(Lsn(t.commit_start), 0, t.xid)
         elif self._inside == last:
@@ -399,11 +405,14 @@ class Connection:
             for number in ids:
                 if self._described.get(number) != shapes[number]:
                     self._described[number] = shapes[number]
-                    self.socket.append(("message", t.begin_lsn, _describe(number, shapes[number])))
-        self.socket.append(("message", t.begin_lsn + 4 * self._inside, message))
+                    self._send(t.begin_lsn, _describe(number, shapes[number]))
+        self._send(t.begin_lsn + 4 * self._inside, message)
         self._inside += 1
         if self._inside > last:
             self._at, self._inside = self._at + 1, 0
+
+    def _send(self, lsn: int, message: Message) -> None:
+        self.socket.append(("message", lsn, payload(message)))
 
     def send_keepalive(self) -> None:
         """Tell how far decoding is: up to the very start of the next commit record."""

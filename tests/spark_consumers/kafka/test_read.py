@@ -22,8 +22,9 @@ from schemas.control import (
     Start,
     Topic,
 )
-from schemas.tables import TableId
+from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema
 from spark_consumers.cuts import segments
+from spark_consumers.decode import decode_cut
 from spark_consumers.errors import (
     CutsGap,
     Incomplete,
@@ -35,14 +36,29 @@ from spark_consumers.errors import (
 from spark_consumers.kafka.read import CutReader, RangeReader
 from spark_consumers.model import Ledger, Segment
 from tests.sim.broker import Broker, Client
-from tests.sim.ports import CUTS, TOPICS, Garbage, Value
-from tests.sim.reading import Bytes, clients
+from tests.sim.ports import CUTS, TOPICS
+from tests.sim.reading import clients
+from tests.sim.registry import GARBAGE, Value, encode_cut, encode_row, schema_of
 from tests.sim.world import World
 
 A = TableId("public", "a")
 ROWS = (TOPICS.table(A), 0)
 STUCK, DOUBT = 10.0, 30.0
+SHAPE = TableSchema(
+    A,
+    (Column("id", 25, nullable=False), Column("v", 25)),
+    ("id",),
+    (),
+    ReplicaIdentity.DEFAULT,
+    ("id",),
+)
 IDENTITY = Identity("7000", 1, "bank", "slot", "pgoutput")
+
+
+def row(seq: int, ordinal: int) -> bytes:
+    """An INSERT of the n-th row."""
+    after = (b"%d" % ordinal, b"x")
+    return encode_row(SHAPE, Value(A, SHAPE.names(), "c", after, 1, seq, ordinal, 7))
 
 
 class Free:
@@ -67,14 +83,13 @@ class Place:
         self.world = World(0)
         self.broker = Broker(self.world, {TOPICS.cuts: 1, TOPICS.ddl: 1, ROWS[0]: 1})
         self.actor = Free(self.world)
-        self.bytes = Bytes()
         self.producer = self.connect("p1")
         self.alarms: list[str] = []
-        mine: Any = clients(self.actor, self.broker, self.bytes)  # type: ignore[arg-type]
+        mine: Any = clients(self.actor, self.broker)  # type: ignore[arg-type]
         self.cuts = CutReader(
-            {}, "bank", self.bytes.schema_of, doubt=DOUBT, on_alarm=self.alarms.append, clients=mine
+            {}, "bank", schema_of, doubt=DOUBT, on_alarm=self.alarms.append, clients=mine
         )
-        self.rows = RangeReader({}, "bank", self.bytes.schema_of, stuck_after=STUCK, clients=mine)
+        self.rows = RangeReader({}, "bank", schema_of, stuck_after=STUCK, clients=mine)
         self.n = self.seq = 0
         self.put(self.start())
 
@@ -97,12 +112,9 @@ class Place:
         assert self.broker.begin(self.producer)
         first = self.broker.high(ROWS)
         for ordinal in range(rows):
-            value = Value(
-                A, ("id", "v"), "c", None, (b"%d" % ordinal, b"x"), 1, self.seq, ordinal, 7
-            )
-            self.broker.append(self.producer, ROWS, b"", value)
+            self.broker.append(self.producer, ROWS, b"", row(self.seq, ordinal))
         for cut in cuts:
-            self.broker.append(self.producer, CUTS, b"bank", cut)
+            self.broker.append(self.producer, CUTS, b"bank", encode_cut(cut))
         self.broker.commit(self.producer)
         if markers:
             self.mark()
@@ -175,8 +187,7 @@ def test_rows_behind_a_strangers_open_transaction_are_read_past_it_after_a_while
 
 def test_a_record_that_was_aborted_is_missed_by_the_count(place: Place) -> None:
     assert place.broker.begin(place.producer)
-    value = Value(A, ("id", "v"), "c", None, (b"0", b"x"), 1, 1, 0, 7)
-    at = place.broker.append(place.producer, ROWS, b"", value)
+    at = place.broker.append(place.producer, ROWS, b"", row(1, 0))
     place.broker.abort(place.producer)
     place.mark()
     place.seq = 1
@@ -192,12 +203,8 @@ def test_a_tombstone_in_the_place_of_a_row_is_missed_by_the_ordinals(place: Plac
     assert place.broker.begin(place.producer)
     at = place.broker.append(place.producer, ROWS, b"key", None)
     entry = CommitEntry(1, 700, 1, 1, 2, 0, 1, {0: 1})
-    place.broker.append(
-        place.producer,
-        CUTS,
-        b"bank",
-        Commits(place.head(), (entry,), (Range(*ROWS, at, at + 1),)),
-    )
+    cut = Commits(place.head(), (entry,), (Range(*ROWS, at, at + 1),))
+    place.broker.append(place.producer, CUTS, b"bank", encode_cut(cut))
     place.broker.commit(place.producer)
     place.mark()
 
@@ -209,12 +216,12 @@ def test_a_strangers_record_between_two_ranges_is_nobodys(place: Place) -> None:
     place.seq = 1
     assert place.broker.begin(place.producer)
     for ordinal in range(2):
-        value = Value(A, ("id", "v"), "c", None, (b"%d" % ordinal, b"x"), 1, 1, ordinal, 7)
-        place.broker.append(place.producer, ROWS, b"", value)
-        place.broker.write_strange(ROWS, Garbage("between"))
+        place.broker.append(place.producer, ROWS, b"", row(1, ordinal))
+        place.broker.write_strange(ROWS, GARBAGE)
     entry = CommitEntry(1, 700, 1, 1, 2, 0, 2, {0: 1, 1: 1})
     ranges = (Range(*ROWS, 0, 1), Range(*ROWS, 2, 3))
-    place.broker.append(place.producer, CUTS, b"bank", Commits(place.head(), (entry,), ranges))
+    cut = Commits(place.head(), (entry,), ranges)
+    place.broker.append(place.producer, CUTS, b"bank", encode_cut(cut))
     place.broker.commit(place.producer)
     place.mark()
 
@@ -262,7 +269,7 @@ def test_a_log_that_ends_before_its_rows_is_refused(place: Place) -> None:
 def test_a_record_that_cannot_be_decoded_is_named_by_its_place(place: Place) -> None:
     place.commit(1)
     entry = place.broker.logs[ROWS][0]
-    place.broker.logs[ROWS][0] = entry._replace(value=Garbage("bytes"))
+    place.broker.logs[ROWS][0] = entry._replace(value=GARBAGE)
 
     with pytest.raises(StreamError, match="cannot be decoded") as caught:
         place.rows(place.segment())
@@ -296,7 +303,8 @@ def test_cuts_are_read_to_the_last_stable_offset_and_no_further(place: Place) ->
 
 def test_a_cut_that_was_aborted_is_none(place: Place) -> None:
     assert place.broker.begin(place.producer)
-    place.broker.append(place.producer, CUTS, b"bank", Heartbeat(place.head(moves=False)))
+    heartbeat = encode_cut(Heartbeat(place.head(moves=False)))
+    place.broker.append(place.producer, CUTS, b"bank", heartbeat)
     place.broker.abort(place.producer)
     place.mark()
     place.commit(1)
@@ -313,7 +321,7 @@ def test_a_reader_goes_on_where_the_ledger_stands_whatever_it_read_before(place:
     assert offsets(place, two.upto) == [4]
     assert offsets(place, one.upto) == [2, 4]  # a target restored from its backup
     assert place.alarms == []
-    place.broker.logs[CUTS][0] = place.broker.logs[CUTS][0]._replace(value=Garbage("before it"))
+    place.broker.logs[CUTS][0] = place.broker.logs[CUTS][0]._replace(value=GARBAGE)
     assert offsets(place, two.upto) == [4]
     assert place.alarms == []
 
@@ -362,7 +370,8 @@ def test_a_record_that_does_not_follow_was_forged_when_its_writer_goes_on(place:
 
 def test_waiting_ends_with_a_record_which_the_next_pass_takes(place: Place) -> None:
     assert offsets(place, Ledger("bank")) == [0]
-    (begun,) = segments(Ledger("bank"), [(0, place.broker.logs[CUTS][0].value)])
+    start = decode_cut(place.broker.logs[CUTS][0].value, schema_of)
+    (begun,) = segments(Ledger("bank"), [(0, start)])
     assert offsets(place, begun.upto) == []
     assert not place.cuts.wait(1)
     place.commit(1)
