@@ -27,13 +27,15 @@ from statistics import median
 from typing import Any, Final
 
 import psycopg2
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from gauss_cdc.config import load
-from gauss_cdc.inspect.places import Endpoints
+from gauss_cdc.inspect.places import CutsStanding, Endpoints
 from gauss_cdc.sandbox.services import Addresses, LocalServices, running
 from gauss_cdc.sandbox.services.kept import choice
 from gauss_cdc.sandbox.services.postgres import create_database
+from producer.errors import CdcError
+from schemas.errors import Verdict
 from schemas.positions import Lsn
 
 GAUSS_CDC: Final = (sys.executable, "-m", "gauss_cdc")
@@ -100,13 +102,16 @@ def cpu(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICK if fields else 0.0
 
 
-def session_cpu(leader: int) -> float:
-    """CPU seconds of a process and of all that it started, also of those that ended."""
-    total = 0
+def members(leader: int) -> Iterator[int]:
+    """A process and all that it started, which live in its session."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and (fields := _stat(int(entry.name))) and int(fields[3]) == leader:
-            total += sum(map(int, fields[11:15]))
-    return total / _TICK
+            yield int(entry.name)
+
+
+def session_cpu(leader: int) -> float:
+    """CPU seconds of a process and of all that it started, also of those that ended."""
+    return sum(sum(map(int, _stat(pid)[11:15])) for pid in members(leader)) / _TICK
 
 
 def threads(pid: int) -> dict[str, float]:
@@ -272,10 +277,14 @@ class Rig:
 
     def records(self, prefix: str) -> int:
         """Records of all data topics of a prefix; markers of transactions count."""
-        return sum(
-            self._consumer.get_watermark_offsets(TopicPartition(t, 0), timeout=10, cached=False)[1]
-            for t in self.topics(prefix)
-        )
+        return sum(map(self._end, self.topics(prefix)))
+
+    def _end(self, topic: str) -> int:
+        try:
+            place = TopicPartition(topic, 0)
+            return int(self._consumer.get_watermark_offsets(place, timeout=10, cached=False)[1])
+        except KafkaException:  # it is being made
+            return 0
 
     def topics(self, prefix: str) -> list[str]:
         """Data topics of a prefix."""
@@ -315,8 +324,11 @@ class Rig:
                 raise SystemExit(log.read_text("utf-8")[-3000:] if log else "the reader ended")
             time.sleep(_LOOK)
 
-    def drain(self, config: Path, end: Lsn, *, url: str) -> Run:
-        """Let `run` bring everything before a position of the source into Kafka."""
+    def drain(self, config: Path, end: Lsn, *, url: str, counts: bool = True) -> Run:
+        """Let `run` bring everything before a position of the source into Kafka.
+
+        Without `counts` its records are not counted meanwhile.
+        """
         log = config.with_suffix(".log")
         name = config.stem
         with (
@@ -325,9 +337,19 @@ class Rig:
         ):
             return self.watch(
                 child, child.pid, url=url, slot=name, log=log,
-                rows=lambda: self.records(name),
-                is_over=lambda _: (cuts := places.cuts()) is not None and cuts.resume >= end,
+                rows=lambda: self.records(name) if counts else 0,
+                is_over=lambda _: (cuts := newest_cut(places)) is not None and cuts.resume >= end,
             )  # fmt: skip
+
+
+def newest_cut(places: Endpoints) -> CutsStanding | None:
+    """Return the newest record of cuts; None where the topic is being made."""
+    try:
+        return places.cuts()
+    except CdcError as error:
+        if error.verdict is not Verdict.RETRY:
+            raise
+        return None
 
 
 def unique(name: str) -> str:

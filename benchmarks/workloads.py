@@ -189,41 +189,48 @@ def compare_topics(at: Rig, prefix: str, expected: Truth) -> int:
 
     Raises Different.
     """
+    tables = {f"{prefix}.public.{table.name}": table for table in expected.tables}
+    there = [topic for topic in at.topics(prefix) if topic in tables]
+    copies = {topic: _Copy(topic, table) for topic, table in tables.items()}
+    decode = _Decoder(at.addresses.registry_url)
+    for topic, value in values(at.addresses.kafka_bootstrap, there):
+        copies[topic].follow(decode(value))
     operations: Counter[str] = Counter()
-    there = at.topics(prefix)
-    for table, theirs in expected.tables.items():
-        topic = f"{prefix}.public.{table.name}"
-        nothing = Counter[str](), Content(0, 0)  # Debezium makes a topic for the first row
-        seen, ours = _replayed(at, topic, table) if topic in there else nothing
-        operations += seen
+    for topic, table in tables.items():
+        ours, theirs = copies[topic].content, expected.tables[table]
+        operations += copies[topic].operations
         if ours != theirs:
-            raise Different(f"{prefix}: {table.name} is {ours} in Kafka, {theirs} at the source")
+            raise Different(f"{topic} is {ours}, the source's table {theirs}")
     if operations != expected.operations:
         raise Different(f"{prefix}: {operations} in Kafka, {expected.operations} done")
     return operations.total()
 
 
-def _replayed(at: Rig, topic: str, table: Table) -> tuple[Counter[str], Content]:
-    """Operations of a topic, and what a table holds that follows them."""
-    key, hashed = table.columns[0][0], _hasher(table)
-    rows: dict[Any, int] = {}
-    operations: Counter[str] = Counter()
-    decode = _Decoder(at.addresses.registry_url)
-    for value in values(at.addresses.kafka_bootstrap, topic):
-        record = decode(value)
-        operations[record["op"]] += 1
-        before, after = record["before"], record["after"]
-        if record["op"] in "cr" and after[key] in rows:
-            raise Different(f"{topic}: a row was inserted twice")
-        if record["op"] == "d" and rows.pop(before[key], None) is None:
-            raise Different(f"{topic}: a row was deleted that is not there")
+class _Copy:
+    """A table that follows its topic."""
+
+    def __init__(self, topic: str, table: Table) -> None:
+        self.operations: Counter[str] = Counter()
+        self._topic, self._key, self._hashed = topic, table.columns[0][0], _hasher(table)
+        self._rows: dict[Any, int] = {}
+
+    def follow(self, record: dict[str, Any]) -> None:
+        op, before, after = record["op"], record["before"], record["after"]
+        self.operations[op] += 1
+        if op in "cr" and after[self._key] in self._rows:
+            raise Different(f"{self._topic}: a row was inserted twice")
+        if op == "d" and self._rows.pop(before[self._key], None) is None:
+            raise Different(f"{self._topic}: a row was deleted that is not there")
         if after is not None:
-            rows[after[key]] = hashed(after)
-    return operations, Content(len(rows), sum(rows.values()))
+            self._rows[after[self._key]] = self._hashed(after)
+
+    @property
+    def content(self) -> Content:
+        return Content(len(self._rows), sum(self._rows.values()))
 
 
-def values(bootstrap: str, topic: str) -> Iterator[bytes]:
-    """Committed values of a topic of one partition, from its beginning to its end of now."""
+def values(bootstrap: str, topics: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+    """Committed values of topics of one partition, from their beginnings to their ends of now."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -232,17 +239,20 @@ def values(bootstrap: str, topic: str) -> Iterator[bytes]:
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
             "fetch.max.bytes": 16 << 20,
+            "queued.max.messages.kbytes": 64 << 10,
         }
     )
+    left = set(topics)
     try:
-        consumer.assign([TopicPartition(topic, 0, 0)])
-        while True:
+        consumer.assign([TopicPartition(topic, 0, 0) for topic in topics])
+        while left:
             for message in consumer.consume(10_000, 0.1):
+                topic = str(message.topic())
                 if (error := message.error()) is None:
                     if (value := message.value()) is not None:
-                        yield value
+                        yield topic, value
                 elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  its name
-                    return
+                    left.discard(topic)
                 else:
                     raise KafkaException(error)
     finally:
