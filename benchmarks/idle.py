@@ -1,0 +1,164 @@
+"""What tables cost that nobody changes: start, CPU at rest, and CPU while another table streams.
+
+    python benchmarks/idle.py [--tables N] [--seconds N]
+
+The same is done with one table and with `--tables`, all but one of them idle:
+
+    first start   from the start of the process until every (empty) table is loaded
+    start         of the next process, until a row that was committed before is readable
+    at rest       CPU of `run`, walsender and broker, as a share of a core
+    streaming     CPU-seconds of `run` per million rows of the one table
+
+One table is the reference, in the same run.  At the end all topics are compared with the source.
+"""
+
+# ruff: noqa: INP001, T201  a command, not a package
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from report import Report, finish, number, parser, ratio
+from rig import (
+    GAUSS_CDC,
+    Rig,
+    cpu,
+    drop_slot,
+    newest_cut,
+    program,
+    resident,
+    rig,
+    unique,
+    wal_end,
+    walsender,
+)
+from workloads import TABLES, Table, compare_topics, make_tables, truth, w4
+
+from gauss_cdc.config import load
+from gauss_cdc.inspect.places import CutsStanding, Endpoints
+from schemas.positions import Lsn
+
+_PATIENCE: Final = 1800.0
+_LOOK: Final = 0.02
+
+
+@dataclass(frozen=True)
+class Idle:
+    """What so many tables cost."""
+
+    first: float  # seconds
+    first_cpu: float
+    start: float
+    start_cpu: float
+    at_rest: float  # shares of a core
+    walsender: float
+    broker: float
+    streaming: float  # CPU-s/Mrow
+    megabytes: float
+
+
+class Subject:
+    """A `run` of so many tables."""
+
+    def __init__(self, at: Rig, count: int) -> None:
+        self._at, self._url, self._name = at, at.database(), unique("idle")
+        self._tables = [TABLES[0], *(Table(f"i{n}") for n in range(1, count))]
+        make_tables(self._url, self._tables)
+        self._config = at.configuration(self._name, self._url)
+        self._log = self._config.with_suffix(".log")
+        self._rows = 0
+
+    def measure(self, rows: int, seconds: float) -> Idle:
+        """Start twice, rest, stream, compare."""
+        command = (*GAUSS_CDC, "run", "--config", str(self._config))
+        with Endpoints(load(self._config)) as places:
+            begin = time.monotonic()
+            with program(command, self._log) as child:
+                self._until(child, places, lambda cuts: bool(cuts.loads) and not cuts.is_loading)
+                first, first_cpu = time.monotonic() - begin, cpu(child.pid)
+            self._commit(1)
+            end = wal_end(self._url)
+            begin = time.monotonic()
+            with program(command, self._log) as child:
+                self._reach(child, places, end)
+                start, start_cpu = time.monotonic() - begin, cpu(child.pid)
+                time.sleep(1.0)  # what belongs to the start is over
+                before = self._used(child.pid)
+                time.sleep(seconds)
+                rest = [b - a for a, b in zip(before, self._used(child.pid), strict=True)]
+                used = cpu(child.pid)
+                self._commit(rows)
+                self._reach(child, places, wal_end(self._url))
+                streaming = (cpu(child.pid) - used) * 1e6 / rows
+                megabytes = resident(child.pid)
+        done = Counter(c=self._rows)
+        records = compare_topics(self._at, self._name, truth(self._url, done, self._tables))
+        print(f"tables {len(self._tables):,}: {records:,} records are equal")
+        drop_slot(self._url, self._name)
+        own, sender, broker = (used / seconds for used in rest)
+        return Idle(first, first_cpu, start, start_cpu, own, sender, broker, streaming, megabytes)
+
+    def _commit(self, rows: int) -> None:
+        w4(self._url, rows, first=self._rows + 1)
+        self._rows += rows
+
+    def _used(self, pid: int) -> tuple[float, float, float]:
+        sender = walsender(self._url, self._name)
+        return cpu(pid), cpu(sender), cpu(self._at.broker) if self._at.broker else 0.0
+
+    def _reach(self, child: subprocess.Popen[bytes], places: Endpoints, end: Lsn) -> None:
+        self._until(child, places, lambda cuts: cuts.resume >= end)
+
+    def _until(
+        self,
+        child: subprocess.Popen[bytes],
+        places: Endpoints,
+        is_so: Callable[[CutsStanding], bool],
+    ) -> None:
+        end = time.monotonic() + _PATIENCE
+        while (cuts := newest_cut(places)) is None or not is_so(cuts):
+            if child.poll() is not None or time.monotonic() > end:
+                raise SystemExit(self._log.read_text("utf-8")[-3000:])
+            time.sleep(_LOOK)
+
+
+def main() -> None:
+    """Measure, compare, print."""
+    options = parser(__doc__)
+    options.add_argument("--tables", type=int, default=2_000)
+    options.add_argument("--rows", type=int, default=500_000, help="that stream")
+    options.add_argument("--seconds", type=float, default=30.0, help="at rest")
+    given = options.parse_args()
+    if given.quick:
+        given.tables, given.rows, given.seconds = 50, 5_000, 2.0
+    report = Report("idle")
+    with rig(given.set) as at:
+        one, many = (Subject(at, n).measure(given.rows, given.seconds) for n in (1, given.tables))
+    lines: list[tuple[str, float, float]] = [
+        ("first start, s", one.first, many.first),
+        ("… CPU-s of run", one.first_cpu, many.first_cpu),
+        ("start, s", one.start, many.start),
+        ("… CPU-s of run", one.start_cpu, many.start_cpu),
+        ("at rest: run, % of a core", one.at_rest * 100, many.at_rest * 100),
+        ("… walsender, %", one.walsender * 100, many.walsender * 100),
+        ("… broker, %", one.broker * 100, many.broker * 100),
+        ("streaming: run, CPU-s/Mrow", one.streaming, many.streaming),
+        ("memory of run, MB", one.megabytes, many.megabytes),
+    ]
+    report.table(
+        "What idle tables cost",
+        ["", "1 table", f"{given.tables:,} tables", "ratio"],
+        [[name, number(a), number(b), ratio(b, a)]
+         for name, a, b in lines],
+    )  # fmt: skip
+    report.note("All topics were compared with the source.")
+    finish(report, given)
+
+
+if __name__ == "__main__":
+    main()
