@@ -23,6 +23,7 @@ WHOLE = {
     "gauss_cdc/sandbox/emulator/test_losses.py",
     "gauss_cdc/sandbox/emulator/test_recorded_sessions.py",
     "gauss_cdc/sandbox/services/test_compose.py",
+    "producer/native/test_walk.py",
     "producer/sources/gauss/checks/test_rules.py",
     "producer/sources/gauss/decoders/test_any_bytes.py",
     "producer/sources/gauss/decoders/test_golden.py",

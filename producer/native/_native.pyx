@@ -5,7 +5,9 @@ Nothing here decides anything: `core` does.  Each part has a twin in Python, and
 compare them byte by byte.
 """
 
-READY = False  # until walker and tally are here
+READY = True  # walker and tally are here
 
 include "batch.pxi"
 include "tally.pxi"
+include "cells.pxi"
+include "walk.pxi"

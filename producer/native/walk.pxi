@@ -1,0 +1,706 @@
+# The walker: messages of pgoutput to finished records, as `core.walk` describes it.
+#
+# A row is written into a buffer of its own first: where it turns out to be unusual, nothing of
+# it is left behind.  A read that would go behind the end of a message is unusual, too.
+
+from cpython.list cimport PyList_GetItem
+from cpython.long cimport PyLong_AsUnsignedLongLong
+from cpython.tuple cimport PyTuple_GetItem
+from libc.stdlib cimport calloc
+
+from producer.core.events import Walked
+from producer.core.walk import Lent, Stage, Walk
+
+cdef enum:
+    STAGE_NONE = 0  # `core.walk.Stage`
+    STAGE_BEGUN = 1
+    STAGE_NUMBERED = 2
+    STAGE_SKIPPED = 3
+
+cdef enum:
+    BEGIN_SIZE = 21  # tag, commit LSN, time, xid
+    COMMIT_SIZE = 26  # tag, flags, commit LSN, end LSN, time
+    ROW_HEAD = 6  # tag, relation, kind of the first tuple
+    FULL = 4 << 20  # bytes of a batch that end a call
+    KNOWN_TABLES = 64  # a power of two
+    CONSTANTS_ROOM = 96
+
+cdef int64_t POSTGRES_EPOCH_US = 946_684_800_000_000  # 2000-01-01 in µs since 1970
+cdef int64_t MOST_MICROS = 9_223_372_036_854_775  # of a time that is also written in ns
+
+
+# ---------------------------------------------------------------- reading
+cdef struct Cursor:
+    const uint8_t *at
+    const uint8_t *end
+
+
+cdef inline bint has(Cursor *cursor, size_t size) noexcept:
+    """Say whether so many bytes are left."""
+    return <size_t>(cursor.end - cursor.at) >= size
+
+
+cdef inline uint32_t big_endian_16(const uint8_t *at) noexcept:
+    return <uint32_t>at[0] << 8 | at[1]
+
+
+cdef inline uint32_t big_endian_32(const uint8_t *at) noexcept:
+    return big_endian_16(at) << 16 | big_endian_16(at + 2)
+
+
+cdef inline uint64_t big_endian_64(const uint8_t *at) noexcept:
+    return <uint64_t>big_endian_32(at) << 32 | big_endian_32(at + 4)
+
+
+cdef inline bint take_text(Cursor *cursor, const uint8_t **text, size_t *size) noexcept:
+    """Take length and bytes of a cell; False: it ends behind the message."""
+    if not has(cursor, 4):
+        return False
+    size[0] = big_endian_32(cursor.at)
+    cursor.at += 4
+    if not has(cursor, size[0]):
+        return False
+    text[0] = cursor.at
+    cursor.at += size[0]
+    return True
+
+
+cdef bint pass_tuple(Cursor *cursor) noexcept:
+    """Pass over a tuple of any table."""
+    cdef uint32_t at, width
+    cdef uint8_t kind
+    cdef const uint8_t *text
+    cdef size_t size
+    if not has(cursor, 2):
+        return False
+    width = big_endian_16(cursor.at)
+    cursor.at += 2
+    for at in range(width):
+        if not has(cursor, 1):
+            return False
+        kind = cursor.at[0]
+        cursor.at += 1
+        if kind == c"t":
+            if not take_text(cursor, &text, &size):
+                return False
+        elif kind != c"n" and kind != c"u":
+            return False
+    return True
+
+
+cdef bint is_row(const uint8_t *payload, size_t size) noexcept:
+    """Say whether a message is a whole insert, update or delete."""
+    cdef Cursor cursor = Cursor(payload + ROW_HEAD, payload + size)
+    cdef uint8_t tag, kind
+    if size < ROW_HEAD:
+        return False
+    tag, kind = payload[0], payload[5]
+    if tag == c"I":
+        if kind != c"N":
+            return False
+    elif tag == c"D":
+        if kind != c"K" and kind != c"O":
+            return False
+    elif tag == c"U":
+        if kind == c"K" or kind == c"O":
+            if not pass_tuple(&cursor) or not has(&cursor, 1):
+                return False
+            kind = cursor.at[0]
+            cursor.at += 1
+        if kind != c"N":
+            return False
+    else:
+        return False
+    return pass_tuple(&cursor) and cursor.at == cursor.end
+
+
+# ---------------------------------------------------------------- tables
+cdef class BoundTable:
+    """A relation whose rows the walker takes: its `RowPlan`, and where they go."""
+
+    cdef object plan  # keeps alive what is pointed to
+    cdef object key
+    cdef int32_t place
+    cdef size_t key_size
+    cdef uint64_t key_stamp  # the batch of `key_index`
+    cdef int32_t key_index
+    cdef size_t width
+    cdef Column *columns
+    cdef bint takes_keys  # old rows may be a key only
+
+    def __cinit__(self, plan, int32_t place, bytes key):
+        cdef size_t at
+        cdef Column *column
+        self.plan, self.place, self.key = plan, place, key
+        self.key_size = len(key)
+        self.takes_keys = len(plan.key_only) > 0
+        self.width = len(plan.columns)
+        self.columns = <Column *>calloc(max(self.width, 1), sizeof(Column))
+        if self.columns == NULL:
+            raise MemoryError
+        for at in range(self.width):
+            column = &self.columns[at]
+            said = plan.columns[at]
+            column.opcode = _OPCODES[said.opcode]
+            column.is_nullable, column.in_old_key = said.nullable, said.in_old_key
+            column.absent = <const uint8_t *>PyBytes_AsString(said.absent)
+            column.absent_size = len(said.absent)
+            if column.opcode == OPCODE_DECIMAL:
+                column.precision, column.scale = said.numbers
+            elif column.opcode == OPCODE_TIMESTAMPTZ:
+                (column.scale,) = said.numbers
+            elif column.opcode == OPCODE_PYTHON:
+                column.write = <PyObject *>said.write
+
+    def __dealloc__(self):
+        free(self.columns)
+
+
+cdef bint add_tuple(
+    Buffer *buffer, BoundTable table, Cursor *cursor, bint is_key
+) except -1:
+    """Append a row as Avro; `is_key`: only columns of the old key are read."""
+    cdef size_t at, size
+    cdef uint8_t kind
+    cdef const uint8_t *text
+    cdef Column *column
+    if not has(cursor, 2) or big_endian_16(cursor.at) != table.width:
+        return False
+    cursor.at += 2
+    for at in range(table.width):
+        column = &table.columns[at]
+        if not has(cursor, 1):
+            return False
+        kind = cursor.at[0]
+        cursor.at += 1
+        if kind == c"t":
+            if not take_text(cursor, &text, &size):
+                return False
+        elif kind != c"n" and kind != c"u":
+            return False
+        if is_key and not column.in_old_key:
+            add_bytes(buffer, column.absent, column.absent_size)
+        elif kind == c"t":
+            if not add_cell(buffer, column, text, size):
+                return False
+        elif kind == c"n" and column.is_nullable:
+            add_byte(buffer, 0)
+        else:
+            return False
+    return True
+
+
+# ---------------------------------------------------------------- what a transaction's rows share
+cdef struct Bytes:
+    uint8_t bytes[CONSTANTS_ROOM]
+    size_t size
+
+
+cdef struct Constants:
+    # As in `core.records.reference.TransactionConstants`.
+    Bytes head
+    Bytes sequence
+    Bytes times
+    Bytes txid
+    Bytes place
+    Bytes tail
+
+
+cdef struct OpenTransaction:
+    int stage
+    uint64_t seq  # of the newest transaction that has a number
+    uint64_t ordinal
+    int64_t now_us
+    uint64_t commit_lsn
+    int64_t committed_at  # µs since 2000
+    uint32_t xid
+    bint is_plain
+
+
+cdef uint8_t *put_decimal_digits(uint8_t *out, uint64_t number) noexcept:
+    """Write a number as text, at most 20 digits."""
+    cdef uint8_t digits[20]
+    cdef size_t at = 20
+    while True:
+        at -= 1
+        digits[at] = <uint8_t>(c"0" + number % 10)
+        number = number // 10
+        if not number:
+            break
+    return put_bytes(out, digits + at, 20 - at)
+
+
+cdef uint8_t *put_three_times(uint8_t *out, int64_t micros) noexcept:
+    """Write ts_ms, ts_us and ts_ns, each of which may be null."""
+    out[0] = 2
+    out = put_long(out + 1, micros // 1000)  # rounds down, as Python does
+    out[0] = 2
+    out = put_long(out + 1, micros)
+    out[0] = 2
+    return put_long(out + 1, 1000 * micros)
+
+
+cdef bint make_constants(
+    Constants *constants, OpenTransaction *tx, uint64_t seq, int64_t now_us, uint64_t epoch
+) noexcept:
+    """Write what the rows of a transaction share; False: its times are too far."""
+    cdef int64_t at
+    cdef uint8_t *out
+    if not -2 * MOST_MICROS < tx.committed_at < 2 * MOST_MICROS:
+        return False
+    at = tx.committed_at + POSTGRES_EPOCH_US
+    if not -MOST_MICROS <= at <= MOST_MICROS or not -MOST_MICROS <= now_us <= MOST_MICROS:
+        return False
+
+    out = put_long(constants.head.bytes, at // 1000)
+    out = put_bytes(out, b"\x00\x0afalse", 7)  # source.snapshot, of two types
+    constants.head.size = out - constants.head.bytes
+
+    out = put_bytes(constants.sequence.bytes, b'["', 2)
+    out = put_decimal_digits(out, tx.commit_lsn)
+    out = put_bytes(out, b'","', 3)
+    constants.sequence.size = out - constants.sequence.bytes
+
+    out = constants.times.bytes
+    out[0] = 2
+    out = put_long(out + 1, at)
+    out[0] = 2
+    out = put_long(out + 1, 1000 * at)
+    constants.times.size = out - constants.times.bytes
+
+    out = constants.txid.bytes
+    out[0] = 2
+    out = put_varint(out + 1, 2 * <uint64_t>tx.xid)
+    out[0] = 2  # an LSN follows
+    constants.txid.size = out + 1 - constants.txid.bytes
+
+    out = constants.place.bytes
+    out[0], out[1] = 0, 2  # xmin, which is null
+    out = put_varint(out + 2, 2 * tx.commit_lsn)  # PostgreSQL has no CSN
+    out[0] = 2
+    out = put_varint(out + 1, 2 * epoch)
+    out[0] = 2
+    out = put_varint(out + 1, 2 * seq)
+    out[0] = 2  # an ordinal follows
+    constants.place.size = out + 1 - constants.place.bytes
+
+    constants.tail.size = put_three_times(constants.tail.bytes, now_us) - constants.tail.bytes
+    return True
+
+
+cdef inline int add_constant(Buffer *buffer, Bytes *constant) except -1:
+    return add_bytes(buffer, constant.bytes, constant.size)
+
+
+cdef inline int add_python_bytes(Buffer *buffer, object source) except -1:
+    return add_bytes(buffer, <const void *>PyBytes_AsString(source), PyBytes_Size(source))
+
+
+cdef bint add_envelope(
+    Buffer *buffer,
+    BoundTable table,
+    Constants *constants,
+    Cursor *cursor,
+    uint8_t tag,
+    uint64_t lsn,
+    uint64_t ordinal,
+) except -1:
+    """Append the value of a row, as `core.records.encode` does; the cursor is behind its relation."""
+    cdef uint8_t kind, op
+    cdef uint8_t digits[20]
+    cdef size_t lsn_size
+    cdef bint is_key = False
+    if not has(cursor, 1):
+        return False
+    kind = cursor.at[0]
+    cursor.at += 1
+    add_python_bytes(buffer, table.plan.head)
+    if tag == c"I" or tag == c"U" and kind == c"N":
+        if kind != c"N":
+            return False
+        op = c"c" if tag == c"I" else c"u"
+        add_byte(buffer, 0)
+    else:
+        op = c"d" if tag == c"D" else c"u"
+        is_key = kind == c"K"
+        if is_key and not table.takes_keys or not is_key and kind != c"O":
+            return False
+        add_byte(buffer, 2)
+        if not add_tuple(buffer, table, cursor, is_key):
+            return False
+        if tag == c"U":
+            if not has(cursor, 1) or cursor.at[0] != c"N":
+                return False
+            cursor.at += 1
+    if tag == c"D":
+        add_byte(buffer, 0)
+    else:
+        add_byte(buffer, 2)
+        if not add_tuple(buffer, table, cursor, False):
+            return False
+    if cursor.at != cursor.end:
+        return False
+
+    lsn_size = put_decimal_digits(digits, lsn) - digits
+    add_python_bytes(buffer, table.plan.origin)
+    add_constant(buffer, &constants.head)
+    add_python_bytes(buffer, table.plan.database)
+    add_long(buffer, 2 * (constants.sequence.size + lsn_size + 2))
+    add_constant(buffer, &constants.sequence)
+    add_bytes(buffer, digits, lsn_size)
+    add_bytes(buffer, b'"]', 2)
+    add_constant(buffer, &constants.times)
+    add_python_bytes(buffer, table.plan.table)
+    add_constant(buffer, &constants.txid)
+    add_long(buffer, 2 * lsn)
+    add_constant(buffer, &constants.place)
+    add_long(buffer, 2 * ordinal)
+    if is_key:
+        add_python_bytes(buffer, table.plan.key_only)
+    else:
+        add_bytes(buffer, b"\x00\x00\x00\x00", 4)  # exact, unsent, before_exact, before_columns
+    add_bytes(buffer, b"\x00\x02", 2)  # the event has no number; op
+    add_byte(buffer, op)
+    add_constant(buffer, &constants.tail)
+    return True
+
+
+# ---------------------------------------------------------------- the walker
+cdef struct KnownTable:
+    uint32_t relation
+    PyObject *table  # of `_tables`; NULL: none
+
+
+cdef struct CountAt:
+    uint64_t stamp  # of the transaction in a batch
+    size_t index  # of `counts`
+
+
+cdef struct LastCommit:
+    # How much of a batch stands before it.
+    size_t rows, arena, transactions, counts, size
+    size_t commits, all_rows
+    uint64_t end_lsn
+    int64_t committed_at
+
+
+cdef class Walker:
+    """`core.walk.Walker`; see there."""
+
+    cdef readonly Places places
+    cdef uint64_t epoch, resume
+    cdef size_t max_row_bytes
+    cdef dict _tables  # relation -> BoundTable
+    cdef KnownTable known[KNOWN_TABLES]
+    cdef CountAt *count_at  # by number of a place
+    cdef size_t count_room
+    cdef Buffer row
+    cdef OpenTransaction open
+    cdef Constants constants
+    cdef bint has_constants  # they are those of the open transaction
+    cdef bint is_entered  # the open transaction is the last one of the batch
+    cdef uint64_t stamps
+    cdef uint64_t batch_stamp, transaction_stamp
+    cdef Batch batch
+    cdef LastCommit whole
+    cdef uint64_t position
+    cdef list begun
+
+    def __init__(self, Places places, *, uint64_t epoch, uint64_t resume, size_t max_row_bytes):
+        self.places, self.epoch, self.resume = places, epoch, resume
+        self.max_row_bytes = min(max_row_bytes, <size_t>0xFFFFFFFF)  # as sizes of a batch are
+        self._tables = {}
+
+    def __dealloc__(self):
+        free(self.row.start)
+        free(self.count_at)
+
+    def bind(self, uint32_t relation, plan, *, str topic, int32_t partition, bytes key):
+        """Take rows of a relation from here on."""
+        self.forget(relation)
+        place = self.places.number(topic, partition)
+        self._tables[relation] = BoundTable(plan, place, key)
+        self._reserve_places()
+
+    def forget(self, uint32_t relation):
+        """Stop at rows of a relation: it is to be bound first, or always to be left to Python."""
+        cdef KnownTable *known = &self.known[relation & (KNOWN_TABLES - 1)]
+        known.table = NULL
+        self._tables.pop(relation, None)
+
+    cdef int _reserve_places(self) except -1:
+        cdef size_t had = self.count_room, wanted = len(self.places.names)
+        grow(<void **>&self.count_at, &self.count_room, wanted, sizeof(CountAt))
+        memset(self.count_at + had, 0, (self.count_room - had) * sizeof(CountAt))
+        return 0
+
+    def walk(self, messages, size_t at, open_, *, int64_t now_us, size_t max_rows):
+        """Take messages from `at` on."""
+        cdef list received = messages if isinstance(messages, list) else list(messages)
+        cdef size_t size = len(received)
+        self._take(open_)
+        while at < size:
+            if self.batch.row_count >= max_rows or self.batch.arena_used >= FULL:
+                break
+            if not self._step(<object>PyList_GetItem(received, at), now_us):
+                break
+            at += 1
+        return Walk(at, self._walked(), self._given_back(), self.position, self.begun)
+
+    cdef int _take(self, open_) except -1:
+        """Begin a call."""
+        cdef OpenTransaction *tx = &self.open
+        tx.stage, tx.seq, tx.ordinal = open_.stage, open_.seq, open_.ordinal
+        tx.now_us, tx.commit_lsn = open_.now_us, open_.commit_lsn
+        tx.committed_at, tx.xid, tx.is_plain = open_.committed_at, open_.xid, open_.is_plain
+        self.has_constants = False
+        self.position, self.begun = 0, []
+        self._begin_batch()
+        memset(&self.whole, 0, sizeof(LastCommit))
+        return 0
+
+    cdef int _begin_batch(self) except -1:
+        self.batch = Batch(self.places, self.epoch)
+        self.stamps += 1
+        self.batch_stamp = self.stamps
+        self.is_entered = False
+        return 0
+
+    cdef object _given_back(self):
+        """The numbers of the open transaction."""
+        cdef OpenTransaction *tx = &self.open
+        if tx.stage == STAGE_NONE:
+            return Lent(Stage.NONE, tx.seq, 0, 0)
+        return Lent(
+            Stage(tx.stage),
+            tx.seq,
+            tx.ordinal,
+            tx.now_us,
+            tx.commit_lsn,
+            tx.committed_at,
+            tx.xid,
+            tx.is_plain,
+        )
+
+    # ------------------------------------------------------------ one message
+    cdef bint _step(self, object message, int64_t now_us) except -1:
+        """Take a message; False: it is unusual."""
+        cdef object payload = <object>PyTuple_GetItem(message, 2)
+        cdef const uint8_t *text = <const uint8_t *>PyBytes_AsString(payload)
+        cdef size_t size = PyBytes_Size(payload)
+        cdef uint64_t lsn
+        if not size:
+            return False
+        if text[0] == c"B":
+            return self._begin(text, size)
+        if text[0] == c"C":
+            return self._commit(text, size)
+        if text[0] != c"I" and text[0] != c"U" and text[0] != c"D":
+            return False
+        if self.open.stage == STAGE_SKIPPED:
+            return is_row(text, size)
+        if self.open.stage == STAGE_NONE:
+            return False
+        lsn = PyLong_AsUnsignedLongLong(<object>PyTuple_GetItem(message, 0))
+        return self._row(text, size, lsn, now_us)
+
+    cdef bint _begin(self, const uint8_t *text, size_t size) except -1:
+        cdef OpenTransaction *tx = &self.open
+        cdef uint64_t commit_lsn
+        if tx.stage != STAGE_NONE or size != BEGIN_SIZE:
+            return False
+        commit_lsn = big_endian_64(text + 1)
+        if commit_lsn < self.resume or commit_lsn >> 63:
+            return False
+        tx.stage, tx.ordinal, tx.now_us, tx.is_plain = STAGE_BEGUN, 0, 0, True
+        tx.commit_lsn = commit_lsn
+        tx.committed_at = <int64_t>big_endian_64(text + 9)
+        tx.xid = big_endian_32(text + 17)
+        self.has_constants = self.is_entered = False
+        self.begun.append(tx.xid)
+        return True
+
+    cdef bint _commit(self, const uint8_t *text, size_t size) except -1:
+        cdef OpenTransaction *tx = &self.open
+        cdef Transaction *entry
+        cdef uint64_t end_lsn
+        if size != COMMIT_SIZE or text[1]:  # flags, of which there are none
+            return False
+        end_lsn = big_endian_64(text + 10)
+        if end_lsn >> 63:
+            return False
+        if tx.stage == STAGE_BEGUN:
+            self.position = max(self.position, end_lsn)
+        elif tx.stage == STAGE_NUMBERED:
+            if not tx.is_plain or not end_lsn:
+                return False
+            self._enter()
+            entry = &self.batch.transactions_[self.batch.transaction_count - 1]
+            entry.end_lsn, entry.rows = end_lsn, tx.ordinal
+            self._end(entry)
+        elif tx.stage == STAGE_NONE:
+            return False
+        tx.stage = STAGE_NONE
+        return True
+
+    cdef int _end(self, Transaction *entry) except -1:
+        """Note how much of the batch is of transactions that ended."""
+        cdef LastCommit *whole = &self.whole
+        whole.rows, whole.arena = self.batch.row_count, self.batch.arena_used
+        whole.transactions = self.batch.transaction_count
+        whole.counts, whole.size = self.batch.count_count, self.batch.size
+        whole.commits += 1
+        whole.all_rows += entry.rows
+        whole.end_lsn, whole.committed_at = entry.end_lsn, entry.committed_at
+        return 0
+
+    cdef bint _row(
+        self, const uint8_t *text, size_t size, uint64_t lsn, int64_t now_us
+    ) except -1:
+        """Write a row of the open transaction, which gets its number with its first one."""
+        cdef OpenTransaction *tx = &self.open
+        cdef bint is_first = tx.stage == STAGE_BEGUN
+        cdef uint64_t seq = tx.seq + is_first
+        cdef Cursor cursor
+        cdef PyObject *found
+        if size < ROW_HEAD or lsn >> 63:
+            return False
+        found = self._table(big_endian_32(text + 1))
+        if found == NULL:
+            return False
+        if not self.has_constants:
+            if not is_first:
+                now_us = tx.now_us
+            if not make_constants(&self.constants, tx, seq, now_us, self.epoch):
+                return False
+            self.has_constants = True
+        cursor.at, cursor.end = text + 5, text + size
+        self.row.used = 0
+        if not add_envelope(
+            &self.row, <BoundTable>found, &self.constants, &cursor, text[0], lsn, tx.ordinal
+        ):
+            return False
+        if self.row.used > self.max_row_bytes:
+            return False
+        if is_first:
+            tx.stage, tx.seq, tx.now_us = STAGE_NUMBERED, seq, now_us
+        self._add(<BoundTable>found, lsn)
+        tx.ordinal += 1
+        return True
+
+    cdef PyObject *_table(self, uint32_t relation) except? NULL:
+        """The table of a relation, or NULL."""
+        cdef KnownTable *known = &self.known[relation & (KNOWN_TABLES - 1)]
+        if known.table != NULL and known.relation == relation:
+            return known.table
+        table = self._tables.get(relation)
+        if table is None:
+            return NULL
+        known.relation, known.table = relation, <PyObject *>table  # which `_tables` keeps alive
+        return known.table
+
+    # ------------------------------------------------------------ the batch
+    cdef int _enter(self) except -1:
+        """Make the open transaction the last one of the batch."""
+        cdef Batch batch = self.batch
+        cdef OpenTransaction *tx = &self.open
+        cdef Transaction *entry
+        if self.is_entered:
+            return 0
+        grow(
+            <void **>&batch.transactions_,
+            &batch.transaction_room,
+            batch.transaction_count + 1,
+            sizeof(Transaction),
+        )
+        entry = &batch.transactions_[batch.transaction_count]
+        memset(entry, 0, sizeof(Transaction))
+        entry.seq, entry.xid = tx.seq, tx.xid
+        entry.csn = entry.commit_start = tx.commit_lsn
+        entry.committed_at = tx.committed_at + POSTGRES_EPOCH_US
+        entry.first_count = <uint32_t>batch.count_count
+        batch.transaction_count += 1
+        self.stamps += 1
+        self.transaction_stamp = self.stamps
+        self.is_entered = True
+        return 0
+
+    cdef int _add(self, BoundTable table, uint64_t lsn) except -1:
+        """Put the written row into the batch."""
+        cdef Batch batch = self.batch
+        cdef Row *row
+        self._enter()
+        self._count(table.place)
+        if table.key_stamp != self.batch_stamp:
+            table.key_stamp, table.key_index = self.batch_stamp, <int32_t>len(batch.keys)
+            batch.keys.append(table.key)
+        grow(<void **>&batch.arena, &batch.arena_room, batch.arena_used + self.row.used, 1)
+        grow(<void **>&batch.rows, &batch.row_room, batch.row_count + 1, sizeof(Row))
+        row = &batch.rows[batch.row_count]
+        row.value, row.size = batch.arena_used, <uint32_t>self.row.used
+        row.place, row.key = table.place, table.key_index
+        row.transaction = <uint32_t>(batch.transaction_count - 1)
+        row.ordinal, row.lsn = self.open.ordinal, lsn
+        memcpy(batch.arena + batch.arena_used, self.row.start, self.row.used)
+        batch.arena_used += self.row.used
+        batch.size += self.row.used + table.key_size
+        batch.row_count += 1
+        return 0
+
+    cdef int _count(self, int32_t place) except -1:
+        """Count a record of the open transaction."""
+        cdef Batch batch = self.batch
+        cdef CountAt *known = &self.count_at[place]
+        if known.stamp != self.transaction_stamp:
+            grow(<void **>&batch.counts, &batch.count_room, batch.count_count + 1, sizeof(Count))
+            known.stamp, known.index = self.transaction_stamp, batch.count_count
+            batch.counts[known.index] = Count(place, 0)
+            batch.count_count += 1
+            batch.transactions_[batch.transaction_count - 1].number_of_counts += 1
+        batch.counts[known.index].records += 1
+        return 0
+
+    # ------------------------------------------------------------ results
+    cdef list _walked(self):
+        """The batches of a call: up to its last COMMIT, and behind it."""
+        cdef LastCommit *whole = &self.whole
+        cdef Batch batch = self.batch
+        cdef Batch rest
+        self.batch = None
+        if not whole.commits:
+            return [Walked(batch, 0, 0, 0, 0)] if batch.row_count else []
+        out = [
+            Walked(batch, whole.commits, whole.all_rows, whole.end_lsn, whole.committed_at)
+        ]
+        if batch.row_count > whole.rows:
+            rest = self._cut(batch)
+            out.append(Walked(rest, 0, 0, 0, 0))
+        return out
+
+    cdef Batch _cut(self, Batch batch):
+        """Take the rows of the open transaction out of a batch."""
+        cdef LastCommit *whole = &self.whole
+        cdef Batch rest = Batch(batch.places, batch.epoch)
+        cdef size_t at, rows = batch.row_count - whole.rows
+        cdef size_t counts = batch.count_count - whole.counts
+        cdef size_t arena = batch.arena_used - whole.arena
+        grow(<void **>&rest.arena, &rest.arena_room, arena, 1)
+        grow(<void **>&rest.rows, &rest.row_room, rows, sizeof(Row))
+        grow(<void **>&rest.counts, &rest.count_room, counts, sizeof(Count))
+        grow(<void **>&rest.transactions_, &rest.transaction_room, 1, sizeof(Transaction))
+        memcpy(rest.arena, batch.arena + whole.arena, arena)
+        memcpy(rest.rows, batch.rows + whole.rows, rows * sizeof(Row))
+        memcpy(rest.counts, batch.counts + whole.counts, counts * sizeof(Count))
+        rest.transactions_[0] = batch.transactions_[whole.transactions]
+        rest.transactions_[0].first_count = 0
+        for at in range(rows):
+            rest.rows[at].value -= whole.arena
+            rest.rows[at].transaction = 0
+        rest.keys = batch.keys
+        rest.arena_used, rest.row_count, rest.count_count = arena, rows, counts
+        rest.transaction_count = 1
+        rest.size = batch.size - whole.size
+        batch.arena_used, batch.row_count = whole.arena, whole.rows
+        batch.count_count, batch.transaction_count = whole.counts, whole.transactions
+        batch.size = whole.size
+        return rest
