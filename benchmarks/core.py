@@ -1,11 +1,12 @@
 """What a row costs in the producer's pure core, by the size of its transaction.
 
-    python benchmarks/core.py [rows]
+    python benchmarks/core.py [--native] [rows]
 
 Bytes of pgoutput are decoded, assembled, encoded, grouped and named by cuts; everything but
 sockets, librdkafka and acknowledgements by row.  Prints process CPU in µs, best of three
 rounds: of a row in one long transaction, and what each transaction of a size costs beside its
-rows.  Absolute numbers belong to the machine; compare two trees in turns.
+rows.  `--native`: with the native module, and what its walker takes of it.  Absolute numbers
+belong to the machine; compare two trees in turns.
 """
 
 # ruff: noqa: INP001, T201  a command, not a package
@@ -15,10 +16,11 @@ from __future__ import annotations
 import struct
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 
+from producer import native
 from producer.core.assemble import Assembler, AssemblerPorts
-from producer.core.changes import Message
 from producer.core.engine import Engine, WriterState
 from producer.core.events import (
     Acknowledged,
@@ -26,6 +28,7 @@ from producer.core.events import (
     Flush,
     InputDrained,
     Limits,
+    Records,
     SendRows,
     Ticked,
     WriteCuts,
@@ -35,7 +38,11 @@ from producer.core.records.encode import compile_encoder
 from producer.core.relations import Relations
 from producer.core.router import Binding, partition_of, table_key
 from producer.core.tally import PlainTally
-from producer.sources.decoders import DECODERS
+from producer.core.walk import MAX_ROWS, Lent, Native, Stage
+from producer.sources.postgres.pgoutput import decode
+from producer.sources.postgres.stream import PgoutputStream
+from producer.sources.postgres.triggers.records import Trust
+from producer.wire.replication import WalMessage
 from schemas.control import Commits, Head, Identity, Topic
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema
 
@@ -49,6 +56,7 @@ TABLES = [
             Column("id", 20, nullable=False),
             Column("owner", 25),
             Column("balance", 23),
+            Column("limit", 1700, (12 << 16 | 2) + 4),
             Column("opened", 1184),
             Column("note", 1043),
         ),
@@ -59,7 +67,7 @@ TABLES = [
     )
     for number in range(5)
 ]
-CELLS = [b"123456", b"Alice Example", b"-7", b"2024-05-01 12:00:00.123456+00", None]
+CELLS = [b"123456", b"Alice Example", b"-7", b"1000.00", b"2024-05-01 12:00:00.123456+00", None]
 
 
 def _cells(cells: list[bytes | None]) -> bytes:
@@ -72,18 +80,18 @@ def _relation(number: int, table: TableSchema) -> bytes:
     columns = [
         struct.pack(">B", column.name in table.key)
         + column.name.encode()
-        + struct.pack(">xIi", column.type_oid, -1)
+        + struct.pack(">xIi", column.type_oid, column.type_mod)
         for column in table.columns
     ]
     return head + struct.pack(">h", len(columns)) + b"".join(columns)
 
 
-def stream(rows: int, size: int) -> Iterator[tuple[int, bytes]]:
-    """(WAL position, payload) of transactions of `size` changes."""
+def stream(rows: int, size: int) -> Iterator[WalMessage]:
+    """Messages of transactions of `size` changes."""
     for number, table in enumerate(TABLES):
-        yield 0, _relation(number, table)
+        yield 0, 0, _relation(number, table)
     row = _cells(CELLS)
-    key = _cells([CELLS[0], None, None, None, None])
+    key = _cells([CELLS[0], *[None] * 5])
     changes = [
         *(struct.pack(">cIc", b"I", number, b"N") + row for number in range(5)),
         *(struct.pack(">cIc", b"U", number, b"N") + row for number in range(5)),
@@ -91,11 +99,11 @@ def stream(rows: int, size: int) -> Iterator[tuple[int, bytes]]:
     ]
     at = 1_000
     for xid in range(rows // size):
-        yield at, struct.pack(">cqqI", b"B", at + 100 * size, 800_000_000_000_000, xid)
+        yield at, at, struct.pack(">cqqI", b"B", at + 100 * size, 800_000_000_000_000, xid)
         for n in range(size):
-            yield at + 100 * n, changes[(xid + n) % 15]
+            yield at + 100 * n, at + 100 * n, changes[(xid + n) % 15]
         at += 100 * size
-        yield at, struct.pack(">cBqqq", b"C", 0, at, at + 8, 800_000_000_000_000)
+        yield at, at, struct.pack(">cBqqq", b"C", 0, at, at + 8, 800_000_000_000_000)
         at += 8
 
 
@@ -115,10 +123,22 @@ def bound(table: TableSchema) -> Binding:
     )
 
 
-def once(messages: list[tuple[int, bytes]]) -> tuple[float, int]:
+def counted(records: Records) -> Counter[str]:
+    """Count records by topic, which are all of one partition here."""
+    if isinstance(records, list):
+        return Counter(record[0] for record in records)
+    counts: Counter[str] = Counter()
+    for places, _ in records.transactions():  # type: ignore[attr-defined]
+        counts.update({topic: count for (topic, _), count in places.items()})
+    return counts
+
+
+def once(messages: list[WalMessage], parts: Native | None) -> tuple[float, int]:
     """Run everything through the core; CPU seconds, and rows."""
-    decode = DECODERS["pgoutput"]
     shapes = {table.id: table for table in TABLES}
+    walker = parts and parts.walker(epoch=1, resume=1, max_row_bytes=1 << 20)
+    books = {"ddl_topic": "bank.ddl", "untracked_topics": frozenset[str]()}
+    group = (PlainTally if parts is None else parts.tally)(**books)  # type: ignore[arg-type]
     assembler = Assembler(
         relations=Relations(
             dict(shapes),
@@ -132,11 +152,18 @@ def once(messages: list[tuple[int, bytes]]) -> tuple[float, int]:
         resume=1,
         ddl_topic="bank.ddl",
         max_row_bytes=1 << 20,
+        walker=walker,
+    )
+    source = PgoutputStream(
+        decode,
+        dict(shapes),
+        wanted=lambda _: True,
+        publication="bank",
+        judge=lambda _: Trust.FOREIGN,
     )
     topics = {f"bank.{table.id}": Topic("id", 1) for table in TABLES}
     head = Head(1, 1, 1, "instance", 0, 1, -1)
     identity = Identity("7000", 1, "bank", "slot", "pgoutput")
-    group = PlainTally(ddl_topic="bank.ddl", untracked_topics=frozenset())
     engine = Engine(WriterState(head, 0, identity, "", "", topics, {}), Limits(), group)
     offsets = dict.fromkeys(topics, 0)
     sent: list[tuple[str, int, int, int]] = []
@@ -147,10 +174,10 @@ def once(messages: list[tuple[int, bytes]]) -> tuple[float, int]:
         for command in engine.step(happened):  # type: ignore[arg-type]
             if isinstance(command, SendRows):
                 rows += len(command.records)
-                for record in command.records:
-                    topic, at = record[0], offsets[record[0]]
-                    sent.append((topic, 0, at, at + 1))
-                    offsets[topic] += 1
+                for topic, count in counted(command.records).items():
+                    at = offsets[topic]
+                    sent.append((topic, 0, at, at + count))
+                    offsets[topic] += count
             elif isinstance(command, Flush):
                 answered, sent = sent, []
                 step(Acknowledged(answered))
@@ -161,34 +188,58 @@ def once(messages: list[tuple[int, bytes]]) -> tuple[float, int]:
                 step(CutsDurable(tuple(range(cuts, cuts + len(command.cuts)))))
                 cuts += len(command.cuts)
 
-    def decoded(part: list[tuple[int, bytes]]) -> Iterator[tuple[int, Message]]:
-        for lsn, payload in part:
-            yield lsn, decode(payload)
-
     began = time.process_time()
     step(Ticked(10.0, 10_000_000))
     for start in range(0, len(messages), SLICE):
-        for happened in assembler.feed(decoded(messages[start : start + SLICE])):
+        for happened in assembler.feed(source.messages(messages[start : start + SLICE])):
             step(happened)
         step(Ticked(10.0 + start / 1e6, 10_000_000))
     step(InputDrained())
     return time.process_time() - began, rows
 
 
+def walked(messages: list[WalMessage], parts: Native) -> tuple[float, int]:
+    """Run only the walker; CPU seconds, and rows."""
+    walker = parts.walker(epoch=1, resume=1, max_row_bytes=1 << 20)
+    for number, table in enumerate(TABLES):
+        binding = bound(table)
+        assert binding.encoder.plan is not None
+        assert binding.key is not None
+        walker.bind(number, binding.encoder.plan, topic=binding.topic, partition=0, key=binding.key)
+    rows = 0
+    began = time.process_time()
+    at, lent = len(TABLES), Lent(Stage.NONE, 0, 0, 0)
+    while at < len(messages):
+        walk = walker.walk(messages, at, lent, now_us=10**15, max_rows=MAX_ROWS)
+        at, lent = walk.at, walk.open
+        rows += sum(len(part.records) for part in walk.walked)
+    return time.process_time() - began, rows
+
+
 def main() -> None:
     """Print a table."""
-    rows = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
+    arguments = sys.argv[1:]
+    is_native = "--native" in arguments
+    rows = next((int(argument) for argument in arguments if argument.isdigit()), 100_000)
+    if is_native and native.parts() is None:
+        sys.exit("the native module was not built")
     costs: dict[int, float] = {}
+    walker: dict[int, float] = {}
     for size in (rows, *SIZES):
         messages = list(stream(rows, size))
-        best = min(once(messages) for _ in range(ROUNDS))
+        best = min(once(messages, native.parts() if is_native else None) for _ in range(ROUNDS))
         costs[size] = best[0] / best[1] * 1e6
+        if is_native and (parts := native.parts()) is not None:
+            best = min(walked(messages, parts) for _ in range(ROUNDS))
+            walker[size] = best[0] / best[1] * 1e6
     long = costs.pop(rows)
-    print(f"a row of a long transaction: {long:.1f} µs")
+    of_it = f", {walker[rows]:.2f} of it the walker" if is_native else ""
+    print(f"a row of a long transaction: {long:.2f} µs{of_it}")
     for size, cost in costs.items():
+        of_it = f", {walker[size]:.2f} of it the walker" if is_native else ""
         print(
-            f"transactions of {size:3} rows: {cost:.1f} µs a row, {cost / long:.1f} times; "
-            f"{(cost - long) * size:.0f} µs a transaction beside its rows"
+            f"transactions of {size:3} rows: {cost:.2f} µs a row{of_it}, {cost / long:.1f} times; "
+            f"{(cost - long) * size:.1f} µs a transaction beside its rows"
         )
 
 

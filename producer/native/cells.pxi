@@ -47,14 +47,23 @@ cdef dict _OPCODES = {
 }
 
 
+cdef struct Span:
+    const uint8_t *start
+    size_t size
+
+
+cdef Span span_of(bytes source):
+    """What an object holds, which must outlive it."""
+    return Span(<const uint8_t *>PyBytes_AsString(source), PyBytes_Size(source))
+
+
 cdef struct Column:
     Opcode opcode
     bint is_nullable
     bint in_old_key
     uint32_t precision  # of a decimal
     uint32_t scale  # of a decimal; digits of a timestamptz' fraction
-    const uint8_t *absent  # of the plan, which outlives this
-    size_t absent_size
+    Span absent
     PyObject *write  # of the plan; NULL: there is an opcode
 
 
@@ -107,6 +116,10 @@ cdef inline int add_bytes(Buffer *buffer, const void *source, size_t size) excep
     memcpy(buffer.start + buffer.used, source, size)
     buffer.used += size
     return 0
+
+
+cdef inline int add_span(Buffer *buffer, Span *span) except -1:
+    return add_bytes(buffer, span.start, span.size)
 
 
 cdef inline int add_byte(Buffer *buffer, uint8_t byte) except -1:
@@ -235,7 +248,7 @@ cdef int add_unscaled(Buffer *buffer, Digits *number, bint is_negative) except -
     cdef uint8_t flip = 0, top
     cdef uint8_t *out
     carry = 0
-    for at in range(min(number.count, 19)):  # 19 digits are below 2**64
+    for at in range(min(number.count, <size_t>19)):  # 19 digits are below 2**64
         carry = 10 * carry + number.digits[at]
     limbs[0], limbs[1] = <uint32_t>carry, <uint32_t>(carry >> 32)
     for at in range(19, number.count):

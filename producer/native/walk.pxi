@@ -119,6 +119,7 @@ cdef class BoundTable:
     """A relation whose rows the walker takes: its `RowPlan`, and where they go."""
 
     cdef object plan  # keeps alive what is pointed to
+    cdef Span head, origin, database, table, key_only
     cdef object key
     cdef int32_t place
     cdef size_t key_size
@@ -126,16 +127,17 @@ cdef class BoundTable:
     cdef int32_t key_index
     cdef size_t width
     cdef Column *columns
-    cdef bint takes_keys  # old rows may be a key only
 
     def __cinit__(self, plan, int32_t place, bytes key):
         cdef size_t at
         cdef Column *column
         self.plan, self.place, self.key = plan, place, key
         self.key_size = len(key)
-        self.takes_keys = len(plan.key_only) > 0
+        self.head, self.origin = span_of(plan.head), span_of(plan.origin)
+        self.database, self.table = span_of(plan.database), span_of(plan.table)
+        self.key_only = span_of(plan.key_only)
         self.width = len(plan.columns)
-        self.columns = <Column *>calloc(max(self.width, 1), sizeof(Column))
+        self.columns = <Column *>calloc(max(self.width, <size_t>1), sizeof(Column))
         if self.columns == NULL:
             raise MemoryError
         for at in range(self.width):
@@ -143,8 +145,7 @@ cdef class BoundTable:
             said = plan.columns[at]
             column.opcode = _OPCODES[said.opcode]
             column.is_nullable, column.in_old_key = said.nullable, said.in_old_key
-            column.absent = <const uint8_t *>PyBytes_AsString(said.absent)
-            column.absent_size = len(said.absent)
+            column.absent = span_of(said.absent)
             if column.opcode == OPCODE_DECIMAL:
                 column.precision, column.scale = said.numbers
             elif column.opcode == OPCODE_TIMESTAMPTZ:
@@ -179,7 +180,7 @@ cdef bint add_tuple(
         elif kind != c"n" and kind != c"u":
             return False
         if is_key and not column.in_old_key:
-            add_bytes(buffer, column.absent, column.absent_size)
+            add_span(buffer, &column.absent)
         elif kind == c"t":
             if not add_cell(buffer, column, text, size):
                 return False
@@ -292,10 +293,6 @@ cdef inline int add_constant(Buffer *buffer, Bytes *constant) except -1:
     return add_bytes(buffer, constant.bytes, constant.size)
 
 
-cdef inline int add_python_bytes(Buffer *buffer, object source) except -1:
-    return add_bytes(buffer, <const void *>PyBytes_AsString(source), PyBytes_Size(source))
-
-
 cdef bint add_envelope(
     Buffer *buffer,
     BoundTable table,
@@ -314,7 +311,7 @@ cdef bint add_envelope(
         return False
     kind = cursor.at[0]
     cursor.at += 1
-    add_python_bytes(buffer, table.plan.head)
+    add_span(buffer, &table.head)
     if tag == c"I" or tag == c"U" and kind == c"N":
         if kind != c"N":
             return False
@@ -323,7 +320,7 @@ cdef bint add_envelope(
     else:
         op = c"d" if tag == c"D" else c"u"
         is_key = kind == c"K"
-        if is_key and not table.takes_keys or not is_key and kind != c"O":
+        if is_key and not table.key_only.size or not is_key and kind != c"O":
             return False
         add_byte(buffer, 2)
         if not add_tuple(buffer, table, cursor, is_key):
@@ -342,21 +339,21 @@ cdef bint add_envelope(
         return False
 
     lsn_size = put_decimal_digits(digits, lsn) - digits
-    add_python_bytes(buffer, table.plan.origin)
+    add_span(buffer, &table.origin)
     add_constant(buffer, &constants.head)
-    add_python_bytes(buffer, table.plan.database)
+    add_span(buffer, &table.database)
     add_long(buffer, 2 * (constants.sequence.size + lsn_size + 2))
     add_constant(buffer, &constants.sequence)
     add_bytes(buffer, digits, lsn_size)
     add_bytes(buffer, b'"]', 2)
     add_constant(buffer, &constants.times)
-    add_python_bytes(buffer, table.plan.table)
+    add_span(buffer, &table.table)
     add_constant(buffer, &constants.txid)
     add_long(buffer, 2 * lsn)
     add_constant(buffer, &constants.place)
     add_long(buffer, 2 * ordinal)
     if is_key:
-        add_python_bytes(buffer, table.plan.key_only)
+        add_span(buffer, &table.key_only)
     else:
         add_bytes(buffer, b"\x00\x00\x00\x00", 4)  # exact, unsent, before_exact, before_columns
     add_bytes(buffer, b"\x00\x02", 2)  # the event has no number; op

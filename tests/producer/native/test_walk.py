@@ -317,6 +317,18 @@ def test_numbers_of_a_batch_are_those_of_its_records() -> None:
         assert [walked.records[at] for at in range(len(records))] == records
 
 
+@pytest.mark.parametrize(("rows", "size"), [(9_000, 1), (100, 100_000)])
+def test_a_giant_transaction_comes_in_batches(rows: int, size: int) -> None:
+    row = twins.insert(1, [b"7", b"x" * size, b"1.00", None])
+
+    taken = agree(WORLD, twins.placed(bound() + transaction(2_000, *[row] * rows)), ALL, 1 << 20)
+
+    sizes = [part.size for walk in taken.walks for part in walk.walked]
+    assert taken.walked_rows >= rows - 5  # some came with what Python took before
+    assert len(sizes) == 3
+    assert max(sizes) < (4 << 20) + 2 * size + 1_000
+
+
 def test_a_transaction_delivered_before_is_passed_over_from_its_second_message_on() -> None:
     old = transaction(400, twins.insert(1, ALICE), twins.delete(9, "O", ALICE), xid=5)
 
