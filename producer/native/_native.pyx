@@ -8,6 +8,7 @@ compare them byte by byte.
 READY = True  # walker and tally are here
 
 include "batch.pxi"
+include "frames.pxi"
 include "tally.pxi"
 include "cells.pxi"
 include "walk.pxi"

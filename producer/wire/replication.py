@@ -4,13 +4,14 @@ Format: PostgreSQL manual, "Streaming Replication Protocol".  openGauss speaks
 the same messages in its own way (keepalive and status are its C structs, as
 they lie in a little-endian memory): hence a `Dialect` of each.
 
-`Stream.feed` is the hot path of reading: one loop over all frames that arrived,
-one cheap tuple per row message, everything rare aside.
+`split` is the hot path of reading: one loop over the frames that arrived, one cheap
+tuple per row message.  `Stream.feed` handles everything rare.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -29,8 +30,6 @@ EPOCH_2000_US: Final = 946_684_800_000_000  # 2000-01-01 UTC in µs since 1970
 class Dialect:
     """How a product lays out the numbers of its stream."""
 
-    # The whole head of a CopyData frame with XLogData: tag, length, kind, start, end, sent at.
-    xlog: struct.Struct
     keepalive: struct.Struct  # end, sent at (µs since 2000), reply requested
     status: struct.Struct  # kind, the positions, sent at, reply
     written: int  # number of leading positions that report what was received
@@ -39,7 +38,6 @@ class Dialect:
 
 
 POSTGRES: Final = Dialect(
-    xlog=struct.Struct(">BIBQQ8x"),
     keepalive=struct.Struct(">QqB"),
     status=struct.Struct(">cQQQqB"),
     written=1,  # write
@@ -51,7 +49,6 @@ POSTGRES: Final = Dialect(
 # server copies 64 bytes whatever comes: a shorter update ends the session, and PostgreSQL's
 # in the wrong byte order, were it longer, would move the slot out of sight.
 OPENGAUSS: Final = Dialect(
-    xlog=struct.Struct(">BIBQQ8x"),
     keepalive=struct.Struct("<Q8xqB7x"),
     status=struct.Struct("<cQQQQQ8xqB7x"),
     written=2,
@@ -59,7 +56,14 @@ OPENGAUSS: Final = Dialect(
     more_status=True,
 )
 
+# Cuts whole messages out of (data, from there, greatest length of a frame) and appends them to a
+# list; returns where something else begins: another frame, an incomplete one, the end.
+Split: TypeAlias = Callable[[bytes, int, int, list[WalMessage]], int]
+
 _FRAME: Final = struct.Struct(">BI").unpack_from
+# A CopyData frame with XLogData: tag, length, kind, start, end, sent at; then the payload.
+_XLOG_FRAME: Final = struct.Struct(">BIBQQ8x").unpack_from
+_XLOG_HEAD: Final = 30  # bytes
 _COPY_DATA: Final = ord("d")
 _XLOG_DATA: Final = ord("w")
 _KEEPALIVE: Final = ord("k")
@@ -81,13 +85,35 @@ class Received:
     reply_requested: bool = False  # answer at once, or the server closes the connection
 
 
+def split(data: bytes, at: int, max_bytes: int, messages: list[WalMessage]) -> int:
+    """`Split` in Python."""
+    size, head, append = len(data), _XLOG_FRAME, messages.append
+    while size - at >= _XLOG_HEAD:
+        tag, length, kind, start, end = head(data, at)
+        stop = at + length + 1
+        if kind != _XLOG_DATA or tag != _COPY_DATA or not 29 <= length <= max_bytes or stop > size:
+            break
+        append((start, end, data[at + 30 : stop]))
+        at = stop
+    return at
+
+
 class Stream:
     """Splits the bytes of a copy-both stream into messages."""
 
-    __slots__ = ("_dialect", "_have", "_max_bytes", "_need", "_parts", "others", "received_end")
+    __slots__ = (
+        *("_dialect", "_have", "_max_bytes", "_need", "_parts", "_split"),
+        *("others", "received_end"),
+    )
 
-    def __init__(self, *, max_bytes: int = MAX_FRAME_BYTES, dialect: Dialect = POSTGRES) -> None:
-        self._max_bytes, self._dialect = max_bytes, dialect
+    def __init__(
+        self,
+        *,
+        max_bytes: int = MAX_FRAME_BYTES,
+        dialect: Dialect = POSTGRES,
+        split: Split = split,
+    ) -> None:
+        self._max_bytes, self._dialect, self._split = max_bytes, dialect, split
         self._parts: list[bytes] = []  # of the incomplete frame
         self._have = self._need = 0
         self.others: list[Frame] = []  # everything that is not CopyData; the driver empties it
@@ -115,19 +141,11 @@ class Stream:
     def _walk(self, data: bytes, received: Received) -> tuple[int, int]:
         """Walk over whole frames; return where they end and how long the next one is."""
         pos, size, most = 0, len(data), self._max_bytes
-        head, append = self._dialect.xlog.unpack_from, received.messages.append
-        while size - pos >= 5:  # tag and length
-            if size - pos >= 30:  # up to the payload of XLogData
-                tag, length, kind, start, end = head(data, pos)
-                if kind == _XLOG_DATA and tag == _COPY_DATA and 29 <= length <= most:
-                    stop = pos + length + 1
-                    if stop > size:
-                        return pos, stop - pos
-                    append((start, end, data[pos + 30 : stop]))
-                    pos = stop
-                    continue
-            else:
-                tag, length = _FRAME(data, pos)
+        while True:
+            pos = self._split(data, pos, most, received.messages)
+            if size - pos < 5:  # tag and length
+                return pos, 0
+            tag, length = _FRAME(data, pos)
             check_length(length, most)
             stop = pos + length + 1
             if stop > size:
@@ -137,7 +155,6 @@ class Stream:
             else:
                 self.others.append(Frame(chr(tag), data[pos + 5 : stop]))
             pos = stop
-        return pos, 0
 
     def _take_rare(self, body: bytes, received: Received) -> None:
         """Take a keepalive; an XLogData comes here only when it is too short to be one."""

@@ -1,23 +1,33 @@
 import contextlib
 import itertools
+import struct
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from producer.errors import DecodeError
+from producer.native import MODULE
 from producer.wire import protocol
 from producer.wire.protocol import Frame
 from producer.wire.replication import (
     NOWHERE,
     OPENGAUSS,
+    POSTGRES,
+    Dialect,
     Received,
+    Split,
     Stream,
+    split,
     status_update,
 )
 from schemas.positions import Lsn
 from tests.producer.wire.server_side import StatusUpdate, keepalive, xlog_data
 from tests.producer.wire.transcripts import Conversation, all_conversations
+
+SPLITS: list[Split] = [split] if MODULE is None else [split, MODULE.split]
 
 
 def data(start: int, payload: bytes) -> bytes:
@@ -90,6 +100,69 @@ def test_a_stream_does_not_depend_on_how_bytes_are_cut(cuts: list[int]) -> None:
 def test_any_bytes_are_a_stream_or_a_decode_error(said: bytes) -> None:
     with contextlib.suppress(DecodeError):
         Stream(max_bytes=1000).feed(said)
+
+
+frames = st.one_of(
+    st.builds(data, st.integers(0, 2**64 - 1), st.binary(max_size=60)),
+    st.builds(alive, st.integers(0, 2**64 - 1), reply=st.booleans()),
+    st.builds(
+        lambda body: protocol.copy_data(keepalive(Lsn(body), dialect=OPENGAUSS)), st.integers(0, 9)
+    ),
+    st.builds(protocol.frame, st.sampled_from([b"N", b"E", b"c", b"d", b"w"]), st.binary()),
+    st.builds(  # of any length, and perhaps not there
+        lambda tag, length, body: tag + struct.pack(">I", length) + body,
+        st.sampled_from([b"d", b"w"]),
+        st.integers(0, 40) | st.integers(0, 2**32 - 1),
+        st.binary(max_size=60) | st.binary(max_size=60).map(lambda body: b"w" + body),
+    ),
+)
+
+
+@dataclass
+class Fed:
+    """What a stream made of each piece, up to an error."""
+
+    parts: list[Received]
+    others: list[Frame]
+    end: Lsn
+    error: str
+
+    @classmethod
+    def all_of(cls, pieces: list[bytes], **options: Any) -> "Fed":
+        stream, parts, error = Stream(max_bytes=1000, **options), [], ""
+        try:
+            for piece in pieces:
+                parts.append(stream.feed(piece))  # noqa: PERF401  those before an error count, too
+        except DecodeError as raised:
+            error = str(raised)
+        return cls(parts, stream.others, stream.received_end, error)
+
+
+@given(
+    st.lists(frames, max_size=8).map(b"".join),
+    st.lists(st.integers(0, 600), max_size=6),
+    st.sampled_from([POSTGRES, OPENGAUSS]),
+)
+def test_frames_cut_natively_are_those_cut_in_python(
+    said: bytes, cuts: list[int], dialect: Dialect
+) -> None:
+    edges = [0, *sorted(min(cut, len(said)) for cut in cuts), len(said)]
+    pieces = [said[a:b] for a, b in itertools.pairwise(edges)]
+
+    expected = Fed.all_of(pieces, dialect=dialect)
+
+    for other in SPLITS:
+        assert Fed.all_of(pieces, dialect=dialect, split=other) == expected
+
+
+@pytest.mark.parametrize("cut", SPLITS)
+def test_splitting_begins_anywhere_and_adds_to_what_is_there(cut: Split) -> None:
+    said, messages = b"N\0\0\0\4" + data(7, b"x") + data(8, b"y") + alive(9), [(1, 2, b"old")]
+
+    assert cut(said, 5, 100, messages) == 5 + 31 + 31
+    assert messages == [(1, 2, b"old"), (7, 7, b"x"), (8, 8, b"y")]
+    assert cut(said, 0, 100, messages) == 0
+    assert cut(said, len(said), 100, messages) == len(said)
 
 
 def test_a_large_message_is_joined_when_it_is_whole() -> None:
