@@ -183,6 +183,10 @@ class KafkaSection(Section):
     group_time: Duration = timedelta(milliseconds=100)
     """... or at this age. An idle source closes a group at once."""
 
+    native: Literal["auto", "off"] = "auto"
+    """`auto`: the native module makes the rows where it is built (`pip install` builds it where a C
+    compiler is). `off`: Python makes the same rows, and takes several times as long."""
+
     client: Options = Field(default_factory=dict)
     """librdkafka's own settings, for every client of ours; `bootstrap.servers` is required. A
     secret is written as `{ env = "VARIABLE" }` or `{ file = "PATH" }`."""

@@ -107,6 +107,7 @@ def producer_options(config: Config, *, accept_gap: bool = False, load: bool = T
         key=kafka.key,
         partition_by=kafka.partition_by,
         max_row_bytes=kafka.max_row_bytes,
+        native=kafka.native,
         topic_settings=TopicSettings(
             partitions=kafka.partitions,
             replication=kafka.replication,

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from producer.core.events import Limits
 from producer.core.ports import Tuning
 from producer.kafka.topics import TopicSettings
+from producer.native import Choice
 from producer.sources.dial import ConnectionArguments
 from producer.sources.gauss.options import Interface, Product, Role, Terms
 from schemas.topics import Topics
@@ -54,6 +55,7 @@ class Options:
     key: Literal["table", "primary-key"] = "table"
     partition_by: Literal["table", "primary-key"] = "table"
     max_row_bytes: int = 8 << 20
+    native: Choice = "auto"
     topic_settings: TopicSettings = field(default_factory=TopicSettings)
     limits: Limits = field(default_factory=Limits)
     look_seconds: float = 3.0  # between two looks at the source's catalog

@@ -171,7 +171,7 @@ def _run_once(
             wants=chooser(options.include, options.exclude),
             advice=lambda table: not_captured(options, table),
             changed=changed,
-            native=native.parts(),
+            native=native.parts(options.native),
         ).run(request, progress, stream=stream)
 
 

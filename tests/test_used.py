@@ -72,9 +72,10 @@ def is_registered(node: ast.stmt) -> bool:
 
 def imports_of_cython() -> str:
     """What the native module imports from Python."""
-    paths = sorted((ROOT / "producer/native").glob("*.p[yx]*"))
-    lines = [line for path in paths for line in path.read_text("utf-8").splitlines()]
-    return "\n".join(line for line in lines if re.match(r"from \S+ import ", line))
+    paths = sorted((ROOT / "producer/native").glob("*.p*"))
+    paths = [path for path in paths if path.suffix in {".pyx", ".pxi"}]
+    text = "\n".join(path.read_text("utf-8") for path in paths)
+    return "\n".join(re.findall(r"^from \S+ import (?:\([^)]*\)|.*)", text, re.MULTILINE))
 
 
 def unused() -> list[str]:

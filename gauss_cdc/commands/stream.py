@@ -21,6 +21,7 @@ from gauss_cdc.config import SparkSection, load
 from gauss_cdc.pack import pack
 from gauss_cdc.reports import ApplyReport, Reporter, RunReport
 from gauss_cdc.watch import StepName, StopSignal, console
+from producer import native
 from producer.core.loop import Progress as Streamed
 from producer.core.ports import RunObserver
 from producer.pipeline import run as run_producer
@@ -61,6 +62,7 @@ def run(config_path: Path, *, accept_gap: bool, log_every: timedelta) -> None:
     stop, step = StopSignal(), StepName()
     options = wiring.producer_options(load(config_path), accept_gap=accept_gap)
     logs.of_service()
+    _run_log.info("rows are made by %s", native.described(options.native))
     # Rows are short-lived and have no cycles; the collector's default runs every 700 objects,
     # which costs a tenth of the CPU and finds nothing.
     gc.freeze()

@@ -10,6 +10,7 @@ from gauss_cdc import wiring
 from gauss_cdc.config import Config
 from gauss_cdc.inspect.check_target import check_target
 from gauss_cdc.inspect.protection import protections
+from producer import native
 from producer.errors import CdcError, ConnectionLost
 from producer.options import Options
 from producer.outlook import check_start
@@ -51,6 +52,7 @@ def check_all(config: Config, *, fix: bool) -> Iterator[Finding]:
         yield Finding(Level.ERROR, "source", str(error))
         if isinstance(error, ConnectionLost):
             silent.add("source")
+    yield Finding(Level.OK, "rows", f"made by {native.described(options.native)}")
     kafka = list(check_kafka(options, tables))
     yield from kafka
     reads_cuts = not any(f.level is Level.ERROR and f.subject in _BETWEEN for f in kafka)

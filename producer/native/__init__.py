@@ -1,55 +1,65 @@
-"""The native parts: walker, books of the open group, writer to Kafka.
+"""The native parts: cutting of frames, walker, books of the open group, writer to Kafka.
 
 They are optional.  Without them everything is done in Python, with the same records; what is
-lost is speed.  `core` defines the interfaces, and what each part must do.
+lost is speed.  `core` and `wire` define the interfaces, and what each part must do.
 """
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 from types import ModuleType
-from typing import cast
+from typing import Literal, TypeAlias
 
 from producer.core.tally import Tally
 from producer.core.walk import Walker
+from producer.wire import replication
+from producer.wire.replication import Split
 
+MODULE: ModuleType | None = None  # the extension module, where it was built
+try:
+    from producer.native import _native
+except ImportError:
+    pass
+else:
+    MODULE = _native
 
-def _module() -> ModuleType | None:
-    """Import the extension module, where it was built."""
-    try:
-        return importlib.import_module("producer.native._native")
-    except ImportError:
-        return None
-
-
-MODULE = _module()
+# `auto`: where it was built.
+Choice: TypeAlias = Literal["auto", "off"]
 
 
 @dataclass(frozen=True, slots=True)
 class NativeParts:
     """`Native` by the extension module."""
 
-    module: ModuleType
-    places: object  # numbers of (topic, partition), shared by the parts of a turn
+    places: _native.Places  # numbers of (topic, partition), shared by the parts of a turn
 
     def walker(self, *, epoch: int, resume: int, max_row_bytes: int) -> Walker:
         """Make a walker; transactions that begin before `resume` were delivered."""
-        made = self.module.Walker(
-            self.places, epoch=epoch, resume=resume, max_row_bytes=max_row_bytes
-        )
-        return cast("Walker", made)
+        return _native.Walker(self.places, epoch=epoch, resume=resume, max_row_bytes=max_row_bytes)
 
     def tally(self, *, ddl_topic: str, untracked_topics: frozenset[str]) -> Tally:
         """Make empty books, as `PlainTally` does."""
-        made = self.module.NativeTally(
+        return _native.NativeTally(
             self.places, ddl_topic=ddl_topic, untracked_topics=untracked_topics
         )
-        return cast("Tally", made)
 
 
-def parts() -> NativeParts | None:
-    """Make the native parts of one turn; None: the extension module was not built."""
-    if MODULE is None or not MODULE.READY:
+def parts(choice: Choice) -> NativeParts | None:
+    """Make the native parts of one turn; None: Python is to do everything."""
+    if MODULE is None or choice == "off" or not _native.READY:
         return None
-    return NativeParts(MODULE, MODULE.Places())
+    return NativeParts(_native.Places())
+
+
+def split(choice: Choice) -> Split:
+    """Return what cuts the messages of a stream."""
+    return replication.split if MODULE is None or choice == "off" else _native.split
+
+
+def described(choice: Choice) -> str:
+    """Say who makes the rows, and why."""
+    if choice == "off":
+        return 'pure Python ([kafka] native = "off")'
+    if MODULE is None:
+        return "pure Python (the native module was not built: no C compiler at install)"
+    return "the native module"

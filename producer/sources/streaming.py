@@ -18,7 +18,7 @@ from producer.sources.dial import Link
 from producer.sources.session import READ_BYTES, SEND_LIMIT, Refuse
 from producer.wire import protocol, replication
 from producer.wire.protocol import Frame, ServerError
-from producer.wire.replication import EPOCH_2000_US, Dialect, Received, Stream
+from producer.wire.replication import EPOCH_2000_US, Dialect, Received, Split, Stream
 from producer.wire.sqlstate import Asked
 from schemas.positions import Lsn
 
@@ -37,10 +37,11 @@ class Streaming:
         note: Callable[[Frame], None],
         *,
         slot: str,
+        split: Split,
         early: bytes = b"",
     ) -> None:
         """`early` came after the answer to START_REPLICATION; `note` takes notices."""
-        self.stream = Stream(dialect=dialect)
+        self.stream = Stream(dialect=dialect, split=split)
         self.lost: CdcError | None = None  # how the stream ended; raised by the next receive
         self.tap: Callable[[bytes], None] | None = None  # takes all bytes; for recordings
         self._link, self._dialect, self._refuse, self._note = link, dialect, refuse, note

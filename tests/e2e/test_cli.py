@@ -254,6 +254,7 @@ def test_check_says_what_would_go_wrong_later(place) -> None:
     assert "does not exist" in said["warning", "publication"]
     assert "holds rows" in said["warning", "table public.fine"]
     assert ("ok", "server") in said
+    assert "made by" in said["ok", "rows"]
     assert command(file, "check").exit_code == 1
 
 

@@ -471,6 +471,7 @@ def test_the_command_exits_with_the_errors_code(place: Place, tmp_path: Path) ->
 
     assert done.returncode == 10, done.stderr
     assert "no table matches" in done.stderr
+    assert "rows are made by" in done.stderr.splitlines()[0]
     assert "Traceback" not in done.stderr
 
 

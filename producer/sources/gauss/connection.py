@@ -51,7 +51,7 @@ from producer.wire import commands, protocol
 from producer.wire.auth import Login
 from producer.wire.commands import Identity, SlotCreated, TimelineSwitch
 from producer.wire.protocol import Answer, Copying, ServerError
-from producer.wire.replication import NOWHERE, OPENGAUSS, POSTGRES, Received
+from producer.wire.replication import NOWHERE, OPENGAUSS, POSTGRES, Received, Split, split
 from producer.wire.sqlstate import Asked
 from schemas.encodings import WITHOUT
 from schemas.errors import LOAD_AGAIN
@@ -303,8 +303,15 @@ class GaussConnection:
 
     # ---- the stream
 
-    def start(self, slot: str, options: Mapping[str, str | None], at: Lsn = NOWHERE) -> None:
-        """Begin to stream; 0 is the slot's confirmed position.
+    def start(
+        self,
+        slot: str,
+        options: Mapping[str, str | None],
+        at: Lsn = NOWHERE,
+        *,
+        split: Split = split,
+    ) -> None:
+        """Begin to stream; 0 is the slot's confirmed position.  `split` cuts messages.
 
         Raises SlotMissing, SlotTaken, SlotInvalid, SlotMismatch, SlotOrphaned,
         OptionRefused, RoleDiffers, NotPermitted; ConnectionLost for temporary errors,
@@ -333,6 +340,7 @@ class GaussConnection:
             refusal,
             session.note,
             slot=slot,
+            split=split,
             early=early + session.frames.rest(),
         )
         _log.info("streaming slot=%s at=%s", slot, at)

@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Final, Self
 
+from producer import native
 from producer.core.catalog_watch import Look
 from producer.core.changes import Message
 from producer.core.ports import Wire
@@ -243,7 +244,11 @@ class GaussSource:
             return False
         wire = self._replication()
         try:
-            wire.start(self._options.slot, dict(self.decided.options))
+            wire.start(
+                self._options.slot,
+                dict(self.decided.options),
+                split=native.split(self._options.native),
+            )
         except SlotTaken:
             self._hang_up()
             self._try_at = time.monotonic() + _STANDBY_PAUSE

@@ -29,7 +29,7 @@ from producer.wire import commands, protocol
 from producer.wire.auth import Login
 from producer.wire.commands import Identity, SlotCreated, Snapshot, TimelineSwitch
 from producer.wire.protocol import Copying
-from producer.wire.replication import NOWHERE, POSTGRES, Received
+from producer.wire.replication import NOWHERE, POSTGRES, Received, Split, split
 from producer.wire.sqlstate import Asked, refusal
 from schemas.encodings import WITHOUT
 from schemas.errors import LOAD_AGAIN
@@ -183,8 +183,10 @@ class ReplicationConnection:
         self._ask(commands.drop_slot(name, wait=wait), Asked.DROP_SLOT, slot=name)
         _log.info("slot dropped slot=%s", name)
 
-    def start(self, slot: str, options: Mapping[str, str], at: Lsn = NOWHERE) -> None:
-        """Begin to stream; 0 is the slot's confirmed position.
+    def start(
+        self, slot: str, options: Mapping[str, str], at: Lsn = NOWHERE, *, split: Split = split
+    ) -> None:
+        """Begin to stream; 0 is the slot's confirmed position.  `split` cuts messages.
 
         Raises SlotMissing, SlotTaken, SlotInvalid, SlotMismatch, NotPermitted.
         """
@@ -197,7 +199,13 @@ class ReplicationConnection:
             raise DecodeError("the server did not turn to streaming", slot=slot)
         session, self._slot = self._session, slot
         self._streaming = Streaming(
-            self._link, POSTGRES, refusal, session.note, slot=slot, early=session.frames.rest()
+            self._link,
+            POSTGRES,
+            refusal,
+            session.note,
+            slot=slot,
+            split=split,
+            early=session.frames.rest(),
         )
         _log.info("streaming slot=%s at=%s", slot, at)
 

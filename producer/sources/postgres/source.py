@@ -11,6 +11,7 @@ from typing import Final, Self
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
+from producer import native
 from producer.core.catalog_rows import as_sent
 from producer.core.catalog_watch import Look
 from producer.core.changes import Cells, Message
@@ -181,7 +182,9 @@ class PostgresSource:
     def try_take(self) -> bool:
         """Begin to stream from the slot's confirmed position."""
         try:
-            self.wire.start(self._options.slot, self._plugin_options)
+            self.wire.start(
+                self._options.slot, self._plugin_options, split=native.split(self._options.native)
+            )
         except SlotTaken:
             return False
         self._is_streaming = True
