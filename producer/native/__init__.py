@@ -46,7 +46,7 @@ class NativeParts:
 
 def parts(choice: Choice) -> NativeParts | None:
     """Make the native parts of one turn; None: Python is to do everything."""
-    if MODULE is None or choice == "off" or not _native.READY:
+    if MODULE is None or choice == "off":
         return None
     return NativeParts(_native.Places())
 

@@ -8,8 +8,6 @@ from producer.core.records.row_plan import RowPlan
 from producer.core.walk import Lent, Walk
 from producer.wire.replication import WalMessage
 
-READY: bool
-
 def split(data: bytes, at: int, max_bytes: int, messages: list[WalMessage], /) -> int: ...
 
 class Places:

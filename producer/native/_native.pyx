@@ -5,8 +5,6 @@ Nothing here decides anything: `core` does.  Each part has a twin in Python, and
 compare them byte by byte.
 """
 
-READY = True  # walker and tally are here
-
 include "batch.pxi"
 include "frames.pxi"
 include "tally.pxi"

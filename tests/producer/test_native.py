@@ -1,17 +1,32 @@
 """Whether the native module is here, and who makes the rows."""
 
+import re
 import shutil
 import sysconfig
+import tomllib
+from pathlib import Path
 
 from producer import native
 from producer.native import MODULE
 from producer.wire import replication
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_module_is_built_where_a_compiler_is() -> None:
     compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
 
     assert MODULE is not None or shutil.which(compiler) is None, "`make venv` builds it"
+
+
+def test_every_part_is_included_and_built_again_when_it_changes() -> None:
+    there = sorted(path.name for path in (ROOT / "producer/native").glob("*.pxi"))
+    module = (ROOT / "producer/native/_native.pyx").read_text("utf-8")
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    [extension] = settings["tool"]["setuptools"]["ext-modules"]
+
+    assert sorted(re.findall(r'^include "(.*)"', module, re.MULTILINE)) == there
+    assert extension["depends"] == [f"producer/native/{name}" for name in there]
 
 
 def test_it_can_be_switched_off() -> None:
