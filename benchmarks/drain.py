@@ -23,10 +23,13 @@ are read and compared with the source, operation by operation and row by row.
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from statistics import median
 
 from debezium import CONVERTERS, THROUGHPUT, debezium, described
@@ -49,6 +52,8 @@ from rig import (
 )
 from workloads import WORKLOADS, Truth, compare_topics, make_tables, truth
 
+from gauss_cdc.config import load
+from gauss_cdc.inspect.places import Endpoints
 from schemas.positions import Lsn
 
 _FIRST = "pg_recvlogical"
@@ -89,6 +94,9 @@ class Workload:
         for path in self._files.values():
             at.call("slot", "create", config=path)
         self._slot = next(iter(self._files.values())).stem
+        if given.profile:
+            self._profiled = at.configuration(unique(name), self.url)
+            at.call("slot", "create", config=self._profiled)
         self._copies = {
             (title, number): self._copy()
             for title in (_FIRST, *(f"Debezium, {c}" for c in given.debezium))
@@ -110,6 +118,30 @@ class Workload:
         for reader in reversed(self.readers) if number % 2 else self.readers:
             reader.runs.append(reader.drain(number))
 
+    def profile(self) -> tuple[dict[str, float], int]:
+        """CPU-seconds of the main thread by module, and how many transactions they were for.
+
+        From the first record in Kafka on.
+        One more run, which counts for nothing else: to be asked costs, too.
+        """
+        config = self._profiled
+        out = config.with_suffix(".samples")
+        sampled = (sys.executable, str(Path(__file__).parent / "sampled.py"), str(out))
+        run = self._at.drain(
+            config, self.end, url=self.url, expected=self.truth.changes, program_of=sampled
+        )
+        first = run.began + next(s.at for s in run.samples if s.rows)
+        last = run.began + run.samples[-1].at
+        found: dict[str, float] = {}
+        for at, where, used in json.loads(out.read_text("utf-8")):
+            if first <= at <= last:
+                found[where] = found.get(where, 0.0) + used
+        drop_slot(self.url, config.stem)
+        with Endpoints(load(config)) as places:
+            cuts = places.cuts()
+            assert cuts is not None
+            return found, cuts.seq
+
     def _copy(self) -> str:
         name = unique(self.name)
         ask(self.url, "SELECT pg_copy_logical_replication_slot(%s, %s)", self._slot, name)
@@ -117,7 +149,7 @@ class Workload:
 
     def _ours(self, title: str, number: int) -> Run:
         path = self._files[title, number]
-        run = self._at.drain(path, self.end, url=self.url)
+        run = self._at.drain(path, self.end, url=self.url, expected=self.truth.changes)
         records = compare_topics(self._at, path.stem, self.truth)
         print(f"{self.name}, round {number + 1}: {title}: {records:,} records are equal")
         drop_slot(self.url, path.stem)
@@ -177,6 +209,16 @@ def rows_of(workload: Workload) -> Iterator[list[str]]:
         ]
 
 
+def by_module(profile: Mapping[str, float], rows: int, commits: int) -> list[list[str]]:
+    """Where the main thread's time went: µs a row, and a transaction; what is small is one line."""
+    least = sum(profile.values()) / 50
+    lines = sorted(profile.items(), key=lambda item: -item[1])
+    parts = [(name, used) for name, used in lines if used >= least]
+    parts.append(("others", sum(used for _, used in lines if used < least)))
+    parts.append(("all", sum(profile.values())))
+    return [[name, number(s * 1e6 / rows), number(s * 1e6 / commits)] for name, s in parts]
+
+
 def by_thread(reader: Reader, rows: int) -> list[list[str]]:
     """Where the reader's CPU went: µs a row of its threads, of the last round."""
     found = sorted(reader.runs[-1].threads.items(), key=lambda item: -item[1])
@@ -199,6 +241,9 @@ def main() -> None:
         "--also", nargs=2, metavar=("NAME", "KEY=VALUE"), action="append", default=[],
         help="measure `run` with a setting, too; a name may be repeated",
     )  # fmt: skip
+    options.add_argument(
+        "--profile", action="store_true", help="show where the main thread's time goes, too"
+    )
     given = options.parse_args()
     if given.quick:
         given.rows, given.rounds = min(given.rows, 20_000), 1
@@ -228,6 +273,13 @@ def main() -> None:
                 f"{name.upper()}: CPU of `run` by thread", ["thread", "µs a row"],
                 by_thread(ours, done),
             )  # fmt: skip
+            if given.profile:
+                profile, commits = workload.profile()
+                report.table(
+                    f"{name.upper()}: main thread of `run` by module",
+                    ["module", "µs a row", "µs a transaction"],
+                    by_module(profile, done, commits),
+                )
     report.note(
         "Every record of `run`'s topics (and of Debezium's with Apicurio's converter) was read and "
         "compared with the source."

@@ -363,7 +363,7 @@ def measure(
             system.observer.wait(source.rows)
             share = (system.cpu() - before) / ((phase.end - phase.begin) / 1e6)
             measured.append((phase, share))
-    print(f"{name}: {source.rows:,} rows are equal")
+    print(f"{name}: {source.rows:,} rows arrived" + ", and are equal" * (name != "pg_recvlogical"))
     return [
         Found(
             phase.rate,
@@ -453,7 +453,7 @@ def main() -> None:
                     },
                 )
             )
-    report.note("Topics and targets were compared with the source at the end.")
+    report.note("Topics and targets were compared with the source, row by row.")
     if given.debezium:
         report.note(described(LATENCY))
     finish(report, given)

@@ -41,7 +41,8 @@ from schemas.positions import Lsn
 GAUSS_CDC: Final = (sys.executable, "-m", "gauss_cdc")
 PUBLICATION: Final = "bench"
 _TICK: Final = os.sysconf("SC_CLK_TCK")
-_LOOK: Final = 0.05  # seconds between two samples
+_LOOK: Final = 0.1  # seconds between two samples: to look costs, too
+_FRESH: Final = 1.0  # seconds for which a list of topics is believed
 
 Settings = dict[str, Any]  # a configuration as TOML has it: sections, keys, values
 
@@ -198,6 +199,7 @@ def middle(costs: Sequence[Cost]) -> Cost:
 class Run:
     """One reader's run, from its first record to its last."""
 
+    began: float = field(default_factory=time.monotonic)
     samples: list[Sample] = field(default_factory=list)
     megabytes: float = 0.0
     threads: dict[str, float] = field(default_factory=dict)  # CPU seconds since the first record
@@ -228,6 +230,7 @@ class Rig:
         self.addresses, self.folder, self.settings = addresses, folder, settings
         self.broker = broker
         self._databases: list[str] = []
+        self._listed: dict[str, tuple[float, list[str]]] = {}
         self._consumer = Consumer(
             {"bootstrap.servers": addresses.kafka_bootstrap, "group.id": "bench"}
         )
@@ -287,9 +290,13 @@ class Rig:
             return 0
 
     def topics(self, prefix: str) -> list[str]:
-        """Data topics of a prefix."""
-        topics = self._consumer.list_topics(timeout=10).topics
-        return sorted(t for t in topics if t.startswith(f"{prefix}.public."))
+        """Data topics of a prefix, at most a second old."""
+        at, topics = self._listed.get(prefix, (0.0, []))
+        if time.monotonic() - at > _FRESH:
+            there = self._consumer.list_topics(timeout=10).topics
+            topics = sorted(t for t in there if t.startswith(f"{prefix}.public."))
+            self._listed[prefix] = time.monotonic(), topics
+        return topics
 
     def watch(
         self,
@@ -303,7 +310,7 @@ class Rig:
         log: Path | None = None,
     ) -> Run:
         """Sample a reader until it is over; a reader of ours must not end before."""
-        found, began, sender, sent, own = Run(), time.monotonic(), 0, 0.0, 0.0
+        found, sender, sent, own = Run(), 0, 0.0, 0.0
         before: dict[str, float] = {}
         while True:
             sender = sender or walsender(url, slot)
@@ -311,7 +318,7 @@ class Rig:
             own = max(own, cpu(pid))  # 0 once it has ended
             so_far = rows()
             broker = cpu(self.broker) if self.broker else 0.0
-            found.samples.append(Sample(time.monotonic() - began, so_far, own, sent, broker))
+            found.samples.append(Sample(time.monotonic() - found.began, so_far, own, sent, broker))
             found.megabytes = max(found.megabytes, resident(pid))
             now = threads(pid)
             if not so_far:
@@ -324,21 +331,32 @@ class Rig:
                 raise SystemExit(log.read_text("utf-8")[-3000:] if log else "the reader ended")
             time.sleep(_LOOK)
 
-    def drain(self, config: Path, end: Lsn, *, url: str, counts: bool = True) -> Run:
+    def drain(
+        self,
+        config: Path,
+        end: Lsn,
+        *,
+        url: str,
+        expected: int | None = None,
+        program_of: Sequence[str] = GAUSS_CDC,
+    ) -> Run:
         """Let `run` bring everything before a position of the source into Kafka.
 
-        Without `counts` its records are not counted meanwhile.
+        `expected` records are waited for before cuts are asked, which costs the broker something;
+        without it records are not counted.
         """
         log = config.with_suffix(".log")
         name = config.stem
         with (
             Endpoints(load(config)) as places,
-            program([*GAUSS_CDC, "run", "--config", config], log) as child,
+            program([*program_of, "run", "--config", config], log) as child,
         ):
             return self.watch(
                 child, child.pid, url=url, slot=name, log=log,
-                rows=lambda: self.records(name) if counts else 0,
-                is_over=lambda _: (cuts := newest_cut(places)) is not None and cuts.resume >= end,
+                rows=lambda: 0 if expected is None else self.records(name),
+                is_over=lambda found: found >= (expected or 0)
+                and (cuts := newest_cut(places)) is not None
+                and cuts.resume >= end,
             )  # fmt: skip
 
 

@@ -85,6 +85,10 @@ NOT_RUN = {
         ("python docs/examples/", "spark-submit", "java -cp"),
         "tests/e2e/test_examples.py runs the programs on services of its own",
     ),
+    "benchmarks": (
+        ("python benchmarks/",),
+        "each takes minutes; tests/integration/test_benchmarks.py runs the first one quickly",
+    ),
 }
 # Files with Python blocks, and the test that runs them.
 PYTHON = {"docs/spark.md": "tests/e2e/test_documented_examples.py"}
@@ -201,7 +205,7 @@ def test_every_command_can_be_typed(path: Path, text: str) -> None:
             case "export":
                 assert all("=" in word for word in words[1:])
             case _:
-                named = [word for word in words if word.startswith("docs/")]
+                named = [word for word in words if word.startswith(("docs/", "benchmarks/"))]
                 assert all((ROOT / word).is_file() for word in named)
 
 
