@@ -119,6 +119,7 @@ class Turn:
             clock=self.clock,
             made=result.made,
             quarantine=self.quarantine,
+            native=self.native,
         )
         writer_state, known = loader.run(self.source.tables)
         self.drive(take_slot(self.source, writer_state.head.resume))

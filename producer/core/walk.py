@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple, Protocol
 
+from producer.core.chunk import Chunks
 from producer.core.events import Walked
 from producer.core.records.row_plan import RowPlan
 from producer.core.tally import Tally
@@ -78,7 +79,7 @@ class Walker(Protocol):
         """
 
 
-class Native(Protocol):
+class Native(Chunks, Protocol):
     """Makes the native parts of one turn: they share numbers of topics and partitions."""
 
     def walker(self, *, epoch: int, resume: int, max_row_bytes: int) -> Walker:

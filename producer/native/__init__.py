@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Literal, TypeAlias
 
+from producer.core.chunk import Chunk
+from producer.core.records.encode import TransactionConstants, frame_of_read
+from producer.core.records.row_plan import RowPlan
 from producer.core.tally import Tally
 from producer.core.walk import Walker
 from producer.wire import replication
@@ -42,6 +45,30 @@ class NativeParts:
         return _native.NativeTally(
             self.places, ddl_topic=ddl_topic, untracked_topics=untracked_topics
         )
+
+    def chunk(
+        self,
+        plan: RowPlan,
+        constants: TransactionConstants,
+        *,
+        topic: str,
+        partition: int,
+        key: bytes,
+        max_row_bytes: int,
+    ) -> Chunk:
+        """Make a chunk of rows that `plan` describes and that go to one place."""
+        made = self.module.NativeChunk(
+            self.places,
+            plan,
+            frame_of_read(plan, constants),
+            topic=topic,
+            partition=partition,
+            key=key,
+            epoch=constants.epoch,
+            point=constants.commit_lsn,
+            max_row_bytes=max_row_bytes,
+        )
+        return cast("Chunk", made)
 
 
 def parts(choice: Choice) -> NativeParts | None:

@@ -30,6 +30,7 @@ from producer.core.records.row_code import (
     SHORT,
     Plan,
     counted,
+    long,
     names,
     row_function,
     slow_row_function,
@@ -50,6 +51,7 @@ __all__ = [
     "compile_encoder",
     "compile_key_encoder",
     "compile_key_texts",
+    "frame_of_read",
     "is_one_key",
     "reference",
 ]
@@ -193,6 +195,26 @@ def compile_encoder(
         header, origin, db, table_name, key_only if sent else b"", column_plans(plans, identity)
     )
     return RowEncoder(table, schema_id, encode, plan if encoding == "utf-8" else None)
+
+
+def frame_of_read(plan: RowPlan, constants: TransactionConstants) -> tuple[bytes, bytes, bytes]:
+    """Return what stands before a row of a load, between it and its ordinal, and behind.
+
+    All rows of a load have the position of the slot's consistent point.
+    """
+    lsn = constants.commit_lsn
+    middle = (
+        plan.origin,
+        constants.head,
+        plan.database,
+        text(b'%s%d"]' % (constants.sequence, lsn)),
+        constants.times,
+        plan.table,
+        constants.txid,
+        long(lsn),
+        constants.place,
+    )
+    return plan.head + b"\x00\x02", b"".join(middle), _PLAIN + _OPS["r"] + constants.tail
 
 
 def compile_key_encoder(
