@@ -57,7 +57,6 @@ TESTED_BY = {
     "producer.kafka.rights": "integration/test_kafka_rights.py",
     "producer.kafka.topics": "integration/test_faults_producer.py",
     "producer.kafka.writer": "producer/kafka/test_delivery.py",
-    "producer.native": "producer/native/test_walk.py",
     "producer.options": "integration/test_postgres_source.py",
     "producer.outlook": "e2e/test_cli.py",
     "producer.pipeline": "integration/test_faults_producer.py",

@@ -57,7 +57,7 @@ class NativeParts:
         max_row_bytes: int,
     ) -> Chunk:
         """Make a chunk of rows that `plan` describes and that go to one place."""
-        made = self.module.NativeChunk(
+        return _native.NativeChunk(
             self.places,
             plan,
             frame_of_read(plan, constants),
@@ -68,7 +68,6 @@ class NativeParts:
             point=constants.commit_lsn,
             max_row_bytes=max_row_bytes,
         )
-        return cast("Chunk", made)
 
 
 def parts(choice: Choice) -> NativeParts | None:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from producer.core import events, tally, walk
+from producer.core import chunk, events, tally, walk
+from producer.core.changes import Cells
 from producer.core.events import Acknowledgement, Place, Record, Records, TransactionEnded
 from producer.core.records.row_plan import RowPlan
 from producer.core.walk import Lent, Walk
@@ -62,3 +63,24 @@ class NativeTally(tally.Tally):
     def take(self, batch: events.Batch) -> None: ...
     def acknowledge(self, runs: Iterable[Acknowledgement]) -> int: ...
     def close(self) -> list[tally.Entries]: ...
+
+class NativeChunk(chunk.Chunk):
+    def __init__(
+        self,
+        places: Places,
+        plan: RowPlan,
+        frame: tuple[bytes, bytes, bytes],
+        *,
+        topic: str,
+        partition: int,
+        key: bytes,
+        epoch: int,
+        point: int,
+        max_row_bytes: int,
+    ) -> None: ...
+    @property
+    def size(self) -> int: ...
+    def __len__(self) -> int: ...
+    def put(self, partition: int, key: bytes | None, value: bytes, ordinal: int) -> None: ...
+    def take(self, rows: Sequence[Cells], at: int, end: int, ordinal: int) -> int: ...
+    def finish(self) -> Records: ...

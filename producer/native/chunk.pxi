@@ -16,7 +16,8 @@ cdef class NativeChunk:
     cdef str _topic
     cdef uint64_t _epoch, _point
     cdef size_t _max_row_bytes
-    cdef bytes _head, _middle, _tail
+    cdef tuple _frame  # keeps alive what is pointed to
+    cdef Span _before, _between, _behind  # a row, and its ordinal
     cdef bytes _newest_key  # the last one of the batch
     cdef Batch _batch
     cdef Buffer _row
@@ -38,7 +39,9 @@ cdef class NativeChunk:
         """`frame`: what stands before a row, between it and its ordinal, and behind."""
         self._places, self._topic = places, topic
         self._table = BoundTable(plan, places.number(topic, partition), key)
-        self._head, self._middle, self._tail = frame
+        self._frame = frame
+        self._before, self._between = span_of(frame[0]), span_of(frame[1])
+        self._behind = span_of(frame[2])
         self._epoch, self._point = epoch, point
         self._max_row_bytes = min(max_row_bytes, <size_t>0xFFFFFFFF)  # as sizes of a batch are
         self._begin()
@@ -58,7 +61,7 @@ cdef class NativeChunk:
     def put(self, int32_t partition, bytes key not None, bytes value not None, uint64_t ordinal):
         """Add a record."""
         self._row.used = 0
-        add_python_bytes(&self._row, value)
+        add_bytes(&self._row, <const void *>PyBytes_AsString(value), PyBytes_Size(value))
         self._add(self._places.number(self._topic, partition), key, ordinal)
 
     def take(self, rows, size_t at, size_t end, uint64_t ordinal):
@@ -71,12 +74,12 @@ cdef class NativeChunk:
         while at < end:
             source = sources[at]
             self._row.used = 0
-            add_python_bytes(&self._row, self._head)
+            add_span(&self._row, &self._before)
             if not (self._add_line(source) if are_lines else self._add_cells(source)):
                 break
-            add_python_bytes(&self._row, self._middle)
+            add_span(&self._row, &self._between)
             add_long(&self._row, 2 * ordinal)
-            add_python_bytes(&self._row, self._tail)
+            add_span(&self._row, &self._behind)
             if self._row.used > self._max_row_bytes:
                 break
             self._add(self._table.place, self._table.key, ordinal)

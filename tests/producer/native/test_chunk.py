@@ -53,8 +53,7 @@ def line(cells: Cells) -> bytes:
 def chunks(encoder: RowEncoder, max_row_bytes: int = 1 << 20) -> tuple[Chunk, Chunk]:
     """One in Python and a native one."""
     assert encoder.plan is not None
-    module = native()
-    made = NativeParts(module, module.Places()).chunk(
+    made = NativeParts(native().Places()).chunk(
         encoder.plan, CONSTANTS, topic=TOPIC, partition=2, key=KEY, max_row_bytes=max_row_bytes
     )
     return PlainChunk(TOPIC, CONSTANTS.epoch, POINT), made
