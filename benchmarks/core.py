@@ -221,15 +221,15 @@ def main() -> None:
     arguments = sys.argv[1:]
     is_native = "--native" in arguments
     rows = next((int(argument) for argument in arguments if argument.isdigit()), 100_000)
-    if is_native and native.parts() is None:
+    if is_native and native.parts("auto") is None:
         sys.exit("the native module was not built")
     costs: dict[int, float] = {}
     walker: dict[int, float] = {}
     for size in (rows, *SIZES):
         messages = list(stream(rows, size))
-        best = min(once(messages, native.parts() if is_native else None) for _ in range(ROUNDS))
+        best = min(once(messages, native.parts("auto") if is_native else None) for _ in range(ROUNDS))
         costs[size] = best[0] / best[1] * 1e6
-        if is_native and (parts := native.parts()) is not None:
+        if is_native and (parts := native.parts("auto")) is not None:
             best = min(walked(messages, parts) for _ in range(ROUNDS))
             walker[size] = best[0] / best[1] * 1e6
     long = costs.pop(rows)
