@@ -136,7 +136,7 @@ def counted(records: Records) -> Counter[str]:
 def once(messages: list[WalMessage], parts: Native | None) -> tuple[float, int]:
     """Run everything through the core; CPU seconds, and rows."""
     shapes = {table.id: table for table in TABLES}
-    walker = parts and parts.walker(epoch=1, resume=1, max_row_bytes=1 << 20)
+    walker = None if parts is None else parts.walker(epoch=1, resume=1, max_row_bytes=1 << 20)
     books = {"ddl_topic": "bank.ddl", "untracked_topics": frozenset[str]()}
     group = (PlainTally if parts is None else parts.tally)(**books)  # type: ignore[arg-type]
     assembler = Assembler(
@@ -227,7 +227,9 @@ def main() -> None:
     walker: dict[int, float] = {}
     for size in (rows, *SIZES):
         messages = list(stream(rows, size))
-        best = min(once(messages, native.parts("auto") if is_native else None) for _ in range(ROUNDS))
+        best = min(
+            once(messages, native.parts("auto") if is_native else None) for _ in range(ROUNDS)
+        )
         costs[size] = best[0] / best[1] * 1e6
         if is_native and (parts := native.parts("auto")) is not None:
             best = min(walked(messages, parts) for _ in range(ROUNDS))
