@@ -10,7 +10,7 @@ from typing import Final
 from gauss_cdc import target
 from gauss_cdc.config import Config
 from gauss_cdc.session import spark_session
-from spark_consumers.job import Observer, Options
+from spark_consumers.job import Observer, PassOptions
 from spark_consumers.kafka.read import CutReader, RangeReader, registry_at
 from spark_consumers.lanes import Lanes
 from spark_consumers.run import Stop, run
@@ -63,6 +63,6 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
             wait=cuts.wait,
             linger=config.spark.linger.total_seconds(),
         )
-        options = Options(max_rows=_SMALL_ROWS, strict=config.target.strict)
+        options = PassOptions(max_rows=_SMALL_ROWS, strict=config.target.strict)
         run(kind.sink(setup), cuts, lanes, stream, options=options, stop=stop, observer=observer)
     spark.stop()

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, SecretStr, field_validator
 
 from gauss_cdc.settings import Duration, Public, Section
 from producer.errors import OptionRefused
-from producer.sources.gauss.options import DEFAULT_PLUGIN, PLUGINS, Product, Terms, problems
+from producer.sources.gauss.options import DEFAULT_PLUGIN, PLUGINS, Terms, Vendor, problems
 from producer.sources.postgres import options as pgoutput_options
 from producer.wire.commands import SLOT_NAME
 
@@ -139,7 +139,7 @@ class SourceSection(Section):
     def terms(self) -> Terms:
         """The terms for checking options; for openGauss and GaussDB."""
         return Terms(
-            product=Product(self.kind),
+            product=Vendor(self.kind),
             plugin=self.output_plugin,
             role=self.role,
             interface=self.interface,
@@ -152,8 +152,8 @@ class SourceSection(Section):
         if self.kind == "postgres":
             yield from self._not_for_postgres()
             return
-        if self.plugin is not None and self.plugin not in PLUGINS[Product(self.kind)]:
-            known = ", ".join(PLUGINS[Product(self.kind)])
+        if self.plugin is not None and self.plugin not in PLUGINS[Vendor(self.kind)]:
+            known = ", ".join(PLUGINS[Vendor(self.kind)])
             yield ("plugin",), f"{self.kind} has no {self.plugin!r}; one of {known}"
             return
         if self.interface == "stream" and "sql_mode" in self.model_fields_set:

@@ -19,7 +19,7 @@ from gauss_cdc.inspect.metrics import METRICS
 from producer import errors as producer_errors
 from producer.acls import acls
 from producer.sources.gauss.gaps import CASES, DecodingMode
-from producer.sources.gauss.options import OPTIONS, Mode, Option, Product, Treatment, Use
+from producer.sources.gauss.options import OPTIONS, Decoding, Option, Treatment, Use, Vendor
 from producer.sources.gauss.recorded import evidence_rows
 from producer.sources.postgres import options as pgoutput_options
 from producer.sources.postgres.gaps import GAPS
@@ -100,8 +100,8 @@ def options() -> str:
                 f"`{option.name}`",
                 option.range,
                 _defaults(option),
-                _where(option, Product.OPENGAUSS),
-                _where(option, Product.GAUSSDB),
+                _where(option, Vendor.OPENGAUSS),
+                _where(option, Vendor.GAUSSDB),
                 _who(option),
                 f"{option.meaning} {_seen(option)}".strip(),
             )
@@ -136,19 +136,19 @@ def support() -> str:
 _MARKS: Final = {Use.TAKEN: "✓", Use.IDLE: "○", Use.REFUSED: "–"}
 
 
-def _where(option: Option, product: Product) -> str:
+def _where(option: Option, product: Vendor) -> str:
     """Three marks: serial, parallel, SQL functions."""
-    uses = [option.use(product, mode) for mode in Mode]
+    uses = [option.use(product, mode) for mode in Decoding]
     if set(uses) == {Use.REFUSED}:
         return "–"
     marks = " ".join(_MARKS[use] for use in uses)
-    since = option.opengauss_since if product is Product.OPENGAUSS else ""
+    since = option.opengauss_since if product is Vendor.OPENGAUSS else ""
     return f"{marks} (since {since})" if since else marks
 
 
 def _defaults(option: Option) -> str:
     """One where all modes agree; else each with its mode."""
-    found = {mode: option.server_default(mode) for mode in Mode if option.server_default(mode)}
+    found = {mode: option.server_default(mode) for mode in Decoding if option.server_default(mode)}
     if len(set(found.values())) <= 1:
         return next(iter(found.values()), "")
     return ", ".join(f"{mode}: {text}" for mode, text in found.items())
@@ -165,18 +165,18 @@ def _who(option: Option) -> str:
 
 def _seen(option: Option) -> str:
     """Mark what was not verified on a real server: GaussDB's own options are from its manual."""
-    known = any(option.use(Product.OPENGAUSS, mode) is not Use.REFUSED for mode in Mode)
+    known = any(option.use(Vendor.OPENGAUSS, mode) is not Use.REFUSED for mode in Decoding)
     return "" if known else "*(manual only)*"
 
 
 def losses() -> str:
     """What a stream of openGauss or GaussDB does not carry."""
     ways = {
-        "GaussDB, DDL decoded": DecodingMode(Product.GAUSSDB, decodes_ddl=True),
-        "GaussDB": DecodingMode(Product.GAUSSDB),
-        "openGauss, DDL published": DecodingMode(Product.OPENGAUSS, decodes_ddl=True),
-        "openGauss": DecodingMode(Product.OPENGAUSS),
-        "openGauss, parallel": DecodingMode(Product.OPENGAUSS, parallel=True, style="b"),
+        "GaussDB, DDL decoded": DecodingMode(Vendor.GAUSSDB, decodes_ddl=True),
+        "GaussDB": DecodingMode(Vendor.GAUSSDB),
+        "openGauss, DDL published": DecodingMode(Vendor.OPENGAUSS, decodes_ddl=True),
+        "openGauss": DecodingMode(Vendor.OPENGAUSS),
+        "openGauss, parallel": DecodingMode(Vendor.OPENGAUSS, parallel=True, style="b"),
     }
 
     def rows() -> Iterator[tuple[object, ...]]:

@@ -15,12 +15,12 @@ from typing import Any, Final, Self
 
 from gauss_cdc.logs import log
 from producer.core.loop import Progress as Streamed
-from schemas.control import Phase, TableLoad
+from schemas.control import LoadPhase, TableLoad
 from schemas.positions import Lsn
 from schemas.tables import TableId
 from spark_consumers.errors import ApplyError, KafkaDown, RegistryDown, TargetDown
+from spark_consumers.job import AppliedStep as Applied
 from spark_consumers.job import Observer
-from spark_consumers.job import Progress as Applied
 from spark_consumers.model import Ledger
 
 RETRYING: Final = "; retrying in "
@@ -200,11 +200,11 @@ class ApplyReport(Observer):
         cut = progress.segment.cut
         if not isinstance(cut, TableLoad):
             return
-        if cut.phase is Phase.BEGIN:
+        if cut.phase is LoadPhase.BEGIN:
             self._loads.pop(cut.table, None)
         load = self._loads.setdefault(cut.table, _Load(time.monotonic()))
         load.rows += cut.rows
-        if cut.phase is Phase.END:
+        if cut.phase is LoadPhase.END:
             del self._loads[cut.table]
             seconds = round(time.monotonic() - load.since, 1)
             log(

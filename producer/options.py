@@ -11,7 +11,7 @@ from producer.core.ports import Tuning
 from producer.kafka.topics import TopicSettings
 from producer.native import Choice
 from producer.sources.dial import ConnectionArguments
-from producer.sources.gauss.options import Interface, Product, Role, Terms
+from producer.sources.gauss.options import Interface, Role, Terms, Vendor
 from schemas.topics import Topics
 from schemas.types import TypeOptions
 
@@ -76,7 +76,7 @@ class Options:
     def terms(self) -> Terms:
         """How decoding options are judged: `effective(plugin_options, terms)`; not PostgreSQL."""
         return Terms(
-            product=Product(self.kind),
+            product=Vendor(self.kind),
             plugin=self.plugin,
             role=self.role,
             interface=self.interface,

@@ -35,8 +35,8 @@ from schemas.control import (
     Cut,
     Head,
     Heartbeat,
+    LoadPhase,
     NewerFormat,
-    Phase,
     Range,
     Start,
     State,
@@ -189,7 +189,7 @@ class CutReplay:
 
     def is_loading(self) -> bool:
         """Say whether a table of this epoch was begun and not ended."""
-        return any(phase != Phase.END for phase in self.loads.values())
+        return any(phase != LoadPhase.END for phase in self.loads.values())
 
     def _stand(self, head: Head) -> None:
         self.n, self.epoch, self.seq, self.resume = head.n, head.epoch, head.last_seq, head.resume

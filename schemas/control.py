@@ -183,7 +183,7 @@ class Commits:
     schema_ids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-class Phase(StrEnum):
+class LoadPhase(StrEnum):
     """Steps of loading one table."""
 
     BEGIN = "BEGIN"
@@ -197,7 +197,7 @@ class TableLoad:
 
     head: Head
     table: TableId
-    phase: Phase
+    phase: LoadPhase
     mode: str = "EXACT"
     ranges: tuple[Range, ...] = ()
     rows: int = 0
@@ -384,7 +384,7 @@ def cut_from_avro(raw: Mapping[str, Any]) -> Cut:
             return TableLoad(
                 head,
                 TableId(raw["table"]["schema"], raw["table"]["name"]),
-                Phase(raw["phase"]),
+                LoadPhase(raw["phase"]),
                 raw["mode"],
                 _ranges(raw),
                 raw["rows"],

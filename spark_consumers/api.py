@@ -27,7 +27,7 @@ from schemas.topics import Topics
 from spark_consumers.cuts import segments
 from spark_consumers.frames import changes_frame
 from spark_consumers.job import SILENT, Observer
-from spark_consumers.job import Options as LoopOptions
+from spark_consumers.job import PassOptions as LoopOptions
 from spark_consumers.kafka.read import CutReader, RangeReader, SchemaOf, registry_at
 from spark_consumers.model import Ledger, Segment
 from spark_consumers.run import run

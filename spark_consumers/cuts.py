@@ -34,7 +34,7 @@ from schemas.control import (
     Cut,
     Head,
     Heartbeat,
-    Phase,
+    LoadPhase,
     Range,
     SchemaChange,
     Start,
@@ -332,9 +332,9 @@ def _loaded(at: Ledger, offset: int, cut: TableLoad) -> Ledger:
     table = str(cut.table)
     inexact = dict(at.inexact)
     match cut.phase:
-        case Phase.BEGIN | Phase.CHUNK:
+        case LoadPhase.BEGIN | LoadPhase.CHUNK:
             inexact[table] = "loading"
-        case Phase.END:
+        case LoadPhase.END:
             inexact.pop(table, None)
             inexact.pop(Topics(at.source).table(cut.table), None)
             if cut.lossy is not None:

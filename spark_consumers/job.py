@@ -23,7 +23,7 @@ ReadRows: TypeAlias = Callable[[Segment], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class PassOptions:
     """How segments are cut, and how often a pass is tried."""
 
     max_rows: int = 5_000
@@ -32,7 +32,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class AppliedStep:
     """One step that was applied, and the sums since the start."""
 
     segment: Segment
@@ -51,7 +51,7 @@ class Observer:
     def on_pass(self, *, ended: bool) -> None:
         """A pass over new cuts begins, or has brought the target to their end."""
 
-    def on_progress(self, progress: Progress) -> None:
+    def on_progress(self, progress: AppliedStep) -> None:
         """A step of the target is durable."""
 
     def on_left_out(self, error: ApplyError) -> None:
@@ -67,7 +67,7 @@ class Observer:
         """The run was asked to stop while it waited to try again after `error`."""
 
 
-DEFAULTS: Final = Options()
+DEFAULTS: Final = PassOptions()
 SILENT: Final = Observer()
 
 
@@ -87,7 +87,7 @@ class Applier:
         read_cuts: ReadCuts,
         read_rows: ReadRows,
         sink: Sink,
-        options: Options = DEFAULTS,
+        options: PassOptions = DEFAULTS,
         *,
         observer: Observer = SILENT,
         pause: Callable[[int], None] = _at_once,
@@ -200,5 +200,5 @@ class Applier:
         self.rows += segment.rows
         if self._ledger is not None:
             self._observer.on_progress(
-                Progress(segment, self._ledger, self.steps, self.commits, self.rows)
+                AppliedStep(segment, self._ledger, self.steps, self.commits, self.rows)
             )

@@ -28,7 +28,7 @@ from spark_consumers.errors import Incomplete, StreamError, TargetDown
 from spark_consumers.frames import range_options
 from spark_consumers.kafka.read import RangeReader, SchemaOf
 from spark_consumers.model import Change, Rows, Segment
-from spark_consumers.sinks.base import Loader, Shape
+from spark_consumers.sinks.base import StagedShape, StagingLoader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,7 +48,7 @@ class Lanes:
         *,
         source: str,
         client: Mapping[str, Any],
-        loader: Loader | None,
+        loader: StagingLoader | None,
         driver_rows: int = 20_000,
     ) -> None:
         """`loader` is the sink's half on executors; without it all rows take the driver."""
@@ -64,7 +64,7 @@ class Lanes:
         ddl = self._driver.read_ddl(segment, is_committed=is_committed)
         names = Topics(self._source)
         schemas: dict[int, dict[str, Any]] = {}
-        shapes: list[Shape] = []
+        shapes: list[StagedShape] = []
         places: dict[tuple[str, int], int] = {}
         for topic in sorted({r.topic for r in segment.ranges} - {names.ddl}):
             for schema_id in segment.cut.schema_ids.get(topic, ()):  # type: ignore[union-attr]
@@ -72,7 +72,7 @@ class Lanes:
                 table = names.table_by(topic, schemas[schema_id])
                 if table is None:
                     raise StreamError("a range names a topic that is not a table's", topic=topic)
-                shape = Shape(table, RowDecoder(schemas[schema_id]).columns)
+                shape = StagedShape(table, RowDecoder(schemas[schema_id]).columns)
                 if shape not in shapes:  # another schema id may write the same columns
                     shapes.append(shape)
                 places[topic, schema_id] = shapes.index(shape)
@@ -90,11 +90,11 @@ class SparkBulk:
     """A large segment as a Spark job that stages it at the target."""
 
     spark: Callable[[], SparkSession]
-    shapes: Sequence[Shape]
+    shapes: Sequence[StagedShape]
     ddl: Sequence[SchemaChange]
     ranges: Sequence[Range]
     client: Mapping[str, Any] = field(repr=False)
-    loader: Loader
+    loader: StagingLoader
     places: Mapping[tuple[str, int], int]
     schemas: Mapping[int, dict[str, Any]]
     is_committed: bool = field(kw_only=True)
@@ -134,7 +134,7 @@ class SparkBulk:
 class _Job:
     """What a task needs; it travels to the executors."""
 
-    loader: Loader  # holds the target's own secret, and no other
+    loader: StagingLoader  # holds the target's own secret, and no other
     stages: list[str]
     places: dict[tuple[str, int], int]
     schemas: dict[int, dict[str, Any]]

@@ -19,7 +19,7 @@ import tenacity
 from schemas.control import Cut
 from schemas.errors import Verdict
 from spark_consumers.errors import ApplyError
-from spark_consumers.job import DEFAULTS, SILENT, Applier, Observer, Options, ReadRows
+from spark_consumers.job import DEFAULTS, SILENT, Applier, Observer, PassOptions, ReadRows
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.base import Sink
 
@@ -69,7 +69,7 @@ def run(
     read_rows: ReadRows,
     waker: Waker,
     *,
-    options: Options = DEFAULTS,
+    options: PassOptions = DEFAULTS,
     stop: Stop,
     observer: Observer = SILENT,
 ) -> None:

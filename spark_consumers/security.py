@@ -28,7 +28,7 @@ _LOGINS: Final = ("PLAIN", *_SCRAM, "OAUTHBEARER")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class KafkaSetting:
     """A setting of librdkafka, and what becomes of it."""
 
     librdkafka: str
@@ -39,69 +39,83 @@ class Row:
 
 _PROVIDER: Final = "use PEM or PKCS #12 files"
 TABLE: Final = (
-    Row("security.protocol", "`security.protocol`", "`https://` in its URL"),
-    Row("ssl.ca.location", "`ssl.truststore.certificates`", "`ssl.ca.location`"),
-    Row("ssl.ca.pem", "`ssl.truststore.certificates`", "a file: `ssl.ca.location`"),
-    Row(
+    KafkaSetting("security.protocol", "`security.protocol`", "`https://` in its URL"),
+    KafkaSetting("ssl.ca.location", "`ssl.truststore.certificates`", "`ssl.ca.location`"),
+    KafkaSetting("ssl.ca.pem", "`ssl.truststore.certificates`", "a file: `ssl.ca.location`"),
+    KafkaSetting(
         "ssl.certificate.location",
         "`ssl.keystore.certificate.chain`",
         "`ssl.certificate.location`",
     ),
-    Row("ssl.certificate.pem", "`ssl.keystore.certificate.chain`", "a file"),
-    Row("ssl.key.location", "`ssl.keystore.key`", "`ssl.key.location`"),
-    Row("ssl.key.pem", "`ssl.keystore.key`", "a file"),
-    Row("ssl.key.password", "the key is decrypted", "`ssl.key.password`"),
-    Row("ssl.keystore.location", "certificate and key of the PKCS #12 file", "PEM files"),
-    Row("ssl.keystore.password", "the file is decrypted", ""),
-    Row(
+    KafkaSetting("ssl.certificate.pem", "`ssl.keystore.certificate.chain`", "a file"),
+    KafkaSetting("ssl.key.location", "`ssl.keystore.key`", "`ssl.key.location`"),
+    KafkaSetting("ssl.key.pem", "`ssl.keystore.key`", "a file"),
+    KafkaSetting("ssl.key.password", "the key is decrypted", "`ssl.key.password`"),
+    KafkaSetting("ssl.keystore.location", "certificate and key of the PKCS #12 file", "PEM files"),
+    KafkaSetting("ssl.keystore.password", "the file is decrypted", ""),
+    KafkaSetting(
         "ssl.endpoint.identification.algorithm",
         "the same; `none` is empty",
         "names are always verified",
     ),
-    Row("ssl.cipher.suites", "the same, if all are names of TLS (`TLS_…`)", ""),
-    Row("sasl.mechanism", "`sasl.mechanism`", ""),
-    Row("sasl.mechanisms", "`sasl.mechanism`", ""),
-    Row("sasl.username", "`sasl.jaas.config`", "`GAUSS_CDC_REGISTRY_CREDENTIALS`"),
-    Row("sasl.password", "`sasl.jaas.config`", "`GAUSS_CDC_REGISTRY_CREDENTIALS`"),
-    Row(
+    KafkaSetting("ssl.cipher.suites", "the same, if all are names of TLS (`TLS_…`)", ""),
+    KafkaSetting("sasl.mechanism", "`sasl.mechanism`", ""),
+    KafkaSetting("sasl.mechanisms", "`sasl.mechanism`", ""),
+    KafkaSetting("sasl.username", "`sasl.jaas.config`", "`GAUSS_CDC_REGISTRY_CREDENTIALS`"),
+    KafkaSetting("sasl.password", "`sasl.jaas.config`", "`GAUSS_CDC_REGISTRY_CREDENTIALS`"),
+    KafkaSetting(
         "sasl.oauthbearer.method",
         "`sasl.login.callback.handler.class`; `oidc` only",
         "`bearer.auth.credentials.source`",
     ),
-    Row("sasl.oauthbearer.client.id", "`sasl.jaas.config`", "`bearer.auth.client.id`"),
-    Row("sasl.oauthbearer.client.secret", "`sasl.jaas.config`", "`bearer.auth.client.secret`"),
-    Row("sasl.oauthbearer.scope", "`sasl.jaas.config`", "`bearer.auth.scope`"),
-    Row("sasl.oauthbearer.extensions", "`sasl.jaas.config`", ""),
-    Row(
+    KafkaSetting("sasl.oauthbearer.client.id", "`sasl.jaas.config`", "`bearer.auth.client.id`"),
+    KafkaSetting(
+        "sasl.oauthbearer.client.secret", "`sasl.jaas.config`", "`bearer.auth.client.secret`"
+    ),
+    KafkaSetting("sasl.oauthbearer.scope", "`sasl.jaas.config`", "`bearer.auth.scope`"),
+    KafkaSetting("sasl.oauthbearer.extensions", "`sasl.jaas.config`", ""),
+    KafkaSetting(
         "sasl.oauthbearer.token.endpoint.url",
         f"the same, and the system property `{ALLOWED_URLS}`",
         "`bearer.auth.issuer.endpoint.url`",
     ),
-    Row("https.ca.location", "`ssl.truststore.certificates` within `sasl.jaas.config`", ""),
-    Row("https.ca.pem", "`ssl.truststore.certificates` within `sasl.jaas.config`", ""),
-    Row("sasl.oauthbearer.grant.type", "`client_credentials`, which is its only one", ""),
-    Row(
+    KafkaSetting(
+        "https.ca.location", "`ssl.truststore.certificates` within `sasl.jaas.config`", ""
+    ),
+    KafkaSetting("https.ca.pem", "`ssl.truststore.certificates` within `sasl.jaas.config`", ""),
+    KafkaSetting("sasl.oauthbearer.grant.type", "`client_credentials`, which is its only one", ""),
+    KafkaSetting(
         "enable.ssl.certificate.verification",
         "`true`, which is its only one",
         "always verified",
     ),
-    Row("ssl.crl.location", "", "", "the Java client reads no list of revoked certificates"),
-    Row("ssl.curves.list", "", "", "set jdk.tls.namedGroups in the JVM, and leave it out here"),
-    Row("ssl.sigalgs.list", "", "", "set jdk.tls.client.SignatureSchemes in the JVM instead"),
-    Row("ssl.providers", "", "", _PROVIDER),
-    Row("ssl.engine.location", "", "", _PROVIDER),
-    Row("ssl.engine.id", "", "", _PROVIDER),
-    Row("ssl.ca.certificate.stores", "", "", _PROVIDER),
-    Row(
+    KafkaSetting(
+        "ssl.crl.location", "", "", "the Java client reads no list of revoked certificates"
+    ),
+    KafkaSetting(
+        "ssl.curves.list", "", "", "set jdk.tls.namedGroups in the JVM, and leave it out here"
+    ),
+    KafkaSetting(
+        "ssl.sigalgs.list", "", "", "set jdk.tls.client.SignatureSchemes in the JVM instead"
+    ),
+    KafkaSetting("ssl.providers", "", "", _PROVIDER),
+    KafkaSetting("ssl.engine.location", "", "", _PROVIDER),
+    KafkaSetting("ssl.engine.id", "", "", _PROVIDER),
+    KafkaSetting("ssl.ca.certificate.stores", "", "", _PROVIDER),
+    KafkaSetting(
         "enable.sasl.oauthbearer.unsecure.jwt",
         "",
         "",
         "an unsigned token proves nothing: use sasl.oauthbearer.method = oidc",
     ),
-    Row("sasl.oauthbearer.config", "", "", "use sasl.oauthbearer.method = oidc"),
-    Row("sasl.kerberos.service.name", "", "", f"GSSAPI is not mapped: use {', '.join(_LOGINS)}"),
-    Row("sasl.kerberos.principal", "", "", f"GSSAPI is not mapped: use {', '.join(_LOGINS)}"),
-    Row("sasl.kerberos.keytab", "", "", f"GSSAPI is not mapped: use {', '.join(_LOGINS)}"),
+    KafkaSetting("sasl.oauthbearer.config", "", "", "use sasl.oauthbearer.method = oidc"),
+    KafkaSetting(
+        "sasl.kerberos.service.name", "", "", f"GSSAPI is not mapped: use {', '.join(_LOGINS)}"
+    ),
+    KafkaSetting(
+        "sasl.kerberos.principal", "", "", f"GSSAPI is not mapped: use {', '.join(_LOGINS)}"
+    ),
+    KafkaSetting("sasl.kerberos.keytab", "", "", f"GSSAPI is not mapped: use {', '.join(_LOGINS)}"),
 )
 _ROWS: Final = {row.librdkafka: row for row in TABLE}
 # What is not about security and has a counterpart; everything else tunes librdkafka only.

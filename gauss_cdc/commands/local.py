@@ -146,7 +146,7 @@ def emulator(
 ) -> None:
     """A server with GaussDB's protocol: it replays a recording, or presents a PostgreSQL."""
     from gauss_cdc.sandbox.emulator import program  # noqa: PLC0415  only here
-    from gauss_cdc.sandbox.emulator.frames import Refused  # noqa: PLC0415
+    from gauss_cdc.sandbox.emulator.frames import ErrorResponse  # noqa: PLC0415
     from gauss_cdc.sandbox.emulator.login import Line, StoredPassword  # noqa: PLC0415
     from gauss_cdc.sandbox.emulator.recording import DamagedRecording  # noqa: PLC0415
     from gauss_cdc.sandbox.emulator.server import Emulator  # noqa: PLC0415
@@ -173,7 +173,7 @@ def emulator(
     )
     try:
         program.run(wanted, announce)
-    except (Refused, OSError) as exc:
+    except (ErrorResponse, OSError) as exc:
         fail(f"the emulator cannot start: {exc}", 1)
     except DamagedRecording as exc:
         fail(str(exc), DecodeError.exit_code)

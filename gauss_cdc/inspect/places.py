@@ -18,14 +18,14 @@ from producer.kafka.cuts_reader import CutsReader
 from producer.kafka.registry import Registry
 from producer.sources.gauss import readings as gauss_readings
 from producer.sources.gauss import slots as gauss_slots
-from producer.sources.gauss.options import Mode, effective, why_not_full
+from producer.sources.gauss.options import Decoding, effective, why_not_full
 from producer.sources.gauss.slots import OrderedBy
 from producer.sources.patterns import chooser
 from producer.sources.postgres import catalog, catalog_look
 from producer.sources.postgres import options as pgoutput_options
 from producer.sources.postgres.triggers import install as ddl_triggers
 from schemas.accept import CutReplay, Foreign, Record, Records, judge, replay_tail
-from schemas.control import Phase
+from schemas.control import LoadPhase
 from schemas.errors import Verdict
 from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
@@ -71,7 +71,7 @@ class CutsStanding:
     @property
     def is_loading(self) -> bool:
         """A table of this epoch is not loaded to its end: no position shows what a target holds."""
-        return any(phase != Phase.END for phase in self.loads.values())
+        return any(phase != LoadPhase.END for phase in self.loads.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class Endpoints:
                 "a slot in the order of CSNs has no position in the log that could be waited for; "
                 "give the CSN as --lsn, in hex and with a slash before its last eight digits"
             )
-        if decided.mode is not Mode.SERIAL and options.role == "primary":
+        if decided.mode is not Decoding.SERIAL and options.role == "primary":
             self.source_session().query("SELECT txid_current()")
         return end
 

@@ -26,8 +26,8 @@ from producer.core.changes import (
 )
 from producer.errors import DecodeError
 from producer.sources.gauss.decoders.messages import (
-    Change,
     DecodedMessage,
+    NamedChange,
     NamedRow,
     NamedTruncate,
     RowShape,
@@ -42,7 +42,7 @@ _OIDS_OF_TRUNCATE: Final = 6  # where they begin, behind their number and the fl
 
 
 @dataclass(slots=True)
-class KeyedChange(Change):
+class KeyedChange(NamedChange):
     """A change of a row of a described relation."""
 
     key: tuple[str, ...] = ()  # columns that name one row

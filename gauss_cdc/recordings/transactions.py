@@ -22,13 +22,13 @@ from producer.sources.gauss.boundaries import together
 from producer.sources.gauss.buffer import BufferedTransaction, TransactionBuffer
 from producer.sources.gauss.decoders.literals import NUMBER
 from producer.sources.gauss.decoders.messages import (
-    Change,
     Ddl,
     DecodedMessage,
-    Heartbeat,
+    NamedChange,
     NamedRow,
     NamedTruncate,
     RowShape,
+    ServerHeartbeat,
     TxBegin,
     TxCommit,
 )
@@ -169,16 +169,16 @@ class RecordedStream:
 
     def _item(self, position: int, record: bytes) -> _Item:
         match message := self._decoder.decode(position, record):
-            case Change():
+            case NamedChange():
                 return self._change(message)
             case NamedTruncate() | Ddl() | Logical():
                 return message
-            case TxBegin() | TxCommit() | Heartbeat():
+            case TxBegin() | TxCommit() | ServerHeartbeat():
                 raise AssertionError("a boundary is nothing within a transaction")
             case _:
                 assert_never(message)
 
-    def _change(self, change: Change) -> RowChange:
+    def _change(self, change: NamedChange) -> RowChange:
         op = {"c": "INSERT", "u": "UPDATE", "d": "DELETE"}[change.op]
         table, is_sure = TableId(change.schema, change.table), True
         if self._is_spaced and " " in change.table:
@@ -198,7 +198,7 @@ class RecordedStream:
             None if row is None else row.shape,
         )
 
-    def _meant(self, change: Change) -> tuple[TableId, bool]:
+    def _meant(self, change: NamedChange) -> tuple[TableId, bool]:
         """Choose among the readings of a name the one that is known, if one is."""
         found = [
             table

@@ -21,7 +21,7 @@ from producer.core.changes import (
     Logical,
     Lost,
     Message,
-    Origin,
+    OriginMessage,
     Relation,
     StatementsDescribed,
     Stretch,
@@ -146,7 +146,7 @@ class Assembler:
                     self._relations.describe_statements(is_on=is_on)
                 case Logical() if self._messages is not None:
                     self._messages.write(message)
-                case TypeMessage() | Origin() | Logical():
+                case TypeMessage() | OriginMessage() | Logical():
                     pass  # names come from the catalog; logical messages are opt-in
                 case Lost():
                     self._lose(message)

@@ -33,7 +33,7 @@ class TableRights:
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class PlainIndex:
     """An index over plain columns, in its own order."""
 
     name: str
@@ -44,7 +44,7 @@ class Index:
 
 
 def table_schema(
-    table: TableId, identity: ReplicaIdentity, columns: list[Column], indexes: list[Index]
+    table: TableId, identity: ReplicaIdentity, columns: list[Column], indexes: list[PlainIndex]
 ) -> TableSchema:
     """Put a table's columns and indexes together.
 

@@ -121,7 +121,7 @@ class Logical:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class OriginMessage:
     """The transaction was replicated from another server."""
 
     lsn: Lsn
@@ -173,7 +173,7 @@ Message: TypeAlias = (
     | Delete
     | Truncate
     | Logical
-    | Origin
+    | OriginMessage
     | Lost
     | StatementChanges
     | StatementsDescribed

@@ -27,7 +27,7 @@ from producer.core.takeover import MadeSlot
 from producer.core.tally import Runs
 from producer.core.unfit import HINT, UNFIT, WHY, Unfit, of_row, put_aside
 from producer.errors import GroupUnusable, RowTooLarge
-from schemas.control import Origin, Phase, Range, SchemaChange, TableLoad
+from schemas.control import LoadPhase, Origin, Range, SchemaChange, TableLoad
 from schemas.headers import row_headers, transaction_headers
 from schemas.positions import CommitKey
 from schemas.tables import TableId, TableSchema
@@ -105,7 +105,7 @@ class Loader:
         ddl = self._options.topics.ddl
         value = self._publisher.encode_change(change)
         headers = self._headers()
-        self._write([(ddl, 0, table_key(table.id), value, headers)], table.id, Phase.BEGIN)
+        self._write([(ddl, 0, table_key(table.id), value, headers)], table.id, LoadPhase.BEGIN)
         expected = reading.estimated_rows(table.id)
         tx = TransactionConstants(
             xid=0,
@@ -171,7 +171,7 @@ class Loader:
             observer.on_step("load: CHUNK")
             ids = {binding.topic: (binding.schema_id,)}
             records = chunk.finish()
-            self._write(records, table.id, Phase.CHUNK, ids)
+            self._write(records, table.id, LoadPhase.CHUNK, ids)
             done += len(records)
             observer.on_load(table.id, done, expected)
             if observer.stop_asked(0):
@@ -182,7 +182,7 @@ class Loader:
             put(newest, first if place is first and is_first and not is_last else last)
             flush()
         observer.on_step("load: END")
-        self._write([], table.id, Phase.END, lossy=lossy)
+        self._write([], table.id, LoadPhase.END, lossy=lossy)
         observer.on_load(table.id, done, done)
 
     def _chunk(self, binding: Binding, constants: TransactionConstants) -> Chunk:
@@ -223,7 +223,7 @@ class Loader:
         self,
         records: Records,
         table: TableId,
-        phase: Phase,
+        phase: LoadPhase,
         ids: Mapping[str, tuple[int, ...]] | None = None,
         *,
         lossy: str | None = None,

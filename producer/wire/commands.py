@@ -34,7 +34,7 @@ class Snapshot(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class SystemIdentity:
     """Who the server is."""
 
     system_id: str
@@ -124,10 +124,10 @@ def _slot(name: str) -> str:
 # ---- answers
 
 
-def parse_identity(rows: Rows) -> Identity:
+def parse_identity(rows: Rows) -> SystemIdentity:
     """Read the answer to IDENTIFY_SYSTEM."""
     system_id, timeline, xlogpos, dbname = _one(rows, 4)
-    return Identity(_some(system_id), _number(timeline), _lsn(xlogpos), dbname)
+    return SystemIdentity(_some(system_id), _number(timeline), _lsn(xlogpos), dbname)
 
 
 def parse_slot_created(rows: Rows) -> SlotCreated:

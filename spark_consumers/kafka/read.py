@@ -42,7 +42,7 @@ from spark_consumers.errors import (
     TopicReplaced,
 )
 from spark_consumers.kafka.cluster import Cluster, down
-from spark_consumers.kafka.registry import Registry, SchemaOf, registry_at
+from spark_consumers.kafka.registry import SchemaOf, registry_at
 from spark_consumers.model import Change, Ledger, Rows, Segment
 
 _END: Final = KafkaError._PARTITION_EOF  # noqa: SLF001  public, in spite of its name
@@ -81,7 +81,7 @@ class Clients:
 
 CLIENTS: Final = Clients()
 
-__all__ = ["CutReader", "RangeReader", "Registry", "SchemaOf", "registry_at"]
+__all__ = ["CutReader", "RangeReader", "SchemaOf", "registry_at"]
 
 
 class CutReader:

@@ -19,7 +19,7 @@ _LATER: Final = {408, 429}  # a time limit, too many requests: treated as no ans
 _SERVER: Final = 500
 
 
-class Registry:
+class SchemaCache:
     """Schemas by id, fetched once."""
 
     def __init__(self, fetch: Callable[[int], str]) -> None:
@@ -34,7 +34,7 @@ class Registry:
         return schema
 
 
-def registry_at(url: str, options: Mapping[str, Any] | None = None) -> Registry:
+def registry_at(url: str, options: Mapping[str, Any] | None = None) -> SchemaCache:
     """Schemas of a Confluent-compatible registry.
 
     Its errors are RegistryDown, RegistryRefused and SchemaUnknown.
@@ -79,7 +79,7 @@ def registry_at(url: str, options: Mapping[str, Any] | None = None) -> Registry:
                 "the server at this URL is not a schema registry", hint="is the URL right?", **where
             ) from error
 
-    return Registry(fetch)
+    return SchemaCache(fetch)
 
 
 def _tls_error(error: BaseException | None) -> ssl.SSLError | None:

@@ -33,7 +33,7 @@ class Sink(Protocol):
     def stage(self, segment: Segment, rows: Any) -> Any:
         """Bring rows near the target under a name of this attempt; may be repeated.
 
-        `rows` are `model.Rows`, or a `Bulk` where the kind has a `Loader`.
+        `rows` are `model.Rows`, or a `Bulk` where the kind has a `StagingLoader`.
         """
 
     def step(self, segment: Segment, staged: Any) -> Ledger:
@@ -48,7 +48,7 @@ class Sink(Protocol):
 
 # ---------------------------------------------------------------- the bulk lane
 @dataclass(frozen=True, slots=True)
-class Shape:
+class StagedShape:
     """Rows of one table that were written with the same columns."""
 
     table: TableId
@@ -59,7 +59,7 @@ class Bulk(Protocol):
     """A large segment's content, wherever it is."""
 
     @property
-    def shapes(self) -> Sequence[Shape]:
+    def shapes(self) -> Sequence[StagedShape]:
         """What staging places are needed for."""
 
     @property
@@ -70,10 +70,10 @@ class Bulk(Protocol):
         """Copy rows into the staging places of `shapes`; return the attempts that count."""
 
 
-class Loader(Protocol):
+class StagingLoader(Protocol):
     """The sink's half on executors: pickled with what it logs in with, and printed without."""
 
-    def takes(self, shape: Shape) -> bool:
+    def takes(self, shape: StagedShape) -> bool:
         """Say whether rows of this shape can be staged; else the driver takes the segment."""
 
     def load(
@@ -85,7 +85,7 @@ class Loader(Protocol):
         the target refused, as plain data: Spark would print an exception with its values.
         """
 
-    def explained(self, refused: Any, shapes: Sequence[Shape]) -> ApplyError:
+    def explained(self, refused: Any, shapes: Sequence[StagedShape]) -> ApplyError:
         """Make an error of what `load` returned."""
 
 
@@ -146,4 +146,4 @@ class Kind(NamedTuple):
 
     sink: Callable[[Setup], Sink]
     inspector: Callable[[Setup], Inspector]
-    loader: Callable[[Setup], Loader] | None = None  # None: all rows take the driver
+    loader: Callable[[Setup], StagingLoader] | None = None  # None: all rows take the driver

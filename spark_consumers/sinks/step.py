@@ -1,6 +1,6 @@
 """One step of a target that has transactions: compare, apply in commit order, move the ledger.
 
-Pure over `Transaction`, so that every such target keeps the same rules, and the simulation
+Pure over `TargetTransaction`, so that every such target keeps the same rules, and the simulation
 runs them.  The fence and the comparison are what makes a step safe, also when a lock was lost
 with its connection or when a commit's outcome is unknown: the ledger is locked again, and decides.
 """
@@ -22,7 +22,7 @@ LAST: Final[Place] = (1 << 62, 1 << 62)
 _NONE: Final[Mapping[str, str]] = {}
 
 
-class Transaction(Protocol):
+class TargetTransaction(Protocol):
     """One transaction of a target, with what was staged: all of it becomes visible, or nothing."""
 
     @property
@@ -52,7 +52,7 @@ class Transaction(Protocol):
 
 
 def step(
-    transaction: Transaction,
+    transaction: TargetTransaction,
     segment: Segment,
     *,
     fence: int | None,
@@ -97,7 +97,7 @@ def _place(ledger: Ledger) -> tuple[int, int, int]:
     return ledger.epoch, ledger.n, ledger.seq
 
 
-def _apply(transaction: Transaction, segment: Segment, upto: Ledger) -> Ledger:
+def _apply(transaction: TargetTransaction, segment: Segment, upto: Ledger) -> Ledger:
     """Rows and schema changes in commit order."""
     inexact = {**segment.after.inexact, **upto.inexact}
     holed = {

@@ -14,10 +14,10 @@ from gauss_cdc.sandbox.emulator.upstream import Address
 from producer.sources.decoders import NAMING, Format
 from producer.sources.gauss.connection import ConnectionArguments, GaussConnection
 from producer.sources.gauss.decoders.messages import (
-    Change,
     Ddl,
-    Heartbeat,
+    NamedChange,
     NamedTruncate,
+    ServerHeartbeat,
     TxBegin,
     TxCommit,
 )
@@ -80,7 +80,7 @@ class Told:
     """A transaction as our decoder understands it."""
 
     begun: TxBegin
-    changes: list[Change | NamedTruncate | Ddl] = field(default_factory=list)
+    changes: list[NamedChange | NamedTruncate | Ddl] = field(default_factory=list)
     ended: TxCommit | None = None
 
     def rows(self) -> list[tuple[object, ...]]:
@@ -88,7 +88,7 @@ class Told:
         found: list[tuple[object, ...]] = []
         for change in self.changes:
             match change:
-                case Change():
+                case NamedChange():
                     found.append((change.op, change.table, cells(change.old), cells(change.new)))
                 case NamedTruncate():
                     found.append(("truncate", *(table for _, table in change.tables)))
@@ -119,7 +119,7 @@ class Streamed:
         self.session = session
         self._decoder = NAMING[style.plugin, style.style](style)
         self.finished: list[Told] = []
-        self.heartbeats: list[Heartbeat] = []
+        self.heartbeats: list[ServerHeartbeat] = []
         self._open: Told | None = None
 
     def read(self, count: int) -> list[Told]:
@@ -145,7 +145,7 @@ class Streamed:
                         self._open.ended = told
                         if self._open.changes:  # others' commits come and go
                             self.finished.append(self._open)
-                    case Heartbeat():
+                    case ServerHeartbeat():
                         self.heartbeats.append(told)
                     case _:
                         assert self._open is not None

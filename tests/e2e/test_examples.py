@@ -38,7 +38,7 @@ from schemas.control import (
     Head,
     Heartbeat,
     Identity,
-    Phase,
+    LoadPhase,
     Prev,
     Range,
     Start,
@@ -538,7 +538,7 @@ def test_a_reader_of_commits_passes_over_what_does_not_count_and_ends_where_a_cu
     log.cut(State(head(7, 4), **more))
     log.commits(head(8, 6), {5: 1, 6: 2}, (0, 3), (4, 5))
     log.raw("somebody else", b"7 bytes")
-    log.cut(TableLoad(head(9, 6), TableId("public", "t"), Phase.BEGIN))
+    log.cut(TableLoad(head(9, 6), TableId("public", "t"), LoadPhase.BEGIN))
     log.cut(Start(head(10, 6, 2), **more))
     log.commits(head(10, 7), {7: 1}, (5, 6))  # of the producer that was taken over from
     log.cut(Start(head(11, 6, 2, by="another"), **more))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from producer.sources.gauss.gaps import BY_NAME, DecodingMode, Detectability
-from producer.sources.gauss.options import Product
+from producer.sources.gauss.options import Vendor
 from tests.e2e.path import ask, until
 from tests.e2e.tables import differences
 from tests.e2e.test_ddl_gaps import Watched
@@ -124,7 +124,7 @@ def test_a_gap_is_in_the_cut_and_its_table_is_marked(
         path.start()
         caught_up(path, "exact")
 
-        mode = DecodingMode(Product.GAUSSDB, decodes_ddl=True)
+        mode = DecodingMode(Vendor.GAUSSDB, decodes_ddl=True)
         assert {kind for _, kind in path.holes} == {Detectability.SEEN, Detectability.SUSPECTED}
         assert_told(path, {**WHILE_READ, **WHILE_NOT}, mode)
 
@@ -138,7 +138,7 @@ def test_a_gap_of_opengauss_is_in_the_cut(addresses, topic_prefix, new_database,
                 ask(source, transaction)
         ask(source, LAST)
         caught_up(path, "exact")
-        assert_told(path, AT_OPENGAUSS, DecodingMode(Product.OPENGAUSS))
+        assert_told(path, AT_OPENGAUSS, DecodingMode(Vendor.OPENGAUSS))
 
 
 def differing(source: str, target: str, inexact: AbstractSet[str] = frozenset()) -> list[str]:

@@ -14,7 +14,7 @@ from gauss_cdc.inspect.check_target import check_target
 from gauss_cdc.inspect.places import Endpoints
 from gauss_cdc.sandbox.services import Addresses
 from producer.sources.dial import ConnectionArguments
-from schemas.control import Phase
+from schemas.control import LoadPhase
 from schemas.errors import Verdict
 from schemas.findings import Finding, Level
 from schemas.tables import TableId
@@ -51,9 +51,9 @@ def test_loads_changes_and_ddl_reach_a_target_behind_the_login(postgres_url: str
         target = sink(front)
         applier = Applier(feed.read_cuts, feed.read_rows, target)
         feed.start()
-        feed.load(ACCOUNT, Phase.BEGIN)
-        feed.load(ACCOUNT, Phase.CHUNK, ["1", "a\t\\", "x"], ["2", "b", None], ["3", "", "ü你"])
-        feed.load(ACCOUNT, Phase.END)
+        feed.load(ACCOUNT, LoadPhase.BEGIN)
+        feed.load(ACCOUNT, LoadPhase.CHUNK, ["1", "a\t\\", "x"], ["2", "b", None], ["3", "", "ü你"])
+        feed.load(ACCOUNT, LoadPhase.END)
         feed.commits(
             [
                 update(ACCOUNT, "1", "b", ...),

@@ -7,7 +7,7 @@ import pytest
 from gauss_cdc import config
 from gauss_cdc.config import ConfigError, load
 from gauss_cdc.wiring import producer_options
-from producer.sources.gauss.options import Product, effective
+from producer.sources.gauss.options import Vendor, effective
 
 FILE = """\
 [source]
@@ -92,7 +92,7 @@ allow-internal-options = true
     assert (options.interface, options.sql_mode) == ("stream", "peek")
     assert (options.unknown_message, options.without_identity) == ("quarantine", "stop")
     assert (options.hold_bytes, options.spill_folder) == (1_000_000, "/var/tmp")
-    assert options.terms.product is Product.GAUSSDB
+    assert options.terms.product is Vendor.GAUSSDB
     assert (options.terms.status_seconds, options.terms.allow_internal) == (5.0, True)
     decided = effective(options.plugin_options, options.terms)
     assert (decided.get("standby-connection"), decided.format.style) == ("true", "t")

@@ -7,10 +7,10 @@ import pytest
 
 from gauss_cdc.reports import ApplyReport, Passing, Reporter, RunReport, apply_lag, run_lag
 from producer.core.loop import Progress as Streamed
-from schemas.control import Commits, Head, Phase, TableLoad
+from schemas.control import Commits, Head, LoadPhase, TableLoad
 from schemas.tables import TableId
 from spark_consumers.errors import KafkaDown, Superseded
-from spark_consumers.job import Progress as Applied
+from spark_consumers.job import AppliedStep as Applied
 from spark_consumers.model import Ledger, Segment
 
 BIG = TableId("public", "big")
@@ -87,11 +87,11 @@ def test_apply_says_rows_rate_lag_and_position(said) -> None:
 def test_a_load_that_begins_again_counts_from_zero(said) -> None:
     report = ApplyReport()
     for phase, rows in (
-        (Phase.BEGIN, 0),
-        (Phase.CHUNK, 70),
-        (Phase.BEGIN, 0),
-        (Phase.CHUNK, 30),
-        (Phase.END, 0),
+        (LoadPhase.BEGIN, 0),
+        (LoadPhase.CHUNK, 70),
+        (LoadPhase.BEGIN, 0),
+        (LoadPhase.CHUNK, 30),
+        (LoadPhase.END, 0),
     ):
         report.on_progress(applied(TableLoad(HEAD, BIG, phase, rows=rows), rows))
 

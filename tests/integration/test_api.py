@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.control import Phase
+from schemas.control import LoadPhase
 from schemas.tables import Column, TableId, TableSchema
 from spark_consumers.api import CommitGroup, Options, changes, for_each_commit_group
 from tests.integration.kafka_feed import KafkaFeed
@@ -67,9 +67,9 @@ def test_a_function_gets_each_group_of_commits_once(
         if group.upto.seq == source.feed.seq and group.tables:
             stop.set()
 
-    source.feed.load(A, Phase.BEGIN)
-    source.feed.load(A, Phase.CHUNK, ["1", "x"])
-    source.feed.load(A, Phase.END)
+    source.feed.load(A, LoadPhase.BEGIN)
+    source.feed.load(A, LoadPhase.CHUNK, ["1", "x"])
+    source.feed.load(A, LoadPhase.END)
     source.feed.commits([insert(A, "2", "x"), insert(B, "1", "y")], [delete(A, "2")])
     source.publish()
     for_each_commit_group(spark, options(source), fn, checkpoint=str(tmp_path), stop=stop)

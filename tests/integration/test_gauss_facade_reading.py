@@ -24,7 +24,7 @@ from producer.sources.dial import ConnectionArguments, parse_dsn
 from producer.sources.gauss import catalog as gauss_catalog
 from producer.sources.gauss import snapshot as gauss_snapshot
 from producer.sources.gauss.connection import GaussConnection
-from producer.sources.gauss.decoders.messages import Change, TxCommit
+from producer.sources.gauss.decoders.messages import NamedChange, TxCommit
 from producer.sources.gauss.functions import FunctionStream
 from producer.wire.replication import WalMessage
 from schemas.positions import Lsn
@@ -130,7 +130,7 @@ def test_functions_give_what_the_decoders_read_and_move_the_slot(
 
     naming = NAMING["mppdb_decoding", ""](Format("mppdb_decoding"))
     told = [naming.decode(at, r) for start, _, p in given for at, r in naming.split(start, p)]
-    changes = [one for one in told if isinstance(one, Change)]
+    changes = [one for one in told if isinstance(one, NamedChange)]
     ends = [one for one in told if isinstance(one, TxCommit)]
     assert [(c.op, c.new and c.new.cells, c.old and c.old.cells) for c in changes] == [
         ("c", [b"1", b"a", None], None),

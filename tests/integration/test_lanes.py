@@ -9,15 +9,15 @@ import psycopg2.extensions
 import pytest
 
 from producer.core.records.encode import TransactionConstants, compile_encoder
-from schemas.control import Commits, Phase
+from schemas.control import Commits, LoadPhase
 from schemas.envelope import envelope_schema
 from schemas.tables import Column, TableId, TableSchema
 from spark_consumers.errors import Incomplete, NotText, RowMissing
-from spark_consumers.job import Applier, Observer, Options, Progress
+from spark_consumers.job import AppliedStep, Applier, Observer, PassOptions
 from spark_consumers.kafka.read import CutReader, RangeReader
 from spark_consumers.lanes import Lanes, SparkBulk, _Job, copy_rows
 from spark_consumers.model import Segment
-from spark_consumers.sinks.base import Shape
+from spark_consumers.sinks.base import StagedShape
 from spark_consumers.sinks.postgres.bulk import create_stage
 from spark_consumers.sinks.postgres.loader import CopyLoader
 from spark_consumers.sinks.postgres.sink import PostgresSink
@@ -57,7 +57,7 @@ class Copy:
         )
         self.sink = PostgresSink(url, prefix, **options)
         self.segments: list[Segment] = []
-        self.applier = Applier(self.cuts, self.read, self.sink, Options(max_rows=1_000_000))
+        self.applier = Applier(self.cuts, self.read, self.sink, PassOptions(max_rows=1_000_000))
 
     def read(self, segment: Segment):
         self.segments.append(segment)
@@ -65,10 +65,10 @@ class Copy:
 
     def load(self, schema: TableSchema, *rows: list[str | None]) -> None:
         feed = self.source.feed
-        feed.load(schema, Phase.BEGIN)
+        feed.load(schema, LoadPhase.BEGIN)
         if rows:
-            feed.load(schema, Phase.CHUNK, *rows)
-        feed.load(schema, Phase.END)
+            feed.load(schema, LoadPhase.CHUNK, *rows)
+        feed.load(schema, LoadPhase.END)
         self.drain()
 
     def apply(self, *transactions):
@@ -213,7 +213,7 @@ def test_the_stream_wakes_the_loop(
     seen, stop = threading.Condition(), threading.Event()
 
     class Notifying(Observer):
-        def on_progress(self, progress: Progress) -> None:
+        def on_progress(self, progress: AppliedStep) -> None:
             with seen:
                 seen.notify_all()
 
@@ -261,7 +261,7 @@ def test_bytes_that_are_no_text_go_into_a_database_without_an_encoding(
     connection = psycopg2.connect(url)
     with connection, connection.cursor() as cursor:
         cursor.execute("CREATE SCHEMA gauss_cdc")
-        create_stage(cursor, "stage", Shape(A.id, ("id", "v")))
+        create_stage(cursor, "stage", StagedShape(A.id, ("id", "v")))
     connection.close()
     job = _Job(
         CopyLoader(psycopg2.extensions.parse_dsn(url)), ["stage"], {("t", 7): 0},
@@ -279,5 +279,5 @@ def test_bytes_that_are_no_text_go_into_a_database_without_an_encoding(
         assert (copied.refused, found) == (None, [(raw.hex(),)])
     else:
         assert found == []
-        error = job.loader.explained(copied.refused, [Shape(A.id, ("id", "v"))])
+        error = job.loader.explained(copied.refused, [StagedShape(A.id, ("id", "v"))])
         assert (type(error), error.where["column"]) == (NotText, "v")

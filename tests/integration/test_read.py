@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from schemas.control import Commits, Phase, Range, cut_to_avro
+from schemas.control import Commits, LoadPhase, Range, cut_to_avro
 from schemas.tables import Column, TableId, TableSchema
 from spark_consumers.cuts import segments
 from spark_consumers.errors import (
@@ -98,9 +98,9 @@ def test_rows_of_commits_come_in_commit_order(source: KafkaFeed, reader: Reader)
 
 
 def test_loads_and_ddl_are_read(source: KafkaFeed, reader: Reader) -> None:
-    source.feed.load(A, Phase.BEGIN)
-    source.feed.load(A, Phase.CHUNK, ["1", "x"], ["2", "y"])
-    source.feed.load(A, Phase.END)
+    source.feed.load(A, LoadPhase.BEGIN)
+    source.feed.load(A, LoadPhase.CHUNK, ["1", "x"], ["2", "y"])
+    source.feed.load(A, LoadPhase.END)
     wide = typed("a", Column("w", 25, -1, "text"))
     source.know(wide)
     source.feed.commits([insert(A, "3", "z"), alter(A, wide), insert(wide, "4", "z", "w")])
@@ -441,8 +441,8 @@ def test_a_target_follows_its_source(source: KafkaFeed, new_database: Callable[[
     reader = Reader(source)
     applier = Applier(reader.cuts, reader.rows, sink)
     for schema in (A, B):
-        source.feed.load(schema, Phase.BEGIN)
-        source.feed.load(schema, Phase.END)
+        source.feed.load(schema, LoadPhase.BEGIN)
+        source.feed.load(schema, LoadPhase.END)
     source.feed.commits([insert(A, "1", "x"), insert(B, "1", "y")], [update(A, "2", ..., old="1")])
     source.publish()
 

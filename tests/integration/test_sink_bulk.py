@@ -7,12 +7,12 @@ import psycopg2
 import psycopg2.extensions
 import pytest
 
-from schemas.control import Phase, SchemaChange
+from schemas.control import LoadPhase, SchemaChange
 from schemas.tables import TableSchema
 from spark_consumers.errors import Fenced, Incomplete, RowMissing
-from spark_consumers.job import Applier, Options
+from spark_consumers.job import Applier, PassOptions
 from spark_consumers.model import Change, Segment
-from spark_consumers.sinks.base import Shape
+from spark_consumers.sinks.base import StagedShape
 from spark_consumers.sinks.postgres.loader import CopyLoader
 from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.spark_consumers.feed import Feed, alter, delete, insert, table, update
@@ -28,11 +28,11 @@ class Tasks:
         rows = feed.read_rows(segment)
         self.loader = CopyLoader(psycopg2.extensions.parse_dsn(url))
         self.ddl: Sequence[SchemaChange] = rows.ddl
-        self.shapes: list[Shape] = []
+        self.shapes: list[StagedShape] = []
         self.changes: list[tuple[int, Change]] = []
         for found, changes in rows.changes.items():
             for change in changes:
-                shape = Shape(found, change.columns)
+                shape = StagedShape(found, change.columns)
                 if shape not in self.shapes:
                     self.shapes.append(shape)
                 self.changes.append((self.shapes.index(shape), change))
@@ -53,7 +53,7 @@ class Bulk:
         self.sink = PostgresSink(url, "bank", **options)
         self.change: Callable[[Tasks], None] = lambda _: None
         self.applier = Applier(
-            self.feed.read_cuts, self.read, self.sink, Options(max_rows=1_000_000, attempts=1)
+            self.feed.read_cuts, self.read, self.sink, PassOptions(max_rows=1_000_000, attempts=1)
         )
         self.feed.start()
 
@@ -65,10 +65,10 @@ class Bulk:
         return tasks
 
     def load(self, schema: TableSchema, *rows: list[str | None]) -> None:
-        self.feed.load(schema, Phase.BEGIN)
+        self.feed.load(schema, LoadPhase.BEGIN)
         if rows:
-            self.feed.load(schema, Phase.CHUNK, *rows)
-        self.feed.load(schema, Phase.END)
+            self.feed.load(schema, LoadPhase.CHUNK, *rows)
+        self.feed.load(schema, LoadPhase.END)
         self.applier.drain()
 
     def apply(self, *transactions: Any) -> None:
@@ -146,9 +146,9 @@ def test_rows_that_are_not_what_the_cut_promises_are_not_applied(bulk: Bulk, wro
 
 @pytest.mark.parametrize("wrong", [forgets_one, counts_twice, counts_nobody])
 def test_a_chunk_of_a_load_has_the_rows_that_its_cut_says(bulk: Bulk, wrong) -> None:
-    bulk.feed.load(A, Phase.BEGIN)
+    bulk.feed.load(A, LoadPhase.BEGIN)
     bulk.applier.drain()
-    bulk.feed.load(A, Phase.CHUNK, ["1", "x"], ["2", "y"])
+    bulk.feed.load(A, LoadPhase.CHUNK, ["1", "x"], ["2", "y"])
     bulk.change = wrong
 
     with pytest.raises(Incomplete):

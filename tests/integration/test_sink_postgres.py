@@ -18,7 +18,7 @@ import pytest
 from gauss_cdc.gauss_dbapi import connect
 from producer.sources.dial import parse_dsn
 from producer.sources.session_settings import POSTGRES as SESSION_SETTINGS
-from schemas.control import Hole, Origin, Phase
+from schemas.control import Hole, LoadPhase, Origin
 from schemas.tables import UNCHANGED, Column, TableId, TableSchema, UserType
 from spark_consumers.errors import (
     Fenced,
@@ -109,10 +109,10 @@ def target(new_database: Callable[[], str], kind: str) -> Iterator[Target]:
 
 
 def load(target: Target, schema, *rows) -> None:
-    target.feed.load(schema, Phase.BEGIN)
+    target.feed.load(schema, LoadPhase.BEGIN)
     if rows:
-        target.feed.load(schema, Phase.CHUNK, *rows)
-    target.feed.load(schema, Phase.END)
+        target.feed.load(schema, LoadPhase.CHUNK, *rows)
+    target.feed.load(schema, LoadPhase.END)
     target.drain()
 
 
@@ -348,7 +348,7 @@ def test_a_parent_is_not_emptied_for_a_load_when_its_loaded_children_would_go_to
     target.drain()
     # What the parents of before let pass: children first.
     load(target, CHILD, ["10", "1", "new"])
-    target.feed.load(PARENT, Phase.BEGIN)
+    target.feed.load(PARENT, LoadPhase.BEGIN)
 
     if target.sink._wants_replica:
         target.drain()
@@ -613,7 +613,7 @@ def test_what_is_lost_by_ddl_marks_the_table(target: Target) -> None:
 def test_a_table_with_rows_is_not_loaded_over(target: Target) -> None:
     target.run("CREATE TABLE account (id integer PRIMARY KEY, name text, note text)")
     target.run("INSERT INTO account VALUES (1, 'mine', '')")
-    target.feed.load(ACCOUNT, Phase.BEGIN)
+    target.feed.load(ACCOUNT, LoadPhase.BEGIN)
 
     with pytest.raises(TargetNotEmpty):
         target.drain()
@@ -635,11 +635,11 @@ def test_rows_written_while_a_load_stands_still_are_not_taken_for_the_sources(
         "CREATE TABLE account (id integer PRIMARY KEY, name text,"
         " note text, CONSTRAINT mine CHECK (name <> 'b'))"
     )
-    target.feed.load(ACCOUNT, Phase.BEGIN)
+    target.feed.load(ACCOUNT, LoadPhase.BEGIN)
     if chunks:
-        target.feed.load(ACCOUNT, Phase.CHUNK, ["1", "8", "x"])
-    target.feed.load(ACCOUNT, Phase.CHUNK, ["2", "b", "x"])
-    target.feed.load(ACCOUNT, Phase.END)
+        target.feed.load(ACCOUNT, LoadPhase.CHUNK, ["1", "8", "x"])
+    target.feed.load(ACCOUNT, LoadPhase.CHUNK, ["2", "b", "x"])
+    target.feed.load(ACCOUNT, LoadPhase.END)
     with pytest.raises(TargetRefused):
         target.drain()
     target.run("ALTER TABLE account DROP CONSTRAINT mine")
@@ -660,9 +660,9 @@ def test_rows_written_while_a_load_stands_still_are_not_taken_for_the_sources(
 def test_a_table_of_another_type_is_refused_when_the_load_begins(target: Target) -> None:
     """And then nobody's rows are taken for the source's."""
     target.run("CREATE TABLE account (id integer PRIMARY KEY, name integer, note text)")
-    target.feed.load(ACCOUNT, Phase.BEGIN)
-    target.feed.load(ACCOUNT, Phase.CHUNK, ["1", "b", "x"])
-    target.feed.load(ACCOUNT, Phase.END)
+    target.feed.load(ACCOUNT, LoadPhase.BEGIN)
+    target.feed.load(ACCOUNT, LoadPhase.CHUNK, ["1", "b", "x"])
+    target.feed.load(ACCOUNT, LoadPhase.END)
     with pytest.raises(NotExpressible, match="source=text, target=integer"):
         target.drain()
     target.run("ALTER TABLE account ALTER name TYPE text")
@@ -677,11 +677,11 @@ def test_a_table_of_another_type_is_refused_when_the_load_begins(target: Target)
 
 
 def test_rows_written_before_the_first_chunk_are_replaced_as_asked_for(target: Target) -> None:
-    target.feed.load(ACCOUNT, Phase.BEGIN)
+    target.feed.load(ACCOUNT, LoadPhase.BEGIN)
     target.drain()
     target.run("INSERT INTO account VALUES (7, 'not the source''s', '')")
-    target.feed.load(ACCOUNT, Phase.CHUNK, ["1", "a", "x"])
-    target.feed.load(ACCOUNT, Phase.END)
+    target.feed.load(ACCOUNT, LoadPhase.CHUNK, ["1", "a", "x"])
+    target.feed.load(ACCOUNT, LoadPhase.END)
     target.sink.close()
     target.sink = target.new_sink(replace=True)
 
@@ -694,11 +694,11 @@ def test_rows_written_before_the_first_chunk_are_replaced_as_asked_for(target: T
     "change", ["INSERT INTO account VALUES (7, '', '')", "DELETE FROM account"]
 )
 def test_a_table_is_exact_only_with_the_rows_of_its_load(target: Target, change: str) -> None:
-    target.feed.load(ACCOUNT, Phase.BEGIN)
-    target.feed.load(ACCOUNT, Phase.CHUNK, ["1", "a", "x"])
+    target.feed.load(ACCOUNT, LoadPhase.BEGIN)
+    target.feed.load(ACCOUNT, LoadPhase.CHUNK, ["1", "a", "x"])
     target.drain()
     target.run(change)
-    target.feed.load(ACCOUNT, Phase.END)
+    target.feed.load(ACCOUNT, LoadPhase.END)
 
     with pytest.raises(TargetNotEmpty, match="accept-gap"):
         target.drain()
@@ -707,8 +707,8 @@ def test_a_table_is_exact_only_with_the_rows_of_its_load(target: Target, change:
 
 
 def test_a_load_that_begins_again_replaces_what_was_there(target: Target) -> None:
-    target.feed.load(ACCOUNT, Phase.BEGIN)
-    target.feed.load(ACCOUNT, Phase.CHUNK, ["1", "a", "x"])
+    target.feed.load(ACCOUNT, LoadPhase.BEGIN)
+    target.feed.load(ACCOUNT, LoadPhase.CHUNK, ["1", "a", "x"])
     assert target.drain().state == "LOADING"
 
     load(target, ACCOUNT, ["2", "b", "x"])
@@ -718,8 +718,8 @@ def test_a_load_that_begins_again_replaces_what_was_there(target: Target) -> Non
 
 
 def test_a_load_that_begins_again_takes_the_shape_of_by_now(target: Target) -> None:
-    target.feed.load(ACCOUNT, Phase.BEGIN)
-    target.feed.load(ACCOUNT, Phase.CHUNK, ["1", "a", "x"])
+    target.feed.load(ACCOUNT, LoadPhase.BEGIN)
+    target.feed.load(ACCOUNT, LoadPhase.CHUNK, ["1", "a", "x"])
     target.drain()
     now = table("account", "id integer, name text, email text")  # note went, email came
 
@@ -738,7 +738,7 @@ def test_a_load_that_begins_again_takes_the_shape_of_by_now(target: Target) -> N
 )
 def test_a_table_of_another_shape_is_refused(target: Target, there: str, error) -> None:
     target.run(f"CREATE TABLE account ({there})")
-    target.feed.load(ACCOUNT, Phase.BEGIN)
+    target.feed.load(ACCOUNT, LoadPhase.BEGIN)
 
     with pytest.raises(error):
         target.drain()

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg2
 import pytest
 
-from schemas.control import Phase
+from schemas.control import LoadPhase
 from schemas.findings import Level
 from schemas.tables import TableId
 from spark_consumers.errors import TargetRefused
@@ -140,7 +140,7 @@ def test_apply_stops_with_the_same_words_when_it_connects_and_when_a_load_begins
     execute(postgres_url, f"GRANT TEMPORARY, CREATE ON DATABASE {database} TO {role}")
     feed = Feed("bank")
     feed.start()
-    feed.load(table("account", "id integer"), Phase.BEGIN)
+    feed.load(table("account", "id integer"), LoadPhase.BEGIN)
 
     with pytest.raises(TargetRefused) as caught:
         Applier(feed.read_cuts, feed.read_rows, sink).drain()

@@ -15,7 +15,7 @@ from schemas.control import (
     Head,
     Heartbeat,
     Identity,
-    Phase,
+    LoadPhase,
     Prev,
     Range,
     Start,
@@ -53,7 +53,7 @@ def beat(n: int, **more: int) -> Heartbeat:
     return Heartbeat(head(n, **more))
 
 
-def load(n: int, phase: Phase, **more: int) -> TableLoad:
+def load(n: int, phase: LoadPhase, **more: int) -> TableLoad:
     ranges = (Range("bank.public.a", 1, 3, 5),)
     return TableLoad(head(n, **more), TableId("public", "a"), phase, ranges=ranges)
 
@@ -71,7 +71,7 @@ def test_everything_before_the_first_start_or_state_is_skipped() -> None:
 
     assert replay.accept(0, commits(5, 3)) is None
     assert replay.accept(1, beat(5)) is None
-    assert replay.accept(2, load(6, Phase.BEGIN)) is None
+    assert replay.accept(2, load(6, LoadPhase.BEGIN)) is None
     assert replay.instance is None
 
 
@@ -103,7 +103,7 @@ def test_commits_move_n_seq_and_resume_and_say_where_our_rows_end() -> None:
         pytest.param(commits(2, 1, 3), id="seq jumps inside"),
         pytest.param(replace(commits(2, 1), commits=()), id="no commits at all"),
         pytest.param(replace(commits(2, 1), head=head(2, seq=2)), id="last_seq is another"),
-        pytest.param(load(3, Phase.BEGIN), id="n of TABLE jumps"),
+        pytest.param(load(3, LoadPhase.BEGIN), id="n of TABLE jumps"),
         pytest.param(beat(2), id="n of HEARTBEAT is ahead"),
         pytest.param(beat(0), id="n of HEARTBEAT is behind"),
         pytest.param(state(2), id="n of STATE is ahead"),
@@ -138,14 +138,14 @@ def test_heartbeats_and_states_repeat_n_and_move_resume() -> None:
 
 
 def test_tables_count_and_say_how_far_their_load_is() -> None:
-    replay = replayed(start(1), load(2, Phase.BEGIN))
+    replay = replayed(start(1), load(2, LoadPhase.BEGIN))
     assert replay.is_loading()
 
-    replay.accept(2, load(3, Phase.CHUNK))
+    replay.accept(2, load(3, LoadPhase.CHUNK))
     assert replay.is_loading()
     assert replay.ends == {("bank.public.a", 1): 5}
 
-    replay.accept(3, load(4, Phase.END))
+    replay.accept(3, load(4, LoadPhase.END))
     assert not replay.is_loading()
     assert replay.n == 4
 
@@ -199,7 +199,7 @@ def test_an_older_writers_start_is_ignored() -> None:
     assert replay.writer == 3
 
 
-@pytest.mark.parametrize("late", [commits(2, 1), beat(1), state(1), load(2, Phase.BEGIN)])
+@pytest.mark.parametrize("late", [commits(2, 1), beat(1), state(1), load(2, LoadPhase.BEGIN)])
 def test_an_overtaken_writer_is_ignored_and_counted_as_an_alarm(late: Cut) -> None:
     replay = replayed(start(1), start(2, writer=2))
 

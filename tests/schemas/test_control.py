@@ -18,9 +18,9 @@ from schemas.control import (
     Heartbeat,
     Hole,
     Identity,
+    LoadPhase,
     Moved,
     Origin,
-    Phase,
     Prev,
     Range,
     SchemaChange,
@@ -59,9 +59,9 @@ CUTS: list[Cut] = [
     State(HEAD, IDENTITY, "hash", "cluster", TOPICS, {"s.t": "BEGIN"}),
     Commits(HEAD, (ENTRY, replace(ENTRY, end_lsn=None, user=None)),
             (Range("bank.public.t", 0, 10, 12),), {"bank.public.t": (4, 5)}),
-    TableLoad(HEAD, TableId("public", "t"), Phase.CHUNK, "EXACT", (Range("x", 1, 0, 2),), 2, 9,
+    TableLoad(HEAD, TableId("public", "t"), LoadPhase.CHUNK, "EXACT", (Range("x", 1, 0, 2),), 2, 9,
               {"x": (4,)}),
-    TableLoad(HEAD, TableId("public", "t"), Phase.BEGIN),
+    TableLoad(HEAD, TableId("public", "t"), LoadPhase.BEGIN),
     Heartbeat(HEAD),
 ]  # fmt: skip
 TABLE = TableSchema(

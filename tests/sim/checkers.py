@@ -22,7 +22,7 @@ from schemas.control import (
     Commits,
     Cut,
     Heartbeat,
-    Phase,
+    LoadPhase,
     SchemaChange,
     Start,
     State,
@@ -306,9 +306,9 @@ class Oracle:
             return
         name = cut.table.name
         rows = epoch.loaded.setdefault(name, [])
-        if cut.phase is Phase.BEGIN:
+        if cut.phase is LoadPhase.BEGIN:
             rows.clear()
-        elif cut.phase is Phase.CHUNK:
+        elif cut.phase is LoadPhase.CHUNK:
             for value in values:
                 cells = zip(value.columns, value.after, strict=True)
                 rows.append(tuple(sorted((c, v.decode()) for c, v in cells if v is not None)))

@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from spark_consumers.errors import ApplyError
-from spark_consumers.job import Observer, Options
+from spark_consumers.job import Observer, PassOptions
 from spark_consumers.kafka.read import CutReader, RangeReader
 from spark_consumers.run import Polling, run
 from tests.sim.broker import Broker
@@ -55,7 +55,7 @@ def make_applier(
     target: Target,
     *,
     name: str,
-    options: Options,
+    options: PassOptions,
     on_end: Callable[[ApplierProcess], None],
 ) -> ApplierProcess:
     """A process that runs `gauss-cdc apply` until it crashes or must stop."""

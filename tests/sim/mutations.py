@@ -31,7 +31,7 @@ from producer.core.transactions import Transactions
 from producer.kafka import client
 from schemas import accept
 from schemas.accept import CutReplay
-from schemas.control import Cut, Phase, TableLoad
+from schemas.control import Cut, LoadPhase, TableLoad
 from spark_consumers import cuts
 from spark_consumers.job import Applier
 from spark_consumers.kafka import read
@@ -177,7 +177,7 @@ def _from_checkpoint(self: CutReader, ledger: Ledger) -> Iterator[tuple[int, Cut
 
 
 def _begin_without_emptying(self: SimTransaction, cut: TableLoad) -> None:
-    if cut.phase is not Phase.BEGIN or cut.table not in self.database.tables:
+    if cut.phase is not LoadPhase.BEGIN or cut.table not in self.database.tables:
         _LOAD(self, cut)
 
 

@@ -28,7 +28,7 @@ from schemas.control import Commits, Heartbeat, Start
 from schemas.errors import Verdict
 from spark_consumers.errors import CutsGap, RangeExpired
 from spark_consumers.errors import Fenced as ApplierFenced
-from spark_consumers.job import Options
+from spark_consumers.job import PassOptions
 from tests.sim.broker import Broker, Client
 from tests.sim.checkers import ALWAYS, Oracle
 from tests.sim.consumer import ApplierProcess, make_applier
@@ -312,7 +312,7 @@ class Simulation:
             self.broker,
             self.target,
             name=f"a{self._made}",
-            options=Options(rng.choice([1, 3, 8, 50]), strict=rng.random() < 0.2),
+            options=PassOptions(rng.choice([1, 3, 8, 50]), strict=rng.random() < 0.2),
             on_end=self._applier_ended,
         )
         self.appliers.append(process)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from schemas.control import Phase, SchemaChange, TableLoad
+from schemas.control import LoadPhase, SchemaChange, TableLoad
 from schemas.tables import UNCHANGED, TableId
 from spark_consumers.compact import Collapsed, by_columns, collapse
 from spark_consumers.errors import (
@@ -222,15 +222,15 @@ class SimTransaction:
     def load(self, cut: TableLoad) -> None:
         tables = self.database.tables
         match cut.phase:
-            case Phase.BEGIN:
+            case LoadPhase.BEGIN:
                 for change in self.ddl:
                     assert change.after is not None
                     tables[change.after.id] = TargetTable(change.after.names())
                 tables[cut.table].rows.clear()
-            case Phase.CHUNK:
+            case LoadPhase.CHUNK:
                 for table, changes in self._staged.changes.items():
                     tables[table].rows.extend(_row(c.columns, c.after or []) for c in changes)
-            case Phase.END:
+            case LoadPhase.END:
                 pass
 
 

@@ -11,8 +11,8 @@ from schemas.control import (
     Heartbeat,
     Hole,
     Identity,
+    LoadPhase,
     Origin,
-    Phase,
     Prev,
     Range,
     SchemaChange,
@@ -144,11 +144,11 @@ class Feed:
         self._put(cut)
         return cut
 
-    def load(self, schema: TableSchema, phase: Phase, *rows: list[str | None]) -> TableLoad:
+    def load(self, schema: TableSchema, phase: LoadPhase, *rows: list[str | None]) -> TableLoad:
         """BEGIN carries the table's SchemaChange, CHUNK its rows."""
         self.n += 1
         ranges: tuple[Range, ...] = ()
-        if phase is Phase.BEGIN:
+        if phase is LoadPhase.BEGIN:
             topic = Topics(self.source).ddl
             at = self.ends.setdefault(topic, 5)
             self.content[topic, at] = create(schema, self.epoch)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from schemas.control import Commits, Hole, Phase, Range, Start, TableLoad, Topic
+from schemas.control import Commits, Hole, LoadPhase, Range, Start, TableLoad, Topic
 from spark_consumers.cuts import check_complete, entries, segments
 from spark_consumers.errors import CutsGap, Incomplete, LedgerForeign
 from spark_consumers.model import Change, Ledger, Rows
@@ -122,9 +122,9 @@ def test_loads_mark_and_clear_their_table() -> None:
     }
     feed.start()
     for schema in (A, B):
-        feed.load(schema, Phase.BEGIN)
-        feed.load(schema, Phase.CHUNK, ["1", "x"])
-        feed.load(schema, Phase.END)
+        feed.load(schema, LoadPhase.BEGIN)
+        feed.load(schema, LoadPhase.CHUNK, ["1", "x"])
+        feed.load(schema, LoadPhase.END)
 
     plan = feed.segments(NEW)
 
@@ -159,8 +159,8 @@ def test_gaps_mark_their_table() -> None:
 def test_a_new_epoch_begins_where_the_target_stands(continues: bool) -> None:
     feed = Feed(topics={"bank.public.a": Topic("1", 1)})
     feed.start()
-    feed.load(A, Phase.BEGIN)
-    feed.load(A, Phase.END)
+    feed.load(A, LoadPhase.BEGIN)
+    feed.load(A, LoadPhase.END)
     feed.commits([insert(A, "1", "x")])
     feed.start(epoch=2, continues=continues)
 
@@ -316,7 +316,7 @@ def test_a_truncation_may_stand_in_several_partitions() -> None:
 
 def test_a_load_with_fewer_rows_than_stated_is_refused() -> None:
     feed, ledger = started()
-    feed.load(A, Phase.CHUNK, ["1", "x"], ["2", "x"])
+    feed.load(A, LoadPhase.CHUNK, ["1", "x"], ["2", "x"])
     segment, content = rows_of(feed, ledger)
 
     with pytest.raises(Incomplete):

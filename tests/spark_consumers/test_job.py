@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from schemas.control import Phase
+from schemas.control import LoadPhase
 from spark_consumers.errors import (
     ApplyError,
     Fenced,
@@ -17,7 +17,7 @@ from spark_consumers.errors import (
     TargetDown,
     TargetRefused,
 )
-from spark_consumers.job import Applier, Observer, Options, Progress
+from spark_consumers.job import AppliedStep, Applier, Observer, PassOptions
 from spark_consumers.model import Ledger, Rows, Segment
 from tests.spark_consumers.feed import Feed, insert, table
 
@@ -64,7 +64,7 @@ def make(commits: int = 3, **options: object) -> tuple[Feed, MemorySink, Applier
     feed.start()
     for i in range(commits):
         feed.commits([insert(A, str(i), "x")])
-    return feed, sink, Applier(feed.read_cuts, feed.read_rows, sink, Options(**options))  # type: ignore[arg-type]
+    return feed, sink, Applier(feed.read_cuts, feed.read_rows, sink, PassOptions(**options))  # type: ignore[arg-type]
 
 
 def test_a_pass_applies_everything_and_the_next_one_only_what_is_new() -> None:
@@ -101,7 +101,7 @@ def test_trouble_that_stays_is_raised_after_some_attempts() -> None:
     feed, sink, applier = make(attempts=4)
     pauses: list[int] = []
     applier = Applier(
-        feed.read_cuts, feed.read_rows, sink, Options(attempts=4), pause=pauses.append
+        feed.read_cuts, feed.read_rows, sink, PassOptions(attempts=4), pause=pauses.append
     )
 
     def trouble(where: str) -> None:
@@ -137,7 +137,7 @@ def test_what_cannot_be_applied_is_left_out_where_the_next_epoch_loads_again(err
             left_out.append(error)
 
     applier = Applier(
-        feed.read_cuts, feed.read_rows, sink, Options(strict=True), observer=Listening()
+        feed.read_cuts, feed.read_rows, sink, PassOptions(strict=True), observer=Listening()
     )
 
     def trouble(where: str) -> None:
@@ -152,8 +152,8 @@ def test_what_cannot_be_applied_is_left_out_where_the_next_epoch_loads_again(err
 
     feed.start(epoch=2, continues=False)
     feed.start(epoch=3, continues=False)  # what a crash leaves of a load begins over
-    for phase in (Phase.BEGIN, Phase.CHUNK, Phase.END):
-        feed.load(A, phase, *([["1", "x"]] if phase is Phase.CHUNK else []))
+    for phase in (LoadPhase.BEGIN, LoadPhase.CHUNK, LoadPhase.END):
+        feed.load(A, phase, *([["1", "x"]] if phase is LoadPhase.CHUNK else []))
     feed.commits([insert(A, "9", "x")])
     applier.drain()
 
@@ -247,14 +247,14 @@ def test_a_stop_is_noticed_between_steps() -> None:
 def test_steps_and_progress_are_reported() -> None:
     feed, sink, _ = make(1)
     steps: list[str] = []
-    seen: list[Progress] = []
+    seen: list[AppliedStep] = []
     passes: list[bool] = []
 
     class Listening(Observer):
         def on_step(self, name: str) -> None:
             steps.append(name)
 
-        def on_progress(self, progress: Progress) -> None:
+        def on_progress(self, progress: AppliedStep) -> None:
             seen.append(progress)
 
         def on_pass(self, *, ended: bool) -> None:
@@ -274,9 +274,9 @@ def test_steps_and_progress_are_reported() -> None:
 
 def test_loads_pass_as_steps() -> None:
     feed, _sink, applier = make(0)
-    feed.load(A, Phase.BEGIN)
-    feed.load(A, Phase.CHUNK, ["1", "x"])
-    feed.load(A, Phase.END)
+    feed.load(A, LoadPhase.BEGIN)
+    feed.load(A, LoadPhase.CHUNK, ["1", "x"])
+    feed.load(A, LoadPhase.END)
 
     assert applier.drain().state == "EXACT"
     assert applier.steps == 4

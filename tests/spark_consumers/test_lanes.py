@@ -13,7 +13,7 @@ from schemas.tables import UNCHANGED
 from spark_consumers.errors import ApplyError, TargetRefused
 from spark_consumers.lanes import Copied, _Job, copy_rows
 from spark_consumers.model import Change
-from spark_consumers.sinks.base import Shape
+from spark_consumers.sinks.base import StagedShape
 from spark_consumers.sinks.postgres.loader import CopyLoader, copy_line
 from tests.spark_consumers.feed import table
 
@@ -49,14 +49,14 @@ class Kept:
         self.refused = refused
         self.staged: list[tuple[str, int, list[Any]]] = []
 
-    def takes(self, shape: Shape) -> bool:
+    def takes(self, shape: StagedShape) -> bool:
         return True
 
     def load(self, stages: Sequence[str], task: int, changes: Any) -> str | None:
         self.staged = [(stages[at], task, change.after) for at, change in changes]
         return self.refused
 
-    def explained(self, refused: str, shapes: Sequence[Shape]) -> ApplyError:
+    def explained(self, refused: str, shapes: Sequence[StagedShape]) -> ApplyError:
         return TargetRefused(refused)
 
 

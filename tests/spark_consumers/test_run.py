@@ -12,7 +12,7 @@ from spark_consumers.errors import (
     TargetDown,
     TargetRefused,
 )
-from spark_consumers.job import Observer, Options
+from spark_consumers.job import Observer, PassOptions
 from spark_consumers.run import Polling, Stop, run
 from tests.spark_consumers.feed import Feed, insert, table
 from tests.spark_consumers.test_job import MemorySink
@@ -56,7 +56,7 @@ class Running:
     def run(self) -> None:
         run(
             self.sink, self.feed.read_cuts, self.feed.read_rows, Polling(self.wait),
-            options=Options(attempts=2), stop=self.stop, observer=self.errors,
+            options=PassOptions(attempts=2), stop=self.stop, observer=self.errors,
         )  # fmt: skip
 
 

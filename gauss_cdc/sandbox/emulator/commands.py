@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from gauss_cdc.sandbox.emulator.frames import Refused, read_lsn
+from gauss_cdc.sandbox.emulator.frames import ErrorResponse, read_lsn
 
 LONGEST_NAME: Final = 63
 _DEEPEST: Final = 100
@@ -109,11 +109,11 @@ def _check_balance(text: str) -> None:
         if depth < 0 or depth > _DEEPEST:
             break
     if quote or depth:
-        raise Refused("replication command, syntax error.", "42601")
+        raise ErrorResponse("replication command, syntax error.", "42601")
 
 
-def _fail() -> Refused:
-    return Refused("replication command parser returned 1", "42601")
+def _fail() -> ErrorResponse:
+    return ErrorResponse("replication command parser returned 1", "42601")
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
@@ -191,7 +191,7 @@ class _Grammar:
     def _slot(self) -> str:
         name = self._name()
         if len(name.encode()) > LONGEST_NAME:
-            raise Refused("replication slot name should be shorter than 64.", "42601")
+            raise ErrorResponse("replication slot name should be shorter than 64.", "42601")
         return name
 
     def _name(self) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Final, NamedTuple
 
-from gauss_cdc.sandbox.emulator.frames import Refused, read_lsn
+from gauss_cdc.sandbox.emulator.frames import ErrorResponse, read_lsn
 from gauss_cdc.sandbox.emulator.quoting import literal
 
 SCHEMA: Final = "gauss_compat"
@@ -171,29 +171,31 @@ def changes_asked(text: str) -> ChangesCall | None:
     if not calls:
         return None
     if len(calls) > 1:
-        raise Refused("the emulator answers one call of peek or get in a statement", "0A000")
+        raise ErrorResponse("the emulator answers one call of peek or get in a statement", "0A000")
     call = calls[0]
     values: list[str | None] = []
     at, args = 0, call["args"]
     while at < len(args):
         found = _ARGUMENT.match(args, at)
         if found is None or args[found.end() : found.end() + 1] not in {"", ","}:
-            raise Refused("the emulator needs constants as arguments of peek and get", "0A000")
+            raise ErrorResponse(
+                "the emulator needs constants as arguments of peek and get", "0A000"
+            )
         quoted = found["text"]
         values.append(quoted.replace("''", "'") if quoted is not None else found["number"])
         at = found.end() + 1
     if len(values) < 3:
-        raise Refused("function pg_logical_slot_changes does not exist", "42883")
+        raise ErrorResponse("function pg_logical_slot_changes does not exist", "42883")
     slot, upto, count, *rest = values
     if slot is None:
-        raise Refused("slot name must not be null", "22004")
+        raise ErrorResponse("slot name must not be null", "22004")
     if rest == [None]:
         rest = []
     if len(rest) % 2:
-        raise Refused("array must have even number of elements", "0A000")
+        raise ErrorResponse("array must have even number of elements", "0A000")
     names = rest[::2]
     if any(name is None for name in names):
-        raise Refused("array must not contain nulls", "22004")
+        raise ErrorResponse("array must not contain nulls", "22004")
     return ChangesCall(
         slot=slot,
         upto_lsn=read_lsn(upto) if upto is not None else None,

@@ -20,16 +20,16 @@ from typing import Final
 from gauss_cdc.sandbox.emulator import compat, pgoutput
 from gauss_cdc.sandbox.emulator.compat import PUBLICATION
 from gauss_cdc.sandbox.emulator.formats import encoder
-from gauss_cdc.sandbox.emulator.frames import Refused, lsn_text, message, read_lsn
+from gauss_cdc.sandbox.emulator.frames import ErrorResponse, lsn_text, message, read_lsn
 from gauss_cdc.sandbox.emulator.live import Live, LiveShape, WalReader, behind_csn, csn_of, zone_of
 from gauss_cdc.sandbox.emulator.model import DdlOutput, Transaction
-from gauss_cdc.sandbox.emulator.options import Asked, read_of_function
+from gauss_cdc.sandbox.emulator.options import StreamOptions, read_of_function
 from gauss_cdc.sandbox.emulator.product import (
     Closing,
     EmulatedProduct,
     EmulatedSlot,
+    OrdinarySql,
     Peer,
-    Sql,
     System,
 )
 from gauss_cdc.sandbox.emulator.quoting import literal
@@ -189,7 +189,9 @@ class Facade:
         await self._patiently(self.real(slot.database), text)
 
     # ------------------------------------------------------------ changes
-    async def stream(self, slot: EmulatedSlot, start: int, asked: Asked, sql: Sql) -> Live:
+    async def stream(
+        self, slot: EmulatedSlot, start: int, asked: StreamOptions, sql: OrdinarySql
+    ) -> Live:
         """PostgreSQL's changes from `start` on, in the format that was asked for."""
         settings = dict(await sql.settings())
         if asked.timezone_is_utc:
@@ -235,7 +237,7 @@ class Facade:
         product = self._product
         wanted = read_of_function(asked.options, plugin=slot.plugin, product=product.profile.name)
         if wanted.force_binary and not asked.is_binary:
-            raise Refused("output plugin cannot produce binary output", "0A000")
+            raise ErrorResponse("output plugin cannot produce binary output", "0A000")
         codec = python_codec(settings)
         session = await Upstream.open(
             self._address, database, words_of(settings, is_sql_decoding=is_sql(slot.plugin))
@@ -279,7 +281,7 @@ class Facade:
         self,
         name: str,
         start: int,
-        asked: Asked,
+        asked: StreamOptions,
         settings: Mapping[str, str],
         database: str,
     ) -> Upstream:
@@ -310,7 +312,7 @@ class Facade:
         while True:
             try:
                 await self._rows(database, text)
-            except Refused as refused:
+            except ErrorResponse as refused:
                 if refused.state != _BUSY or time.monotonic() > limit:
                     raise
             else:
@@ -328,7 +330,7 @@ class Facade:
             except Failed as failed:
                 if failed.state == _NO_DATABASE:
                     text = f'database "{database}" does not exist'
-                    raise Refused(text, _NO_DATABASE, number=11898) from None
+                    raise ErrorResponse(text, _NO_DATABASE, number=11898) from None
                 raise failed.as_refused() from None
             except (ConnectionError, asyncio.IncompleteReadError):
                 self._admins.pop(database, None)

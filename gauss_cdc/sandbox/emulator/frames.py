@@ -30,7 +30,7 @@ STATUS_BYTES: Final = _STATUS.size
 FEATURE_NOT_SUPPORTED: Final = "0A000"
 
 
-class Refused(Exception):
+class ErrorResponse(Exception):
     """An ErrorResponse, as openGauss builds it; on a walsender every one ends the connection."""
 
     def __init__(
@@ -145,7 +145,7 @@ def keepalive(
 def read_status(body: bytes) -> Status:
     """`r` with all that follows the letter; Refused if it is PostgreSQL's short one."""
     if len(body) < STATUS_BYTES:
-        raise Refused("insufficient data left in message", "08P01", number=9499)
+        raise ErrorResponse("insufficient data left in message", "08P01", number=9499)
     received, written, flushed, applied, _, _, _, _, reply, _ = _STATUS.unpack_from(body)
     return Status(received, written, flushed, applied, bool(reply))
 

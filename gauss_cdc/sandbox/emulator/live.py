@@ -98,7 +98,7 @@ class WalReader:
                     self._tables[relation.oid] = relation, shape
                 else:
                     self._tables.pop(relation.oid, None)
-            case pgoutput.Change() as change:
+            case pgoutput.RowMessage() as change:
                 if change.relation in self._tables:
                     self._items.append(self._row(Lsn(lsn), change))
             case pgoutput.TruncateMessage() as truncate:
@@ -147,7 +147,7 @@ class WalReader:
         else:
             self._items.append(Ddl(lsn, lsn))
 
-    def _row(self, lsn: Lsn, change: pgoutput.Change) -> Row:
+    def _row(self, lsn: Lsn, change: pgoutput.RowMessage) -> Row:
         relation, shape = self._tables[change.relation]
         new, old = change.new, change.old
         if new is not None and old is not None:

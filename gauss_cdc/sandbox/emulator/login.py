@@ -16,7 +16,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Final
 
-from gauss_cdc.sandbox.emulator.frames import Refused, message
+from gauss_cdc.sandbox.emulator.frames import ErrorResponse, message
 
 OLDEST_GAUSS: Final = 50  # below: 3.0, whose clients get a signature instead of a count
 ROUNDS: Final = 10_000
@@ -156,9 +156,9 @@ def granted() -> bytes:
     return _request(_OK)
 
 
-def denied() -> Refused:
+def denied() -> ErrorResponse:
     """The same answer to every wrong password."""
-    return Refused("Invalid username/password,login denied.", "28P01")
+    return ErrorResponse("Invalid username/password,login denied.", "28P01")
 
 
 @dataclass(frozen=True, slots=True)

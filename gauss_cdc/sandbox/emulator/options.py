@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from gauss_cdc.sandbox.emulator.frames import Refused
+from gauss_cdc.sandbox.emulator.frames import ErrorResponse
 from gauss_cdc.sandbox.emulator.model import Mode
 
 Given: TypeAlias = Sequence[tuple[str, str | None]]
@@ -25,7 +25,7 @@ _MOST_MS: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class StreamOptions:
     """What the options say: the shape of the bytes, and how the walsender behaves."""
 
     mode: Mode
@@ -53,7 +53,7 @@ def parallel_decode_num(given: Given) -> int:
     return number
 
 
-def read(given: Given, *, plugin: str, product: str, number: int) -> Asked:
+def read(given: Given, *, plugin: str, product: str, number: int) -> StreamOptions:
     """All options, left to right, the last of each name counts; Refused at the first bad one."""
     table = _table(plugin, product, is_parallel=number > 1)
     style = {"decode_style": ""} if number > 1 else {}
@@ -75,13 +75,13 @@ def read(given: Given, *, plugin: str, product: str, number: int) -> Asked:
             if name in _DISTRIBUTED:
                 raise _unknown(name, text)
     mode["output_order"] = more.get("output_order") or 0
-    return Asked(Mode(plugin=plugin, **mode), **more)
+    return StreamOptions(Mode(plugin=plugin, **mode), **more)
 
 
-def in_callback(refused: Refused, slot: str, plugin: str) -> Refused:
+def in_callback(refused: ErrorResponse, slot: str, plugin: str) -> ErrorResponse:
     """The same, as serial decoding reports it: while the plugin starts."""
     context = f'slot "{slot}", output plugin "{plugin}", in the startup callback'
-    return Refused(
+    return ErrorResponse(
         refused.message,
         refused.state,
         number=refused.number,
@@ -97,11 +97,11 @@ def _checked(name: str, text: str, parser: Callable[[str], Any]) -> Any:
     try:
         return parser(text)
     except _NotPowerOfTwo:
-        raise Refused(
+        raise ErrorResponse(
             f"option {name} should be a power of two", UNKNOWN_STATE, module=_MODULE, detail="N/A"
         ) from None
     except ValueError:
-        raise Refused(
+        raise ErrorResponse(
             f'could not parse value "{text}" for parameter "{name}"',
             UNKNOWN_STATE,
             module=_MODULE,
@@ -109,9 +109,9 @@ def _checked(name: str, text: str, parser: Callable[[str], Any]) -> Any:
         ) from None
 
 
-def _unknown(name: str, text: str | None) -> Refused:
+def _unknown(name: str, text: str | None) -> ErrorResponse:
     shown = "(null)" if text is None else text
-    return Refused(
+    return ErrorResponse(
         f'option "{name}" = "{shown}" is unknown', UNKNOWN_STATE, module=_MODULE, detail="N/A"
     )
 
@@ -278,7 +278,7 @@ def _table(plugin: str, product: str, *, is_parallel: bool) -> dict[str, _Option
 
 
 # ---------------------------------------------------------------- SQL functions
-def read_of_function(given: Given, *, plugin: str, product: str) -> Asked:
+def read_of_function(given: Given, *, plugin: str, product: str) -> StreamOptions:
     """The options of peek and get: serial; what only a stream knows is unknown to openGauss."""
     for name, text in given:
         if name == "standby-connection" and product != "gaussdb":

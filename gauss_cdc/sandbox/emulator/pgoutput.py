@@ -39,7 +39,7 @@ class Relation:
     columns: tuple[tuple[str, int], ...]
 
 
-class Change(NamedTuple):
+class RowMessage(NamedTuple):
     """A row: letter I, U or D."""
 
     letter: str
@@ -64,7 +64,7 @@ class Logical(NamedTuple):
     content: bytes
 
 
-Message: TypeAlias = Begin | Commit | Relation | Change | TruncateMessage | Logical | None
+Message: TypeAlias = Begin | Commit | Relation | RowMessage | TruncateMessage | Logical | None
 
 
 def read(payload: bytes) -> Message:
@@ -108,7 +108,7 @@ def _relation(payload: bytes) -> Relation:
     return Relation(oid, schema or "pg_catalog", table, tuple(columns))
 
 
-def _change(payload: bytes) -> Change:
+def _change(payload: bytes) -> RowMessage:
     (oid,) = struct.unpack_from("!I", payload, 1)
     at, old, new = 5, None, None
     while at < len(payload):
@@ -118,7 +118,7 @@ def _change(payload: bytes) -> Change:
             new = values
         else:
             old = values
-    return Change(chr(payload[0]), oid, old, new)
+    return RowMessage(chr(payload[0]), oid, old, new)
 
 
 def _tuple(payload: bytes, at: int) -> tuple[Tuple, int]:

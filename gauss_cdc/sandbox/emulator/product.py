@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from gauss_cdc.sandbox.emulator.model import PROFILES, Profile, Sent
-from gauss_cdc.sandbox.emulator.options import Asked
+from gauss_cdc.sandbox.emulator.options import StreamOptions
 
 NORMAL_MODE: Final = 1  # ServerMode of a single node
 
@@ -88,7 +88,7 @@ class Client(Protocol):
         """Messages, whole."""
 
 
-class Sql(Protocol):
+class OrdinarySql(Protocol):
     """One session's ordinary SQL."""
 
     def key(self) -> bytes:
@@ -130,7 +130,7 @@ class SlotStream(Protocol):
 class Backend(Protocol):
     """The database behind the emulated server.  Errors are `Refused`."""
 
-    async def sql(self, peer: Peer) -> Sql:
+    async def sql(self, peer: Peer) -> OrdinarySql:
         """A session; Refused if the database does not exist."""
 
     async def system(self) -> System: ...
@@ -150,7 +150,7 @@ class Backend(Protocol):
     async def advance(self, name: str, confirmed: int) -> None: ...
 
     async def stream(
-        self, slot: EmulatedSlot, start: int, asked: Asked, sql: Sql
+        self, slot: EmulatedSlot, start: int, asked: StreamOptions, sql: OrdinarySql
     ) -> SlotStream: ...
 
     async def cancel(self, key: bytes) -> None:

@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple
 
 from gauss_cdc.sandbox.emulator.frames import read_lsn
 from gauss_cdc.sandbox.emulator.model import PROFILES, Mode, Op, Profile, Row, Sent, Transaction
-from gauss_cdc.sandbox.emulator.options import Asked, parallel_decode_num, read
+from gauss_cdc.sandbox.emulator.options import StreamOptions, parallel_decode_num, read
 from schemas.positions import Lsn
 
 # A commit record without subtransactions and invalidations, as openGauss 7 writes it.
@@ -61,7 +61,7 @@ class Recording:
     """A stream, as recorded and as transactions."""
 
     header: Mapping[str, Any]
-    asked: Asked
+    asked: StreamOptions
     parts: Sequence[StreamPart]
     transactions: Sequence[Transaction]
     begins: Sequence[bytes]  # records of BEGIN, by transaction

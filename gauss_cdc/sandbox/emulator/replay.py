@@ -19,10 +19,17 @@ from gauss_cdc.sandbox.emulator.formats.binary import BinaryRecords
 from gauss_cdc.sandbox.emulator.formats.names import Names
 from gauss_cdc.sandbox.emulator.formats.parallel import Parallel, TextRecords
 from gauss_cdc.sandbox.emulator.formats.rows import TextRowWriter
-from gauss_cdc.sandbox.emulator.frames import Refused, lsn_text, message
+from gauss_cdc.sandbox.emulator.frames import ErrorResponse, lsn_text, message
 from gauss_cdc.sandbox.emulator.model import Mode, Row, Sent, Transaction
-from gauss_cdc.sandbox.emulator.options import Asked
-from gauss_cdc.sandbox.emulator.product import Client, Closing, EmulatedSlot, Peer, Sql, System
+from gauss_cdc.sandbox.emulator.options import StreamOptions
+from gauss_cdc.sandbox.emulator.product import (
+    Client,
+    Closing,
+    EmulatedSlot,
+    OrdinarySql,
+    Peer,
+    System,
+)
 from gauss_cdc.sandbox.emulator.recording import Recording
 from gauss_cdc.sandbox.emulator.slots import Activity, missing
 from gauss_cdc.sandbox.emulator.sql_session import OwnSlots
@@ -53,7 +60,7 @@ class Replay:
         self._part = 0  # the recorded stream that is served
         self._is_over = False  # was the end of the last one sent?
 
-    async def sql(self, peer: Peer) -> Sql:
+    async def sql(self, peer: Peer) -> OrdinarySql:
         """A session in the recorded database."""
         if peer.database not in self._databases:
             raise no_database(peer.database)
@@ -109,10 +116,12 @@ class Replay:
             known = (
                 f"cannot move slot to {lsn_text(confirmed)}, minimum is {lsn_text(slot.confirmed)}"
             )
-            raise Refused(known, "55000")
+            raise ErrorResponse(known, "55000")
         slot.confirmed = min(confirmed or self._recording.end, self._recording.end)
 
-    async def stream(self, slot: EmulatedSlot, start: int, asked: Asked, sql: Sql) -> Pages:
+    async def stream(
+        self, slot: EmulatedSlot, start: int, asked: StreamOptions, sql: OrdinarySql
+    ) -> Pages:
         """The recording from `start` on; Refused if it was made with other options."""
         del sql
         self._check(slot, asked)
@@ -147,7 +156,7 @@ class Replay:
             name, recording.plugin, recording.database, recording.consistent_point
         )
 
-    def _check(self, slot: EmulatedSlot, asked: Asked) -> None:
+    def _check(self, slot: EmulatedSlot, asked: StreamOptions) -> None:
         had, wants = self._recording.mode, asked.mode
         pairs: list[tuple[str, object, object]] = [
             ("parallel decoding", had.parallel, wants.parallel),
@@ -163,7 +172,7 @@ class Replay:
         # Empty transactions that were not recorded may be asked for: they change nothing.
         for name, recorded, wanted in pairs:
             if recorded != wanted:
-                raise Refused(
+                raise ErrorResponse(
                     f"the recording was made with {name} = {recorded}, not {wanted}",
                     "0A000",
                     module="LOGICAL_DECODE",
@@ -173,7 +182,7 @@ class Replay:
 class SqlSource(Protocol):
     """What answers SQL for a recording."""
 
-    async def sql(self, peer: Peer) -> Sql:
+    async def sql(self, peer: Peer) -> OrdinarySql:
         """A session."""
 
     async def snapshot(self) -> tuple[str, Closing]:
@@ -192,7 +201,7 @@ class EndOfReplay(NamedTuple):
     notify: Callable[[], None]
 
 
-class Repeated(Refused):
+class Repeated(ErrorResponse):
     """An error as it was recorded."""
 
     def __init__(self, body: bytes) -> None:
@@ -373,9 +382,9 @@ class _RecordedText(TextRecords):
         return bytes.fromhex(row.table)
 
 
-def no_database(name: str) -> Refused:
+def no_database(name: str) -> ErrorResponse:
     """The database of the startup message is not there."""
-    return Refused(f'database "{name}" does not exist', "3D000", number=11898)
+    return ErrorResponse(f'database "{name}" does not exist', "3D000", number=11898)
 
 
 class _Nothing:
@@ -415,8 +424,8 @@ class _NoSql:
         """Nothing is held."""
 
 
-def _unanswered() -> Refused:
-    return Refused(
+def _unanswered() -> ErrorResponse:
+    return ErrorResponse(
         "SQL is not answered: this replay has no catalog",
         "0A000",
         hint="Start it with --catalog and the DSN of a PostgreSQL.",

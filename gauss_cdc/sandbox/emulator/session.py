@@ -25,7 +25,7 @@ from gauss_cdc.sandbox.emulator.commands import (
 from gauss_cdc.sandbox.emulator.frames import (
     INT4,
     TEXT,
-    Refused,
+    ErrorResponse,
     complete,
     copy_both,
     described,
@@ -38,7 +38,7 @@ from gauss_cdc.sandbox.emulator.login import Gate, denied, granted
 from gauss_cdc.sandbox.emulator.options import in_callback, parallel_decode_num
 from gauss_cdc.sandbox.emulator.options import read as read_options
 from gauss_cdc.sandbox.emulator.product import Backend, Closing, EmulatedProduct, EmulatedSlot, Peer
-from gauss_cdc.sandbox.emulator.product import Sql as SqlSession
+from gauss_cdc.sandbox.emulator.product import OrdinarySql as SqlSession
 from gauss_cdc.sandbox.emulator.walsender import ClientGone, Walsender
 
 _SSL_REQUEST: Final = 80_877_103
@@ -114,7 +114,7 @@ class ClientSession:
         minor, words = found
         try:
             is_replication = startup.is_replication(words, self._server.product, is_ha=self._is_ha)
-        except Refused as refused:
+        except ErrorResponse as refused:
             is_wrong_port = not self._is_ha and refused.message.startswith("replication")
             severity = "ERROR" if is_wrong_port else "FATAL"
             await self.send(refused.frame(severity) + (ready() if is_wrong_port else b""))
@@ -123,7 +123,7 @@ class ClientSession:
             peer = await self._login(minor, words)
             self._sql = await self._server.backend.sql(peer)
             hello = await self._hello(peer, words, is_replication=is_replication)
-        except Refused as refused:
+        except ErrorResponse as refused:
             await self.send(refused.frame("FATAL") + ready())
             return
         await self.send(hello)
@@ -148,7 +148,7 @@ class ClientSession:
             major, minor = code >> 16, code & 0xFFFF
             if (major, minor) not in _PROTOCOLS:
                 text = f"unsupported frontend protocol {major}.{minor}."
-                await self.send(Refused(text, "0A000").frame("FATAL"))
+                await self.send(ErrorResponse(text, "0A000").frame("FATAL"))
                 return None
             parts = body.split(b"\0")
             words = [part.decode("utf-8", "replace") for part in parts[:-2]]
@@ -164,7 +164,7 @@ class ClientSession:
     async def _login(self, minor: int, words: dict[str, str]) -> Peer:
         user = words.get("user", "")
         if not user:
-            raise Refused("no user name specified in startup packet", "28000")
+            raise ErrorResponse("no user name specified in startup packet", "28000")
         account = self._server.gate.account(user)
         if account is not None and account.line == "reject":
             host = self._writer.get_extra_info("peername")[0]
@@ -198,7 +198,7 @@ class ClientSession:
                     try:
                         if not await self._query(peer, body.removesuffix(b"\0")):
                             return
-                    except Refused as refused:
+                    except ErrorResponse as refused:
                         await self.send(refused.frame("FATAL") + ready())
                         await self._be_heard()
                         return
@@ -208,7 +208,7 @@ class ClientSession:
                     return
                 case _:
                     text = f"invalid standby handshake message type {letter[0]}"
-                    await self.send(Refused(text, "08P01").frame("FATAL") + ready())
+                    await self.send(ErrorResponse(text, "08P01").frame("FATAL") + ready())
                     return
 
     async def _query(self, peer: Peer, text: bytes) -> bool:
@@ -271,7 +271,7 @@ class ClientSession:
         if asked.use_snapshot:
             # Needs the walsender's own transaction, which is not implemented.
             text = "CREATE_REPLICATION_SLOT ... USE_SNAPSHOT must be called inside a transaction"
-            raise Refused(text, "42809")
+            raise ErrorResponse(text, "42809")
         point, snapshot, self._held = await backend.create(peer, asked.slot, asked.plugin)
         columns = [
             _text("slot_name"),
@@ -326,14 +326,16 @@ class ClientSession:
             wanted = read_options(
                 asked.options, plugin=slot.plugin, product=product.profile.name, number=number
             )
-        except Refused as refused:
+        except ErrorResponse as refused:
             raise (
                 refused if number > 1 else in_callback(refused, slot.name, slot.plugin)
             ) from None
         if wanted.standby_only:
-            raise Refused("walsender closed because of role is primary.", "42809", number=18739)
+            raise ErrorResponse(
+                "walsender closed because of role is primary.", "42809", number=18739
+            )
         if product.is_gaussdb and (wanted.output_order or 0) != (1 if slot.confirmed_csn else 0):
-            raise Refused(
+            raise ErrorResponse(
                 f'could not parse value "{wanted.output_order or 0}" for parameter "output-order"',
                 "22023",
                 module="LOGICAL_DECODE",

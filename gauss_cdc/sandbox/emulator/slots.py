@@ -10,7 +10,7 @@ import asyncio
 import re
 from typing import Final
 
-from gauss_cdc.sandbox.emulator.frames import Refused
+from gauss_cdc.sandbox.emulator.frames import ErrorResponse
 from gauss_cdc.sandbox.emulator.product import EmulatedSlot
 
 PLUGINS: Final = frozenset({"mppdb_decoding", "sql_decoding", "test_decoding"})
@@ -30,7 +30,7 @@ _HINT: Final = (
 def check_name(name: str) -> None:
     """Refused unless `name` may be given to a slot; its length the grammar has checked."""
     if not _GOOD.fullmatch(name) or name in {".", ".."}:
-        raise Refused(
+        raise ErrorResponse(
             f'replication slot name "{name}" contains invalid character', "42602", hint=_HINT
         )
 
@@ -40,36 +40,36 @@ def check_plugin(plugin: str, *, is_gaussdb: bool) -> None:
     known = PLUGINS | GAUSSDB_PLUGINS if is_gaussdb else PLUGINS
     if plugin not in known:
         shown = plugin.rpartition("/")[2]
-        raise Refused(
+        raise ErrorResponse(
             f'could not access file "{shown}": No such file or directory', "58P01", number=11802
         )
 
 
-def missing(name: str) -> Refused:
+def missing(name: str) -> ErrorResponse:
     """No such slot."""
-    return Refused(f'replication slot "{name}" does not exist', "42704", number=18645)
+    return ErrorResponse(f'replication slot "{name}" does not exist', "42704", number=18645)
 
 
-def missing_in_parallel(name: str) -> Refused:
+def missing_in_parallel(name: str) -> ErrorResponse:
     """No such slot, as a parallel start says it."""
-    return Refused(
+    return ErrorResponse(
         f"Invalid logical replication slot {name}.", "DB010", module="LOGICAL_DECODE", detail="N/A"
     )
 
 
-def exists(name: str) -> Refused:
+def exists(name: str) -> ErrorResponse:
     """The name is taken."""
-    return Refused(f'replication slot "{name}" already exists', "42710")
+    return ErrorResponse(f'replication slot "{name}" already exists', "42710")
 
 
-def none_free() -> Refused:
+def none_free() -> ErrorResponse:
     """No place is left."""
-    return Refused("all replication slots are in use", "53400")
+    return ErrorResponse("all replication slots are in use", "53400")
 
 
-def elsewhere(name: str) -> Refused:
+def elsewhere(name: str) -> ErrorResponse:
     """The slot belongs to another database."""
-    return Refused(
+    return ErrorResponse(
         f'replication slot "{name}" was not created in this database',
         "55000",
         module="LOGICAL_DECODE",
@@ -86,7 +86,9 @@ class Activity:
     def check_free(self, name: str) -> None:
         """Refused if the slot is in use."""
         if name in self._active:
-            raise Refused(f'replication slot "{name}" is already active', "55006", number=18646)
+            raise ErrorResponse(
+                f'replication slot "{name}" is already active', "55006", number=18646
+            )
 
     def acquire(self, slot: EmulatedSlot) -> None:
         """Take the slot, or be refused."""
@@ -96,7 +98,7 @@ class Activity:
     def acquire_decoders(self, most: int) -> None:
         """Take one of the places for parallel decoding, or be refused."""
         if self._parallel >= most:
-            raise Refused(
+            raise ErrorResponse(
                 "can't create logical decode dispatcher", "XX000", module="LOGICAL_DECODE"
             )
         self._parallel += 1

@@ -21,14 +21,14 @@ from gauss_cdc.sandbox.emulator.compat import (
     rewrite,
     slot_change,
 )
-from gauss_cdc.sandbox.emulator.frames import Refused, lsn_text, message
+from gauss_cdc.sandbox.emulator.frames import ErrorResponse, lsn_text, message
 from gauss_cdc.sandbox.emulator.product import Client, EmulatedSlot, System
 from gauss_cdc.sandbox.emulator.quoting import literal
 from gauss_cdc.sandbox.emulator.upstream import Upstream, fields
 
 
 class OwnSlots(Protocol):
-    """Slots that are not PostgreSQL's.  Errors are `Refused`."""
+    """Slots that are not PostgreSQL's.  Errors are `ErrorResponse`."""
 
     async def slots(self) -> list[EmulatedSlot]:
         """All of them."""
@@ -104,7 +104,7 @@ class SqlSession:
             if letter == b"E":
                 raise _refused(body)
             if letter in {b"G", b"W"}:
-                raise Refused("COPY FROM STDIN is not possible on a walsender", "0A000")
+                raise ErrorResponse("COPY FROM STDIN is not possible on a walsender", "0A000")
             if letter != b"S" or not body.startswith(b"server_version\0"):
                 found.append(_told(letter, body))
         return found
@@ -150,7 +150,7 @@ class SqlSession:
         try:
             for ours in await self._before(text):
                 await self._ask(ours, is_theirs=False)
-        except Refused as refused:
+        except ErrorResponse as refused:
             # PostgreSQL itself says it, so that a transaction fails as it should.
             await self._ask(_raised(refused), is_theirs=True)
             return
@@ -238,9 +238,9 @@ def _told(letter: bytes, body: bytes) -> bytes:
     return letter + _refused(body).frame(reported.get("S", "ERROR"))[1:]
 
 
-def _refused(body: bytes) -> Refused:
+def _refused(body: bytes) -> ErrorResponse:
     reported = fields(body)
-    return Refused(
+    return ErrorResponse(
         reported.get("M", ""),
         reported.get("C", "XX000"),
         detail=reported.get("D", ""),
@@ -253,7 +253,7 @@ def _set(name: str, value: object) -> str:
     return f"SELECT set_config('{name}', {literal(json.dumps(value))}, false)"
 
 
-def _raised(refused: Refused) -> str:
+def _raised(refused: ErrorResponse) -> str:
     words = {
         "MESSAGE": refused.message,
         "ERRCODE": refused.state,

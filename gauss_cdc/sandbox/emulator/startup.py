@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from gauss_cdc.sandbox.emulator.frames import Refused, parameter
+from gauss_cdc.sandbox.emulator.frames import ErrorResponse, parameter
 from gauss_cdc.sandbox.emulator.product import EmulatedProduct
 
 _ON: Final = {"true", "on", "yes", "1"}
@@ -45,7 +45,7 @@ def is_replication(words: Mapping[str, str], product: EmulatedProduct, *, is_ha:
     """Whether this is a walsender's connection; Refused if it may not be one at this port."""
     value = words.get("replication", "").lower()
     if value not in _ON | _OFF | {"database"}:
-        raise Refused(
+        raise ErrorResponse(
             'invalid value for parameter "replication"',
             "22023",
             hint="Valid values are: false, 0, true, 1, data, database.",
@@ -53,11 +53,11 @@ def is_replication(words: Mapping[str, str], product: EmulatedProduct, *, is_ha:
     is_asked = value not in _OFF
     if product.has_thread_pool:
         if is_asked and not is_ha:
-            raise Refused("replication should connect HA port in thread_pool", "22023")
+            raise ErrorResponse("replication should connect HA port in thread_pool", "22023")
         if not is_asked and is_ha:
-            raise Refused("the local listen ip and port is not for the gsql client", "57P03")
+            raise ErrorResponse("the local listen ip and port is not for the gsql client", "57P03")
     if value in _ON:
-        raise Refused("physical replication is not emulated", "0A000")
+        raise ErrorResponse("physical replication is not emulated", "0A000")
     return is_asked
 
 
@@ -71,10 +71,10 @@ def parameters(words: Mapping[str, str], settings: Mapping[str, str], *, is_admi
     return b"".join(parameter(name, value.format(**values)) for name, value in _PARAMETERS)
 
 
-def no_line(words: Mapping[str, str], host: str, *, is_tls: bool) -> Refused:
+def no_line(words: Mapping[str, str], host: str, *, is_tls: bool) -> ErrorResponse:
     """No line of pg_hba.conf lets this user in."""
     user, database = words.get("user"), words.get("database")
-    return Refused(
+    return ErrorResponse(
         f'no pg_hba.conf entry for host "{host}", user "{user}", database "{database}", '
         f"SSL {'on' if is_tls else 'off'}",
         "28000",

@@ -19,7 +19,7 @@ from typing import Final, Self
 
 from psycopg2.extensions import parse_dsn
 
-from gauss_cdc.sandbox.emulator.frames import Refused, message
+from gauss_cdc.sandbox.emulator.frames import ErrorResponse, message
 
 _PROTOCOL: Final = 196_608
 _CANCEL: Final = 80_877_102
@@ -57,10 +57,10 @@ class Failed(Exception):
         self.fields = fields
         self.state = fields.get("C", "XX000")
 
-    def as_refused(self) -> Refused:
+    def as_refused(self) -> ErrorResponse:
         """The same, as the emulated server says it."""
         found = self.fields
-        return Refused(
+        return ErrorResponse(
             found.get("M", ""),
             self.state,
             detail=found.get("D", ""),

@@ -14,9 +14,15 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from gauss_cdc.sandbox.emulator.frames import EPOCH_2000, Refused, keepalive, read_status, xlog_data
+from gauss_cdc.sandbox.emulator.frames import (
+    EPOCH_2000,
+    ErrorResponse,
+    keepalive,
+    read_status,
+    xlog_data,
+)
 from gauss_cdc.sandbox.emulator.model import Sent
-from gauss_cdc.sandbox.emulator.options import Asked
+from gauss_cdc.sandbox.emulator.options import StreamOptions
 from gauss_cdc.sandbox.emulator.product import EmulatedProduct, EmulatedSlot, SlotStream
 
 IDLE_SECONDS: Final = 1.0
@@ -36,7 +42,7 @@ class Walsender:
         product: EmulatedProduct,
         stream: SlotStream,
         slot: EmulatedSlot,
-        asked: Asked,
+        asked: StreamOptions,
         *,
         receive: Callable[[], asyncio.Future[tuple[bytes, bytes]]],
         writer: asyncio.StreamWriter,
@@ -159,7 +165,7 @@ class Walsender:
                     self._keepalive(self._stream.read_to())
             case b"h":
                 if len(body) < _FEEDBACK_BYTES:
-                    raise Refused("insufficient data left in message", "08P01", number=9499)
+                    raise ErrorResponse("insufficient data left in message", "08P01", number=9499)
                 struct.unpack_from("<Qq", body, 1)
             case _:
                 raise ClientGone

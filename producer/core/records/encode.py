@@ -28,7 +28,7 @@ from producer.core.records.reference import identity as old_key
 from producer.core.records.row_code import (
     FALLBACK_ERRORS,
     SHORT,
-    Plan,
+    FieldPlan,
     counted,
     long,
     names,
@@ -328,7 +328,7 @@ def _pick(table: TableSchema) -> Callable[[Cells], Sequence[Cell]]:
     return itemgetter(*at)
 
 
-def _key_value(plan: Plan, cell: Cell, encoding: str, table: TableSchema) -> bytes:
+def _key_value(plan: FieldPlan, cell: Cell, encoding: str, table: TableSchema) -> bytes:
     if not isinstance(cell, bytes):
         raise NullInRequired(plan.column.name, str(table.id))
     try:
@@ -342,7 +342,7 @@ def _key_value(plan: Plan, cell: Cell, encoding: str, table: TableSchema) -> byt
         ) from None
 
 
-def _alone(plan: Plan, text: str) -> Any:
+def _alone(plan: FieldPlan, text: str) -> Any:
     """Return the Avro value of a key, or one that only this key has: infinity, years BC."""
     try:
         return plan.type.load(text, plan.column)
@@ -352,8 +352,8 @@ def _alone(plan: Plan, text: str) -> Any:
         return problem.nearest
 
 
-def _required(plan: Plan) -> Plan:
-    return Plan(plan.column, plan.field, plan.type, plan.avro, False, None, None)  # noqa: FBT003
+def _required(plan: FieldPlan) -> FieldPlan:
+    return FieldPlan(plan.column, plan.field, plan.type, plan.avro, False, None, None)  # noqa: FBT003
 
 
 def _length(cells: Cells | None, width: int) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import fastavro
 
 from producer.core.changes import Cell, Cells
-from producer.core.records.row_code import Plan, in_text, long, text
+from producer.core.records.row_code import FieldPlan, in_text, long, text
 from producer.core.records.row_plan import RowPlan
 from producer.core.records.transaction_topic import Counted
 from producer.errors import CdcError, Unsupported
@@ -107,7 +107,7 @@ def reference(
     schema = fastavro.parse_schema(envelope_schema(prefix, table, options))
     header = b"\x00" + schema_id.to_bytes(4, "big")
 
-    def value(plan: Plan, cell: Cell, exact: dict[str, str], unsent: list[str]) -> Any:
+    def value(plan: FieldPlan, cell: Cell, exact: dict[str, str], unsent: list[str]) -> Any:
         if cell is None:
             if not plan.nullable:
                 raise NullInRequired(plan.column.name, str(table.id))
@@ -206,7 +206,7 @@ def numbered(tx: TransactionConstants, table: str) -> dict[str, Any] | None:
     return {"id": tx.counted.id, "total_order": total, "data_collection_order": place}
 
 
-def plans_of(table: TableSchema, options: EnvelopeOptions) -> list[Plan]:
+def plans_of(table: TableSchema, options: EnvelopeOptions) -> list[FieldPlan]:
     """Return what encoding needs to know of each column; raise Unsupported."""
     plans = []
     for column in table.columns:
@@ -224,7 +224,9 @@ def plans_of(table: TableSchema, options: EnvelopeOptions) -> list[Plan]:
         held = _placeholder(avro, entry, column)
         placeholder = absent if held is None else held
         plans.append(
-            Plan(column, field_name(column.name), entry, avro, column.nullable, placeholder, absent)
+            FieldPlan(
+                column, field_name(column.name), entry, avro, column.nullable, placeholder, absent
+            )
         )
     return plans
 

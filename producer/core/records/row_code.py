@@ -108,7 +108,7 @@ _PRIMITIVES: Final[dict[str, Callable[[Any], bytes]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FieldPlan:
     """All that encoding needs of one column."""
 
     column: Column
@@ -185,7 +185,7 @@ _GLOBALS: Final[dict[str, Any]] = {
 
 
 def row_function(
-    plans: Sequence[Plan],
+    plans: Sequence[FieldPlan],
     *,
     encoding: str = "utf-8",
     only: frozenset[str] | None = None,
@@ -205,7 +205,7 @@ def row_function(
 
 
 def slow_row_function(
-    plans: Sequence[Plan], *, encoding: str = "utf-8"
+    plans: Sequence[FieldPlan], *, encoding: str = "utf-8"
 ) -> Callable[[Sequence[Any]], tuple[bytes, int, bytes, int, bytes]]:
     """Compile a slower `cells -> (bytes, unsent, their names, exact, their entries)`.
 
@@ -233,7 +233,7 @@ def slow_row_function(
     return _compiled(len(plans), body, f"b''.join(({parts})), unsent, names, exact, entries", scope)
 
 
-def _slow_path(plan: Plan, encoding: str) -> Callable[[bytes], tuple[bytes, bytes]]:
+def _slow_path(plan: FieldPlan, encoding: str) -> Callable[[bytes], tuple[bytes, bytes]]:
     """Return `cell -> (bytes, its entry in the map of exact texts)`."""
     name = text(plan.column.name.encode())
     load = plan.type.loader(plan.column)
@@ -270,7 +270,7 @@ def _compiled(
     return function
 
 
-def _column(at: int, plan: Plan, scope: dict[str, Any], encoding: str) -> list[str]:
+def _column(at: int, plan: FieldPlan, scope: dict[str, Any], encoding: str) -> list[str]:
     """Lines that turn cell `c<at>` into bytes `p<at>`."""
     c, p = f"c{at}", f"p{at}"
     null = plan.nullable
@@ -283,7 +283,7 @@ def _column(at: int, plan: Plan, scope: dict[str, Any], encoding: str) -> list[s
     return [f"if {c} is None:", f"    {p} = b'\\x00'", "else:", *(f"    {x}" for x in lines)]
 
 
-def _value(at: int, plan: Plan, scope: dict[str, Any], encoding: str) -> list[str]:
+def _value(at: int, plan: FieldPlan, scope: dict[str, Any], encoding: str) -> list[str]:
     c, p = f"c{at}", f"p{at}"
     table, lead = ("PRESENT", "b'\\x02' + ") if plan.nullable else ("SHORT", "")
     sized = f"({table}[2 * len(x)] if len(x) < 8192 else {lead}varint(2 * len(x)))"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from producer.core.records.row_code import Plan, writer
+from producer.core.records.row_code import FieldPlan, writer
 from schemas.types.numeric import DECIMAL, VARIABLE
 from schemas.types.temporal import MICROS
 
@@ -46,12 +46,12 @@ class RowPlan:
     columns: tuple[ColumnPlan, ...]
 
 
-def column_plans(plans: Sequence[Plan], old_key: frozenset[str]) -> tuple[ColumnPlan, ...]:
+def column_plans(plans: Sequence[FieldPlan], old_key: frozenset[str]) -> tuple[ColumnPlan, ...]:
     """Plan each column; texts are UTF-8."""
     return tuple(_column(plan, in_old_key=plan.column.name in old_key) for plan in plans)
 
 
-def _column(plan: Plan, *, in_old_key: bool) -> ColumnPlan:
+def _column(plan: FieldPlan, *, in_old_key: bool) -> ColumnPlan:
     absent = plan.write(plan.absent)
     opcode, numbers = _opcode(plan)
     if opcode:
@@ -67,7 +67,7 @@ def _column(plan: Plan, *, in_old_key: bool) -> ColumnPlan:
     )
 
 
-def _opcode(plan: Plan) -> tuple[str, tuple[int, ...]]:
+def _opcode(plan: FieldPlan) -> tuple[str, tuple[int, ...]]:
     opcode, shape = plan.type.opcode, plan.type.shape.key
     match opcode:
         case "bool" | "int2" | "int4" | "int8" | "text" | "date" | "float8" | "bytea":

@@ -8,11 +8,11 @@ from typing import NamedTuple, TypeAlias
 from producer.core.changes import Logical
 from producer.errors import DecodeError
 from producer.sources.gauss.decoders.messages import (
-    Change,
     Ddl,
     DecodedMessage,
-    Heartbeat,
+    NamedChange,
     NamedTruncate,
+    ServerHeartbeat,
     TxBegin,
     TxCommit,
 )
@@ -43,7 +43,7 @@ class Boundaries:
     def step(self, message: DecodedMessage) -> Pair | Place:
         """Take the next message; the pair of BEGIN and COMMIT where it ends a transaction."""
         match message, self._begun:
-            case Heartbeat(), _:
+            case ServerHeartbeat(), _:
                 return Place.OUTSIDE
             case Logical(transactional=False), _:
                 return Place.OUTSIDE
@@ -53,7 +53,7 @@ class Boundaries:
             case TxCommit(), TxBegin() as begun:
                 self._begun = None
                 return begun, message
-            case ((Change() | NamedTruncate() | Ddl() | Logical()), TxBegin()):
+            case ((NamedChange() | NamedTruncate() | Ddl() | Logical()), TxBegin()):
                 return Place.WITHIN
             case _:
                 return Place.STRAY

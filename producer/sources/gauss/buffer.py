@@ -15,7 +15,7 @@ from producer.core.changes import Undecoded
 from producer.errors import DecodeError
 from producer.sources.decoders import Naming
 from producer.sources.gauss.boundaries import Boundaries, Place
-from producer.sources.gauss.decoders.messages import Heartbeat, TxBegin, TxCommit
+from producer.sources.gauss.decoders.messages import ServerHeartbeat, TxBegin, TxCommit
 from producer.wire.replication import WalMessage
 from schemas.errors import LOAD_AGAIN
 from schemas.positions import Lsn
@@ -93,7 +93,7 @@ class TransactionBuffer:
         except DecodeError as error:
             yield from self._put_aside(position, Undecoded(record, str(error)))
             return
-        if isinstance(decoded, Heartbeat):
+        if isinstance(decoded, ServerHeartbeat):
             return
         match self._boundaries.step(decoded):
             case begun, ended:

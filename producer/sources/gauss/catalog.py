@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from producer.core.catalog_rows import Index, TableRights, TypeRow, table_schema, user_types
+from producer.core.catalog_rows import PlainIndex, TableRights, TypeRow, table_schema, user_types
 from producer.errors import DecodeError, SourceError
 from producer.sources import patterns
 from producer.sources.gauss.system_schemas import is_system_schema
@@ -293,7 +293,7 @@ def _user_types(session: Asks, oids: Iterable[int]) -> dict[int, UserType]:
 
 def _indexes(
     session: Asks, columns: Mapping[int, dict[int, Column]], features: _Features
-) -> Mapping[int, list[Index]]:
+) -> Mapping[int, list[PlainIndex]]:
     """Indexes over plain columns, by table and name."""
     has = features.pg_index
     width = "i.indnkeyatts" if "indnkeyatts" in has else "i.indnatts"  # without INCLUDE
@@ -310,13 +310,13 @@ def _indexes(
         ORDER BY i.indrelid, c.relname
         """  # noqa: S608  numbers
     )
-    indexes: dict[int, list[Index]] = defaultdict(list)
+    indexes: dict[int, list[PlainIndex]] = defaultdict(list)
     for table, name, key, count, primary, unique, replica in rows:
         of_table = columns[int(_text(table))]
         numbers = [int(number) for number in _text(key).split()][: int(_text(count))]
         if all(number in of_table for number in numbers):  # else over a system column
             indexes[int(_text(table))].append(
-                Index(
+                PlainIndex(
                     name=_text(name),
                     columns=tuple(of_table[number].name for number in numbers),
                     is_primary=_is_true(primary),

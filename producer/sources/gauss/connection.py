@@ -49,7 +49,7 @@ from producer.sources.session import Session
 from producer.sources.streaming import Streaming
 from producer.wire import commands, protocol
 from producer.wire.auth import Login
-from producer.wire.commands import Identity, SlotCreated, TimelineSwitch
+from producer.wire.commands import SlotCreated, SystemIdentity, TimelineSwitch
 from producer.wire.protocol import Answer, Copying, ServerError
 from producer.wire.replication import NOWHERE, OPENGAUSS, POSTGRES, Received, Split, split
 from producer.wire.sqlstate import Asked
@@ -255,7 +255,7 @@ class GaussConnection:
         """Read product, version, role and database."""
         return gauss_server.parse_server(self.query(gauss_server.QUESTION))
 
-    def identify(self) -> Identity:
+    def identify(self) -> SystemIdentity:
         """Identify the server."""
         return commands.parse_identity(self.query(commands.IDENTIFY_SYSTEM))
 

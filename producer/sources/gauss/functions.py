@@ -49,7 +49,7 @@ _UNCONVERTED: Final = ("UTF8", "SQL_ASCII")
 Options = Sequence[tuple[str, str]]
 
 
-class Session(Asks, Protocol):
+class PollingSession(Asks, Protocol):
     """An ordinary session, such as GaussConnection, with client_encoding UTF8."""
 
     def query_bytes(self, sql: str) -> list[list[bytes | None]]:
@@ -89,7 +89,7 @@ class FunctionStream:
 
     def __init__(
         self,
-        session: Session,
+        session: PollingSession,
         slot: str,
         options: Options = (),
         *,
@@ -234,7 +234,7 @@ class FunctionStream:
 
 
 def area_changes(
-    session: Session,
+    session: PollingSession,
     start: Lsn,
     upto: Lsn,
     *,

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from producer.sources.gauss.options import Effective, Mode, Product, removing
+from producer.sources.gauss.options import Decoding, Effective, Vendor, removing
 
 
 class Detectability(StrEnum):
@@ -40,7 +40,7 @@ SEEN, SUSPECTED, INVISIBLE = Detectability.SEEN, Detectability.SUSPECTED, Detect
 class DecodingMode:
     """The properties of decoding that decide what is lost."""
 
-    product: Product
+    product: Vendor
     parallel: bool = False
     decodes_ddl: bool = False  # GaussDB: by option; openGauss: by a publication with `ddl`
     plugin: str = "mppdb_decoding"
@@ -49,7 +49,7 @@ class DecodingMode:
 
     @property
     def is_gaussdb(self) -> bool:
-        return self.product is Product.GAUSSDB
+        return self.product is Vendor.GAUSSDB
 
     @property
     def loses_rows_behind_ddl(self) -> bool:
@@ -328,7 +328,7 @@ def decoding_mode(decided: Effective) -> DecodingMode:
         removed.add("skip-generated-columns")
     return DecodingMode(
         decided.product,
-        parallel=decided.mode is Mode.PARALLEL,
+        parallel=decided.mode is Decoding.PARALLEL,
         decodes_ddl=sent.get("enable-ddl-decoding") == "true",
         plugin=decided.plugin,
         style=decided.format.style,

@@ -39,7 +39,7 @@ _COLUMNS: Final = re.compile(r"orientation *= *(column|orc)", re.IGNORECASE)
 _USTORE: Final = re.compile(r"storage_type *= *ustore", re.IGNORECASE)
 
 
-class Session(Protocol):
+class ReadingSession(Protocol):
     """An ordinary session."""
 
     @property
@@ -124,7 +124,7 @@ class Readings:
         )
 
 
-def read_server(session: Session, slot: str) -> ServerFacts:
+def read_server(session: ReadingSession, slot: str) -> ServerFacts:
     """Read only what the rules of decoding options use, before START_REPLICATION."""
     server = parse_server(session.query(QUESTION))
     node, shards = _node(session, server)
@@ -140,7 +140,7 @@ def read_server(session: Session, slot: str) -> ServerFacts:
     return readings.facts(slot)
 
 
-def read(session: Session, include: Sequence[str], exclude: Sequence[str]) -> Readings:
+def read(session: ReadingSession, include: Sequence[str], exclude: Sequence[str]) -> Readings:
     """Read it all; raises SourceError, ConnectionLost."""
     server = parse_server(session.query(QUESTION))
     node, shards = _node(session, server)
@@ -161,7 +161,7 @@ def read(session: Session, include: Sequence[str], exclude: Sequence[str]) -> Re
     )
 
 
-def publishes_ddl(session: Session) -> bool:
+def publishes_ddl(session: ReadingSession) -> bool:
     """Say whether openGauss logs DDL for decoding: a publication with `ddl` exists.
 
     From version 6 on; the plugins print it whatever publication a client names.
@@ -188,7 +188,7 @@ def wal_end(session: Asks) -> Lsn:
     return Lsn.parse(at or "0/0")
 
 
-def _role(session: Session) -> RoleReading:
+def _role(session: ReadingSession) -> RoleReading:
     admin = "rolsystemadmin" if "rolsystemadmin" in _columns(session, "pg_roles") else "false"
     name, initial, replication, is_admin = session.query(
         f"SELECT rolname, rolsuper, rolreplication, {admin}"  # noqa: S608  a column
@@ -209,7 +209,7 @@ def _role(session: Session) -> RoleReading:
     )
 
 
-def _counts(session: Session) -> tuple[int, int]:
+def _counts(session: ReadingSession) -> tuple[int, int]:
     standbys, senders = session.query(
         "SELECT (SELECT count(*) FROM pg_catalog.pg_settings"
         " WHERE name ~ '^replconninfo[0-9]+$' AND setting <> ''),"
@@ -218,7 +218,7 @@ def _counts(session: Session) -> tuple[int, int]:
     return int(standbys or 0), int(senders or 0)
 
 
-def _node(session: Session, server: Server) -> tuple[str, int | None]:
+def _node(session: ReadingSession, server: Server) -> tuple[str, int | None]:
     """Which node of a distributed GaussDB we are at, and how many shards it has."""
     if server.product is not Product.GAUSSDB:
         return "", None
@@ -239,7 +239,7 @@ def _node(session: Session, server: Server) -> tuple[str, int | None]:
 
 
 def _tables(
-    session: Session, include: Sequence[str], exclude: Sequence[str]
+    session: ReadingSession, include: Sequence[str], exclude: Sequence[str]
 ) -> tuple[TableReading, ...]:
     """Tables that match the patterns, captured or not."""
     wanted = [patterns.parse(text) for text in include]
@@ -286,7 +286,7 @@ def _tables(
     return tuple(replace(one, shape=shapes.get(one.id)) for one in found)
 
 
-def _columns(session: Session, relation: str) -> set[str]:
+def _columns(session: ReadingSession, relation: str) -> set[str]:
     """Names of a catalog's columns; empty where there is no such catalog."""
     rows = session.query(
         "SELECT a.attname FROM pg_catalog.pg_attribute a"  # noqa: S608  quoted

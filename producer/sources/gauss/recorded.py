@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from producer.sources.gauss.decoders.formats import PLUGIN_STYLES
-from producer.sources.gauss.options import Effective, Mode
+from producer.sources.gauss.options import Decoding, Effective
 from producer.sources.gauss.options.values import boolean, integer, tables
 from producer.sources.gauss.server import Product, Server
 
@@ -210,7 +210,7 @@ def form_of(decided: Effective) -> StreamForm:
         text = decided.get(name)
         return default if text is None else boolean(text)
 
-    is_parallel = decided.mode is Mode.PARALLEL
+    is_parallel = decided.mode is Decoding.PARALLEL
     form = StreamForm(
         plugin=decided.plugin,
         xids=is_on("include-xids", default=True),

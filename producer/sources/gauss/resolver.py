@@ -31,7 +31,13 @@ from producer.core.shape_change import ShapeChange, StatementChanges
 from producer.errors import Unsupported
 from producer.sources.gauss.ddl.deparsed import Deparsed
 from producer.sources.gauss.ddl.model import Statement
-from producer.sources.gauss.decoders.messages import Change, Ddl, NamedRow, NamedTruncate, RowShape
+from producer.sources.gauss.decoders.messages import (
+    Ddl,
+    NamedChange,
+    NamedRow,
+    NamedTruncate,
+    RowShape,
+)
 from producer.sources.gauss.decoders.tuples import readings
 from schemas.control import Origin
 from schemas.errors import LOAD_AGAIN
@@ -140,7 +146,7 @@ class RelationResolver:
         if after is not None and was_said and _is_typed(after):
             self._said[after.id] = after
 
-    def row(self, change: Change) -> Iterator[Message]:
+    def row(self, change: NamedChange) -> Iterator[Message]:
         """Yield the row's relation if it is new, then the row."""
         if change.old is not None and not change.old.cells:
             change.old = None  # it identifies no row
@@ -195,7 +201,7 @@ class RelationResolver:
             self._unwanted.add((schema, name))
         return True
 
-    def _name_of(self, change: Change) -> tuple[str, str]:
+    def _name_of(self, change: NamedChange) -> tuple[str, str]:
         """Return the table that a row of decode-style t means; raise Unsupported for two."""
         said = change.schema, change.table
         if (meant := self._meant.get(said)) is None:
@@ -220,7 +226,7 @@ class RelationResolver:
             meant = self._meant[said] = fit[0] if fit else said
         return meant
 
-    def _table(self, change: Change, known: _Table | None) -> _Table:
+    def _table(self, change: NamedChange, known: _Table | None) -> _Table:
         """Return the table as this row shows it; another shape starts a new one."""
         new = change.new
         if new is None:
@@ -263,7 +269,7 @@ class RelationResolver:
         self._tables[table_id.schema, table_id.name] = table
         return table
 
-    def _positional(self, change: Change, count: int) -> _Table:
+    def _positional(self, change: NamedChange, count: int) -> _Table:
         """Use a reading's columns for a row without names, if it has as many."""
         table = TableId(change.schema, change.table)
         reading = self._reading(table, ())
@@ -365,7 +371,7 @@ class RelationResolver:
         described.append(Relation(number, table.id.schema, table.id.name, letter, columns))
         return number
 
-    def _filled(self, change: Change, table: _Table, plan: _Plan) -> Iterator[Message]:
+    def _filled(self, change: NamedChange, table: _Table, plan: _Plan) -> Iterator[Message]:
         new, old = change.new, change.old
         cells: Cells | None = None
         if old is not None:

@@ -33,7 +33,7 @@ _ALTERED: Final = frozenset({"42703", "42P01"})
 _VIRTUAL: Final = "v"  # a generated column that is neither stored nor sent
 
 
-class Session(Asks, Protocol):
+class CopyingSession(Asks, Protocol):
     """An ordinary session, such as GaussConnection; a context manager that closes itself."""
 
     def copy_out(self, sql: str) -> Iterator[bytes]:
@@ -45,7 +45,7 @@ class Session(Asks, Protocol):
 
 
 @contextmanager
-def imported(open_session: Callable[[], Session], snapshot: str) -> Iterator[GaussReading]:
+def imported(open_session: Callable[[], CopyingSession], snapshot: str) -> Iterator[GaussReading]:
     """A session that sees exactly what the snapshot saw, for the time of a `with` block.
 
     `snapshot` lives until the next command of the session that created the slot.
@@ -66,7 +66,7 @@ def imported(open_session: Callable[[], Session], snapshot: str) -> Iterator[Gau
 class GaussReading:
     """The source under one snapshot: what a first load reads."""
 
-    session: Session
+    session: CopyingSession
     encoding: str  # of the cells, as the server names it: "GBK"
 
     def shapes(self, tables: Sequence[TableId]) -> list[TableSchema]:

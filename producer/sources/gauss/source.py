@@ -55,8 +55,8 @@ from producer.sources.gauss import (
 from producer.sources.gauss.connection import GaussConnection, Unexplained
 from producer.sources.gauss.functions import FunctionStream, ReadingMode
 from producer.sources.gauss.options import (
+    Decoding,
     Effective,
-    Mode,
     check_server_rules,
     effective,
     removing_text,
@@ -155,7 +155,7 @@ class GaussSource:
 
         A parallel keepalive has the reader's position, which is ahead of what was sent.
         """
-        return self.decided.mode is Mode.SERIAL and self.decided.ordered_by == "lsn"
+        return self.decided.mode is Decoding.SERIAL and self.decided.ordered_by == "lsn"
 
     @property
     def _has_snapshot(self) -> bool:

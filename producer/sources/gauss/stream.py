@@ -32,8 +32,8 @@ from producer.sources.gauss.buffer import (
 from producer.sources.gauss.ddl import jddl
 from producer.sources.gauss.ddl import pairs as ddl_pairs
 from producer.sources.gauss.decoders.messages import (
-    Change,
     Ddl,
+    NamedChange,
     NamedTruncate,
     TxBegin,
     TxCommit,
@@ -148,7 +148,7 @@ class GaussStream:
         if self._first is not None:
             yield from self._let_go()
         match decoded:
-            case Change():
+            case NamedChange():
                 for message in self._relations.row(decoded):
                     yield position, message
                 if self._mixed is not None and not is_system_schema(decoded.schema):

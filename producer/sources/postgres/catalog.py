@@ -15,7 +15,7 @@ import psycopg2
 from psycopg2 import extensions, sql
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer.core.catalog_rows import Index, TableRights, table_schema, user_types
+from producer.core.catalog_rows import PlainIndex, TableRights, table_schema, user_types
 from producer.errors import ConnectionLost, SourceError, Unsupported
 from producer.sources import patterns
 from producer.sources.dial import ConnectionArguments
@@ -394,7 +394,7 @@ def _user_types(cursor: Any, oids: Iterable[int]) -> dict[int, UserType]:
     return user_types(said, unknown)
 
 
-def _indexes(cursor: Any, oids: list[int], version: int) -> dict[int, list[Index]]:
+def _indexes(cursor: Any, oids: list[int], version: int) -> dict[int, list[PlainIndex]]:
     # Columns after INCLUDE (from 11 on) are not part of the key.
     width = "i.indnkeyatts" if version >= 110000 else "i.indnatts"
     cursor.execute(
@@ -418,10 +418,10 @@ def _indexes(cursor: Any, oids: list[int], version: int) -> dict[int, list[Index
         ).format(width=sql.SQL(width)),
         [oids],
     )
-    indexes = dict[int, list[Index]]()
+    indexes = dict[int, list[PlainIndex]]()
     for oid, *shape in cursor.fetchall():
         name, names, *flags = shape
-        indexes.setdefault(oid, []).append(Index(name, tuple(names), *flags))
+        indexes.setdefault(oid, []).append(PlainIndex(name, tuple(names), *flags))
     return indexes
 
 

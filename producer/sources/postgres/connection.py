@@ -27,7 +27,7 @@ from producer.sources.session import Session
 from producer.sources.streaming import Streaming
 from producer.wire import commands, protocol
 from producer.wire.auth import Login
-from producer.wire.commands import Identity, SlotCreated, Snapshot, TimelineSwitch
+from producer.wire.commands import SlotCreated, Snapshot, SystemIdentity, TimelineSwitch
 from producer.wire.protocol import Copying
 from producer.wire.replication import NOWHERE, POSTGRES, Received, Split, split
 from producer.wire.sqlstate import Asked, refusal
@@ -131,7 +131,7 @@ class ReplicationConnection:
         """
         return self._ask(sql, Asked.QUERY, timeout)
 
-    def identify(self) -> Identity:
+    def identify(self) -> SystemIdentity:
         """Ask the server who it is."""
         return commands.parse_identity(self.query(commands.IDENTIFY_SYSTEM))
 

@@ -20,7 +20,7 @@ from producer.core.changes import (
     Insert,
     Logical,
     Message,
-    Origin,
+    OriginMessage,
     Relation,
     RelationColumn,
     Truncate,
@@ -151,7 +151,7 @@ def _rare(payload: bytes) -> Message:
         case "M":
             message = _logical(cur)
         case "O":
-            message = Origin(cur.lsn(), cur.cstr())
+            message = OriginMessage(cur.lsn(), cur.cstr())
         case tag:
             raise DecodeError("unknown pgoutput message", tag=tag)
     cur.finish()

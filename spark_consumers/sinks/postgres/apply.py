@@ -48,7 +48,7 @@ from spark_consumers.sinks.postgres.catalog import (
 from spark_consumers.sinks.postgres.driver import part
 from spark_consumers.sinks.postgres.encoding import is_no_text, no_text
 from spark_consumers.sinks.postgres.plan import Plan, make_plan
-from spark_consumers.sinks.postgres.products import POSTGRES, Product
+from spark_consumers.sinks.postgres.products import POSTGRES, TargetProduct
 from spark_consumers.sinks.postgres.refusals import about
 
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
@@ -61,7 +61,7 @@ class Catalog:
     """The target's tables as last read, and which staging tables this connection has."""
 
     is_replica: bool = False  # foreign keys and triggers are off
-    product: Product = POSTGRES
+    product: TargetProduct = POSTGRES
     takes_bytes: bool = False  # the database has no encoding
     tables: dict[TableId, TargetTable] = field(default_factory=dict)
     plans: dict[tuple[TableId, tuple[str, ...]], Plan] = field(default_factory=dict)

@@ -29,7 +29,7 @@ from schemas.tables import UNCHANGED, TableId
 from spark_consumers.cuts import entries
 from spark_consumers.errors import Incomplete
 from spark_consumers.model import Cell, Change, Segment
-from spark_consumers.sinks.base import Shape
+from spark_consumers.sinks.base import StagedShape
 from spark_consumers.sinks.postgres.apply import Catalog, Work, apply_changes, apply_works
 from spark_consumers.sinks.postgres.catalog import MOST_COLUMNS
 from spark_consumers.sinks.postgres.driver import part
@@ -45,18 +45,18 @@ _STAGE_COLUMNS: Final = 6  # of a staging table, besides the cells
 class StagedBulk:
     """What executors brought near."""
 
-    shapes: Sequence[Shape]
+    shapes: Sequence[StagedShape]
     stages: Sequence[str]  # names in schema gauss_cdc
     tasks: Sequence[int]
     ddl: Sequence[SchemaChange]
 
 
-def has_stage(shape: Shape) -> bool:
+def has_stage(shape: StagedShape) -> bool:
     """Say whether a staging table can hold both rows of a change; else they take the driver."""
     return 2 * len(shape.columns) + _STAGE_COLUMNS <= MOST_COLUMNS
 
 
-def create_stage(cursor: Any, name: str, shape: Shape) -> None:
+def create_stage(cursor: Any, name: str, shape: StagedShape) -> None:
     """Make an empty staging table, also over a left-over one."""
     cells = [f"{side}{at} text" for side in "bc" for at in range(len(shape.columns))]
     stage = _stage(name)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from schemas.tables import TableId
-from spark_consumers.sinks.postgres.products import POSTGRES, Product
+from spark_consumers.sinks.postgres.products import POSTGRES, TargetProduct
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ WHERE contype = 'f' AND (conrelid = ANY(%s::oid[]) OR confrelid = ANY(%s::oid[])
 
 
 def read_tables(
-    cursor: Any, tables: Iterable[TableId], product: Product = POSTGRES
+    cursor: Any, tables: Iterable[TableId], product: TargetProduct = POSTGRES
 ) -> dict[TableId, TargetTable]:
     """Describe those of `tables` that the target has."""
     asked = list(tables)

@@ -17,7 +17,7 @@ from spark_consumers.sinks.postgres import rights as pg_rights
 from spark_consumers.sinks.postgres.apply import Catalog
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, Refused
 from spark_consumers.sinks.postgres.ledger import read_ledger
-from spark_consumers.sinks.postgres.products import OPENGAUSS, POSTGRES, Product
+from spark_consumers.sinks.postgres.products import OPENGAUSS, POSTGRES, TargetProduct
 from spark_consumers.sinks.postgres.refusals import ours
 from spark_consumers.sinks.postgres.tables import shape_problems
 
@@ -35,7 +35,7 @@ SELECT EXISTS (
 class PostgresInspector(Inspector):
     """Asks over one connection, which is made when it is needed."""
 
-    def __init__(self, setup: Setup, product: Product) -> None:
+    def __init__(self, setup: Setup, product: TargetProduct) -> None:
         self._setup, self._product = setup, product
         self._connection: Any = None
 
@@ -124,13 +124,13 @@ class PostgresInspector(Inspector):
         return self._connection
 
     @staticmethod
-    def _served(cursor: Any) -> Product:
+    def _served(cursor: Any) -> TargetProduct:
         """Ask the server itself: the kind in the file may be wrong."""
         cursor.execute("SELECT version()")
         return _serves(cursor.fetchone()[0])
 
 
-def _serves(said: str) -> Product:
+def _serves(said: str) -> TargetProduct:
     found = servers.product_of(said)
     return POSTGRES if found is not None and found[0] == servers.POSTGRESQL else OPENGAUSS
 
@@ -171,7 +171,7 @@ def check_rights(
 
 
 def check_shapes(
-    cursor: Any, shapes: Iterable[TableSchema], product: Product, *, are_loaded: bool
+    cursor: Any, shapes: Iterable[TableSchema], product: TargetProduct, *, are_loaded: bool
 ) -> Iterator[Finding]:
     """Tables that cannot hold the source's, of shapes that they are loaded or will be with."""
     catalog = Catalog(product=product)

@@ -8,11 +8,11 @@ from typing import Final
 from spark_consumers.sinks.base import Kind, Setup
 from spark_consumers.sinks.postgres.checks import PostgresInspector
 from spark_consumers.sinks.postgres.loader import CopyLoader
-from spark_consumers.sinks.postgres.products import OPENGAUSS, POSTGRES, Product
+from spark_consumers.sinks.postgres.products import OPENGAUSS, POSTGRES, TargetProduct
 from spark_consumers.sinks.postgres.sink import PostgresSink
 
 
-def _sink(setup: Setup, product: Product) -> PostgresSink:
+def _sink(setup: Setup, product: TargetProduct) -> PostgresSink:
     return PostgresSink(
         setup.connect,
         setup.source,

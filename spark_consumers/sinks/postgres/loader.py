@@ -12,7 +12,7 @@ import psycopg2
 from schemas.tables import UNCHANGED
 from spark_consumers.errors import ApplyError
 from spark_consumers.model import Cell, Change
-from spark_consumers.sinks.base import Shape
+from spark_consumers.sinks.base import StagedShape
 from spark_consumers.sinks.postgres.bulk import has_stage
 from spark_consumers.sinks.postgres.driver import Refused
 from spark_consumers.sinks.postgres.encoding import is_no_text, no_text, take_bytes
@@ -37,7 +37,7 @@ class CopyLoader:
 
     target: Mapping[str, Any] = field(repr=False)  # of psycopg2.connect; the only secret
 
-    def takes(self, shape: Shape) -> bool:
+    def takes(self, shape: StagedShape) -> bool:
         """Say whether a staging table can hold both rows of a change."""
         return has_stage(shape)
 
@@ -75,7 +75,7 @@ class CopyLoader:
                 connection.close()
         return None
 
-    def explained(self, refused: CopyRefused, shapes: Sequence[Shape]) -> ApplyError:
+    def explained(self, refused: CopyRefused, shapes: Sequence[StagedShape]) -> ApplyError:
         """Name the column whose bytes are not text, or give the server's message."""
         if refused.stage is not None:
             shape = shapes[refused.stage]

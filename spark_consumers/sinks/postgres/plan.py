@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from spark_consumers.dialects.base import quote
 from spark_consumers.errors import MissingColumn, NotExpressible
 from spark_consumers.sinks.postgres.catalog import TargetTable, TargetUnique
-from spark_consumers.sinks.postgres.products import POSTGRES, Product
+from spark_consumers.sinks.postgres.products import POSTGRES, TargetProduct
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def make_plan(
     *,
     is_replica: bool,
     stage: str,
-    product: Product = POSTGRES,
+    product: TargetProduct = POSTGRES,
 ) -> Plan:
     """Compose; raise MissingColumn, or NotExpressible where no form is safe."""
     if lost := [name for name in columns if name not in table.columns]:

@@ -23,7 +23,7 @@ SET statement_timeout = 0; SET client_min_messages = warning;
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class TargetProduct:
     """What a sink must know of its server."""
 
     dialect: str
@@ -49,7 +49,7 @@ _SILENCE: Final = (
 _LOCKS: Final = (LOCK_LIMIT, "lock_timeout")
 
 # PostgreSQL's query of columns is next to its reader (pg_catalog).
-POSTGRES: Final = Product(
+POSTGRES: Final = TargetProduct(
     dialect="postgres",
     settings=f"{_SETTINGS} SET idle_in_transaction_session_timeout = 0",
     columns="",
@@ -89,7 +89,7 @@ WHERE c.relkind IN ('r', 'p')
 ORDER BY c.oid, a.attnum
 """
 
-OPENGAUSS: Final = Product(
+OPENGAUSS: Final = TargetProduct(
     dialect="opengauss",
     settings=_SETTINGS,  # what only it has is sent with the login (session_timeout)
     columns=_GAUSS_COLUMNS,

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import psycopg2
 
-from schemas.control import Phase, SchemaChange, TableLoad
+from schemas.control import LoadPhase, SchemaChange, TableLoad
 from schemas.tables import TableId
 from spark_consumers.cuts import NOT_LOADED
 from spark_consumers.dialects import DIALECTS, EXTRAS
@@ -51,7 +51,7 @@ from spark_consumers.sinks.postgres.bulk import (
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS
 from spark_consumers.sinks.postgres.encoding import take_bytes
 from spark_consumers.sinks.postgres.ledger import lock_ledger, move_ledger, take_fence
-from spark_consumers.sinks.postgres.products import POSTGRES, Product
+from spark_consumers.sinks.postgres.products import POSTGRES, TargetProduct
 from spark_consumers.sinks.postgres.refusals import ours
 from spark_consumers.sinks.postgres.rights import (
     database_problems,
@@ -91,7 +91,7 @@ class PostgresSink:
         *,
         replace: bool = False,
         replica_role: bool = True,
-        product: Product = POSTGRES,
+        product: TargetProduct = POSTGRES,
         on_wait: Callable[[str], None] = lambda _: None,
         on_step: Callable[[str], None] = lambda _: None,
         ddl: str = "tables",
@@ -359,7 +359,7 @@ class _Step:
     def load(self, cut: TableLoad) -> None:
         cursor, catalog, staged = self.cursor, self.catalog, self.staged
         match cut.phase:
-            case Phase.BEGIN:
+            case LoadPhase.BEGIN:
                 for change in self.ddl:
                     self.made.begin(cursor, catalog, change)
                 catalog.need(cursor, [cut.table])
@@ -368,14 +368,14 @@ class _Step:
                     refuse_cascade(cursor, begun, self.waiting)
                 clear_tables(cursor, [begun])
                 self.loads.begin(cursor, cut.table)
-            case Phase.CHUNK:
+            case LoadPhase.CHUNK:
                 self.loads.add(cursor, cut.table, cut.rows)
                 if isinstance(staged, StagedBulk):
                     load_bulk(cursor, catalog, staged)
                     return
                 for table, changes in staged.rows.changes.items():
                     load_rows(cursor, catalog, table, changes)
-            case Phase.END:
+            case LoadPhase.END:
                 self.loads.end(cursor, cut.table)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gauss_cdc.inspect.places import CutsStanding, Goal, ReplicationStatus
-from schemas.control import Phase
+from schemas.control import LoadPhase
 from spark_consumers.model import Ledger
 
 CUTS = CutsStanding(1, 4, 0, 0x50, 1, "a", {}, 0)
@@ -26,11 +26,11 @@ def test_a_target_that_has_applied_the_record_of_a_position_holds_it() -> None:
     assert not Goal(0x51).is_reached(standing(CUTS, 4))
 
 
-@pytest.mark.parametrize("phase", ["PENDING", Phase.BEGIN, Phase.CHUNK])
+@pytest.mark.parametrize("phase", ["PENDING", LoadPhase.BEGIN, LoadPhase.CHUNK])
 def test_nothing_is_held_before_the_first_load_ends(phase: str) -> None:
     """START names the consistent point before a row is loaded."""
     goal = Goal(0x50)
-    done = dict.fromkeys(("public.a", "public.b"), Phase.END.value)
+    done = dict.fromkeys(("public.a", "public.b"), LoadPhase.END.value)
     loading = replace(CUTS, loads={**done, "public.b": phase})
 
     assert not goal.is_reached(standing(loading, 4))
@@ -43,9 +43,9 @@ def test_an_epoch_that_loads_again_is_waited_for() -> None:
     goal = Goal(0x50)
     assert not goal.is_reached(standing(CUTS, 3))
 
-    loading = replace(CUTS, epoch=2, n=5, loads={"public.a": Phase.BEGIN})
+    loading = replace(CUTS, epoch=2, n=5, loads={"public.a": LoadPhase.BEGIN})
     assert not goal.is_reached(standing(loading, 5, epoch=2))
-    ended = replace(loading, n=7, loads={"public.a": Phase.END})
+    ended = replace(loading, n=7, loads={"public.a": LoadPhase.END})
     assert not goal.is_reached(standing(ended, 6, epoch=2))
     assert goal.is_reached(standing(ended, 7, epoch=2))
 

@@ -8,7 +8,7 @@ import pytest
 from gauss_cdc.recordings.masks import MaskKind, Masks
 from gauss_cdc.recordings.redaction import Redaction
 from producer.sources.decoders import Format
-from producer.sources.gauss.decoders.messages import Change
+from producer.sources.gauss.decoders.messages import NamedChange
 from tests.producer.sources.gauss.decoders.ledgers import CAPTURES, Capture, capture, told
 
 SECRET = b"of a test"
@@ -26,7 +26,7 @@ def redacted(read: Capture, *, names: bool = False) -> Capture:
 def values(read: Capture) -> list[bytes | None]:
     cells: list[bytes | None] = []
     for message in told(read):
-        if isinstance(message, Change):
+        if isinstance(message, NamedChange):
             for row in (message.new, message.old):
                 cells += row.cells if row is not None else [b"-"]
     return cells
@@ -36,7 +36,7 @@ def structure(read: Capture) -> list[object]:
     """All but the values: where they are, how long, and which are NULL."""
     found: list[object] = []
     for message in told(read):
-        if not isinstance(message, Change):
+        if not isinstance(message, NamedChange):
             found.append(message)
             continue
         rows = [
@@ -78,7 +78,7 @@ def test_names_go_when_asked_for_and_stay_apart(name: str) -> None:
         {
             (m.schema, m.table, *(m.new or m.old).shape.names)
             for m in told(r)
-            if isinstance(m, Change) and (m.new or m.old)
+            if isinstance(m, NamedChange) and (m.new or m.old)
         }
         for r in (read, other)
     )

@@ -22,7 +22,7 @@ from producer.core.changes import (
     Logical,
     Lost,
     Message,
-    Origin,
+    OriginMessage,
     Relation,
     RelationColumn,
     Truncate,
@@ -338,7 +338,9 @@ def test_a_stream_that_cannot_be_is_refused(messages: list[Message]) -> None:
 
 def test_names_origins_and_logical_messages_are_no_rows() -> None:
     happened = Play().transaction(
-        TypeMessage(1, "public", "mood"), Origin(Lsn(1), "x"), Logical(True, Lsn(1), "p", b"c")
+        TypeMessage(1, "public", "mood"),
+        OriginMessage(Lsn(1), "x"),
+        Logical(True, Lsn(1), "p", b"c"),
     )
     assert happened == [PositionReached(1008)]
 

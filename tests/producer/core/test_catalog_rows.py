@@ -2,13 +2,13 @@
 
 import pytest
 
-from producer.core.catalog_rows import Index, table_schema, user_types
+from producer.core.catalog_rows import PlainIndex, table_schema, user_types
 from schemas.tables import Column, ReplicaIdentity, TableId, Unique
 
 ID = TableId("public", "t")
 COLUMNS = [Column("v", 25), Column("id", 23, nullable=False), Column("code", 25, nullable=False)]
-PRIMARY = Index("t_pkey", ("id",), is_primary=True, is_unique=True, is_identity=False)
-CODE = Index("t_code", ("code",), is_primary=False, is_unique=True, is_identity=True)
+PRIMARY = PlainIndex("t_pkey", ("id",), is_primary=True, is_unique=True, is_identity=False)
+CODE = PlainIndex("t_code", ("code",), is_primary=False, is_unique=True, is_identity=True)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ CODE = Index("t_code", ("code",), is_primary=False, is_unique=True, is_identity=
 )
 def test_the_key_is_what_names_a_row_in_the_stream(
     identity: ReplicaIdentity,
-    indexes: list[Index],
+    indexes: list[PlainIndex],
     key: tuple[str, ...],
     unique: list[str],
     carried: tuple[str, ...],

@@ -38,7 +38,7 @@ from schemas.control import (
     Head,
     Heartbeat,
     Identity,
-    Phase,
+    LoadPhase,
     Prev,
     Range,
     Start,
@@ -540,7 +540,7 @@ def test_another_first_start_between_tail_and_topics_is_not_a_broken_log() -> No
 
 
 # ---------------------------------------------------------------- an unfinished first load
-def loading(*, phase: Phase | None = Phase.CHUNK) -> World:
+def loading(*, phase: LoadPhase | None = LoadPhase.CHUNK) -> World:
     first = replace(start(1), loads={"public.account": "PENDING"})
     world = World(records=[(0, first)], the_slot=replace(SLOT, confirmed=400))
     if phase is not None:
@@ -549,8 +549,10 @@ def loading(*, phase: Phase | None = Phase.CHUNK) -> World:
     return world
 
 
-@pytest.mark.parametrize("phase", [None, Phase.BEGIN, Phase.CHUNK])
-def test_a_first_load_that_did_not_finish_begins_again_in_a_new_epoch(phase: Phase | None) -> None:
+@pytest.mark.parametrize("phase", [None, LoadPhase.BEGIN, LoadPhase.CHUNK])
+def test_a_first_load_that_did_not_finish_begins_again_in_a_new_epoch(
+    phase: LoadPhase | None,
+) -> None:
     world = loading(phase=phase)
 
     taken = go(world)
@@ -561,7 +563,7 @@ def test_a_first_load_that_did_not_finish_begins_again_in_a_new_epoch(phase: Pha
 
 
 def test_a_first_load_that_finished_is_gone_on_from() -> None:
-    world = loading(phase=Phase.END)
+    world = loading(phase=LoadPhase.END)
 
     assert go(world).made is None
 
@@ -573,7 +575,7 @@ def test_a_load_that_finished_while_we_looked_is_not_thrown_away() -> None:
         world.done.append("fence")
         if len(world.records) == 1:
             head = Head(2, 1, 1, "w1", 0, 400, 0)
-            world.records.append((2, TableLoad(head, TableId("public", "account"), Phase.END)))
+            world.records.append((2, TableLoad(head, TableId("public", "account"), LoadPhase.END)))
 
     world.init_transactions = fence  # type: ignore[method-assign]
     taken = go(world)

@@ -2,7 +2,7 @@ import pytest
 
 from producer.errors import DecodeError
 from producer.wire import commands
-from producer.wire.commands import Identity, SlotCreated, Snapshot, TimelineSwitch
+from producer.wire.commands import SlotCreated, Snapshot, SystemIdentity, TimelineSwitch
 from producer.wire.protocol import Answer, Frame
 from schemas.positions import Lsn
 from tests.producer.wire.transcripts import all_conversations
@@ -45,7 +45,7 @@ def test_a_name_that_no_slot_can_have_is_refused(name: str) -> None:
 
 
 def test_answers_are_read() -> None:
-    assert commands.parse_identity([["77", "2", "0/1A", "bank"]]) == Identity(
+    assert commands.parse_identity([["77", "2", "0/1A", "bank"]]) == SystemIdentity(
         "77", 2, Lsn(0x1A), "bank"
     )
     assert commands.parse_slot_created([["s", "0/1A", None, "pgoutput"]]) == SlotCreated(

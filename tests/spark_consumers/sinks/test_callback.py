@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from spark_consumers.errors import Superseded
-from spark_consumers.job import Applier, Options
+from spark_consumers.job import Applier, PassOptions
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.callback import CallbackSink, Group
 from tests.spark_consumers.feed import Feed, insert, table
@@ -22,7 +22,7 @@ def started() -> Feed:
 
 
 def run(feed: Feed, sink: CallbackSink) -> Ledger:
-    return Applier(feed.read_cuts, feed.read_rows, sink, Options(strict=True)).drain()
+    return Applier(feed.read_cuts, feed.read_rows, sink, PassOptions(strict=True)).drain()
 
 
 def test_groups_come_in_order_and_the_file_remembers(tmp_path: Path) -> None:

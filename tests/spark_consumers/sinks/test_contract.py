@@ -10,9 +10,9 @@ import pytest
 
 from gauss_cdc import target
 from gauss_cdc.config import Config
-from schemas.control import Phase
+from schemas.control import LoadPhase
 from spark_consumers.errors import Fenced, Superseded, TargetDown
-from spark_consumers.job import Options
+from spark_consumers.job import PassOptions
 from spark_consumers.model import Ledger, Rows, Segment
 from spark_consumers.run import Polling, run
 from spark_consumers.sinks.base import Inspector, Kind, Setup
@@ -91,7 +91,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
 def go(config: Config, feed: Feed, sink: Any, until: Callable[[], bool]) -> None:
     run(
         sink, feed.read_cuts, feed.read_rows, Polling(lambda _: None),
-        options=Options(strict=True), stop=lambda _=0: until(),
+        options=PassOptions(strict=True), stop=lambda _=0: until(),
     )  # fmt: skip
 
 
@@ -104,9 +104,9 @@ def content(config: Config) -> list[Any]:
 def fed() -> Feed:
     feed = Feed()
     feed.start()
-    feed.load(A, Phase.BEGIN)
-    feed.load(A, Phase.CHUNK, ["1", "x"])
-    feed.load(A, Phase.END)
+    feed.load(A, LoadPhase.BEGIN)
+    feed.load(A, LoadPhase.CHUNK, ["1", "x"])
+    feed.load(A, LoadPhase.END)
     feed.commits([insert(A, "2", "y")], [update(A, "1", "z")])
     return feed
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from schemas.control import Hole, Phase, SchemaChange, TableLoad
+from schemas.control import Hole, LoadPhase, SchemaChange, TableLoad
 from spark_consumers.errors import Fenced, Incomplete, Superseded
 from spark_consumers.model import Ledger, Segment
 from spark_consumers.sinks.step import FIRST, LAST, Place, step
@@ -150,15 +150,17 @@ def test_a_gap_of_the_commit_itself_holds_for_its_rows_already() -> None:
 def test_a_load_is_no_commit() -> None:
     feed = Feed()
     feed.start()
-    for phase in Phase:
-        feed.load(A, phase, *([["1", "x"]] if phase is Phase.CHUNK else []))
+    for phase in LoadPhase:
+        feed.load(A, phase, *([["1", "x"]] if phase is LoadPhase.CHUNK else []))
     begun, *loads = feed.segments(Ledger("bank"))
     transaction = Noting(begun.upto, [create(A)])
 
     for segment in loads:
         step(transaction, segment, fence=0)
 
-    assert [d for d in transaction.did if d[0] == "load"] == [("load", phase) for phase in Phase]
+    assert [d for d in transaction.did if d[0] == "load"] == [
+        ("load", phase) for phase in LoadPhase
+    ]
     assert not [d for d in transaction.did if d[0] in {"write", "alter"}]
     assert transaction.ledger is not None
     assert transaction.ledger.state == "EXACT"

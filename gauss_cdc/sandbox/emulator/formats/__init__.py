@@ -7,18 +7,18 @@ from typing import Final
 
 from gauss_cdc.sandbox.emulator.formats.binary import BinaryRecords
 from gauss_cdc.sandbox.emulator.formats.names import Names
-from gauss_cdc.sandbox.emulator.formats.parallel import Parallel, Records, TextRecords
+from gauss_cdc.sandbox.emulator.formats.parallel import Parallel, RecordStyle, TextRecords
 from gauss_cdc.sandbox.emulator.formats.rows import (
     JsonRowWriter,
-    RowWriter,
+    RowFormat,
     SqlRowWriter,
     TextRowWriter,
 )
 from gauss_cdc.sandbox.emulator.formats.serial import NamedFrame, Serial, SerialFrame, SqlFrame
-from gauss_cdc.sandbox.emulator.frames import FEATURE_NOT_SUPPORTED, Refused
+from gauss_cdc.sandbox.emulator.frames import FEATURE_NOT_SUPPORTED, ErrorResponse
 from gauss_cdc.sandbox.emulator.model import Encoder, Mode, Profile
 
-_SERIAL_ROWS: Final[Mapping[str, Callable[[Names], RowWriter]]] = {
+_SERIAL_ROWS: Final[Mapping[str, Callable[[Names], RowFormat]]] = {
     "mppdb_decoding": JsonRowWriter,
     "test_decoding": lambda names: TextRowWriter(names, parallel=False),
     "sql_decoding": SqlRowWriter,
@@ -35,7 +35,7 @@ def encoder(mode: Mode, profile: Profile, encoding: str) -> Encoder:
     if not mode.parallel:
         rows = _SERIAL_ROWS.get(mode.plugin)
         if rows is None or (not profile.gauss and mode.plugin != "test_decoding"):
-            raise Refused(
+            raise ErrorResponse(
                 f"{profile.name} has no output plugin {mode.plugin} in serial decoding",
                 FEATURE_NOT_SUPPORTED,
             )
@@ -44,8 +44,8 @@ def encoder(mode: Mode, profile: Profile, encoding: str) -> Encoder:
         )
         return Serial(mode, profile, names=names, frame=frame, rows=rows(names))
     if not profile.gauss:
-        raise Refused(f"{profile.name} has no parallel decoding", FEATURE_NOT_SUPPORTED)
-    records: Records
+        raise ErrorResponse(f"{profile.name} has no parallel decoding", FEATURE_NOT_SUPPORTED)
+    records: RecordStyle
     match mode.style:
         case "b":
             records = BinaryRecords(mode, profile, names)
@@ -54,5 +54,5 @@ def encoder(mode: Mode, profile: Profile, encoding: str) -> Encoder:
         case "t":
             records = TextRecords(mode, profile, TextRowWriter(names, parallel=True))
         case style:
-            raise Refused(f"no such decode-style: {style}", FEATURE_NOT_SUPPORTED)
+            raise ErrorResponse(f"no such decode-style: {style}", FEATURE_NOT_SUPPORTED)
     return Parallel(mode, profile, records)

@@ -10,7 +10,7 @@ import math
 import struct
 from typing import Final
 
-from gauss_cdc.sandbox.emulator.frames import FEATURE_NOT_SUPPORTED, Refused
+from gauss_cdc.sandbox.emulator.frames import FEATURE_NOT_SUPPORTED, ErrorResponse
 from gauss_cdc.sandbox.emulator.model import Field, Row
 from schemas.tables import Missing
 
@@ -76,7 +76,7 @@ def known(row: Row) -> Row:
     for fields in (row.new, row.old):
         for field in fields or ():
             if isinstance(field.value, Missing):
-                raise Refused(
+                raise ErrorResponse(
                     f"column {field.name} of {row.schema}.{row.table} was not logged: openGauss"
                     " logs all values; give the emulated table REPLICA IDENTITY FULL",
                     FEATURE_NOT_SUPPORTED,

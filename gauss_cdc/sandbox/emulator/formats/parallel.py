@@ -19,7 +19,7 @@ from typing import Final, Protocol
 from gauss_cdc.sandbox.emulator.formats.binary import BinaryRecords, heartbeat_content
 from gauss_cdc.sandbox.emulator.formats.ddl import tagged
 from gauss_cdc.sandbox.emulator.formats.filters import Filter
-from gauss_cdc.sandbox.emulator.formats.rows import RowWriter
+from gauss_cdc.sandbox.emulator.formats.rows import RowFormat
 from gauss_cdc.sandbox.emulator.model import (
     Ddl,
     DdlOutput,
@@ -39,7 +39,7 @@ _ITEM: Final = struct.Struct(">IQ")
 _END: Final = b"\0\0\0\0"
 
 
-class Records(Protocol):
+class RecordStyle(Protocol):
     """How a style prints its records."""
 
     def begin(self, transaction: Transaction, first_lsn: Lsn) -> bytes:
@@ -61,7 +61,7 @@ class Records(Protocol):
 class TextRecords:
     """Styles `t` and `j`: lines, which a batch precedes with length and position."""
 
-    def __init__(self, mode: Mode, profile: Profile, rows: RowWriter) -> None:
+    def __init__(self, mode: Mode, profile: Profile, rows: RowFormat) -> None:
         self._mode, self._profile, self._rows = mode, profile, rows
 
     def begin(self, transaction: Transaction, first_lsn: Lsn) -> bytes:
@@ -107,7 +107,7 @@ class TextRecords:
 class Parallel:
     """An `Encoder` of one slot read with decoder threads."""
 
-    def __init__(self, mode: Mode, profile: Profile, records: Records) -> None:
+    def __init__(self, mode: Mode, profile: Profile, records: RecordStyle) -> None:
         self._mode, self._profile, self._records = mode, profile, records
         self._filter = Filter(mode)
         self._binary = isinstance(records, BinaryRecords)

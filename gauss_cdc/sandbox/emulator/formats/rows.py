@@ -50,7 +50,7 @@ def _type_name(field: Field, names: Names) -> bytes:
     return b"text" if field.type_name == "clob" else names.raw(field.type_name)
 
 
-class RowWriter(Protocol):
+class RowFormat(Protocol):
     """One way to print a row."""
 
     def row(self, row: Row) -> bytes:

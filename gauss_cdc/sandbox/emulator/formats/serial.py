@@ -13,7 +13,7 @@ from typing import Protocol
 from gauss_cdc.sandbox.emulator.formats.ddl import deparse_lines, tagged, truncate_line
 from gauss_cdc.sandbox.emulator.formats.filters import Filter
 from gauss_cdc.sandbox.emulator.formats.names import Names
-from gauss_cdc.sandbox.emulator.formats.rows import RowWriter
+from gauss_cdc.sandbox.emulator.formats.rows import RowFormat
 from gauss_cdc.sandbox.emulator.model import (
     Ddl,
     DdlOutput,
@@ -78,7 +78,7 @@ class Serial:
     """An `Encoder` of one slot read without decoder threads."""
 
     def __init__(
-        self, mode: Mode, profile: Profile, *, names: Names, frame: SerialFrame, rows: RowWriter
+        self, mode: Mode, profile: Profile, *, names: Names, frame: SerialFrame, rows: RowFormat
     ) -> None:
         self._mode, self._profile, self._names = mode, profile, names
         self._frame, self._rows = frame, rows

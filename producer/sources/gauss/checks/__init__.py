@@ -16,7 +16,7 @@ from producer.sources.gauss import catalog as gauss_catalog
 from producer.sources.gauss.checks import limits, server, slot, tables
 from producer.sources.gauss.checks.case import Case
 from producer.sources.gauss.options import effective
-from producer.sources.gauss.readings import Readings, Session, read
+from producer.sources.gauss.readings import Readings, ReadingSession, read
 from producer.sources.rights import problems_of_reading
 from schemas.findings import Finding, Level, refused
 
@@ -48,7 +48,7 @@ RULES: Final[tuple[Callable[[Case], Iterator[Finding]], ...]] = (
 )
 
 
-def check_gauss_source(options: Options, session: Session) -> Iterator[Finding]:
+def check_gauss_source(options: Options, session: ReadingSession) -> Iterator[Finding]:
     """Read the source and apply the rules; raises SourceError where it cannot be read."""
     readings = read(session, options.include, options.exclude)
     yield from findings(readings, options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from producer.options import Options
-from producer.sources.gauss.options import Effective, Product
+from producer.sources.gauss.options import Effective, Vendor
 from producer.sources.gauss.readings import Readings
 
 
@@ -25,4 +25,4 @@ class Case:
     @property
     def is_gaussdb(self) -> bool:
         """Does GaussDB's manual apply, not openGauss' source?"""
-        return self.decided.product == Product.GAUSSDB
+        return self.decided.product == Vendor.GAUSSDB

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from producer.errors import OptionRefused
 from producer.sources.gauss.checks.case import Case
 from producer.sources.gauss.gaps import decoding_mode, invisible_sentence
-from producer.sources.gauss.options import Mode, judge, why_not_full
+from producer.sources.gauss.options import Decoding, judge, why_not_full
 from schemas.findings import Finding, Level
 
 
@@ -79,7 +79,7 @@ def rows(case: Case) -> Iterator[Finding]:
 
 def plugin(case: Case) -> Iterator[Finding]:
     """The manual: "sql_decoding decodes UPDATE as DELETE + INSERT"; what SQL functions cost."""
-    if case.decided.plugin == "sql_decoding" and case.decided.mode is not Mode.PARALLEL:
+    if case.decided.plugin == "sql_decoding" and case.decided.mode is not Decoding.PARALLEL:
         yield Finding(
             Level.NOTE, "plugin", "sql_decoding sends an UPDATE as a DELETE and an INSERT"
         )

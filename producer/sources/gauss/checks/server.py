@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from producer.errors import CdcError, Unsupported
 from producer.sources.gauss import slots as gauss_slots
 from producer.sources.gauss.checks.case import Case
-from producer.sources.gauss.options import Mode
+from producer.sources.gauss.options import Decoding
 from schemas.findings import Finding, Level
 
 
@@ -162,7 +162,7 @@ def zero_bytes(case: Case) -> Iterator[Finding]:
     """JSON does not carry a zero byte: the value is cut off."""
     decided = case.decided
     is_json = decided.format.style == "j" or (
-        decided.mode is not Mode.PARALLEL and decided.plugin == "mppdb_decoding"
+        decided.mode is not Decoding.PARALLEL and decided.plugin == "mppdb_decoding"
     )
     if is_json:
         yield Finding(

@@ -18,9 +18,9 @@ from producer.errors import DecodeError
 from producer.sources.gauss.decoders.ddl import gauss_ddl, is_gauss_ddl
 from producer.sources.gauss.decoders.formats import Format
 from producer.sources.gauss.decoders.messages import (
-    Change,
     Ddl,
     DecodedMessage,
+    NamedChange,
     NamedRow,
     RowShape,
     TxBegin,
@@ -153,7 +153,7 @@ class Binary:
             origin_id=None if origin is None else int.from_bytes(origin, "big"),
         )
 
-    def _row(self, letter: int, record: bytes) -> Change:
+    def _row(self, letter: int, record: bytes) -> NamedChange:
         size = len(record)
         pos = 11 + _U16(record, 9)[0]
         pos += 2 + _U16(record, pos)[0]
@@ -173,7 +173,7 @@ class Binary:
             new = None
         if old is not None and not old.cells:
             old = None
-        return Change(_OPS[letter], schema, table, new, old)
+        return NamedChange(_OPS[letter], schema, table, new, old)
 
     def _tuple(self, record: bytes, pos: int) -> tuple[NamedRow, int]:
         """Read a row; return it and its end.  Hot: one loop, nothing called but `struct`.

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 from producer.core.changes import Cells
 from producer.errors import DecodeError
 from producer.sources.gauss.decoders.literals import literal
-from producer.sources.gauss.decoders.messages import Change, NamedRow, RowShape
+from producer.sources.gauss.decoders.messages import NamedChange, NamedRow, RowShape
 from producer.sources.gauss.decoders.names import QUALIFIED, Cache, reader, row_shape, unquote
 
 _START: Final = b'{"table_name":'
@@ -40,7 +40,7 @@ class JsonRows:
     def is_row(record: bytes) -> bool:
         return record.startswith(_START)
 
-    def decode(self, record: bytes) -> Change:
+    def decode(self, record: bytes) -> NamedChange:
         """Decode one row, or raise DecodeError."""
         row = parse(record)
         if not isinstance(row, dict) or tuple(row) != _KEYS:
@@ -53,7 +53,7 @@ class JsonRows:
         if (new is not None and op == "DELETE") or (old is not None and op == "INSERT"):
             raise DecodeError("a JSON row with a part that its operation does not have", op=op)
         schema, name = self._tables[table]
-        return Change(_OPS[op], schema, name, new, old)
+        return NamedChange(_OPS[op], schema, name, new, old)
 
     def _row(self, names: object, types: object, values: object) -> NamedRow | None:
         if not isinstance(names, list) or not isinstance(types, list):

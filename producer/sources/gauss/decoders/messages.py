@@ -54,7 +54,7 @@ class NamedRow:
 
 
 @dataclass(slots=True)
-class Change:
+class NamedChange:
     """A row of a table: op "c" (only new), "u" (new; old if sent), "d" (old if sent).
 
     `old` holds the columns of the replica identity only.  sql_decoding's UPDATE is
@@ -78,7 +78,7 @@ class NamedTruncate:
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat:
+class ServerHeartbeat:
     """GaussDB's `h`: positions (CSNs through a CN) and the time of the newest record read."""
 
     read: int  # end of WAL read, or the newest CSN sent
@@ -104,4 +104,6 @@ class Ddl:
 
 
 # Logical only of PostgreSQL's test_decoding; it may stand outside of a transaction.
-DecodedMessage: TypeAlias = TxBegin | TxCommit | Change | NamedTruncate | Ddl | Heartbeat | Logical
+DecodedMessage: TypeAlias = (
+    TxBegin | TxCommit | NamedChange | NamedTruncate | Ddl | ServerHeartbeat | Logical
+)

@@ -6,14 +6,14 @@ import struct
 from typing import Final
 
 from producer.errors import DecodeError
-from producer.sources.gauss.decoders.messages import Heartbeat
+from producer.sources.gauss.decoders.messages import ServerHeartbeat
 
 SEND_US_A_RECORDING: Final = "please send us a recording: gauss-cdc record --redact"
 
 _HEARTBEAT: Final = struct.Struct(">cQQq")
 
 
-def heartbeat(raw: bytes) -> Heartbeat:
+def heartbeat(raw: bytes) -> ServerHeartbeat:
     """Decode GaussDB's `h`: two positions and a time, big-endian.
 
     Manual, "Logical Decoding Options", enable-heartbeat.  It was not recorded.
@@ -21,7 +21,7 @@ def heartbeat(raw: bytes) -> Heartbeat:
     if len(raw) != _HEARTBEAT.size:
         raise DecodeError("heartbeat of a wrong size", size=len(raw))
     _, read, flushed, at = _HEARTBEAT.unpack(raw)
-    return Heartbeat(read, flushed, at)
+    return ServerHeartbeat(read, flushed, at)
 
 
 def stamp(raw: bytes | None) -> str | None:

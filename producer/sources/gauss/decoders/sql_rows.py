@@ -15,7 +15,7 @@ from typing import Final
 from producer.core.changes import Cells
 from producer.errors import DecodeError
 from producer.sources.gauss.decoders.literals import LITERAL, SKIPPED, cell
-from producer.sources.gauss.decoders.messages import Change, NamedRow, RowShape
+from producer.sources.gauss.decoders.messages import NamedChange, NamedRow, RowShape
 from producer.sources.gauss.decoders.names import NAME, Cache, row_shape, unquoting
 from producer.sources.gauss.decoders.tuples import qualified
 
@@ -56,14 +56,14 @@ class SqlRows:
                 return payload[: match.end()], payload[match.end() :]
         return (payload,)
 
-    def decode(self, record: bytes) -> Change:
+    def decode(self, record: bytes) -> NamedChange:
         """Decode one statement, or raise DecodeError."""
         if (match := INSERT.match(record)) is not None:
             schema, table = self._tables[match[1]]
-            return Change("c", schema, table, self._values(record, match.end()), None)
+            return NamedChange("c", schema, table, self._values(record, match.end()), None)
         if (match := DELETE.match(record)) is not None:
             schema, table = self._tables[match[1]]
-            return Change("d", schema, table, None, self._predicates(record, match.end()))
+            return NamedChange("d", schema, table, None, self._predicates(record, match.end()))
         raise DecodeError("a statement that is neither INSERT nor DELETE", size=len(record))
 
     def _values(self, record: bytes, pos: int) -> NamedRow:

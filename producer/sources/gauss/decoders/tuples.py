@@ -21,7 +21,7 @@ from typing import Final
 from producer.core.changes import Cells
 from producer.errors import DecodeError
 from producer.sources.gauss.decoders.literals import LITERAL, SKIPPED, cell
-from producer.sources.gauss.decoders.messages import Change, NamedRow, NamedTruncate, RowShape
+from producer.sources.gauss.decoders.messages import NamedChange, NamedRow, NamedTruncate, RowShape
 from producer.sources.gauss.decoders.names import (
     NAME,
     QUALIFIED,
@@ -74,7 +74,7 @@ class DottedRows:
             (b" TRUNCATE: (no-flags)", b" restart_seqs", b" cascade")
         )
 
-    def decode(self, record: bytes) -> Change:
+    def decode(self, record: bytes) -> NamedChange:
         """Decode one row, or raise DecodeError."""
         match = DOTTED.match(record)
         if match is None:
@@ -83,7 +83,7 @@ class DottedRows:
         if found is None:
             raise DecodeError("a row with an unexpected end", size=len(record))
         schema, table = self._tables[match[1]]
-        return Change(_OPS[match[2]], schema, table, *found)
+        return NamedChange(_OPS[match[2]], schema, table, *found)
 
 
 class SpacedRows:
@@ -98,7 +98,7 @@ class SpacedRows:
     def is_row(record: bytes) -> bool:
         return record.startswith(b"table ")
 
-    def decode(self, record: bytes) -> Change:
+    def decode(self, record: bytes) -> NamedChange:
         """Decode one row, or raise DecodeError."""
         # A name may contain what looks like a tag.  The right one is the first that leads to a
         # row, unless one before it leads into an unterminated quote: then the row is truncated,
@@ -107,7 +107,7 @@ class SpacedRows:
             found = self._tuples.read(record, match.end(), match[1])
             if found is not None:
                 schema, table = self._tables[record[6 : match.start()]]
-                return Change(_OPS[match[1]], schema, table, *found)
+                return NamedChange(_OPS[match[1]], schema, table, *found)
             if _UNFINISHED.match(record, match.end()) is not None:
                 break
         raise DecodeError("a row without table, operation or all its columns", size=len(record))

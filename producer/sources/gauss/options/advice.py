@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from producer.sources.gauss.options.model import Advice, Terms
-from producer.sources.gauss.options.table import BY_NAME, Mode, Product, Use
+from producer.sources.gauss.options.table import BY_NAME, Decoding, Use, Vendor
 
 _SMALL_LOG: Final = 1024
 
 
 def advice(
-    given: Mapping[str, str], sent: Mapping[str, str], mode: Mode, terms: Terms
+    given: Mapping[str, str], sent: Mapping[str, str], mode: Decoding, terms: Terms
 ) -> Iterator[Advice]:
     """Check the operator's options, and everything that is sent."""
-    if terms.role == "standby" and mode is not Mode.SQL and "standby-connection" not in sent:
+    if terms.role == "standby" and mode is not Decoding.SQL and "standby-connection" not in sent:
         yield Advice(
             "standby-connection", "true", "sql_decoding does not have it: only we check the role"
         )
@@ -24,9 +24,9 @@ def advice(
             yield Advice(name, value, f"has no effect in {_MODE_NAMES[mode]}")
         elif reason := _reason(name, value, sent, terms):
             yield Advice(name, value, reason)
-    if sent.get("decode-style") == "j" and mode is Mode.PARALLEL:
+    if sent.get("decode-style") == "j" and mode is Decoding.PARALLEL:
         yield Advice("decode-style", "j", "a value is truncated at a zero byte")
-    if mode is Mode.PARALLEL and terms.product == Product.OPENGAUSS:
+    if mode is Decoding.PARALLEL and terms.product == Vendor.OPENGAUSS:
         yield Advice(
             "parallel-decode-num",
             sent["parallel-decode-num"],
@@ -36,9 +36,9 @@ def advice(
 
 
 _MODE_NAMES: Final = {
-    Mode.SERIAL: "serial decoding",
-    Mode.PARALLEL: "parallel decoding",
-    Mode.SQL: "SQL functions",
+    Decoding.SERIAL: "serial decoding",
+    Decoding.PARALLEL: "parallel decoding",
+    Decoding.SQL: "SQL functions",
 }
 
 
@@ -65,7 +65,7 @@ def _reason(name: str, value: str, sent: Mapping[str, str], terms: Terms) -> str
                 return "the form of DDL in the binary style is not documented"
         case "slice-id" | "start-position":
             return "the manual advises against reading a data node in this way"
-        case "include-originid" if value == "true" and terms.product == Product.OPENGAUSS:
+        case "include-originid" if value == "true" and terms.product == Vendor.OPENGAUSS:
             return "openGauss 5.0 and later"
     return ""
 

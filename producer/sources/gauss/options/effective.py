@@ -22,13 +22,13 @@ from producer.sources.gauss.options.table import (
     OPTIONS,
     PLUGINS,
     SQL_DECODING,
-    Mode,
+    Decoding,
     Option,
     OptionGroup,
     OptionKind,
-    Product,
     Treatment,
     Use,
+    Vendor,
 )
 
 _TIMEOUT_INTERVALS: Final = 3
@@ -87,13 +87,13 @@ def problems(options: Mapping[str, str], terms: Terms) -> Iterator[OptionRefused
     yield from _mode_problems(options, mode, terms)
 
 
-def mode_of(options: Mapping[str, str], terms: Terms) -> Mode:
+def mode_of(options: Mapping[str, str], terms: Terms) -> Decoding:
     """Say how changes are decoded; options must be readable."""
     if terms.interface == "sql":
-        return Mode.SQL
+        return Decoding.SQL
     default = str(_DEFAULT_THREADS) if terms.plugin in PLUGIN_STYLES else "1"
     threads = values.integer(options.get("parallel-decode-num", default))
-    return Mode.SERIAL if threads == 1 else Mode.PARALLEL
+    return Decoding.SERIAL if threads == 1 else Decoding.PARALLEL
 
 
 # ---- one option
@@ -106,7 +106,7 @@ def _value_problem(
     option = BY_NAME.get(name)
     if option is None:
         return OptionRefused("unknown decoding option", option=name, value=text, hint=_near(name))
-    if all(option.use(terms.product, mode) is Use.REFUSED for mode in Mode):
+    if all(option.use(terms.product, mode) is Use.REFUSED for mode in Decoding):
         return _refused(option, text, f"{terms.product} does not have this option")
     try:
         canonical = _canonical(option, text, terms)
@@ -131,10 +131,10 @@ def _value_problem(
 
 def _is_share(option: Option, options: Mapping[str, str], terms: Terms) -> bool:
     """Is the upper bound a share of the server's memory, which is asked for after login?"""
-    if not option.share or terms.product != Product.GAUSSDB:
+    if not option.share or terms.product != Vendor.GAUSSDB:
         return False
     try:
-        return mode_of(options, terms) is Mode.PARALLEL
+        return mode_of(options, terms) is Decoding.PARALLEL
     except ValueError:  # parallel-decode-num has an error of its own
         return False
 
@@ -151,7 +151,7 @@ def _canonical(option: Option, text: str, terms: Terms) -> str:
         case OptionKind.STYLE:
             return values.style(text)
         case OptionKind.TABLES:
-            tables = values.tables(text, blanks=terms.product == Product.OPENGAUSS)
+            tables = values.tables(text, blanks=terms.product == Vendor.OPENGAUSS)
             return ",".join(f"{schema}.{table}" for schema, table in tables)
         case OptionKind.NAMES:
             return ",".join(values.names(text))
@@ -181,10 +181,12 @@ def _near(name: str) -> str:
 # ---- rules across options
 
 
-def _mode_problems(options: Mapping[str, str], mode: Mode, terms: Terms) -> Iterator[OptionRefused]:
+def _mode_problems(
+    options: Mapping[str, str], mode: Decoding, terms: Terms
+) -> Iterator[OptionRefused]:
     given = {name: _canonical(BY_NAME[name], text, terms) for name, text in options.items()}
     ours = _defaults(mode, terms, given)
-    if terms.plugin in PLUGIN_STYLES and mode is not Mode.PARALLEL:
+    if terms.plugin in PLUGIN_STYLES and mode is not Decoding.PARALLEL:
         yield OptionRefused(
             f"{terms.plugin} is for parallel decoding; its output otherwise is not documented",
             option="parallel-decode-num",
@@ -202,11 +204,13 @@ def _mode_problems(options: Mapping[str, str], mode: Mode, terms: Terms) -> Iter
             yield _refused(option, text, rule)
         elif (
             option.group is OptionGroup.DISTRIBUTED
-            and mode is not Mode.SQL
+            and mode is not Decoding.SQL
             and given.get("output-order", "0") == "0"
         ):
             yield _refused(option, text, "only with output-order = 1")
-        elif name == "force-binary" and value == "true" and mode is Mode.SQL and not terms.binary:
+        elif (
+            name == "force-binary" and value == "true" and mode is Decoding.SQL and not terms.binary
+        ):
             yield _refused(option, text, "the text functions cannot return binary output")
         elif name == "enable-ddl-json-format" and value == "true" and _is_sql(terms):
             yield _refused(option, text, "sql_decoding does not send DDL as JSON")
@@ -218,8 +222,8 @@ def _mode_problems(options: Mapping[str, str], mode: Mode, terms: Terms) -> Iter
             yield _refused(option, text, rule)
 
 
-def _why_not_here(option: Option, mode: Mode) -> str:
-    if mode is Mode.SQL:
+def _why_not_here(option: Option, mode: Decoding) -> str:
+    if mode is Decoding.SQL:
         return "only for streaming, not for SQL functions"
     if option.group is OptionGroup.PARALLEL:
         return "only with parallel-decode-num of 2 and more"
@@ -231,11 +235,11 @@ def _is_default(name: str, value: str) -> bool:
     return (name, value) in {("parallel-decode-num", "1"), ("standby-connection", "false")}
 
 
-def _is_unknown_to_sql_decoding(name: str, mode: Mode, terms: Terms) -> bool:
+def _is_unknown_to_sql_decoding(name: str, mode: Decoding, terms: Terms) -> bool:
     return (
-        terms.product == Product.OPENGAUSS
+        terms.product == Vendor.OPENGAUSS
         and _is_sql(terms)
-        and mode is not Mode.PARALLEL
+        and mode is not Decoding.PARALLEL
         and name not in SQL_DECODING
     )
 
@@ -248,7 +252,7 @@ def _shortest_timeout(terms: Terms) -> float:
     return _TIMEOUT_INTERVALS * terms.status_seconds * 1000
 
 
-def _is_sent(option: Option, value: str, mode: Mode, terms: Terms) -> bool:
+def _is_sent(option: Option, value: str, mode: Decoding, terms: Terms) -> bool:
     """Omit what the server would refuse or ignore.
 
     sql_decoding reads its own options.  It is unknown which of GaussDB's it has, so
@@ -256,23 +260,23 @@ def _is_sent(option: Option, value: str, mode: Mode, terms: Terms) -> bool:
     """
     if option.use(terms.product, mode) is not Use.TAKEN:
         return False
-    if not _is_sql(terms) or mode is Mode.PARALLEL or option.name in SQL_DECODING:
+    if not _is_sql(terms) or mode is Decoding.PARALLEL or option.name in SQL_DECODING:
         return True
-    return terms.product == Product.GAUSSDB and not _is_default(option.name, value)
+    return terms.product == Vendor.GAUSSDB and not _is_default(option.name, value)
 
 
-def _defaults(mode: Mode, terms: Terms, given: Mapping[str, str]) -> dict[str, str]:
+def _defaults(mode: Decoding, terms: Terms, given: Mapping[str, str]) -> dict[str, str]:
     """Values that we send where the operator sets none."""
     by_csn = given.get("output-order") == "1"
     out = {
         "include-xids": "true",
         "include-timestamp": "true",
-        "skip-empty-xacts": "true" if mode is Mode.SERIAL and not by_csn else "false",
+        "skip-empty-xacts": "true" if mode is Decoding.SERIAL and not by_csn else "false",
         "only-local": "false",
         "parallel-decode-num": str(_DEFAULT_THREADS) if terms.plugin in PLUGIN_STYLES else "1",
         "standby-connection": "true" if terms.role == "standby" else "false",
     }
-    if mode is Mode.PARALLEL:
+    if mode is Decoding.PARALLEL:
         out["decode-style"] = PLUGIN_STYLES.get(terms.plugin, "b")
         out["sending-batch"] = "0"
     return out

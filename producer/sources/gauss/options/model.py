@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from producer.sources.decoders import Format
-from producer.sources.gauss.options.table import Mode, Product
+from producer.sources.gauss.options.table import Decoding, Vendor
 
 Role: TypeAlias = Literal["primary", "standby", "any"]
 Interface: TypeAlias = Literal["stream", "sql"]
@@ -30,8 +30,8 @@ class Effective:
 
     options: tuple[tuple[str, str], ...]  # to send, in this order; the same for SQL functions
     format: Format  # for the decoder; its encoding is the database's once that is known
-    mode: Mode
-    product: Product
+    mode: Decoding
+    product: Vendor
     plugin: str
     interface: Interface
     ordered_by: Literal["lsn", "csn"]
@@ -48,7 +48,7 @@ class Effective:
 class Terms:
     """How a source is read: what the rules use besides the options."""
 
-    product: Product
+    product: Vendor
     plugin: str
     role: Role = "primary"
     interface: Interface = "stream"

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from producer.errors import OptionRefused
 from producer.sources.gauss.options import values
 from producer.sources.gauss.options.model import Advice, Effective
-from producer.sources.gauss.options.table import BY_NAME, Mode, Product
+from producer.sources.gauss.options.table import BY_NAME, Decoding, Vendor
 
 _TIMEOUT_INTERVALS: Final = 3
 
@@ -180,7 +180,7 @@ def _server_defaults(decided: Effective, facts: ServerFacts) -> Judged:
     for name, value in default_options(facts.default_options or "").items():
         if decided.get(name) is not None or (option := BY_NAME.get(name)) is None:
             continue
-        if name == "parallel-decode-num" and decided.mode is Mode.SERIAL:
+        if name == "parallel-decode-num" and decided.mode is Decoding.SERIAL:
             try:
                 is_serial = values.integer(value) == 1
             except ValueError:
@@ -207,7 +207,7 @@ def _server_defaults(decided: Effective, facts: ServerFacts) -> Judged:
 def _version(decided: Effective, facts: ServerFacts) -> Judged:
     for name, _ in decided.options:
         since = BY_NAME[name].opengauss_since
-        if not since or decided.product != Product.OPENGAUSS or facts.version is None:
+        if not since or decided.product != Vendor.OPENGAUSS or facts.version is None:
             continue
         if facts.version < tuple(int(part) for part in since.split(".")):
             yield _refused(decided, name, f"openGauss has it since {since}")
@@ -226,14 +226,14 @@ def _streams(decided: Effective) -> bool:
 _RULES: Final = (
     _Rule(
         "output-order must match the slot (confirmed_csn)",
-        lambda d: d.product == Product.GAUSSDB,
+        lambda d: d.product == Vendor.GAUSSDB,
         _order,
     ),
     _Rule(
         "memory limits of parallel decoding are shares of max_process_memory",
         lambda d: (
-            d.product == Product.GAUSSDB
-            and d.mode is Mode.PARALLEL
+            d.product == Vendor.GAUSSDB
+            and d.mode is Decoding.PARALLEL
             and any(BY_NAME[name].share for name, _ in d.options)
         ),
         _memory,

@@ -13,14 +13,14 @@ from enum import Enum, StrEnum
 from typing import Final
 
 
-class Product(StrEnum):
+class Vendor(StrEnum):
     """Whose server it is."""
 
     OPENGAUSS = "opengauss"
     GAUSSDB = "gaussdb"
 
 
-class Mode(StrEnum):
+class Decoding(StrEnum):
     """How changes are decoded."""
 
     SERIAL = "serial"  # a stream, parallel-decode-num = 1
@@ -74,7 +74,7 @@ T, I, R = Use.TAKEN, Use.IDLE, Use.REFUSED  # noqa: E741  a table is read in col
 _ALL: Final[Uses] = (T, T, T)
 _STREAM: Final[Uses] = (T, T, R)
 _NOWHERE: Final[Uses] = (R, R, R)
-_MODES: Final = tuple(Mode)
+_MODES: Final = tuple(Decoding)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ class Option:
     low: int = 0
     high: int = 0
     unit: str = ""
-    default: str | Mapping[Mode, str] = ""  # the server's; "" = nothing
+    default: str | Mapping[Decoding, str] = ""  # the server's; "" = nothing
     gaussdb: Uses
     opengauss: Uses
     opengauss_since: str = ""  # where not all versions have it
@@ -100,12 +100,12 @@ class Option:
     meaning: str
     why: str = ""  # why we treat it so
 
-    def use(self, product: Product, mode: Mode) -> Use:
+    def use(self, product: Vendor, mode: Decoding) -> Use:
         """Return its effect."""
-        uses = self.gaussdb if product == Product.GAUSSDB else self.opengauss
+        uses = self.gaussdb if product == Vendor.GAUSSDB else self.opengauss
         return uses[_MODES.index(mode)]
 
-    def server_default(self, mode: Mode) -> str:
+    def server_default(self, mode: Decoding) -> str:
         """Return the value that the server uses where none is sent."""
         return self.default if isinstance(self.default, str) else self.default[mode]
 
@@ -142,8 +142,11 @@ OPTIONS: Final = (
     Option(
         name="decode-style",
         kind=OptionKind.STYLE,
-        default={Mode.SERIAL: "", Mode.PARALLEL: "b; as the parallel_*_decoding plugin says"}
-        | {Mode.SQL: ""},
+        default={
+            Decoding.SERIAL: "",
+            Decoding.PARALLEL: "b; as the parallel_*_decoding plugin says",
+        }
+        | {Decoding.SQL: ""},
         gaussdb=(R, T, R),
         opengauss=(R, T, R),
         group=OptionGroup.PARALLEL,
@@ -156,7 +159,7 @@ OPTIONS: Final = (
         kind=OptionKind.INTEGER,
         low=0,
         high=1,
-        default={Mode.SERIAL: "", Mode.PARALLEL: "0", Mode.SQL: ""},
+        default={Decoding.SERIAL: "", Decoding.PARALLEL: "0", Decoding.SQL: ""},
         gaussdb=(R, T, R),
         opengauss=(R, T, R),
         group=OptionGroup.PARALLEL,
@@ -168,7 +171,7 @@ OPTIONS: Final = (
         kind=OptionKind.INTEGER,
         low=2,
         high=1024,
-        default={Mode.SERIAL: "", Mode.PARALLEL: "128", Mode.SQL: ""},
+        default={Decoding.SERIAL: "", Decoding.PARALLEL: "128", Decoding.SQL: ""},
         gaussdb=(R, T, R),
         opengauss=(R, T, R),
         group=OptionGroup.PARALLEL,
@@ -199,7 +202,11 @@ OPTIONS: Final = (
     Option(
         name="include-timestamp",
         kind=OptionKind.BOOLEAN,
-        default={Mode.SERIAL: "true", Mode.PARALLEL: "false", Mode.SQL: "true"},
+        default={
+            Decoding.SERIAL: "true",
+            Decoding.PARALLEL: "false",
+            Decoding.SQL: "true",
+        },
         gaussdb=_ALL,
         opengauss=_ALL,
         treatment=Treatment.OURS,
@@ -378,9 +385,9 @@ OPTIONS: Final = (
         high=100,
         unit="MB",
         default={
-            Mode.SERIAL: "0",
-            Mode.PARALLEL: "0; GaussDB: max_process_memory / 4",
-            Mode.SQL: "0",
+            Decoding.SERIAL: "0",
+            Decoding.PARALLEL: "0; GaussDB: max_process_memory / 4",
+            Decoding.SQL: "0",
         },
         gaussdb=_ALL,
         opengauss=_ALL,
@@ -395,9 +402,9 @@ OPTIONS: Final = (
         high=100,
         unit="GB",
         default={
-            Mode.SERIAL: "0",
-            Mode.PARALLEL: "0; GaussDB: max_process_memory / 2",
-            Mode.SQL: "0",
+            Decoding.SERIAL: "0",
+            Decoding.PARALLEL: "0; GaussDB: max_process_memory / 2",
+            Decoding.SQL: "0",
         },
         gaussdb=_ALL,
         opengauss=_ALL,
@@ -486,9 +493,9 @@ SQL_DECODING: Final = frozenset(
     {"include-xids", "include-timestamp", "skip-empty-xacts", "only-local"}
 )
 
-PLUGINS: Final[Mapping[Product, tuple[str, ...]]] = {
-    Product.OPENGAUSS: ("mppdb_decoding", "sql_decoding", "test_decoding"),
-    Product.GAUSSDB: (
+PLUGINS: Final[Mapping[Vendor, tuple[str, ...]]] = {
+    Vendor.OPENGAUSS: ("mppdb_decoding", "sql_decoding", "test_decoding"),
+    Vendor.GAUSSDB: (
         "mppdb_decoding",
         "sql_decoding",
         "test_decoding",

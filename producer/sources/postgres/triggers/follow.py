@@ -22,7 +22,12 @@ from producer.core.canonical import canonical
 from producer.core.catalog_rows import reads_otherwise
 from producer.core.shape_change import ShapeChange
 from producer.sources.postgres.triggers.moved import moved_object
-from producer.sources.postgres.triggers.records import BY_TYPE, DroppedObject, Shape, TriggerMessage
+from producer.sources.postgres.triggers.records import (
+    BY_TYPE,
+    DroppedObject,
+    RecordedTable,
+    TriggerMessage,
+)
 from producer.sources.postgres.triggers.using import converted
 from schemas.conditions import written
 from schemas.control import Hole, Moved
@@ -330,7 +335,7 @@ class Follower:
             canonical=f"DROP INDEX IF EXISTS {gone.identity}",
         )
 
-    def _is_captured(self, shape: Shape, message: TriggerMessage) -> bool:
+    def _is_captured(self, shape: RecordedTable, message: TriggerMessage) -> bool:
         return (
             self.wanted(shape.table.id)
             and shape.persistence == "p"

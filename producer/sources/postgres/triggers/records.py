@@ -16,7 +16,7 @@ from enum import Enum, auto
 from operator import itemgetter
 from typing import Any, Final
 
-from producer.core.catalog_rows import Index, as_sent, table_schema, user_types
+from producer.core.catalog_rows import PlainIndex, as_sent, table_schema, user_types
 from producer.errors import DecodeError
 from schemas.encodings import is_text
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema
@@ -38,7 +38,7 @@ class Trust(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class RecordedTable:
     """A table after the statement."""
 
     table: TableSchema  # as pgoutput describes it: without generated columns
@@ -85,7 +85,7 @@ class TriggerMessage:
     tag: str = ""
     sql: str | None = None  # the client's text, which may hold more than this statement
     settings: Mapping[str, str] = field(default_factory=dict)
-    tables: tuple[Shape, ...] = ()
+    tables: tuple[RecordedTable, ...] = ()
     commands: tuple[Command, ...] = ()
     dropped: tuple[DroppedObject, ...] = ()
     attached: tuple[tuple[int, int], ...] = ()  # partition, root
@@ -151,7 +151,7 @@ def _legible(message: TriggerMessage) -> TriggerMessage:
     )
 
 
-def shape(raw: Mapping[str, Any]) -> Shape:
+def shape(raw: Mapping[str, Any]) -> RecordedTable:
     """Read the result of gauss_cdc.ddl_look()."""
     said = {oid: tuple(rest) for oid, *rest in raw["types"]}
     made = user_types(said, [c[1] for c in raw["columns"]])
@@ -178,13 +178,13 @@ def shape(raw: Mapping[str, Any]) -> Shape:
     names = {column.number: column.name for column in columns}
     indexes = [
         # Triggers of releases before column numbers record names.
-        Index(name, tuple(n if isinstance(n, str) else names[n] for n in numbers), *flags)
+        PlainIndex(name, tuple(n if isinstance(n, str) else names[n] for n in numbers), *flags)
         for name, numbers, *flags in sorted(raw["indexes"], key=itemgetter(0))
     ]
     table = table_schema(
         TableId(raw["schema"], raw["name"]), ReplicaIdentity(raw["identity"]), columns, indexes
     )
-    return Shape(
+    return RecordedTable(
         replace(as_sent(table), oid=raw["oid"]),
         raw["persistence"],
         raw["is_partition"],

@@ -11,7 +11,7 @@ from gauss_cdc.sandbox.emulator.commands import (
     StartCommand,
     parse,
 )
-from gauss_cdc.sandbox.emulator.frames import Refused
+from gauss_cdc.sandbox.emulator.frames import ErrorResponse
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_command_is_understood(text: str, command: object) -> None:
     ],
 )
 def test_the_grammar_refuses(text: str) -> None:
-    with pytest.raises(Refused, match="replication command parser returned 1") as refused:
+    with pytest.raises(ErrorResponse, match="replication command parser returned 1") as refused:
         parse(text)
     assert refused.value.state == "42601"
 
@@ -75,12 +75,12 @@ def test_the_grammar_refuses(text: str) -> None:
     ],
 )
 def test_what_is_not_balanced_is_refused_before(text: str) -> None:
-    with pytest.raises(Refused, match=r"replication command, syntax error\."):
+    with pytest.raises(ErrorResponse, match=r"replication command, syntax error\."):
         parse(text)
 
 
 def test_a_name_of_64_bytes_is_too_long() -> None:
     assert parse(f"DROP_REPLICATION_SLOT {'s' * 63}") == DropSlot("s" * 63)
 
-    with pytest.raises(Refused, match=r"should be shorter than 64\."):
+    with pytest.raises(ErrorResponse, match=r"should be shorter than 64\."):
         parse(f"DROP_REPLICATION_SLOT {'s' * 64}")

@@ -3,7 +3,7 @@
 import pytest
 
 from gauss_cdc.sandbox.emulator.compat import ChangesCall, changes_asked, rewrite
-from gauss_cdc.sandbox.emulator.frames import Refused
+from gauss_cdc.sandbox.emulator.frames import ErrorResponse
 
 SETTINGS = {"sql_compatibility": "A'"}
 
@@ -64,5 +64,5 @@ def test_a_call_of_get_is_understood() -> None:
     ],
 )
 def test_a_call_that_cannot_be_answered_is_refused(arguments: str, message: str) -> None:
-    with pytest.raises(Refused, match=message):
+    with pytest.raises(ErrorResponse, match=message):
         changes_asked(f"SELECT * FROM pg_logical_slot_peek_changes({arguments})")

@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from gauss_cdc.sandbox.emulator.frames import (
-    Refused,
+    ErrorResponse,
     copy_data,
     keepalive,
     lsn_text,
@@ -61,7 +61,7 @@ def test_what_the_jdbc_driver_sends_is_read() -> None:
 
 @pytest.mark.parametrize("size", [1, 34, 64])
 def test_a_short_status_is_refused(size: int) -> None:
-    with pytest.raises(Refused, match="insufficient data left in message"):
+    with pytest.raises(ErrorResponse, match="insufficient data left in message"):
         read_status(STATUS[:size])
 
 
@@ -79,7 +79,7 @@ def test_other_texts_are_no_positions(text: str) -> None:
 
 
 def test_an_error_has_its_fields_in_the_servers_order() -> None:
-    refused = Refused("m", "22023", number=7, module="B", detail="d", hint="h", context="w")
+    refused = ErrorResponse("m", "22023", number=7, module="B", detail="d", hint="h", context="w")
 
     body = b"SFATAL\0c7\0Mm\0C22023\0dB\0Dd\0Hh\0Ww\0\0"
     assert refused.frame("FATAL") == b"E" + (len(body) + 4).to_bytes(4, "big") + body

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gauss_cdc.sandbox.emulator.frames import Refused
+from gauss_cdc.sandbox.emulator.frames import ErrorResponse
 from gauss_cdc.sandbox.emulator.model import Mode
 from gauss_cdc.sandbox.emulator.options import (
     in_callback,
@@ -34,7 +34,7 @@ def test_booleans_are_beginnings_of_words(text: str, value: bool) -> None:
 
 @pytest.mark.parametrize("text", ["", "o", "maybe", "truee", "2", " true"])
 def test_other_words_are_no_booleans(text: str) -> None:
-    with pytest.raises(Refused, match="could not parse value") as refused:
+    with pytest.raises(ErrorResponse, match="could not parse value") as refused:
         asked(("include-xids", text))
     assert (refused.value.state, refused.value.detail) == ("22023", "N/A")
 
@@ -66,7 +66,7 @@ def test_the_last_of_a_name_counts() -> None:
     ],
 )
 def test_values_out_of_range_are_named(name: str, text: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ErrorResponse) as refused:
         asked((name, text))
     assert refused.value.message == f'could not parse value "{text}" for parameter "{name}"'
 
@@ -74,13 +74,15 @@ def test_values_out_of_range_are_named(name: str, text: str) -> None:
 def test_a_queue_is_a_power_of_two() -> None:
     asked(("parallel-queue-size", "0x80"))
 
-    with pytest.raises(Refused, match=r"^option parallel-queue-size should be a power of two$"):
+    with pytest.raises(
+        ErrorResponse, match=r"^option parallel-queue-size should be a power of two$"
+    ):
         asked(("parallel-queue-size", "100"))
 
 
 @pytest.mark.parametrize("text", ["0", "21", "two", ""])
 def test_the_number_of_decoders_is_looked_at_first(text: str) -> None:
-    with pytest.raises(Refused, match="parallel-decode-num"):
+    with pytest.raises(ErrorResponse, match="parallel-decode-num"):
         parallel_decode_num([("no-such-option", "1"), ("parallel-decode-num", text)])
 
 
@@ -99,19 +101,19 @@ def test_the_number_of_decoders_is_looked_at_first(text: str) -> None:
     ],
 )
 def test_what_a_mode_or_product_has_not_is_unknown(given: dict, told: str) -> None:
-    with pytest.raises(Refused, match=f'option "{told}" = "1" is unknown'):
+    with pytest.raises(ErrorResponse, match=f'option "{told}" = "1" is unknown'):
         asked((told, "1"), **given)
 
 
 def test_the_first_bad_one_is_reported() -> None:
-    with pytest.raises(Refused, match='"b-b"'):
+    with pytest.raises(ErrorResponse, match='"b-b"'):
         asked(("sending-batch", "1"), ("b-b", None), ("include-xids", "maybe"))
-    with pytest.raises(Refused, match=r'"b-b" = "\(null\)" is unknown'):
+    with pytest.raises(ErrorResponse, match=r'"b-b" = "\(null\)" is unknown'):
         asked(("b-b", None))
 
 
 def test_serial_decoding_reports_where_it_noticed() -> None:
-    told = in_callback(Refused("no", "22023", module="LOGICAL_DECODE"), "s", "mppdb_decoding")
+    told = in_callback(ErrorResponse("no", "22023", module="LOGICAL_DECODE"), "s", "mppdb_decoding")
 
     assert told.context == 'slot "s", output plugin "mppdb_decoding", in the startup callback'
 
@@ -145,7 +147,9 @@ def test_gaussdb_has_more(  # manual, options of logical decoding
     assert found.mode.enable_heartbeat
     assert found.mode.exclude_users == {"ann", "bob"}
     assert found.auto_advance
-    with pytest.raises(Refused, match='could not parse value "true" for parameter "decode-seq'):
+    with pytest.raises(
+        ErrorResponse, match='could not parse value "true" for parameter "decode-seq'
+    ):
         asked(("decode-sequence", "true"), product="gaussdb")
 
 
@@ -154,6 +158,6 @@ def test_functions_take_a_number_of_decoders_without_looking() -> None:
 
     found = read_of_function(given, plugin="mppdb_decoding", product="og7")
     assert found.mode == Mode(include_xids=False)
-    with pytest.raises(Refused, match="unknown"):
+    with pytest.raises(ErrorResponse, match="unknown"):
         read_of_function([("sending-batch", "1")], plugin="mppdb_decoding", product="og7")
     read_of_function([("sending-batch", "1")], plugin="mppdb_decoding", product="gaussdb")

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from gauss_cdc.sandbox.emulator import recording
-from gauss_cdc.sandbox.emulator.frames import Refused
-from gauss_cdc.sandbox.emulator.options import Asked, parallel_decode_num
+from gauss_cdc.sandbox.emulator.frames import ErrorResponse
+from gauss_cdc.sandbox.emulator.options import StreamOptions, parallel_decode_num
 from gauss_cdc.sandbox.emulator.options import read as read_options
 from gauss_cdc.sandbox.emulator.product import EmulatedSlot
 from gauss_cdc.sandbox.emulator.recording import Recording
 from gauss_cdc.sandbox.emulator.replay import Replay
 from producer.sources.decoders import NAMING, Format
-from producer.sources.gauss.decoders.messages import Change, NamedTruncate, TxBegin
+from producer.sources.gauss.decoders.messages import NamedChange, NamedTruncate, TxBegin
 from tests.gauss_cdc.sandbox.emulator.transcript import GOLDEN
 
 CAPTURES = sorted(GOLDEN.glob("capture_*.jsonl.gz"))
@@ -27,7 +27,7 @@ def name(path: Path) -> str:
     return path.name.removesuffix(".jsonl.gz")
 
 
-async def served(found: Recording, start: int, asked: Asked | None = None) -> list[tuple]:
+async def served(found: Recording, start: int, asked: StreamOptions | None = None) -> list[tuple]:
     backend = Replay(found)
     slot = EmulatedSlot("any", found.plugin, found.database, 0)
     stream = await backend.stream(slot, start, asked or found.asked, None)
@@ -58,7 +58,7 @@ def told(found: Recording, sent: list[tuple]) -> list[list[object]]:
             match decoder.decode(*record):
                 case TxBegin():
                     transactions.append([])
-                case (Change() | NamedTruncate()) as change:
+                case (NamedChange() | NamedTruncate()) as change:
                     transactions[-1].append(change)
     return transactions
 
@@ -98,7 +98,7 @@ def test_what_was_not_recorded_is_refused(
     number = parallel_decode_num(given)
     asked = read_options(given, plugin=found.plugin, product="og7", number=number)
 
-    with pytest.raises(Refused, match=f"the recording was made with {message}"):
+    with pytest.raises(ErrorResponse, match=f"the recording was made with {message}"):
         asyncio.run(served(found, 0, asked))
 
 
@@ -163,7 +163,7 @@ async def told_by(backend: Replay, found: Recording, start: int) -> tuple[list[t
             await stream.more()
     except TimeoutError:
         return sent, "waits"
-    except Refused as refused:
+    except ErrorResponse as refused:
         return sent, refused.frame("FATAL")
     except ConnectionError:
         return sent, b""

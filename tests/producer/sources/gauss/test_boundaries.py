@@ -5,7 +5,7 @@ import pytest
 from producer.core.changes import Logical
 from producer.errors import DecodeError
 from producer.sources.gauss.boundaries import Boundaries, Place, together
-from producer.sources.gauss.decoders.messages import Ddl, Heartbeat, TxBegin, TxCommit
+from producer.sources.gauss.decoders.messages import Ddl, ServerHeartbeat, TxBegin, TxCommit
 from schemas.positions import Lsn
 
 BEGUN, ENDED = TxBegin(xid=7), TxCommit(xid=7, end_lsn=Lsn(0x20))
@@ -15,7 +15,7 @@ DDL = Ddl("TDDL", "DROP TABLE t")
 def test_what_stands_between_begin_and_commit_is_within() -> None:
     stream = Boundaries()
 
-    assert [stream.step(message) for message in (BEGUN, DDL, Heartbeat(1, 1, 1))] == [
+    assert [stream.step(message) for message in (BEGUN, DDL, ServerHeartbeat(1, 1, 1))] == [
         Place.BEGINS,
         Place.WITHIN,
         Place.OUTSIDE,

@@ -15,7 +15,7 @@ from producer.sources.gauss.gaps import (
     decoding_mode,
     invisible,
 )
-from producer.sources.gauss.options import Product, Terms, effective
+from producer.sources.gauss.options import Terms, Vendor, effective
 from schemas.control import Hole, Origin
 from schemas.positions import Lsn
 from schemas.tables import Column, ReplicaIdentity, TableId
@@ -24,7 +24,7 @@ from tests.gauss_cdc.sandbox.emulator.losses import LOSSES, Done
 from tests.gauss_cdc.sandbox.emulator.through import ID, TDDL, T, Through, done, row
 
 PARALLEL = Mode(parallel_decode_num=4, decode_style="t", include_timestamp=True)
-GAUSSDB, OPENGAUSS = Product.GAUSSDB, Product.OPENGAUSS
+GAUSSDB, OPENGAUSS = Vendor.GAUSSDB, Vendor.OPENGAUSS
 
 
 def with_ddl(mode: Mode) -> Mode:

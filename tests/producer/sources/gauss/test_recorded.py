@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from producer.sources.decoders import Format
-from producer.sources.gauss.options import Effective, Mode, Product, Terms, effective
+from producer.sources.gauss.options import Decoding, Effective, Terms, Vendor, effective
 from producer.sources.gauss.recorded import (
     PROVEN,
     UNPROVEN,
@@ -41,8 +41,8 @@ def asked(plugin: str, **options: str) -> Effective:
         format=Format(
             plugin, named.get("decode-style", "")[:1], named.get("sending-batch") == "1", "utf-8"
         ),
-        mode=Mode.PARALLEL if is_parallel else Mode.SERIAL,
-        product=Product.OPENGAUSS,
+        mode=Decoding.PARALLEL if is_parallel else Decoding.SERIAL,
+        product=Vendor.OPENGAUSS,
         plugin=plugin,
         interface="stream",
         ordered_by="lsn",
@@ -52,7 +52,7 @@ def asked(plugin: str, **options: str) -> Effective:
 
 def decided(**options: str) -> Effective:
     """What we ask for with these options in the configuration."""
-    terms = Terms(product=Product.OPENGAUSS, plugin="mppdb_decoding")
+    terms = Terms(product=Vendor.OPENGAUSS, plugin="mppdb_decoding")
     return effective({name.replace("_", "-"): text for name, text in options.items()}, terms)
 
 

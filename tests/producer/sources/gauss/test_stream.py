@@ -20,7 +20,7 @@ from producer.core.changes import (
 )
 from producer.errors import DecodeError, SourceSwitched, Unsupported
 from producer.sources.decoders import NAMING, Format
-from producer.sources.gauss.decoders.messages import Change, NamedRow, RowShape
+from producer.sources.gauss.decoders.messages import NamedChange, NamedRow, RowShape
 from producer.sources.gauss.resolver import RelationResolver
 from producer.sources.gauss.spill import SpillFile
 from producer.sources.gauss.stream import GaussStream, instant
@@ -309,8 +309,10 @@ def blank(schema: str, name: str) -> TableSchema:
     return TableSchema(TableId(schema, name), (Column("id", 23, -1, "integer"),), ("id",))
 
 
-def change_of(schema: str, table: str) -> Change:
-    return Change("c", schema, table, NamedRow(RowShape(("id",), (0,), ("integer",)), [b"1"]), None)
+def change_of(schema: str, table: str) -> NamedChange:
+    return NamedChange(
+        "c", schema, table, NamedRow(RowShape(("id",), (0,), ("integer",)), [b"1"]), None
+    )
 
 
 def test_a_name_with_blanks_in_style_t_is_the_table_that_exists() -> None:
@@ -326,7 +328,7 @@ def test_a_name_with_blanks_is_known_when_a_column_of_the_row_has_gone_since() -
     described = described_as_t(blank("my schema", "a table"))
     gone = NamedRow(RowShape(("id", "v"), (23, 25), ("integer", "text")), [b"1", b"x"])
 
-    relation, _ = described.row(Change("c", "my", "schema a table", gone, None))
+    relation, _ = described.row(NamedChange("c", "my", "schema a table", gone, None))
 
     assert isinstance(relation, Relation)
     assert (relation.schema, relation.table) == ("my schema", "a table")
@@ -341,7 +343,7 @@ def test_two_tables_that_style_t_writes_alike_stop() -> None:
 
 def test_a_change_without_its_new_row_is_not_a_delete() -> None:
     described = described_as_t(ACC)
-    change = Change("u", "tx", "acc", None, NamedRow(RowShape(("id",), (23,), ("",)), [b"1"]))
+    change = NamedChange("u", "tx", "acc", None, NamedRow(RowShape(("id",), (23,), ("",)), [b"1"]))
 
     with pytest.raises(Unsupported, match="UPDATE without new values"):
         list(described.row(change))
@@ -371,7 +373,7 @@ def test_an_old_row_without_columns_names_no_row() -> None:
     nothing = NamedRow(RowShape((), (), ()), [])
 
     with pytest.raises(Unsupported, match="identify its row"):
-        list(described.row(Change("d", "s", "t", None, nothing)))
+        list(described.row(NamedChange("d", "s", "t", None, nothing)))
 
 
 def test_an_old_row_with_unknown_columns_stops_or_is_a_gap_on_request() -> None:

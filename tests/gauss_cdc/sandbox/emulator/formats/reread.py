@@ -12,8 +12,8 @@ from gauss_cdc.sandbox.emulator.model import Field, Item, Mode, Op, Row, Transac
 from producer.sources.decoders import NAMING
 from producer.sources.gauss.decoders.formats import Format, Naming
 from producer.sources.gauss.decoders.messages import (
-    Change,
     DecodedMessage,
+    NamedChange,
     NamedRow,
     NamedTruncate,
     TxBegin,
@@ -80,7 +80,7 @@ def reread(recorded: Recording, rows: Sequence[Row] = ()) -> list[tuple[Transact
                     found[-1].ended = each
                     # One message each: its header has reached the commit record.
                     found[-1].commit_lsn = Lsn(start)
-                case (Change(), *_):
+                case (NamedChange(), *_):
                     shape = next(types) if rows else None
                     found[-1].items.append(_row(position, each, shape))
                 case NamedTruncate(tables, cascade, restart):
@@ -100,17 +100,20 @@ def reread(recorded: Recording, rows: Sequence[Row] = ()) -> list[tuple[Transact
 
 def _updates_joined(
     told: list[tuple[int, DecodedMessage]],
-) -> Iterator[tuple[int, DecodedMessage | tuple[Change, ...]]]:
+) -> Iterator[tuple[int, DecodedMessage | tuple[NamedChange, ...]]]:
     """Changes as tuples: sql_decoding's message with an UPDATE holds two."""
     match told:
-        case [(position, Change() as old), (_, Change() as new)] if (old.op, new.op) == ("d", "c"):
+        case [(position, NamedChange() as old), (_, NamedChange() as new)] if (old.op, new.op) == (
+            "d",
+            "c",
+        ):
             yield position, (old, new)
         case _:
             for position, each in told:
-                yield position, ((each,) if isinstance(each, Change) else each)
+                yield position, ((each,) if isinstance(each, NamedChange) else each)
 
 
-def _row(position: int, changes: tuple[Change, ...], shape: Row | None) -> Row:
+def _row(position: int, changes: tuple[NamedChange, ...], shape: Row | None) -> Row:
     last = changes[-1]
     if len(changes) == 2:
         op, old, new = Op.UPDATE, changes[0].old, last.new

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from gauss_cdc.sandbox.emulator.formats import encoder
 from gauss_cdc.sandbox.emulator.model import PROFILES, Field, Item, Mode, Op, Row, Sent, Transaction
 from producer.sources.gauss.decoders.messages import (
-    Change,
     DecodedMessage,
+    NamedChange,
     NamedRow,
     TxBegin,
     TxCommit,
@@ -124,7 +124,7 @@ def words(told: DecodedMessage) -> Any:
             return "BEGIN"
         case TxCommit():
             return "END"
-        case Change(op, schema, table, new, old):
+        case NamedChange(op, schema, table, new, old):
             return op, schema, table, cells(new), cells(old)
     raise AssertionError(told)
 

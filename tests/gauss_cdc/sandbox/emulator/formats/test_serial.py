@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from gauss_cdc.sandbox.emulator.formats import encoder
-from gauss_cdc.sandbox.emulator.frames import Refused
+from gauss_cdc.sandbox.emulator.frames import ErrorResponse
 from gauss_cdc.sandbox.emulator.model import PROFILES, Heartbeat, Mode, Op, Row, Truncate
 from schemas.positions import Lsn
 from schemas.tables import UNCHANGED, TableId
@@ -84,7 +84,7 @@ def test_a_value_that_postgres_did_not_log_has_a_word_of_its_own() -> None:
     assert payloads(sent(TEST, [transaction(update)], "postgres"))[1] == (
         "table public.t: UPDATE: id[integer]:1 v[text]:unchanged-toast-datum"
     )
-    with pytest.raises(Refused, match=r"REPLICA IDENTITY FULL"):
+    with pytest.raises(ErrorResponse, match=r"REPLICA IDENTITY FULL"):
         sent(Mode(), [transaction(update)])
 
 
@@ -130,5 +130,5 @@ def test_generated_columns_can_be_left_out_of_new_rows_only() -> None:
     ],
 )
 def test_a_mode_that_the_product_has_not_is_refused(mode: Mode, product: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(ErrorResponse):
         encoder(mode, PROFILES[product], "utf-8")

@@ -9,7 +9,7 @@ from producer.sources.dial import ConnectionArguments
 from producer.sources.gauss.checks import findings
 from producer.sources.gauss.checks.slot import retained_segments
 from producer.sources.gauss.gaps import DecodingMode, invisible_sentence
-from producer.sources.gauss.options import Product as SourceProduct
+from producer.sources.gauss.options import Vendor as SourceProduct
 from producer.sources.gauss.readings import Readings, RoleReading, TableReading
 from producer.sources.gauss.server import Product, Server
 from producer.sources.gauss.slots import OpenTransaction, SlotReading

@@ -17,8 +17,8 @@ from typing import Any
 
 from producer.sources.decoders import NAMING, Format, Naming
 from producer.sources.gauss.decoders.messages import (
-    Change,
     DecodedMessage,
+    NamedChange,
     NamedRow,
     NamedTruncate,
     TxBegin,
@@ -176,7 +176,7 @@ def transactions(messages: list[DecodedMessage]) -> list[tuple[int | None, list[
                 is_open = False
                 if changes:
                     found.append((message.xid or open_xid, changes))
-            case Change():
+            case NamedChange():
                 assert is_open
                 op = {"c": "INSERT", "u": "UPDATE", "d": "DELETE"}[message.op]
                 changes.append(

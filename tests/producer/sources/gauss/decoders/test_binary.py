@@ -6,10 +6,10 @@ from producer.errors import DecodeError
 from producer.sources.decoders import Format
 from producer.sources.gauss.decoders.binary import Binary
 from producer.sources.gauss.decoders.messages import (
-    Change,
-    Heartbeat,
+    NamedChange,
     NamedRow,
     RowShape,
+    ServerHeartbeat,
     TxBegin,
     TxCommit,
 )
@@ -67,7 +67,7 @@ def test_a_batch_of_a_whole_transaction() -> None:
 
     assert decoded(BATCH) == [
         TxBegin(csn=2357, first_lsn=Lsn(0xCFE5C80)),
-        Change("c", "public", "test1", NamedRow(shape, [b"1", b"2"]), None),
+        NamedChange("c", "public", "test1", NamedRow(shape, [b"1", b"2"]), None),
         TxCommit(xid=78108, end_lsn=Lsn(0xCFE5E68)),
     ]
 
@@ -76,11 +76,11 @@ def test_an_update_has_the_new_row_before_the_old_and_null_is_not_empty() -> Non
     new = NamedRow(RowShape(("id", "Name", "c"), (23, 25, 1043), ("",) * 3), [b"7", None, b""])
     old = NamedRow(RowShape(("id",), (23,), ("",)), [b"7"])
 
-    assert decoded(bytes.fromhex(UPDATE)) == [Change("u", "public", "t2", new, old)]
+    assert decoded(bytes.fromhex(UPDATE)) == [NamedChange("u", "public", "t2", new, old)]
 
 
 def test_a_delete_without_identity_has_no_row() -> None:
-    assert decoded(bytes.fromhex(DELETE)) == [Change("d", "public", "nopk", None, None)]
+    assert decoded(bytes.fromhex(DELETE)) == [NamedChange("d", "public", "nopk", None, None)]
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def test_a_delete_without_identity_has_no_row() -> None:
         (BEGIN_XT, TxBegin(78111, 2360, Lsn(0xCFE7000), AT)),
         (BEGIN_TN, TxBegin(None, 2360, Lsn(0xCFE7000), AT, user="cdc")),
         (COMMIT_XT, TxCommit(78111, None, AT, end_lsn=Lsn(0xCFE7200))),
-        (HEARTBEAT, Heartbeat(0xCFE7300, 0xCFE7300, 0x193D257F57B)),
-        (RAW_HEARTBEAT, Heartbeat(0xCFE7300, 0xCFE7300, 0x193D257F57B)),
+        (HEARTBEAT, ServerHeartbeat(0xCFE7300, 0xCFE7300, 0x193D257F57B)),
+        (RAW_HEARTBEAT, ServerHeartbeat(0xCFE7300, 0xCFE7300, 0x193D257F57B)),
     ],
 )
 def test_parts_that_products_send_or_do_not(payload: str, message: object) -> None:
@@ -182,7 +182,7 @@ def test_a_row_without_columns_is_one_that_was_not_sent() -> None:
 
     for body in (b"I" + names + b"N\0\0", b"D" + names + b"O\0\0", b"U" + names + b"N\0\0O\0\0"):
         (change,) = decoded(framed(bytes(8) + body))
-        assert isinstance(change, Change)
+        assert isinstance(change, NamedChange)
         assert (change.new, change.old) == (None, None)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from producer.sources.gauss.decoders.messages import Change, TxBegin, TxCommit
+from producer.sources.gauss.decoders.messages import NamedChange, TxBegin, TxCommit
 from tests.producer.sources.gauss.decoders.ledgers import (
     CAPTURES,
     capture,
@@ -43,7 +43,7 @@ def test_only_rows_may_wait_undecoded(name: str) -> None:
 
     for start, payload in read.payloads:
         for position, record in decoder.split(start, payload):
-            is_row = isinstance(decoder.decode(position, record), Change)
+            is_row = isinstance(decoder.decode(position, record), NamedChange)
             assert decoder.is_row(record) is is_row
 
 

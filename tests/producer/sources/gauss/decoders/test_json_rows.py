@@ -4,7 +4,7 @@ import pytest
 
 from producer.errors import DecodeError
 from producer.sources.gauss.decoders.json_rows import JsonRows
-from producer.sources.gauss.decoders.messages import Change, NamedRow, RowShape
+from producer.sources.gauss.decoders.messages import NamedChange, NamedRow, RowShape
 
 ROW = {
     "table_name": 'public."T t"',
@@ -23,7 +23,7 @@ def dumped(**changes: object) -> bytes:
 
 
 def test_a_row() -> None:
-    assert JsonRows("utf-8").decode(dumped()) == Change(
+    assert JsonRows("utf-8").decode(dumped()) == NamedChange(
         "u",
         "public",
         "T t",

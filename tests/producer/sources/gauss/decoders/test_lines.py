@@ -6,11 +6,11 @@ from producer.errors import DecodeError
 from producer.sources.decoders import Format
 from producer.sources.gauss.decoders.lines import Lines
 from producer.sources.gauss.decoders.messages import (
-    Change,
     Ddl,
-    Heartbeat,
+    NamedChange,
     NamedRow,
     RowShape,
+    ServerHeartbeat,
     TxBegin,
     TxCommit,
 )
@@ -18,7 +18,7 @@ from schemas.positions import Lsn
 
 AT = "2023-09-14 16:03:51.394287+08"
 ROW = b"table public test1 INSERT: a[integer]:3 b[integer]:4"
-CHANGE = Change(
+CHANGE = NamedChange(
     "c",
     "public",
     "test1",
@@ -82,7 +82,7 @@ def test_lines_of_every_product(style: str, line: str, message: object) -> None:
 
 def test_heartbeats_in_every_reading_of_the_manual() -> None:
     content = b"h" + struct.pack(">QQq", 1, 2, -3)
-    beat = Heartbeat(1, 2, -3)
+    beat = ServerHeartbeat(1, 2, -3)
 
     assert decoded(content, batch=False) == [beat]
     assert decoded(content + bytes(4)) == [beat]

@@ -1,13 +1,13 @@
 import pytest
 
 from producer.errors import DecodeError
-from producer.sources.gauss.decoders.messages import Change, NamedRow, RowShape
+from producer.sources.gauss.decoders.messages import NamedChange, NamedRow, RowShape
 from producer.sources.gauss.decoders.sql_rows import SqlRows
 
 UNNAMED = RowShape((), (), ())
 
 
-def decoded(payload: str) -> list[Change]:
+def decoded(payload: str) -> list[NamedChange]:
     rows = SqlRows("utf-8")
     return [rows.decode(record) for record in rows.split(payload.encode())]
 
@@ -19,8 +19,10 @@ def test_an_update_is_a_delete_and_an_insert() -> None:
         "delete from public.t where id = 1 and v = ';insert into';insert into public.t"
         " values (2, 'it''s);', null, true, B'10');"
     ) == [
-        Change("d", "public", "t", None, NamedRow(where, [b"1", b";insert into"])),
-        Change("c", "public", "t", NamedRow(UNNAMED, [b"2", b"it's);", None, b"t", b"10"]), None),
+        NamedChange("d", "public", "t", None, NamedRow(where, [b"1", b";insert into"])),
+        NamedChange(
+            "c", "public", "t", NamedRow(UNNAMED, [b"2", b"it's);", None, b"t", b"10"]), None
+        ),
     ]
 
 

@@ -1,16 +1,16 @@
 import pytest
 
 from producer.errors import DecodeError
-from producer.sources.gauss.decoders.messages import Change, NamedRow, NamedTruncate, RowShape
+from producer.sources.gauss.decoders.messages import NamedChange, NamedRow, NamedTruncate, RowShape
 from producer.sources.gauss.decoders.tuples import DottedRows, SpacedRows, emptied, readings
 from schemas.tables import UNCHANGED
 
 
-def dotted(line: str, encoding: str = "utf-8") -> Change:
+def dotted(line: str, encoding: str = "utf-8") -> NamedChange:
     return DottedRows(encoding).decode(line.encode(encoding))
 
 
-def spaced(line: str, encoding: str = "utf-8") -> Change:
+def spaced(line: str, encoding: str = "utf-8") -> NamedChange:
     return SpacedRows(encoding).decode(line.encode(encoding))
 
 
@@ -38,7 +38,7 @@ def test_an_update_whose_toast_value_was_not_sent() -> None:
         " new-tuple: id[integer]:1 toasted[text]:unchanged-toast-datum"
     )
 
-    assert change == Change(
+    assert change == NamedChange(
         "u",
         "public",
         "xpto",
@@ -84,9 +84,9 @@ def test_a_character_that_ends_with_a_backslash_or_a_bracket(encoding: str) -> N
 
 
 def test_rows_without_data() -> None:
-    assert dotted("table s.t: DELETE: (no-tuple-data)") == Change("d", "s", "t", None, None)
-    assert spaced("table s t DELETE: (no-tuple-data)") == Change("d", "s", "t", None, None)
-    assert spaced("table s t UPDATE: (no-tuple-data)") == Change("u", "s", "t", None, None)
+    assert dotted("table s.t: DELETE: (no-tuple-data)") == NamedChange("d", "s", "t", None, None)
+    assert spaced("table s t DELETE: (no-tuple-data)") == NamedChange("d", "s", "t", None, None)
+    assert spaced("table s t UPDATE: (no-tuple-data)") == NamedChange("u", "s", "t", None, None)
 
 
 def test_style_t_takes_the_first_blank_and_keeps_all_readings() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from producer.sources.decoders import NAMING, Format
-from producer.sources.gauss.decoders.messages import Change
+from producer.sources.gauss.decoders.messages import NamedChange
 from schemas.types.names import oid_of
 
 GOLDEN = Path(__file__).parents[4] / "golden" / "opengauss"
@@ -34,7 +34,7 @@ def told_types(workload: str, mode: str) -> dict[tuple[str, str], str]:
             continue
         for position, record in naming.split(0, bytes.fromhex(message["hex"])[25:]):
             change = naming.decode(position, record)
-            if isinstance(change, Change):
+            if isinstance(change, NamedChange):
                 for row in filter(None, (change.new, change.old)):
                     for name, type_name in zip(row.shape.names, row.shape.types, strict=True):
                         told[change.table, name] = type_name

@@ -5,17 +5,17 @@ import pytest
 from producer.errors import OptionRefused
 from producer.sources.decoders import Format
 from producer.sources.gauss.options import (
-    Mode,
-    Product,
+    Decoding,
     Terms,
+    Vendor,
     effective,
     problems,
     removing_text,
     why_not_full,
 )
 
-GAUSS = Terms(product=Product.GAUSSDB, plugin="mppdb_decoding")
-OPEN = Terms(product=Product.OPENGAUSS, plugin="mppdb_decoding")
+GAUSS = Terms(product=Vendor.GAUSSDB, plugin="mppdb_decoding")
+OPEN = Terms(product=Vendor.OPENGAUSS, plugin="mppdb_decoding")
 
 
 def refused(options: dict[str, str], terms: Terms) -> str:
@@ -37,7 +37,7 @@ def test_nothing_asked_for_is_serial_decoding_with_all_that_our_records_need() -
         ("only-local", "false"),
     )
     assert decided.format == Format("mppdb_decoding")
-    assert (decided.mode, decided.ordered_by, decided.warnings) == (Mode.SERIAL, "lsn", ())
+    assert (decided.mode, decided.ordered_by, decided.warnings) == (Decoding.SERIAL, "lsn", ())
 
 
 def test_parallel_decoding_keeps_empty_transactions_and_is_binary() -> None:
@@ -86,7 +86,7 @@ def test_values_are_sent_in_one_spelling() -> None:
 
 
 def test_sql_functions_get_the_options_that_they_have() -> None:
-    terms = Terms(product=Product.OPENGAUSS, plugin="mppdb_decoding", interface="sql")
+    terms = Terms(product=Vendor.OPENGAUSS, plugin="mppdb_decoding", interface="sql")
 
     decided = effective({"parallel-decode-num": "4"}, terms)
 
@@ -102,7 +102,7 @@ def test_sql_functions_get_the_options_that_they_have() -> None:
 
 
 def test_opengauss_sql_decoding_gets_four_options_only() -> None:
-    terms = Terms(product=Product.OPENGAUSS, plugin="sql_decoding")
+    terms = Terms(product=Vendor.OPENGAUSS, plugin="sql_decoding")
 
     assert [name for name, _ in effective({"parallel-decode-num": "1"}, terms).options] == [
         "include-xids",
@@ -119,16 +119,16 @@ def test_opengauss_sql_decoding_gets_four_options_only() -> None:
 
 
 def test_gaussdbs_sql_decoding_gets_no_defaults() -> None:
-    terms = Terms(product=Product.GAUSSDB, plugin="sql_decoding")
+    terms = Terms(product=Vendor.GAUSSDB, plugin="sql_decoding")
 
     assert len(effective({"parallel-decode-num": "1"}, terms).options) == 4
     assert effective({"include-user": "true"}, terms).get("include-user") == "true"
-    standby = Terms(product=Product.GAUSSDB, plugin="sql_decoding", role="standby")
+    standby = Terms(product=Vendor.GAUSSDB, plugin="sql_decoding", role="standby")
     assert effective({}, standby).get("standby-connection") == "true"
 
 
 def test_a_standby_is_asked_for_by_role_only() -> None:
-    standby = Terms(product=Product.OPENGAUSS, plugin="mppdb_decoding", role="standby")
+    standby = Terms(product=Vendor.OPENGAUSS, plugin="mppdb_decoding", role="standby")
 
     assert effective({}, standby).get("standby-connection") == "true"
     assert "set by us to false" in refused({"standby-connection": "true"}, OPEN)
@@ -136,7 +136,7 @@ def test_a_standby_is_asked_for_by_role_only() -> None:
 
 
 def test_opengauss_sql_decoding_does_not_know_standbys() -> None:
-    standby = Terms(product=Product.OPENGAUSS, plugin="sql_decoding", role="standby")
+    standby = Terms(product=Vendor.OPENGAUSS, plugin="sql_decoding", role="standby")
     (advice,) = effective({}, standby).warnings
     assert "only we check the role" in str(advice)
 
@@ -145,11 +145,11 @@ def test_in_the_order_of_csns_empty_transactions_are_kept_in_every_mode() -> Non
     decided = effective({"output-order": "1"}, GAUSS)
 
     assert (decided.ordered_by, decided.get("skip-empty-xacts")) == ("csn", "false")
-    assert decided.mode is Mode.SERIAL
+    assert decided.mode is Decoding.SERIAL
 
 
 def test_a_plugin_for_parallel_decoding_gets_threads_of_its_own() -> None:
-    terms = Terms(product=Product.GAUSSDB, plugin="parallel_json_decoding")
+    terms = Terms(product=Vendor.GAUSSDB, plugin="parallel_json_decoding")
 
     decided = effective({}, terms)
 
@@ -205,7 +205,7 @@ def test_products_differ() -> None:
     for name, value in (("enable-heartbeat", "true"), ("output-order", "0"), ("slice-id", "1")):
         assert "opengauss does not have this option" in refused({name: value}, OPEN)
     assert "gaussdb does not have this option" in refused({"include-originid": "true"}, GAUSS)
-    terms = Terms(product=Product.OPENGAUSS, plugin="parallel_json_decoding")
+    terms = Terms(product=Vendor.OPENGAUSS, plugin="parallel_json_decoding")
     assert "no such output plugin" in refused({}, terms)
 
 
@@ -215,7 +215,7 @@ def test_a_sender_timeout_below_three_status_intervals_is_refused() -> None:
         assert "shorter than 3 status intervals of 10 s" in refused({"sender-timeout": text}, OPEN)
     for text in ("30000", "30s", "0"):
         assert effective({"sender-timeout": text}, OPEN).get("sender-timeout")
-    quick = Terms(product=Product.OPENGAUSS, plugin="mppdb_decoding", status_seconds=1)
+    quick = Terms(product=Vendor.OPENGAUSS, plugin="mppdb_decoding", status_seconds=1)
     assert effective({"sender-timeout": "3s"}, quick).get("sender-timeout") == "3000"
 
 

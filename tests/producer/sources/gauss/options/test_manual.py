@@ -18,16 +18,16 @@ from producer.errors import OptionRefused
 from producer.sources.gauss.options import (
     BY_NAME,
     OPTIONS,
-    Mode,
-    Product,
+    Decoding,
     Terms,
     Use,
+    Vendor,
     effective,
     problems,
 )
 
 GOLDEN = Path(__file__).parents[4] / "golden" / "opengauss"
-SERIAL, PARALLEL, SQL = Mode.SERIAL, Mode.PARALLEL, Mode.SQL
+SERIAL, PARALLEL, SQL = Decoding.SERIAL, Decoding.PARALLEL, Decoding.SQL
 
 
 class Line(NamedTuple):
@@ -38,8 +38,8 @@ class Line(NamedTuple):
     low: int | None = None
     high: int | None = None
     default: str = ""
-    idle: tuple[Mode, ...] = ()  # "no effect"
-    refused: tuple[Mode, ...] = ()  # "only to be set for ..."
+    idle: tuple[Decoding, ...] = ()  # "no effect"
+    refused: tuple[Decoding, ...] = ()  # "only to be set for ..."
     group: str = "general"
 
 
@@ -101,9 +101,9 @@ GOOD = {
 }
 
 
-def terms(mode: Mode = PARALLEL, **more: object) -> Terms:
+def terms(mode: Decoding = PARALLEL, **more: object) -> Terms:
     given: dict[str, object] = {
-        "product": Product.GAUSSDB,
+        "product": Vendor.GAUSSDB,
         "plugin": "mppdb_decoding",
         "interface": "sql" if mode is SQL else "stream",
         "allow_internal": True,
@@ -112,7 +112,7 @@ def terms(mode: Mode = PARALLEL, **more: object) -> Terms:
     return Terms(**given)  # type: ignore[arg-type]
 
 
-def around(name: str, value: str, mode: Mode = PARALLEL) -> dict[str, str]:
+def around(name: str, value: str, mode: Decoding = PARALLEL) -> dict[str, str]:
     """The option, with what must stand beside it."""
     out = {"parallel-decode-num": "4"} if mode is PARALLEL else {}
     if BY_NAME[name].group == "distributed":
@@ -131,9 +131,9 @@ def test_the_manuals_options_are_the_tables() -> None:
 
 
 @pytest.mark.parametrize("line", MANUAL, ids=IDS)
-@pytest.mark.parametrize("mode", Mode)
-def test_where_an_option_is_taken(line: Line, mode: Mode) -> None:
-    use = BY_NAME[line.name].use(Product.GAUSSDB, mode)
+@pytest.mark.parametrize("mode", Decoding)
+def test_where_an_option_is_taken(line: Line, mode: Decoding) -> None:
+    use = BY_NAME[line.name].use(Vendor.GAUSSDB, mode)
 
     if mode in line.refused:
         assert use is Use.REFUSED
@@ -147,14 +147,14 @@ def test_where_an_option_is_taken(line: Line, mode: Mode) -> None:
 def test_the_manuals_defaults(line: Line) -> None:
     option = BY_NAME[line.name]
     if line.name == "include-timestamp":
-        assert [option.server_default(mode) for mode in Mode] == ["true", "false", "true"]
+        assert [option.server_default(mode) for mode in Decoding] == ["true", "false", "true"]
     elif line.name == "sender-timeout":
         assert option.server_default(SERIAL) == "logical_sender_timeout"
     elif line.name.startswith("max-") and line.name.endswith("in-memory"):
-        assert [option.server_default(mode)[:1] for mode in Mode] == ["0", "0", "0"]
+        assert [option.server_default(mode)[:1] for mode in Decoding] == ["0", "0", "0"]
         assert "max_process_memory" in option.server_default(PARALLEL)
     else:
-        taken = [mode for mode in Mode if mode not in line.refused]
+        taken = [mode for mode in Decoding if mode not in line.refused]
         assert {option.server_default(mode) for mode in taken} == {line.default}
 
 
@@ -189,8 +189,8 @@ def test_booleans_are_read_as_the_server_reads_them(line: Line) -> None:
 
 
 @pytest.mark.parametrize("line", MANUAL, ids=IDS)
-@pytest.mark.parametrize("mode", Mode)
-def test_a_good_value_passes_only_where_it_may_stand(line: Line, mode: Mode) -> None:
+@pytest.mark.parametrize("mode", Decoding)
+def test_a_good_value_passes_only_where_it_may_stand(line: Line, mode: Decoding) -> None:
     ours = {
         "include-xids": "true",
         "include-timestamp": "true",
@@ -319,7 +319,7 @@ def test_what_a_live_opengauss_refused_is_refused_before(
     named = re.findall(r'(?:option "?|parameter ")([\w-]+)', message)[0]
 
     with pytest.raises(OptionRefused) as caught:
-        effective(options, Terms(product=Product.OPENGAUSS, plugin="mppdb_decoding"))
+        effective(options, Terms(product=Vendor.OPENGAUSS, plugin="mppdb_decoding"))
 
     assert caught.value.where["option"] == named
 
@@ -340,7 +340,7 @@ def test_what_a_live_opengauss_took_is_taken(header: dict[str, object]) -> None:
     yours = {name: value for name, value in options.items() if name not in ours}
     plugin = str(header["plugin"])
 
-    decided = effective(yours, Terms(product=Product.OPENGAUSS, plugin=plugin))
+    decided = effective(yours, Terms(product=Vendor.OPENGAUSS, plugin=plugin))
 
     assert dict(decided.options).items() >= yours.items()
     assert decided.mode is (PARALLEL if header["mode"] == "parallel" else SERIAL)

@@ -5,16 +5,16 @@ import pytest
 from producer.errors import OptionRefused
 from producer.sources.gauss.options import (
     Effective,
-    Product,
     ServerFacts,
     Terms,
+    Vendor,
     check_server_rules,
     effective,
 )
 from producer.sources.gauss.options.server import default_options
 
 
-def decided(options: dict[str, str], product: Product = Product.GAUSSDB, **more: str) -> Effective:
+def decided(options: dict[str, str], product: Vendor = Vendor.GAUSSDB, **more: str) -> Effective:
     given = {"plugin": "mppdb_decoding", **more}
     return effective(
         options,
@@ -74,7 +74,7 @@ def test_a_share_may_be_more_than_a_hundred() -> None:
         with pytest.raises(OptionRefused, match="outside 0 to 100 MB"):
             decided({**terms, "max-txn-in-memory": "101"})
     with pytest.raises(OptionRefused, match="outside 0 to 100 MB"):
-        decided({"parallel-decode-num": "2", "max-txn-in-memory": "101"}, Product.OPENGAUSS)
+        decided({"parallel-decode-num": "2", "max-txn-in-memory": "101"}, Vendor.OPENGAUSS)
 
 
 def test_the_reorder_buffer_may_take_half() -> None:
@@ -97,7 +97,7 @@ def test_serial_and_opengauss_limits_are_numbers() -> None:
     facts = ServerFacts(max_process_memory_kb=1024)
     assert check_server_rules(decided({"max-txn-in-memory": "100"}), facts) == ()
     parallel = {"parallel-decode-num": "2", "max-txn-in-memory": "100"}
-    assert check_server_rules(decided(parallel, Product.OPENGAUSS), facts) == ()
+    assert check_server_rules(decided(parallel, Vendor.OPENGAUSS), facts) == ()
 
 
 # ---------------------------------------------------------------- role and node
@@ -183,8 +183,8 @@ def test_the_servers_defaults_are_read() -> None:
 def test_a_server_that_makes_streams_parallel_gets_an_option_against_it() -> None:
     facts = ServerFacts(default_options="parallel-decode-num=4")
 
-    assert check_server_rules(decided({}, Product.OPENGAUSS), facts) == ()  # we say 1
-    sql = decided({}, Product.OPENGAUSS, plugin="sql_decoding")  # which knows no such option
+    assert check_server_rules(decided({}, Vendor.OPENGAUSS), facts) == ()  # we say 1
+    sql = decided({}, Vendor.OPENGAUSS, plugin="sql_decoding")  # which knows no such option
     assert "makes every stream parallel" in refused(sql, facts)
     assert check_server_rules(sql, ServerFacts(default_options="parallel-decode-num=1")) == ()
 
@@ -197,7 +197,7 @@ def test_a_server_that_leaves_users_out_is_not_followed_in_silence() -> None:
 
 
 def test_an_option_that_came_later() -> None:
-    found = decided({"include-originid": "true"}, Product.OPENGAUSS)
+    found = decided({"include-originid": "true"}, Vendor.OPENGAUSS)
 
     assert "since 5.0" in refused(found, ServerFacts(version=(3, 1, 0)))
     assert check_server_rules(found, ServerFacts(version=(5, 0, 0))) == ()
@@ -215,4 +215,4 @@ def test_what_waits_for_a_server_is_named() -> None:
     waiting = decided({"parallel-decode-num": "2", "max-txn-in-memory": "1"}).needs_server
     assert any("max_process_memory" in sentence for sentence in waiting)
     assert any("confirmed_csn" in sentence for sentence in waiting)
-    assert not any("confirmed_csn" in s for s in decided({}, Product.OPENGAUSS).needs_server)
+    assert not any("confirmed_csn" in s for s in decided({}, Vendor.OPENGAUSS).needs_server)
