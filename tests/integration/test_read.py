@@ -22,7 +22,8 @@ from spark_consumers.errors import (
     TopicReplaced,
 )
 from spark_consumers.job import Applier
-from spark_consumers.kafka.read import CutReader, RangeReader, Registry
+from spark_consumers.kafka.read import CutReader, RangeReader
+from spark_consumers.kafka.registry import SchemaCache
 from spark_consumers.model import Ledger, Rows
 from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.integration.kafka_feed import CUT_ID, KafkaFeed, avro
@@ -332,7 +333,7 @@ def test_records_that_are_not_ours_are_passed_over_and_told(source: KafkaFeed) -
     cuts.close()
 
 
-def registry_of(source: KafkaFeed) -> Registry:
+def registry_of(source: KafkaFeed) -> SchemaCache:
     """As a registry, which says of an id that it has not."""
 
     def fetch(schema_id: int) -> str:
@@ -340,14 +341,14 @@ def registry_of(source: KafkaFeed) -> Registry:
             raise SchemaUnknown("unknown", schema_id=schema_id)
         return json.dumps(source.schemas[schema_id])
 
-    return Registry(fetch)
+    return SchemaCache(fetch)
 
 
 def test_a_registry_that_is_down_is_no_reason_to_pass_over_a_record(source: KafkaFeed) -> None:
     def fetch(_: int) -> str:
         raise RegistryDown("down")
 
-    cuts = CutReader(source.client, source.feed.source, Registry(fetch))
+    cuts = CutReader(source.client, source.feed.source, SchemaCache(fetch))
 
     with pytest.raises(RegistryDown):
         list(cuts(Ledger(source.feed.source)))
@@ -359,7 +360,7 @@ def test_a_registry_that_knows_no_record_is_reported(source: KafkaFeed) -> None:
     def fetch(schema_id: int) -> str:
         raise SchemaUnknown("unknown", schema_id=schema_id)
 
-    cuts = CutReader(source.client, source.feed.source, Registry(fetch))
+    cuts = CutReader(source.client, source.feed.source, SchemaCache(fetch))
 
     with pytest.raises(SchemaUnknown):
         list(cuts(Ledger(source.feed.source)))

@@ -13,7 +13,7 @@ from producer.core.changes import (
     Insert,
     Logical,
     Message,
-    Origin,
+    OriginMessage,
     Relation,
     Truncate,
     TypeMessage,
@@ -48,7 +48,7 @@ def payload(message: Message) -> bytes:
         case Logical(transactional, lsn, prefix, content):
             head = struct.pack(">c?Q", b"M", transactional, lsn)
             return head + _text(prefix) + struct.pack(">I", len(content)) + content
-        case Origin(lsn, name):
+        case OriginMessage(lsn, name):
             return struct.pack(">cQ", b"O", lsn) + _text(name)
         case Undecoded(known):
             return known
