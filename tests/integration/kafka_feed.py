@@ -27,7 +27,7 @@ from schemas.load import avsc
 from schemas.tables import TableSchema
 from schemas.topics import Topics
 from spark_consumers.kafka.cluster import Cluster
-from spark_consumers.kafka.read import Registry
+from spark_consumers.kafka.registry import SchemaCache
 from spark_consumers.model import Change
 from tests.spark_consumers.feed import Feed
 
@@ -86,8 +86,8 @@ class KafkaFeed:
                         raise
 
     @property
-    def registry(self) -> Registry:
-        return Registry(lambda schema_id: json.dumps(self.schemas[schema_id]))
+    def registry(self) -> SchemaCache:
+        return SchemaCache(lambda schema_id: json.dumps(self.schemas[schema_id]))
 
     def publish(self) -> None:
         """Write all records that the feed made since the last call."""
