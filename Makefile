@@ -3,6 +3,8 @@
 #              WORKERS=4 at once, each with services of its own (1.5 GB)
 # make check   before a push, two minutes: lint, types, unit tests (no services, no Spark)
 # make mutate  rules of the protocol taken out one by one: which test notices (10 minutes)
+# make native  build the native module anew, after a change of it
+# make fuzz    any bytes into the native module, under AddressSanitizer; SECONDS=60
 # make chaos   the demo under KILLS=50 kills of run, apply and broker; ARGS='--workload tpcb'
 # make venv    only the environment, .venv; the others make it by themselves
 # make clean   remove what was made here, .venv too
@@ -12,6 +14,7 @@ KILLS  ?= 50
 ARGS   ?=
 SOURCE ?= postgres
 WORKERS ?= 4
+SECONDS ?= 60
 # A filter may leave no test, which pytest calls 5.
 NONE   := $(if $(ARGS),5,0)
 
@@ -22,7 +25,9 @@ INTEGRATION := $(wildcard tests/integration)
 E2E   := $(wildcard tests/e2e)
 CODE  := $(wildcard schemas producer spark_consumers gauss_cdc tests benchmarks docs)
 
-.PHONY: demo test check mutate lint chaos coverage venv clean
+BUILD := $(BIN)/python -W ignore -c 'from setuptools import setup; setup()' -q build_ext --inplace
+
+.PHONY: demo test check mutate native fuzz lint chaos coverage venv clean
 
 demo: $(STAMP)
 	@$(BIN)/gauss-cdc demo --source $(SOURCE) $(ARGS)
@@ -40,6 +45,17 @@ check: lint
 
 mutate: $(STAMP)
 	@$(BIN)/python -m tests.mutations.run $(ARGS)
+
+native: $(STAMP)
+	@$(BUILD) --force
+
+# Each payload gets a block of its own by PYTHONMALLOC, so that a read behind its end is seen.
+fuzz: $(STAMP)
+	@CFLAGS='-fsanitize=address,undefined -fno-sanitize-recover -g -O1' $(BUILD) --force
+	@LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+	    ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
+	    $(BIN)/python -m tests.producer.native.any_bytes $(SECONDS); \
+	    status=$$?; $(BUILD) --force; exit $$status
 
 lint: $(STAMP)
 	$(BIN)/ruff check $(CODE)

@@ -63,7 +63,7 @@ cdef int grow(void **block, size_t *capacity, size_t wanted, size_t item) except
     cdef void *moved
     if wanted <= capacity[0]:
         return 0
-    more = max(wanted, 2 * capacity[0], 64)
+    more = max(wanted, 2 * capacity[0], <size_t>64)
     moved = realloc(block[0], more * item)
     if moved == NULL:
         raise MemoryError
