@@ -22,6 +22,7 @@ from producer.core.ports import RunObserver, ShutdownRequested
 from producer.core.takeover import TakeoverRequest
 from producer.core.turn import Turn
 from producer.errors import CdcError
+from producer.kafka import native_writer
 from producer.kafka.cuts_reader import CutsReader
 from producer.kafka.delivery import Delivery
 from producer.kafka.quarantine import Quarantine
@@ -118,6 +119,7 @@ def _run_once(
         source = SOURCES[options.kind](options, publisher.prepare_tables)
         stack.callback(source.close)
         publisher.encoding = source.encoding
+        parts = native.parts(options.native)
         quarantine = Quarantine(options.client, admin, topics.quarantine)
         delivery = Delivery(
             options.client,
@@ -127,6 +129,7 @@ def _run_once(
             exactly_once=options.exactly_once,
             max_row_bytes=options.max_row_bytes,
             silence=options.kafka_silence_seconds,
+            make=native_writer.choose(parts),
         )
         stack.callback(delivery.close)
         blocking = Meanwhile(lambda: source.keep_alive(force=True))
@@ -171,7 +174,7 @@ def _run_once(
             wants=chooser(options.include, options.exclude),
             advice=lambda table: not_captured(options, table),
             changed=changed,
-            native=native.parts(options.native),
+            native=parts,
         ).run(request, progress, stream=stream)
 
 

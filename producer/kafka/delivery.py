@@ -28,7 +28,7 @@ from producer.core.events import (
 from producer.core.ports import Answer
 from producer.errors import BrokerDown, CdcError, GroupUnusable
 from producer.kafka.client import LOGGED, QUIET, transactional_id
-from producer.kafka.writer import ConfluentWriter, Writer
+from producer.kafka.writer import ConfluentWriter, MakeWriter, Writer
 
 _ROOM_WAIT: Final = 0.2  # seconds for room in librdkafka's queue
 _FLUSH_TRY: Final = 1.0
@@ -36,7 +36,6 @@ _COMMIT_TRY: Final = 5.0
 
 
 Job: TypeAlias = Callable[[], Answer]
-MakeWriter: TypeAlias = Callable[[Mapping[str, Any]], Writer]  # of librdkafka's settings
 
 
 class _Patience:

@@ -6,9 +6,9 @@ it.  It knows neither rows nor cuts, only records, and waits no longer than it i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -65,6 +65,9 @@ class Writer(Protocol):
         """End it."""
 
 
+MakeWriter: TypeAlias = Callable[[Mapping[str, Any]], Writer]  # of librdkafka's settings
+
+
 class ConfluentWriter:
     """`Writer` by `confluent_kafka.Producer`: a call per record, and one per acknowledgement.
 
@@ -82,16 +85,16 @@ class ConfluentWriter:
         return self._reports
 
     def init_transactions(self, seconds: float) -> None:
-        with _ours():
+        with as_ours():
             self._producer.init_transactions(seconds)
 
     def begin(self) -> None:
-        with _ours():
+        with as_ours():
             self._producer.begin_transaction()
 
     def send(self, records: Records, start: int) -> int:
         producer, report, at = self._producer, self._report, start
-        with _ours():
+        with as_ours():
             try:
                 for at in range(start, len(records)):
                     topic, partition, key, value, headers = records[at]
@@ -108,7 +111,7 @@ class ConfluentWriter:
         return len(records)
 
     def poll(self, seconds: float) -> None:
-        with _ours():
+        with as_ours():
             self._producer.poll(seconds)
         self.raise_failure()
 
@@ -117,7 +120,7 @@ class ConfluentWriter:
         return [(topic, partition, start, end) for topic, partition, start, end in taken]
 
     def flush(self, seconds: float) -> int:
-        with _ours():
+        with as_ours():
             left = self._producer.flush(seconds)
         self.raise_failure()
         return left
@@ -133,7 +136,7 @@ class ConfluentWriter:
         return True
 
     def abort(self, seconds: float) -> None:
-        with _ours():
+        with as_ours():
             self._producer.abort_transaction(seconds)
 
     def raise_failure(self) -> None:
@@ -181,8 +184,8 @@ class ConfluentWriter:
 
 
 @contextmanager
-def _ours() -> Iterator[None]:
-    """Convert the library's exceptions."""
+def as_ours() -> Iterator[None]:
+    """Raise the library's exceptions as CdcError."""
     try:
         yield
     except (KafkaException, SystemError) as exc:

@@ -6,9 +6,12 @@ lost is speed.  `core` and `wire` define the interfaces, and what each part must
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Literal, TypeAlias
+
+from confluent_kafka import KafkaError
 
 from producer.core.chunk import Chunk
 from producer.core.records.encode import TransactionConstants, frame_of_read
@@ -28,6 +31,10 @@ else:
 
 # `auto`: where it was built.
 Choice: TypeAlias = Literal["auto", "off"]
+
+
+class ProducerRefused(Exception):
+    """The native producer of Kafka does not fit here; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,24 @@ class NativeParts:
             point=constants.commit_lsn,
             max_row_bytes=max_row_bytes,
         )
+
+    def producer(
+        self,
+        settings: list[tuple[str, str]],
+        *,
+        library: str,
+        on_error: Callable[[KafkaError], None],
+        on_log: Callable[[int, str], None],
+    ) -> _native.NativeProducer:
+        """Make a producer of the librdkafka that `library` was linked with.
+
+        `on_log` gets a level of syslog, and a line.  Raises ProducerRefused.
+        """
+        try:
+            _native.find_librdkafka(library)
+            return _native.NativeProducer(settings, self.places, on_error, on_log)
+        except _native.LibraryRefused as why:
+            raise ProducerRefused(str(why)) from why
 
 
 def parts(choice: Choice) -> NativeParts | None:

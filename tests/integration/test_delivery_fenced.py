@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from producer.core.events import Record
 from producer.errors import CdcError, Fenced
 from producer.kafka.delivery import Answer, Delivery
+from tests.writers import WRITERS, WriterClass
 
 CUT = (b"bank", b"cut")
 
@@ -47,10 +48,17 @@ def deliver(delivery: Delivery, rows: list[Record]) -> None:
     answer(delivery)
 
 
+@pytest.mark.parametrize("make", WRITERS)
 @pytest.mark.parametrize("exactly_once", [True, False])
 @pytest.mark.parametrize("before", ["nothing", "rows sent", "rows acknowledged", "a cut"])
 def test_a_writer_that_is_fenced_says_so(
-    kafka: str, topics: str, stack: ExitStack, before: str, *, exactly_once: bool
+    kafka: str,
+    topics: str,
+    stack: ExitStack,
+    before: str,
+    make: WriterClass,
+    *,
+    exactly_once: bool,
 ) -> None:
     def writer() -> Delivery:
         made = Delivery(
@@ -60,6 +68,7 @@ def test_a_writer_that_is_fenced_says_so(
             transaction_timeout=60,
             exactly_once=exactly_once,
             max_row_bytes=1 << 20,
+            make=make,
         )
         stack.callback(made.close)
         return made

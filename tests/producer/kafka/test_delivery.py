@@ -12,15 +12,22 @@ from producer.errors import (
     BrokerDown,
     CdcError,
 )
-from producer.kafka.delivery import Delivery, MakeWriter
-from producer.kafka.writer import ConfluentWriter
+from producer.kafka.delivery import Delivery
+from producer.kafka.writer import MakeWriter, Writer
 from schemas.errors import Verdict
+from tests.writers import WRITERS, WriterClass
 
 ROW: Record = ("bank.public.account", 0, b"key", b"value", [("xid", b"1")])
 
 
+@pytest.fixture(params=WRITERS)
+def writer(request: pytest.FixtureRequest) -> WriterClass:
+    made: WriterClass = request.param
+    return made
+
+
 @pytest.fixture
-def delivery(nobody: str) -> Iterator[Delivery]:
+def delivery(nobody: str, writer: WriterClass) -> Iterator[Delivery]:
     made = Delivery(
         {"bootstrap.servers": nobody, "queue.buffering.max.messages": 10},
         prefix="bank",
@@ -29,6 +36,7 @@ def delivery(nobody: str) -> Iterator[Delivery]:
         exactly_once=False,
         max_row_bytes=1000,
         silence=0.5,
+        make=writer,
     )
     yield made
     made.close()  # ends, though what was sent waits for a broker that is gone
@@ -97,11 +105,11 @@ def transactional(address: str, make: MakeWriter) -> Delivery:
 
 
 def test_a_commit_that_timed_out_is_asked_for_again_and_is_no_success(
-    slow_broker: str, monkeypatch: pytest.MonkeyPatch
+    slow_broker: str, monkeypatch: pytest.MonkeyPatch, writer: WriterClass
 ) -> None:
     tries = []
 
-    class Counted(ConfluentWriter):
+    class Counted(writer):
         def commit(self, seconds: float) -> bool:
             tries.append(seconds)
             return super().commit(seconds)
@@ -115,12 +123,14 @@ def test_a_commit_that_timed_out_is_asked_for_again_and_is_no_success(
     delivery.close()
 
 
-def test_every_process_of_a_prefix_has_one_transactional_id(nobody: str) -> None:
+def test_every_process_of_a_prefix_has_one_transactional_id(
+    nobody: str, writer: WriterClass
+) -> None:
     seen = []
 
-    def made(settings: Mapping[str, Any]) -> ConfluentWriter:
+    def made(settings: Mapping[str, Any]) -> Writer:
         seen.append(settings.get("transactional.id"))
-        return ConfluentWriter(settings)
+        return writer(settings)
 
     for _ in range(2):
         Delivery(

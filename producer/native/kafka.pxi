@@ -1,0 +1,639 @@
+# The writer to Kafka: librdkafka of the confluent-kafka wheel, without a Python object per row.
+#
+# Its functions are found in the library that the wheel has loaded, so no header is needed to
+# build; the few types are declared here.  A version whose types are not known is refused.
+#
+# Acknowledgements are counted by a callback, not taken as events: librdkafka's flush, commit and
+# abort call callbacks by themselves, but with events they wait for another thread to take them.
+
+from libc.stdint cimport intptr_t
+from libc.stdlib cimport calloc, malloc
+from posix.dlfcn cimport RTLD_LOCAL, RTLD_NOW, dlerror, dlopen, dlsym
+
+cdef enum:
+    FIRST_VERSION = 0x02000000  # inclusive: 2.0.0
+    END_VERSION = 0x02110000  # exclusive: 2.17.0 and later are not known
+    TEXT_SIZE = 512  # for librdkafka's explanations
+
+# As in rdkafka.h
+cdef enum:
+    RD_KAFKA_PRODUCER = 0
+    RD_KAFKA_MSG_F_COPY = 2
+    RD_KAFKA_PURGE_F_QUEUE = 1
+    RD_KAFKA_PURGE_F_INFLIGHT = 2
+    RD_KAFKA_RESP_ERR__QUEUE_FULL = -184
+    RD_KAFKA_RESP_ERR__FATAL = -150
+    RD_KAFKA_VTYPE_RKT = 2
+    RD_KAFKA_VTYPE_PARTITION = 3
+    RD_KAFKA_VTYPE_VALUE = 4
+    RD_KAFKA_VTYPE_KEY = 5
+    RD_KAFKA_VTYPE_OPAQUE = 6
+    RD_KAFKA_VTYPE_MSGFLAGS = 7
+    RD_KAFKA_VTYPE_HEADERS = 10
+
+
+cdef struct KafkaMessage:  # rd_kafka_message_t
+    int error
+    void *topic
+    int32_t partition
+    void *value
+    size_t value_size
+    void *key
+    size_t key_size
+    int64_t offset
+    void *opaque
+
+
+cdef struct Octets:
+    const void *at
+    size_t size
+
+
+cdef union ArgumentValue:
+    void *pointer
+    int number
+    int32_t partition
+    Octets octets
+    char reserved[64]
+
+
+cdef struct Argument:  # rd_kafka_vu_t
+    int kind
+    ArgumentValue value
+
+
+ctypedef void (*OnDelivery)(void *, const KafkaMessage *, void *) noexcept nogil
+ctypedef void (*OnError)(void *, int, const char *, void *) noexcept nogil
+ctypedef void (*OnLog)(const void *, int, const char *, const char *) noexcept nogil
+
+
+cdef struct Functions:  # as rdkafka.h declares them; all pointers to its types are void *
+    int (*version)() noexcept nogil
+    const char *(*version_str)() noexcept nogil
+    void *(*conf_new)() noexcept nogil
+    void (*conf_destroy)(void *) noexcept nogil
+    int (*conf_set)(void *, const char *, const char *, char *, size_t) noexcept nogil
+    void (*conf_set_opaque)(void *, void *) noexcept nogil
+    void (*conf_set_dr_msg_cb)(void *, OnDelivery) noexcept nogil
+    void (*conf_set_error_cb)(void *, OnError) noexcept nogil
+    void (*conf_set_log_cb)(void *, OnLog) noexcept nogil
+    void *(*new_)(int, void *, char *, size_t) noexcept nogil
+    void (*destroy)(void *) noexcept nogil
+    void *(*opaque)(const void *) noexcept nogil
+    const char *(*name)(const void *) noexcept nogil
+    int (*set_log_queue)(void *, void *) noexcept nogil
+    void *(*topic_new)(void *, const char *, void *) noexcept nogil
+    void (*topic_destroy)(void *) noexcept nogil
+    int (*last_error)() noexcept nogil
+    void *(*headers_new)(size_t) noexcept nogil
+    void (*headers_destroy)(void *) noexcept nogil
+    int (*header_add)(void *, const char *, ssize_t, const void *, ssize_t) noexcept nogil
+    void *(*produceva)(void *, const Argument *, size_t) noexcept nogil
+    int (*poll)(void *, int) noexcept nogil
+    int (*flush)(void *, int) noexcept nogil
+    int (*outq_len)(void *) noexcept nogil
+    int (*purge)(void *, int) noexcept nogil
+    void *(*init_transactions)(void *, int) noexcept nogil
+    void *(*begin_transaction)(void *) noexcept nogil
+    void *(*commit_transaction)(void *, int) noexcept nogil
+    void *(*abort_transaction)(void *, int) noexcept nogil
+    int (*error_code)(const void *) noexcept nogil
+    const char *(*error_string)(const void *) noexcept nogil
+    int (*error_is_fatal)(const void *) noexcept nogil
+    int (*error_is_retriable)(const void *) noexcept nogil
+    int (*error_txn_requires_abort)(const void *) noexcept nogil
+    void (*error_destroy)(void *) noexcept nogil
+    int (*fatal_error)(void *, char *, size_t) noexcept nogil
+
+
+# In the order of the struct.
+cdef tuple NAMES = (
+    "version", "version_str", "conf_new", "conf_destroy", "conf_set", "conf_set_opaque",
+    "conf_set_dr_msg_cb", "conf_set_error_cb", "conf_set_log_cb", "new", "destroy", "opaque",
+    "name", "set_log_queue", "topic_new", "topic_destroy", "last_error", "headers_new",
+    "headers_destroy", "header_add", "produceva", "poll", "flush", "outq_len", "purge",
+    "init_transactions", "begin_transaction", "commit_transaction", "abort_transaction",
+    "error_code", "error_string", "error_is_fatal", "error_is_retriable",
+    "error_txn_requires_abort", "error_destroy", "fatal_error",
+)
+
+cdef Functions rd_kafka  # one library a process; filled by `find_librdkafka`
+
+
+class LibraryRefused(Exception):
+    """There is no librdkafka that this module knows, or it refuses the settings."""
+
+
+def is_known(int version):
+    """Say whether the types above are those of this version."""
+    return FIRST_VERSION <= version < END_VERSION
+
+
+def find_librdkafka(str path):
+    """Find the functions in the module at `path`, or in a library that it was linked with."""
+    global rd_kafka
+    cdef Functions found
+    cdef void **slots = <void **>&found
+    cdef void *library
+    cdef const char *why
+    cdef Py_ssize_t at
+    if len(NAMES) * sizeof(void *) != sizeof(Functions):
+        raise LibraryRefused("names and functions differ in number")
+    library = dlopen(path.encode(), RTLD_NOW | RTLD_LOCAL)
+    if library == NULL:
+        why = dlerror()
+        raise LibraryRefused("not loaded" if why == NULL else why.decode("utf-8", "replace"))
+    for at in range(len(NAMES)):
+        name = f"rd_kafka_{NAMES[at]}"
+        slots[at] = dlsym(library, name.encode())
+        if slots[at] == NULL:
+            raise LibraryRefused(f"no function {name} in {path}")
+    if not is_known(found.version()):
+        raise LibraryRefused(f"librdkafka {found.version_str().decode()} is not known")
+    rd_kafka = found
+
+
+# ---------------------------------------------------------------- what librdkafka calls
+cdef struct AcknowledgedRun:
+    int64_t start
+    int64_t end
+    int32_t place
+
+
+cdef struct Reports:
+    AcknowledgedRun *runs  # acknowledged, since they were taken
+    size_t count, room
+    size_t *newest  # per place: 1 + index of its last run; 0: it has none
+    size_t place_room
+    uint64_t acknowledged
+    int failure  # why a record was not stored: the first one
+    bint is_out_of_memory
+    void *owner  # the NativeProducer, for errors and log lines; NULL: it ends
+
+
+cdef void count_delivery(void *client, const KafkaMessage *message, void *opaque) noexcept nogil:
+    """Add one acknowledgement to the run that it continues."""
+    cdef Reports *reports = <Reports *>opaque
+    cdef size_t place = <size_t>message.opaque
+    cdef int64_t offset = message.offset if message.offset >= 0 else -1
+    cdef AcknowledgedRun *run
+    if message.error:
+        if not reports.failure:
+            reports.failure = message.error
+        return
+    reports.acknowledged += 1
+    if place < reports.place_room and reports.newest[place]:
+        run = &reports.runs[reports.newest[place] - 1]
+        if run.end == offset:
+            run.end += 1
+            return
+    if place >= reports.place_room or not has_room(reports):
+        reports.is_out_of_memory = True
+        return
+    run = &reports.runs[reports.count]
+    run.place, run.start, run.end = <int32_t>place, offset, offset + 1
+    reports.count += 1
+    reports.newest[place] = reports.count
+
+
+cdef bint has_room(Reports *reports) noexcept nogil:
+    """Make room for one more run."""
+    cdef size_t room = max(2 * reports.room, 64)
+    cdef void *moved
+    if reports.count < reports.room:
+        return True
+    moved = realloc(reports.runs, room * sizeof(AcknowledgedRun))
+    if moved == NULL:
+        return False
+    reports.runs, reports.room = <AcknowledgedRun *>moved, room
+    return True
+
+
+cdef void pass_error(void *client, int code, const char *reason, void *opaque) noexcept with gil:
+    """Pass on an error that belongs to no record."""
+    cdef Reports *reports = <Reports *>opaque
+    cdef char text[512]
+    cdef bint is_fatal = code == RD_KAFKA_RESP_ERR__FATAL
+    if reports.owner == NULL:
+        return
+    if is_fatal:
+        code, reason = rd_kafka.fatal_error(client, text, TEXT_SIZE), text
+    (<NativeProducer>reports.owner).on_error(kafka_error(code, reason, is_fatal))
+
+
+cdef void pass_log(const void *client, int level, const char *facility, const char *text) noexcept with gil:
+    """Pass on a line of librdkafka's log."""
+    cdef Reports *reports = <Reports *>rd_kafka.opaque(client)
+    if reports != NULL and reports.owner != NULL:
+        words = [each.decode("utf-8", "replace") for each in (facility, rd_kafka.name(client), text)]
+        (<NativeProducer>reports.owner).on_log(level, "%s [%s] %s" % tuple(words))
+
+
+# ---------------------------------------------------------------- errors
+cdef object kafka_error(int code, const char *text, bint is_fatal):
+    from confluent_kafka import KafkaError
+
+    return KafkaError(code, text.decode("utf-8", "replace"), fatal=is_fatal)
+
+
+cdef int raise_error(void *error) except -1:
+    """Raise the error that a call returned, as confluent_kafka raises it; NULL: none."""
+    if error == NULL:
+        return 0
+    from confluent_kafka import KafkaError, KafkaException
+
+    made = KafkaError(
+        rd_kafka.error_code(error),
+        rd_kafka.error_string(error).decode("utf-8", "replace"),
+        fatal=bool(rd_kafka.error_is_fatal(error)),
+        retriable=bool(rd_kafka.error_is_retriable(error)),
+        txn_requires_abort=bool(rd_kafka.error_txn_requires_abort(error)),
+    )
+    rd_kafka.error_destroy(error)
+    raise KafkaException(made)
+
+
+# ---------------------------------------------------------------- texts of headers
+cdef struct HeaderText:
+    char at[72]  # three numbers of at most 20 digits and what is between
+    int size
+
+
+cdef void print_decimal(HeaderText *text, uint64_t number) noexcept nogil:
+    cdef char digits[20]
+    cdef int count = 0
+    while True:
+        digits[count] = <char>(48 + number % 10)  # "0"
+        count += 1
+        number //= 10
+        if not number:
+            break
+    while count:
+        count -= 1
+        text.at[text.size] = digits[count]
+        text.size += 1
+
+
+cdef void print_hexadecimal(HeaderText *text, uint32_t number) noexcept nogil:
+    cdef int shift = 28
+    while shift and not number >> shift:
+        shift -= 4
+    while shift >= 0:
+        text.at[text.size] = b"0123456789ABCDEF"[(number >> shift) & 15]
+        text.size += 1
+        shift -= 4
+
+
+cdef void print_slash(HeaderText *text) noexcept nogil:
+    text.at[text.size] = 47  # "/"
+    text.size += 1
+
+
+cdef struct TransactionTexts:  # constant in a transaction
+    HeaderText xid
+    HeaderText csn
+    HeaderText position  # "epoch/seq/"
+
+
+cdef void write_transaction(TransactionTexts *texts, uint64_t epoch, Transaction *tx) noexcept nogil:
+    texts.xid.size = texts.csn.size = texts.position.size = 0
+    print_decimal(&texts.xid, tx.xid)
+    print_decimal(&texts.csn, tx.csn)
+    print_decimal(&texts.position, epoch)
+    print_slash(&texts.position)
+    print_decimal(&texts.position, tx.seq)
+    print_slash(&texts.position)
+
+
+cdef void *row_headers(TransactionTexts *texts, Row *row) noexcept nogil:
+    """The headers of a row, in the order of `Batch._record`."""
+    cdef HeaderText lsn
+    cdef void *headers = rd_kafka.headers_new(4)
+    cdef int size = texts.position.size
+    lsn.size = 0
+    print_hexadecimal(&lsn, <uint32_t>(row.lsn >> 32))
+    print_slash(&lsn)
+    print_hexadecimal(&lsn, <uint32_t>row.lsn)
+    print_decimal(&texts.position, row.ordinal)
+    rd_kafka.header_add(headers, b"xid", 3, texts.xid.at, texts.xid.size)
+    rd_kafka.header_add(headers, b"csn", 3, texts.csn.at, texts.csn.size)
+    rd_kafka.header_add(headers, b"lsn", 3, lsn.at, lsn.size)
+    rd_kafka.header_add(headers, b"position", 8, texts.position.at, texts.position.size)
+    texts.position.size = size
+    return headers
+
+
+# ---------------------------------------------------------------- the producer
+cdef struct Target:
+    void *topic  # rd_kafka_topic_t; NULL: not used so far
+    int32_t partition
+
+
+cdef class NativeProducer:
+    """A producer of librdkafka; see `kafka.native_writer.NativeWriter`.
+
+    One thread at a time calls it, which is checked; `purge`, `progress`, `failure` and `fatal`
+    are for any thread.  Blocking calls release the GIL.
+    """
+
+    cdef readonly Places places
+    cdef readonly object on_error, on_log
+    cdef void *client
+    cdef Reports *reports
+    cdef Target *targets  # by number of the place
+    cdef size_t target_room
+    cdef bint is_in_call
+
+    def __cinit__(self, list settings, Places places, on_error, on_log):
+        """`settings`: (name, value) of librdkafka; raises LibraryRefused."""
+        cdef char why[512]
+        cdef void *conf
+        if rd_kafka.new_ == NULL:
+            raise LibraryRefused("librdkafka was not looked for")
+        self.places, self.on_error, self.on_log = places, on_error, on_log
+        self.reports = <Reports *>calloc(1, sizeof(Reports))
+        if self.reports == NULL:
+            raise MemoryError
+        self.reports.owner = <void *>self
+        conf = rd_kafka.conf_new()
+        # Log lines wait in a queue for `poll`: librdkafka may write them while it holds a lock.
+        for name, value in [*settings, ("log.queue", "true")]:
+            if rd_kafka.conf_set(conf, name.encode(), value.encode(), why, TEXT_SIZE):
+                rd_kafka.conf_destroy(conf)
+                raise LibraryRefused(why.decode("utf-8", "replace"))
+        rd_kafka.conf_set_opaque(conf, self.reports)
+        rd_kafka.conf_set_dr_msg_cb(conf, count_delivery)
+        rd_kafka.conf_set_error_cb(conf, <OnError>pass_error)
+        rd_kafka.conf_set_log_cb(conf, <OnLog>pass_log)
+        with nogil:
+            self.client = rd_kafka.new_(RD_KAFKA_PRODUCER, conf, why, TEXT_SIZE)
+        if self.client == NULL:
+            rd_kafka.conf_destroy(conf)
+            raise LibraryRefused(why.decode("utf-8", "replace"))
+        with nogil:
+            rd_kafka.set_log_queue(self.client, NULL)
+
+    def __dealloc__(self):
+        self._end()
+        if self.reports != NULL:
+            free(self.reports.runs)
+            free(self.reports.newest)
+        free(self.reports)
+        free(self.targets)
+
+    def close(self):
+        """End it, with its threads."""
+        self._enter()
+        self._end()
+        self.is_in_call = False
+
+    cdef void _end(self) noexcept:
+        cdef size_t at
+        cdef void *client = self.client
+        if client == NULL:
+            return
+        self.client, self.reports.owner = NULL, NULL
+        with nogil:
+            for at in range(self.target_room):
+                if self.targets[at].topic != NULL:
+                    rd_kafka.topic_destroy(self.targets[at].topic)
+                    self.targets[at].topic = NULL
+            rd_kafka.destroy(client)
+
+    cdef int _enter(self) except -1:
+        if self.client == NULL:
+            raise ValueError("the producer was closed")
+        if self.is_in_call:
+            raise RuntimeError("two threads call one producer")
+        self.is_in_call = True
+        return 0
+
+    # ------------------------------------------------------------ for any thread
+    @property
+    def progress(self):
+        """How many records were acknowledged."""
+        return self.reports.acknowledged
+
+    @property
+    def failure(self):
+        """The code of the first record that was not stored; 0: none."""
+        return self.reports.failure
+
+    def fatal(self):
+        """Return the KafkaError that ended this producer; None: it goes on."""
+        cdef char text[512]
+        cdef int code
+        if self.client == NULL:
+            return None
+        code = rd_kafka.fatal_error(self.client, text, TEXT_SIZE)
+        return kafka_error(code, text, True) if code else None
+
+    def purge(self):
+        """Give up every record that was not stored."""
+        cdef void *client = self.client
+        if client != NULL:
+            with nogil:
+                rd_kafka.purge(client, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT)
+
+    # ------------------------------------------------------------ for one thread
+    def init_transactions(self, int milliseconds):
+        """Fence older producers of the transactional id."""
+        cdef void *error
+        self._enter()
+        with nogil:
+            error = rd_kafka.init_transactions(self.client, milliseconds)
+        self.is_in_call = False
+        raise_error(error)
+
+    def begin(self):
+        """Begin a Kafka transaction."""
+        cdef void *error
+        self._enter()
+        with nogil:
+            error = rd_kafka.begin_transaction(self.client)
+        self.is_in_call = False
+        raise_error(error)
+
+    def commit(self, int milliseconds):
+        """Commit; raises a retriable KafkaException where there is no answer yet."""
+        cdef void *error
+        self._enter()
+        with nogil:
+            error = rd_kafka.commit_transaction(self.client, milliseconds)
+        self.is_in_call = False
+        raise_error(error)
+
+    def abort(self, int milliseconds):
+        """Abort the Kafka transaction."""
+        cdef void *error
+        self._enter()
+        with nogil:
+            error = rd_kafka.abort_transaction(self.client, milliseconds)
+        self.is_in_call = False
+        raise_error(error)
+
+    def poll(self, int milliseconds):
+        """Collect acknowledgements; wait so long for the first one."""
+        self._enter()
+        with nogil:
+            rd_kafka.poll(self.client, milliseconds)
+        self.is_in_call = False
+
+    def flush(self, int milliseconds):
+        """Collect acknowledgements until none is missing; return how many are."""
+        cdef int left
+        self._enter()
+        with nogil:
+            rd_kafka.flush(self.client, milliseconds)
+            left = rd_kafka.outq_len(self.client)
+        self.is_in_call = False
+        return left
+
+    def take(self):
+        """Return the runs (topic, partition, start, end) collected since the last call."""
+        cdef Reports *reports = self.reports
+        cdef AcknowledgedRun *run
+        cdef size_t at
+        if self.is_in_call:
+            raise RuntimeError("two threads call one producer")
+        if reports.is_out_of_memory:
+            raise MemoryError
+        taken = []
+        for at in range(reports.count):
+            run = &reports.runs[at]
+            topic, partition = self.places.names[run.place]
+            taken.append((topic, partition, run.start, run.end))
+        for at in range(reports.count):
+            reports.newest[reports.runs[at].place] = 0
+        reports.count = 0
+        return taken
+
+    def send(self, records, size_t start):
+        """Take records from `start` on; return how far there was room for them."""
+        self._enter()
+        try:
+            if isinstance(records, Batch):
+                return self._send_batch(records, start)
+            return self._send_list(records, start)
+        finally:
+            self.is_in_call = False
+
+    cdef int _know(self, int32_t place) except -1:
+        """Have a target, and room for a run, of a place."""
+        cdef size_t known = self.target_room, reported = self.reports.place_room
+        cdef Target *target
+        cdef const char *name
+        if <size_t>place >= known:
+            grow(<void **>&self.targets, &self.target_room, place + 1, sizeof(Target))
+            for at in range(known, self.target_room):
+                self.targets[at].topic = NULL
+            grow(<void **>&self.reports.newest, &self.reports.place_room, place + 1, sizeof(size_t))
+            for at in range(reported, self.reports.place_room):
+                self.reports.newest[at] = 0
+        target = &self.targets[place]
+        if target.topic == NULL:
+            topic, target.partition = self.places.names[place]
+            encoded = topic.encode()
+            name = encoded
+            with nogil:
+                target.topic = rd_kafka.topic_new(self.client, name, NULL)
+            if target.topic == NULL:
+                from confluent_kafka import KafkaError, KafkaException
+
+                raise KafkaException(KafkaError(rd_kafka.last_error(), f"topic {topic}"))
+        return 0
+
+    cdef void *_produce(self, int32_t place, Octets key, Octets value, void *headers) noexcept nogil:
+        """Give librdkafka a copy of a record, and its headers; an error leaves them here."""
+        cdef Argument arguments[7]
+        cdef Target *target = &self.targets[place]
+        cdef void *error
+        arguments[0].kind, arguments[0].value.pointer = RD_KAFKA_VTYPE_RKT, target.topic
+        arguments[1].kind, arguments[1].value.partition = RD_KAFKA_VTYPE_PARTITION, target.partition
+        arguments[2].kind, arguments[2].value.octets = RD_KAFKA_VTYPE_VALUE, value
+        arguments[3].kind, arguments[3].value.octets = RD_KAFKA_VTYPE_KEY, key
+        arguments[4].kind, arguments[4].value.number = RD_KAFKA_VTYPE_MSGFLAGS, RD_KAFKA_MSG_F_COPY
+        arguments[5].kind, arguments[5].value.pointer = RD_KAFKA_VTYPE_OPAQUE, <void *><intptr_t>place
+        arguments[6].kind, arguments[6].value.pointer = RD_KAFKA_VTYPE_HEADERS, headers
+        error = rd_kafka.produceva(self.client, arguments, 7 if headers != NULL else 6)
+        if error != NULL and headers != NULL:
+            rd_kafka.headers_destroy(headers)
+        return error
+
+    cdef size_t _send_list(self, records, size_t start) except? 0:
+        cdef size_t at
+        cdef int32_t place
+        cdef void *error
+        for at in range(start, len(records)):
+            topic, partition, key, value, headers = records[at]
+            place = self.places.number(topic, partition)
+            self._know(place)
+            error = self._produce(place, octets_of(key), octets_of(value), headers_of(headers))
+            if error != NULL:
+                return self._stopped(error, at)
+        return len(records)
+
+    cdef size_t _send_batch(self, Batch batch, size_t start) except? 0:
+        cdef size_t at, key
+        cdef size_t key_count = len(batch.keys)
+        cdef Octets *keys
+        cdef Octets value
+        cdef Row *row
+        cdef uint32_t current = 0
+        cdef TransactionTexts texts
+        cdef void *error = NULL
+        if batch.places is not self.places:
+            raise ValueError("a batch with other numbers of places")
+        if start >= batch.row_count:
+            return batch.row_count
+        for at in range(batch.count_count):
+            self._know(batch.counts[at].place)
+        keys = <Octets *>malloc(max(key_count, 1) * sizeof(Octets))
+        if keys == NULL:
+            raise MemoryError
+        try:
+            for key in range(key_count):
+                keys[key] = octets_of(batch.keys[key])
+            with nogil:
+                for at in range(start, batch.row_count):
+                    row = &batch.rows[at]
+                    if at == start or row.transaction != current:
+                        current = row.transaction
+                        write_transaction(&texts, batch.epoch, &batch.transactions_[current])
+                    value.at, value.size = batch.arena + row.value, row.size
+                    error = self._produce(row.place, keys[row.key], value, row_headers(&texts, row))
+                    if error != NULL:
+                        break
+                else:
+                    at = batch.row_count
+        finally:
+            free(keys)
+        return at if error == NULL else self._stopped(error, at)
+
+    cdef size_t _stopped(self, void *error, size_t at) except? 0:
+        """How far there was room; any other reason is raised."""
+        if rd_kafka.error_code(error) != RD_KAFKA_RESP_ERR__QUEUE_FULL:
+            raise_error(error)
+        rd_kafka.error_destroy(error)
+        return at
+
+
+cdef Octets octets_of(found):
+    """Where bytes are; NULL for None.  Valid as long as the object is."""
+    cdef Octets made
+    made.at, made.size = NULL, 0
+    if found is not None:
+        made.at, made.size = <const char *>found, len(found)
+    return made
+
+
+cdef void *headers_of(list headers) except? NULL:
+    """librdkafka's list of (name, value); NULL: none."""
+    cdef void *made
+    if not headers:
+        return NULL
+    encoded = [(name.encode(), value) for name, value in headers]
+    made = rd_kafka.headers_new(len(encoded))
+    for name, value in encoded:
+        rd_kafka.header_add(made, <const char *>name, len(name), <const char *>value, len(value))
+    return made
