@@ -49,6 +49,7 @@ from rig import (
     setting,
     unique,
     wal_end,
+    who_makes_rows,
 )
 from workloads import WORKLOADS, Truth, compare_topics, make_tables, truth
 
@@ -105,7 +106,8 @@ class Workload:
         done = WORKLOADS[name](self.url, given.rows)
         self.end = wal_end(self.url)
         self.truth: Truth = truth(self.url, done)
-        self.readers = []
+        self.makers: dict[str, str] = {}  # who made the rows of each variant of `run`
+        self.readers: list[Reader] = []
         if shutil.which(_FIRST):
             self.readers.append(Reader(_FIRST, self._recvlogical, []))
         self.readers += [Reader(title, partial(self._ours, title), []) for title in variants]
@@ -153,6 +155,7 @@ class Workload:
         records = compare_topics(self._at, path.stem, self.truth)
         print(f"{self.name}, round {number + 1}: {title}: {records:,} records are equal")
         drop_slot(self.url, path.stem)
+        self.makers[title] = who_makes_rows(path)
         return run
 
     def _debezium(self, converter: str, number: int) -> Run:
@@ -251,11 +254,13 @@ def main() -> None:
     for name, text in given.also:
         also[name] = merged(also.get(name, {}), setting(text))
     report = Report("drain")
+    makers: dict[str, str] = {}
     with rig(given.set) as at:
         for name in given.workload or WORKLOADS:
             workload = Workload(at, name, given, also)
             for turn in range(given.rounds):
                 workload.round(turn)
+            makers = workload.makers
             done = workload.truth.changes
             head = ["reader", "krow/s", "to pg_recvlogical", "to warm Debezium",
                     "own CPU-s/Mrow", "walsender", "broker", "MB"]  # fmt: skip
@@ -280,6 +285,8 @@ def main() -> None:
                     ["module", "µs a row", "µs a transaction"],
                     by_module(profile, done, commits),
                 )
+    for title, maker in makers.items():
+        report.note(f"`{title}`: rows were made by {maker}.")
     report.note(
         "Every record of `run`'s topics (and of Debezium's with Apicurio's converter) was read and "
         "compared with the source."

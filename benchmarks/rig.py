@@ -370,6 +370,12 @@ def newest_cut(places: Endpoints) -> CutsStanding | None:
         return None
 
 
+def who_makes_rows(config: Path) -> str:
+    """What the first line of a `run`'s log says of it; empty if it says nothing."""
+    said = config.with_suffix(".log").read_text("utf-8").partition("rows are made by ")[2]
+    return said.partition("\n")[0]
+
+
 def unique(name: str) -> str:
     """A name that nobody else uses: of a slot, a prefix, a database."""
     return f"{name}_{uuid.uuid4().hex[:8]}"
