@@ -293,8 +293,9 @@ def main() -> None:
     )
     if given.debezium:
         report.note(described(THROUGHPUT))
-    for name, settings in also.items():
-        report.note(f"`run, {name}`: {settings}.")
+    for name in also:
+        settings = ", ".join(text for title, text in given.also if title == name)
+        report.note(f"`run, {name}`: with {settings}.")
     finish(report, given)
 
 
