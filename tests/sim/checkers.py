@@ -12,10 +12,12 @@ tests take unknown for false.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from producer.core.changes import Undecoded
+from producer.core.loop import Progress
 from schemas.accept import CutGap, CutIdentity, CutReplay, reloads, replay_tail
 from schemas.control import (
     CommitEntry,
@@ -66,6 +68,7 @@ class Oracle:
         self.epochs: dict[int, Epoch] = {}
         self.epoch = self.n = self.seq = self.resume = self.writer = 0
         self.instance = ""
+        self._written = [0, 0]  # transactions and rows, by the newest writer
         self._topics: dict[str, str] = {}  # name -> id, by the newest START or STATE
         self._state_from = self._state_before = -1
         broker.on_decided = self.decided
@@ -160,7 +163,7 @@ class Oracle:
         demand(f"writer after {self.writer}", ok=head.writer == self.writer + 1)
         demand("is of another source", ok=cut.identity.system_id == self._source.system_id)
         demand("state_from", ok=head.state_from == -1)
-        self._state_from = offset
+        self._state_from, self._written = offset, [0, 0]
         if head.epoch == self.epoch:
             demand(f"knows another place than seq {self.seq} resume {self.resume}",
                    ok=(head.last_seq, head.resume) == (self.seq, self.resume))  # fmt: skip
@@ -219,6 +222,8 @@ class Oracle:
                           f"the source committed xid {wanted.xid}")  # fmt: skip
                 return
             self.seq = entry.seq
+            self._written[0] += 1
+            self._written[1] += entry.rows
             values = []
             for index, count in sorted(entry.counts.items()):
                 topic, partition = cut.ranges[index][:2]
@@ -379,8 +384,15 @@ class Oracle:
         ledger = target.now.ledger
         return (ledger.epoch, ledger.n, ledger.seq) == (self.epoch, self.n, self.seq)
 
-    def at_the_end(self, target: targets.Target, *, is_exact: bool, is_thorough: bool) -> None:
-        """Look at the whole history once more."""
+    def at_the_end(
+        self,
+        target: targets.Target,
+        *,
+        counted: Mapping[str, Progress],
+        is_exact: bool,
+        is_thorough: bool,
+    ) -> None:
+        """Look at the whole history once more; `counted`: by the instance that counted it."""
         self.looks["end"] += 1
         if target.now.ledger.state == "EXACT" and target.now.ledger.inexact:
             self.fail("end", "EXACT with inexact tables")
@@ -388,6 +400,10 @@ class Oracle:
         known = self.epochs[self.epoch].holes
         if wrong := set(target.now.ledger.inexact) - known:
             self.fail("end", f"{wrong} are inexact for ever: {target.now.ledger.inexact}")
+        if (mine := counted.get(self.instance)) is not None:
+            said = mine.commits, mine.rows
+            self.look("progress", f"{self.instance} counted {said}, and wrote {self._written}",
+                      ok=said == tuple(self._written))  # fmt: skip
         self._readers(is_thorough=is_thorough)
         if is_exact:
             self._plain_readers()

@@ -69,7 +69,7 @@ class SimWire:
         if not line.socket and not line.is_linked:
             raise ConnectionLost("the server closed the connection")
         received = Received()
-        for _ in range(world.rng.choice([1, 2, 5, 20])):
+        for _ in range(world.rng.choice([1, 2, 5, 20, 60])):
             if not line.socket or (line.socket[0][0] == "message" and received.keepalive_end):
                 break
             kind, lsn, what = line.socket.popleft()

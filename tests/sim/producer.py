@@ -20,6 +20,7 @@ from producer.kafka import client
 from schemas.control import Identity
 from tests.sim.broker import Broker
 from tests.sim.delivery import SimDelivery
+from tests.sim.native import Use, native_of
 from tests.sim.ports import (
     PLUGIN,
     SLOT,
@@ -59,6 +60,7 @@ class Plan:
     exactly_once: bool = True
     accept_gap: bool = False
     is_alien: bool = False  # a run configured for another source, under our prefix
+    use: Use = Use.NOTHING
     limits: Limits = field(default_factory=Limits)
     tuning: Tuning = field(default_factory=Tuning)
 
@@ -182,6 +184,7 @@ def _run_once(around: Around, process: Process) -> None:
         wants=wants,
         advice=str,
         changed=changed,
+        native=native_of(plan.use, world.rng),
     ).run(request, process.progress)
 
 

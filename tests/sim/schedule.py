@@ -32,6 +32,7 @@ from spark_consumers.job import PassOptions
 from tests.sim.broker import Broker, Client
 from tests.sim.checkers import ALWAYS, Oracle
 from tests.sim.consumer import ApplierProcess, make_applier
+from tests.sim.native import Use
 from tests.sim.ports import CUTS, TOPICS
 from tests.sim.producer import Around, Plan, Process, make_producer
 from tests.sim.registry import GARBAGE, Decoded, encode_cut
@@ -40,6 +41,7 @@ from tests.sim.target import Target
 from tests.sim.world import Move, Violation, World
 
 CALM_STEPS = 12_000
+OFTEN = [Use.ALL, Use.ALL, Use.SWITCHING, Use.SWITCHING, *Use]
 LATE_STEPS = 40  # between what a process saw last and its end
 
 
@@ -48,6 +50,7 @@ class Faults:
     """How much may go wrong; drawn from the seed unless a test says otherwise."""
 
     mode: str = "exact"  # exact | plain | mixed: how rows are sent
+    use: str = "any"  # what of a producer is native
     transactions: int = 10
     lossy: bool = False
     steps: int = 400  # of the faulty phase
@@ -203,6 +206,7 @@ class Simulation:
             if world.violation is None:
                 oracle.at_the_end(
                     self.target,
+                    counted={f"{p.actor.name}.{world.seed}": p.progress for p in self.producers},
                     is_exact=self.faults.mode == "exact",
                     is_thorough=world.seed % 5 == 0,
                 )
@@ -285,7 +289,8 @@ class Simulation:
         rng, mode = self.world.rng, self.faults.mode
         exact = rng.random() < 0.5 if mode == "mixed" else mode == "exact"
         accept_gap = self._gap_in == self.oracle.epoch > 0 and not is_alien
-        plan = Plan(exact, accept_gap, is_alien, self.limits, self.tuning)
+        use = rng.choice(OFTEN) if self.faults.use == "any" else Use(self.faults.use)
+        plan = Plan(exact, accept_gap, is_alien, use, self.limits, self.tuning)
         self._made += 1
         process = make_producer(
             Around(self.world, self.source, self.broker, self.decoded, self.oracle.believed),

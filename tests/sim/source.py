@@ -136,6 +136,7 @@ class Source:
         self.lock: Connection | None = None
         self.snapshots: dict[str, tuple[int, Database]] = {}
         self.connections: list[Connection] = []
+        self.window = world.rng.choice([12, 60])  # messages that a session may be ahead
         self.drop_weight = 0.03
         self.drops = 0  # connections that the server may still drop
         self.limit: Callable[[], int] = lambda: self.planned  # transactions up to now
@@ -336,7 +337,7 @@ class Source:
         for c in self.connections:
             if not c.is_linked:
                 continue
-            if self.owner is c and len(c.socket) < 12:
+            if self.owner is c and len(c.socket) < self.window:
                 if c.has_more():
                     out.append(Move(4.0, f"source: sends to {c.name}", c.send_some))
                 out.append(Move(0.4, f"source: keepalive to {c.name}", c.send_keepalive))
@@ -376,7 +377,7 @@ class Connection:
 
     def send_some(self) -> None:
         """Put the next messages into the socket."""
-        for _ in range(self.source.world.rng.choice([1, 2, 4, 12])):
+        for _ in range(self.source.world.rng.choice([1, 2, 4, 12, self.source.window])):
             if not self.has_more():
                 break
             self._send_one()
