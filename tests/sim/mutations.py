@@ -29,6 +29,7 @@ from producer.core.loop import Loop
 from producer.core.tally import PlainTally, Runs
 from producer.core.transactions import Transactions
 from producer.kafka import client
+from producer.native import parts
 from schemas import accept
 from schemas.accept import CutReplay
 from schemas.control import Cut, LoadPhase, TableLoad
@@ -38,7 +39,7 @@ from spark_consumers.kafka import read
 from spark_consumers.kafka.read import CutReader, RangeReader
 from spark_consumers.model import Ledger, Rows, Segment
 from spark_consumers.sinks import step as rules
-from tests.sim import target
+from tests.sim import native, target
 from tests.sim.ports import SimSource
 from tests.sim.target import Database, SimSink, SimTransaction
 
@@ -208,6 +209,60 @@ def _no_start(self: CutsLog, _start: Any) -> int:
     return self.bounds()[1]
 
 
+_BUSY = "self._phase is not Phase.SENDING or self._waiting"
+_SWITCHING: Faulty = {"use": "switching", "transactions": 25, "steps": 700}
+# Of what is native; where nothing is, nobody could notice.
+_NATIVE: list[Mutation] = [
+    Mutation("native-ordinal", "the walker gives the ordinal of the next record back",
+             edit(Transactions, "take_back",
+                  ("self._seq, self.ordinal = now.seq, now.ordinal", "self._seq = now.seq")),
+             _SWITCHING),
+    Mutation("native-seq", "and the number of the newest transaction",
+             edit(Transactions, "take_back",
+                  ("self._seq, self.ordinal = now.seq, now.ordinal", "self.ordinal = now.ordinal")),
+             _SWITCHING),
+    Mutation("native-open", "and the transaction that is open behind what it took",
+             edit(Transactions, "take_back",
+                  ("self.open(Begin(Lsn(now.commit_lsn), now.committed_at, now.xid))", "pass")),
+             _SWITCHING),
+    Mutation("native-closed", "one that it closed is not open any more",
+             edit(Transactions, "take_back",
+                  ("self.begin, self.is_skipped = None, False", "pass")),
+             _SWITCHING),
+    Mutation("native-numbered", "one that it gave a number has it",
+             edit(Transactions, "take_back",
+                  ("if now.stage is Stage.NUMBERED and self.constants is None:", "if False:")),
+             _SWITCHING),
+    Mutation("native-order", "records of ours go before those of the walker",
+             edit(Transactions, "lend", ("self.hand_over()", "pass")), _SWITCHING),
+    Mutation("native-plain", "the walker leaves the COMMIT of a transaction with DDL or gaps",
+             edit(Transactions, "lend",
+                  ("is_plain=not (self._ddl or self._gaps)", "is_plain=True")),
+             _SWITCHING),
+    Mutation("native-buffered", "what it took waits while a group is being finished",
+             edit(Engine, "step",
+                  (f"if {_BUSY}:", f"if ({_BUSY}) and not isinstance(happened, Walked):")),
+             {"use": "all", "transactions": 25, "steps": 700}),
+    Mutation("native-counted", "all its commits are counted",
+             edit(Loop, "_step", ("self._ended(happened.commits, happened)",
+                                  "self._ended(1, happened)")),
+             {"use": "all", "transactions": 25, "steps": 700}),
+    Mutation("native-loss", "a loss between two transactions waits for a BEGIN that is decoded",
+             edit(Loop, "_checked",
+                  ("if isinstance(message, Stretch) and self._lost_between is not None:",
+                   "if False:")),
+             {"use": "all", "transactions": 25, "steps": 700, "strange": True}),
+    Mutation("2nd-native-skipped", "it is told that the open transaction was delivered",
+             edit(Transactions, "lend", ("if self.is_skipped:", "if False:")),
+             {"use": "switching", "producer_crashes": 8, "crash_at": "runs (cutting)"},
+             "no table is bound before the first transaction that was not"),
+    Mutation("2nd-native-resume", "it leaves transactions that were delivered",
+             edit(native._Partly, "walker", ("resume=resume", "resume=0")),
+             {"use": "switching", "producer_crashes": 8, "crash_at": "runs (cutting)"},
+             "nor does it take their rows, for the same reason"),
+]  # fmt: skip
+
+
 # Lines of the takeover that mutations move.
 _TAKE = """    yield Step("take slot")
     while"""
@@ -327,6 +382,8 @@ MUTATIONS: list[Mutation] = [
                       ddl_log.known_tables(r, c, epoch=epoch, seq=seq + 99, note=note)),
              {"mode": "plain", "producer_crashes": 9, "transactions": 25, "steps": 600,
               "crash_at": "runs (flushing)"}),
+    # ------------------------------------------------------------ producer: what is native
+    *(_NATIVE if parts() is not None else ()),
     # ------------------------------------------------------------ readers
     Mutation("writer", "a record of an older writer is ignored [H7]",
              edit(CutReplay, "_accept",

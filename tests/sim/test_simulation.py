@@ -85,6 +85,13 @@ def test_without_faults_nothing_stops_and_everything_arrives():
         assert outcome.events == {"producer crash": 1, "applier crash": 1}  # ended by the test
 
 
+def test_native_and_python_take_turns_at_any_row():
+    long = {"transactions": 40, "steps": 800, "producer_crashes": 6}
+    for seed in range(10):
+        judge(Simulation(seed, overrides={**long, "use": "switching"}).run())
+        judge(Simulation(seed, overrides={**long, "use": "all", "strange": True}).run())
+
+
 def test_a_load_survives_an_acknowledgement_without_an_offset():
     for seed in range(60):
         judge(Simulation(seed, overrides={"lost_offsets": 2}).run())
