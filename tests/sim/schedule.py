@@ -349,9 +349,10 @@ class Simulation:
         rng = self.world.rng
         _, cut = rng.choice(self.oracle.records)
         newest = self.oracle.records[-1][1].head
+        far = rng.choice([30, 90])  # records on their way may be the next ones
         heads = (
-            replace(newest, n=newest.n + rng.choice([2, 9]), writer=newest.writer + 3),
-            replace(newest, n=newest.n + 2, resume=1 << 40),
+            replace(newest, n=newest.n + far, writer=newest.writer + 3),
+            replace(newest, n=newest.n + far, resume=1 << 40),
             replace(newest, n=newest.n - 1),
         )
         forged = (
@@ -455,7 +456,8 @@ class Simulation:
         if isinstance(error, CutsGap) and self.broker.is_strange(CUTS):
             return  # what was forged might as well follow a record that was lost
         sink = process.sink
-        if isinstance(error, RangeExpired) and sink and sink.seen != self.target.version:
+        is_late = sink and (sink.seen != self.target.version or sink.is_overtaken)
+        if isinstance(error, RangeExpired) and is_late:
             return  # a late attempt: another applier was faster, and retention followed it
         lines = traceback.format_exception(error)
         self.oracle.fail("applier stop", f"{name}: {''.join(lines[-4:])}")

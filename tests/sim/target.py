@@ -126,6 +126,11 @@ class SimSink:
         self._fence: int | None = None
         self.seen = 0  # version of the target when it was last looked at
 
+    @property
+    def is_overtaken(self) -> bool:
+        """Say whether another applier took the fence since."""
+        return self._fence != self._target.now.ledger.fence
+
     def start(self) -> Ledger:
         """Take the fence, in a transaction of its own."""
         self.lock("takes the fence")
