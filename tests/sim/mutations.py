@@ -29,7 +29,7 @@ from producer.core.loop import Loop
 from producer.core.tally import PlainTally, Runs
 from producer.core.transactions import Transactions
 from producer.kafka import client
-from producer.native import parts
+from producer.native import MODULE
 from schemas import accept
 from schemas.accept import CutReplay
 from schemas.control import Cut, LoadPhase, TableLoad
@@ -383,7 +383,7 @@ MUTATIONS: list[Mutation] = [
              {"mode": "plain", "producer_crashes": 9, "transactions": 25, "steps": 600,
               "crash_at": "runs (flushing)"}),
     # ------------------------------------------------------------ producer: what is native
-    *(_NATIVE if parts() is not None else ()),
+    *(_NATIVE if MODULE is not None else ()),
     # ------------------------------------------------------------ readers
     Mutation("writer", "a record of an older writer is ignored [H7]",
              edit(CutReplay, "_accept",

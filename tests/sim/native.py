@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from producer.core.chunk import Chunk
+from producer.core.records.encode import TransactionConstants
 from producer.core.records.row_plan import RowPlan
 from producer.core.tally import PlainTally, Tally
 from producer.core.walk import Lent, Native, Walk, Walker
@@ -29,7 +31,7 @@ class Use(Enum):
 
 def native_of(use: Use, rng: random.Random) -> Native | None:
     """Make the native parts of one turn."""
-    made = parts()
+    made = parts("auto")
     if made is None or use is Use.NOTHING:
         return None
     return made if use is Use.ALL else _Partly(made, use, rng)
@@ -50,6 +52,25 @@ class _Partly:
     def tally(self, *, ddl_topic: str, untracked_topics: frozenset[str]) -> Tally:
         kind = PlainTally if self.use is Use.WALKER else self.native.tally
         return kind(ddl_topic=ddl_topic, untracked_topics=untracked_topics)
+
+    def chunk(
+        self,
+        plan: RowPlan,
+        constants: TransactionConstants,
+        *,
+        topic: str,
+        partition: int,
+        key: bytes,
+        max_row_bytes: int,
+    ) -> Chunk:
+        return self.native.chunk(
+            plan,
+            constants,
+            topic=topic,
+            partition=partition,
+            key=key,
+            max_row_bytes=max_row_bytes,
+        )
 
 
 class _Switching:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from producer.core.changes import Message
+from producer.core.copy_lines import CopyLines
 from producer.core.events import Limits, TopicsChanged
 from producer.core.ports import Stored, Tuning
 from producer.core.router import Binding, partition_of, table_key
@@ -204,10 +205,12 @@ class SimReading(NamedTuple):
         return 0
 
     def copy_rows(
-        self, table: TableId, columns: Sequence[Any], hand_on: Callable[[list[Any]], None]
+        self, table: TableId, columns: Sequence[Any], hand_on: Callable[[CopyLines], None]
     ) -> None:
-        for row in self.tables[table.name].rows:
-            hand_on([[row[c.name].encode() if c.name in row else None for c in columns]])
+        rows = self.tables[table.name].rows
+        lines = ["\t".join(row.get(c.name, r"\N") for c in columns).encode() for row in rows]
+        for at in range(0, len(lines), 3):
+            hand_on(CopyLines(lines[at : at + 3], len(columns), table))
 
 
 class AlienSource(SimSource):
