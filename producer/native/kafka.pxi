@@ -518,11 +518,18 @@ cdef class NativeProducer:
         finally:
             self.is_in_call = False
 
+    cdef bint _knows(self, int32_t place) noexcept nogil:
+        return 0 <= place < <int64_t>self.target_room and self.targets[place].topic != NULL
+
     cdef int _know(self, int32_t place) except -1:
         """Have a target, and room for a run, of a place."""
         cdef size_t known = self.target_room, reported = self.reports.place_room
         cdef Target *target
         cdef const char *name
+        if self._knows(place):
+            return 0
+        if not 0 <= place < len(self.places.names):
+            raise IndexError(place)
         if <size_t>place >= known:
             grow(<void **>&self.targets, &self.target_room, place + 1, sizeof(Target))
             for at in range(known, self.target_room):
@@ -531,16 +538,15 @@ cdef class NativeProducer:
             for at in range(reported, self.reports.place_room):
                 self.reports.newest[at] = 0
         target = &self.targets[place]
+        topic, target.partition = self.places.names[place]
+        encoded = topic.encode()
+        name = encoded
+        with nogil:
+            target.topic = rd_kafka.topic_new(self.client, name, NULL)
         if target.topic == NULL:
-            topic, target.partition = self.places.names[place]
-            encoded = topic.encode()
-            name = encoded
-            with nogil:
-                target.topic = rd_kafka.topic_new(self.client, name, NULL)
-            if target.topic == NULL:
-                from confluent_kafka import KafkaError, KafkaException
+            from confluent_kafka import KafkaError, KafkaException
 
-                raise KafkaException(KafkaError(rd_kafka.last_error(), f"topic {topic}"))
+            raise KafkaException(KafkaError(rd_kafka.last_error(), f"topic {topic}"))
         return 0
 
     cdef void *_produce(self, int32_t place, Octets key, Octets value, void *headers) noexcept nogil:
@@ -586,8 +592,6 @@ cdef class NativeProducer:
             raise ValueError("a batch with other numbers of places")
         if start >= batch.row_count:
             return batch.row_count
-        for at in range(batch.count_count):
-            self._know(batch.counts[at].place)
         keys = <Octets *>malloc(max(key_count, 1) * sizeof(Octets))
         if keys == NULL:
             raise MemoryError
@@ -597,6 +601,12 @@ cdef class NativeProducer:
             with nogil:
                 for at in range(start, batch.row_count):
                     row = &batch.rows[at]
+                    if not is_inside(batch, row, key_count):
+                        with gil:
+                            raise IndexError(at)
+                    if not self._knows(row.place):
+                        with gil:
+                            self._know(row.place)
                     if at == start or row.transaction != current:
                         current = row.transaction
                         write_transaction(&texts, batch.epoch, &batch.transactions_[current])
@@ -616,6 +626,16 @@ cdef class NativeProducer:
             raise_error(error)
         rd_kafka.error_destroy(error)
         return at
+
+
+cdef bint is_inside(Batch batch, Row *row, size_t key_count) noexcept nogil:
+    """Say whether what a row points to is of its batch."""
+    return (
+        0 <= row.key < <int64_t>key_count
+        and row.transaction < batch.transaction_count
+        and row.value <= batch.arena_used
+        and row.size <= batch.arena_used - row.value
+    )
 
 
 cdef Octets octets_of(found):

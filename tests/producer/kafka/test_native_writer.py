@@ -8,13 +8,18 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from producer.core.events import Record, Records, TransactionEnded
+from producer.core.records.encode import TransactionConstants, compile_encoder
 from producer.errors import GroupUnusable, RowTooLarge
 from producer.kafka.client import LOGGED
 from producer.kafka.native_writer import NativeWriter, choose
 from producer.kafka.writer import ConfluentWriter, Writer
 from producer.native import NativeParts, ProducerRefused, _native, parts
+from schemas.tables import Column, TableId, TableSchema
 from tests.writers import WRITERS, Native, WriterClass
 
+CONSTANTS = TransactionConstants(
+    xid=0, csn=5, epoch=3, seq=0, committed_at_us=1, now_us=2, commit_lsn=5, snapshot="true"
+)
 ROWS: list[Record] = [
     ("rows", 0, b"key", b"value", [("xid", b"1"), ("user", "ü".encode()), ("empty", b"")]),
     ("rows", 1, b"key", None, [("xid", b"2")]),
@@ -151,6 +156,21 @@ def test_a_batch_is_stored_as_python_would_write_it(broker: str) -> None:
     assert stored(broker, 100) == numbered(records)
     assert sum(end - start for *_, start, end in acknowledged) == 100
     assert len(acknowledged) == 6  # one run a place
+
+
+def test_a_chunk_of_a_load_is_stored_as_python_would_write_it(broker: str) -> None:
+    table = TableSchema(TableId("s", "t"), (Column("id", 20, nullable=False),), ("id",))
+    plan = compile_encoder(table, prefix="p", schema_id=7, database="d").plan
+    assert plan is not None
+    native = found()
+    chunk = native.chunk(plan, CONSTANTS, topic="rows", partition=1, key=b"key", max_row_bytes=1000)
+    chunk.take([[b"%d" % at] for at in range(9)], 0, 9, 0)
+    chunk.put(2, b"another key", b"value", 9)
+    records = chunk.finish()
+
+    deliver(NativeWriter({"bootstrap.servers": broker}, native), records)
+
+    assert stored(broker, 10) == numbered(records)
 
 
 def test_a_batch_stops_where_the_queue_is_full_and_goes_on(nobody: str) -> None:
