@@ -43,10 +43,9 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
     )
     schema_of = registry_at(config.registry.url, config.registry.client())
     spark = Starting(lambda: spark_session(config))
-    with (
-        closing(CutReader(client, prefix, schema_of, doubt=_DOUBT, on_alarm=alarm)) as cuts,
-        closing(RangeReader(client, prefix, schema_of)) as rows,
-    ):
+    native = config.kafka.native != "off"
+    cuts = CutReader(client, prefix, schema_of, doubt=_DOUBT, on_alarm=alarm, native=native)
+    with closing(cuts), closing(RangeReader(client, prefix, schema_of, native=native)) as rows:
         lanes = Lanes(
             spark.session,
             rows,
@@ -54,6 +53,7 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
             source=prefix,
             client=client,
             loader=kind.loader(setup) if kind.loader is not None else None,
+            native=native,
         )
         stream = SparkStream(
             spark,

@@ -184,8 +184,8 @@ class KafkaSection(Section):
     """... or at this age. An idle source closes a group at once."""
 
     native: Literal["auto", "off"] = "auto"
-    """`auto`: the native module makes the rows where it is built (`pip install` builds it where a C
-    compiler is). `off`: Python makes the same rows, and takes several times as long."""
+    """`auto`: native modules make and apply the rows where they are built (`pip install` builds
+    them where a C compiler is). `off`: Python does the same, and takes several times as long."""
 
     client: Options = Field(default_factory=dict)
     """librdkafka's own settings, for every client of ours; `bootstrap.servers` is required. A

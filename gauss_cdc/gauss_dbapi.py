@@ -33,10 +33,10 @@ _READ_CHARACTERS: Final = 1 << 16
 
 
 class Readable(Protocol):
-    """A text file, as far as a copy needs one."""
+    """A file of text or of UTF-8, as far as a copy needs one."""
 
-    def read(self, size: int, /) -> str:
-        """Some characters; "" at the end."""
+    def read(self, size: int, /) -> str | bytes:
+        """Some of it; nothing at the end."""
 
 
 def connect(
@@ -133,9 +133,13 @@ class GaussCursor:
         """Run a COPY … FROM STDIN with the file's text."""
         with _refusals():
             self.connection.begin()
-            chunks = iter(lambda: file.read(_READ_CHARACTERS).encode(), b"")
+            chunks = iter(lambda: _encoded(file.read(_READ_CHARACTERS)), b"")
             self.rowcount = self.connection.session.copy_in(statement, chunks)
         self._rows = []
+
+
+def _encoded(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else text.encode()
 
 
 @contextmanager

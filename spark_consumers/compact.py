@@ -20,13 +20,14 @@ order: `Single` names the old row by what was sent of it, and stands for one row
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final, TypeAlias
 
 from schemas.tables import UNCHANGED
 from spark_consumers.model import Cell, Change
+from spark_consumers.native import is_packed
 
 Key: TypeAlias = tuple[Cell, ...]
 _GONE: Final = None
@@ -69,11 +70,15 @@ class KeyUnknown(ValueError):
     """An old row does not carry the key: the table cannot be collapsed."""
 
 
-def by_columns(changes: Iterable[Change]) -> Iterator[tuple[tuple[str, ...], list[Change]]]:
+def by_columns(changes: Sequence[Change]) -> Iterator[tuple[tuple[str, ...], Sequence[Change]]]:
     """Cut changes into runs that were written with the same columns.
 
     A truncation has none and belongs to any run.
     """
+    if is_packed(changes):  # of one schema, and not to be made into changes
+        if changes:
+            yield changes.columns, changes
+        return
     run: list[Change] = []
     columns: tuple[str, ...] | None = None
     for same, part in groupby(changes, key=lambda c: None if c.op == "t" else c.columns):

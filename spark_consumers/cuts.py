@@ -26,6 +26,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
 
 from schemas.accept import reloads
 from schemas.control import (
@@ -34,6 +36,7 @@ from schemas.control import (
     Cut,
     Head,
     Heartbeat,
+    Hole,
     LoadPhase,
     Range,
     SchemaChange,
@@ -44,7 +47,8 @@ from schemas.control import (
 from schemas.errors import LOAD_AGAIN
 from schemas.topics import Topics
 from spark_consumers.errors import CutsGap, Incomplete, LedgerForeign
-from spark_consumers.model import Change, Ledger, Rows, Segment
+from spark_consumers.model import Change, Ledger, ReadEntries, Rows, Segment
+from spark_consumers.native import is_packed
 
 EXACT = "EXACT"
 LOADING = "LOADING"
@@ -52,14 +56,18 @@ NOT_LOADED = "not loaded"  # why a table is not exact that an epoch begins witho
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """One commit with its own sub-ranges, and the ledger after it."""
+class _Run:
+    """Commits of one record that follow each other, and the ledger after them."""
 
-    entry: CommitEntry
-    ranges: tuple[Range, ...]  # consecutive offsets of this commit's records
+    cut: Commits
+    first: int  # index of the first, and after the last
+    last: int
+    ranges: tuple[Range, ...]  # the commits' own share of each of the record's
+    commit_rows: Mapping[int, int]
+    rows: int
+    holes: tuple[Hole, ...]
+    has_ddl: bool
     upto: Ledger
-    head: Head
-    schema_ids: dict[str, tuple[int, ...]]
 
 
 def segments(
@@ -74,7 +82,7 @@ def segments(
     `accepted` are (offset in cuts, record) pairs from `ledger.next_offset` on.
     """
     at = at_first = ledger
-    packed: list[_Part] = []
+    packed: list[_Run] = []
     rows = 0
     skipped = 0
     for offset, cut in accepted:
@@ -83,17 +91,15 @@ def segments(
             continue
         match cut:
             case Commits():
-                for part in _parts(at, offset, cut):
-                    alone = strict or bool(part.entry.ddl)
-                    if packed and (alone or rows + part.entry.rows > max_rows):
-                        yield _pack(at_first, packed)
-                        packed, rows = [], 0
-                    if not packed:
-                        at_first = at
-                    packed.append(part)
-                    rows += part.entry.rows
-                    at = part.upto
-                    if alone or rows >= max_rows:
+                record = _CommitsRecord(at, offset, cut)
+                while record.left:
+                    end = record.fitting(rows, max_rows, strict=strict, is_begun=bool(packed))
+                    if end > record.at:
+                        at_first = at_first if packed else at
+                        run = record.take(end, at)
+                        packed.append(run)
+                        rows, at = rows + run.rows, run.upto
+                    if record.left or strict or packed[-1].has_ddl or rows >= max_rows:
                         yield _pack(at_first, packed)
                         packed, rows = [], 0
             case Start() | TableLoad():
@@ -147,6 +153,10 @@ def check_complete(segment: Segment, content: Rows) -> None:
         return
     seen = {seq: bytearray(rows) for seq, rows in segment.commit_rows.items()}
     for changes in content.changes.values():
+        if is_packed(changes):
+            if (unfit := changes.tick(seen)) >= 0:
+                _tick(segment, seen, changes[unfit])  # raises
+            continue
         for change in changes:
             _tick(segment, seen, change)
     for ddl in content.ddl:
@@ -179,71 +189,172 @@ def _incomplete(segment: Segment, what: str, **where: object) -> Incomplete:
     )
 
 
-def _parts(at: Ledger, offset: int, cut: Commits) -> Iterator[_Part]:
-    """The commits of one record that the ledger does not have yet."""
-    _follows(at, offset, cut.head, epoch=True)
-    first, last = cut.commits[0].seq, cut.commits[-1].seq
-    if first > at.seq + 1 or [e.seq for e in cut.commits] != list(range(first, last + 1)):
-        raise CutsGap("commits are missing in cuts", first=first, known=at.seq, offset=offset)
-    cursor = [r.start for r in cut.ranges]
-    split: list[tuple[CommitEntry, tuple[Range, ...]]] = []
-    for entry in cut.commits:
-        mine = []
-        for index, count in sorted(entry.counts.items()):
-            whole = cut.ranges[index]
-            mine.append(Range(whole.topic, whole.partition, cursor[index], cursor[index] + count))
-            cursor[index] += count
-        if sum(entry.counts.values()) < entry.rows:
-            raise CutsGap("a commit has more rows than its ranges", seq=entry.seq, offset=offset)
-        split.append((entry, tuple(mine)))
-    if cursor != [r.end for r in cut.ranges]:
-        raise CutsGap("counts do not fill the ranges of a cut", n=cut.head.n, offset=offset)
-    for entry, mine_of in split:
-        if entry.seq <= at.seq:
-            continue
-        inexact = {**at.inexact, **{gap.table: f"{gap.kind}: {gap.why}" for gap in entry.holes}}
-        at = replace(
-            at,
-            seq=entry.seq,
-            csn=entry.csn,
-            commit_lsn=entry.commit_start,
-            committed_at=entry.committed_at,
+class _CommitsRecord:
+    """A COMMITS record as it is taken, commit by commit, by columns: it may have thousands."""
+
+    def __init__(self, ledger: Ledger, offset: int, cut: Commits) -> None:
+        """`ledger` may have its first commits already; raises CutsGap."""
+        _follows(ledger, offset, cut.head, epoch=True)
+        self._offset, self._cut = offset, cut
+        commits = cut.commits
+        if isinstance(commits, ReadEntries):
+            self._special: Mapping[int, CommitEntry] = {}
+            self._seqs, self._rows = list(commits.identities), commits.rows
+            self._counts: Sequence[Mapping[int, int]] = commits.counts
+        else:
+            self._special = {at: e for at, e in enumerate(commits) if e.ddl or e.holes}
+            self._seqs, self._rows = [e.seq for e in commits], [e.rows for e in commits]
+            self._counts = [e.counts for e in commits]
+        first, last = self._seqs[0], self._seqs[-1]
+        if first > ledger.seq + 1 or self._seqs != list(range(first, last + 1)):
+            raise CutsGap(
+                "commits are missing in cuts", first=first, known=ledger.seq, offset=offset
+            )
+        self._starts = [r.start for r in cut.ranges]
+        self._check()
+        self.at = 0
+        if ledger.seq >= first:
+            self._starts = self._ends(min(ledger.seq, last) + 1 - first)
+            self.at = min(ledger.seq, last) + 1 - first
+
+    @property
+    def left(self) -> int:
+        """How many commits were not taken yet."""
+        return len(self._seqs) - self.at
+
+    def fitting(self, rows: int, max_rows: int, *, strict: bool, is_begun: bool) -> int:
+        """Return the index after the last commit that fits behind so many rows.
+
+        The first one of a segment always fits; one with DDL, and with `strict` any, stands alone.
+        """
+        at = self.at
+        if strict or self._has_ddl(at):
+            return at if is_begun else at + 1
+        while at < len(self._rows) and rows < max_rows:
+            more = self._rows[at]
+            if (is_begun or at > self.at) and (rows + more > max_rows or self._has_ddl(at)):
+                break
+            rows, at = rows + more, at + 1
+        return at
+
+    def take(self, end: int, ledger: Ledger) -> _Run:
+        """Take the commits up to an index; `ledger` is what holds before them."""
+        first, cut = self.at, self._cut
+        special = [self._special[at] for at in sorted(self._special) if first <= at < end]
+        holes = tuple(gap for entry in special for gap in entry.holes)
+        ends = self._ends(end)
+        ranges = tuple(
+            Range(r.topic, r.partition, *own)
+            for r, *own in zip(cut.ranges, self._starts, ends, strict=True)
+        )
+        rows = self._rows[first:end]
+        self.at, self._starts = end, ends
+        return _Run(
+            cut,
+            first,
+            end,
+            ranges,
+            dict(zip(self._seqs[first:end], rows, strict=True)),
+            sum(rows),
+            holes,
+            any(entry.ddl for entry in special),
+            self._after(ledger, end - 1, holes),
+        )
+
+    def _after(self, ledger: Ledger, at: int, holes: Sequence[Hole]) -> Ledger:
+        """Return the ledger after a commit."""
+        commits, head = self._cut.commits, self._cut.head
+        seq = self._seqs[at]
+        if isinstance(commits, ReadEntries):
+            csn, committed_at = commits.csns[at], commits.committed_at[at]
+            commit_lsn, _ = commits.identities[seq]
+        else:
+            entry = commits[at]
+            csn, committed_at, commit_lsn = entry.csn, entry.committed_at, entry.commit_start
+        inexact = {**ledger.inexact, **{gap.table: f"{gap.kind}: {gap.why}" for gap in holes}}
+        is_last = at == len(self._seqs) - 1
+        return replace(
+            ledger,
+            seq=seq,
+            csn=csn,
+            commit_lsn=commit_lsn,
+            committed_at=committed_at,
             inexact=inexact,
             state=_state(inexact),
+            n=head.n if is_last else ledger.n,
+            next_offset=self._offset + is_last,
+            resume=head.resume if is_last else ledger.resume,
         )
-        if entry.seq == last:
-            at = replace(at, n=cut.head.n, next_offset=offset + 1, resume=cut.head.resume)
-        else:
-            at = replace(at, next_offset=offset)
-        yield _Part(entry, mine_of, at, cut.head, dict(cut.schema_ids))
+
+    def _has_ddl(self, at: int) -> bool:
+        entry = self._special.get(at)
+        return entry is not None and bool(entry.ddl)
+
+    def _ends(self, end: int) -> list[int]:
+        """Where the shares of the commits up to an index end in the record's ranges."""
+        ends = list(self._starts)
+        for counts in self._counts[self.at : end]:
+            for index, count in counts.items():
+                ends[index] += count
+        return ends
+
+    def _check(self) -> None:
+        """Each commit has its rows in the ranges, and the commits fill them."""
+        for seq, rows, counts in zip(self._seqs, self._rows, self._counts, strict=True):
+            if sum(counts.values()) < rows:
+                raise CutsGap(
+                    "a commit has more rows than its ranges", seq=seq, offset=self._offset
+                )
+        self.at = 0
+        if self._ends(len(self._seqs)) != [r.end for r in self._cut.ranges]:
+            raise CutsGap(
+                "counts do not fill the ranges of a cut", n=self._cut.head.n, offset=self._offset
+            )
 
 
-def _pack(after: Ledger, parts: list[_Part]) -> Segment:
+class _Picked(Sequence[CommitEntry]):
+    """The commits of a segment, with the indexes of its own ranges; made when someone asks."""
+
+    def __init__(self, runs: Sequence[_Run], ranges: Sequence[Range]) -> None:
+        starts = [r[:3] for r in ranges]
+        self._runs = [(run, [bisect_right(starts, r[:3]) - 1 for r in run.ranges]) for run in runs]
+
+    def __len__(self) -> int:
+        return sum(run.last - run.first for run, _ in self._runs)
+
+    def __iter__(self) -> Iterator[CommitEntry]:
+        for run, places in self._runs:
+            for entry in islice(run.cut.commits, run.first, run.last):
+                counts: dict[int, int] = {}
+                for index, count in entry.counts.items():
+                    counts[places[index]] = counts.get(places[index], 0) + count
+                yield replace(entry, counts=counts)
+
+    def __getitem__(self, at: Any) -> Any:
+        return tuple(self)[at]
+
+
+def _pack(after: Ledger, runs: list[_Run]) -> Segment:
     """Join consecutive commits into one segment, whose `cut` names exactly these."""
-    ranges = _joined(r for part in parts for r in part.ranges)
-    starts = [r[:3] for r in ranges]
-    commits = []
+    ranges = _joined(r for run in runs for r in run.ranges)
     ids: dict[str, tuple[int, ...]] = {}
-    for part in parts:
-        counts: dict[int, int] = {}
-        for r in part.ranges:
-            index = bisect_right(starts, r[:3]) - 1
-            counts[index] = counts.get(index, 0) + r.end - r.start
-        commits.append(replace(part.entry, counts=counts))
-        for topic, more in part.schema_ids.items():
+    commit_rows: dict[int, int] = {}
+    for run in runs:
+        commit_rows |= run.commit_rows
+        for topic, more in run.cut.schema_ids.items():
             known = ids.get(topic, ())
             ids[topic] = known + tuple(i for i in more if i not in known)
-    first, last = parts[0].entry, parts[-1].entry
     return Segment(
-        cut=Commits(parts[-1].head, tuple(commits), ranges, ids),
+        cut=Commits(runs[-1].cut.head, _Picked(runs, ranges), ranges, ids),
         after=after,
-        upto=parts[-1].upto,
-        first_seq=first.seq,
-        last_seq=last.seq,
-        rows=sum(part.entry.rows for part in parts),
+        upto=runs[-1].upto,
+        first_seq=next(iter(commit_rows)),
+        last_seq=runs[-1].upto.seq,
+        rows=sum(run.rows for run in runs),
         ranges=ranges,
-        commit_rows={part.entry.seq: part.entry.rows for part in parts},
-        is_barrier=any(part.entry.ddl for part in parts),
+        commit_rows=commit_rows,
+        is_barrier=any(run.has_ddl for run in runs),
+        holes=tuple(gap for run in runs for gap in run.holes),
     )
 
 

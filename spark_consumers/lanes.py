@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from schemas.control import Range, SchemaChange
 from schemas.topics import Topics
-from spark_consumers.decode import RowDecoder, split
+from spark_consumers.decode import FRAME_SIZE, RowDecoder, split
 from spark_consumers.errors import Incomplete, StreamError, TargetDown
 from spark_consumers.frames import range_options
 from spark_consumers.kafka.read import RangeReader, SchemaOf
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _FIRST: Final = itemgetter(0)
 _ROWS_A_TASK: Final = 100_000
+_ROWS_AT_ONCE: Final = 2_000  # that a task holds as they came
 
 
 class Lanes:
@@ -50,8 +51,13 @@ class Lanes:
         client: Mapping[str, Any],
         loader: StagingLoader | None,
         driver_rows: int = 20_000,
+        native: bool = True,
     ) -> None:
-        """`loader` is the sink's half on executors; without it all rows take the driver."""
+        """`loader` is the sink's half on executors; without it all rows take the driver.
+
+        `native`: executors may use the native part.
+        """
+        self._native = native
         self._spark, self._driver, self._schema_of = spark, driver, schema_of
         self._source, self._client, self._loader = source, dict(client), loader
         self._driver_rows = driver_rows
@@ -81,7 +87,7 @@ class Lanes:
         ranges = [r for r in segment.ranges if r.topic != names.ddl]
         return SparkBulk(
             self._spark, shapes, ddl, ranges, self._client, loader, places, schemas,
-            is_committed=is_committed,
+            is_committed=is_committed, native=self._native,
         )  # fmt: skip
 
 
@@ -98,6 +104,7 @@ class SparkBulk:
     places: Mapping[tuple[str, int], int]
     schemas: Mapping[int, dict[str, Any]]
     is_committed: bool = field(kw_only=True)
+    native: bool = field(kw_only=True)
 
     def copy(self, stages: Sequence[str]) -> Sequence[int]:
         """Run the job; return the attempts that succeeded."""
@@ -106,7 +113,9 @@ class SparkBulk:
 
         spark = self.spark()
         need = sum(r.end - r.start for r in self.ranges)
-        job = _Job(self.loader, list(stages), dict(self.places), dict(self.schemas), {})
+        job = _Job(
+            self.loader, list(stages), dict(self.places), dict(self.schemas), {}, self.native
+        )
         for r in sorted(self.ranges):
             job.ranges.setdefault((r.topic, r.partition), []).append((r.start, r.end))
         tasks = max(spark.sparkContext.defaultParallelism, need // _ROWS_A_TASK)
@@ -139,6 +148,7 @@ class _Job:
     places: dict[tuple[str, int], int]
     schemas: dict[int, dict[str, Any]]
     ranges: dict[tuple[str, int], list[tuple[int, int]]]
+    native: bool = True
 
 
 class Copied(NamedTuple):
@@ -156,7 +166,7 @@ def copy_rows(job: _Job, rows: Iterable[Any]) -> Iterator[Copied]:
     context = TaskContext.get()
     task = context.taskAttemptId() if context is not None else 0
     records = _Records(job)
-    refused = job.loader.load(job.stages, task, records.changes(rows))
+    refused = job.loader.load(job.stages, task, records.staged(rows))
     yield Copied(task, records.count, refused)
 
 
@@ -165,12 +175,16 @@ class _Records:
 
     def __init__(self, job: _Job) -> None:
         self._job = job
-        self._decoders = {schema_id: RowDecoder(one) for schema_id, one in job.schemas.items()}
+        self._decoders = {
+            schema_id: RowDecoder(one, native=job.native) for schema_id, one in job.schemas.items()
+        }
         self.count = 0
 
-    def changes(self, rows: Iterable[Any]) -> Iterator[tuple[int, Change]]:
-        """(Number of the staging place, change) of each record that is a row."""
+    def staged(self, rows: Iterable[Any]) -> Iterator[tuple[int, Sequence[Change]]]:
+        """(Number of the staging place, some changes for it), until all rows are there."""
         job = self._job
+        held: dict[tuple[str, bytes], list[bytes]] = {}  # by topic and frame
+        count = 0
         for topic, partition, offset, value in rows:
             mine = job.ranges[topic, partition]
             at = bisect_right(mine, offset, key=_FIRST) - 1
@@ -179,8 +193,24 @@ class _Records:
             self.count += 1
             if value is None:  # a tombstone counts as a record without a change
                 continue
-            schema_id, payload = split(bytes(value))
-            place = job.places.get((topic, schema_id))
+            held.setdefault((topic, bytes(value[:FRAME_SIZE])), []).append(bytes(value))
+            count += 1
+            if count == _ROWS_AT_ONCE:
+                yield from self._decoded(held)
+                held, count = {}, 0
+        yield from self._decoded(held)
+
+    def _decoded(
+        self, held: Mapping[tuple[str, bytes], list[bytes]]
+    ) -> Iterator[tuple[int, Sequence[Change]]]:
+        for (topic, _), values in held.items():
+            schema_id, _ = split(values[0])
+            place = self._job.places.get((topic, schema_id))
             if place is None:
                 raise ValueError(f"schema {schema_id} of {topic} is not named by the cut")
-            yield place, self._decoders[schema_id].decode(payload)
+            decoder, at = self._decoders[schema_id], 0
+            rows = decoder.rows(schema_id)
+            while (at := rows.take(values, at)) < len(values):
+                rows.put(decoder.decode(split(values[at])[1]))
+                at += 1
+            yield place, rows

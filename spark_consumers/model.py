@@ -6,11 +6,20 @@ moves a target by one segment in one atomic step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from schemas.control import Commits, Range, SchemaChange, Start, TableLoad
+from schemas.control import (
+    CommitEntry,
+    Commits,
+    Hole,
+    PackedEntries,
+    Range,
+    SchemaChange,
+    Start,
+    TableLoad,
+)
 from schemas.tables import Missing, TableId
 
 Cell: TypeAlias = str | Missing | None  # the source's text form, NULL, or unsent TOAST
@@ -26,6 +35,23 @@ class Change:
     columns: tuple[str, ...]  # real names, as of the writer's schema; shared between rows
     before: list[Cell] | None  # what the source carried of the old row; unsent columns: UNCHANGED
     after: list[Cell] | None
+
+
+class ReadEntries(PackedEntries):
+    """Entries of a COMMITS record that were read as columns; those of one place belong together."""
+
+    __slots__ = ("committed_at", "counts", "csns", "rows")
+
+    def __init__(
+        self,
+        avro: bytes,
+        identities: Mapping[int, tuple[int, int]],
+        columns: tuple[list[int], list[int], list[int], list[Mapping[int, int]]],
+        unpack: Callable[[bytes, int], Sequence[CommitEntry]],
+    ) -> None:
+        """`columns` are csn, committed_at, rows and counts of each entry; see `PackedEntries`."""
+        self.csns, self.committed_at, self.rows, self.counts = columns
+        super().__init__(avro, identities, max(self.csns), unpack)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +94,7 @@ class Segment:
     ranges: tuple[Range, ...] = ()
     commit_rows: Mapping[int, int] = field(default_factory=dict)  # seq -> ordinals 0..rows-1
     is_barrier: bool = False  # holds DDL: alone, applied in ordinal order
+    holes: tuple[Hole, ...] = ()  # gaps of its commits
 
 
 @dataclass(slots=True)

@@ -71,8 +71,8 @@ def is_registered(node: ast.stmt) -> bool:
 
 
 def imports_of_cython() -> str:
-    """What the native module imports from Python."""
-    paths = sorted((ROOT / "producer/native").glob("*.p*"))
+    """What the native modules import from Python."""
+    paths = sorted(ROOT.glob("*/native/*.p*"))
     paths = [path for path in paths if path.suffix in {".pyx", ".pxi"}]
     text = "\n".join(path.read_text("utf-8") for path in paths)
     return "\n".join(re.findall(r"^from \S+ import (?:\([^)]*\)|.*)", text, re.MULTILINE))

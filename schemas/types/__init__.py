@@ -33,6 +33,7 @@ __all__ = [
     "TypeOptions",
     "UnknownType",
     "dumper",
+    "shape_of",
     "type_of",
 ]
 
@@ -102,7 +103,7 @@ def type_of(column: Column, options: TypeOptions = _DEFAULT) -> SqlType:
     a domain that of what it is made of.
     """
     entry = _find(column, options)
-    own = _shape_of(entry.avro(column))
+    own = shape_of(entry.avro(column))
     return entry if own is entry.shape else replace(entry, shape=own)
 
 
@@ -159,10 +160,10 @@ def dumper(avro: AvroType) -> Dump:
     >>> dumper({"type": "int", "connect.name": "io.debezium.time.Date"})(19844)
     '2024-05-01'
     """
-    return _shape_of(avro).dump(avro)
+    return shape_of(avro).dump(avro)
 
 
-def _shape_of(avro: AvroType) -> AvroShape:
+def shape_of(avro: AvroType) -> AvroShape:
     """Find a shape by connect.name and type, the source's type first where the schema names it."""
     if isinstance(avro, str):  # a primitive, or a named type defined before
         return SHAPES[avro]

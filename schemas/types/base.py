@@ -84,6 +84,7 @@ class AvroShape:
 
     key: str
     dump: Callable[[AvroType], Dump]
+    opcode: str = ""  # native code that equals `dump`; "" = none
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +162,9 @@ def plain(load: Load) -> Callable[[Column], Load]:
     return lambda _column: load
 
 
-def shape(key: str, dump: Dump) -> AvroShape:
+def shape(key: str, dump: Dump, opcode: str = "") -> AvroShape:
     """Return a shape that does not depend on the schema's attributes."""
-    return AvroShape(key, lambda _avro: dump)
+    return AvroShape(key, lambda _avro: dump, "text" if dump is same else opcode)
 
 
 def same(text: str) -> str:

@@ -132,9 +132,9 @@ def _dump_bits(avro: AvroType) -> Dump:
     return lambda value: f"{int.from_bytes(value, 'little'):0{size}b}"
 
 
-BYTES: Final = shape("bytes", _dump_bytes)
+BYTES: Final = shape("bytes", _dump_bytes, "bytea")
 ENCODED: Final = AvroShape("string/BYTEA", _dump_encoded)
-BIT: Final = shape("boolean/BIT", lambda v: "1" if v else "0")
+BIT: Final = shape("boolean/BIT", lambda v: "1" if v else "0", "bit")
 BITS: Final = AvroShape("io.debezium.data.Bits", _dump_bits)
 
 TYPES: Final = (

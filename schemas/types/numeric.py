@@ -259,14 +259,14 @@ def _bool(text: str) -> bool:
 
 _BOOLS: Final = {"t": True, "f": False, "true": True, "false": False, "1": True, "0": False}
 
-INT: Final = shape("int", str)
-LONG: Final = shape("long", str)
+INT: Final = shape("int", str, "int")
+LONG: Final = shape("long", str, "int")
 FLOAT: Final = shape("float", _dump_float4)
-DOUBLE: Final = shape("double", _dump_float8)
-BOOLEAN: Final = shape("boolean", lambda v: "t" if v else "f")
-FIXED: Final = AvroShape(DECIMAL, _dump_decimal)
+DOUBLE: Final = shape("double", _dump_float8, "float8")
+BOOLEAN: Final = shape("boolean", lambda v: "t" if v else "f", "bool")
+FIXED: Final = AvroShape(DECIMAL, _dump_decimal, "decimal")
 TEXT: Final = shape("string", same)
-VARIABLE_SHAPE: Final = shape(VARIABLE, lambda v: _point(v["value"], v["scale"]))
+VARIABLE_SHAPE: Final = shape(VARIABLE, lambda v: _point(v["value"], v["scale"]), "variable")
 
 # Debezium does not say its precision; the converter takes 64 for it.
 _MONEY_AVRO: Final[AvroType] = {

@@ -329,21 +329,23 @@ def _zoned_text(value: str) -> str:
     return f"{value[:10]} {time.rstrip('0').rstrip('.') if '.' in time else time}+00"
 
 
-DATE: Final = shape("io.debezium.time.Date", _date_text)
-TIME: Final = shape("io.debezium.time.MicroTime", _time_text)
-ZONED_TIME: Final = shape("io.debezium.time.ZonedTime", lambda v: v[:-1] + "+00")
-MICROS: Final = shape("io.debezium.time.MicroTimestamp", _stamp_text)
-MILLIS: Final = shape("io.debezium.time.Timestamp", lambda v: _stamp_text(v * 1000))
-ZONED: Final = shape("io.debezium.time.ZonedTimestamp", _zoned_text)
-DURATION: Final = shape("io.debezium.time.MicroDuration", _interval_text)
+DATE: Final = shape("io.debezium.time.Date", _date_text, "date")
+TIME: Final = shape("io.debezium.time.MicroTime", _time_text, "time")
+ZONED_TIME: Final = shape("io.debezium.time.ZonedTime", lambda v: v[:-1] + "+00", "zoned_time")
+MICROS: Final = shape("io.debezium.time.MicroTimestamp", _stamp_text, "micros")
+MILLIS: Final = shape("io.debezium.time.Timestamp", lambda v: _stamp_text(v * 1000), "millis")
+ZONED: Final = shape("io.debezium.time.ZonedTimestamp", _zoned_text, "zoned")
+DURATION: Final = shape("io.debezium.time.MicroDuration", _interval_text, "duration")
 
 
-TIME_MILLIS: Final = shape("io.debezium.time.Time", lambda v: _time_text(v * 1000))
+TIME_MILLIS: Final = shape("io.debezium.time.Time", lambda v: _time_text(v * 1000), "time_millis")
 INTERVAL: Final = shape("io.debezium.time.Interval", _postgres_interval)
-CONNECT_DATE: Final = shape("org.apache.kafka.connect.data.Date", _date_text)
-CONNECT_TIME: Final = shape("org.apache.kafka.connect.data.Time", lambda v: _time_text(v * 1000))
+CONNECT_DATE: Final = shape("org.apache.kafka.connect.data.Date", _date_text, "date")
+CONNECT_TIME: Final = shape(
+    "org.apache.kafka.connect.data.Time", lambda v: _time_text(v * 1000), "time_millis"
+)
 CONNECT_STAMP: Final = shape(
-    "org.apache.kafka.connect.data.Timestamp", lambda v: _stamp_text(v * 1000)
+    "org.apache.kafka.connect.data.Timestamp", lambda v: _stamp_text(v * 1000), "millis"
 )
 
 

@@ -1,4 +1,4 @@
-"""Bytes from Kafka -> changes and control records, by the writer's schema.
+"""Bytes from Kafka -> changes, by the writer's schema.
 
 Pure: no registry and no pyspark.  The reader gives the writer's schema, or a
 callable that finds it by id.
@@ -17,21 +17,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 import fastavro
-from fastavro.read import SchemaResolutionError
-from fastavro.schema import SchemaParseException
 
-from schemas.control import Cut, NewerFormat, SchemaChange, change_from_avro, cut_from_avro
 from schemas.encodings import from_exact
 from schemas.envelope import SOURCE_NAME, column_name, without_null
-from schemas.load import CUT, SCHEMA_CHANGE, avsc, check_bounded
-from schemas.registry_client import UNREADABLE
 from schemas.tables import UNCHANGED
 from schemas.types import AvroType, dumper
 from spark_consumers.decode.row_code import FALLBACK_ERRORS, is_ours, parts_function
+from spark_consumers.decode.rows import Rows, make_rows, pack_plan
 from spark_consumers.model import Cell, Change
 
 _FRAME: Final = struct.Struct(">bI")
-_UNREADABLE: Final = (*UNREADABLE, SchemaParseException, SchemaResolutionError)
+FRAME_SIZE: Final = _FRAME.size  # bytes before the payload: all values of a schema share them
 
 SchemaOf = Callable[[int], dict[str, Any]]
 
@@ -51,16 +47,24 @@ class RowDecoder:
     refused, by fastavro.
     """
 
-    __slots__ = ("_fields", "_parts", "_schema", "columns")
+    __slots__ = ("_fields", "_native", "_parts", "_schema", "_value", "columns")
 
-    def __init__(self, writer_schema: dict[str, Any]) -> None:
+    def __init__(self, writer_schema: dict[str, Any], *, native: bool = True) -> None:
+        """`native`: rows are packed where this process can."""
+        self._native = native
         self._schema = fastavro.parse_schema(_physical(writer_schema))
-        fields = _value_fields(writer_schema)
+        fields = self._value = _value_fields(writer_schema)
         self.columns = tuple(_real_name(field) for field in fields)
         self._fields = tuple(
             (field["name"], dumper(without_null(field["type"]))) for field in fields
         )
         self._parts = parts_function(fields) if is_ours(writer_schema) else None
+
+    def rows(self, schema_id: int) -> Rows:
+        """Make empty rows for values that are framed with this id of the schema."""
+        if self._parts is None or not self._native:
+            return make_rows(None)
+        return make_rows(pack_plan(schema_id, self.columns, self._value))
 
     def decode(self, payload: bytes | memoryview) -> Change:
         """Read one value, without its frame; raise ValueError, LookupError or EOFError."""
@@ -134,35 +138,6 @@ class RowDecoder:
         return cells
 
 
-def decode_control(value: bytes, schema_of: SchemaOf) -> Cut | SchemaChange:
-    """Read a framed value of `<prefix>.cuts` or `<prefix>.ddl`; raise ValueError for a foreign one.
-
-    Raises ValueError for an unknown record, and what `schema_of` raises where the registry does
-    not answer.
-    """
-    schema_id, payload = split(value)
-    writer = schema_of(schema_id)
-    try:
-        name = writer["name"].rpartition(".")[2]
-        if name == avsc(CUT)["name"]:
-            return cut_from_avro(_resolved(payload, writer, avsc(CUT)))
-        if name == avsc(SCHEMA_CHANGE)["name"]:
-            return change_from_avro(_resolved(payload, writer, avsc(SCHEMA_CHANGE)))
-    except NewerFormat:
-        raise
-    except _UNREADABLE as error:
-        raise ValueError("bytes that do not follow their schema") from error
-    raise ValueError(f"schema {schema_id} is {name}: neither a cut nor a schema change")
-
-
-def decode_cut(value: bytes, schema_of: SchemaOf) -> Cut:
-    """Read a framed value of `<prefix>.cuts`; raise ValueError for a foreign one."""
-    cut = decode_control(value, schema_of)
-    if isinstance(cut, SchemaChange):
-        raise ValueError("a schema change in the cuts topic")  # noqa: TRY004  of the bytes
-    return cut
-
-
 def _value_fields(writer_schema: dict[str, Any]) -> list[dict[str, Any]]:
     """Fields of the Value record, which is defined where `before` names it."""
     before = next(field for field in writer_schema["fields"] if field["name"] == "before")
@@ -185,12 +160,3 @@ def _physical(schema: Any) -> Any:
     if isinstance(schema, dict):
         return {k: _physical(v) for k, v in schema.items() if k not in ("logicalType", "default")}
     return [_physical(branch) for branch in schema] if isinstance(schema, list) else schema
-
-
-def _resolved(payload: memoryview, writer: dict[str, Any], reader: dict[str, Any]) -> Any:
-    check_bounded(writer)
-    stream = io.BytesIO(payload)
-    record = fastavro.schemaless_reader(stream, writer, reader)
-    if stream.read(1):
-        raise ValueError("value does not fill its record")
-    return record

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final
@@ -31,7 +32,9 @@ from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId
 from schemas.topics import Topics
 from spark_consumers.cuts import check_complete
-from spark_consumers.decode import RowDecoder, decode_control, decode_cut, split
+from spark_consumers.decode import FRAME_SIZE, RowDecoder, split
+from spark_consumers.decode.control import decode_control, decode_cut
+from spark_consumers.decode.rows import COMMIT_ORDER
 from spark_consumers.errors import (
     CutsGap,
     Incomplete,
@@ -67,6 +70,7 @@ _STUCK: Final = 10.0  # seconds until another client's open transaction is skipp
 _TOPICS_KNOWN: Final = 60.0  # seconds for which topic ids are cached
 
 _START: Final = attrgetter("start")
+_NOWHERE: Final = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +100,16 @@ class CutReader:
         timeout: float = 10.0,
         doubt: float = 0.0,
         on_alarm: Callable[[str], None] = lambda _: None,
+        native: bool = True,
         clients: Clients = CLIENTS,
     ) -> None:
         """`timeout`: seconds in which the broker must return the log's ends.
 
         `doubt`: seconds for which a record that does not follow is not an error: the next
         heartbeat may show that it was forged.  `on_alarm` takes a line about one that is not ours.
+        `native`: the native part is used where it was built.
         """
+        self._native = native
         self._now = clients.now
         self._cluster = clients.cluster(client, timeout=timeout)
         self._topic = Topics(source).cuts
@@ -277,7 +284,7 @@ class CutReader:
 
     def _read(self, value: bytes) -> Cut:
         try:
-            return decode_cut(value, self._schema_of)
+            return decode_cut(value, self._schema_of, native=self._native)
         except SchemaUnknown as error:
             self._unknown = error
             raise ValueError("of no schema") from error
@@ -293,9 +300,14 @@ class RangeReader:
         schema_of: SchemaOf,
         *,
         stuck_after: float = _STUCK,
+        native: bool = True,
         clients: Clients = CLIENTS,
     ) -> None:
-        """`stuck_after`: seconds until another client's open transaction is skipped."""
+        """`stuck_after`: seconds until another client's open transaction is skipped.
+
+        `native`: the native part is used where it was built.
+        """
+        self._native = native
         self._clients, self._now = clients, clients.now
         self._client, self._names, self._schema_of = dict(client), Topics(source), schema_of
         self._stuck_after = stuck_after
@@ -393,6 +405,7 @@ class RangeReader:
         consumer = self._consumer(is_committed=is_committed, is_large=need > _LARGE)
         out: list[Any] = []
         open_ = {tp: mine[-1].end for tp, mine in spans.items()}
+        inside: dict[tuple[str, int], tuple[int, int]] = {}  # the range in hand, without its last
         try:
             consumer.assign([TopicPartition(*tp, mine[0].start) for tp, mine in spans.items()])
             until = self._now() + _SILENCE
@@ -403,7 +416,15 @@ class RangeReader:
                 elif self._now() > until:
                     raise KafkaDown("the broker is silent", partitions=len(open_))
                 for message in messages:
-                    self._take(message, spans, open_, out)
+                    if message.error() is None:  # nearly all are in the range in hand
+                        tp = (message.topic(), message.partition())
+                        low, high = inside.get(tp, _NOWHERE)
+                        if low <= message.offset() < high:
+                            out.append(message)
+                            continue
+                    if (found := self._take(message, spans, open_)) is not None:
+                        out.append(message)
+                        inside[found[:2]] = found.start, found.end - 1
         except KafkaException as error:
             raise down(error, "rows cannot be read") from error
         finally:
@@ -417,15 +438,18 @@ class RangeReader:
         message: Any,
         spans: Mapping[tuple[str, int], Sequence[Range]],
         open_: dict[tuple[str, int], int],
-        out: list[Any],
-    ) -> None:
+    ) -> Range | None:
+        """Return the range that a record is in; None: it is another's, or the end of a partition.
+
+        Closes partitions that end with it.
+        """
         tp = (message.topic(), message.partition())
         error = message.error()
         if error is not None:
             if error.code() == _END:
                 if message.offset() >= open_.get(tp, 0):
                     open_.pop(tp, None)
-                return
+                return None
             if error.code() in (_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
                 raise self._expired(spans)
             raise down(KafkaException(error), "rows cannot be read")
@@ -434,8 +458,7 @@ class RangeReader:
             open_.pop(tp, None)
         mine = spans.get(tp, ())
         at = bisect_right(mine, offset, key=_START) - 1
-        if at >= 0 and offset < mine[at].end:
-            out.append(message)
+        return mine[at] if at >= 0 and offset < mine[at].end else None
 
     def _expired(self, spans: Mapping[tuple[str, int], Sequence[Range]]) -> StreamError:
         """A missing offset: look up which, the error does not contain it."""
@@ -468,39 +491,51 @@ class RangeReader:
         return consumer
 
     def _decode(self, messages: Sequence[Any]) -> Rows:
-        changes: dict[TableId, list[Change]] = {}
-        ddl: list[SchemaChange] = []
+        written_by: dict[tuple[str, bytes], list[tuple[Any, bytes]]] = {}  # by topic and frame
         for message in messages:
             value = message.value()
-            if value is None:  # a tombstone counts as a record without a change
+            if value is not None:  # a tombstone counts as a record without a change
+                key = (message.topic(), value[:FRAME_SIZE])
+                written_by.setdefault(key, []).append((message, value))
+        changes: dict[TableId, Sequence[Change]] = {}
+        ddl: list[SchemaChange] = []
+        for (topic, _), records in written_by.items():
+            if topic == self._names.ddl:
+                ddl += [self._schema_change(*record) for record in records]
                 continue
-            topic = message.topic()
-            try:
-                if topic == self._names.ddl:
-                    change = decode_control(value, self._schema_of)
-                    if not isinstance(change, SchemaChange):
-                        raise Incomplete("a cut stands in the ddl topic", offset=message.offset())
-                    ddl.append(change)
-                    continue
-                schema_id, payload = split(value)
-                decoder = self._decoders.get(schema_id)
-                if decoder is None:
-                    decoder = self._decoders[schema_id] = RowDecoder(self._schema_of(schema_id))
-                table = self._tables.get(topic) or self._table(topic, schema_id)
-                changes.setdefault(table, []).append(decoder.decode(payload))
-            except (ValueError, LookupError, EOFError) as error:
-                raise StreamError(
-                    "a row cannot be decoded",
-                    topic=topic,
-                    partition=message.partition(),
-                    offset=message.offset(),
-                    hint="written by a newer release: update this one; by another client: "
-                    f"{LOAD_AGAIN}",
-                ) from error
-        for rows in changes.values():
-            rows.sort(key=_commit_order)
-        ddl.sort(key=_commit_order)
+            table, rows = self._rows(topic, records)
+            known = changes.get(table)
+            changes[table] = (
+                rows if known is None else sorted([*known, *rows], key=COMMIT_ORDER)
+            )  # a table written with two schemas
+        ddl.sort(key=COMMIT_ORDER)
         return Rows(changes, ddl)
+
+    def _schema_change(self, message: Any, value: bytes) -> SchemaChange:
+        with _undecodable(message):
+            change = decode_control(value, self._schema_of)
+        if not isinstance(change, SchemaChange):
+            raise Incomplete("a cut stands in the ddl topic", offset=message.offset())
+        return change
+
+    def _rows(
+        self, topic: str, records: Sequence[tuple[Any, bytes]]
+    ) -> tuple[TableId, Sequence[Change]]:
+        """Rows that were written with one schema, in commit order."""
+        with _undecodable(records[0][0]):
+            schema_id, _ = split(records[0][1])
+            decoder = self._decoders.get(schema_id)
+            if decoder is None:
+                schema = self._schema_of(schema_id)
+                decoder = self._decoders[schema_id] = RowDecoder(schema, native=self._native)
+        table = self._tables.get(topic) or self._table(topic, schema_id)
+        rows, values, at = decoder.rows(schema_id), [value for _, value in records], 0
+        while (at := rows.take(values, at)) < len(values):
+            with _undecodable(records[at][0]):
+                rows.put(decoder.decode(split(values[at])[1]))
+            at += 1
+        rows.order()
+        return table, rows
 
     def _table(self, topic: str, schema_id: int) -> TableId:
         table = self._names.table_by(topic, self._schema_of(schema_id))
@@ -510,8 +545,19 @@ class RangeReader:
         return table
 
 
-def _commit_order(change: Change | SchemaChange) -> tuple[int, int]:
-    return change.seq, change.ordinal
+@contextmanager
+def _undecodable(message: Any) -> Iterator[None]:
+    """Say which record it is that cannot be decoded."""
+    try:
+        yield
+    except (ValueError, LookupError, EOFError) as error:
+        raise StreamError(
+            "a row cannot be decoded",
+            topic=message.topic(),
+            partition=message.partition(),
+            offset=message.offset(),
+            hint=f"written by a newer release: update this one; by another client: {LOAD_AGAIN}",
+        ) from error
 
 
 def _ends(ranges: Sequence[Range]) -> dict[tuple[str, int], int]:

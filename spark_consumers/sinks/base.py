@@ -77,9 +77,9 @@ class StagingLoader(Protocol):
         """Say whether rows of this shape can be staged; else the driver takes the segment."""
 
     def load(
-        self, stages: Sequence[str], task: int, changes: Iterable[tuple[int, Change]]
+        self, stages: Sequence[str], task: int, changes: Iterable[tuple[int, Sequence[Change]]]
     ) -> Any | None:
-        """Stage one task's (number of the stage, change) pairs, all or nothing.
+        """Stage one task's (number of the stage, changes) pairs, all or nothing.
 
         `task` marks the rows: those of attempts that failed must not be read.  Returns what
         the target refused, as plain data: Spark would print an exception with its values.

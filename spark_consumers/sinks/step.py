@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final, Protocol, TypeAlias
 
 from schemas.control import Origin, SchemaChange, TableLoad
-from spark_consumers.cuts import EXACT, LOADING, entries
+from spark_consumers.cuts import EXACT, LOADING
 from spark_consumers.errors import Fenced, Superseded
 from spark_consumers.model import Ledger, Segment
 
@@ -100,9 +100,7 @@ def _place(ledger: Ledger) -> tuple[int, int, int]:
 def _apply(transaction: TargetTransaction, segment: Segment, upto: Ledger) -> Ledger:
     """Rows and schema changes in commit order."""
     inexact = {**segment.after.inexact, **upto.inexact}
-    holed = {
-        gap.table: f"{gap.kind}: {gap.why}" for entry in entries(segment) for gap in entry.holes
-    }
+    holed = {gap.table: f"{gap.kind}: {gap.why}" for gap in segment.holes}
     after = FIRST
     for change in sorted(transaction.ddl, key=lambda d: (d.seq, d.ordinal)):
         place = (change.seq, change.ordinal)

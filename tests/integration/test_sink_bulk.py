@@ -41,7 +41,7 @@ class Tasks:
 
     def copy(self, stages: Sequence[str]) -> Sequence[int]:
         for task, changes in self.tasks.items():
-            assert self.loader.load(stages, task, changes) is None
+            assert self.loader.load(stages, task, [(at, [one]) for at, one in changes]) is None
         return self.counts
 
 

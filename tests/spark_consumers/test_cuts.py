@@ -103,11 +103,12 @@ def test_a_commit_above_the_limit_is_alone_and_whole() -> None:
     assert [s.rows for s in feed.segments(ledger, max_rows=4)] == [1, 9]
 
 
-def test_ddl_is_a_segment_of_its_own() -> None:
+@pytest.mark.parametrize("records", [1, 3])
+def test_ddl_is_a_segment_of_its_own(records: int) -> None:
     feed, ledger = started()
-    feed.commits([insert(A, "1", "x")])
-    feed.commits([insert(A, "2", "x"), alter(A, B)])
-    feed.commits([insert(A, "3", "x")])
+    all_three = [[insert(A, "1", "x")], [insert(A, "2", "x"), alter(A, B)], [insert(A, "3", "x")]]
+    for some in [all_three] if records == 1 else [[one] for one in all_three]:
+        feed.commits(*some)
 
     plan = feed.segments(ledger)
 

@@ -22,7 +22,8 @@ from schemas.control import (
 from schemas.envelope import envelope_schema, key_schema
 from schemas.load import avsc
 from schemas.tables import UNCHANGED, Column, TableId, TableSchema
-from spark_consumers.decode import RowDecoder, decode_control, split
+from spark_consumers.decode import RowDecoder, split
+from spark_consumers.decode.control import decode_control
 from tests.schemas.types.values import numeric_mod
 
 TX = TransactionConstants(700, 99, 2, 5001, 1_714_561_200_123_456, 1_714_561_200_223_456, 0x20)

@@ -34,7 +34,7 @@ def test_a_task_holds_the_target_s_secret_only_and_prints_none() -> None:
 
     assert b"of-the-target" in travels
     assert "of-the-target" not in repr(job)
-    assert set(job.__slots__) == {"loader", "stages", "places", "schemas", "ranges"}
+    assert set(job.__slots__) == {"loader", "stages", "places", "schemas", "ranges", "native"}
 
 
 # ---------------------------------------------------------------- a task
@@ -53,7 +53,7 @@ class Kept:
         return True
 
     def load(self, stages: Sequence[str], task: int, changes: Any) -> str | None:
-        self.staged = [(stages[at], task, change.after) for at, change in changes]
+        self.staged = [(stages[at], task, change.after) for at, some in changes for change in some]
         return self.refused
 
     def explained(self, refused: str, shapes: Sequence[StagedShape]) -> ApplyError:

@@ -39,6 +39,7 @@ from spark_consumers.compact import (
 from spark_consumers.dialects.base import quote, refuse_reserved
 from spark_consumers.errors import MissingTable, NotExpressible, RowMissing
 from spark_consumers.model import Cell, Change
+from spark_consumers.native import LastStates, is_packed
 from spark_consumers.sinks.postgres.catalog import (
     MOST_COLUMNS,
     TargetTable,
@@ -124,6 +125,7 @@ class Work:
     todo: Collapsed | None
     has_deletes: bool = False
     has_upserts: bool = False
+    packed: LastStates | None = None  # lines of the staging table, instead of the rows of `todo`
 
 
 def apply_changes(
@@ -148,12 +150,27 @@ def apply_changes(
                 in_order = table.key_is_deferrable or (
                     len(columns) + len(table.key) + _STAGE_COLUMNS > MOST_COLUMNS
                 )
-                todo = (one_by_one if in_order else collapse)(columns, run, table.key)
                 plan = catalog.plan(table, columns)
-                works[table.oid] = Work(plan, todo, bool(todo.deletes), bool(todo.upserts))
-                if todo.deletes or todo.upserts:
+                work = _collapsed(plan, columns, run, in_order=in_order)
+                works[table.oid] = work
+                if work.has_deletes or work.has_upserts:
                     catalog.make_stage(cursor, plan)
         apply_works(cursor, works, inexact)
+
+
+def _collapsed(
+    plan: Plan, columns: tuple[str, ...], run: Sequence[Change], *, in_order: bool
+) -> Work:
+    """Find the last state per key; rows that are text already stay so where nothing forbids."""
+    key = plan.table.key
+    if is_packed(run) and not in_order and plan.is_whole and set(key) <= set(columns):
+        found = run.last_states(tuple(columns.index(name) for name in key))
+        if found is not None:
+            packed = LastStates(*found)
+            todo = Collapsed(columns, key, is_truncated=packed.is_truncated)
+            return Work(plan, todo, packed.deletes > 0, packed.upserts > 0, packed)
+    todo = (one_by_one if in_order else collapse)(columns, run, key)
+    return Work(plan, todo, bool(todo.deletes), bool(todo.upserts))
 
 
 def load_rows(cursor: Any, catalog: Catalog, table: TableId, changes: Sequence[Change]) -> None:
@@ -162,6 +179,10 @@ def load_rows(cursor: Any, catalog: Catalog, table: TableId, changes: Sequence[C
     for columns, run in by_columns(changes):
         plan = catalog.plan(catalog.tables[table], columns)
         with about(table, plan.columns):
+            lines = run.lines() if plan.is_whole and is_packed(run) else None
+            if lines is not None:
+                cursor.copy_expert(plan.copy_in, io.BytesIO(lines))
+                continue
             _copy(cursor, plan, plan.copy_in, (_line(change.after or [], plan) for change in run))
 
 
@@ -267,8 +288,12 @@ def _stage(cursor: Any, work: Work) -> None:
     todo, plan = work.todo, work.plan
     if todo is None or not (work.has_deletes or work.has_upserts):
         return
-    rows = len(todo.upserts) + len(todo.deletes)
-    _copy(cursor, plan, plan.copy, _staged_lines(todo, plan))
+    if work.packed is not None:
+        rows = work.packed.upserts + work.packed.deletes
+        cursor.copy_expert(plan.copy, io.BytesIO(work.packed.lines))
+    else:
+        rows = len(todo.upserts) + len(todo.deletes)
+        _copy(cursor, plan, plan.copy, _staged_lines(todo, plan))
     if cursor.rowcount != rows:
         raise RuntimeError(f"staged {cursor.rowcount} of {rows} rows")
     if rows >= _ANALYZE_FROM:

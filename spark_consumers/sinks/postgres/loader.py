@@ -12,13 +12,14 @@ import psycopg2
 from schemas.tables import UNCHANGED
 from spark_consumers.errors import ApplyError
 from spark_consumers.model import Cell, Change
+from spark_consumers.native import is_packed
 from spark_consumers.sinks.base import StagedShape
 from spark_consumers.sinks.postgres.bulk import has_stage
 from spark_consumers.sinks.postgres.driver import Refused
 from spark_consumers.sinks.postgres.encoding import is_no_text, no_text, take_bytes
 from spark_consumers.sinks.postgres.refusals import ours
 
-_FLUSH: Final = 4 << 20  # characters of COPY text held by a task
+_FLUSH: Final = 4 << 20  # characters or bytes of COPY text held by a task
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
@@ -42,10 +43,11 @@ class CopyLoader:
         return has_stage(shape)
 
     def load(
-        self, stages: Sequence[str], task: int, changes: Iterable[tuple[int, Change]]
+        self, stages: Sequence[str], task: int, changes: Iterable[tuple[int, Sequence[Change]]]
     ) -> CopyRefused | None:
         """Copy changes into their staging tables; the connection waits for the first rows."""
         lines: list[list[str]] = [[] for _ in stages]
+        packed: list[list[bytes]] = [[] for _ in stages]
         connection = None
         held, takes = 0, False
 
@@ -54,14 +56,23 @@ class CopyLoader:
             if connection is None:
                 connection = psycopg2.connect(**self.target)
                 takes = take_bytes(connection)
+                if not takes:  # else it is whatever the login says, or the database has
+                    connection.set_client_encoding("UTF8")
             held = 0
+            _flush_packed(connection, stages, packed)
             return _flush(connection, stages, lines, takes=takes)
 
         try:
-            for at, change in changes:
-                line = copy_line(task, change)
-                lines[at].append(line)
-                held += len(line)
+            for at, some in changes:
+                text = some.staged(task) if is_packed(some) else None
+                if text is not None:
+                    packed[at].append(text)
+                    held += len(text)
+                else:
+                    for change in some:
+                        line = copy_line(task, change)
+                        lines[at].append(line)
+                        held += len(line)
                 if held > _FLUSH and (found := flush()) is not None:
                     return CopyRefused(stage=found[0], line=found[1])
             if held and (found := flush()) is not None:
@@ -102,8 +113,21 @@ def copy_line(task: int, change: Change) -> str:
         )
     cells = [*(change.before or nothing), *(change.after or nothing)]
     texts = [cell.translate(_ESCAPES) if isinstance(cell, str) else "\\N" for cell in cells]
-    head = f"{task}\t{change.seq}\t{change.ordinal}\t{change.op}\t{unsent}\t{carried}\t"
-    return head + "\t".join(texts) + "\n"
+    head = f"{task}\t{change.seq}\t{change.ordinal}\t{change.op}\t{unsent}\t{carried}"
+    return "\t".join([head, *texts]) + "\n"
+
+
+def _flush_packed(connection: Any, stages: Sequence[str], packed: list[list[bytes]]) -> None:
+    """Send what is text already; such rows hold no bytes that a target cannot take."""
+    with connection.cursor() as cursor:
+        for name, mine in zip(stages, packed, strict=True):
+            if mine:
+                cursor.copy_expert(_copy_into(name), io.BytesIO(b"".join(mine)))
+                mine.clear()
+
+
+def _copy_into(stage: str) -> str:
+    return f'COPY gauss_cdc."{stage}" FROM STDIN'
 
 
 def _flush(
@@ -116,6 +140,6 @@ def _flush(
                 text = "".join(mine)
                 if not takes and is_no_text(text):
                     return place, next(line for line in mine if is_no_text(line))
-                cursor.copy_expert(f'COPY gauss_cdc."{name}" FROM STDIN', io.StringIO(text))
+                cursor.copy_expert(_copy_into(name), io.StringIO(text))
                 mine.clear()
     return None

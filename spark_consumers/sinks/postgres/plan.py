@@ -33,6 +33,7 @@ class Plan:
     table: TargetTable
     name: str  # quoted
     places: tuple[int, ...]  # which cells of a row are written
+    is_whole: bool  # all of them are
     columns: tuple[str, ...]  # their names
     stage: str
     create: str
@@ -106,6 +107,7 @@ def make_plan(
         table=table,
         name=name,
         places=tuple(at for at, _ in written),
+        is_whole=len(written) == len(columns),
         columns=names,
         stage=temp,
         create=f'CREATE TEMP TABLE {stage} (op "char", unsent int2[], {", ".join(typed)}) '

@@ -24,7 +24,7 @@ from schemas.control import (
 )
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema
 from spark_consumers.cuts import segments
-from spark_consumers.decode import decode_cut
+from spark_consumers.decode.control import decode_cut
 from spark_consumers.errors import (
     CutsGap,
     Incomplete,

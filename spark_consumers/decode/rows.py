@@ -1,0 +1,110 @@
+"""Rows of one writer's schema on their way to a target, and how they are read, as data.
+
+`Rows` fill with framed values and are then a sequence of changes.  Where the native part was
+built, they hold COPY text, and make changes only for those who ask for them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from schemas.envelope import without_null
+from schemas.types import AvroType, shape_of
+from spark_consumers import native
+from spark_consumers.decode.row_code import FALLBACK_ERRORS, Read, reader
+from spark_consumers.model import Change
+
+if TYPE_CHECKING:
+    from spark_consumers.native._native import PackedRows
+
+COMMIT_ORDER: Final = attrgetter("seq", "ordinal")
+_FRAME: Final = struct.Struct(">bI")
+_MOST_DIGITS: Final = 30  # behind the point, that native code writes
+# Which Avro types an opcode reads: a shape is found by a name, and others may use it differently.
+_READS: Final = {
+    **dict.fromkeys(("int", "date", "micros", "millis", "time", "time_millis"), ("int", "long")),
+    **dict.fromkeys(("duration",), ("int", "long")),
+    **dict.fromkeys(("text", "zoned", "zoned_time"), ("string",)),
+    **dict.fromkeys(("bool", "bit"), ("boolean",)),
+    **dict.fromkeys(("decimal", "bytea"), ("bytes",)),
+    "float8": ("double",),
+    "variable": ("record", "io.debezium.data.VariableScaleDecimal"),
+}
+
+
+class PlainRows(list[Change]):
+    """Rows that Python reads, one by one; what the methods of `PackedRows` do, too."""
+
+    def take(self, values: list[bytes], at: int) -> int:
+        """Take framed values from `at` on; return the index of the first that Python must read."""
+        del values
+        return at
+
+    def put(self, change: Change) -> None:
+        """Append a change that Python read."""
+        self.append(change)
+
+    def order(self) -> None:
+        """Put the changes into commit order; those of one place stay in theirs."""
+        self.sort(key=COMMIT_ORDER)
+
+
+Rows: TypeAlias = "PlainRows | PackedRows"
+
+
+@dataclass(frozen=True, slots=True)
+class CellPlan:
+    """How the Avro of a cell becomes text: `opcode` of its shape, or "" for Python."""
+
+    opcode: str
+    nullable: bool  # the Avro type is ["null", T]
+    scale: int  # of a decimal
+    read: Read  # (data, at) -> (value of T, after); raises one of `refusals`
+    dump: Callable[[Any], str]
+
+
+@dataclass(frozen=True, slots=True)
+class PackPlan:
+    """How values of one schema are read, where the envelope is as this release writes it."""
+
+    frame: bytes  # what a value begins with
+    columns: tuple[str, ...]  # real names
+    cells: tuple[CellPlan, ...]
+    refusals: tuple[type[Exception], ...] = FALLBACK_ERRORS
+
+
+def pack_plan(
+    schema_id: int, columns: tuple[str, ...], fields: Sequence[dict[str, Any]]
+) -> PackPlan:
+    """Plan the fields of a Value record."""
+    named: dict[str, Read] = {}
+    cells = tuple(_cell(field["type"], named) for field in fields)
+    return PackPlan(_FRAME.pack(0, schema_id), columns, cells)
+
+
+def make_rows(plan: PackPlan | None) -> Rows:
+    """Make empty rows: packed where there is a plan, and where this process can."""
+    packed = None if plan is None else native.packed_rows(plan)
+    return PlainRows() if packed is None else packed
+
+
+def _cell(union: Any, named: dict[str, Read]) -> CellPlan:
+    avro = without_null(union)
+    shape, read = shape_of(avro), reader(avro, named)
+    scale = _scale(avro)
+    kind = avro["type"] if isinstance(avro, dict) else avro
+    knows = kind in _READS.get(shape.opcode, ()) and 0 <= scale <= _MOST_DIGITS
+    return CellPlan(
+        shape.opcode if knows else "", isinstance(union, list), scale, read, shape.dump(avro)
+    )
+
+
+def _scale(avro: AvroType) -> int:
+    """The scale of a decimal, as `schemas.types.numeric` finds it; 0 for others."""
+    if not isinstance(avro, dict):
+        return 0
+    return int(avro.get("scale", avro.get("connect.parameters", {}).get("scale", 0)))

@@ -1,0 +1,50 @@
+"""The native part of the consumers: rows as COPY text, entries of cuts as columns.
+
+It is optional, and each process decides for itself: an executor may lack what the driver has.
+Without it both are objects from the start; what is lost is speed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+
+from spark_consumers.model import Change
+
+if TYPE_CHECKING:
+    from spark_consumers.native._native import PackedRows
+
+try:
+    from spark_consumers.native import _native
+except ImportError:
+    IS_BUILT = False
+else:
+    IS_BUILT = True
+
+
+class LastStates(NamedTuple):
+    """The last state per key of many changes, as a target's staging table takes it."""
+
+    is_truncated: bool
+    upserts: int
+    deletes: int
+    lines: bytes
+
+
+def packed_rows(plan: Any) -> PackedRows | None:
+    """Make empty rows by a `decode.rows.PackPlan`; None: the native part was not built."""
+    return _native.PackedRows(plan) if IS_BUILT else None
+
+
+def read_entries(data: bytes) -> tuple[int, int, int, int, Any] | None:
+    """Read the entries of a COMMITS record without objects: four places, and `ReadEntries` columns.
+
+    The places are those of the array and of its items, each with its end.  None: Python must read
+    the record.
+    """
+    return _native.read_entries(data) if IS_BUILT else None
+
+
+def is_packed(changes: Sequence[Change]) -> TypeGuard[PackedRows]:
+    """Say whether changes are COPY text already."""
+    return IS_BUILT and isinstance(changes, _native.PackedRows)
