@@ -19,7 +19,8 @@ from producer.core.records.row_plan import RowPlan
 from producer.core.tally import Tally
 from producer.wire.replication import WalMessage
 
-MAX_ROWS: Final = 4_000  # of one call: some milliseconds
+# Of one call: some milliseconds; and as many commits, which a group that is almost full takes.
+MAX_ROWS: Final = 2_500
 
 
 class Stage(IntEnum):

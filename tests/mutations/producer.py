@@ -16,7 +16,10 @@ _STREAM: Final = ("tests/producer/sources/postgres/test_stream.py",)
 _DEPARSED: Final = ("tests/producer/sources/gauss/ddl/test_deparsed.py",)
 _ASSEMBLE: Final = ("tests/producer/core/test_assemble.py",)
 
+_HAND_OVER: Final = ("tests/producer/native/test_hand_over.py",)
+
 _LOOP = "producer/core/loop.py"
+_TRANSACTIONS_FILE = "producer/core/transactions.py"
 _ENGINE_FILE = "producer/core/engine.py"
 _TALLY_FILE = "producer/core/tally.py"
 _TAKEOVER_FILE = "producer/core/takeover.py"
@@ -162,6 +165,95 @@ MUTATIONS: Final = (
         "begin.commit_lsn < self._resume",
         "begin.commit_lsn <= self._resume",
         (*_ASSEMBLE, *_SIM),
+    ),
+    # ------------------------------------------------------------ the native walker
+    Mutation(
+        "walker-keeps-the-ordinal",
+        "the numbers of the open transaction are in one place, whoever writes its rows",
+        _TRANSACTIONS_FILE,
+        "        self._seq, self.ordinal = now.seq, now.ordinal\n",
+        "        self._seq = now.seq\n",
+        (*_HAND_OVER, *_SIM),
+    ),
+    Mutation(
+        "walker-keeps-the-transaction",
+        "a transaction that the walker opened is open",
+        _TRANSACTIONS_FILE,
+        "            self.open(Begin(Lsn(now.commit_lsn), now.committed_at, now.xid))\n",
+        "            pass\n",
+        (*_HAND_OVER, *_SIM),
+    ),
+    Mutation(
+        "walker-before-ours",
+        "records stand in the order of their ordinals, whoever wrote them",
+        _TRANSACTIONS_FILE,
+        "        self.hand_over()\n        begin = self.begin\n",
+        "        begin = self.begin\n",
+        (*_HAND_OVER, *_SIM),
+    ),
+    Mutation(
+        "walker-commits-ddl",
+        "DDL and gaps are in the entry of their commit, whoever wrote its rows",
+        _TRANSACTIONS_FILE,
+        "is_plain=not (self._ddl or self._gaps),\n",
+        "is_plain=True,\n",
+        (*_HAND_OVER, *_SIM),
+    ),
+    Mutation(
+        "walker-reaches-nothing",
+        "an empty transaction moves the position",
+        _TRANSACTIONS_FILE,
+        "        if walk.position:\n",
+        "        if walk.position < 0:\n",
+        _HAND_OVER,
+    ),
+    Mutation(
+        "walker-is-overlooked",
+        "statements belong to the transaction that is open, whoever read its BEGIN",
+        "producer/sources/postgres/stream.py",
+        "                    self._overtaken(stretch)\n",
+        "",
+        _HAND_OVER,
+    ),
+    Mutation(
+        "walker-overtakes-what-waits",
+        "rows behind one that waits for its table wait, too",
+        "producer/sources/postgres/stream.py",
+        "            if not waiting:\n                at = stretch.at\n",
+        "            if True:\n                at = stretch.at\n",
+        _HAND_OVER,
+    ),
+    Mutation(
+        "walker-has-an-old-shape",
+        "rows behind a new shape are written with it",
+        "producer/core/bindings.py",
+        "        self.of.pop(relation, None)\n        if self._walker is not None:\n",
+        "        self.of.pop(relation, None)\n        if self._walker is None:\n",
+        _HAND_OVER,
+    ),
+    Mutation(
+        "walker-has-a-narrow-shape",
+        "rows behind a column that became nullable are written with it",
+        "producer/core/bindings.py",
+        "        self._bind(relation_id, binding)\n        self._transactions.use_schema",
+        "        self.of[relation_id] = binding\n        self._transactions.use_schema",
+        _HAND_OVER,
+    ),
+    Mutation(
+        "walker-is-not-buffered",
+        "input waits while a group is being finished, whoever read it",
+        _ENGINE_FILE,
+        "                if self._phase is not Phase.SENDING or self._waiting:\n",
+        "                if self._phase is not Phase.SENDING and type(happened) is not Walked:\n",
+        (*_ENGINE, *_SIM),
+    ),
+    Mutation(
+        "walker-overtakes-a-loss",
+        "what was lost between two transactions is a gap of the next one",
+        _LOOP,
+        "            if isinstance(message, Stretch) and self._lost_between is not None:\n",
+        "            if isinstance(message, Stretch) and self._stopped is not None:\n",
+        _SIM,
     ),
     # ------------------------------------------------------------ the sources
     Mutation(

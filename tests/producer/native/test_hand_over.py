@@ -28,20 +28,24 @@ from producer.core.changes import (
     Truncate,
     Update,
 )
-from producer.core.events import Happened
+from producer.core.engine import Engine, WriterState
+from producer.core.events import Acknowledged, Flush, Happened, Limits, SendRows, WriteCuts
+from producer.core.records.cut_code import encode_commits
 from producer.core.records.encode import compile_encoder
 from producer.core.records.messages import MessageWriter
 from producer.core.relations import Relations
 from producer.core.router import Binding, table_key
 from producer.core.unfit import Unfit
+from producer.core.walk import MAX_ROWS, Lent, Stage
 from producer.errors import CdcError, SchemaRefused
 from producer.sources.postgres.pgoutput import decode
 from producer.sources.postgres.stream import PgoutputStream
 from producer.sources.postgres.triggers.records import Trust
-from schemas.control import Origin, SchemaChange
+from schemas.control import Commits, Origin, SchemaChange
 from schemas.envelope import EnvelopeOptions
 from schemas.positions import Lsn
 from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema
+from tests.producer.core.play import IDENTITY, START
 from tests.producer.native.twins import EPOCH, NOW_US, SEQ, Limited, flat, last_position, native
 from tests.producer.sources.postgres.test_stream import CHANNEL, PUBLICATION, channel, shape
 from tests.sim.payloads import payload
@@ -338,3 +342,40 @@ def test_any_history_of_a_server_with_triggers_is_the_same(first: int) -> None:
     assert sum(not one.error for one in said) > 70
     assert {c.origin for one in said for c in one.changes} == {Origin.TRIGGER, Origin.INFERRED}
     assert any(one.aside for one in said)
+
+
+def test_a_group_that_is_almost_full_has_room_for_a_batch() -> None:
+    """A cut is smaller than 256 KiB, however many transactions come at once."""
+    far, topic, limits = 1 << 48, "bank.public.item", Limits()
+    payloads: list[bytes] = []
+    for at in range(far, far + 100 * (limits.group_commits + MAX_ROWS + 1), 100):
+        payloads += [
+            payload(Begin(Lsn(at), 1 << 50, (1 << 32) - 1)),
+            payload(Insert(ITEM.oid, [b"1", b"x"])),
+            payload(Commit(Lsn(at), Lsn(at + 99), 1 << 50)),
+        ]
+    messages = [(far, far, one) for one in payloads]
+    module = native()
+    places = module.Places()
+    walker = module.Walker(places, epoch=EPOCH, resume=0, max_row_bytes=MOST_BYTES)
+    plan = compile_encoder(ITEM, prefix="bank", schema_id=1, database="bank").plan
+    assert plan is not None
+    walker.bind(ITEM.oid, plan, topic=topic, partition=0, key=b"key")
+    most = limits.group_commits - 1
+    begun = Lent(Stage.NONE, 1 << 30, 0, 0)
+    first = walker.walk(messages[: 3 * most], 0, begun, now_us=NOW_US, max_rows=MAX_ROWS)
+    second = walker.walk(messages, first.at, first.open, now_us=NOW_US, max_rows=MAX_ROWS)
+    tally = module.NativeTally(places, ddl_topic="bank.ddl", untracked_topics=frozenset())
+    engine = Engine(WriterState(START, 7, IDENTITY, "content", "cluster", {}, {}), limits, tally)
+
+    batches = [*first.walked, *second.walked]
+    assert [walked.commits for walked in batches] == [most, MAX_ROWS - 1, 0]
+    commands = [command for walked in batches for command in engine.step(walked)]
+    assert [type(command) for command in commands] == [SendRows, SendRows, Flush]
+    (write,) = engine.step(Acknowledged([(topic, 0, far, far + most + MAX_ROWS - 1)]))
+
+    assert isinstance(write, WriteCuts)
+    (cut,) = write.cuts
+    assert isinstance(cut, Commits)
+    assert len(cut.commits) == most + MAX_ROWS - 1
+    assert len(encode_commits(cut)) < 256 << 10
