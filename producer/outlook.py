@@ -11,17 +11,12 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from typing import Final, TypeVar
 
-from producer.clock import SystemClock
-from producer.core.cuts_log import CutsLog
-from producer.core.takeover import Step, TakeoverRequest, foresee
+from producer.core.takeover import Step, foresee
 from producer.core.turn import PAUSE
 from producer.errors import BrokerDown, CdcError, RegistryDown
-from producer.kafka.cuts_reader import CutsReader
-from producer.kafka.registry import Registry
-from producer.kafka.topics import TopicAdmin
 from producer.options import Options
-from producer.publish import fingerprint
 from producer.sources.kinds import SOURCES
+from producer.start import StartParts
 from schemas.findings import Finding, Level, refused
 
 T = TypeVar("T")
@@ -46,31 +41,11 @@ def _check_start(options: Options, stack: ExitStack) -> Iterator[Finding]:
     if options.kind == "postgres":  # for the others `check` tests the port, too
         where = f"system {identity.system_id}, timeline {identity.timeline}"
         yield Finding(Level.OK, "replication", f"the role may replicate; {where}")
-    admin = TopicAdmin(options.client, options.topic_settings)
-    registry = Registry(options.registry_url, options.registry_options)
-    stack.callback(registry.close)
-    topics = options.topics
-    reader: CutsReader | None = None
-    if topics.cuts in admin.list_below(options.prefix):
-        reader = CutsReader(options.client, topics.cuts)
-        stack.callback(reader.close)
-    log = CutsLog(
-        names=topics,
-        accept_gap=options.accept_gap,
-        reader=reader,
-        codec=registry,
-        delivery=None,
-        topics=admin,
-        clock=SystemClock(),
-        note=lambda _: None,
-    )
-    request = TakeoverRequest(
-        identity=identity,
-        fingerprint=fingerprint(options, source.fingerprint_inputs()),
-        cluster_id=admin.cluster_id(),
-        instance="",
-        ddl_topic=topics.ddl,
-    )
+    parts = StartParts.open(options, stack)
+    cuts = options.topics.cuts
+    reader = parts.reader(cuts) if cuts in parts.admin.list_below(options.prefix) else None
+    log = parts.log(reader, note=lambda _: None)
+    request = parts.request(source, instance="")
     reason = _driven(foresee(source, log, request, patience=_TRIES))
     if reason is None:
         yield Finding(Level.OK, "run", f"continues after the newest cut, by slot {options.slot}")

@@ -14,27 +14,23 @@ from contextlib import ExitStack
 import tenacity
 
 from producer import native
-from producer.clock import SystemClock
 from producer.core.cuts_log import CutsLog
 from producer.core.events import TopicsChanged
 from producer.core.loop import Progress
 from producer.core.ports import RunObserver, ShutdownRequested
-from producer.core.takeover import TakeoverRequest
 from producer.core.turn import Turn
 from producer.errors import CdcError
 from producer.kafka import native_writer
-from producer.kafka.cuts_reader import CutsReader
 from producer.kafka.delivery import Delivery
 from producer.kafka.quarantine import Quarantine
-from producer.kafka.registry import Registry
-from producer.kafka.topics import TopicAdmin
 from producer.meanwhile import Meanwhile
 from producer.options import Options
-from producer.publish import Publisher, fingerprint
+from producer.publish import Publisher
 from producer.sources.base import Source
 from producer.sources.kinds import SOURCES
 from producer.sources.patterns import chooser
 from producer.sources.postgres.catalog_look import not_captured
+from producer.start import StartParts
 from schemas.errors import Verdict
 
 _log = logging.getLogger(__name__)
@@ -101,9 +97,8 @@ def _run_once(
     with ExitStack() as stack:
         observer.on_step("start: connect")
         topics = options.topics
-        registry = Registry(options.registry_url, options.registry_options)
-        stack.callback(registry.close)
-        admin = TopicAdmin(options.client, options.topic_settings)
+        parts = StartParts.open(options, stack)
+        admin, registry, clock = parts.admin, parts.registry, parts.clock
         changed: list[TopicsChanged] = []
         publisher = Publisher(
             options,
@@ -112,10 +107,7 @@ def _run_once(
             on_topics=lambda found: changed.append(TopicsChanged(found)),
         )
         publisher.prepare()
-        reader = CutsReader(options.client, topics.cuts)
-        stack.callback(reader.close)
-        ddl_reader = CutsReader(options.client, topics.ddl)
-        stack.callback(ddl_reader.close)
+        reader, ddl_reader = parts.reader(topics.cuts), parts.reader(topics.ddl)
         source = SOURCES[options.kind](options, publisher.prepare_tables)
         stack.callback(source.close)
         publisher.encoding = source.encoding
@@ -134,26 +126,12 @@ def _run_once(
         stack.callback(delivery.close)
         blocking = Meanwhile(lambda: source.keep_alive(force=True))
         stack.callback(blocking.close)
-        clock = SystemClock()
-        log = CutsLog(
-            names=topics,
-            accept_gap=options.accept_gap,
-            reader=reader,
-            codec=registry,
-            delivery=delivery,
-            topics=admin,
-            clock=clock,
-            note=_log.warning,
-            blocking=blocking,
-        )
+        log = parts.log(reader, delivery, note=_log.warning, blocking=blocking)
         stack.callback(_undo, options, source, log, observer)
         publisher.prepare_tables(source.prepare(observer.on_note))
-        request = TakeoverRequest(
-            identity=source.identity(),
-            fingerprint=fingerprint(options, source.fingerprint_inputs()),
-            cluster_id=admin.cluster_id(),
+        request = parts.request(
+            source,
             instance=uuid.uuid4().hex[:16],
-            ddl_topic=topics.ddl,
             # For one takeover only: a difference in a later retry needs a new decision.
             accept_gap=options.accept_gap and not progress.takeovers,
             load=options.load,

@@ -19,6 +19,7 @@ LAYERS = {
     "schemas": (("schemas",),),
     "producer": (
         ("producer.pipeline", "producer.outlook"),
+        ("producer.start",),
         ("producer.sources.gauss.checks",),
         ("producer.preflight",),
         (

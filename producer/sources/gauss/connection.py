@@ -10,15 +10,12 @@ cannot log in to these servers.  The differences:
 - The end of a stream is not acknowledged.  `close` returns within two seconds, but the
   walsender may continue to decode for minutes (about one per 300,000 subtransactions
   of a spilled transaction) and holds the slot until then: `wait_released`.
-
-No policy: the engine decides what to confirm and when to reconnect.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import select
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -38,6 +35,7 @@ from producer.errors import (
     WrongPort,
 )
 from producer.sources import session_settings
+from producer.sources.connection import ServerConnection
 from producer.sources.dial import ConnectionArguments, Link, dial
 from producer.sources.gauss import login as gauss_auth
 from producer.sources.gauss import server as gauss_server
@@ -49,9 +47,9 @@ from producer.sources.session import Session
 from producer.sources.streaming import Streaming
 from producer.wire import commands, protocol
 from producer.wire.auth import Login
-from producer.wire.commands import SlotCreated, SystemIdentity, TimelineSwitch
+from producer.wire.commands import SlotCreated, TimelineSwitch
 from producer.wire.protocol import Answer, Copying, ServerError
-from producer.wire.replication import NOWHERE, OPENGAUSS, POSTGRES, Received, Split, split
+from producer.wire.replication import NOWHERE, OPENGAUSS, POSTGRES, Split, split
 from producer.wire.sqlstate import Asked
 from schemas.encodings import WITHOUT
 from schemas.errors import LOAD_AGAIN
@@ -61,7 +59,6 @@ __all__ = ["ConnectionArguments", "GaussConnection", "Role", "Unexplained"]
 
 _log = logging.getLogger(__name__)
 
-_GOODBYE_LIMIT: Final = 2.0  # seconds for the server to read the end of the stream
 # Seconds for the first message of a stream, which comes at once: a keepalive, or (in serial
 # mode) an error about the options.  Without it we continue, and `receive` raises the error.
 _FIRST_LIMIT: Final = 2.0
@@ -76,19 +73,15 @@ class Unexplained(ConnectionLost):
     """A refusal of the stream whose reason the catalog does not show; it may be temporary."""
 
 
-class GaussConnection:
+class GaussConnection(ServerConnection):
     """One session; a context manager that closes itself."""
 
     def __init__(
         self, link: Link, arguments: ConnectionArguments, *, replication: bool, version: int
     ) -> None:
-        self.arguments = arguments  # of the host and port that accepted the login
-        self._link = link
-        self._session = Session(link, refusal, dies_of_errors=replication)
+        super().__init__(link, Session(link, refusal, dies_of_errors=replication), arguments)
         self._replication, self._version = replication, version
         self._dialect = OPENGAUSS
-        self._streaming: Streaming | None = None
-        self._slot = ""
 
     @classmethod
     def open(
@@ -158,57 +151,11 @@ class GaussConnection:
         )
         return connection
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @property
-    def is_encrypted(self) -> bool:
-        return self._link.is_encrypted
-
-    @property
-    def protection(self) -> str:
-        """How the connection is protected, for display: TLS, verified or not, the login."""
-        return self._link.protection(self.arguments, self._login.method)
-
-    @property
-    def parameters(self) -> Mapping[str, str]:
-        """What the server reports; its server_version means nothing."""
-        return self._session.parameters
-
-    @property
-    def backend_pid(self) -> int:
-        """What the server calls the session; 0 where it does not say (replication)."""
-        return self._session.backend_pid
-
     @property
     def in_transaction(self) -> bool:
         return self._session.transaction != "I"
 
-    @property
-    def received_end(self) -> Lsn:
-        """The greatest position the stream has mentioned; 0 before."""
-        return self._streaming.stream.received_end if self._streaming else NOWHERE
-
-    def fileno(self) -> int:
-        """The socket's descriptor, for a poll of your own; call `receive` when it is readable."""
-        return self._link.sock.fileno()
-
-    def has_input(self) -> bool:
-        """Say whether more can be read at this moment."""
-        return bool(select.select([self._link.sock], [], [], 0)[0])
-
     # ---- questions
-
-    def query(self, sql: str, *, timeout: float | None = None) -> list[list[str | None]]:
-        """Run SQL or a replication command; rows of the last statement, as text.
-
-        Waits as long as the server does; with a `timeout` in seconds ConnectionLost
-        is raised at its end, and the connection cannot be used any more.
-        """
-        return self._ask(sql, Asked.QUERY, timeout)
 
     def ask(self, sql: str) -> Answer:
         """Run SQL; the whole answer to its last statement: columns, rows, command tag."""
@@ -255,10 +202,6 @@ class GaussConnection:
         """Read product, version, role and database."""
         return gauss_server.parse_server(self.query(gauss_server.QUESTION))
 
-    def identify(self) -> SystemIdentity:
-        """Identify the server."""
-        return commands.parse_identity(self.query(commands.IDENTIFY_SYSTEM))
-
     def timeline_history(self, timeline: int) -> tuple[TimelineSwitch, ...]:  # noqa: ARG002
         """No history: clients of these servers cannot read it."""
         return ()
@@ -273,11 +216,6 @@ class GaussConnection:
         created = commands.parse_slot_created(rows)
         _log.info("slot created slot=%s consistent_point=%s", name, created.consistent_point)
         return created
-
-    def drop_slot(self, name: str, *, wait: bool = False) -> None:
-        """Drop a slot; `wait` until it is inactive.  Raises SlotMissing, SlotTaken."""
-        self._ask(commands.drop_slot(name, wait=wait), Asked.DROP_SLOT, slot=name)
-        _log.info("slot dropped slot=%s", name)
 
     def wait_released(self, slot: str, timeout: float) -> bool:
         """Wait until no client streams from `slot`; False if one still does after `timeout`.
@@ -344,56 +282,6 @@ class GaussConnection:
             early=early + session.frames.rest(),
         )
         _log.info("streaming slot=%s at=%s", slot, at)
-
-    def receive(self, timeout: float, wake_fds: Sequence[int] = ()) -> Received:
-        """Read what has arrived, or wait up to `timeout` seconds for something.
-
-        See `sources.streaming`.  With parallel decoding a keepalive's position is
-        the reader's and may be ahead of what was sent: it must not be confirmed.
-        """
-        return self._stream().receive(timeout, wake_fds)
-
-    def send_status(self, flush: Lsn, *, reply: bool = False) -> None:
-        """Confirm everything before `flush`; 0 is a keepalive.
-
-        The server checks nothing: a position ahead of what was sent loses the changes in
-        between.  Must be sent within sender-timeout (30 s unless set otherwise).
-        """
-        self._stream().send_status(flush, reply=reply)
-
-    def tap(self, take: Callable[[bytes], None]) -> None:
-        """Pass every byte of the stream to `take`, as received; call it right after `start`."""
-        self._stream().tap = take
-
-    def close(self) -> None:
-        """End the stream within two seconds, then the connection; never fails."""
-        if self.fileno() < 0:
-            return
-        deadline = time.monotonic() + _GOODBYE_LIMIT
-        try:
-            if self._streaming is not None:
-                self._streaming.end(deadline)  # no answer: the server closes the connection
-            self._link.write(protocol.terminate(), deadline)
-        except CdcError as error:
-            _log.debug("connection closed without ending the stream reason=%s", error.what)
-        finally:
-            self._link.close()
-        _log.info("connection closed host=%s slot=%s", self.arguments.host, self._slot)
-
-    def _stream(self) -> Streaming:
-        if self._streaming is None:
-            raise SourceError("not streaming; call start() first")
-        return self._streaming
-
-    def _refuse_streaming(self) -> None:
-        if self._streaming is not None:
-            raise SourceError("a streaming connection takes no queries")
-
-    def _ask(
-        self, sql: str, asked: Asked, timeout: float | None = None, **where: object
-    ) -> list[list[str | None]]:
-        self._refuse_streaming()
-        return self._session.ask(sql, asked, timeout, **where).rows
 
     # ---- login
 

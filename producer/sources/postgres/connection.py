@@ -1,35 +1,32 @@
 """A replication connection to PostgreSQL: log in, query, create a slot, stream.
 
-No policy: the engine decides what to confirm and when to reconnect.  After any
-error the connection is closed, except after a refused command (`query`,
+After any error the connection is closed, except after a refused command (`query`,
 `create_slot`, `drop_slot`, `start`): then the session continues.
 """
 
 from __future__ import annotations
 
 import logging
-import select
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Self
+from collections.abc import Mapping
+from typing import Self
 
 from producer.errors import (
-    CdcError,
     ConnectionLost,
     DecodeError,
     SlotInvalid,
     SlotMismatch,
-    SourceError,
 )
 from producer.sources import session_settings
+from producer.sources.connection import ServerConnection
 from producer.sources.dial import ConnectionArguments, Link, dial, parse_dsn
 from producer.sources.session import Session
 from producer.sources.streaming import Streaming
 from producer.wire import commands, protocol
 from producer.wire.auth import Login
-from producer.wire.commands import SlotCreated, Snapshot, SystemIdentity, TimelineSwitch
+from producer.wire.commands import SlotCreated, Snapshot, TimelineSwitch
 from producer.wire.protocol import Copying
-from producer.wire.replication import NOWHERE, POSTGRES, Received, Split, split
+from producer.wire.replication import NOWHERE, POSTGRES, Split, split
 from producer.wire.sqlstate import Asked, refusal
 from schemas.encodings import WITHOUT
 from schemas.errors import LOAD_AGAIN
@@ -39,18 +36,12 @@ __all__ = ["ConnectionArguments", "ReplicationConnection", "parse_dsn"]
 
 _log = logging.getLogger(__name__)
 
-_GOODBYE_LIMIT: Final = 2.0  # seconds for the server to end the stream
 
-
-class ReplicationConnection:
+class ReplicationConnection(ServerConnection):
     """One session with a walsender; a context manager that closes itself."""
 
     def __init__(self, link: Link, arguments: ConnectionArguments) -> None:
-        self.arguments = arguments
-        self._link = link
-        self._session = Session(link, refusal)
-        self._streaming: Streaming | None = None
-        self._slot = ""
+        super().__init__(link, Session(link, refusal), arguments)
 
     @classmethod
     def open(cls, arguments: ConnectionArguments, *, replication: bool = True) -> Self:
@@ -83,57 +74,7 @@ class ReplicationConnection:
         )
         return connection
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @property
-    def is_encrypted(self) -> bool:
-        return self._link.is_encrypted
-
-    @property
-    def protection(self) -> str:
-        """How the connection is protected, for display: TLS, verified or not, the login."""
-        return self._link.protection(self.arguments, self._login.method)
-
-    @property
-    def parameters(self) -> Mapping[str, str]:
-        """What the server reports, e.g. server_version."""
-        return self._session.parameters
-
-    @property
-    def backend_pid(self) -> int:
-        return self._session.backend_pid
-
-    @property
-    def received_end(self) -> Lsn:
-        """The greatest position the stream has mentioned; 0 before."""
-        return self._streaming.stream.received_end if self._streaming else NOWHERE
-
-    def fileno(self) -> int:
-        """The socket's descriptor, for a poll of your own; call `receive` when it is readable."""
-        return self._link.sock.fileno()
-
-    def has_input(self) -> bool:
-        """Say whether more can be read at this moment."""
-        return bool(select.select([self._link.sock], [], [], 0)[0])
-
     # ---- queries
-
-    def query(self, sql: str, *, timeout: float | None = None) -> list[list[str | None]]:
-        """Run SQL or a replication command; rows of the last statement, as text.
-
-        Waits as long as the server does (an advisory lock, a slot that waits for
-        open transactions); with a `timeout` in seconds ConnectionLost is raised
-        at its end, and the connection cannot be used any more.
-        """
-        return self._ask(sql, Asked.QUERY, timeout)
-
-    def identify(self) -> SystemIdentity:
-        """Ask the server who it is."""
-        return commands.parse_identity(self.query(commands.IDENTIFY_SYSTEM))
 
     def timeline_history(self, timeline: int) -> tuple[TimelineSwitch, ...]:
         """Read the history of `timeline`: former timelines and where each ended."""
@@ -177,11 +118,6 @@ class ReplicationConnection:
         created = commands.parse_slot_created(answer.rows)
         _log.info("slot created slot=%s consistent_point=%s", self._slot, created.consistent_point)
         return created
-
-    def drop_slot(self, name: str, *, wait: bool = False) -> None:
-        """Drop a slot; `wait` until it is inactive.  Raises SlotMissing, SlotTaken."""
-        self._ask(commands.drop_slot(name, wait=wait), Asked.DROP_SLOT, slot=name)
-        _log.info("slot dropped slot=%s", name)
 
     def start(
         self, slot: str, options: Mapping[str, str], at: Lsn = NOWHERE, *, split: Split = split
@@ -237,47 +173,6 @@ class ReplicationConnection:
 
     # ---- the stream
 
-    def receive(self, timeout: float, wake_fds: Sequence[int] = ()) -> Received:
-        """Read what has arrived, or wait up to `timeout` seconds for something.
-
-        Returns without messages when the time is over or when one of `wake_fds`
-        is readable (which the caller then empties).  Raises ConnectionLost when
-        the stream ends, always after the messages that came before.
-        """
-        return self._stream().receive(timeout, wake_fds)
-
-    def send_status(self, flush: Lsn, *, reply: bool = False) -> None:
-        """Confirm everything before `flush`; 0 is a keepalive.
-
-        Must be sent within wal_sender_timeout (60 s), also while the start is
-        still being decided.  `reply` asks the server for a keepalive.
-        """
-        self._stream().send_status(flush, reply=reply)
-
-    def tap(self, take: Callable[[bytes], None]) -> None:
-        """Pass every byte of the stream to `take`, as received; call it right after `start`."""
-        self._stream().tap = take
-
-    def close(self) -> None:
-        """End the stream politely within two seconds, then the connection; never fails."""
-        if self.fileno() < 0:
-            return
-        deadline = time.monotonic() + _GOODBYE_LIMIT
-        try:
-            if self._streaming is not None:
-                self._streaming.end(deadline)
-            self._link.write(protocol.terminate(), deadline)
-        except CdcError as error:
-            _log.debug("connection closed without ending the stream reason=%s", error.what)
-        finally:
-            self._link.close()
-        _log.info("connection closed host=%s slot=%s", self.arguments.host, self._slot)
-
-    def _stream(self) -> Streaming:
-        if self._streaming is None:
-            raise SourceError("not streaming; call start() first")
-        return self._streaming
-
     def _log_in(self, deadline: float, *, replication: bool) -> None:
         arguments, link = self.arguments, self._link
         parameters = {
@@ -299,10 +194,3 @@ class ReplicationConnection:
             user=arguments.user,
             dbname=arguments.dbname,
         )
-
-    def _ask(
-        self, sql: str, asked: Asked, timeout: float | None = None, **where: object
-    ) -> list[list[str | None]]:
-        if self._streaming is not None:
-            raise SourceError("a streaming connection takes no queries")
-        return self._session.ask(sql, asked, timeout, **where).rows
