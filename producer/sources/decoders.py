@@ -17,7 +17,7 @@ from producer.core.changes import Message
 from producer.sources.gauss.decoders.binary import Binary
 from producer.sources.gauss.decoders.formats import PLUGIN_STYLES, Format, Naming
 from producer.sources.gauss.decoders.lines import Lines
-from producer.sources.gauss.decoders.serial import Mppdb, Sql, Test
+from producer.sources.gauss.decoders.serial import mppdb, sql, test
 from producer.sources.postgres import pgoutput
 
 __all__ = ["DECODERS", "NAMING", "Format", "Naming"]
@@ -28,9 +28,9 @@ DECODERS: Final[Mapping[str, Callable[[bytes], Message]]] = {
 
 _STYLES: Final[dict[str, Callable[[Format], Naming]]] = {"b": Binary, "j": Lines, "t": Lines}
 _SERIAL: Final[dict[str, Callable[[Format], Naming]]] = {
-    "mppdb_decoding": Mppdb,
-    "sql_decoding": Sql,
-    "test_decoding": Test,
+    "mppdb_decoding": mppdb,
+    "sql_decoding": sql,
+    "test_decoding": test,
 }
 
 

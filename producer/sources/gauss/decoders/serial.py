@@ -10,8 +10,8 @@ prints messages of pg_logical_emit_message.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Protocol
 
 from producer.errors import DecodeError
 from producer.sources.gauss.decoders.ddl import (
@@ -38,78 +38,27 @@ _SQL_BEGIN: Final = re.compile(rb"BEGIN (\d{1,20})")
 _SQL_COMMIT: Final = re.compile(rb"COMMIT \(at ([^()]{1,64})\) (\d{1,20})")
 
 
-class Mppdb:
-    """mppdb_decoding: rows as JSON."""
-
-    def __init__(self, written: Format) -> None:
-        self._encoding = written.encoding
-        self._rows = JsonRows(written.encoding)
-
-    def split(self, start: int, payload: bytes) -> list[tuple[int, bytes]]:
-        return [(start, payload)]
-
-    def walk(self, start: int, payload: bytes) -> Iterator[tuple[int, bytes]]:
-        yield start, payload
-
-    def is_row(self, record: bytes) -> bool:
-        return self._rows.is_row(record)
-
-    def decode(self, position: int, record: bytes) -> DecodedMessage:
-        """Decode one message, or raise DecodeError."""
-        try:
-            if self._rows.is_row(record):
-                return self._rows.decode(record)
-            found = _bounds(position, record) or _rare(record, self._encoding)
-            if found is None or (isinstance(found, TxCommit) and found.csn is None):
-                raise unknown_line(record)
-        except DecodeError as error:
-            error.where.setdefault("position", Lsn(position))
-            raise
-        return found
+class _Rows(Protocol):
+    def is_row(self, record: bytes) -> bool: ...
+    def decode(self, record: bytes) -> DecodedMessage: ...
 
 
-class Test:
-    """test_decoding, openGauss' and PostgreSQL's: rows as `name[type]:literal`."""
+class Serial:
+    """A decoder of rows, with what stands between them."""
 
-    def __init__(self, written: Format) -> None:
-        self._encoding = written.encoding
-        self._rows = DottedRows(written.encoding)
+    def __init__(
+        self,
+        rows: _Rows,
+        between: Callable[[int, bytes], DecodedMessage | None],
+        statements: Callable[[bytes], Sequence[bytes]] | None = None,
+    ) -> None:
+        """`between` gives None for an unknown line; `statements` splits a payload of several."""
+        self._rows, self._between, self._statements = rows, between, statements
 
     def split(self, start: int, payload: bytes) -> list[tuple[int, bytes]]:
-        return [(start, payload)]
-
-    def walk(self, start: int, payload: bytes) -> Iterator[tuple[int, bytes]]:
-        yield start, payload
-
-    def is_row(self, record: bytes) -> bool:
-        return self._rows.is_row(record)
-
-    def decode(self, position: int, record: bytes) -> DecodedMessage:
-        """Decode one message, or raise DecodeError."""
-        try:
-            if self._rows.is_row(record):
-                return self._rows.decode(record)
-            if is_emitted(record):
-                return emitted(position, record, self._encoding)
-            found = _bounds(position, record) or _rare(record, self._encoding)
-            if found is None:
-                raise unknown_line(record)
-        except DecodeError as error:
-            error.where.setdefault("position", Lsn(position))
-            raise
-        return found
-
-
-class Sql:
-    """sql_decoding: rows as statements."""
-
-    def __init__(self, written: Format) -> None:
-        self._encoding = written.encoding
-        self._rows = SqlRows(written.encoding)
-
-    def split(self, start: int, payload: bytes) -> list[tuple[int, bytes]]:
-        """Split an UPDATE into its DELETE and its INSERT."""
-        return [(start, statement) for statement in self._rows.split(payload)]
+        if self._statements is None:
+            return [(start, payload)]
+        return [(start, statement) for statement in self._statements(payload)]
 
     def walk(self, start: int, payload: bytes) -> Iterator[tuple[int, bytes]]:
         yield from self.split(start, payload)
@@ -118,21 +67,51 @@ class Sql:
         return self._rows.is_row(record)
 
     def decode(self, position: int, record: bytes) -> DecodedMessage:
-        """Decode one statement, or raise DecodeError."""
+        """Decode one record, or raise DecodeError."""
         try:
             if self._rows.is_row(record):
                 return self._rows.decode(record)
-            if (match := _SQL_BEGIN.fullmatch(record)) is not None:
-                return TxBegin(csn=int(match[1]), first_lsn=Lsn(position) if position else None)
-            if (match := _SQL_COMMIT.fullmatch(record)) is not None:
-                return TxCommit(None, int(match[2]), stamp(match[1]), end_lsn=Lsn(position))
-            found = _rare(record, self._encoding)
-            if found is None:
+            if (found := self._between(position, record)) is None:
                 raise unknown_line(record)
         except DecodeError as error:
             error.where.setdefault("position", Lsn(position))
             raise
         return found
+
+
+def mppdb(written: Format) -> Serial:
+    """mppdb_decoding: rows as JSON."""
+
+    def between(position: int, record: bytes) -> DecodedMessage | None:
+        found = _bounds(position, record) or _rare(record, written.encoding)
+        return None if isinstance(found, TxCommit) and found.csn is None else found
+
+    return Serial(JsonRows(written.encoding), between)
+
+
+def test(written: Format) -> Serial:
+    """test_decoding, openGauss' and PostgreSQL's: rows as `name[type]:literal`."""
+
+    def between(position: int, record: bytes) -> DecodedMessage | None:
+        if is_emitted(record):
+            return emitted(position, record, written.encoding)
+        return _bounds(position, record) or _rare(record, written.encoding)
+
+    return Serial(DottedRows(written.encoding), between)
+
+
+def sql(written: Format) -> Serial:
+    """sql_decoding: rows as statements; an UPDATE is its DELETE and its INSERT."""
+
+    def between(position: int, record: bytes) -> DecodedMessage | None:
+        if (match := _SQL_BEGIN.fullmatch(record)) is not None:
+            return TxBegin(csn=int(match[1]), first_lsn=Lsn(position) if position else None)
+        if (match := _SQL_COMMIT.fullmatch(record)) is not None:
+            return TxCommit(None, int(match[2]), stamp(match[1]), end_lsn=Lsn(position))
+        return _rare(record, written.encoding)
+
+    rows = SqlRows(written.encoding)
+    return Serial(rows, between, rows.split)
 
 
 def _bounds(position: int, record: bytes) -> TxBegin | TxCommit | None:
