@@ -97,8 +97,8 @@ def _run_once(
     with ExitStack() as stack:
         observer.on_step("start: connect")
         topics = options.topics
-        parts = StartParts.open(options, stack)
-        admin, registry, clock = parts.admin, parts.registry, parts.clock
+        start = StartParts.open(options, stack)
+        admin, registry, clock = start.admin, start.registry, start.clock
         changed: list[TopicsChanged] = []
         publisher = Publisher(
             options,
@@ -107,7 +107,7 @@ def _run_once(
             on_topics=lambda found: changed.append(TopicsChanged(found)),
         )
         publisher.prepare()
-        reader, ddl_reader = parts.reader(topics.cuts), parts.reader(topics.ddl)
+        reader, ddl_reader = start.reader(topics.cuts), start.reader(topics.ddl)
         source = SOURCES[options.kind](options, publisher.prepare_tables)
         stack.callback(source.close)
         publisher.encoding = source.encoding
@@ -126,10 +126,10 @@ def _run_once(
         stack.callback(delivery.close)
         blocking = Meanwhile(lambda: source.keep_alive(force=True))
         stack.callback(blocking.close)
-        log = parts.log(reader, delivery, note=_log.warning, blocking=blocking)
+        log = start.log(reader, delivery, note=_log.warning, blocking=blocking)
         stack.callback(_undo, options, source, log, observer)
         publisher.prepare_tables(source.prepare(observer.on_note))
-        request = parts.request(
+        request = start.request(
             source,
             instance=uuid.uuid4().hex[:16],
             # For one takeover only: a difference in a later retry needs a new decision.
