@@ -38,17 +38,17 @@ _SQL_BEGIN: Final = re.compile(rb"BEGIN (\d{1,20})")
 _SQL_COMMIT: Final = re.compile(rb"COMMIT \(at ([^()]{1,64})\) (\d{1,20})")
 
 
-class _Rows(Protocol):
+class _SerialRows(Protocol):
     def is_row(self, record: bytes) -> bool: ...
     def decode(self, record: bytes) -> DecodedMessage: ...
 
 
-class Serial:
+class SerialDecoder:
     """A decoder of rows, with what stands between them."""
 
     def __init__(
         self,
-        rows: _Rows,
+        rows: _SerialRows,
         between: Callable[[int, bytes], DecodedMessage | None],
         statements: Callable[[bytes], Sequence[bytes]] | None = None,
     ) -> None:
@@ -79,17 +79,17 @@ class Serial:
         return found
 
 
-def mppdb(written: Format) -> Serial:
+def mppdb(written: Format) -> SerialDecoder:
     """mppdb_decoding: rows as JSON."""
 
     def between(position: int, record: bytes) -> DecodedMessage | None:
         found = _bounds(position, record) or _rare(record, written.encoding)
         return None if isinstance(found, TxCommit) and found.csn is None else found
 
-    return Serial(JsonRows(written.encoding), between)
+    return SerialDecoder(JsonRows(written.encoding), between)
 
 
-def test(written: Format) -> Serial:
+def test(written: Format) -> SerialDecoder:
     """test_decoding, openGauss' and PostgreSQL's: rows as `name[type]:literal`."""
 
     def between(position: int, record: bytes) -> DecodedMessage | None:
@@ -97,10 +97,10 @@ def test(written: Format) -> Serial:
             return emitted(position, record, written.encoding)
         return _bounds(position, record) or _rare(record, written.encoding)
 
-    return Serial(DottedRows(written.encoding), between)
+    return SerialDecoder(DottedRows(written.encoding), between)
 
 
-def sql(written: Format) -> Serial:
+def sql(written: Format) -> SerialDecoder:
     """sql_decoding: rows as statements; an UPDATE is its DELETE and its INSERT."""
 
     def between(position: int, record: bytes) -> DecodedMessage | None:
@@ -111,7 +111,7 @@ def sql(written: Format) -> Serial:
         return _rare(record, written.encoding)
 
     rows = SqlRows(written.encoding)
-    return Serial(rows, between, rows.split)
+    return SerialDecoder(rows, between, rows.split)
 
 
 def _bounds(position: int, record: bytes) -> TxBegin | TxCommit | None:
