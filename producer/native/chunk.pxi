@@ -193,6 +193,21 @@ cdef class NativeChunk:
         batch.arena_used += self._row.used
         batch.size += self._row.used
         batch.row_count += 1
+        self._count(place)
+        return 0
+
+    cdef int _count(self, int32_t place) except -1:
+        """Count a record; a chunk has few places, mostly one."""
+        cdef Batch batch = self._batch
+        cdef size_t at
+        for at in range(batch.count_count):
+            if batch.counts[at].place == place:
+                batch.counts[at].records += 1
+                return 0
+        grow(<void **>&batch.counts, &batch.count_room, batch.count_count + 1, sizeof(Count))
+        batch.counts[batch.count_count] = Count(place, 1)
+        batch.count_count += 1
+        batch.transactions_[0].number_of_counts += 1
         return 0
 
 

@@ -137,3 +137,16 @@ def test_a_row_that_is_too_large_is_left() -> None:
     _, made = chunks(encoder, max_row_bytes=400)
 
     assert made.take(rows, 0, 2, 0) == 1
+
+
+def test_records_are_counted_by_where_they_go() -> None:
+    encoder = compile_encoder(ACCOUNT, prefix="bank", schema_id=7, database="bank")
+    _, made = chunks(encoder)
+
+    made.take([[b"1", b"x", None], [b"2", b"y", None]], 0, 2, 0)
+    made.put(0, KEY, b"value", 2)
+    batch = made.finish()
+
+    assert isinstance(batch, native().Batch)
+    assert batch.transactions() == [({(TOPIC, 2): 2, (TOPIC, 0): 1}, None)]
+    assert list(made.finish()) == []
