@@ -19,6 +19,7 @@ SECONDS ?= 60
 NONE   := $(if $(ARGS),5,0)
 
 BIN   := .venv/bin
+NATIVE := $(wildcard producer/native/*.pyx producer/native/*.pxi)
 STAMP := .venv/.installed
 UNIT  := $(wildcard tests/test_*.py tests/schemas tests/producer tests/spark_consumers tests/gauss_cdc tests/contract tests/mutations)
 INTEGRATION := $(wildcard tests/integration)
@@ -71,9 +72,10 @@ coverage: $(STAMP)
 
 venv: $(STAMP)
 
-# Once per change of the two files; an environment that is there is added to, never replaced.
+# Once per change of the files named; an environment that is there is added to, never replaced.
+# The install builds the native module, where a C compiler is.
 # pip is only ever used inside .venv: Debian's own Python refuses it (PEP 668).
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt $(NATIVE)
 	@set -e; \
 	uv=$$(command -v uv || true); \
 	if [ ! -x $(BIN)/python ]; then \
@@ -87,7 +89,7 @@ $(STAMP): pyproject.toml constraints.txt
 	        $(PYTHON) -m venv .venv; \
 	    fi; \
 	fi; \
-	if [ -n "$$uv" ]; then install="$$uv pip install --python $(BIN)/python"; \
+	if [ -n "$$uv" ]; then install="$$uv pip install --python $(BIN)/python --reinstall-package gauss-cdc"; \
 	else install="$(BIN)/python -m pip install --quiet --disable-pip-version-check"; fi; \
 	echo "installing into .venv (the first time about two minutes, 0.6 GB: pyspark is large)" >&2; \
 	$$install -c constraints.txt -e '.[test]'; \
@@ -97,5 +99,6 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 clean:
+	rm -f producer/native/*.so producer/native/_native.c
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage spark-warehouse
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

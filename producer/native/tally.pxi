@@ -56,6 +56,20 @@ cdef int64_t as_long(uint64_t number) except? -1:
     return <int64_t>number
 
 
+cdef int add_number(Buffer *avro, int64_t number) except -1:
+    """Append an Avro long."""
+    make_room(avro, MOST_VARINT_BYTES)
+    avro.used = put_long(avro.start + avro.used, number) - avro.start
+    return 0
+
+
+cdef int add_text_of(Buffer *avro, bytes data) except -1:
+    """Append an Avro string."""
+    cdef Span span = span_of(data)
+    add_number(avro, span.size)
+    return add_span(avro, &span)
+
+
 cdef class NativeTally:
     """`core.tally.Tally`; see there."""
 
@@ -74,8 +88,7 @@ cdef class NativeTally:
     cdef size_t _range_count, _range_room
     cdef Piece *_pieces  # of the transaction being written
     cdef size_t _piece_count, _piece_room
-    cdef uint8_t *_avro
-    cdef size_t _avro_size, _avro_room
+    cdef Buffer _avro
 
     def __cinit__(self, Places places not None, *, str ddl_topic not None, untracked_topics):
         self._places, self._ddl_topic = places, ddl_topic
@@ -92,7 +105,7 @@ cdef class NativeTally:
         free(self._wholes)
         free(self._ranges)
         free(self._pieces)
-        free(self._avro)
+        free(self._avro.start)
 
     @property
     def commits(self):
@@ -251,7 +264,7 @@ cdef class NativeTally:
         cdef size_t at
         cdef Whole *whole = NULL
         cdef int64_t csn = self._wholes[first].csn
-        self._range_count = self._avro_size = 0
+        self._range_count = self._avro.used = 0
         identities = {}
         for at in range(first, end):
             whole = &self._wholes[at]
@@ -259,7 +272,7 @@ cdef class NativeTally:
             self._write(whole)
             identities[whole.seq] = whole.commit_start, whole.xid
             csn = max(csn, whole.csn)
-        commits = PackedEntries(self._avro[:self._avro_size], identities, csn, read_entries)
+        commits = PackedEntries(self._avro.start[:self._avro.used], identities, csn, read_entries)
         return Entries(commits, self._made_ranges(), whole.seq, whole.end_lsn)
 
     cdef object _alone(self, Whole *whole):
@@ -360,55 +373,29 @@ cdef class NativeTally:
         """Write an entry, as `cut_code._entry` does."""
         cdef size_t at
         cdef Piece *piece
-        self._long(whole.seq)
-        self._long(whole.xid)
-        self._long(whole.csn)
-        self._long(whole.commit_start)
-        self._byte(2)
-        self._long(whole.end_lsn)
-        self._long(whole.committed_at)
+        cdef Buffer *avro = &self._avro
+        add_number(avro, whole.seq)
+        add_number(avro, whole.xid)
+        add_number(avro, whole.csn)
+        add_number(avro, whole.commit_start)
+        add_byte(avro, 2)
+        add_number(avro, whole.end_lsn)
+        add_number(avro, whole.committed_at)
         if whole.kept < 0:
-            self._byte(0)
+            add_byte(avro, 0)
         else:
-            self._byte(2)
-            self._text(self._kept[whole.kept].user.encode())
-        self._long(whole.rows)
+            add_byte(avro, 2)
+            add_text_of(avro, self._kept[whole.kept].user.encode())
+        add_number(avro, whole.rows)
         if self._piece_count:
-            self._long(self._piece_count)
+            add_number(avro, self._piece_count)
         for at in range(self._piece_count):
             piece = &self._pieces[at]
             if self._books[self._ranges[piece.range_index].place].is_ddl:
                 raise ValueError("records of DDL without their ordinals")
-            self._text(b"%d" % piece.range_index)
-            self._long(piece.end - piece.start)
-        self._byte(0)  # the end of counts
-        self._byte(0)  # no DDL
-        self._byte(0)  # no gaps
-        return 0
-
-    cdef int _byte(self, uint8_t byte) except -1:
-        grow(<void **>&self._avro, &self._avro_room, self._avro_size + 1, 1)
-        self._avro[self._avro_size] = byte
-        self._avro_size += 1
-        return 0
-
-    cdef int _long(self, int64_t number) except -1:
-        cdef uint64_t left = <uint64_t>number << 1
-        if number < 0:
-            left = ~left
-        grow(<void **>&self._avro, &self._avro_room, self._avro_size + 10, 1)
-        while left > 127:
-            self._avro[self._avro_size] = left & 127 | 128
-            self._avro_size += 1
-            left >>= 7
-        self._avro[self._avro_size] = left
-        self._avro_size += 1
-        return 0
-
-    cdef int _text(self, bytes data) except -1:
-        cdef size_t size = len(data)
-        self._long(size)
-        grow(<void **>&self._avro, &self._avro_room, self._avro_size + size, 1)
-        memcpy(self._avro + self._avro_size, <const uint8_t *>data, size)
-        self._avro_size += size
+            add_text_of(avro, b"%d" % piece.range_index)
+            add_number(avro, piece.end - piece.start)
+        add_byte(avro, 0)  # the end of counts
+        add_byte(avro, 0)  # no DDL
+        add_byte(avro, 0)  # no gaps
         return 0

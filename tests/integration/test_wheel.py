@@ -1,43 +1,74 @@
 """What is built is complete: packages, locks and schemas, and nothing of the tests."""
 
+import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("schemas", "producer", "spark_consumers", "gauss_cdc")
+SOURCES = {".pyx", ".pxi"}  # of the native module
+BUILT = "producer/native/_native.abi3.so"
+_LITTER = shutil.ignore_patterns("__pycache__", "*.so", "_native.c")
 
 
-def test_the_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
-    # From a copy: a build leaves its litter beside the sources.
+def copied(to: Path) -> Path:
+    """A copy of the sources: a build leaves its litter beside them."""
     for name in ("pyproject.toml", "LICENSE", "README.md", *PACKAGES):
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(source, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, to / name, ignore=_LITTER)
         elif source.exists():
-            shutil.copy(source, tmp_path / name)
+            shutil.copy(source, to / name)
+    return to
 
+
+def sources(there: Path) -> set[str]:
+    return {
+        str(path.relative_to(there))
+        for package in PACKAGES
+        for path in (there / package).rglob("*")
+        if path.is_file()
+    }
+
+
+def build(there: Path, *words: str, **environment: str) -> Path:
+    """Build what is asked for; return the wheel."""
     built = subprocess.run(
-        [sys.executable, "-m", "build", "--outdir", "out"],
-        cwd=tmp_path,
+        [sys.executable, "-m", "build", "--outdir", "out", *words],
+        cwd=there,
+        env=os.environ | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
     )
-
     assert built.returncode == 0, built.stdout
-    (wheel,) = (tmp_path / "out").glob("*.whl")
-    files = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    wanted = {
-        str(path.relative_to(tmp_path))
-        for package in PACKAGES
-        for path in (tmp_path / package).rglob("*")
-        if path.is_file()
-    }
-    assert files == wanted
+    (wheel,) = (there / "out").glob("*.whl")
+    return wheel
+
+
+def held(wheel: Path) -> set[str]:
+    return {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+
+
+def without(names: set[str], suffixes: set[str]) -> set[str]:
+    return {name for name in names if Path(name).suffix not in suffixes}
+
+
+def test_the_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
+    wanted = sources(copied(tmp_path))
+
+    wheel = build(tmp_path)
+
+    assert "-cp311-abi3-" in wheel.name
+    assert held(wheel) - {BUILT} == without(wanted, SOURCES)
+    with tarfile.open(next((tmp_path / "out").glob("*.tar.gz"))) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert wanted - names == set()
     asked = "from gauss_cdc.runtime import jars; print(jars.__file__, len(jars.lock('kafka')))"
     told = subprocess.run(
         [sys.executable, "-c", asked],
@@ -48,3 +79,11 @@ def test_the_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
         check=True,
     ).stdout
     assert told == f"{wheel}/gauss_cdc/runtime/jars.py 46\n"
+
+
+def test_without_a_compiler_the_wheel_holds_all_but_the_native_module(tmp_path: Path) -> None:
+    wanted = sources(copied(tmp_path))
+
+    wheel = build(tmp_path, "--wheel", "--no-isolation", CC="/bin/false")
+
+    assert held(wheel) == without(wanted, SOURCES)
