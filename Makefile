@@ -19,8 +19,9 @@ SECONDS ?= 60
 NONE   := $(if $(ARGS),5,0)
 
 BIN   := .venv/bin
+INSTALLED := .venv/.installed
+STAMP := .venv/.native
 NATIVE := $(wildcard producer/native/*.pyx producer/native/*.pxi)
-STAMP := .venv/.installed
 UNIT  := $(wildcard tests/test_*.py tests/schemas tests/producer tests/spark_consumers tests/gauss_cdc tests/contract tests/mutations)
 INTEGRATION := $(wildcard tests/integration)
 E2E   := $(wildcard tests/e2e)
@@ -47,8 +48,9 @@ check: lint
 mutate: $(STAMP)
 	@$(BIN)/python -m tests.mutations.run $(ARGS)
 
-native: $(STAMP)
+native: $(INSTALLED)
 	@$(BUILD) --force
+	@touch $(STAMP)
 
 # Each payload gets a block of its own by PYTHONMALLOC, so that a read behind its end is seen.
 fuzz: $(STAMP)
@@ -72,10 +74,14 @@ coverage: $(STAMP)
 
 venv: $(STAMP)
 
-# Once per change of the files named; an environment that is there is added to, never replaced.
-# The install builds the native module, where a C compiler is.
+# Without a compiler it says so, and everything is done in Python.
+$(STAMP): $(INSTALLED) $(NATIVE)
+	@$(BUILD)
+	@touch $@
+
+# Once per change of the two files; an environment that is there is added to, never replaced.
 # pip is only ever used inside .venv: Debian's own Python refuses it (PEP 668).
-$(STAMP): pyproject.toml constraints.txt $(NATIVE)
+$(INSTALLED): pyproject.toml constraints.txt
 	@set -e; \
 	uv=$$(command -v uv || true); \
 	if [ ! -x $(BIN)/python ]; then \
@@ -89,7 +95,7 @@ $(STAMP): pyproject.toml constraints.txt $(NATIVE)
 	        $(PYTHON) -m venv .venv; \
 	    fi; \
 	fi; \
-	if [ -n "$$uv" ]; then install="$$uv pip install --python $(BIN)/python --reinstall-package gauss-cdc"; \
+	if [ -n "$$uv" ]; then install="$$uv pip install --python $(BIN)/python"; \
 	else install="$(BIN)/python -m pip install --quiet --disable-pip-version-check"; fi; \
 	echo "installing into .venv (the first time about two minutes, 0.6 GB: pyspark is large)" >&2; \
 	$$install -c constraints.txt -e '.[test]'; \

@@ -6,9 +6,9 @@ compare them byte by byte.
 """
 
 include "batch.pxi"
-include "frames.pxi"
-include "tally.pxi"
 include "cells.pxi"
 include "walk.pxi"
+include "frames.pxi"
+include "tally.pxi"
 include "chunk.pxi"
 include "kafka.pxi"
