@@ -112,5 +112,5 @@ def described(choice: Choice) -> str:
     if choice == "off":
         return 'pure Python ([kafka] native = "off")'
     if MODULE is None:
-        return "pure Python (the native module was not built: at install there was no C compiler, or no Python.h)"
+        return "pure Python (at install there was no C compiler, or no Python.h)"
     return "the native module"
