@@ -3,7 +3,7 @@
 #              WORKERS=4 at once, each with services of its own (1.5 GB)
 # make check   before a push, two minutes: lint, types, unit tests (no services, no Spark)
 # make mutate  rules of the protocol taken out one by one: which test notices (10 minutes)
-# make native  build the native module anew, after a change of it
+# make native  build the native modules anew, after a change of theirs
 # make fuzz    any bytes into the native module, under AddressSanitizer; SECONDS=60
 # make chaos   the demo under KILLS=50 kills of run, apply and broker; ARGS='--workload tpcb'
 # make venv    only the environment, .venv; the others make it by themselves
@@ -21,7 +21,7 @@ NONE   := $(if $(ARGS),5,0)
 BIN   := .venv/bin
 INSTALLED := .venv/.installed
 STAMP := .venv/.native
-NATIVE := $(wildcard producer/native/*.pyx producer/native/*.pxi)
+NATIVE := $(wildcard */native/*.pyx */native/*.pxi)
 UNIT  := $(wildcard tests/test_*.py tests/schemas tests/producer tests/spark_consumers tests/gauss_cdc tests/contract tests/mutations)
 INTEGRATION := $(wildcard tests/integration)
 E2E   := $(wildcard tests/e2e)
@@ -105,6 +105,6 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -f producer/native/*.so producer/native/_native.c
+	rm -f */native/*.so */native/_native.c
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage spark-warehouse
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
