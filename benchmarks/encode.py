@@ -1,4 +1,4 @@
-"""How long a row takes to encode and to decode, generated code against fastavro.
+"""How long a row takes to encode and to decode: native and generated code against fastavro.
 
     python benchmarks/encode.py [rows]
 
@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 
+from producer import native
 from producer.core.changes import Cells
 from producer.core.records.encode import (
     RowEncoder,
@@ -95,11 +96,19 @@ def main() -> None:
     rows = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
     fast = compile_encoder(TABLE, prefix="bank", schema_id=42, database="bank")
     slow = reference(TABLE, prefix="bank", schema_id=42, database="bank")
-    print(f"{len(TABLE.columns)} columns, µs per row     generated  fastavro  ratio  bytes")
+    contestants = [fast, slow]
+    if (parts := native.parts("auto")) is not None:
+        contestants.append(
+            compile_encoder(
+                TABLE, prefix="bank", schema_id=42, database="bank", native=parts.encoder
+            )
+        )
+    print(f"{len(TABLE.columns)} columns, µs per row     generated  fastavro  ratio  bytes  native")
     for case, arguments in CASES.items():
-        a, b = best([encoding(fast, case, rows), encoding(slow, case, rows)], rows)
+        a, b, *own = best([encoding(encoder, case, rows) for encoder in contestants], rows)
         size = len(fast.encode(*arguments, TX, 0x16B374D900, 1))
-        print(f"{case:29} {a:9.2f} {b:9.2f} {b / a:6.1f} {size:6}")
+        by_native = "".join(f"{cost:8.2f}" for cost in own) or "       -"
+        print(f"{case:29} {a:9.2f} {b:9.2f} {b / a:6.1f} {size:6}{by_native}")
     decoder = RowDecoder(envelope_schema("bank", TABLE))
     value = fast.encode(*CASES["insert"], TX, 0x16B374D900, 1)
     rounds = [decoding(decoder.decode, value, rows), decoding(decoder.decode_slowly, value, rows)]

@@ -100,11 +100,13 @@ def _run_once(
         start = StartParts.open(options, stack)
         admin, registry, clock = start.admin, start.registry, start.clock
         changed: list[TopicsChanged] = []
+        parts = native.parts(options.native)
         publisher = Publisher(
             options,
             admin=admin,
             registry=registry,
             on_topics=lambda found: changed.append(TopicsChanged(found)),
+            native=None if parts is None else parts.encoder,
         )
         publisher.prepare()
         reader, ddl_reader = start.reader(topics.cuts), start.reader(topics.ddl)

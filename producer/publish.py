@@ -14,6 +14,7 @@ from producer.core.changes import Cell, Cells
 from producer.core.disclosed import without_text
 from producer.core.records.encode import compile_encoder, compile_key_encoder, compile_key_texts
 from producer.core.records.messages import MessageWriter
+from producer.core.records.reference import CompileNative
 from producer.core.records.transaction_topic import TransactionWriter
 from producer.core.router import Binding, partition_of, table_key
 from producer.kafka.registry import Registry
@@ -59,8 +60,10 @@ class Publisher:
         admin: TopicAdmin,
         registry: Registry,
         on_topics: Callable[[Mapping[str, Topic]], None],
+        native: CompileNative | None = None,
     ) -> None:
-        self._options = options
+        """`native`: compiles encoders of rows; None: they are generated Python."""
+        self._options, self._native = options, native
         self._admin = admin
         self._registry = registry
         self._on_topics = on_topics
@@ -118,6 +121,7 @@ class Publisher:
             database=options.source.dbname,
             options=envelope,
             encoding=self.encoding,
+            native=self._native,
         )
         partitions = self._topics[topic].partitions
         key = table_key(table.id)

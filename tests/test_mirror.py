@@ -25,6 +25,7 @@ WHOLE = {
     "gauss_cdc/sandbox/services/test_compose.py",
     "producer/native/test_any_bytes.py",
     "producer/native/test_chunk.py",
+    "producer/native/test_encode.py",
     "producer/native/test_hand_over.py",
     "producer/native/test_walk.py",
     "producer/sources/gauss/checks/test_rules.py",

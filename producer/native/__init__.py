@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError
 
 from producer.core.chunk import Chunk
 from producer.core.records.encode import TransactionConstants, frame_of_read
+from producer.core.records.reference import Encode
 from producer.core.records.row_plan import RowPlan
 from producer.core.tally import Tally
 from producer.core.walk import Walker
@@ -52,6 +53,10 @@ class NativeParts:
         return _native.NativeTally(
             self.places, ddl_topic=ddl_topic, untracked_topics=untracked_topics
         )
+
+    def encoder(self, plan: RowPlan, slow: Encode) -> Encode:
+        """Make what encodes rows of a table; `slow` encodes those that are unusual."""
+        return _native.CellEncoder(plan, slow).encode
 
     def chunk(
         self,

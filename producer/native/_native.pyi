@@ -7,6 +7,7 @@ from confluent_kafka import KafkaError
 from producer.core import chunk, events, tally, walk
 from producer.core.changes import Cells
 from producer.core.events import Acknowledgement, Place, Record, Records, TransactionEnded
+from producer.core.records.reference import Encode, TransactionConstants
 from producer.core.records.row_plan import RowPlan
 from producer.core.walk import Lent, Walk
 from producer.wire.replication import WalMessage
@@ -33,6 +34,20 @@ def batch_of(
     transactions: list[tuple[int, int, int, TransactionEnded | None]],
     rows: list[tuple[int, str, int, bytes, bytes, int, int]],
 ) -> Batch: ...
+
+class CellEncoder:
+    def __init__(self, plan: RowPlan, slow: Encode) -> None: ...
+    def encode(
+        self,
+        op: str,
+        old_kind: str,
+        before: Cells | None,
+        after: Cells | None,
+        tx: TransactionConstants,
+        lsn: int,
+        ordinal: int,
+        /,
+    ) -> bytes: ...
 
 class Walker(walk.Walker):
     def __init__(self, places: Places, *, epoch: int, resume: int, max_row_bytes: int) -> None: ...

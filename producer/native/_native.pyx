@@ -7,6 +7,7 @@ compare them byte by byte.
 
 include "batch.pxi"
 include "cells.pxi"
+include "encode.pxi"
 include "walk.pxi"
 include "frames.pxi"
 include "tally.pxi"

@@ -75,7 +75,10 @@ cdef class NativeChunk:
             source = sources[at]
             self._row.used = 0
             add_span(&self._row, &self._before)
-            if not (self._add_line(source) if are_lines else self._add_cells(source)):
+            if are_lines:
+                if not self._add_line(source):
+                    break
+            elif not add_cells(&self._row, self._table, source, False):
                 break
             add_span(&self._row, &self._between)
             add_long(&self._row, 2 * ordinal)
@@ -103,25 +106,6 @@ cdef class NativeChunk:
         return 0
 
     # ------------------------------------------------------------ a row
-    cdef bint _add_cells(self, list cells) except -1:
-        """Append cells that Python decoded; False: one is unusual."""
-        cdef size_t at
-        if <size_t>len(cells) != self._table.width:
-            return False
-        for at in range(self._table.width):
-            cell = cells[at]
-            if cell is None:
-                if not self._add_null(at):
-                    return False
-            elif not isinstance(cell, bytes) or not add_cell(
-                &self._row,
-                &self._table.columns[at],
-                <const uint8_t *>PyBytes_AsString(cell),
-                PyBytes_Size(cell),
-            ):
-                return False
-        return True
-
     cdef bint _add_line(self, bytes line) except -1:
         """Append the cells of a line; False: one is unusual, or there are more or fewer."""
         cdef const uint8_t *text = <const uint8_t *>PyBytes_AsString(line)

@@ -3,10 +3,8 @@
 # A row is written into a buffer of its own first: where it turns out to be unusual, nothing of
 # it is left behind.  A read that would go behind the end of a message is unusual, too.
 
-from cpython.list cimport PyList_GetItem
 from cpython.long cimport PyLong_AsUnsignedLongLong
 from cpython.tuple cimport PyTuple_GetItem
-from libc.stdlib cimport calloc
 
 from producer.core.events import Walked
 from producer.core.walk import Lent, Stage, Walk
@@ -23,7 +21,7 @@ cdef enum:
     ROW_HEAD = 6  # tag, relation, kind of the first tuple
     FULL = 4 << 20  # bytes of a batch that end a call
     KNOWN_TABLES = 64  # a power of two
-    CONSTANTS_ROOM = 96
+    CONSTANTS_ROOM = 192  # 17 + 25 + 22 + 8 + 35 + 33 at most
 
 cdef int64_t POSTGRES_EPOCH_US = 946_684_800_000_000  # 2000-01-01 in µs since 1970
 cdef int64_t MOST_MICROS = 9_223_372_036_854_775  # of a time that is also written in ns
@@ -115,50 +113,21 @@ cdef bint is_row(const uint8_t *payload, size_t size) noexcept:
 
 
 # ---------------------------------------------------------------- tables
-cdef class BoundTable:
-    """A relation whose rows the walker takes: its `RowPlan`, and where they go."""
+cdef class BoundTable(PlannedTable):
+    """A relation whose rows the walker takes, and where they go."""
 
-    cdef object plan  # keeps alive what is pointed to
-    cdef Span head, origin, database, table, key_only
     cdef object key
     cdef int32_t place
     cdef size_t key_size
     cdef uint64_t key_stamp  # the batch of `key_index`
     cdef int32_t key_index
-    cdef size_t width
-    cdef Column *columns
 
     def __cinit__(self, plan, int32_t place, bytes key):
-        cdef size_t at
-        cdef Column *column
-        self.plan, self.place, self.key = plan, place, key
-        self.key_size = len(key)
-        self.head, self.origin = span_of(plan.head), span_of(plan.origin)
-        self.database, self.table = span_of(plan.database), span_of(plan.table)
-        self.key_only = span_of(plan.key_only)
-        self.width = len(plan.columns)
-        self.columns = <Column *>calloc(max(self.width, <size_t>1), sizeof(Column))
-        if self.columns == NULL:
-            raise MemoryError
-        for at in range(self.width):
-            column = &self.columns[at]
-            said = plan.columns[at]
-            column.opcode = _OPCODES[said.opcode]
-            column.is_nullable, column.in_old_key = said.nullable, said.in_old_key
-            column.absent = span_of(said.absent)
-            if column.opcode == OPCODE_DECIMAL:
-                column.precision, column.scale = said.numbers
-            elif column.opcode == OPCODE_TIMESTAMPTZ:
-                (column.scale,) = said.numbers
-            elif column.opcode == OPCODE_PYTHON:
-                column.write = <PyObject *>said.write
-
-    def __dealloc__(self):
-        free(self.columns)
+        self.place, self.key, self.key_size = place, key, len(key)
 
 
 cdef bint add_tuple(
-    Buffer *buffer, BoundTable table, Cursor *cursor, bint is_key
+    Buffer *buffer, PlannedTable table, Cursor *cursor, bint is_key
 ) except -1:
     """Append a row as Avro; `is_key`: only columns of the old key are read."""
     cdef size_t at, size
@@ -192,21 +161,6 @@ cdef bint add_tuple(
 
 
 # ---------------------------------------------------------------- what a transaction's rows share
-cdef struct Bytes:
-    uint8_t bytes[CONSTANTS_ROOM]
-    size_t size
-
-
-cdef struct Constants:
-    # As in `core.records.reference.TransactionConstants`.
-    Bytes head
-    Bytes sequence
-    Bytes times
-    Bytes txid
-    Bytes place
-    Bytes tail
-
-
 cdef struct OpenTransaction:
     int stage
     uint64_t seq  # of the newest transaction that has a number
@@ -218,34 +172,33 @@ cdef struct OpenTransaction:
     bint is_plain
 
 
-cdef uint8_t *put_decimal_digits(uint8_t *out, uint64_t number) noexcept:
-    """Write a number as text, at most 20 digits."""
-    cdef uint8_t digits[20]
-    cdef size_t at = 20
-    while True:
-        at -= 1
-        digits[at] = <uint8_t>(c"0" + number % 10)
-        number = number // 10
-        if not number:
-            break
-    return put_bytes(out, digits + at, 20 - at)
-
-
 cdef uint8_t *put_three_times(uint8_t *out, int64_t micros) noexcept:
     """Write ts_ms, ts_us and ts_ns, each of which may be null."""
     out[0] = 2
-    out = put_long(out + 1, micros // 1000)  # rounds down, as Python does
+    out = put_long(out + 1, micros // 1000)
     out[0] = 2
     out = put_long(out + 1, micros)
     out[0] = 2
     return put_long(out + 1, 1000 * micros)
 
 
+cdef inline uint8_t *put_end(Span *span, const uint8_t *start, uint8_t *end) noexcept:
+    """Note what was written from `start` on; what follows begins at its end."""
+    span.start, span.size = start, end - start
+    return end
+
+
 cdef bint make_constants(
-    Constants *constants, OpenTransaction *tx, uint64_t seq, int64_t now_us, uint64_t epoch
+    Constants *constants,
+    uint8_t *room,
+    OpenTransaction *tx,
+    uint64_t seq,
+    int64_t now_us,
+    uint64_t epoch,
 ) noexcept:
-    """Write what the rows of a transaction share; False: its times are too far."""
+    """Write into `room` what rows of a transaction share; False: its times are too far."""
     cdef int64_t at
+    cdef uint8_t *start = room
     cdef uint8_t *out
     if not -2 * MOST_MICROS < tx.committed_at < 2 * MOST_MICROS:
         return False
@@ -253,59 +206,50 @@ cdef bint make_constants(
     if not -MOST_MICROS <= at <= MOST_MICROS or not -MOST_MICROS <= now_us <= MOST_MICROS:
         return False
 
-    out = put_long(constants.head.bytes, at // 1000)
+    out = put_long(start, at // 1000)  # rounds down, as Python does
     out = put_bytes(out, b"\x00\x0afalse", 7)  # source.snapshot, of two types
-    constants.head.size = out - constants.head.bytes
+    start = put_end(&constants.head, start, out)
 
-    out = put_bytes(constants.sequence.bytes, b'["', 2)
+    out = put_bytes(start, b'["', 2)
     out = put_decimal_digits(out, tx.commit_lsn)
     out = put_bytes(out, b'","', 3)
-    constants.sequence.size = out - constants.sequence.bytes
+    start = put_end(&constants.sequence, start, out)
 
-    out = constants.times.bytes
-    out[0] = 2
-    out = put_long(out + 1, at)
+    start[0] = 2
+    out = put_long(start + 1, at)
     out[0] = 2
     out = put_long(out + 1, 1000 * at)
-    constants.times.size = out - constants.times.bytes
+    start = put_end(&constants.times, start, out)
 
-    out = constants.txid.bytes
-    out[0] = 2
-    out = put_varint(out + 1, 2 * <uint64_t>tx.xid)
+    start[0] = 2
+    out = put_varint(start + 1, 2 * <uint64_t>tx.xid)
     out[0] = 2  # an LSN follows
-    constants.txid.size = out + 1 - constants.txid.bytes
+    start = put_end(&constants.txid, start, out + 1)
 
-    out = constants.place.bytes
-    out[0], out[1] = 0, 2  # xmin, which is null
-    out = put_varint(out + 2, 2 * tx.commit_lsn)  # PostgreSQL has no CSN
+    start[0], start[1] = 0, 2  # xmin, which is null
+    out = put_varint(start + 2, 2 * tx.commit_lsn)  # PostgreSQL has no CSN
     out[0] = 2
     out = put_varint(out + 1, 2 * epoch)
     out[0] = 2
     out = put_varint(out + 1, 2 * seq)
     out[0] = 2  # an ordinal follows
-    constants.place.size = out + 1 - constants.place.bytes
+    start = put_end(&constants.place, start, out + 1)
 
-    constants.tail.size = put_three_times(constants.tail.bytes, now_us) - constants.tail.bytes
+    put_end(&constants.tail, start, put_three_times(start, now_us))
     return True
 
 
-cdef inline int add_constant(Buffer *buffer, Bytes *constant) except -1:
-    return add_bytes(buffer, constant.bytes, constant.size)
-
-
-cdef bint add_envelope(
+cdef bint add_row(
     Buffer *buffer,
-    BoundTable table,
+    PlannedTable table,
     Constants *constants,
     Cursor *cursor,
     uint8_t tag,
     uint64_t lsn,
     uint64_t ordinal,
 ) except -1:
-    """Append the value of a row, as `core.records.encode` does; the cursor is behind its relation."""
+    """Append the value of a row; the cursor is behind its relation.  False: it is unusual."""
     cdef uint8_t kind, op
-    cdef uint8_t digits[20]
-    cdef size_t lsn_size
     cdef bint is_key = False
     if not has(cursor, 1):
         return False
@@ -337,28 +281,7 @@ cdef bint add_envelope(
             return False
     if cursor.at != cursor.end:
         return False
-
-    lsn_size = put_decimal_digits(digits, lsn) - digits
-    add_span(buffer, &table.origin)
-    add_constant(buffer, &constants.head)
-    add_span(buffer, &table.database)
-    add_long(buffer, 2 * (constants.sequence.size + lsn_size + 2))
-    add_constant(buffer, &constants.sequence)
-    add_bytes(buffer, digits, lsn_size)
-    add_bytes(buffer, b'"]', 2)
-    add_constant(buffer, &constants.times)
-    add_span(buffer, &table.table)
-    add_constant(buffer, &constants.txid)
-    add_long(buffer, 2 * lsn)
-    add_constant(buffer, &constants.place)
-    add_long(buffer, 2 * ordinal)
-    if is_key:
-        add_span(buffer, &table.key_only)
-    else:
-        add_bytes(buffer, b"\x00\x00\x00\x00", 4)  # exact, unsent, before_exact, before_columns
-    add_bytes(buffer, b"\x00\x02", 2)  # the event has no number; op
-    add_byte(buffer, op)
-    add_constant(buffer, &constants.tail)
+    add_source(buffer, table, constants, op, is_key, lsn, ordinal)
     return True
 
 
@@ -393,7 +316,8 @@ cdef class Walker:
     cdef size_t count_room
     cdef Buffer row
     cdef OpenTransaction open
-    cdef Constants constants
+    cdef Constants constants  # which point to:
+    cdef uint8_t constants_room[CONSTANTS_ROOM]
     cdef bint has_constants  # they are those of the open transaction
     cdef bint is_entered  # the open transaction is the last one of the batch
     cdef uint64_t stamps
@@ -568,12 +492,14 @@ cdef class Walker:
         if not self.has_constants:
             if not is_first:
                 now_us = tx.now_us
-            if not make_constants(&self.constants, tx, seq, now_us, self.epoch):
+            if not make_constants(
+                &self.constants, self.constants_room, tx, seq, now_us, self.epoch
+            ):
                 return False
             self.has_constants = True
         cursor.at, cursor.end = text + 5, text + size
         self.row.used = 0
-        if not add_envelope(
+        if not add_row(
             &self.row, <BoundTable>found, &self.constants, &cursor, text[0], lsn, tx.ordinal
         ):
             return False

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from producer.core.changes import Cell, Cells
 from producer.core.records.reference import (
+    CompileNative,
     NullInRequired,
     RowEncoder,
     TransactionConstants,
@@ -68,8 +69,12 @@ def compile_encoder(
     database: str,
     options: EnvelopeOptions | None = None,
     encoding: str = "utf-8",
+    native: CompileNative | None = None,
 ) -> RowEncoder:
-    """Return the fast encoder of a table version; raise Unsupported for an unknown type."""
+    """Return the fast encoder of a table version; raise Unsupported for an unknown type.
+
+    `native` replaces the generated code, where texts are UTF-8.
+    """
     options = options or EnvelopeOptions()
     encoding = of_cells(encoding)
     plans = plans_of(table, options)
@@ -194,7 +199,9 @@ def compile_encoder(
     plan = RowPlan(
         header, origin, db, table_name, key_only if sent else b"", column_plans(plans, identity)
     )
-    return RowEncoder(table, schema_id, encode, plan if encoding == "utf-8" else None)
+    if encoding != "utf-8":
+        return RowEncoder(table, schema_id, encode)
+    return RowEncoder(table, schema_id, native(plan, encode) if native else encode, plan)
 
 
 def frame_of_read(plan: RowPlan, constants: TransactionConstants) -> tuple[bytes, bytes, bytes]:

@@ -73,6 +73,8 @@ class TransactionConstants:
 Encode: TypeAlias = Callable[
     [str, str, Cells | None, Cells | None, TransactionConstants, int, int], bytes
 ]
+# Native code for the rows of a plan, and what encodes those that it leaves.
+CompileNative: TypeAlias = Callable[[RowPlan, Encode], Encode]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Feed the walker with mutated payloads: each is a row as Python writes it, or a stop.
+"""Feed walker and encoder with mutated payloads: each is a row as Python writes it, or a stop.
 
     python -m tests.producer.native.any_bytes [seconds] [seed]
 
@@ -13,7 +13,6 @@ import random
 import struct
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from producer.core.changes import Delete, Insert, Update
@@ -60,6 +59,16 @@ class Fuzz:
             for table in self.tables
         ]
         module = twins.native()
+        self.own = [
+            compile_encoder(
+                table,
+                prefix="bank",
+                schema_id=7,
+                database="bank",
+                native=lambda plan, slow: module.CellEncoder(plan, slow).encode,
+            )
+            for table in self.tables
+        ]
         self.walker: Walker = module.Walker(
             module.Places(), epoch=twins.EPOCH, resume=500, max_row_bytes=MOST_BYTES
         )
@@ -89,6 +98,9 @@ class Fuzz:
         self._any_stage([message, *(self._message() for _ in range(self.random.randint(0, 3)))])
 
     def _compare(self, message: WalMessage) -> None:
+        """Take a row from its bytes, and from its cells."""
+        by_python = self._encoded(message, self.encoders)
+        assert self._encoded(message, self.own) == by_python, message[2].hex()
         walk = self.walker.walk([message], 0, LENT, now_us=twins.NOW_US, max_rows=1)
         if not walk.walked:
             self.stops += 1
@@ -96,15 +108,15 @@ class Fuzz:
         (walked,) = walk.walked
         (record,) = walked.records
         self.rows += 1
-        assert record[3] == self._by_python(message), message[2].hex()
+        assert record[3] == by_python, message[2].hex()
 
-    def _by_python(self, message: WalMessage) -> bytes | str:
-        encode: Callable[..., bytes]
+    @staticmethod
+    def _encoded(message: WalMessage, encoders: list[RowEncoder]) -> bytes | str:
         try:
             said = decode(message[2])
-            assert isinstance(said, Insert | Update | Delete)
-            encoder: RowEncoder = self.encoders[said.relation]
-            encode = encoder.encode
+            if not isinstance(said, Insert | Update | Delete) or said.relation >= TABLES:
+                return "no row of ours"
+            encode = encoders[said.relation].encode
             match said:
                 case Insert(_, new):
                     return encode("c", "", None, new, CONSTANTS, message[0], 0)
