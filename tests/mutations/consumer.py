@@ -602,6 +602,38 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "raise\n",
         _JOB,
     ),
+    Mutation(
+        "way-out-without-load",
+        "3.6: what cannot be applied is left out where a later epoch loads everything",
+        _CUTS_FILE,
+        "return reloads(cut) and cut.head.epoch > at.epoch",
+        "return cut.head.epoch > at.epoch",
+        _JOB,
+    ),
+    Mutation(
+        "way-out-of-a-pause",
+        "3.6: trouble that may pass leaves nothing out; an incomplete range may never pass",
+        _JOB_FILE,
+        "if not isinstance(error, Incomplete) or not self._begin_anew(error, stop):",
+        "if not self._begin_anew(error, stop):",
+        _JOB,
+    ),
+    Mutation(
+        "way-out-while-leaving",
+        "3.6: an applier that leaves decides nothing",
+        _JOB_FILE,
+        "        if stop():\n            return False\n        try:\n",
+        "        try:\n",
+        _JOB,
+    ),
+    Mutation(
+        "left-out-silently",
+        "3.6: what is left out is reported",
+        _JOB_FILE,
+        "        self._observer.on_left_out(stuck)\n",
+        "",
+        _JOB,
+    ),
     # ------------------------------------------------------------ all of it
     Mutation(
         "half-a-record",

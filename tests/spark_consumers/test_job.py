@@ -180,6 +180,35 @@ def test_trouble_at_every_step_is_not_trouble_that_stays() -> None:
     assert len(failed) == 5
 
 
+def test_an_epoch_that_continues_without_a_load_is_no_way_out() -> None:
+    feed, sink, applier = make(3, strict=True)
+    feed.start(epoch=2, continues=True)
+
+    def trouble(where: str) -> None:
+        assert sink.doing is not None
+        if where == "before" and (sink.doing.upto.epoch, sink.doing.first_seq) == (1, 2):
+            raise RowMissing("no")
+
+    sink.trouble = trouble
+    with pytest.raises(RowMissing):
+        applier.drain()
+    assert (sink.held.epoch, sink.held.seq) == (1, 1)
+
+
+def test_a_target_that_is_down_leaves_nothing_out() -> None:
+    feed, sink, applier = make(1, attempts=1)
+    feed.start(epoch=2, continues=False)
+
+    def trouble(where: str) -> None:
+        if sink.doing is not None and sink.doing.upto.epoch == 1:
+            raise TargetDown("no")
+
+    sink.trouble = trouble
+    with pytest.raises(TargetDown):
+        applier.drain()
+    assert sink.held.epoch == 0
+
+
 def test_a_stop_leaves_nothing_out() -> None:
     feed, sink, applier = make(1)
     feed.start(epoch=2, continues=False)
