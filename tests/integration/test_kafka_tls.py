@@ -8,14 +8,16 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from producer.errors import BrokerDown, CdcError
+from producer.kafka.delivery import Delivery
 from producer.kafka.topics import TopicAdmin, TopicSettings
 from spark_consumers.errors import ApplyError, KafkaDown
 from spark_consumers.kafka.cluster import Cluster
 from spark_consumers.security import java_client, java_properties
 from tests.integration.private_kafka import PASSWORD, PrivateKafka, private_kafka
+from tests.writers import WRITERS, WriterClass
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,6 +74,38 @@ def good(broker: PrivateKafka, how: str) -> dict[str, Any]:
 
 
 WAYS = ("PLAIN", "SCRAM-SHA-512", "OAUTHBEARER", "mTLS")
+
+
+@pytest.fixture(scope="module")
+def topics(broker: PrivateKafka) -> str:
+    """A prefix with a topic of rows and one of cuts."""
+    admin = AdminClient({"bootstrap.servers": broker.plain})
+    made = admin.create_topics([NewTopic(f"bank.{name}", 1, 1) for name in ("rows", "cuts")])
+    for each in made.values():
+        each.result(60)
+    return "bank"
+
+
+@pytest.mark.parametrize("make", WRITERS)
+@pytest.mark.parametrize("how", WAYS)
+def test_both_writers_write_with_each_login(
+    broker: PrivateKafka, topics: str, how: str, make: WriterClass
+) -> None:
+    delivery = Delivery(
+        good(broker, how),
+        prefix=topics,
+        cuts_topic=f"{topics}.cuts",
+        transaction_timeout=60,
+        exactly_once=True,
+        max_row_bytes=1 << 20,
+        make=make,
+    )
+    with closing(delivery):
+        delivery.init_transactions(60)
+        acknowledged, _ = delivery.write_now(
+            [(f"{topics}.rows", 0, b"key", b"value", [])], lambda _: (b"bank", b"cut")
+        )
+    assert [end - start for *_, start, end in acknowledged] == [1]
 
 
 @pytest.mark.parametrize("how", WAYS)
