@@ -328,7 +328,8 @@ class Rig:
             if is_over(so_far):
                 return found
             if child is not None and child.poll() is not None:
-                raise SystemExit(log.read_text("utf-8")[-3000:] if log else "the reader ended")
+                said = log.read_text("utf-8")[-3000:] if log else ""
+                raise SystemExit(f"{said}\nthe reader ended with {child.returncode}")
             time.sleep(_LOOK)
 
     def drain(
