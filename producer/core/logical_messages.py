@@ -30,7 +30,10 @@ class LogicalMessages:
         self._has_left_out = False
 
     def write(self, message: Logical) -> None:
-        """Write a message; one outside of a transaction is numbered as one of its own."""
+        """Write a message; one outside of a transaction is numbered as one of its own.
+
+        Its position is where its record ends, and another commit may begin: that one comes later.
+        """
         if len(message.content) + len(message.prefix) > self._max_row_bytes:
             self._leave_out(message)
             return
@@ -38,12 +41,11 @@ class LogicalMessages:
         if not message.transactional:
             if transactions.begin is not None:
                 raise DecodeError("a non-transactional message inside a transaction", lsn=Lsn(lsn))
-            transactions.open_own(lsn)
+            transactions.open_own(lsn - 1)
         if not transactions.is_skipped:
             self._put(message, lsn)
         if not message.transactional:
-            # The record's own end is not known; everything that begins after it comes later.
-            transactions.close_own(lsn + 1)
+            transactions.close_own(lsn)
 
     def _put(self, message: Logical, lsn: int) -> None:
         transactions, writer = self._transactions, self._writer

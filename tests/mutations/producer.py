@@ -166,6 +166,14 @@ MUTATIONS: Final = (
         "begin.commit_lsn <= self._resume",
         (*_ASSEMBLE, *_SIM),
     ),
+    Mutation(
+        "message-reaches-too-far",
+        "a commit that begins where a message ends is not delivered with it",
+        "producer/core/logical_messages.py",
+        "            transactions.close_own(lsn)\n",
+        "            transactions.close_own(lsn + 1)\n",
+        _ASSEMBLE,
+    ),
     # ------------------------------------------------------------ the native walker
     Mutation(
         "walker-keeps-the-ordinal",

@@ -469,9 +469,19 @@ def test_a_message_outside_of_transactions_is_one_of_its_own_and_comes_once() ->
     assert message(happened)["source"]["txId"] is None
     ended = happened[-1]
     assert isinstance(ended, TransactionEnded)
-    assert (ended.seq, ended.commit_start, ended.end_lsn) == (41, 1000, 1001)
-    assert play.feed(Logical(False, Lsn(RESUME - 1), "p", b"sent again")) == []
+    assert (ended.seq, ended.commit_start, ended.end_lsn) == (41, 999, 1000)
+    assert play.feed(Logical(False, Lsn(RESUME), "p", b"sent again")) == []
     assert play.transaction(insert(1))[-1].seq == 42  # type: ignore[attr-defined]
+
+
+def test_a_commit_that_begins_where_a_message_ends_was_not_delivered_with_it() -> None:
+    """SELECT pg_logical_emit_message(false, …); COMMIT: both have one position."""
+    play = Play(messages=MESSAGES, transactions={RESUME - 1: 0})
+
+    assert play.feed(Logical(False, Lsn(RESUME), "p", b"sent again")) == []
+    happened = play.transaction(insert(1), start=RESUME)
+
+    assert [position_of(record[4]).seq for record in records(happened)] == [41]
 
 
 def test_a_message_of_any_prefix_is_payload_and_a_large_one_is_left_out() -> None:
