@@ -31,6 +31,7 @@ publication = "{prefix}"
 status-interval = "1s"
 [kafka]
 prefix = "{prefix}"
+{more}
 [kafka.client]
 "bootstrap.servers" = "{kafka}"
 [registry]
@@ -41,20 +42,25 @@ url = "{registry}"
 class Killed(Path):
     """`run` is a program of its own, killed without a word; the consumer's loop stays here."""
 
-    def begin(self, folder) -> None:
+    def begin(self, folder, more="") -> None:
         self.file = folder / f"{self.prefix}.toml"
+        self.configure(more)
+        self.log = folder / "run.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.markers = itertools.count(1)
+        self.go()
+
+    def configure(self, more="") -> None:
+        """Settings of [kafka] for the next `run`."""
         self.file.write_text(
             TOML.format(
                 source=self.source,
                 prefix=self.prefix,
                 kafka=self.options.client["bootstrap.servers"],
                 registry=self.options.registry_url,
+                more=more,
             )
         )
-        self.log = folder / "run.log"
-        self.process: subprocess.Popen[bytes] | None = None
-        self.markers = itertools.count(1)
-        self.go()
 
     def go(self) -> None:
         with self.log.open("ab") as log:
@@ -71,6 +77,16 @@ class Killed(Path):
         self.sink.close()
         self.sink = PostgresSink(self.target, self.prefix)
         self.applier = job.Applier(self.cuts, self.rows, self.sink)
+
+    def grow(self, seq) -> None:
+        """Wait until the target has come as far as a commit; `run` may be in the next ones."""
+
+        def is_there() -> bool:
+            assert self.process is not None
+            assert self.process.poll() is None, self.log.read_text()[-3000:]
+            return self.applier.drain().seq >= seq
+
+        until(is_there, f"commit {seq}", time.sleep)
 
     def barrier(self):
         """Wait until the target holds a row written now."""
