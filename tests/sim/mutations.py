@@ -20,12 +20,13 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-from producer.core import ddl_log, takeover, turn
+from producer.core import ddl_log, load, takeover, turn
 from producer.core.bindings import Bindings
 from producer.core.cuts_log import CutsLog
 from producer.core.engine import Engine
 from producer.core.events import Command, Confirm, Happened, PositionReached
 from producer.core.loop import Loop
+from producer.core.row_writer import RowWriter
 from producer.core.tally import PlainTally, Runs
 from producer.core.transactions import Transactions
 from producer.kafka import client
@@ -321,6 +322,13 @@ MUTATIONS: list[Mutation] = [
     Mutation("gap-without-bytes", "its bytes are in quarantine before its gap is in cuts",
              edit(Loop, "_checked",
                   ("self._blocking(self._quarantine.put,", "dict(payload=")), {"strange": True}),
+    Mutation("unfit-forgotten", "a row that is too large leaves a gap in its commit's entry",
+             edit(RowWriter, "write", ('transactions.add_gap(Hole(str(table.id), "seen", WHY))',
+                                       "pass")), {"unfit": True}),
+    Mutation("unfit-without-bytes", "its bytes are in quarantine before its gap is in cuts",
+             edit(RowWriter, "write", ("self._put_aside(\n", "dict(kept=\n")), {"unfit": True}),
+    Mutation("unfit-in-load", "END says that rows of a load are missing",
+             edit(load.Loader, "_table", ("lossy = WHY", "pass")), {"unfit": True}),
     Mutation("given-up-as-confirmed", "what is not durable on leaving is not confirmed",
              edit(Loop, "run",
                   ("    self._tell_source(force=True)",

@@ -398,7 +398,7 @@ class SimOptions(NamedTuple):
     publication: str = "p"
     max_row_bytes: int = 1000
     unknown_message: str = "quarantine"
-    unfit_row: str = "stop"
+    unfit_row: str = "quarantine"
     incompatible: str = "stop"
     look_seconds: float = 3.0
     status_seconds: float = 10.0

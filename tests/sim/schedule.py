@@ -72,6 +72,7 @@ class Faults:
     slow_markers: bool = False  # a decided transaction stays invisible for long
     silences: int = 0  # times for which the broker does not answer
     strange: bool = False  # messages come that nobody can decode
+    unfit: bool = False  # some rows are larger than a topic takes
     giants: bool = False  # most source transactions are large, and slow to come
     rush: bool = False  # second producers come while the first ones still start
     crash_at: str = ""  # where producers like to crash: what they are about to do
@@ -108,6 +109,7 @@ class Faults:
             rush=rng.random() < 0.15,
             giants=rng.random() < 0.1,
             strange=rng.random() < 0.1,
+            unfit=rng.random() < 0.1,
         )
 
 
@@ -142,6 +144,7 @@ class Simulation:
         self.source = Source(world, planned=self.faults.transactions, lossy=self.faults.lossy)
         self.source.giants = self.faults.giants
         self.source.strange = self.faults.strange
+        self.source.unfit = self.faults.unfit
         self.source.drops = self.faults.drops
         self.source.drop_weight = 0.2 if self.faults.rush else 0.03
         topics = {TOPICS.cuts: 1, TOPICS.ddl: 1}

@@ -44,6 +44,7 @@ Row = dict[str, str]  # column -> value; NULL columns are left out
 NAMES = {1: "a", 2: "b", 3: "c", 4: "d", 9: "x"}  # relation id -> table
 EVERYTHING = "*"  # the table of a gap that may be anybody's
 KEYED = {"a", "b", "d", "x"}
+LARGE = 1000  # bytes of a value: with it a row has more than a topic takes
 
 
 def table_id(name: str) -> TableId:
@@ -94,19 +95,29 @@ class Transaction:
     is_shown: bool = True  # without rows: BEGIN and COMMIT are sent all the same
     is_led: bool = False  # a message that nobody can decode comes before its BEGIN
 
-    def undecoded(self) -> list[int]:
-        """Positions of the messages that nobody can decode."""
+    def put_aside(self) -> list[int]:
+        """Positions of the messages that nobody can decode, and of rows that are too large."""
         inside = [
             self.begin_lsn + 4 * at
-            for at, (change, _) in enumerate(self.changes, 1)
-            if isinstance(change, Undecoded)
+            for at, (change, shapes) in enumerate(self.changes, 1)
+            if isinstance(change, Undecoded) or is_unfit(change, shapes)
         ]
         return [*([self.begin_lsn] if self.is_led else []), *inside]
 
     @property
     def survives(self) -> bool:
         """Say whether it gets a seq."""
-        return bool(self.expected or EVERYTHING in self.holes)
+        lacks_rows = any(is_unfit(change, shapes) for change, shapes in self.changes)
+        return bool(self.expected or EVERYTHING in self.holes or lacks_rows)
+
+
+def is_unfit(message: Message, shapes: dict[int, TableSchema]) -> bool:
+    """Say whether a captured row is larger than a topic takes."""
+    if not isinstance(message, Insert | Update | Delete):
+        return False
+    cells = [*(getattr(message, "old", None) or ()), *(getattr(message, "new", None) or ())]
+    is_large = any(isinstance(cell, bytes) and len(cell) >= LARGE for cell in cells)
+    return is_large and shapes[message.relation].id.name != "x"
 
 
 class Source:
@@ -117,6 +128,7 @@ class Source:
         self.planned = planned
         self.giants = False  # most transactions are large
         self.strange = False  # messages come that nobody can decode; they say nothing
+        self.unfit = False  # some rows are larger than a topic takes
         self.lossy = lossy  # ADD COLUMN may be NOT NULL with an unknown default
         self.wal: list[Transaction] = []
         self.wal_end = 100
@@ -250,6 +262,8 @@ class Source:
         op = rng.choices(["c", "u", "k", "d"], [5, 4, 1 if name in KEYED else 0, 2])[0]
         if op == "c" or not table.rows:
             row = self._insert(name)
+            if self.unfit and self.world.chance(0.1):
+                row["v"] = self._value().ljust(LARGE)
             message: Message = Insert(number, self._cells(name, row))
             said: tuple[Any, ...] = ("c", tuple(self._cells(name, row)))
         elif op == "d":
@@ -264,6 +278,8 @@ class Source:
             old = dict(row)
             column = rng.choice([c.name for c in table.columns if c.name not in ("id", "big")])
             row[column] = self._value()
+            if self.unfit and self.world.chance(0.1):
+                row[column] = row[column].ljust(LARGE)
             if name == "b" and self.world.chance(0.4):
                 row["big"] = self._value()
             if op == "k":
@@ -279,8 +295,9 @@ class Source:
             else:
                 message = Update(number, "", None, cells)
             said = ("u", tuple(cells))
-        changes.append((message, self._shapes()))
-        if name != "x":
+        shapes = self._shapes()
+        changes.append((message, shapes))
+        if name != "x" and not is_unfit(message, shapes):
             expected.append((name, *said))
             if op == "k" and name == "a" and isinstance(message, Update):
                 expected.append((name, "d", None))  # placed by key: the old one goes, too
