@@ -109,7 +109,6 @@ class Faults:
             rush=rng.random() < 0.15,
             giants=rng.random() < 0.1,
             strange=rng.random() < 0.1,
-            unfit=rng.random() < 0.1,
         )
 
 
@@ -139,7 +138,9 @@ class Simulation:
         overrides: dict[str, Any] | None = None,
     ) -> None:
         self.world = world = World(seed)
-        self.faults = replace(faults or Faults.drawn(world.rng), **(overrides or {}))
+        # `unfit` is not drawn, so that other histories stay as they were.
+        drawn = faults or replace(Faults.drawn(world.rng), unfit=seed % 10 == 7)
+        self.faults = replace(drawn, **(overrides or {}))
         self.decoded = Decoded()
         self.source = Source(world, planned=self.faults.transactions, lossy=self.faults.lossy)
         self.source.giants = self.faults.giants
