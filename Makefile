@@ -4,7 +4,7 @@
 # make check   before a push, two minutes: lint, types, unit tests (no services, no Spark)
 # make mutate  rules of the protocol taken out one by one: which test notices (10 minutes)
 # make native  build the native modules anew, after a change of theirs
-# make fuzz    any bytes into the native module, under AddressSanitizer; SECONDS=60
+# make fuzz    any bytes into the native modules, under AddressSanitizer; SECONDS=60 for each
 # make chaos   the demo under KILLS=50 kills of run, apply and broker; ARGS='--workload tpcb'
 # make venv    only the environment, .venv; the others make it by themselves
 # make clean   remove what was made here, .venv too
@@ -57,7 +57,8 @@ fuzz: $(STAMP)
 	@CFLAGS='-fsanitize=address,undefined -fno-sanitize-recover -g -O1' $(BUILD) --force
 	@LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 	    ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
-	    $(BIN)/python -m tests.producer.native.any_bytes $(SECONDS); \
+	    sh -c 'for half in producer spark_consumers; do \
+	        $(BIN)/python -m tests.$$half.native.any_bytes $(SECONDS) || exit; done'; \
 	    status=$$?; $(BUILD) --force; exit $$status
 
 lint: $(STAMP)

@@ -86,6 +86,16 @@ def _point(data: bytes, scale: int) -> str:
     return f"{'-' if number < 0 else ''}{digits[:-scale]}.{digits[-scale:]}"
 
 
+def _dump_variable(value: dict[str, Any]) -> str:
+    """Write a number with the scale that came along; raise ValueError for one of no server.
+
+    A few forged bytes would else become a text of any length.
+    """
+    if abs(value["scale"]) > _MOST_DIGITS:
+        raise ValueError("a scale beyond that of any number")
+    return _point(value["value"], value["scale"])
+
+
 def _digits(number: int) -> str:
     return str(number if number.bit_length() < _INT_BITS else Decimal(number))
 
@@ -266,7 +276,7 @@ DOUBLE: Final = shape("double", _dump_float8, "float8")
 BOOLEAN: Final = shape("boolean", lambda v: "t" if v else "f", "bool")
 FIXED: Final = AvroShape(DECIMAL, _dump_decimal, "decimal")
 TEXT: Final = shape("string", same)
-VARIABLE_SHAPE: Final = shape(VARIABLE, lambda v: _point(v["value"], v["scale"]), "variable")
+VARIABLE_SHAPE: Final = shape(VARIABLE, _dump_variable, "variable")
 
 # Debezium does not say its precision; the converter takes 64 for it.
 _MONEY_AVRO: Final[AvroType] = {

@@ -296,3 +296,10 @@ def test_bits_without_a_length_are_not_padded_to_the_longest() -> None:
     column = Column("v", 1562)  # its values always travel as text; readers may still ask
 
     assert dumper(type_of(column).avro(column))(b"\x06") == "110"
+
+
+def test_a_forged_scale_is_refused_and_fills_no_memory() -> None:
+    dump = dumper(type_of(Column("v", 1700)).avro(Column("v", 1700)))
+
+    with pytest.raises(ValueError, match="scale"):
+        dump({"scale": 2**31 - 1, "value": b"\x01"})
