@@ -37,6 +37,7 @@ WHOLE = {
     "producer/sources/gauss/options/test_manual.py",
     "schemas/types/test_options.py",
     "schemas/types/test_types.py",
+    "spark_consumers/native/test_any_bytes.py",
     "spark_consumers/dialects/test_hostile.py",
     "spark_consumers/dialects/test_captured_changes.py",
     "spark_consumers/sinks/test_contract.py",
