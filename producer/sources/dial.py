@@ -45,7 +45,7 @@ class Link:
     Every failure is a ConnectionLost.  Times are seconds of time.monotonic.
     """
 
-    __slots__ = ("_readable", "_writable", "is_local", "sock")
+    __slots__ = ("_readable", "_tls_buffer", "_writable", "is_local", "sock")
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -54,6 +54,7 @@ class Link:
         self._readable, self._writable = select.poll(), select.poll()
         self._readable.register(sock, select.POLLIN)
         self._writable.register(sock, select.POLLOUT)
+        self._tls_buffer = memoryview(b"")  # made by the first read
 
     @property
     def is_encrypted(self) -> bool:
@@ -110,26 +111,27 @@ class Link:
         except OSError as error:
             raise ConnectionLost("the connection broke", reason=error.strerror or error) from error
 
-    @staticmethod
-    def _read_tls(sock: ssl.SSLSocket, size: int) -> bytes:
+    def _read_tls(self, sock: ssl.SSLSocket, size: int) -> bytes:
         # One recv gives one record (a walsender makes one of each row), and what
         # OpenSSL has decrypted does not show in poll: read until it wants the socket
-        # again, but with a limit, since a fast server always has more.
-        parts, got, size = [], 0, min(size, RECEIVE_BUFFER_BYTES)
+        # again, but with a limit, since a fast server always has more.  `recv` would
+        # allocate for each record as much as it may become.
+        if not self._tls_buffer:
+            self._tls_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        buffer, got = self._tls_buffer[:size], 0
         try:
-            while got < size:
-                if not (part := sock.recv(size - got)):
+            while got < len(buffer):
+                if not (more := sock.recv_into(buffer[got:])):
                     if not got:
                         raise ConnectionLost("the server closed the connection")
                     break
-                parts.append(part)
-                got += len(part)
+                got += more
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             pass
         except (ssl.SSLEOFError, ConnectionResetError):
             if not got:  # return what came before the end; the next read ends
                 raise
-        return b"".join(parts)
+        return bytes(buffer[:got])
 
     def wait_readable(self, deadline: float | None) -> None:
         """Wait for bytes; raise at the deadline."""
