@@ -64,6 +64,8 @@ cdef struct Column:
     uint32_t precision  # of a decimal
     uint32_t scale  # of a decimal; digits of a timestamptz' fraction
     Span absent
+    Span unsent
+    Span name
     PyObject *write  # of the plan; NULL: there is an opcode
 
 

@@ -4,6 +4,8 @@
 from cpython.list cimport PyList_GetItem
 from libc.stdlib cimport calloc
 
+from schemas.tables import UNCHANGED
+
 
 cdef class PlannedTable:
     """How rows of a table version are written: its `RowPlan`."""
@@ -29,7 +31,8 @@ cdef class PlannedTable:
             said = plan.columns[at]
             column.opcode = _OPCODES[said.opcode]
             column.is_nullable, column.in_old_key = said.nullable, said.in_old_key
-            column.absent = span_of(said.absent)
+            column.absent, column.unsent = span_of(said.absent), span_of(said.unsent)
+            column.name = span_of(said.name)
             if column.opcode == OPCODE_DECIMAL:
                 column.precision, column.scale = said.numbers
             elif column.opcode == OPCODE_TIMESTAMPTZ:
@@ -60,12 +63,26 @@ cdef uint8_t *put_decimal_digits(uint8_t *out, uint64_t number) noexcept:
     return put_bytes(out, digits + at, 20 - at)
 
 
+cdef struct Unsent:
+    # The columns of a new row that the source did not send: unchanged TOAST.
+    size_t count
+    Buffer names  # Avro
+
+
+cdef inline int add_unsent(Buffer *buffer, Unsent *unsent, Column *column) except -1:
+    """Append what stands for a value that was not sent."""
+    unsent.count += 1
+    add_span(&unsent.names, &column.name)
+    return add_span(buffer, &column.unsent)
+
+
 cdef int add_source(
     Buffer *buffer,
     PlannedTable table,
     Constants *constants,
     uint8_t op,
     bint is_key,
+    Unsent *unsent,
     uint64_t lsn,
     uint64_t ordinal,
 ) except -1:
@@ -85,7 +102,16 @@ cdef int add_source(
     add_long(buffer, 2 * lsn)
     add_span(buffer, &constants.place)
     add_long(buffer, 2 * ordinal)
-    if is_key:
+    if unsent.count:
+        add_bytes(buffer, b"\x00\x02", 2)  # exact; unsent
+        add_long(buffer, 2 * unsent.count)
+        add_bytes(buffer, unsent.names.start, unsent.names.used)
+        add_bytes(buffer, b"\x00\x00", 2)  # their end; before_exact
+        if is_key:
+            add_bytes(buffer, table.key_only.start + 3, table.key_only.size - 3)
+        else:
+            add_byte(buffer, 0)
+    elif is_key:
         add_span(buffer, &table.key_only)
     else:
         add_bytes(buffer, b"\x00\x00\x00\x00", 4)  # exact, unsent, before_exact, before_columns
@@ -95,8 +121,13 @@ cdef int add_source(
 
 
 # ---------------------------------------------------------------- rows that Python decoded
-cdef bint add_cells(Buffer *buffer, PlannedTable table, cells, bint is_key) except -1:
-    """Append a row as Avro; False: it is unusual.  `is_key`: only columns of the old key are read."""
+cdef bint add_cells(
+    Buffer *buffer, PlannedTable table, cells, bint is_key, Unsent *unsent
+) except -1:
+    """Append a row as Avro; False: it is unusual.
+
+    `is_key`: only columns of the old key are read.  `unsent`: NULL where all values are sent.
+    """
     cdef size_t at
     cdef Column *column
     if not isinstance(cells, list) or <size_t>len(<list>cells) != table.width:
@@ -110,6 +141,8 @@ cdef bint add_cells(Buffer *buffer, PlannedTable table, cells, bint is_key) exce
             if not column.is_nullable:
                 return False
             add_byte(buffer, 0)
+        elif cell is UNCHANGED and unsent != NULL:
+            add_unsent(buffer, unsent, column)
         elif not isinstance(cell, bytes) or not add_cell(
             buffer, column, <const uint8_t *>PyBytes_AsString(cell), PyBytes_Size(cell)
         ):
@@ -130,6 +163,7 @@ cdef class CellEncoder:
     cdef PlannedTable _table
     cdef object _slow
     cdef Buffer _row
+    cdef Unsent _unsent
     cdef object _known  # the transaction of the constants
     cdef tuple _kept  # keeps alive what they point to
     cdef Constants _constants
@@ -139,6 +173,7 @@ cdef class CellEncoder:
 
     def __dealloc__(self):
         free(self._row.start)
+        free(self._unsent.names.start)
 
     def encode(self, op, old_kind, before, after, tx, lsn, ordinal):
         """Return the value of a row."""
@@ -154,6 +189,7 @@ cdef class CellEncoder:
         """Write a row into the buffer; False: it is unusual."""
         cdef Buffer *row = &self._row
         cdef PlannedTable table = self._table
+        cdef Unsent *unsent = &self._unsent
         cdef bint is_key = False
         cdef uint64_t position = lsn
         letter = _OPS.get(op)
@@ -163,7 +199,7 @@ cdef class CellEncoder:
             return False
         if tx is not self._known:
             self._know(tx)
-        row.used = 0
+        row.used = unsent.count = unsent.names.used = 0
         add_span(row, &table.head)
         if before is None:
             add_byte(row, 0)
@@ -172,15 +208,17 @@ cdef class CellEncoder:
             if is_key and not table.key_only.size:
                 return False
             add_byte(row, 2)
-            if not add_cells(row, table, before, is_key):
+            if not add_cells(row, table, before, is_key, NULL):
                 return False
         if after is None:
             add_byte(row, 0)
         else:
             add_byte(row, 2)
-            if not add_cells(row, table, after, False):
+            # A whole old row has what was not sent in the new one: Python puts it there.
+            may_be_unsent = op == "u" and (before is None or is_key)
+            if not add_cells(row, table, after, False, unsent if may_be_unsent else NULL):
                 return False
-        add_source(row, table, &self._constants, letter, is_key, position, ordinal)
+        add_source(row, table, &self._constants, letter, is_key, unsent, position, ordinal)
         return True
 
     cdef int _know(self, tx) except -1:

@@ -127,9 +127,9 @@ cdef class BoundTable(PlannedTable):
 
 
 cdef bint add_tuple(
-    Buffer *buffer, PlannedTable table, Cursor *cursor, bint is_key
+    Buffer *buffer, PlannedTable table, Cursor *cursor, bint is_key, Unsent *unsent
 ) except -1:
-    """Append a row as Avro; `is_key`: only columns of the old key are read."""
+    """Append a row as Avro, as `add_cells` does."""
     cdef size_t at, size
     cdef uint8_t kind
     cdef const uint8_t *text
@@ -155,6 +155,8 @@ cdef bint add_tuple(
                 return False
         elif kind == c"n" and column.is_nullable:
             add_byte(buffer, 0)
+        elif kind == c"u" and unsent != NULL:
+            add_unsent(buffer, unsent, column)
         else:
             return False
     return True
@@ -241,6 +243,7 @@ cdef bint make_constants(
 
 cdef bint add_row(
     Buffer *buffer,
+    Unsent *unsent,
     PlannedTable table,
     Constants *constants,
     Cursor *cursor,
@@ -250,11 +253,12 @@ cdef bint add_row(
 ) except -1:
     """Append the value of a row; the cursor is behind its relation.  False: it is unusual."""
     cdef uint8_t kind, op
-    cdef bint is_key = False
+    cdef bint is_key = False, may_be_unsent
     if not has(cursor, 1):
         return False
     kind = cursor.at[0]
     cursor.at += 1
+    unsent.count = unsent.names.used = 0
     add_span(buffer, &table.head)
     if tag == c"I" or tag == c"U" and kind == c"N":
         if kind != c"N":
@@ -267,7 +271,7 @@ cdef bint add_row(
         if is_key and not table.key_only.size or not is_key and kind != c"O":
             return False
         add_byte(buffer, 2)
-        if not add_tuple(buffer, table, cursor, is_key):
+        if not add_tuple(buffer, table, cursor, is_key, NULL):
             return False
         if tag == c"U":
             if not has(cursor, 1) or cursor.at[0] != c"N":
@@ -277,11 +281,13 @@ cdef bint add_row(
         add_byte(buffer, 0)
     else:
         add_byte(buffer, 2)
-        if not add_tuple(buffer, table, cursor, False):
+        # A whole old row has what was not sent in the new one: Python puts it there.
+        may_be_unsent = tag == c"U" and kind != c"O"
+        if not add_tuple(buffer, table, cursor, False, unsent if may_be_unsent else NULL):
             return False
     if cursor.at != cursor.end:
         return False
-    add_source(buffer, table, constants, op, is_key, lsn, ordinal)
+    add_source(buffer, table, constants, op, is_key, unsent, lsn, ordinal)
     return True
 
 
@@ -315,6 +321,7 @@ cdef class Walker:
     cdef CountAt *count_at  # by number of a place
     cdef size_t count_room
     cdef Buffer row
+    cdef Unsent unsent
     cdef OpenTransaction open
     cdef Constants constants  # which point to:
     cdef uint8_t constants_room[CONSTANTS_ROOM]
@@ -334,6 +341,7 @@ cdef class Walker:
 
     def __dealloc__(self):
         free(self.row.start)
+        free(self.unsent.names.start)
         free(self.count_at)
 
     def bind(self, uint32_t relation, plan, *, str topic, int32_t partition, bytes key):
@@ -500,7 +508,14 @@ cdef class Walker:
         cursor.at, cursor.end = text + 5, text + size
         self.row.used = 0
         if not add_row(
-            &self.row, <BoundTable>found, &self.constants, &cursor, text[0], lsn, tx.ordinal
+            &self.row,
+            &self.unsent,
+            <BoundTable>found,
+            &self.constants,
+            &cursor,
+            text[0],
+            lsn,
+            tx.ordinal,
         ):
             return False
         if self.row.used > self.max_row_bytes:

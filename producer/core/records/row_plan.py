@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from producer.core.records.row_code import FieldPlan, writer
+from producer.core.records.row_code import FieldPlan, text, writer
 from schemas.types.numeric import DECIMAL, VARIABLE
 from schemas.types.temporal import MICROS
 
@@ -31,6 +31,8 @@ class ColumnPlan:
     nullable: bool  # the Avro type is ["null", T]
     in_old_key: bool  # sent in an old row that is a key only
     absent: bytes  # Avro, union included, where it is not
+    unsent: bytes  # the same, of an unchanged TOAST value
+    name: bytes  # Avro
     write: Callable[[bytes], bytes] | None = None  # of "python": Avro of T
 
 
@@ -52,18 +54,17 @@ def column_plans(plans: Sequence[FieldPlan], old_key: frozenset[str]) -> tuple[C
 
 
 def _column(plan: FieldPlan, *, in_old_key: bool) -> ColumnPlan:
-    absent = plan.write(plan.absent)
     opcode, numbers = _opcode(plan)
-    if opcode:
-        return ColumnPlan(opcode, numbers, plan.nullable, in_old_key, absent)
     load, write = plan.type.loader(plan.column), writer(plan.avro)
     return ColumnPlan(
-        "python",
-        (),
+        opcode or "python",
+        numbers,
         plan.nullable,
         in_old_key,
-        absent,
-        lambda cell: write(load(cell.decode())),
+        plan.write(plan.absent),
+        plan.write(plan.placeholder),
+        text(plan.column.name.encode()),
+        None if opcode else lambda cell: write(load(cell.decode())),
     )
 
 

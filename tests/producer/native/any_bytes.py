@@ -170,7 +170,7 @@ class Fuzz:
         chance = self.random.random()
         if chance < 0.1 and column.nullable:
             return None
-        if chance < 0.105:
+        if chance < 0.13:
             return UNCHANGED
         sample = next(one for one in SAMPLES if one.type_name == column.type_name)
         text = bytearray(self.random.choice(sample.texts).encode())

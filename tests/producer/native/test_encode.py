@@ -12,7 +12,7 @@ from producer.core.records.reference import Encode
 from producer.core.records.row_plan import RowPlan
 from producer.errors import CdcError
 from schemas.envelope import EnvelopeOptions
-from schemas.tables import Column, TableId, TableSchema
+from schemas.tables import UNCHANGED, Column, TableId, TableSchema
 from schemas.types import TypeOptions
 from tests.producer.core.records.test_encode import ACCOUNT, ALICE, TX, changes
 from tests.producer.native.twins import native
@@ -64,7 +64,13 @@ def test_every_sample_of_every_type(sample: Sample, nullable: bool) -> None:
 
     for text in (*sample.texts, None, "\udcff", "x"):
         row: Cells = [None if text is None else text.encode("utf-8", "surrogateescape")]
-        for arguments in ("r", "", None, row), ("u", "O", row, row), ("d", "O", row, None):
+        for arguments in (
+            ("r", "", None, row),
+            ("u", "O", row, row),
+            ("u", "O", row, [UNCHANGED]),
+            ("u", "", None, [UNCHANGED]),
+            ("d", "O", row, None),
+        ):
             assert said(fast.encode, *arguments, TX, 7, 1) == said(
                 plain.encode, *arguments, TX, 7, 1
             )
@@ -92,6 +98,8 @@ def test_usual_rows_do_not_reach_python() -> None:
         ("u", "", None, ALICE),
         ("u", "K", key, ALICE),
         ("u", "O", ALICE, ALICE),
+        ("u", "", None, [b"7", UNCHANGED, b"1.00", UNCHANGED]),
+        ("u", "K", key, [b"7", UNCHANGED, b"1.00", None]),
         ("d", "K", key, None),
         ("d", "O", ALICE, None),
     ]
@@ -105,6 +113,7 @@ def test_usual_rows_do_not_reach_python() -> None:
     "row",
     [
         pytest.param(("t", "", None, None), id="truncate"),
+        pytest.param(("u", "O", ALICE, [*ALICE[:3], UNCHANGED]), id="unsent, but known"),
         pytest.param(("c", "", None, [b"7"]), id="another width"),
         pytest.param(("c", "", None, [None, *ALICE[1:]]), id="NULL in NOT NULL"),
         pytest.param(("c", "", None, [b"7", b"\xff", b"1.00", None]), id="no text"),
