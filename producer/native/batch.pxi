@@ -184,7 +184,7 @@ def batch_of(Places places not None, uint64_t epoch, list transactions, list row
         tx = &batch.transactions_[index]
         at = batch.row_count
         grow(<void **>&batch.rows, &batch.row_room, at + 1, sizeof(Row))
-        grow(<void **>&batch.arena, &batch.arena_room, batch.arena_used + len(value), 1)
+        grow(<void **>&batch.arena, &batch.arena_room, batch.arena_used + len(value) + 1, 1)
         row = &batch.rows[at]
         row.value, row.size = batch.arena_used, len(value)
         row.place, row.key = places.number(topic, partition), len(batch.keys)
