@@ -1,12 +1,14 @@
 """How fast `apply` brings changes from Kafka into a target, by the way they take.
 
-    python benchmarks/apply.py [--rows N] [--path NAME]…
+    python benchmarks/apply.py [--rows N] [--path NAME]… [--also NAME KEY=VALUE]…
 
     short          5 tables, about 5 changes a transaction: inserts, updates, deletes
     inserts        inserts, 100 to 1,000 rows a transaction
     strict         as `short`, one target transaction for each of the source's
     bulk inserts   one transaction that inserts
     bulk mixed     one transaction of inserts, updates and deletes
+
+--also applies the same topics with other settings, too: --also "without native" kafka.native=off
 
 The topics are filled first; `apply` is measured from the end of a warm-up of 25,000 rows, which
 starts Spark, to its last commit.  Beside it, in the same run:
@@ -27,13 +29,27 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from report import Bars, Report, finish, number, parser, ratio
-from rig import GAUSS_CDC, Rig, ask, members, program, resident, rig, session_cpu, unique, wal_end
+from rig import (
+    GAUSS_CDC,
+    Rig,
+    Settings,
+    ask,
+    members,
+    merged,
+    program,
+    resident,
+    rig,
+    session_cpu,
+    setting,
+    unique,
+    wal_end,
+)
 from workloads import (
     TABLES,
     Table,
@@ -85,20 +101,15 @@ class Applied:
     copied: float  # rows a second
 
 
-def measure(at: Rig, name: str, rows: int) -> Applied:
-    """Fill topics, apply them, compare."""
+def measure(at: Rig, name: str, rows: int, also: Mapping[str, Settings]) -> dict[str, Applied]:
+    """Fill topics, apply them, compare; `also`: further settings of `apply`, by name."""
     way = PATHS[name]
-    source, target, other = at.database(), at.database(), at.database()
+    source, other = at.database(), at.database()
     tables = (*TABLES, _WARM)
     make_tables(source, tables)
-    make_tables(target, tables, published=False)
     make_tables(other, tables, published=False)
     prefix = unique("apply")
-    own = {
-        "target": {"dsn": target, "strict": way.strict},
-        "spark": {"checkpoint": str(at.folder / prefix)},
-    }
-    config = at.configuration(prefix, source, own)
+    config = at.configuration(prefix, source)
     at.call("slot", "create", config=config)
     warm_up(source)
     at.drain(config, wal_end(source), url=source)
@@ -107,11 +118,24 @@ def measure(at: Rig, name: str, rows: int) -> Applied:
     at.drain(config, wal_end(source), url=source)
     last = newest(config)
     floor = counted(at, config)
-    seconds, cpu, driver, jvm = apply(config, warm, last)
-    equal = compare_copy(source, target, tables)
-    print(f"{name}: {equal:,} rows are equal after {done.total():,} changes")
+    rate = copied(source, other)
+    out = {}
+    for title, settings in {name: {}, **{f"{name}, {t}": s for t, s in also.items()}}.items():
+        target, own = at.database(), unique("apply")
+        make_tables(target, tables, published=False)
+        one = at.configuration(
+            own, source, settings,
+            {
+                "source": {"slot": prefix}, "kafka": {"prefix": prefix},
+                "target": {"dsn": target, "strict": way.strict},
+                "spark": {"checkpoint": str(at.folder / own)},
+            },
+        )  # fmt: skip
+        out[title] = Applied(done.total(), *apply(one, warm, last), floor, rate)
+        equal = compare_copy(source, target, tables)
+        print(f"{title}: {equal:,} rows are equal after {done.total():,} changes")
     ask(source, "SELECT pg_drop_replication_slot(%s)", prefix)
-    return Applied(done.total(), seconds, cpu, driver, jvm, floor, copied(source, other))
+    return out
 
 
 def warm_up(source: str) -> None:
@@ -219,19 +243,26 @@ def main() -> None:
     options = parser(__doc__)
     options.add_argument("--rows", type=int, default=500_000, help="changes of each path")
     options.add_argument("--path", choices=list(PATHS), action="append")
+    options.add_argument(
+        "--also", nargs=2, metavar=("NAME", "KEY=VALUE"), action="append", default=[],
+        help="apply with a setting, too; a name may be repeated",
+    )  # fmt: skip
     given = options.parse_args()
+    also: dict[str, Settings] = {}
+    for name, text in given.also:
+        also[name] = merged(also.get(name, {}), setting(text))
     if given.quick:
         given.rows, given.path = 1_000, given.path or ["bulk mixed"]
     report = Report("apply")
     lines, rates = [], {}
     with rig(given.set) as at:
-        for name in given.path or PATHS:
-            one = measure(at, name, given.rows)
+        measured = [measure(at, name, given.rows, also) for name in given.path or PATHS]
+        for title, one in [pair for path in measured for pair in path.items()]:
             rate = one.changes / one.seconds
-            rates[name] = rate / 1000
+            rates[title] = rate / 1000
             lines.append(
                 [
-                    name,
+                    title,
                     f"{one.changes:,}",
                     number(rate / 1000),
                     f"{number(one.floor['rate'] / 1000)} ({ratio(rate, one.floor['rate'])})",
@@ -247,6 +278,9 @@ def main() -> None:
     report.table("`apply`, from the end of its warm-up", head, lines)
     report.plots.append(Bars("apply: thousand changes a second", rates))
     report.note("Targets were compared with the source, row by row.")
+    for name in also:
+        settings = ", ".join(text for title, text in given.also if title == name)
+        report.note(f"`{name}`: with {settings}.")
     finish(report, given)
 
 
