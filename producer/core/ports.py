@@ -313,7 +313,7 @@ class Tuning:
     # costs 5 times that
     slice_messages: int = 2_000  # between two looks at Kafka
     slice_seconds: float = 0.2
-    chunk_rows: int = 20_000  # of a first load
+    chunk_rows: int = 50_000  # of a first load
     chunk_bytes: int = 16 << 20
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 from psycopg2 import errors, sql
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
@@ -28,6 +29,7 @@ WITH RECURSIVE below (oid) AS (
     UNION SELECT i.inhrelid FROM below b JOIN pg_inherits i ON i.inhparent = b.oid)
 SELECT c.oid, c.relfilenode FROM below b JOIN pg_class c ON c.oid = b.oid ORDER BY 1
 """
+_BLOCK_BYTES: Final = 128 << 10  # handed on at once
 
 
 @contextmanager
@@ -112,7 +114,7 @@ def copy_rows(
         names = sql.SQL(", ").join(sql.Identifier(column.name) for column in columns)
         statement = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(names, source)
         parser = _Rows(len(columns), table, hand_on)
-        cursor.copy_expert(statement.as_string(cursor), parser, size=1 << 16)
+        cursor.copy_expert(statement.as_string(cursor), parser)
         parser.finish()
 
 
@@ -121,22 +123,25 @@ def _regclass(connection: Connection, table: TableId) -> str:
 
 
 class _Rows:
-    """The file object that COPY writes to: it splits lines, whole rows only."""
+    """The file object that COPY writes to, a row at a time."""
 
     def __init__(self, width: int, table: TableId, hand_on: Callable[[CopyLines], None]) -> None:
         self._width, self._table, self._hand_on = width, table, hand_on
-        self._rest = b""
+        self._rows: list[bytes] = []
+        self._size = 0
 
-    def write(self, data: bytes | str) -> int:
-        """Take a piece of COPY's output."""
-        raw = data.encode() if isinstance(data, str) else data
-        lines = (self._rest + raw).split(b"\n")
-        self._rest = lines.pop()
-        if lines:
-            self._hand_on(CopyLines(lines, self._width, self._table))
-        return len(data)
+    def write(self, row: bytes) -> None:
+        """Take a row, with the end of its line."""
+        self._rows.append(row)
+        self._size += len(row)
+        if self._size >= _BLOCK_BYTES:
+            self.finish()
 
     def finish(self) -> None:
-        """Check that nothing was left over."""
-        if self._rest:
-            raise DecodeError("COPY ended inside a row", table=self._table)
+        """Hand on what was taken."""
+        *lines, rest = b"".join(self._rows).split(b"\n")
+        if rest:
+            raise DecodeError("COPY sent a part of a row", table=self._table)
+        self._rows, self._size = [], 0
+        if lines:
+            self._hand_on(CopyLines(lines, self._width, self._table))
