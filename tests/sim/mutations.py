@@ -417,7 +417,7 @@ MUTATIONS: list[Mutation] = [
              edit(CutReader, "__call__", ("self._served = None", "pass")),
              {"lost_commits": 9, "second_appliers": 3}),
     Mutation("ledger-behind", "the ledger moves with the rows",
-             edit(cuts, "_parts", ("seq=entry.seq,", "seq=at.seq,"))),
+             edit(cuts._CommitsRecord, "_after", ("seq=seq,", "seq=ledger.seq,"))),
     Mutation("half", "a target transaction holds whole commits [H9]",
              replaced(SimSink, step=_half_visible), {"transactions": 14}),
     Mutation("checkpoint", "cuts are read from the ledger's place [H11]",
