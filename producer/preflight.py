@@ -18,7 +18,7 @@ from producer.kafka.rights import KafkaRights
 from producer.kafka.topics import TopicAdmin
 from producer.options import Options
 from producer.sources import patterns
-from producer.sources.postgres import catalog, gaps
+from producer.sources.postgres import catalog, gaps, publications, running
 from producer.sources.postgres import options as pgoutput_options
 from producer.sources.postgres.captured import (
     captured,
@@ -49,7 +49,7 @@ def check_source(options: Options, connection: Connection, *, fix: bool) -> Iter
     yield from _server(info)
     yield from _options(options, info.version)
     tables = catalog.expand(connection, options.include, options.exclude)
-    if catalog.publication(connection, options.publication) is not None:
+    if publications.publication(connection, options.publication) is not None:
         found = captured(connection, options)
         tables = sorted({*found.tables, *found.missing})
     if not tables:
@@ -171,7 +171,7 @@ def _publication(
     options: Options, connection: Connection, tables: list[TableId], *, fix: bool
 ) -> Iterator[Finding]:
     name = options.publication
-    found = catalog.publication(connection, name)
+    found = publications.publication(connection, name)
     if found is None:
         problems = list(publication_problems(connection, options))
         if problems:
@@ -192,7 +192,7 @@ def _publication(
     missing = has.missing
     if missing and fix:
         try:
-            catalog.extend_publication(connection, name, missing)
+            publications.extend_publication(connection, name, missing)
         except NotPermitted as error:
             yield refused("publication", error)
         else:
@@ -219,7 +219,7 @@ def _publication(
 def _slot(options: Options, connection: Connection) -> Iterator[Finding]:
     slot = catalog.slot_state(connection, options.slot)
     if slot is None:
-        for blocker in catalog.blockers(connection):
+        for blocker in running.blockers(connection):
             yield Finding(
                 Level.WARNING,
                 "transactions",

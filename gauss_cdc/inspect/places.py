@@ -21,7 +21,7 @@ from producer.sources.gauss import slots as gauss_slots
 from producer.sources.gauss.options import Decoding, effective, why_not_full
 from producer.sources.gauss.slots import OrderedBy
 from producer.sources.patterns import chooser
-from producer.sources.postgres import catalog, catalog_look
+from producer.sources.postgres import catalog, catalog_look, publications
 from producer.sources.postgres import options as pgoutput_options
 from producer.sources.postgres.triggers import install as ddl_triggers
 from schemas.accept import CutReplay, Foreign, Record, Records, judge, replay_tail
@@ -442,7 +442,7 @@ class Endpoints:
         look = catalog_look.look(self.source_connection(), options, {}, unless="")
         if (
             look is None
-            or catalog.publication(self.source_connection(), options.publication) is None
+            or publications.publication(self.source_connection(), options.publication) is None
         ):
             return []
         return [catalog_look.not_captured(options, table) for table in look.missing]

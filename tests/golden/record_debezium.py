@@ -32,7 +32,7 @@ from confluent_kafka.admin import AdminClient
 from gauss_cdc.runtime import jars
 from gauss_cdc.sandbox.services import LocalServices
 from producer.sources.dial import parse_dsn
-from producer.sources.postgres import catalog, snapshot
+from producer.sources.postgres import catalog, publications, snapshot
 from producer.sources.postgres.connection import ReplicationConnection
 from schemas.positions import Lsn
 from schemas.tables import TableId
@@ -167,7 +167,7 @@ class _Source:
         self._arguments = parse_dsn(url)
         connection = catalog.connect(self._arguments)
         ids = [TableId(tables.SCHEMA, name) for name in tables.TABLES]
-        catalog.create_publication(connection, "rec_ours", ids)
+        publications.create_publication(connection, "rec_ours", ids)
         self._wire = ReplicationConnection.open(self._arguments)
         made = self._wire.create_slot("rec_ours", "pgoutput", temporary=True)
         shapes = catalog.table_schemas(connection, ids)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from producer.errors import SlotMissing
-from producer.sources.postgres import catalog
+from producer.sources.postgres import catalog, publications
 from producer.sources.postgres.connection import (
     ConnectionArguments,
     ReplicationConnection,
@@ -133,7 +133,7 @@ def record(arguments: ConnectionArguments, scenario: Scenario) -> list[bytes]:
     cursor.execute(f"DROP PUBLICATION IF EXISTS {NAME}; {scenario.before}")
     via_root = "true" if scenario.with_root else "false"
     tables = catalog.expand(db, [f"{NAME}.*"])
-    catalog.create_publication(db, NAME, tables, {"publish_via_partition_root": via_root})
+    publications.create_publication(db, NAME, tables, {"publish_via_partition_root": via_root})
     with ReplicationConnection.open(arguments) as stream:
         with suppress(SlotMissing):
             stream.drop_slot(NAME)

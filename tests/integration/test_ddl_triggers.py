@@ -11,7 +11,7 @@ from producer.errors import NotPermitted, SourceError
 from producer.options import Options
 from producer.preflight import check_source
 from producer.sources.dial import parse_dsn
-from producer.sources.postgres import catalog
+from producer.sources.postgres import catalog, publications
 from producer.sources.postgres.source import stream_shapes
 from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.sources.postgres.triggers.follow import Follower
@@ -64,7 +64,7 @@ def test_a_table_that_was_made_meanwhile_stays_captured(source) -> None:
         cursor.execute("CREATE TABLE public.since (id int PRIMARY KEY)")
     ddl_triggers.uninstall(source)
 
-    found = catalog.publication(source, "ours")
+    found = publications.publication(source, "ours")
     assert found.tables == (TableId("public", "item"), TableId("public", "since"))
 
 
@@ -96,7 +96,7 @@ def test_people_without_rights_of_ours_make_tables_all_the_same(source, postgres
         with maker, maker.cursor() as cursor:
             cursor.execute("CREATE TABLE of_maker (id int PRIMARY KEY)")
         maker.close()
-        assert TableId("public", "of_maker") in catalog.publication(source, "ours").tables
+        assert TableId("public", "of_maker") in publications.publication(source, "ours").tables
     finally:
         execute(postgres_url, "DROP OWNED BY maker CASCADE; DROP ROLE maker")
 
@@ -447,7 +447,7 @@ def known_and_shown(source, slot: str, statements: str) -> tuple[list, dict, dic
     def shown() -> dict:
         with source.cursor() as cursor:
             cursor.execute("SET search_path TO pg_catalog")  # as sessions of ours have it
-        tables = catalog.publication(source, "ours").tables
+        tables = publications.publication(source, "ours").tables
         return {t.id: t for t in stream_shapes(catalog.table_schemas(source, tables))}
 
     follower = Follower(shown(), lambda _: True, "ours", lambda *_: pytest.fail("inferred"))

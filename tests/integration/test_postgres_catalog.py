@@ -11,7 +11,7 @@ from producer.core.catalog_rows import as_sent
 from producer.errors import NotPermitted, SourceError
 from producer.options import Options
 from producer.preflight import check_table
-from producer.sources.postgres import catalog
+from producer.sources.postgres import catalog, publications
 from producer.sources.postgres.captured import Captured, captured, captured_tables
 from producer.sources.postgres.connection import ReplicationConnection, parse_dsn
 from schemas.findings import Level
@@ -325,24 +325,24 @@ def test_a_publication_holds_exactly_its_tables(db: Any) -> None:
     run(db, "CREATE TABLE public.b ()", "CREATE TABLE public.a ()")
     a, b = TableId("public", "a"), TableId("public", "b")
 
-    assert catalog.publication(db, 'My "pub"') is None
-    catalog.create_publication(
+    assert publications.publication(db, 'My "pub"') is None
+    publications.create_publication(
         db, 'My "pub"', [b, a], {"publish": "insert, update", "publish_via_partition_root": "true"}
     )
-    assert catalog.publication(db, 'My "pub"') == catalog.Publication(
+    assert publications.publication(db, 'My "pub"') == publications.Publication(
         'My "pub"', (a, b), all_tables=False, actions=frozenset({"insert", "update"}), via_root=True
     )
 
 
 def test_the_databases_refusals_become_ours(db: Any) -> None:
     run(db, "CREATE TABLE public.a ()")
-    catalog.create_publication(db, "p", [TableId("public", "a")])
+    publications.create_publication(db, "p", [TableId("public", "a")])
 
     with pytest.raises(SourceError, match="sqlstate=42710"):
-        catalog.create_publication(db, "p", [])
+        publications.create_publication(db, "p", [])
     run(db, "SET ROLE pg_monitor")
     with pytest.raises(NotPermitted):
-        catalog.create_publication(db, "q", [])
+        publications.create_publication(db, "q", [])
 
 
 def test_a_publication_that_leaves_rows_or_columns_out_is_reported(new_database) -> None:
@@ -354,6 +354,6 @@ def test_a_publication_that_leaves_rows_or_columns_out_is_reported(new_database)
         cursor.execute("CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int PRIMARY KEY)")
         cursor.execute("CREATE PUBLICATION p FOR TABLE a, TABLE b WHERE (id > 5)")
 
-    found = catalog.publication(connection, "p")
+    found = publications.publication(connection, "p")
 
     assert found.filtered == (TableId("public", "b"),)

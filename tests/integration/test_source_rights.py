@@ -16,7 +16,7 @@ from producer.options import Options
 from producer.preflight import check_source
 from producer.sources.dial import parse_dsn
 from producer.sources.gauss import catalog as gauss_catalog
-from producer.sources.postgres import catalog
+from producer.sources.postgres import catalog, publications
 from producer.sources.postgres.captured import (
     ensure_publication,
     problems_of_reading,
@@ -126,7 +126,7 @@ def test_a_publication_that_the_role_may_not_make_is_given_as_a_statement(
     assert problem.where["lacks"] == "CREATE on the database and ownership of public.t"
     execute(postgres_url, problem.hint.removeprefix("as the tables' owner or a superuser: "))
     ensure_publication(db, asked, lambda _: None)
-    found = catalog.publication(db, "pub")
+    found = publications.publication(db, "pub")
     assert found is not None
     assert found.tables == (T,)
 

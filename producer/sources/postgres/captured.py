@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
 from producer.errors import CdcError, NotPermitted, SourceError, Unsupported
 from producer.options import Options
-from producer.sources.postgres import catalog
+from producer.sources.postgres import catalog, publications
 from producer.sources.rights import problems_of_reading, shortened
 from schemas.tables import TableId
-
-_ROOTS: Final = 130_000  # from here on a partitioned table can be published as one
 
 
 def ensure_publication(
@@ -27,7 +24,7 @@ def ensure_publication(
     for problem in publication_problems(connection, options):
         raise problem
     name = options.publication
-    if catalog.publication(connection, name) is not None:
+    if publications.publication(connection, name) is not None:
         return False
     wanted = catalog.expand(connection, options.include, options.exclude)
     make_publication(connection, name, wanted)
@@ -38,7 +35,7 @@ def ensure_publication(
 def publication_problems(connection: Connection, options: Options) -> Iterator[CdcError]:
     """Find problems of the publication, or of creating it with this role."""
     name = options.publication
-    publication = catalog.publication(connection, name)
+    publication = publications.publication(connection, name)
     if publication is None:
         wanted = catalog.expand(connection, options.include, options.exclude)
         yield from _making_problems(connection, name, wanted, options)
@@ -79,7 +76,7 @@ def _making_problems(
     lacks = [] if info.may_create else ["CREATE on the database"]
     lacks += [f"USAGE on schema {shortened(closed)}"] if closed else []
     lacks += [f"ownership of {shortened(others)}"] if others else []
-    statement = catalog.publication_sql(connection, name, wanted, _settings(connection))
+    statement = publications.publication_sql(connection, name, wanted, _settings(connection))
     yield NotPermitted(
         "the publication does not exist, and the role may not create it",
         publication=name,
@@ -90,11 +87,11 @@ def _making_problems(
 
 def make_publication(connection: Connection, name: str, tables: list[TableId]) -> None:
     """Publish tables; a partitioned one as one, where the server can."""
-    catalog.create_publication(connection, name, tables, _settings(connection))
+    publications.create_publication(connection, name, tables, _settings(connection))
 
 
 def _settings(connection: Connection) -> dict[str, str]:
-    via_root = connection.server_version >= _ROOTS
+    via_root = connection.server_version >= catalog.ROOTS
     return {"publish_via_partition_root": "true"} if via_root else {}
 
 
@@ -115,7 +112,7 @@ class Captured:
 
 def captured(connection: Connection, options: Options) -> Captured:
     """Compare [tables] with the publication, as this connection's snapshot sees both."""
-    publication = catalog.publication(connection, options.publication)
+    publication = publications.publication(connection, options.publication)
     published = set(publication.tables) if publication else set()
     matching = catalog.matching(connection, options.include, options.exclude)
     tables = [table for table in matching if table in published]

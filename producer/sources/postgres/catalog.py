@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import psycopg2
@@ -25,12 +25,12 @@ from producer.wire.protocol import ServerError
 from producer.wire.sqlstate import Asked, refusal
 from schemas.encodings import BYTES_OR_UTF8, WITHOUT, is_text
 from schemas.positions import Lsn
-from schemas.quoting import literal
 from schemas.system_schemas import SYSTEM
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, UserType
 from schemas.types import BY_OID, FIRST_OF_USERS
 
-# Schemas that are never captured; our own would capture itself.
+ROOTS: Final = 130_000  # from here on a partitioned table can be published as one
+_TREES: Final = 120_000  # pg_partition_tree
 
 
 def connect(arguments: ConnectionArguments) -> Connection:
@@ -195,7 +195,7 @@ def _matching(
     connection: Connection, include: Sequence[str], exclude: Sequence[str]
 ) -> dict[int, tuple[TableId, int | None]]:
     """Tables by oid, each with its root's."""
-    roots_count = connection.server_version >= _ROOTS
+    roots_count = connection.server_version >= ROOTS
     root = "pg_partition_root(c.oid)::oid" if roots_count else "NULL::oid"
     with asking(connection) as cursor:
         cursor.execute(
@@ -425,201 +425,6 @@ def _indexes(cursor: Any, oids: list[int], version: int) -> dict[int, list[Plain
     return indexes
 
 
-def any_running(connection: Connection, xids: Sequence[int]) -> bool:
-    """Say whether one of these transactions has not ended for other sessions.
-
-    A commit is sent once it is in the log; the transaction releases the lock on its own id
-    only when it is visible to other sessions, with a synchronous standby much later.
-    """
-    with asking(connection) as cursor:
-        cursor.execute(
-            "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'transactionid' AND granted"
-            " AND mode = 'ExclusiveLock' AND transactionid::text::bigint = ANY (%s))",
-            [list(xids)],
-        )
-        return bool(cursor.fetchone()[0])
-
-
-@dataclass(frozen=True, slots=True)
-class Blocker:
-    """A transaction that a slot waits for, or would wait for."""
-
-    xid: str
-    pid: int | None  # None: it is prepared
-    gid: str  # of a prepared one
-    user: str
-    database: str
-    state: str = field(compare=False)  # "" where the role may not see it
-    since: str  # with time zone; "" likewise
-    seconds: int | None = field(compare=False)
-
-    def __str__(self) -> str:
-        if self.pid is None:
-            who = f"prepared transaction {self.gid!r} of {self.user} in {self.database}"
-        else:
-            who = f"session {self.pid} of {self.user} in {self.database}"
-            who += f", {self.state}" if self.state else ""
-        when = f"since {self.since} ({self.seconds} s)" if self.since else "start time not shown"
-        return f"{who}, xid {self.xid}, {when}"
-
-    @property
-    def way_out(self) -> str:
-        """How to end it."""
-        if self.pid is None:
-            said = literal(self.gid)
-            return f"in {self.database}: COMMIT PREPARED {said} or ROLLBACK PREPARED {said}"
-        seen = "" if self.since else "; with GRANT pg_read_all_stats its start is shown"
-        return f"let it end, or SELECT pg_terminate_backend({self.pid}){seen}"
-
-
-# Begin times of other roles' sessions are shown to members of pg_read_all_stats only.
-_BLOCKERS: Final = """
-SELECT DISTINCT ON (l.virtualtransaction) l.transactionid::text, l.pid, coalesce(p.gid, ''),
-       coalesce(a.usename, p.owner, ''), coalesce(a.datname, p.database, ''),
-       coalesce(a.state, ''),
-       coalesce(date_trunc('second', coalesce(a.xact_start, p.prepared))::text, ''),
-       floor(extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, p.prepared)))::int
-FROM pg_locks l
-LEFT JOIN pg_stat_activity a ON a.pid = l.pid
-LEFT JOIN pg_prepared_xacts p ON l.pid IS NULL AND p.transaction = l.transactionid
-WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted
-  AND l.pid IS DISTINCT FROM pg_backend_pid()
-  AND (%(waiter)s::int IS NULL OR l.transactionid IN
-       (SELECT w.transactionid FROM pg_locks w WHERE w.pid = %(waiter)s AND NOT w.granted))
-ORDER BY l.virtualtransaction, age(l.transactionid) DESC
-"""
-
-
-def blockers(connection: Connection, *, waiter: int | None = None) -> list[Blocker]:
-    """List the transactions with an id, of all databases, oldest first.
-
-    A new slot waits for all that are open when it is created. With a `waiter`, only those that
-    this backend waits for now.
-    """
-    with asking(connection) as cursor:
-        cursor.execute(_BLOCKERS, {"waiter": waiter})
-        found = [Blocker(*row) for row in cursor.fetchall()]
-    return sorted(found, key=lambda blocker: -(blocker.seconds or 0))
-
-
-# ---- publications
-
-
-@dataclass(frozen=True, slots=True)
-class Publication:
-    """A publication and what it publishes."""
-
-    name: str
-    tables: tuple[TableId, ...]  # sorted; partitions themselves unless via_root
-    all_tables: bool
-    actions: frozenset[str]  # of insert, update, delete, truncate
-    via_root: bool
-    filtered: tuple[TableId, ...] = ()  # with WHERE or a column list, from 15 on
-
-
-def publication(connection: Connection, name: str) -> Publication | None:
-    """Read a publication; None if there is none of this name."""
-    with asking(connection, publication=name) as cursor:
-        cursor.execute("SELECT to_jsonb(p) FROM pg_publication p WHERE pubname = %s", [name])
-        if (row := cursor.fetchone()) is None:
-            return None
-        cursor.execute(
-            "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s", [name]
-        )
-        tables = sorted(TableId(*table) for table in cursor.fetchall())
-        filtered = _filtered(cursor, name) if connection.server_version >= _FILTERS else []
-    said: Mapping[str, Any] = row[0]
-    return Publication(
-        name=name,
-        tables=tuple(tables),
-        all_tables=said["puballtables"],
-        actions=frozenset(a for a in _ACTIONS if said.get(f"pub{a}", False)),
-        via_root=said.get("pubviaroot", False),
-        filtered=tuple(filtered),
-    )
-
-
-def _filtered(cursor: Any, name: str) -> list[TableId]:
-    """Tables that a publication publishes only partly."""
-    cursor.execute(
-        """
-        SELECT n.nspname, c.relname FROM pg_publication_rel r
-        JOIN pg_publication p ON p.oid = r.prpubid
-        JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-        WHERE p.pubname = %s AND (r.prqual IS NOT NULL OR r.prattrs IS NOT NULL)
-        """,
-        [name],
-    )
-    return sorted(TableId(*table) for table in cursor.fetchall())
-
-
-_FILTERS: Final = 150_000
-_TREES: Final = 120_000
-_ROOTS: Final = 130_000
-_ACTIONS: Final = ("insert", "update", "delete", "truncate")
-
-
-def extend_publication(connection: Connection, name: str, tables: Sequence[TableId]) -> None:
-    """Publish further tables; raises NotPermitted."""
-    statement = sql.SQL("ALTER PUBLICATION {} ADD TABLE {}")
-    with asking(connection, publication=name) as cursor:
-        cursor.execute(statement.format(sql.Identifier(name), _table_list(tables)))
-
-
-def create_publication(
-    connection: Connection,
-    name: str,
-    tables: Sequence[TableId],
-    options: Mapping[str, str] | None = None,
-) -> None:
-    """Create a publication for exactly these tables.
-
-    `options` are those of WITH, e.g. publish_via_partition_root = true.  The role
-    must own the tables and may CREATE in the database: NotPermitted.
-    """
-    with asking(connection, publication=name) as cursor:
-        cursor.execute(_create_publication(name, tables, options))
-
-
-def drop_unused_publication(connection: Connection, name: str) -> bool:
-    """Drop a publication unless a slot of this database may decode with it; False: it remains."""
-    with asking(connection, publication=name) as cursor:
-        cursor.execute(
-            "SELECT count(*) FROM pg_replication_slots"
-            " WHERE database = current_database() AND plugin = 'pgoutput'"
-        )
-        if cursor.fetchone()[0]:
-            return False
-        cursor.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(name)))
-    return True
-
-
-def publication_sql(
-    connection: Connection,
-    name: str,
-    tables: Sequence[TableId],
-    options: Mapping[str, str] | None = None,
-) -> str:
-    """Return the statement of `create_publication`, for a user who may run it."""
-    return _create_publication(name, tables, options).as_string(connection)
-
-
-def _create_publication(
-    name: str, tables: Sequence[TableId], options: Mapping[str, str] | None
-) -> sql.Composed:
-    statement = sql.SQL("CREATE PUBLICATION {}").format(sql.Identifier(name))
-    if tables:
-        statement += sql.SQL(" FOR TABLE {}").format(_table_list(tables))
-    if options:
-        statement += sql.SQL(" WITH ({})").format(
-            sql.SQL(", ").join(
-                sql.SQL("{} = {}").format(sql.Identifier(key), sql.Literal(value))
-                for key, value in options.items()
-            )
-        )
-    return statement
-
-
 def table_rights(connection: Connection, tables: Sequence[TableId]) -> list[TableRights]:
     """Read what the role may do, in the order asked for; tables that are gone are left out."""
     with asking(connection) as cursor:
@@ -643,7 +448,3 @@ def user(connection: Connection) -> str:
     with asking(connection) as cursor:
         cursor.execute("SELECT current_user::text")
         return str(cursor.fetchone()[0])
-
-
-def _table_list(tables: Sequence[TableId]) -> sql.Composed:
-    return sql.SQL(", ").join(sql.Identifier(table.schema, table.name) for table in tables)

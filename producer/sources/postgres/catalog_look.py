@@ -14,7 +14,7 @@ from producer.core.catalog_watch import Look, Part, Seen
 from producer.errors import CdcError, SourceError
 from producer.options import Options
 from producer.sources import patterns
-from producer.sources.postgres import catalog
+from producer.sources.postgres import catalog, publications
 from schemas.positions import Lsn
 from schemas.quoting import identifier, qualified
 from schemas.system_schemas import SYSTEM
@@ -103,7 +103,7 @@ def _look(
         signature = _signature(connection)
         if signature == unless:
             return None
-        publication = catalog.publication(connection, options.publication)
+        publication = publications.publication(connection, options.publication)
         published = set(publication.tables) if publication else set()
         oids = {table.oid for table in known.values()}
         tables: dict[int, Seen] = {}

@@ -27,7 +27,7 @@ from producer.options import Options
 from producer.sources import patterns
 from producer.sources.base import try_lock
 from producer.sources.decoders import DECODERS
-from producer.sources.postgres import catalog, catalog_look, snapshot
+from producer.sources.postgres import catalog, catalog_look, publications, running, snapshot
 from producer.sources.postgres import options as pgoutput_options
 from producer.sources.postgres.captured import (
     captured,
@@ -115,7 +115,7 @@ class PostgresSource:
         self._note: Callable[[str], None] = lambda _: None
         self._has_made_publication = self._has_made_slot = False  # and no START is durable yet
         self._making = False  # a slot, which waits for open transactions
-        self._told: list[catalog.Blocker] = []
+        self._told: list[running.Blocker] = []
         self._tell_at = 0.0
         self._failed_looks = 0
         self._begun = deque[int](maxlen=_BEGUN)  # xids received that may not be visible yet
@@ -240,7 +240,7 @@ class PostgresSource:
         if time.monotonic() < self._tell_at:
             return
         self._tell_at = time.monotonic() + _NOTE_SECONDS
-        found = catalog.blockers(self.connection, waiter=waiter)
+        found = running.blockers(self.connection, waiter=waiter)
         for blocker in found:
             if blocker not in self._told:
                 self._note(f"{what} for {blocker}; {blocker.way_out}")
@@ -275,7 +275,7 @@ class PostgresSource:
                 )
         if self._has_made_publication:
             try:
-                is_dropped = catalog.drop_unused_publication(self.connection, publication)
+                is_dropped = publications.drop_unused_publication(self.connection, publication)
             except CdcError:
                 is_dropped = False
             if is_dropped:
@@ -303,7 +303,7 @@ class PostgresSource:
         csn: int,  # noqa: ARG002
     ) -> None:
         """Begin to decode: pgoutput describes relations, event triggers (if any) their changes."""
-        publication = catalog.publication(self.connection, self._options.publication)
+        publication = publications.publication(self.connection, self._options.publication)
         self.new_tables_are_complete = bool(publication and publication.all_tables)
         found = ddl_triggers.state(self.connection, self._options.publication)
         self.reports_ddl = found.reports_ddl
@@ -349,7 +349,7 @@ class PostgresSource:
         """
         end = time.monotonic() + _VISIBLE_SECONDS
         while self._begun and time.monotonic() < end:
-            if not catalog.any_running(self.connection, self._begun):
+            if not running.any_running(self.connection, self._begun):
                 self._begun.clear()
                 return
             # A server may be run with a wal_sender_timeout of a few seconds.
@@ -358,7 +358,7 @@ class PostgresSource:
 
     def look(self, known: Mapping[TableId, TableSchema], *, unless: str) -> Look | None:
         """Read the catalog, unless a transaction that the stream has sent is not visible yet."""
-        if self._begun and catalog.any_running(self.connection, self._begun):
+        if self._begun and running.any_running(self.connection, self._begun):
             return None
         failed = self._failed_looks
         found = catalog_look.look(

@@ -21,7 +21,8 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  it is a 
 
 from producer.errors import NotPermitted, SourceError, Unsupported
 from producer.sources import patterns
-from producer.sources.postgres.catalog import asking, publication, server_info
+from producer.sources.postgres.catalog import asking, server_info
+from producer.sources.postgres.publications import publication
 from producer.sources.postgres.triggers.records import CHANNEL, Trust
 from schemas.system_schemas import OWN_SCHEMA, SYSTEM
 from schemas.tables import TableId

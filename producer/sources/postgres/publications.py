@@ -1,0 +1,131 @@
+"""Publications: what they hold, and how ours is created, extended and dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from psycopg2 import sql
+from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
+
+from producer.sources.postgres.catalog import (
+    asking,
+)
+from schemas.tables import TableId
+
+_FILTERS: Final = 150_000  # from here on a publication may have WHERE and columns
+_ACTIONS: Final = ("insert", "update", "delete", "truncate")
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A publication and what it publishes."""
+
+    name: str
+    tables: tuple[TableId, ...]  # sorted; partitions themselves unless via_root
+    all_tables: bool
+    actions: frozenset[str]  # of insert, update, delete, truncate
+    via_root: bool
+    filtered: tuple[TableId, ...] = ()  # with WHERE or a column list, from 15 on
+
+
+def publication(connection: Connection, name: str) -> Publication | None:
+    """Read a publication; None if there is none of this name."""
+    with asking(connection, publication=name) as cursor:
+        cursor.execute("SELECT to_jsonb(p) FROM pg_publication p WHERE pubname = %s", [name])
+        if (row := cursor.fetchone()) is None:
+            return None
+        cursor.execute(
+            "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s", [name]
+        )
+        tables = sorted(TableId(*table) for table in cursor.fetchall())
+        filtered = _filtered(cursor, name) if connection.server_version >= _FILTERS else []
+    said: Mapping[str, Any] = row[0]
+    return Publication(
+        name=name,
+        tables=tuple(tables),
+        all_tables=said["puballtables"],
+        actions=frozenset(a for a in _ACTIONS if said.get(f"pub{a}", False)),
+        via_root=said.get("pubviaroot", False),
+        filtered=tuple(filtered),
+    )
+
+
+def _filtered(cursor: Any, name: str) -> list[TableId]:
+    """Tables that a publication publishes only partly."""
+    cursor.execute(
+        """
+        SELECT n.nspname, c.relname FROM pg_publication_rel r
+        JOIN pg_publication p ON p.oid = r.prpubid
+        JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE p.pubname = %s AND (r.prqual IS NOT NULL OR r.prattrs IS NOT NULL)
+        """,
+        [name],
+    )
+    return sorted(TableId(*table) for table in cursor.fetchall())
+
+
+def extend_publication(connection: Connection, name: str, tables: Sequence[TableId]) -> None:
+    """Publish further tables; raises NotPermitted."""
+    statement = sql.SQL("ALTER PUBLICATION {} ADD TABLE {}")
+    with asking(connection, publication=name) as cursor:
+        cursor.execute(statement.format(sql.Identifier(name), _table_list(tables)))
+
+
+def create_publication(
+    connection: Connection,
+    name: str,
+    tables: Sequence[TableId],
+    options: Mapping[str, str] | None = None,
+) -> None:
+    """Create a publication for exactly these tables.
+
+    `options` are those of WITH, e.g. publish_via_partition_root = true.  The role
+    must own the tables and may CREATE in the database: NotPermitted.
+    """
+    with asking(connection, publication=name) as cursor:
+        cursor.execute(_create_publication(name, tables, options))
+
+
+def drop_unused_publication(connection: Connection, name: str) -> bool:
+    """Drop a publication unless a slot of this database may decode with it; False: it remains."""
+    with asking(connection, publication=name) as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_replication_slots"
+            " WHERE database = current_database() AND plugin = 'pgoutput'"
+        )
+        if cursor.fetchone()[0]:
+            return False
+        cursor.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(name)))
+    return True
+
+
+def publication_sql(
+    connection: Connection,
+    name: str,
+    tables: Sequence[TableId],
+    options: Mapping[str, str] | None = None,
+) -> str:
+    """Return the statement of `create_publication`, for a user who may run it."""
+    return _create_publication(name, tables, options).as_string(connection)
+
+
+def _create_publication(
+    name: str, tables: Sequence[TableId], options: Mapping[str, str] | None
+) -> sql.Composed:
+    statement = sql.SQL("CREATE PUBLICATION {}").format(sql.Identifier(name))
+    if tables:
+        statement += sql.SQL(" FOR TABLE {}").format(_table_list(tables))
+    if options:
+        statement += sql.SQL(" WITH ({})").format(
+            sql.SQL(", ").join(
+                sql.SQL("{} = {}").format(sql.Identifier(key), sql.Literal(value))
+                for key, value in options.items()
+            )
+        )
+    return statement
+
+
+def _table_list(tables: Sequence[TableId]) -> sql.Composed:
+    return sql.SQL(", ").join(sql.Identifier(table.schema, table.name) for table in tables)
