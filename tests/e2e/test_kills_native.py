@@ -15,6 +15,8 @@ from tests.e2e.test_ddl_random import Killed
 
 LIVES = ("auto", "off", "auto", "auto")
 WIDE = 120  # columns
+KINDS = ("int", "text", "boolean", "numeric(20,4)", "jsonb", "timestamp(3)")
+COLUMNS = ", ".join(f"c{at} {kind}" for at, kind in enumerate(KINDS * (WIDE // len(KINDS))))
 START = f"""
 CREATE TABLE marker (id int PRIMARY KEY);
 CREATE TABLE account (
@@ -24,14 +26,7 @@ ALTER TABLE account ALTER paper SET STORAGE EXTERNAL;
 CREATE TABLE log (at timestamp, what text, raw bytea);
 ALTER TABLE log REPLICA IDENTITY FULL;
 CREATE TABLE passing (id int PRIMARY KEY, v text);
-CREATE TABLE wide (id int PRIMARY KEY, {
-    ", ".join(
-        f"c{at} {kind}"
-        for at, kind in enumerate(
-            ("int", "text", "boolean", "numeric(20,4)", "jsonb", "timestamp(3)") * (WIDE // 6)
-        )
-    )
-});
+CREATE TABLE wide (id int PRIMARY KEY, {COLUMNS});
 INSERT INTO account SELECT g, 'owner ' || g, g, g, g, now(), now(), repeat('p', 3000)
   FROM generate_series(1, 50) g;
 """

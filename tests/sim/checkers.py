@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from producer.core.changes import Undecoded
+from producer.core.changes import Logical, Undecoded
 from producer.core.loop import Progress
 from schemas.accept import CutGap, CutIdentity, CutReplay, reloads, replay_tail
 from schemas.control import (
@@ -34,7 +34,7 @@ from spark_consumers.model import Ledger
 from tests.sim import target as targets
 from tests.sim.broker import Broker, Transaction
 from tests.sim.ports import CUTS, PARTITIONS, TOPICS
-from tests.sim.registry import Decoded, Value
+from tests.sim.registry import Decoded, Value, lone_message
 from tests.sim.source import EVERYTHING, LARGE, Source, is_unfit
 from tests.sim.source import Transaction as SourceTransaction
 from tests.sim.world import World
@@ -278,7 +278,7 @@ class Oracle:
         holes = wanted.holes & {EVERYTHING}
         rows = iter(wanted.expected)
         for message, schemas in wanted.changes:
-            if isinstance(message, Undecoded):
+            if isinstance(message, Undecoded | Logical):
                 continue
             ids = getattr(message, "relations", None) or (getattr(message, "relation", 0),)
             for number in ids:
@@ -486,6 +486,10 @@ class Oracle:
     def _plain_readers(self) -> None:
         """Exactly-once mode: who reads committed data topics sees no row twice."""
         self.looks["plain"] += 1
+        told = Counter(lone_message(e.value) for _, e in self._broker.decided((TOPICS.message, 0)))
+        for wanted in self._source.survivors(self.epochs[self.epoch].point):
+            if wanted.is_lone_message and (count := told[wanted.end_lsn]) != 1:
+                self.fail("plain", f"the message at {wanted.end_lsn} is there {count} times")
         named: dict[int, set[int]] = {}
         for _, entry in self._broker.decided(CUTS):
             cut = self._value(entry)
@@ -493,7 +497,7 @@ class Oracle:
                 xids = {commit.xid for commit in cut.commits}
                 named.setdefault(entry.transaction.number, set()).update(xids)
         for topic, partition in self._broker.logs:
-            if topic in (TOPICS.cuts, TOPICS.ddl):
+            if topic in (TOPICS.cuts, TOPICS.ddl, TOPICS.message):
                 continue
             rows = [
                 (e.transaction, self._value(e))

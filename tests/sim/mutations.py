@@ -25,6 +25,7 @@ from producer.core.bindings import Bindings
 from producer.core.cuts_log import CutsLog
 from producer.core.engine import Engine
 from producer.core.events import Command, Confirm, Happened, PositionReached
+from producer.core.logical_messages import LogicalMessages
 from producer.core.loop import Loop
 from producer.core.row_writer import RowWriter
 from producer.core.tally import PlainTally, Runs
@@ -303,6 +304,12 @@ MUTATIONS: list[Mutation] = [
     Mutation("drop-nothing", "what was delivered by an earlier self is dropped",
              edit(Transactions, "open", ("begin.commit_lsn < self._resume", "False")),
              {"producer_crashes": 8, "crash_at": "runs (cutting)"}),
+    Mutation("message-too-far", "a commit that begins where a message ends comes later",
+             edit(LogicalMessages, "write", ("close_own(lsn)", "close_own(lsn + 1)")),
+             {"talks": True, "producer_crashes": 8, "transactions": 20}),
+    Mutation("message-again", "a message that was delivered is dropped",
+             edit(LogicalMessages, "write", ("open_own(lsn - 1)", "open_own(lsn)")),
+             {"talks": True, "producer_crashes": 8, "transactions": 20, "mode": "exact"}),
     # ------------------------------------------------------------ producer: the loop
     Mutation("confirm-at-write", "a position is confirmed after its record is durable",
              edit(Loop, "_execute",

@@ -13,6 +13,7 @@ from producer.core.changes import Message
 from producer.core.copy_lines import CopyLines
 from producer.core.events import Limits, TopicsChanged
 from producer.core.ports import Stored, Tuning
+from producer.core.records.messages import MessageWriter
 from producer.core.router import Binding, partition_of, table_key
 from producer.core.takeover import MadeSlot, Slot
 from producer.errors import ConnectionLost, SlotMissing
@@ -21,6 +22,7 @@ from producer.sources.postgres.stream import PgoutputStream
 from producer.sources.postgres.triggers.records import Trust
 from producer.wire.replication import Received, WalMessage
 from schemas.control import Cut, SchemaChange, Topic
+from schemas.envelope import EnvelopeOptions
 from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
 from schemas.topics import Topics
@@ -381,8 +383,11 @@ class SimPublisher:
     def encode_change(self, change: SchemaChange) -> bytes:
         return registry.encode_change(change)
 
-    def messages(self) -> None:
-        """No logical messages."""
+    def messages(self) -> MessageWriter:
+        return MessageWriter(
+            TOPICS.message, key_id=1, value_id=2, prefix="bank", database="bank",
+            options=EnvelopeOptions(),
+        )  # fmt: skip
 
     def transactions(self) -> None:
         """No BEGIN and END."""

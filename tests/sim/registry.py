@@ -23,7 +23,7 @@ from schemas.control import (
     cut_from_avro,
     cut_to_avro,
 )
-from schemas.envelope import envelope_schema
+from schemas.envelope import envelope_schema, message_schema
 from schemas.load import CUT, SCHEMA_CHANGE, avsc
 from schemas.tables import UNCHANGED, TableId, TableSchema
 from tests.sim.broker import Entry
@@ -35,6 +35,7 @@ _PARSED: Final = {
     _CUT: fastavro.parse_schema(avsc(CUT)),
     _CHANGE: fastavro.parse_schema(avsc(SCHEMA_CHANGE)),
 }
+_MESSAGE: Final = fastavro.parse_schema(message_schema())
 _SCHEMAS: Final[dict[int, dict[str, Any]]] = {_CUT: avsc(CUT), _CHANGE: avsc(SCHEMA_CHANGE)}
 _ENCODERS: Final[dict[TableSchema, RowEncoder]] = {}
 GARBAGE: Final = b"\xffnone of ours"  # in cuts; readers are given what `judge` says of such
@@ -111,6 +112,12 @@ class Decoded:
         if isinstance(cut, Foreign):
             raise ValueError(cut.why)  # noqa: TRY004  as the registry says it
         return cut
+
+
+def lone_message(value: bytes) -> int | None:
+    """The position of a logical message that is in no transaction of the source."""
+    record: Any = fastavro.schemaless_reader(io.BytesIO(value[_FRAME:]), _MESSAGE, None)
+    return None if record["source"]["txId"] is not None else int(record["source"]["lsn"])
 
 
 def change(value: bytes) -> SchemaChange:

@@ -73,6 +73,7 @@ class Faults:
     silences: int = 0  # times for which the broker does not answer
     strange: bool = False  # messages come that nobody can decode
     unfit: bool = False  # some rows are larger than a topic takes
+    talks: bool = False  # logical messages are written
     giants: bool = False  # most source transactions are large, and slow to come
     rush: bool = False  # second producers come while the first ones still start
     crash_at: str = ""  # where producers like to crash: what they are about to do
@@ -109,6 +110,7 @@ class Faults:
             rush=rng.random() < 0.15,
             giants=rng.random() < 0.1,
             strange=rng.random() < 0.1,
+            talks=rng.random() < 0.2,
         )
 
 
@@ -148,7 +150,8 @@ class Simulation:
         self.source.unfit = self.faults.unfit
         self.source.drops = self.faults.drops
         self.source.drop_weight = 0.2 if self.faults.rush else 0.03
-        topics = {TOPICS.cuts: 1, TOPICS.ddl: 1}
+        self.source.talks = self.faults.talks
+        topics = {TOPICS.cuts: 1, TOPICS.ddl: 1, TOPICS.message: 1}
         topics |= {TOPICS.table(t): 2 if t.name == "a" else 1 for t in self._tables()}
         self.broker = Broker(world, topics)
         self.broker.marker_weight = 0.06 if self.faults.slow_markers else 2.0

@@ -27,6 +27,7 @@ from producer.core.changes import (
     Commit,
     Delete,
     Insert,
+    Logical,
     Message,
     Relation,
     RelationColumn,
@@ -107,8 +108,14 @@ class Transaction:
     @property
     def survives(self) -> bool:
         """Say whether it gets a seq."""
+        told = any(isinstance(change, Logical) for change, _ in self.changes)
         lacks_rows = any(is_unfit(change, shapes) for change, shapes in self.changes)
-        return bool(self.expected or EVERYTHING in self.holes or lacks_rows)
+        return bool(self.expected or told or EVERYTHING in self.holes or lacks_rows)
+
+    @property
+    def is_lone_message(self) -> bool:
+        """Say whether it is a message outside of transactions, which ends at its position."""
+        return not self.xid
 
 
 def is_unfit(message: Message, shapes: dict[int, TableSchema]) -> bool:
@@ -129,6 +136,7 @@ class Source:
         self.giants = False  # most transactions are large
         self.strange = False  # messages come that nobody can decode; they say nothing
         self.unfit = False  # some rows are larger than a topic takes
+        self.talks = False  # logical messages are written
         self.lossy = lossy  # ADD COLUMN may be NOT NULL with an unknown default
         self.wal: list[Transaction] = []
         self.wal_end = 100
@@ -198,6 +206,9 @@ class Source:
         )[0]
         if len(self.wal) == self.planned - 1:
             kind = "rows"  # so that there is something to confirm
+        if self.talks and kind != "rows" and world.chance(0.5):
+            self._speak()
+            return
         changes: list[tuple[Message, dict[int, TableSchema]]] = []
         expected: list[tuple[Any, ...]] = []
         holes: set[str] = set()
@@ -220,6 +231,9 @@ class Source:
                     self._change(rng.choice(names), changes, expected)
             if world.chance(0.2):
                 self._change("x", changes, expected)
+        if self.talks and world.chance(0.2):
+            told = Logical(True, Lsn(self.wal_end), "p", self._value().encode())
+            changes.insert(rng.randint(0, len(changes)), (told, self._shapes()))
         is_led = self.strange and world.chance(0.2)
         if self.strange and world.chance(0.2):
             at = rng.randint(0, len(changes))
@@ -239,6 +253,14 @@ class Source:
                 is_led=is_led,
             )
         )
+        self.states.append(copy.deepcopy(self.tables))
+
+    def _speak(self) -> None:
+        """Write a message outside of transactions: the next commit may begin where it ends."""
+        self.wal_end += 24
+        end, text = self.wal_end, self._value().encode()
+        told = Logical(False, Lsn(end), "p", text), self._shapes()
+        self.wal.append(Transaction(len(self.wal), 0, end - 24, end - 1, end, [told], [], set()))
         self.states.append(copy.deepcopy(self.tables))
 
     def _shapes(self) -> dict[int, TableSchema]:
@@ -402,6 +424,11 @@ class Connection:
     def _send_one(self) -> None:
         t = self.source.wal[self._at]
         last = len(t.changes) + 1
+        if t.is_lone_message:
+            self._at += 1
+            self._reached = t.end_lsn
+            self._send(t.end_lsn, t.changes[0][0])
+            return
         if not t.changes and not t.is_shown:
             self._at += 1
             self._reached = t.end_lsn
@@ -418,7 +445,7 @@ class Connection:
             ids: tuple[int, ...] = ()
             if isinstance(message, Truncate):
                 ids = message.relations
-            elif not isinstance(message, Undecoded):
+            elif not isinstance(message, Undecoded | Logical):
                 ids = (message.relation,)
             for number in ids:
                 if self._described.get(number) != shapes[number]:
