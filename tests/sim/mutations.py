@@ -304,7 +304,7 @@ MUTATIONS: list[Mutation] = [
     Mutation("drop-nothing", "what was delivered by an earlier self is dropped",
              edit(Transactions, "open", ("begin.commit_lsn < self._resume", "False")),
              {"producer_crashes": 8, "crash_at": "runs (cutting)"}),
-    Mutation("message-too-far", "a commit that begins where a message ends comes later",
+    Mutation("message-too-far", "a commit that begins where a message ends comes later [H34]",
              edit(LogicalMessages, "write", ("close_own(lsn)", "close_own(lsn + 1)")),
              {"talks": True, "producer_crashes": 8, "transactions": 20}),
     Mutation("message-again", "a message that was delivered is dropped",
