@@ -1,7 +1,7 @@
 """What is written natively is what Python would have written, and where it is refused."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from producer.core.events import Record, Records, TransactionEnded
 from producer.core.records.encode import TransactionConstants, compile_encoder
 from producer.errors import GroupUnusable, RowTooLarge
 from producer.kafka.client import LOGGED
+from producer.kafka.delivery import Delivery
 from producer.kafka.native_writer import NativeWriter, choose
 from producer.kafka.writer import ConfluentWriter, Writer
 from producer.native import NativeParts, ProducerRefused, _native, parts
@@ -87,6 +88,14 @@ def test_records_are_read_as_they_were_sent(broker: str, writer: WriterClass) ->
         ("rows", 1, 0, 1),
     ]
     assert stored(broker, len(ROWS)) == numbered(ROWS)
+
+
+def test_an_acknowledgement_without_an_offset_is_told_as_unknown(
+    broker: str, writer: WriterClass
+) -> None:
+    made = writer({"bootstrap.servers": broker, "acks": 0})
+
+    assert deliver(made, ROWS[:1] * 2) == [("rows", 0, -1, 0), ("rows", 0, -1, 0)]
 
 
 def test_settings_are_taken_alike(broker: str, writer: WriterClass) -> None:
@@ -248,6 +257,30 @@ def test_a_library_of_another_version_is_not_known(version: int, *, known: bool)
 def test_a_library_without_its_functions_is_refused(path: str) -> None:
     with pytest.raises(_native.LibraryRefused):
         _native.find_librdkafka(path or _native.__file__)
+
+
+@pytest.mark.parametrize("exactly_once", [True, False])
+def test_every_setting_of_a_delivery_is_taken_natively(nobody: str, *, exactly_once: bool) -> None:
+    refused: list[str] = []
+
+    def make(settings: Mapping[str, Any]) -> Writer:
+        try:
+            return NativeWriter(settings, found())
+        except ProducerRefused as why:
+            refused.append(str(why))
+            return ConfluentWriter(settings)
+
+    Delivery(
+        {"bootstrap.servers": nobody, "socket.keepalive.enable": True, "client.id": "cdc"},
+        prefix="bank",
+        cuts_topic="bank.cuts",
+        transaction_timeout=60,
+        exactly_once=exactly_once,
+        max_row_bytes=1000,
+        make=make,
+    ).close()
+
+    assert refused == []
 
 
 def test_where_the_native_writer_is_refused_python_writes_and_it_is_said_once(
