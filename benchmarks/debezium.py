@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -64,6 +64,14 @@ def described(tuning: Mapping[str, str]) -> str:
         if name not in left_out and not name.startswith("topic.")
     )
     return f"Debezium {version} on Kafka Connect {connect}, java {HEAP}: {settings}."
+
+
+def prepare(at: Rig, converters: Sequence[str]) -> None:
+    """Fetch and compile before anything is measured."""
+    if converters:
+        jars.fetch(["debezium"])
+    if "cheap" in converters:
+        _compiled(at.folder)
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from debezium import CONVERTERS, THROUGHPUT, debezium, described
+from debezium import CONVERTERS, THROUGHPUT, debezium, described, prepare
 from report import Bars, Report, finish, number, parser, ratio
 from rig import (
     PUBLICATION,
@@ -256,6 +256,7 @@ def main() -> None:
     report = Report("drain")
     makers: dict[str, str] = {}
     with rig(given.set) as at:
+        prepare(at, given.debezium)
         for name in given.workload or WORKLOADS:
             workload = Workload(at, name, given, also)
             for turn in range(given.rounds):

@@ -34,7 +34,7 @@ from urllib.parse import urlsplit
 
 import psycopg2
 from confluent_kafka import Consumer, TopicPartition
-from debezium import LATENCY, debezium, described
+from debezium import LATENCY, debezium, described, prepare
 from report import Lines, Report, finish, number, parser, ratio
 from rig import (
     GAUSS_CDC,
@@ -403,6 +403,7 @@ def main() -> None:
         rates, given.seconds, given.warm = rates[:2], 2.0, 1.0
     report = Report("latency")
     with rig(given.set) as at:
+        prepare(at, ["apicurio"] * given.debezium)
         for title, names in _GROUPS.items():
             if given.without_apply and "target" in title:
                 continue
