@@ -4,7 +4,7 @@
 
     short          5 tables, about 5 changes a transaction: inserts, updates, deletes
     inserts        inserts, 100 to 1,000 rows a transaction
-    strict         as `short`, one target transaction for each of the source's
+    strict         as `short`, one target transaction for each of the source's; 50,000 at most
     bulk inserts   one transaction that inserts
     bulk mixed     one transaction of inserts, updates and deletes
 
@@ -76,13 +76,14 @@ class Way:
 
     work: Callable[[str, int], Counter[str]]
     strict: bool = False
-    least: int = 0  # rows
+    least: int = 0  # changes
+    most: int = 1 << 40  # changes
 
 
 PATHS: Final = {
     "short": Way(w5),
     "inserts": Way(w4),
-    "strict": Way(w5, strict=True),
+    "strict": Way(w5, strict=True, most=50_000),
     "bulk inserts": Way(bulk_inserts, least=_WARM_ROWS),
     "bulk mixed": Way(bulk_mixed, least=2 * _WARM_ROWS),
 }
@@ -114,7 +115,7 @@ def measure(at: Rig, name: str, rows: int, also: Mapping[str, Settings]) -> dict
     warm_up(source)
     at.drain(config, wal_end(source), url=source)
     warm = newest(config)
-    done = way.work(source, max(rows, way.least))
+    done = way.work(source, min(max(rows, way.least), way.most))
     at.drain(config, wal_end(source), url=source)
     last = newest(config)
     floor = counted(at, config)
