@@ -411,7 +411,11 @@ def drop_slot(url: str, slot: str) -> None:
 
 @contextmanager
 def rig(settings: Sequence[str] = ()) -> Iterator[Rig]:
-    """Start services, or take those of GAUSS_CDC_SERVICES; what is made goes at the end."""
+    """Start services, or take those of GAUSS_CDC_SERVICES; what is made goes at the end.
+
+    Also at SIGTERM: programs live in sessions of their own, which a signal to us does not reach.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = Path(tempfile.mkdtemp(prefix="gauss-cdc-bench-"))
     folder.chmod(0o711)
     try:
