@@ -124,7 +124,7 @@ def main() -> None:
     with broker(asked.kafka) as kafka:
         prefix = f"bench{uuid.uuid4().hex[:8]}"
         names = [f"{prefix}.rows", f"{prefix}.cuts"]
-        admin = AdminClient({"bootstrap.servers": kafka})
+        admin = AdminClient({"bootstrap.servers": kafka, "log_level": 0})
         for topic in admin.create_topics([NewTopic(name, 1, 1) for name in names]).values():
             topic.result(60)
         in_python, in_a_batch = objects(names[0]), batch(native, names[0])

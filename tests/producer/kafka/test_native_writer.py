@@ -1,4 +1,8 @@
-"""What is written natively is what Python would have written, and where it is refused."""
+"""What is written natively is what Python would have written, and where it is refused.
+
+Under AddressSanitizer: build and preload as `make fuzz` does, and run
+`pytest -s tests/producer/kafka/test_native_writer.py tests/producer/kafka/test_delivery.py`.
+"""
 
 import logging
 from collections.abc import Iterator, Mapping
