@@ -17,8 +17,8 @@ _BULK: Final = ("tests/integration/test_sink_bulk.py",)
 _SIM: Final = ("tests/sim/test_simulation.py",)
 
 
-def _pg(name: str) -> tuple[str, ...]:
-    return (f"tests/integration/test_sink_postgres.py::{name}",)
+def _pg(name: str, theme: str = "postgres") -> tuple[str, ...]:
+    return (f"tests/integration/test_sink_{theme}.py::{name}",)
 
 
 _CUTS_FILE = "spark_consumers/cuts.py"
@@ -39,7 +39,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         _LEDGER_FILE,
         "ledger = replace(ledger, fence=ledger.fence + 1)",
         "ledger = replace(ledger, fence=ledger.fence)",
-        _pg("test_a_second_applier_waits_and_then_takes_over"),
+        _pg("test_a_second_applier_waits_and_then_takes_over", "ledger"),
     ),
     Mutation(
         "started-never",
@@ -300,7 +300,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         _LEDGER_FILE,
         'cursor.execute(_SELECT + " FOR UPDATE", (source,))',
         "cursor.execute(_SELECT, (source,))",
-        _pg("test_the_ledger_is_locked_while_a_step_is_under_way"),
+        _pg("test_the_ledger_is_locked_while_a_step_is_under_way", "ledger"),
     ),
     Mutation(
         "fence-not-compared",
@@ -316,7 +316,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         _STEP_FILE,
         "if ledger is None or ledger.fence != fence:",
         "if ledger is None:",
-        _pg("test_who_lost_the_fence_gives_up"),
+        _pg("test_who_lost_the_fence_gives_up", "ledger"),
     ),
     Mutation(
         "ledger-not-compared",
@@ -332,7 +332,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         _STEP_FILE,
         "    check_place(ledger, segment)\n",
         "",
-        _pg("test_a_ledger_that_moved_is_read_again"),
+        _pg("test_a_ledger_that_moved_is_read_again", "ledger"),
     ),
     Mutation(
         "epoch-not-compared",
@@ -420,7 +420,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         _SINK_FILE,
         "table: [c for c in rows if after < (c.seq, c.ordinal) < before]",
         "table: [c for c in rows if before == (1 << 62, 1 << 62)]",
-        _pg("test_ddl_in_the_middle_of_a_commit_is_applied_in_its_place"),
+        _pg("test_ddl_in_the_middle_of_a_commit_is_applied_in_its_place", "shapes"),
     ),
     Mutation(
         "statements-on-their-own",
@@ -428,7 +428,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         _SINK_FILE,
         "        conn.autocommit = False\n",
         "",
-        _pg("test_a_crash_inside_a_step_is_as_if_it_had_not_begun"),
+        _pg("test_a_crash_inside_a_step_is_as_if_it_had_not_begun", "ledger"),
     ),
     Mutation(
         "unsent-values-of-a-missing-row",
@@ -476,7 +476,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         _SINK_FILE,
         "            self._lock(cursor)\n        conn.autocommit",
         "        conn.autocommit",
-        _pg("test_a_second_applier_waits_and_then_takes_over"),
+        _pg("test_a_second_applier_waits_and_then_takes_over", "ledger"),
     ),
     Mutation(
         "function-called-twice",
@@ -534,7 +534,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         _SINK_FILE,
         "                clear_tables(cursor, [begun])\n",
         "",
-        _pg("test_a_load_that_begins_again_replaces_what_was_there"),
+        _pg("test_a_load_that_begins_again_replaces_what_was_there", "shapes"),
     ),
     Mutation(
         "load-not-marked",

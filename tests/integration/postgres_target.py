@@ -1,0 +1,81 @@
+"""A target database with one applier of one feed, for tests of the sink."""
+
+from dataclasses import replace
+from functools import partial
+
+import psycopg2
+import pytest
+
+from gauss_cdc.gauss_dbapi import connect
+from producer.sources.dial import parse_dsn
+from producer.sources.session_settings import POSTGRES as SESSION_SETTINGS
+from schemas.control import LoadPhase
+from spark_consumers.job import Applier
+from spark_consumers.sinks.postgres.products import OPENGAUSS
+from spark_consumers.sinks.postgres.sink import PostgresSink
+from tests.spark_consumers.feed import (
+    Feed,
+    table,
+)
+
+# PostgreSQL tells in another place which columns are generated.
+AS_OPENGAUSS = replace(
+    OPENGAUSS,
+    columns=OPENGAUSS.columns.replace(
+        """row_to_json(d)::text LIKE '%%"adgencol":"s"%%'""", "a.attgenerated = 's'"
+    ),
+)
+
+
+ACCOUNT = table("account", "id integer, name text, note text")
+
+
+only_postgresql = pytest.mark.parametrize("kind", ["postgres"], indirect=True)
+
+
+class Target:
+    """A target database with one applier of one feed."""
+
+    def __init__(self, url: str, kind: str, **options: object) -> None:
+        self.url, self.feed, self.kind = url, Feed(), kind
+        self.sink = self.new_sink(**options)
+        self.applier = Applier(self.feed.read_cuts, self.feed.read_rows, self.sink)
+        self.feed.start()
+
+    def new_sink(self, url: str | None = None, **options: object) -> PostgresSink:
+        url = url or self.url
+        if self.kind == "postgres":
+            return PostgresSink(url, self.feed.source, **options)
+        arguments = partial(connect, parse_dsn(url), settings=SESSION_SETTINGS)
+        return PostgresSink(arguments, self.feed.source, product=AS_OPENGAUSS, **options)
+
+    def drain(self):
+        return self.applier.drain()
+
+    def apply(self, *rows):
+        self.feed.commits(list(rows))
+        return self.drain()
+
+    def run(self, statement: str, *arguments: object) -> None:
+        with psycopg2.connect(self.url) as conn, conn.cursor() as cursor:
+            cursor.execute(statement, arguments)
+        conn.close()
+
+    def query(self, statement: str) -> list[tuple]:
+        with psycopg2.connect(self.url) as conn, conn.cursor() as cursor:
+            cursor.execute(statement)
+            rows = cursor.fetchall()
+        conn.close()
+        return rows
+
+
+def load(target: Target, schema, *rows) -> None:
+    target.feed.load(schema, LoadPhase.BEGIN)
+    if rows:
+        target.feed.load(schema, LoadPhase.CHUNK, *rows)
+    target.feed.load(schema, LoadPhase.END)
+    target.drain()
+
+
+def rows(target: Target, name: str) -> list[tuple]:
+    return target.query(f"SELECT * FROM {name} ORDER BY 1, 2")

@@ -1,0 +1,324 @@
+"""Loads and schema changes, against a real PostgreSQL: whose tables and rows they may replace."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from schemas.control import LoadPhase, Origin
+from schemas.tables import TableId, TableSchema
+from spark_consumers.errors import (
+    MissingColumn,
+    MissingTable,
+    NotExpressible,
+    TargetNotEmpty,
+    TargetRefused,
+)
+from spark_consumers.job import Applier
+from tests.integration.postgres_target import ACCOUNT, Target, load, only_postgresql, rows
+from tests.spark_consumers.feed import (
+    alter,
+    delete,
+    insert,
+    table,
+    update,
+)
+
+
+def test_ddl_in_the_middle_of_a_commit_is_applied_in_its_place(target: Target) -> None:
+    load(target, ACCOUNT, ["1", "a", "x"])
+    wide = table("account", "id integer, name text, note text, more integer")
+    wide = replace(wide, columns=(*wide.columns[:3], replace(wide.columns[3], missing="7")))
+    slim = table("account", "id integer, name text, more integer")
+
+    ledger = target.apply(
+        insert(ACCOUNT, "2", "b", "y"),
+        alter(ACCOUNT, wide),
+        insert(wide, "3", "c", "z", "1"),
+        alter(wide, slim),
+        update(slim, "1", "A", ...),
+    )
+
+    assert rows(target, "account") == [(1, "A", 7), (2, "b", 7), (3, "c", 1)]
+    assert ledger.seq == 1
+    target.apply(insert(slim, "4", "d", None))
+    assert len(rows(target, "account")) == 4
+
+
+def test_tables_come_and_go_in_the_stream(target: Target) -> None:
+    target.apply(alter(None, ACCOUNT), insert(ACCOUNT, "1", "a", "x"))
+    assert len(rows(target, "account")) == 1
+
+    other = replace(ACCOUNT, id=TableId("moved", "konto"))
+    target.apply(alter(ACCOUNT, other), insert(other, "2", "b", "y"))
+    assert len(rows(target, "moved.konto")) == 2
+
+    target.apply(alter(other, None))
+    assert target.query("SELECT to_regclass('moved.konto'), table_name FROM gauss_cdc.tables") == []
+
+
+def test_what_is_lost_by_ddl_marks_the_table(target: Target) -> None:
+    load(target, ACCOUNT)
+    lossy = replace(alter(ACCOUNT, ACCOUNT), lossy="values were computed at the source")
+
+    ledger = target.apply(lossy)
+    later = target.apply(insert(ACCOUNT, "1", "a", "x"))
+
+    assert ledger.inexact == later.inexact == {"public.account": lossy.lossy}
+    assert later.state == "LOADING"
+
+
+def test_a_table_with_rows_is_not_loaded_over(target: Target) -> None:
+    target.run("CREATE TABLE account (id integer PRIMARY KEY, name text, note text)")
+    target.run("INSERT INTO account VALUES (1, 'mine', '')")
+    target.feed.load(ACCOUNT, LoadPhase.BEGIN)
+
+    with pytest.raises(TargetNotEmpty):
+        target.drain()
+
+    assert len(rows(target, "account")) == 1
+    replacing = target.new_sink(replace=True)
+    target.sink.close()
+    Applier(target.feed.read_cuts, target.feed.read_rows, replacing).drain()
+    assert rows(target, "account") == []
+    replacing.close()
+
+
+@pytest.mark.parametrize("chunks", [0, 1])
+def test_rows_written_while_a_load_stands_still_are_not_taken_for_the_sources(
+    target: Target, chunks: int
+) -> None:
+    """A chunk failed, the table was mended, somebody wrote a row, `apply` was started again."""
+    target.run(
+        "CREATE TABLE account (id integer PRIMARY KEY, name text,"
+        " note text, CONSTRAINT mine CHECK (name <> 'b'))"
+    )
+    target.feed.load(ACCOUNT, LoadPhase.BEGIN)
+    if chunks:
+        target.feed.load(ACCOUNT, LoadPhase.CHUNK, ["1", "8", "x"])
+    target.feed.load(ACCOUNT, LoadPhase.CHUNK, ["2", "b", "x"])
+    target.feed.load(ACCOUNT, LoadPhase.END)
+    with pytest.raises(TargetRefused):
+        target.drain()
+    target.run("ALTER TABLE account DROP CONSTRAINT mine")
+    target.run("INSERT INTO account VALUES (7, 'not the source''s', '')")
+    target.sink.close()
+    target.sink = target.new_sink()
+    again = Applier(target.feed.read_cuts, target.feed.read_rows, target.sink)
+
+    with pytest.raises(TargetNotEmpty, match=f"rows={chunks + 1}"):
+        again.drain()
+
+    assert target.sink.ledger().state == "LOADING"
+    target.run("DELETE FROM account WHERE id = 7")
+    assert again.drain().state == "EXACT"
+    assert [row[0] for row in rows(target, "account")] == [1, 2][1 - chunks :]
+
+
+def test_a_table_of_another_type_is_refused_when_the_load_begins(target: Target) -> None:
+    """And then nobody's rows are taken for the source's."""
+    target.run("CREATE TABLE account (id integer PRIMARY KEY, name integer, note text)")
+    target.feed.load(ACCOUNT, LoadPhase.BEGIN)
+    target.feed.load(ACCOUNT, LoadPhase.CHUNK, ["1", "b", "x"])
+    target.feed.load(ACCOUNT, LoadPhase.END)
+    with pytest.raises(NotExpressible, match="source=text, target=integer"):
+        target.drain()
+    target.run("ALTER TABLE account ALTER name TYPE text")
+    target.run("INSERT INTO account VALUES (7, 'not the source''s', '')")
+    with pytest.raises(TargetNotEmpty):
+        target.drain()
+
+    target.run("DELETE FROM account")
+
+    assert target.drain().state == "EXACT"
+    assert rows(target, "account") == [(1, "b", "x")]
+
+
+def test_rows_written_before_the_first_chunk_are_replaced_as_asked_for(target: Target) -> None:
+    target.feed.load(ACCOUNT, LoadPhase.BEGIN)
+    target.drain()
+    target.run("INSERT INTO account VALUES (7, 'not the source''s', '')")
+    target.feed.load(ACCOUNT, LoadPhase.CHUNK, ["1", "a", "x"])
+    target.feed.load(ACCOUNT, LoadPhase.END)
+    target.sink.close()
+    target.sink = target.new_sink(replace=True)
+
+    Applier(target.feed.read_cuts, target.feed.read_rows, target.sink).drain()
+
+    assert rows(target, "account") == [(1, "a", "x")]
+
+
+@pytest.mark.parametrize(
+    "change", ["INSERT INTO account VALUES (7, '', '')", "DELETE FROM account"]
+)
+def test_a_table_is_exact_only_with_the_rows_of_its_load(target: Target, change: str) -> None:
+    target.feed.load(ACCOUNT, LoadPhase.BEGIN)
+    target.feed.load(ACCOUNT, LoadPhase.CHUNK, ["1", "a", "x"])
+    target.drain()
+    target.run(change)
+    target.feed.load(ACCOUNT, LoadPhase.END)
+
+    with pytest.raises(TargetNotEmpty, match="accept-gap"):
+        target.drain()
+
+    assert target.sink.ledger().state == "LOADING"
+
+
+def test_a_load_that_begins_again_replaces_what_was_there(target: Target) -> None:
+    target.feed.load(ACCOUNT, LoadPhase.BEGIN)
+    target.feed.load(ACCOUNT, LoadPhase.CHUNK, ["1", "a", "x"])
+    assert target.drain().state == "LOADING"
+
+    load(target, ACCOUNT, ["2", "b", "x"])
+
+    assert rows(target, "account") == [(2, "b", "x")]
+    assert target.sink.ledger().state == "EXACT"
+
+
+def test_a_load_that_begins_again_takes_the_shape_of_by_now(target: Target) -> None:
+    target.feed.load(ACCOUNT, LoadPhase.BEGIN)
+    target.feed.load(ACCOUNT, LoadPhase.CHUNK, ["1", "a", "x"])
+    target.drain()
+    now = table("account", "id integer, name text, email text")  # note went, email came
+
+    load(target, now, ["2", "b", "b@x"])
+
+    assert target.query("SELECT id, name, email FROM account") == [(2, "b", "b@x")]
+    assert [*rows(target, "account")[0]] == [2, "b", "b@x"]
+
+
+@pytest.mark.parametrize(
+    ("there", "error"),
+    [
+        ("id integer PRIMARY KEY, name text", MissingColumn),
+        ("id integer, name text PRIMARY KEY, note text", NotExpressible),
+    ],
+)
+def test_a_table_of_another_shape_is_refused(target: Target, there: str, error) -> None:
+    target.run(f"CREATE TABLE account ({there})")
+    target.feed.load(ACCOUNT, LoadPhase.BEGIN)
+
+    with pytest.raises(error):
+        target.drain()
+
+
+def test_rows_of_a_table_that_is_not_there_are_refused(target: Target) -> None:
+    target.feed.commits([insert(ACCOUNT, "1", "a", "x")])
+
+    with pytest.raises(MissingTable):
+        target.drain()
+
+
+def test_columns_that_the_target_lacks_are_named(target: Target) -> None:
+    load(target, ACCOUNT)
+    target.run("ALTER TABLE account DROP note")
+    target.feed.commits([insert(ACCOUNT, "1", "a", "x")])
+
+    with pytest.raises(MissingColumn, match="note"):
+        target.drain()
+
+
+def test_a_name_is_taken_over_from_a_table_that_left_the_stream(target: Target) -> None:
+    """It was made UNLOGGED and dropped: nobody told of its end."""
+    other = table("fresh", "id integer, flag boolean")
+    target.apply(alter(None, ACCOUNT), insert(ACCOUNT, "1", "a", "x"))
+    target.apply(alter(None, other), insert(other, "7", "t"))
+    target.feed.commits([replace(alter(ACCOUNT, ACCOUNT), lossy="is not in the log any more")])
+    assert target.drain().inexact == {"public.account": "is not in the log any more"}
+
+    renamed = replace(other, id=ACCOUNT.id)
+    ledger = target.apply(alter(other, renamed), insert(renamed, "8", "f"))
+    assert target.query("SELECT * FROM account ORDER BY id") == [(7, True), (8, False)]
+    assert (ledger.state, ledger.inexact) == ("EXACT", {})
+
+    ledger = target.apply(alter(None, ACCOUNT), insert(ACCOUNT, "2", "b", "y"))
+    assert target.query("SELECT * FROM account") == [(2, "b", "y")]
+    assert ledger.state == "EXACT"
+
+
+@only_postgresql
+def test_a_table_may_have_no_columns_for_a_while(target: Target) -> None:
+    bare = TableSchema(ACCOUNT.id, ())
+    target.apply(alter(None, ACCOUNT), insert(ACCOUNT, "1", "a", "x"))
+
+    target.apply(alter(ACCOUNT, bare), insert(bare))
+    assert target.query("SELECT count(*) FROM account") == [(2,)]
+    target.apply(delete(bare), delete(bare), alter(bare, ACCOUNT), insert(ACCOUNT, "2", "b", "y"))
+
+    assert target.query("SELECT * FROM account") == [(2, "b", "y")]
+
+
+def test_views_that_we_made_go_with_what_they_show(new_database: Callable[[], str]) -> None:
+    """At the source it was DROP … CASCADE, or a view that was dropped before it could be told."""
+    slim = replace(ACCOUNT, columns=ACCOUNT.columns[:2])
+    for ddl, dies in (("all", False), ("tables", True)):
+        target = Target(new_database(), "postgres", ddl=ddl)
+        target.apply(alter(None, ACCOUNT), insert(ACCOUNT, "1", "a", "x"))
+        target.run("CREATE VIEW seen AS SELECT * FROM account")
+        if dies:
+            with pytest.raises(TargetRefused):
+                target.apply(alter(ACCOUNT, slim))
+        else:
+            target.apply(alter(ACCOUNT, slim), insert(slim, "2", "b"))
+            target.run("CREATE VIEW seen AS SELECT * FROM account")
+            target.apply(alter(slim, None))
+            assert target.query("SELECT to_regclass('seen')") == [(None,)]
+        target.sink.close()
+
+
+def test_views_go_where_the_table_is_not_exact_and_its_rows_stay(
+    new_database: Callable[[], str],
+) -> None:
+    slim = replace(ACCOUNT, columns=ACCOUNT.columns[:2])
+    target = Target(new_database(), "postgres", ddl="all")
+    target.apply(alter(None, ACCOUNT), insert(ACCOUNT, "1", "a", "x"))
+    target.apply(replace(alter(ACCOUNT, ACCOUNT), lossy="values were computed at the source"))
+    target.run("CREATE VIEW seen AS SELECT * FROM account")
+
+    target.apply(alter(ACCOUNT, slim))
+
+    assert target.query("SELECT id, name, to_regclass('seen') FROM account") == [(1, "a", None)]
+    target.sink.close()
+
+
+EVIL = (
+    "CREATE FUNCTION evil(x int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS"
+    " $$BEGIN PERFORM nextval('public.ran'); RETURN x; END$$"
+)
+
+
+def test_code_of_the_source_does_not_run_at_the_target_unless_it_is_trusted(
+    new_database: Callable[[], str],
+) -> None:
+    """As a user of the source who makes what calls his own function, and one who forges records."""
+    told = replace(alter(None, ACCOUNT), after=None, origin=Origin.TRIGGER)
+    attacks = [
+        replace(told, tag=f"CREATE {kind.upper()}", kind=kind, identity="x", canonical=text)
+        for kind, text in (
+            ("function", EVIL),
+            ("index", "CREATE INDEX i ON public.account USING btree ((public.evil(1)))"),
+            ("view", "CREATE VIEW v AS SELECT 1; SELECT nextval('ran')"),
+            ("view", "CREATE VIEW w AS SELECT 1; COMMIT; SELECT nextval('ran')"),
+            ("schema", "CREATE SCHEMA s CREATE TABLE mine (a int)"),
+        )
+    ]  # fmt: skip
+    called = replace(ACCOUNT.columns[1], default="public.evil(4)::text")
+    default = alter(ACCOUNT, replace(ACCOUNT, columns=(ACCOUNT.columns[0], called)))
+    for code in (False, True):
+        notes: list[str] = []
+        target = Target(new_database(), "postgres", ddl="all", code=code, on_note=notes.append)
+        target.run("CREATE SEQUENCE ran")
+        target.apply(alter(None, ACCOUNT), insert(ACCOUNT, "1", "a", "x"))
+
+        target.apply(*attacks[:1])
+        target.apply(*attacks[1:])
+        target.apply(replace(default, origin=Origin.TRIGGER))
+
+        assert target.query("SELECT is_called FROM ran") == [(code,)]
+        assert target.query("SELECT to_regclass('i') IS NOT NULL") == [(code,)]
+        assert target.query("SELECT to_regproc('evil') IS NOT NULL") == [(code,)]
+        left = [n for n in notes if "[ddl] code = true" in n]
+        assert len(left) == (0 if code else 6)
+        assert code or "(6 of this kind" in left[-1]
+        assert target.sink.ledger().state == "EXACT"
+        target.sink.close()

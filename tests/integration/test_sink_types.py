@@ -1,0 +1,127 @@
+"""Columns of types that users made, at a target that has them, and at one that has not."""
+
+from dataclasses import replace
+
+import pytest
+
+from schemas.tables import Column, TableId, TableSchema, UserType
+from tests.integration.postgres_target import Target, load, only_postgresql
+from tests.spark_consumers.feed import (
+    Row,
+    table,
+    update,
+)
+
+MOOD = UserType("e", "mood", labels=("sad", "ok"))
+
+
+PRICE = UserType("d", "price", "numeric(10,2)", 1700, (10 << 16 | 2) + 4)
+
+
+OF_USERS = TableSchema(
+    TableId("public", "of_users"),
+    (
+        Column("id", 23, -1, "integer", nullable=False),
+        Column("m", 90001, -1, "public.mood", user_type=MOOD),
+        Column("ms", 90002, -1, "public.mood[]",
+               user_type=UserType("a", "_mood", "public.mood", 90001, of=MOOD)),
+        Column("p", 90003, -1, "public.price", user_type=PRICE),
+        Column("ps", 90004, -1, "public.price[]",
+               user_type=UserType("a", "_price", "public.price", 90003, of=PRICE)),
+        Column("c", 90005, -1, 'public."odd/pair 50%"', user_type=UserType("c", "odd/pair 50%")),
+        Column("h", 90006, -1, "public.hstore", user_type=UserType("b", "hstore")),
+        Column("gone", 90007),
+    ),
+    ("id",),
+)  # fmt: skip
+
+
+VALUES = ["1", "ok", "{sad,NULL,ok}", "1.50", "{2.25}", "(1,x)", '"a"=>"1"', "any"]
+
+
+def types_of(target: Target) -> list[str]:
+    return [
+        kind
+        for (kind,) in target.query(
+            "SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attnum > 0"
+            " AND attrelid = 'of_users'::regclass ORDER BY attnum"
+        )
+    ]
+
+
+def texts_of(target: Target) -> list[str | None]:
+    columns = ", ".join(f"format('%s', {c.name})" for c in OF_USERS.columns)
+    return list(target.query(f"SELECT {columns} FROM of_users")[0])
+
+
+def test_without_the_sources_types_columns_become_what_holds_the_values(target: Target) -> None:
+    load(target, OF_USERS, VALUES)
+
+    assert types_of(target) == [
+        "integer", "text", "text[]", "numeric(10,2)", "numeric(10,2)[]", "text", "text", "text",
+    ]  # fmt: skip
+    assert texts_of(target) == VALUES
+
+
+@only_postgresql  # openGauss has no domains
+def test_with_the_sources_types_columns_have_them(target: Target) -> None:
+    target.run("CREATE SCHEMA ext; CREATE EXTENSION hstore SCHEMA ext")
+    target.run("CREATE TYPE mood AS ENUM ('sad', 'ok')")
+    target.run("CREATE DOMAIN price AS numeric(10,2) NOT NULL CHECK (VALUE > 0)")
+    target.run('CREATE TYPE "odd/pair 50%%" AS (a int, b text)')
+    load(target, OF_USERS, VALUES)
+
+    assert types_of(target)[1:7] == [
+        "mood", "mood[]", "price", "price[]", '"odd/pair 50%"', "ext.hstore",
+    ]  # fmt: skip
+    assert texts_of(target) == VALUES
+
+    new = [..., "sad", "{}", ..., "{3.00}", "(2,y)", ""]
+    target.apply(update(OF_USERS, "1", *new[1:], ...))
+    assert texts_of(target) == ["1", "sad", "{}", "1.50", "{3.00}", "(2,y)", "", "any"]
+
+
+def test_a_keyless_row_is_the_one_that_reads_the_same(target: Target) -> None:
+    keyless = table("keyless", "n numeric, f double precision", key="")
+    load(target, keyless, ["1.0", "0"], ["1.00", "-0"], ["1.00", "0"])
+
+    target.apply(Row(keyless, "d", ["1.00", "0"]))
+
+    found = target.query("SELECT n::text, f::text FROM keyless ORDER BY 1, 2")
+    assert found == [("1.0", "0"), ("1.00", "-0")]
+
+
+@pytest.mark.parametrize(
+    ("type_name", "old", "new"),
+    [
+        ("point", "(1,2)", "(3,4)"),
+        ("box[]", "{(1,1),(0,0)}", "{(2,2),(0,0)}"),
+        ("box", "(1,1),(0,0)", "(2,2),(1,1)"),  # of the same area
+        ("json", "{}", '{"a": 1}'),
+        ("xid", "7", "8"),
+    ],
+)
+def test_a_keyless_row_of_a_type_without_equality(
+    target: Target, type_name: str, old: str, new: str
+) -> None:
+    keyless = replace(
+        table("keyless", "id integer, v text", key=""),
+        columns=(Column("per%cent", 1, -1, type_name), Column('q"', 23, -1, "integer")),
+    )
+    load(target, keyless, [old, "1"], [new, "2"])
+
+    target.apply(Row(keyless, "u", [old, "1"], [new, "3"]), Row(keyless, "d", [new, "2"]))
+
+    rows = target.query('SELECT format(\'%s\', k."per%cent"), k."q""" FROM keyless k')
+    assert rows == [(new, 3)]
+
+
+def test_a_composite_of_nulls_is_not_null(target: Target) -> None:
+    target.run("CREATE TYPE pair AS (a int, b int)")
+    pair = Column("p", 90005, -1, "public.pair", user_type=UserType("c", "pair"))
+    keyless = replace(table("keyless", "id integer", key=""), columns=(pair,))
+    load(target, keyless, ["(,)"], [None], ["(,)"])
+
+    target.apply(Row(keyless, "d", [None]), Row(keyless, "u", ["(,)"], ["(1,)"]))
+
+    assert target.query("SELECT format('%s', p) FROM keyless ORDER BY 1") == [("(,)",), ("(1,)",)]
