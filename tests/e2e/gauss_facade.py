@@ -136,20 +136,20 @@ class Streamed:
 
     def take(self, received: Any) -> None:
         for message in received.messages:
-            for told in self._told(message):
-                match told:
+            for reported in self._told(message):
+                match reported:
                     case TxBegin():
-                        self._open = Told(told)
+                        self._open = Told(reported)
                     case TxCommit():
                         assert self._open is not None
-                        self._open.ended = told
+                        self._open.ended = reported
                         if self._open.changes:  # others' commits come and go
                             self.finished.append(self._open)
                     case ServerHeartbeat():
-                        self.heartbeats.append(told)
+                        self.heartbeats.append(reported)
                     case _:
                         assert self._open is not None
-                        self._open.changes.append(told)
+                        self._open.changes.append(reported)
 
     def _told(self, message: Any) -> Iterator[Any]:
         start, _, payload = message

@@ -119,9 +119,9 @@ def test_wait_does_not_take_a_table_made_again_for_the_old_one(
     assert [note.split(" matches")[0] for note in notes] == ["table public.t", "table public.u"]
     path.start()
     applied(path, lambda at: "public.t" in at.inexact)
-    told = command(file, "wait", "--timeout", "60s")
+    reported = command(file, "wait", "--timeout", "60s")
 
-    assert told.exception.code == 6
+    assert reported.exception.code == 6
     status = json.loads(command(file, "status", "--json").stdout)
     assert "made again" in status["target"]["inexact"]["public.t"]
     path.stop()

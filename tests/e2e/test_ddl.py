@@ -198,13 +198,13 @@ def test_everything_is_applied_where_the_configuration_says_so(
         assert ask(target, "SELECT to_regproc('twice') IS NULL") == [(True,)]
         assert ask(target, "SELECT doubled(4), obj_description('felt'::regclass)") == [(8, "hello")]
         assert ask(target, "SELECT m::text FROM felt") == [("fine",)]
-        told = ask(
+        reported = ask(
             target,
             "SELECT attnotnull, format_type(atttypid, -1), pg_get_expr(adbin, adrelid)"
             " FROM pg_attribute a LEFT JOIN pg_attrdef d ON (adrelid, adnum) = (attrelid, attnum)"
             " WHERE attrelid = 'felt'::regclass AND attnum > 0 ORDER BY attnum",
         )
-        assert told == [
+        assert reported == [
             (True, "integer", "nextval('felt_id_seq'::regclass)"),
             (True, "inside.feeling", None),
             (False, '"Above 0"', None),
@@ -280,8 +280,8 @@ def test_the_topic_contains_no_text_of_users(addresses, topic_prefix, new_databa
         for statement in HUSHED:
             ask(source, statement.format(role=f'"{topic_prefix}"'))
         ledger = path.catch_up()
-        told = raw(path)
+        reported = raw(path)
 
     assert dict(ledger.inexact) == {}
-    assert len(told) > 8
-    assert [text for text in told if b"hush" in text] == []
+    assert len(reported) > 8
+    assert [text for text in reported if b"hush" in text] == []

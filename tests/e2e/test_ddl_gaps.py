@@ -105,7 +105,7 @@ def path(addresses, topic_prefix, new_database):
         yield path
 
 
-def told(case: str) -> str:
+def reported(case: str) -> str:
     return next(row.with_triggers for row in GAPS if row.case == case)
 
 
@@ -115,7 +115,7 @@ def test_a_gap_is_in_the_cut_and_its_table_is_marked(path, case) -> None:
     ask(path.source, statement)
     ledger = path.catch_up()
 
-    assert (table, told(case)) in path.holes
+    assert (table, reported(case)) in path.holes
     assert table in ledger.inexact
     assert ledger.state == "LOADING"
     differing = differences(path.source, path.target, set(ledger.inexact))
@@ -127,7 +127,7 @@ def test_what_is_not_a_gap_leaves_an_equal_target(path, case) -> None:
     ask(path.source, EXACT[case])
     ledger = path.catch_up()
 
-    assert told(case) == ""
+    assert reported(case) == ""
     assert (dict(ledger.inexact), path.holes) == ({}, set())
     differing = differences(path.source, path.target)
     assert [text for text in differing if not text.startswith("hidden.")] == []
@@ -138,6 +138,6 @@ def test_a_partition_that_is_truncated_as_a_replica_is_invisible(path) -> None:
     ask(path.source, "SET session_replication_role = replica; TRUNCATE r_0")
     ledger = path.catch_up()
 
-    assert told("the same under session_replication_role = replica") == "invisible"
+    assert reported("the same under session_replication_role = replica") == "invisible"
     assert (dict(ledger.inexact), path.holes) == ({}, set())
     assert any("public.r: rows differ" in d for d in differences(path.source, path.target))

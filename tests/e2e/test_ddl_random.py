@@ -131,10 +131,10 @@ def test_whatever_is_run_the_target_is_equal(
                     path.forget()
                 play.some(30)
                 inexact = set(path.barrier().inexact)
-                told = "\n".join(play.done[-80:])
-                assert lossy or not inexact, f"seed {SEED}: {path.ledger.inexact}\n{told}"
+                reported = "\n".join(play.done[-80:])
+                assert lossy or not inexact, f"seed {SEED}: {path.ledger.inexact}\n{reported}"
                 found = differences(source, target, inexact)
-                assert found == [], f"seed {SEED}: {found}\n{told}"
+                assert found == [], f"seed {SEED}: {found}\n{reported}"
         finally:
             (tmp_path / "statements.sql").write_text("\n".join(play.done))
             path.kill(signal.SIGTERM)

@@ -39,7 +39,7 @@ FORGED = (DROPPED, "not json", '{"version": 99}', "[" * 100_000, "x" * (9 << 20)
 
 
 @contextmanager
-def stranger(url: str) -> Iterator[psycopg2.extensions.connection]:
+def other_client(url: str) -> Iterator[psycopg2.extensions.connection]:
     """A role that may log in, and nothing else."""
     name = "stranger_" + url.rpartition("/")[2]
     ask(url, f"CREATE ROLE {name} LOGIN")
@@ -81,7 +81,7 @@ def test_a_logical_message_is_no_instruction_and_no_reason_to_stop(
 ) -> None:
     if has_triggers:
         install(path.source, path.prefix)
-    with stranger(path.source) as session, session.cursor() as cursor:
+    with other_client(path.source) as session, session.cursor() as cursor:
         for text in FORGED:
             for is_transactional in (True, False):
                 cursor.execute(
@@ -100,7 +100,7 @@ def test_a_role_can_neither_write_records_nor_use_what_writes_them(path: Path) -
         "SELECT format('%s(%s)', oid::regproc, pg_get_function_arguments(oid)), prorettype::regtype"
         " FROM pg_proc WHERE pronamespace = 'gauss_cdc'::regnamespace",
     )
-    with stranger(path.source) as session, session.cursor() as cursor:
+    with other_client(path.source) as session, session.cursor() as cursor:
         ask(path.source, f"GRANT CREATE ON SCHEMA public TO {session.info.user}")
         cursor.execute("CREATE TABLE mine (id int PRIMARY KEY)")
         tries = [
@@ -152,7 +152,7 @@ def test_a_table_of_our_name_that_is_anothers_means_nothing(
     with Path(addresses, topic_prefix, source, target) as path:
         path.start()
         path.catch_up()
-        with stranger(source) as session, session.cursor() as cursor:
+        with other_client(source) as session, session.cursor() as cursor:
             database = session.info.dbname
             ask(source, f"GRANT CREATE ON DATABASE {database} TO {session.info.user}")
             cursor.execute(

@@ -168,7 +168,7 @@ def test_parallel_decoding_loses_rows_behind_ddl(
     with front.open(replication=True) as session:
         found = Streamed(session, "s1", style, options).read(2)
 
-    assert [told.rows() for told in found] == [inserted(*kept), inserted(3)]
+    assert [reported.rows() for reported in found] == [inserted(*kept), inserted(3)]
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_a_white_list_and_skipped_empty_transactions(front: Front, postgres_url:
     with front.open(replication=True) as session:
         found = Streamed(session, "s1", BINARY, options).read(1)
 
-    assert [told.rows() for told in found] == [inserted(2)]
+    assert [reported.rows() for reported in found] == [inserted(2)]
 
 
 # ---------------------------------------------------------------- GaussDB, as its manual says
@@ -269,11 +269,11 @@ def test_a_slot_in_csn_order_resumes_behind_its_csn(postgres_url: str) -> None:
             assert csn is not None
             session.send_status(Lsn(csn))
         with front.open() as session:
-            ((told,),) = session.query("SELECT confirmed_csn FROM pg_replication_slots")
+            ((reported,),) = session.query("SELECT confirmed_csn FROM pg_replication_slots")
         with front.open(replication=True) as session:
             second = list(Streamed(session, "s1", BINARY, options).read(1))
 
-    assert told == str(csn)
+    assert reported == str(csn)
     assert [found.rows() for found in second] == [inserted(3)]
 
 
@@ -316,11 +316,11 @@ def test_an_option_decides_the_zone_of_times(postgres_url: str) -> None:
             with front.open(replication=True, settings={}) as session:
                 found += Streamed(session, "s1", JSON, options).read(1)
 
-    assert [told.rows()[0][3]["v"] for told in found] == [
+    assert [reported.rows()[0][3]["v"] for reported in found] == [
         "2026-01-02 03:04:05+00",
         "2026-01-02 11:04:05+08",
     ]
-    assert [told.ended.committed_at[-3:] for told in found] == ["+00", "+08"]
+    assert [reported.ended.committed_at[-3:] for reported in found] == ["+00", "+08"]
 
 
 def test_two_clients_do_not_share_a_slot(front: Front) -> None:

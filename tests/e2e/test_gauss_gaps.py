@@ -85,15 +85,15 @@ def streaming(addresses, prefix, databases, gauss, **how):
         yield path
 
 
-def assert_told(
+def assert_reported(
     path: Watched, cases: Mapping[str, tuple[str, list[str]]], mode: DecodingMode
 ) -> None:
     """Each case has its class in a cut, its table is marked, and nothing else differs."""
-    told = {(f"public.{table}", BY_NAME[case].kind(mode)) for case, (table, _) in cases.items()}
-    assert len(told) == len(cases)
-    assert path.holes == {(table, kind.value) for table, kind in told if kind is not None}
+    reported = {(f"public.{table}", BY_NAME[case].kind(mode)) for case, (table, _) in cases.items()}
+    assert len(reported) == len(cases)
+    assert path.holes == {(table, kind.value) for table, kind in reported if kind is not None}
     inexact = dict(path.applier.drain().inexact)
-    assert inexact.keys() == {table for table, _ in told}
+    assert inexact.keys() == {table for table, _ in reported}
     assert differing(path.source, path.target, set(inexact)) == []
 
 
@@ -126,7 +126,7 @@ def test_a_gap_is_in_the_cut_and_its_table_is_marked(
 
         mode = DecodingMode(Vendor.GAUSSDB, decodes_ddl=True)
         assert {kind for _, kind in path.holes} == {Detectability.SEEN, Detectability.SUSPECTED}
-        assert_told(path, {**WHILE_READ, **WHILE_NOT}, mode)
+        assert_reported(path, {**WHILE_READ, **WHILE_NOT}, mode)
 
 
 @pytest.mark.parametrize("gauss", ["og7"], indirect=True)
@@ -138,7 +138,7 @@ def test_a_gap_of_opengauss_is_in_the_cut(addresses, topic_prefix, new_database,
                 ask(source, transaction)
         ask(source, LAST)
         caught_up(path, "exact")
-        assert_told(path, AT_OPENGAUSS, DecodingMode(Vendor.OPENGAUSS))
+        assert_reported(path, AT_OPENGAUSS, DecodingMode(Vendor.OPENGAUSS))
 
 
 def differing(source: str, target: str, inexact: AbstractSet[str] = frozenset()) -> list[str]:

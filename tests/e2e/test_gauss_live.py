@@ -88,13 +88,13 @@ def do(url: str, *transactions: str) -> None:
 
 def as_sql(done: list[tuple]) -> list[tuple]:
     """What sql_decoding makes of it: no names in an INSERT, an UPDATE in two parts."""
-    told: list[tuple] = []
+    reported: list[tuple] = []
     for op, table, old, new in done:
         if op != "c":
-            told.append(("d", table, old, None))
+            reported.append(("d", table, old, None))
         if op != "d":
-            told.append(("c", table, None, list(new.values())))
-    return told
+            reported.append(("c", table, None, list(new.values())))
+    return reported
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -107,13 +107,13 @@ def test_what_was_done_is_what_is_decoded(mode: str, front: Front, postgres_url:
         found = Streamed(session, "live", style, options).read(len(WORK))
 
     expected = [as_sql(done) for done in DONE] if mode == "sql" else DONE
-    assert [told.rows() for told in found] == expected
-    assert_ascending([csn(told) for told in found])
+    assert [reported.rows() for reported in found] == expected
+    assert_ascending([csn(reported) for reported in found])
 
 
-def csn(told: Told) -> int:
-    assert told.ended is not None
-    number = told.begun.csn or told.ended.csn
+def csn(reported: Told) -> int:
+    assert reported.ended is not None
+    number = reported.begun.csn or reported.ended.csn
     assert number is not None
     return number
 
@@ -122,13 +122,13 @@ def assert_ascending(numbers: list[int]) -> None:
     assert numbers == sorted(set(numbers))
 
 
-def position(told: Told) -> Lsn:
+def position(reported: Told) -> Lsn:
     """What a client confirms, and what excludes the transaction from then on."""
-    assert told.ended is not None
-    if told.ended.end_lsn is not None:
-        return told.ended.end_lsn
-    assert told.ended.commit_lsn is not None
-    return Lsn(told.ended.commit_lsn + 1)
+    assert reported.ended is not None
+    if reported.ended.end_lsn is not None:
+        return reported.ended.end_lsn
+    assert reported.ended.commit_lsn is not None
+    return Lsn(reported.ended.commit_lsn + 1)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -148,6 +148,6 @@ def test_a_restart_brings_exactly_what_was_not_confirmed(
     with front.open(replication=True) as session:
         third = list(Streamed(session, "live", style, options, position(first[3])).read(1))
 
-    assert [told.rows() for told in second] == [told.rows() for told in first[2:]]
-    assert [csn(told) for told in second] == [csn(told) for told in first[2:]]
-    assert [told.rows() for told in third] == [first[4].rows()]
+    assert [reported.rows() for reported in second] == [reported.rows() for reported in first[2:]]
+    assert [csn(reported) for reported in second] == [csn(reported) for reported in first[2:]]
+    assert [reported.rows() for reported in third] == [first[4].rows()]

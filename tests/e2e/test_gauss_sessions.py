@@ -72,9 +72,9 @@ def test_a_session_is_answered_as_recorded(name: str, postgres_url: str) -> None
 def position_told(events: list[dict[str, Any]]) -> int:
     """Where the recorded server's log ended when it was asked: injected."""
     rows = [bytes.fromhex(event.get("hex", "")) for event in events]
-    told = next(re.search(rb"0/[0-9A-F]+", raw) for raw in rows if SYSTEM.encode() in raw)
-    assert told is not None
-    return read_lsn(told[0].decode())
+    reported = next(re.search(rb"0/[0-9A-F]+", raw) for raw in rows if SYSTEM.encode() in raw)
+    assert reported is not None
+    return read_lsn(reported[0].decode())
 
 
 def restart_lsn(raw: bytes) -> bytes:

@@ -125,14 +125,14 @@ def plan(
     return run
 
 
-TOLD = 'plugin = "mppdb_decoding"\n[source.options]\n"enable-ddl-decoding" = "true"'
+REPORTED = 'plugin = "mppdb_decoding"\n[source.options]\n"enable-ddl-decoding" = "true"'
 
 
 @pytest.mark.parametrize("kind", ["gaussdb"], indirect=True)
 def test_gaussdb_says_what_its_statement_does(
     front: str, kind: str, plan: Callable[..., Result], postgres_url: str
 ) -> None:
-    asked = partial(plan, kind=kind, source=front, more=TOLD)
+    asked = partial(plan, kind=kind, source=front, more=REPORTED)
 
     added = asked("ALTER TABLE t ADD COLUMN n numeric(9,2) DEFAULT 1.5")
     renamed = asked("ALTER TABLE t RENAME v TO w")

@@ -110,7 +110,7 @@ def test_check_says_how_schema_changes_are_learned(source, postgres_url) -> None
 
     ((without, what),) = said(options)
     ddl_triggers.install(source, "ours", ["*.*"], [])
-    told = said(options)
+    reported = said(options)
     for_others = said(replace(options, include=("public.*",)))
     for_another = said(replace(options, publication="another"))
     with source.cursor() as cursor:
@@ -124,7 +124,7 @@ def test_check_says_how_schema_changes_are_learned(source, postgres_url) -> None
         "are inferred at the first row of a new shape",
     )
     ok = ("ok", "captured by event triggers")
-    assert told == [ok]
+    assert reported == [ok]
     assert for_others == [ok, ("warning", "the triggers were installed for other [tables]")]
     assert for_another == [ok, ("warning", "new tables join publication ours, not another")]
     ((level_before, why_before),) = of_before
@@ -162,10 +162,10 @@ def test_a_trigger_records_the_shape_that_the_catalog_shows(source, identity) ->
         source.notices.clear()
         cursor.execute(f"ALTER TABLE wide REPLICA IDENTITY {identity}")
         ((_, _, record),) = (n.partition("\n")[0].partition("ddl ") for n in source.notices)
-        told = read(record.encode())
+        reported = read(record.encode())
         cursor.execute("SET search_path TO pg_catalog")  # as sessions of ours have it
     (read_table,) = stream_shapes(catalog.table_schemas(source, [TableId("public", "wide")]))
-    (shape,) = told.tables
+    (shape,) = reported.tables
 
     assert list(shape.table.columns) == list(read_table.columns)
     assert shape.table == read_table
@@ -208,11 +208,11 @@ def test_what_is_rolled_back_is_never_recorded(source, slot) -> None:
         cursor.execute("DROP TABLE item")
         cursor.execute("ROLLBACK")
 
-    told = messages(source, slot)
+    reported = messages(source, slot)
 
-    names = [[c.name for c in one.tables[0].table.columns] for one in told]
+    names = [[c.name for c in one.tables[0].table.columns] for one in reported]
     assert names == [["id", "name", "kept"], ["id", "name", "kept", "kept_too"]]
-    assert [one.rewritten for one in told] == [0, 0]
+    assert [one.rewritten for one in reported] == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def follow(source, slot: str, statements: str) -> list:
         messages(source, slot)
         cursor.execute("SET search_path TO public")
         cursor.execute(statements)
-    return [change for told in messages(source, slot) for change in follower.follow(told)]
+    return [change for reported in messages(source, slot) for change in follower.follow(reported)]
 
 
 @pytest.mark.parametrize("column", ["pair", "pair[]", "outer_one", "of_pair"])
@@ -430,8 +430,8 @@ def test_a_new_partition_says_nothing_of_its_siblings(source, slot) -> None:
             messages(source, slot)
             for n in parts:
                 cursor.execute(f"CREATE TABLE part_{n} PARTITION OF part FOR VALUES IN ({n})")
-            told = messages(source, slot)
-            shown = [[shape.table.id.name for shape in one.tables] for one in told]
+            reported = messages(source, slot)
+            shown = [[shape.table.id.name for shape in one.tables] for one in reported]
             if via_root == "true":
                 assert shown == [["part"], ["part"]]
             else:
@@ -454,7 +454,7 @@ def known_and_shown(source, slot: str, statements: str) -> tuple[list, dict, dic
     messages(source, slot)
     with source.cursor() as cursor:
         cursor.execute(f"SET search_path TO public; {statements}")
-    changes = [c for told in messages(source, slot) for c in follower.follow(told)]
+    changes = [c for reported in messages(source, slot) for c in follower.follow(reported)]
     return changes, dict(follower.known), shown()
 
 
@@ -611,7 +611,7 @@ def test_partitions_that_are_published_by_themselves_are_tables_of_their_own(sou
     known = {t.id: t for t in stream_shapes(catalog.table_schemas(source, [leaf]))}
     follower = Follower(known, lambda _: True, "ours", lambda *_: pytest.fail("inferred"))
     ddl_triggers.install(source, "ours", ["*.part_1", "*.part_2"], [])
-    assert [c for told in messages(source, slot) for c in follower.follow(told)] == []
+    assert [c for reported in messages(source, slot) for c in follower.follow(reported)] == []
 
     with source.cursor() as cursor:
         cursor.execute(
@@ -619,7 +619,7 @@ def test_partitions_that_are_published_by_themselves_are_tables_of_their_own(sou
             "ALTER TABLE part ATTACH PARTITION part_2 FOR VALUES IN (2)"
         )
         cursor.execute("ALTER TABLE part ADD v int; ALTER TABLE part DETACH PARTITION part_1")
-    changes = [c for told in messages(source, slot) for c in follower.follow(told)]
+    changes = [c for reported in messages(source, slot) for c in follower.follow(reported)]
 
     seen = [(c.before and c.before.id.name, c.after and c.after.id.name) for c in changes]
     tables = {(None, "part_2"), ("part_1", "part_1"), ("part_2", "part_2")}
@@ -652,9 +652,9 @@ def test_a_statement_inside_others_is_recorded_once_each(source, slot) -> None:
             "DO $$ BEGIN PERFORM inner_one(); DO 'BEGIN ALTER TABLE item DROP a; END'; END $$"
         )
 
-    told = messages(source, slot)
+    reported = messages(source, slot)
 
-    assert [(one.event, one.tag) for one in told] == [
+    assert [(one.event, one.tag) for one in reported] == [
         ("end", "CREATE FUNCTION"),
         ("end", "ALTER TABLE"),
         ("drop", "DROP TABLE"),
@@ -705,8 +705,8 @@ def test_hundreds_of_statements_lead_where_the_catalog_is(source, slot) -> None:
         for n in range(2, 8):
             for statement in statements:
                 cursor.execute(statement.format(n=n))
-                for told in messages(source, slot):
-                    follower.follow(told)
+                for reported in messages(source, slot):
+                    follower.follow(reported)
                 there = catalog.expand(source, ["*.*"])
                 shown = {t.id: t for t in stream_shapes(catalog.table_schemas(source, there))}
                 assert follower.known == shown, statement

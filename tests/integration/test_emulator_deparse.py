@@ -22,7 +22,7 @@ CREATE TABLE p2 PARTITION OF parted FOR VALUES FROM (10) TO (20);
 """
 WITH = "WITH (orientation = 'row', compression = 'no') NOCOMPRESS"
 # A transaction at the source -> what is told of it; a row by its table.
-TOLD: dict[str, list[str]] = {
+REPORTED: dict[str, list[str]] = {
     "CREATE TABLE a (id int PRIMARY KEY, v varchar(20) NOT NULL DEFAULT 'it''s', n numeric(9,2)[],"
     " t timestamp(3), g int GENERATED ALWAYS AS (1 + 1) STORED)": [
         (
@@ -145,20 +145,20 @@ def read(front: Front, slot: str, **options: str) -> list[list[str]]:
     with front.open(replication=True) as session:
         stream = Streamed(session, slot, form, {"enable-ddl-decoding": "true", **asked})
         stream.until(lambda found: any(t.rows()[0][1] == "item" for t in found.finished))
-    return [[str(row[1]) for row in told.rows()] for told in stream.finished[:-1]]
+    return [[str(row[1]) for row in reported.rows()] for reported in stream.finished[:-1]]
 
 
 def test_what_the_manual_says_is_deparsed(front: Front, postgres_url: str) -> None:
     for slot in ("sql", "json", "parallel"):
         front.make_slot(slot)
-    do(postgres_url, *TOLD, LAST)
+    do(postgres_url, *REPORTED, LAST)
 
     as_sql = read(front, "sql")
     as_json = read(front, "json", enable_ddl_json_format="true")
     in_parallel = read(front, "parallel", parallel_decode_num="3", decode_style="t")
 
-    assert as_sql == in_parallel == [told for told in TOLD.values() if told]
-    assert [[_sql(text) for text in told] for told in as_json] == as_sql
+    assert as_sql == in_parallel == [reported for reported in REPORTED.values() if reported]
+    assert [[_sql(text) for text in reported] for reported in as_json] == as_sql
     for texts, documents in zip(as_sql, as_json, strict=True):
         for text, document in zip(texts, documents, strict=True):
             if document.startswith("{"):

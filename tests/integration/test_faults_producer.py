@@ -292,9 +292,9 @@ def test_a_row_that_the_broker_finds_too_large(place: Place) -> None:
 def test_a_data_topic_that_would_lose_rows(place: Place, config: dict[str, str], said: str) -> None:
     place.make_topic(f"{place.options.prefix}.public.account", **config)
 
-    told = stops(place.run(), TopicUnfit, 32)
-    assert said in told
-    assert "kafka-configs.sh" in told
+    reported = stops(place.run(), TopicUnfit, 32)
+    assert said in reported
+    assert "kafka-configs.sh" in reported
 
 
 def test_a_cuts_topic_that_forgets_early(place: Place) -> None:
@@ -336,14 +336,14 @@ STRANGE = (
 def test_foreign_records_in_the_control_topics_stop_nothing(place: Place) -> None:
     place.deliver_once()
     topics, prefix = place.options.topics, place.options.prefix.encode()
-    stranger = Producer({**place.options.client, "log_level": 0})
+    other_client = Producer({**place.options.client, "log_level": 0})
 
     def intrude() -> None:
         for topic in (topics.cuts, topics.ddl):
             for value in STRANGE:
                 for key in (prefix, b"another", None):
-                    stranger.produce(topic, value, key)
-        assert not stranger.flush(30)
+                    other_client.produce(topic, value, key)
+        assert not other_client.flush(30)
 
     intrude()
     with place.run() as running:
@@ -379,10 +379,10 @@ def test_a_forged_takeover_costs_a_restart_and_no_commit(place: Place) -> None:
         head = replace(
             newest, n=newest.n + 1, writer=newest.writer + 1, instance="x", state_from=-1
         )
-        stranger = Producer({**options.client, "log_level": 0})
+        other_client = Producer({**options.client, "log_level": 0})
         forged = registry.encode(CUT, cut_to_avro(replace(was, head=head)))
-        stranger.produce(options.topics.cuts, forged, options.prefix.encode())
-        assert not stranger.flush(30)
+        other_client.produce(options.topics.cuts, forged, options.prefix.encode())
+        assert not other_client.flush(30)
         place.execute("INSERT INTO account VALUES (3, 'Eve')")
         running.note("another writer's START")
         running.note("streaming from")

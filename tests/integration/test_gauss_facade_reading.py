@@ -129,9 +129,9 @@ def test_functions_give_what_the_decoders_read_and_move_the_slot(
         again = until_row(stream, 1)
 
     naming = NAMING["mppdb_decoding", ""](Format("mppdb_decoding"))
-    told = [naming.decode(at, r) for start, _, p in given for at, r in naming.split(start, p)]
-    changes = [one for one in told if isinstance(one, NamedChange)]
-    ends = [one for one in told if isinstance(one, TxCommit)]
+    reported = [naming.decode(at, r) for start, _, p in given for at, r in naming.split(start, p)]
+    changes = [one for one in reported if isinstance(one, NamedChange)]
+    ends = [one for one in reported if isinstance(one, TxCommit)]
     assert [(c.op, c.new and c.new.cells, c.old and c.old.cells) for c in changes] == [
         ("c", [b"1", b"a", None], None),
         ("u", [b"2", b"a", None], [b"1"]),

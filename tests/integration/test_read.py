@@ -162,7 +162,9 @@ def test_a_reader_goes_on_inside_a_record(source: KafkaFeed, reader: Reader) -> 
     again.close()
 
 
-def test_a_strangers_open_transaction_does_not_hold_us(source: KafkaFeed, reader: Reader) -> None:
+def test_an_open_transaction_of_another_client_does_not_hold_us(
+    source: KafkaFeed, reader: Reader
+) -> None:
     stranger = source.new_producer(f"{source.feed.source}-stranger")
     stranger.begin_transaction()
     stranger.produce(source.names.table(A.id), b"stranger")
@@ -293,7 +295,7 @@ BOMB = {
 }
 
 
-def test_records_that_are_not_ours_are_passed_over_and_told(source: KafkaFeed) -> None:
+def test_records_that_are_not_ours_are_passed_over_and_reported(source: KafkaFeed) -> None:
     source.schemas |= {98: BOMB, 99: "strange"}
     source.feed.heartbeat()
     beat = source.feed.records.pop()[1]
@@ -401,7 +403,9 @@ def test_a_record_that_does_not_follow_is_doubted_until_the_next_one_of_ours(
     patient.close()
 
 
-def test_a_strangers_rows_between_ours_are_nobodys(source: KafkaFeed, reader: Reader) -> None:
+def test_rows_of_another_client_between_ours_are_left_out(
+    source: KafkaFeed, reader: Reader
+) -> None:
     stranger = Producer({**source.client, "log_level": 0})
     for i in range(3):
         source.feed.commits([insert(A, str(i), "x")])

@@ -304,5 +304,5 @@ def test_spark_reads_kafka(spark: object, kafka: str, topic_prefix: str) -> None
 
 def processes_below(directory: Path) -> list[str]:
     """Command lines of all processes that name the folder, asked of the system."""
-    told = ProcessCommand(("ps", "-ww", "-eo", "args="), directory=Path("/")).run().stdout
-    return [line for line in told.splitlines() if str(directory) in line]
+    reported = ProcessCommand(("ps", "-ww", "-eo", "args="), directory=Path("/")).run().stdout
+    return [line for line in reported.splitlines() if str(directory) in line]

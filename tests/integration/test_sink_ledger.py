@@ -68,11 +68,11 @@ def test_a_crash_inside_a_step_is_as_if_it_had_not_begun(
 def test_a_second_applier_waits_and_then_takes_over(target: Target) -> None:
     load(target, ACCOUNT)
     waits: list[str] = []
-    told, done = threading.Event(), threading.Event()
-    second = target.new_sink(on_wait=lambda text: (waits.append(text), told.set()))
+    reported, done = threading.Event(), threading.Event()
+    second = target.new_sink(on_wait=lambda text: (waits.append(text), reported.set()))
     thread = threading.Thread(target=lambda: (second.ledger(), done.set()))
     thread.start()
-    assert told.wait(30)
+    assert reported.wait(30)
     assert not done.is_set()
 
     target.sink.close()
@@ -86,12 +86,12 @@ def test_a_second_applier_waits_and_then_takes_over(target: Target) -> None:
 
 def test_a_waiting_applier_names_the_holder_of_the_target(target: Target) -> None:
     load(target, ACCOUNT)
-    told = threading.Event()
+    reported = threading.Event()
     waits: list[str] = []
-    second = target.new_sink(on_wait=lambda text: (waits.append(text), told.set()))
+    second = target.new_sink(on_wait=lambda text: (waits.append(text), reported.set()))
     thread = threading.Thread(target=second.ledger)
     thread.start()
-    assert told.wait(60)
+    assert reported.wait(60)
     target.sink.close()
     thread.join()
     second.close()
@@ -111,8 +111,8 @@ def test_a_step_that_waits_says_for_whom(
     new_database: Callable[[], str], kind: str, lock: str
 ) -> None:
     waits: list[str] = []
-    told = threading.Event()
-    target = Target(new_database(), kind, on_wait=lambda text: (waits.append(text), told.set()))
+    reported = threading.Event()
+    target = Target(new_database(), kind, on_wait=lambda text: (waits.append(text), reported.set()))
     target.sink._waits._patience = 0.0
     load(target, ACCOUNT, ["1", "a", "x"])
     with contextlib.closing(psycopg2.connect(target.url, application_name="an analyst")) as other:
@@ -120,7 +120,7 @@ def test_a_step_that_waits_says_for_whom(
             cursor.execute(lock)
         thread = threading.Thread(target=target.apply, args=(update(ACCOUNT, "1", "A", ...),))
         thread.start()
-        assert told.wait(60)
+        assert reported.wait(60)
         other.rollback()
         thread.join()
         pid = other.info.backend_pid

@@ -291,9 +291,9 @@ def test_code_of_the_source_does_not_run_at_the_target_unless_it_is_trusted(
     new_database: Callable[[], str],
 ) -> None:
     """As a user of the source who makes what calls his own function, and one who forges records."""
-    told = replace(alter(None, ACCOUNT), after=None, origin=Origin.TRIGGER)
+    reported = replace(alter(None, ACCOUNT), after=None, origin=Origin.TRIGGER)
     attacks = [
-        replace(told, tag=f"CREATE {kind.upper()}", kind=kind, identity="x", canonical=text)
+        replace(reported, tag=f"CREATE {kind.upper()}", kind=kind, identity="x", canonical=text)
         for kind, text in (
             ("function", EVIL),
             ("index", "CREATE INDEX i ON public.account USING btree ((public.evil(1)))"),

@@ -70,7 +70,7 @@ def test_the_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert wanted - names == set()
     asked = "from gauss_cdc.runtime import jars; print(jars.__file__, len(jars.lock('kafka')))"
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-c", asked],
         cwd=tmp_path / "out",
         env={"PYTHONPATH": str(wheel)},
@@ -78,7 +78,7 @@ def test_the_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
         text=True,
         check=True,
     ).stdout
-    assert told == f"{wheel}/gauss_cdc/runtime/jars.py 46\n"
+    assert reported == f"{wheel}/gauss_cdc/runtime/jars.py 46\n"
 
 
 def test_without_a_compiler_the_wheel_holds_all_but_the_native_modules(tmp_path: Path) -> None:

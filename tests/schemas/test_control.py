@@ -126,13 +126,13 @@ def test_a_schema_change_of_before_user_types_is_read() -> None:
 
 def test_changes_written_before_triggers_are_read_and_new_ones_by_older_readers() -> None:
     of_old = json.loads(Path(__file__).with_name("schema_change_0_2.avsc").read_text("utf-8"))
-    told = SchemaChange(
+    reported = SchemaChange(
         2, 1, 1, 7, 9, 1, Origin.TRIGGER, "ALTER TABLE", TABLE, TABLE,
         kind="table", identity="public.t", statement=1, renamed={"a": "b"}, values={"d": "lost"},
         settings={"TimeZone": "UTC"}, moved=Moved("move", TableId("s", "p"), "id < 10"),
     )  # fmt: skip
     plain = SchemaChange(2, 1, 1, 7, 9, 1, Origin.TRIGGER, "ALTER TABLE", TABLE, TABLE)
-    assert change_from_avro(through_avro(SCHEMA_CHANGE, change_to_avro(told))) == told
+    assert change_from_avro(through_avro(SCHEMA_CHANGE, change_to_avro(reported))) == reported
 
     for writer, reader in ((of_old, None), (of_old, avsc(SCHEMA_CHANGE))):
         out = io.BytesIO()
@@ -140,7 +140,7 @@ def test_changes_written_before_triggers_are_read_and_new_ones_by_older_readers(
         out.seek(0)
         assert change_from_avro(fastavro.schemaless_reader(out, writer, reader)) == plain
     out = io.BytesIO()
-    fastavro.schemaless_writer(out, avsc(SCHEMA_CHANGE), change_to_avro(told))
+    fastavro.schemaless_writer(out, avsc(SCHEMA_CHANGE), change_to_avro(reported))
     out.seek(0)
     assert fastavro.schemaless_reader(out, avsc(SCHEMA_CHANGE), of_old)["tag"] == "ALTER TABLE"
 

@@ -68,14 +68,14 @@ def test_a_table_cannot_be_named_like_the_topic_of_another() -> None:
     assert TOPICS.table(TableId(schema, name)) != long
 
 
-def test_names_that_only_half_escape_are_strangers() -> None:
+def test_names_that_only_half_escape_are_not_ours() -> None:
     for topic in ("bank.s._ud800", "bank.s._u0041", "bank.s.", "bank..t", "bank.s", "bank.a.b.c"):
         assert TOPICS.table_of(topic) is None
         assert not TOPICS.is_data(topic)
     assert TOPICS.table_by("bank.s.t" * 31 + "x", {"namespace": "bank._ud800.t"}) is None
 
 
-def test_control_topics_and_strangers_are_no_tables() -> None:
+def test_control_topics_and_those_of_other_clients_are_not_tables() -> None:
     for topic in (TOPICS.cuts, TOPICS.ddl, TOPICS.transaction, TOPICS.quarantine, "x.public.t"):
         assert TOPICS.table_of(topic) is None
         assert not TOPICS.is_data(topic)

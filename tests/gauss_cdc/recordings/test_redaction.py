@@ -9,7 +9,7 @@ from gauss_cdc.recordings.masks import MaskKind, Masks
 from gauss_cdc.recordings.redaction import Redaction
 from producer.sources.decoders import Format
 from producer.sources.gauss.decoders.messages import NamedChange
-from tests.producer.sources.gauss.decoders.ledgers import CAPTURES, Capture, capture, told
+from tests.producer.sources.gauss.decoders.ledgers import CAPTURES, Capture, capture, reported
 
 SECRET = b"of a test"
 WORD = re.compile(rb"[A-Za-z0-9\x80-\xff]{4,}")
@@ -25,7 +25,7 @@ def redacted(read: Capture, *, names: bool = False) -> Capture:
 
 def values(read: Capture) -> list[bytes | None]:
     cells: list[bytes | None] = []
-    for message in told(read):
+    for message in reported(read):
         if isinstance(message, NamedChange):
             for row in (message.new, message.old):
                 cells += row.cells if row is not None else [b"-"]
@@ -35,7 +35,7 @@ def values(read: Capture) -> list[bytes | None]:
 def structure(read: Capture) -> list[object]:
     """All but the values: where they are, how long, and which are NULL."""
     found: list[object] = []
-    for message in told(read):
+    for message in reported(read):
         if not isinstance(message, NamedChange):
             found.append(message)
             continue
@@ -77,7 +77,7 @@ def test_names_go_when_asked_for_and_stay_apart(name: str) -> None:
     before, after = (
         {
             (m.schema, m.table, *(m.new or m.old).shape.names)
-            for m in told(r)
+            for m in reported(r)
             if isinstance(m, NamedChange) and (m.new or m.old)
         }
         for r in (read, other)

@@ -94,7 +94,7 @@ def test_records_are_read_as_they_were_sent(broker: str, writer: WriterClass) ->
     assert stored(broker, len(ROWS)) == numbered(ROWS)
 
 
-def test_an_acknowledgement_without_an_offset_is_told_as_unknown(
+def test_an_acknowledgement_without_an_offset_is_reported_as_unknown(
     broker: str, writer: WriterClass
 ) -> None:
     made = writer({"bootstrap.servers": broker, "acks": 0})

@@ -143,12 +143,12 @@ def test_unsent_bytes_are_the_placeholder_in_the_same_spelling(mode: str) -> Non
 
     payload = bytes(split(value)[1])
     assert decoder.decode(payload).after == ["1", UNCHANGED]
-    stranger = fastavro.schemaless_reader(
+    other_client = fastavro.schemaless_reader(
         io.BytesIO(payload), fastavro.parse_schema(envelope_schema("p", table, options)), None
     )
     decode = {"base64": "b64decode", "base64-url-safe": "urlsafe_b64decode"}
     import base64
 
-    raw = stranger["after"]["v"]
+    raw = other_client["after"]["v"]
     plain = bytes.fromhex(raw) if mode == "hex" else getattr(base64, decode[mode])(raw)
     assert plain == b"__debezium_unavailable_value"

@@ -173,7 +173,7 @@ def test_rows_whose_marker_is_late_are_waited_for_and_read_committed(place: Plac
     assert list(place.rows._consumers) == [(True, False)]
 
 
-def test_rows_behind_a_strangers_open_transaction_are_read_past_it_after_a_while(
+def test_rows_behind_an_open_transaction_of_another_client_are_read_after_a_while(
     place: Place,
 ) -> None:
     place.broker.open_strange(ROWS)
@@ -212,7 +212,7 @@ def test_a_tombstone_in_the_place_of_a_row_is_missed_by_the_ordinals(place: Plac
         place.rows(place.segment())
 
 
-def test_a_strangers_record_between_two_ranges_is_nobodys(place: Place) -> None:
+def test_a_record_of_another_client_between_two_ranges_is_left_out(place: Place) -> None:
     place.seq = 1
     assert place.broker.begin(place.producer)
     for ordinal in range(2):

@@ -42,7 +42,7 @@ def test_order_is_by_bytes():
 def test_a_difference_names_key_and_columns_and_no_values():
     ours, theirs = ("7", "7", "secret", "x"), ("7", "7", "other", "x")
 
-    told = _difference(ours, theirs, ["id"], ["id", "owner", "note"])
+    reported = _difference(ours, theirs, ["id"], ["id", "owner", "note"])
 
-    assert told == "id=7: owner differ"
+    assert reported == "id=7: owner differ"
     assert _difference(ours, None, ["id"], ["id", "owner", "note"]) == "id=7: only at the source"

@@ -61,9 +61,9 @@ def test_what_the_table_calls_lost_is_not_sent(name: str, mode: Mode, done: Done
     if done is not Done.FOREIGN or PROFILES[name].gauss:
         before = [item for item in items if not isinstance(item, Row)] if is_row else []
 
-        told = count(items, mode, name, **rest) - count(before, mode, name)
+        reported = count(items, mode, name, **rest) - count(before, mode, name)
 
-        assert (told == 0) == (done in {loss.done for loss in losses(name, mode)})
+        assert (reported == 0) == (done in {loss.done for loss in losses(name, mode)})
 
 
 def test_what_generated_columns_lose_is_in_the_table() -> None:

@@ -47,7 +47,7 @@ def test_from_its_start_it_is_what_was_received(path: Path) -> None:
     assert found.transactions
 
 
-def told(found: Recording, sent: list[tuple]) -> list[list[object]]:
+def reported(found: Recording, sent: list[tuple]) -> list[list[object]]:
     """Changes by transaction, by the producer's own decoder."""
     mode = found.mode
     style = Format(found.plugin, mode.style, mode.sending_batch, "latin-1")
@@ -66,13 +66,13 @@ def told(found: Recording, sent: list[tuple]) -> list[list[object]]:
 @pytest.mark.parametrize("path", SMALL, ids=name)
 def test_from_a_commit_on_it_is_the_rest(path: Path) -> None:
     found = recording.load(path)
-    whole = told(found, asyncio.run(served(found, 0)))
+    whole = reported(found, asyncio.run(served(found, 0)))
     ends = [int(transaction.end_lsn) for transaction in found.transactions]
     middle = len(ends) // 2
 
-    rest = told(found, asyncio.run(served(found, ends[middle])))
+    rest = reported(found, asyncio.run(served(found, ends[middle])))
     # Confirming one byte less brings that commit again: its record begins before.
-    again = told(found, asyncio.run(served(found, int(found.transactions[middle].commit_lsn))))
+    again = reported(found, asyncio.run(served(found, int(found.transactions[middle].commit_lsn))))
 
     assert rest == whole[middle + 1 :]
     assert again == whole[middle:]
@@ -109,8 +109,8 @@ def test_empty_transactions_can_be_left_out(mode: str) -> None:
     number = parallel_decode_num(given)
     asked = read_options(given, plugin=found.plugin, product="og7", number=number)
 
-    whole = told(found, asyncio.run(served(found, 0)))
-    full = told(found, asyncio.run(served(found, 0, asked)))
+    whole = reported(found, asyncio.run(served(found, 0)))
+    full = reported(found, asyncio.run(served(found, 0, asked)))
 
     assert [] in whole
     assert full == [changes for changes in whole if changes]
@@ -194,8 +194,8 @@ def test_a_stream_that_was_broken_off_ends_so_once_and_goes_on_for_who_comes_bac
     assert how == (b"E" + (len(error) + 4).to_bytes(4, "big") + error if error else b"")
     assert (how_then, how_again) == ("waits", "waits")
     assert after == again
-    every = told(whole, [message.sent for message in whole.messages])
-    assert told(found, after) == every[found.parts[0].transactions :]
+    every = reported(whole, [message.sent for message in whole.messages])
+    assert reported(found, after) == every[found.parts[0].transactions :]
     assert len(found.transactions) == len(whole.transactions)
 
 

@@ -318,8 +318,8 @@ def started(*more: bytes) -> Conversation:
     """A stream that begins with a message, and how it goes on before the server hangs up."""
     talk = logged_in()
     data = protocol.copy_data(server_side.xlog_data(Lsn(5), Lsn(5), b"BEGIN 1"))
-    told = [("S", frame) for frame in (protocol.frame(b"W", b"\0\0\0"), data, *more)]
-    return replace(talk, said=[*talk.said, ("C", b"Q"), *told])
+    reported = [("S", frame) for frame in (protocol.frame(b"W", b"\0\0\0"), data, *more)]
+    return replace(talk, said=[*talk.said, ("C", b"Q"), *reported])
 
 
 def go_on(one: GaussConnection, *, reading: bool = False) -> None:
@@ -386,9 +386,9 @@ NOTICE = protocol.frame(b"N", b"SNOTICE\0C00000\0Mhello\0\0")
 
 
 def test_a_peer_that_never_stops_sending_is_left() -> None:
-    stranger = endless(Conversation({}, said=[("C", b"")]), NOTICE * 100)
+    other_client = endless(Conversation({}, said=[("C", b"")]), NOTICE * 100)
     with (
-        recorded_server([stranger]) as server,
+        recorded_server([other_client]) as server,
         pytest.raises(ConnectionLost, match="login takes too long"),
     ):
         GaussConnection.open(server.arguments(connect_timeout=0.3))
@@ -404,8 +404,8 @@ def test_notices_do_not_keep_a_stream_from_starting() -> None:
 
 
 def test_what_is_no_database_is_refused() -> None:
-    stranger = Conversation({}, said=[("C", b""), ("S", b"HTTP/1.1 400 Bad Request\r\n\r\n")])
-    with recorded_server([stranger]) as server, pytest.raises(DecodeError):
+    other_client = Conversation({}, said=[("C", b""), ("S", b"HTTP/1.1 400 Bad Request\r\n\r\n")])
+    with recorded_server([other_client]) as server, pytest.raises(DecodeError):
         GaussConnection.open(server.arguments())
 
 

@@ -43,7 +43,7 @@ WAYS = {
     "openGauss, serial": (DecodingMode(OPENGAUSS), Mode()),
     "openGauss, parallel": (DecodingMode(OPENGAUSS, parallel=True, style="t"), PARALLEL),
 }
-UNTOLD = Ddl(Lsn(0x110))  # DCL, or DDL that is not deparsed
+UNREPORTED = Ddl(Lsn(0x110))  # DCL, or DDL that is not deparsed
 B = Column("b", 23, -1, "integer", has_default=True)
 WIDER = replace(T, columns=(*T.columns, B))
 KEYLESS = replace(T, key=(), identity_columns=(), replica_identity=ReplicaIdentity.NOTHING)
@@ -92,7 +92,9 @@ NEVER: Callable[[Through], bool] = lambda _: False  # noqa: E731
 DEEDS: dict[str, Callable[[DecodingMode], Deed]] = {
     "mixed": lambda _: Deed((done(row(1), OWNED, row(2)),), lambda received: received.rows == 2),
     "behind-one": lambda _: Deed((done(OWNED, row(1)),), lambda received: received.rows == 1),
-    "behind-untold": lambda _: Deed((done(UNTOLD, row(1)),), lambda received: received.rows == 1),
+    "behind-untold": lambda _: Deed(
+        (done(UNREPORTED, row(1)),), lambda received: received.rows == 1
+    ),
     "ctas": lambda _: made_with_a_row(wrote=True),
     "ctas-late": lambda _: made_with_a_row(wrote=None),
     "ctas-gone": lambda _: made_with_a_row(wrote=False),
@@ -115,7 +117,7 @@ DEEDS: dict[str, Callable[[DecodingMode], Deed]] = {
         ()
         if decoding == WAYS["openGauss, serial, DDL"][0]
         else (
-            done(UNTOLD),
+            done(UNREPORTED),
             done(wide(1), at=0x200),
         ),
         lambda received: not received.happened,
@@ -126,7 +128,7 @@ DEEDS: dict[str, Callable[[DecodingMode], Deed]] = {
             done(
                 said("ALTER TABLE  public.t ADD COLUMN b pg_catalog.int4 DEFAULT 5")
                 if decoding.is_gaussdb
-                else UNTOLD
+                else UNREPORTED
             ),
             done(wide(1), at=0x200),
         ),
@@ -136,7 +138,7 @@ DEEDS: dict[str, Callable[[DecodingMode], Deed]] = {
         else (WIDER,),
     ),
     "untold": lambda decoding: Deed(
-        (done(UNTOLD if decoding.is_gaussdb else said(MADE)),),
+        (done(UNREPORTED if decoding.is_gaussdb else said(MADE)),),
         lambda received: bool(received.changes),
     ),
     "ddl": lambda _: Deed(
@@ -168,7 +170,7 @@ def _logged(decoding: DecodingMode, transaction: Transaction) -> Transaction:
     """Without a publication openGauss logs no DDL."""
     if decoding.is_gaussdb or decoding.decodes_ddl:
         return transaction
-    items = [UNTOLD if isinstance(item, Ddl) else item for item in transaction.items]
+    items = [UNREPORTED if isinstance(item, Ddl) else item for item in transaction.items]
     return replace(transaction, items=items)
 
 
@@ -218,14 +220,14 @@ T4 = replace(T, id=TableId("public", "t4"))
 
 MANUAL: dict[str, tuple[list[Item], set[str], int, int]] = {
     # items; tables suspected; statements and rows received
-    "a grant, then a row": ([UNTOLD, ROW], set(), 0, 0),
+    "a grant, then a row": ([UNREPORTED, ROW], set(), 0, 0),
     "ddl, row, ddl": ([made("t5"), ROW, made("t6")], {"t5", "t6"}, 2, 0),
     "row, ddl, row": ([ROW, made("t6"), ROW], {"t4", "t6"}, 1, 1),
     "row, ddl, ddl": ([ROW, made("t7"), made("t8")], {"t4", "t7", "t8"}, 2, 1),
-    "ddl, create type, ddl": ([made("t7"), UNTOLD, made("t8")], {"t7", "t8"}, 2, 0),
+    "ddl, create type, ddl": ([made("t7"), UNREPORTED, made("t8")], {"t7", "t8"}, 2, 0),
     "rows only": ([ROW, ROW, ROW], set(), 0, 3),
-    "row, create type, row": ([ROW, UNTOLD, ROW], set(), 0, 1),
-    "row, create type, ddl": ([ROW, UNTOLD, made("t9")], {"t4", "t9"}, 1, 1),
+    "row, create type, row": ([ROW, UNREPORTED, ROW], set(), 0, 1),
+    "row, create type, ddl": ([ROW, UNREPORTED, made("t9")], {"t4", "t9"}, 1, 1),
 }
 
 

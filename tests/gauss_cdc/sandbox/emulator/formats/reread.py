@@ -68,11 +68,11 @@ def reread(recorded: Recording, rows: Sequence[Row] = ()) -> list[tuple[Transact
     found: list[Reread] = []
     for start, payload in recorded.sent:
         opener = len(found) if not found or found[-1].ended else len(found) - 1
-        told = [
+        reported = [
             (position, decoder.decode(position, record))
             for position, record in decoder.split(start, payload)
         ]
-        for position, each in _updates_joined(told):
+        for position, each in _updates_joined(reported):
             match each:
                 case TxBegin():
                     found.append(Reread(each))
@@ -99,17 +99,17 @@ def reread(recorded: Recording, rows: Sequence[Row] = ()) -> list[tuple[Transact
 
 
 def _updates_joined(
-    told: list[tuple[int, DecodedMessage]],
+    reported: list[tuple[int, DecodedMessage]],
 ) -> Iterator[tuple[int, DecodedMessage | tuple[NamedChange, ...]]]:
     """Changes as tuples: sql_decoding's message with an UPDATE holds two."""
-    match told:
+    match reported:
         case [(position, NamedChange() as old), (_, NamedChange() as new)] if (old.op, new.op) == (
             "d",
             "c",
         ):
             yield position, (old, new)
         case _:
-            for position, each in told:
+            for position, each in reported:
                 yield position, ((each,) if isinstance(each, NamedChange) else each)
 
 
@@ -141,8 +141,8 @@ def _fields(row: NamedRow | None, known: Sequence[Field] | None) -> tuple[Field,
             for column, name, oid in zip(row.shape.names, names, oids, strict=True)
         )
     return tuple(
-        Field(*told, cell)  # type: ignore[arg-type]  # openGauss sends all TOAST values
-        for told, cell in zip(types, row.cells, strict=True)
+        Field(*reported, cell)  # type: ignore[arg-type]  # openGauss sends all TOAST values
+        for reported, cell in zip(types, row.cells, strict=True)
     )
 
 

@@ -16,7 +16,7 @@ from tests.gauss_cdc.sandbox.emulator.formats.made import (
 )
 from tests.gauss_cdc.sandbox.emulator.formats.reread import naming
 
-TOLD = Mode(enable_ddl_decoding=True, include_timestamp=False)
+REPORTED = Mode(enable_ddl_decoding=True, include_timestamp=False)
 SQL = (
     b"CREATE  TABLE  public.test_create_table_a (a pg_catalog.int4)"
     b" WITH (orientation = 'row', compression = 'no') NOCOMPRESS"
@@ -37,7 +37,7 @@ START = Ddl(
 )
 
 
-def told(mode: Mode, *items: Item, product: str = "gaussdb") -> list[str]:
+def reported(mode: Mode, *items: Item, product: str = "gaussdb") -> list[str]:
     """What stands between BEGIN and COMMIT."""
     return payloads(sent(mode, [transaction(*items)], product))[1:-1]
 
@@ -45,7 +45,7 @@ def told(mode: Mode, *items: Item, product: str = "gaussdb") -> list[str]:
 def test_opengauss_prints_what_a_publication_logged() -> None:
     # The whole message of a live server.
     assert RENAME.content is not None
-    assert told(Mode(), RENAME, product="og7") == [
+    assert reported(Mode(), RENAME, product="og7") == [
         "prefix: deparse, lsn: 40060152, relid 16507, cmdtype: Simple, size: 190, content: "
         + RENAME.content.decode()
         + "\ndecode to: ALTER TABLE  public.dd1 RENAME TO dd1r, [owner none]"
@@ -55,7 +55,7 @@ def test_opengauss_prints_what_a_publication_logged() -> None:
 def test_other_plugins_of_opengauss_word_it_otherwise() -> None:
     owned = replace(RENAME, content=b"{}", owner="gauss")
 
-    assert told(Mode(plugin="test_decoding"), owned, product="og6") == [
+    assert reported(Mode(plugin="test_decoding"), owned, product="og6") == [
         (
             "message: prefix deparse, relid 16507, cmdtype: Simple, sz: 3 content: {}"
             "\ndecode to : ALTER TABLE  public.dd1 RENAME TO dd1r, [owner gauss]"
@@ -64,7 +64,7 @@ def test_other_plugins_of_opengauss_word_it_otherwise() -> None:
 
 
 def test_the_start_of_a_drop_has_no_second_line() -> None:
-    assert told(Mode(), START, product="og7") == [
+    assert reported(Mode(), START, product="og7") == [
         (
             "prefix: deparse, lsn: 280, relid 7, cmdtype: Drop Table, size: 25,"
             " content: Drop table command start"
@@ -74,21 +74,23 @@ def test_the_start_of_a_drop_has_no_second_line() -> None:
 
 @pytest.mark.parametrize("product", ["og3", "og5", "og7"])
 def test_ddl_that_no_publication_logged_is_silent(product: str) -> None:
-    assert told(Mode(), Ddl(Lsn(0x110)), product=product) == []
+    assert reported(Mode(), Ddl(Lsn(0x110)), product=product) == []
 
 
 def test_gaussdb_sends_sql_or_a_document() -> None:
     ddl = Ddl(Lsn(0x110), content=b'{"fmt":"CREATE"}', sql=SQL)
 
-    assert told(TOLD, ddl) == [json.dumps({"TDDL": SQL.decode()}, separators=(",", ":"))]
-    assert told(replace(TOLD, enable_ddl_json_format=True), ddl) == ['{"JDDL":{"fmt":"CREATE"}}']
-    assert told(Mode(), ddl) == []
+    assert reported(REPORTED, ddl) == [json.dumps({"TDDL": SQL.decode()}, separators=(",", ":"))]
+    assert reported(replace(REPORTED, enable_ddl_json_format=True), ddl) == [
+        '{"JDDL":{"fmt":"CREATE"}}'
+    ]
+    assert reported(Mode(), ddl) == []
 
 
 def test_sql_decoding_has_no_document() -> None:
-    mode = replace(TOLD, plugin="sql_decoding", enable_ddl_json_format=True)
+    mode = replace(REPORTED, plugin="sql_decoding", enable_ddl_json_format=True)
 
-    assert told(mode, Ddl(Lsn(0x110), content=b"{}", sql=b"DROP x")) == ['{"TDDL":"DROP x"}']
+    assert reported(mode, Ddl(Lsn(0x110), content=b"{}", sql=b"DROP x")) == ['{"TDDL":"DROP x"}']
 
 
 def ddl(word: str) -> Ddl:
@@ -119,10 +121,12 @@ MIXED = {
 def test_a_mixed_transaction_is_sent_as_the_manual_says(
     done: list[Item], decoded: list[int], parallel: int
 ) -> None:
-    mode = replace(TOLD, plugin="mppdb_decoding", parallel_decode_num=parallel, decode_style="t")
-    alone = [told(mode, done[number]) for number in decoded]
+    mode = replace(
+        REPORTED, plugin="mppdb_decoding", parallel_decode_num=parallel, decode_style="t"
+    )
+    alone = [reported(mode, done[number]) for number in decoded]
 
-    assert told(mode, *done) == [line for lines in alone for line in lines]
+    assert reported(mode, *done) == [line for lines in alone for line in lines]
 
 
 @pytest.mark.parametrize("json_format", [False, True])
@@ -131,7 +135,7 @@ def test_a_mixed_transaction_is_sent_as_the_manual_says(
 def test_what_the_manual_shows_of_ddl_is_what_the_producer_reads(
     style: str, batch: bool, json_format: bool
 ) -> None:
-    mode = replace(TOLD, parallel_decode_num=2, decode_style=style, sending_batch=batch)
+    mode = replace(REPORTED, parallel_decode_num=2, decode_style=style, sending_batch=batch)
     mode = replace(mode, enable_ddl_json_format=json_format)
     decoder = naming(mode, "utf-8")
     made = Ddl(Lsn(0x110), content=b'{"fmt": "x"}', sql=b'DROP TABLE "a\nb"')
@@ -150,7 +154,7 @@ def test_what_the_manual_shows_of_ddl_is_what_the_producer_reads(
 
 
 def test_ddl_in_style_b_is_known_by_what_it_holds() -> None:
-    mode = replace(TOLD, parallel_decode_num=2, decode_style="b")
+    mode = replace(REPORTED, parallel_decode_num=2, decode_style="b")
     decoder = naming(mode, "utf-8")
 
     payload = sent(mode, [transaction(ddl("DROP x"))], "gaussdb")[1].payload
@@ -164,7 +168,7 @@ def test_ddl_in_style_b_is_known_by_what_it_holds() -> None:
     "body", [b'\0\0\0\x05{"TDDL":"x"}', b'\0\0\0\x0c["TDDL","x"]', b"", b'{"TDDL":"x"}']
 )
 def test_another_layout_of_ddl_in_style_b_stops_the_stream(body: bytes) -> None:
-    decoder = naming(replace(TOLD, parallel_decode_num=2, decode_style="b"), "utf-8")
+    decoder = naming(replace(REPORTED, parallel_decode_num=2, decode_style="b"), "utf-8")
 
     with pytest.raises(DecodeError):
         decoder.decode(7, bytes(8) + b"L" + body)

@@ -103,15 +103,15 @@ def test_nothing_waits_after_a_pause() -> None:
 )
 def test_a_heartbeat_goes_alone_behind_what_waits(mode: Mode, ends: tuple[bytes, bytes]) -> None:
     beat = Heartbeat(0x200, 0x1F0, 5)
-    told = replace(mode, enable_heartbeat=True)
+    reported = replace(mode, enable_heartbeat=True)
 
-    messages = sent(told, [transaction(), beat], "gaussdb")
+    messages = sent(reported, [transaction(), beat], "gaussdb")
 
     content = bytes.fromhex("68 0000000000000200 00000000000001f0 0000000000000005")
     assert messages[-1].start == 0x200
     assert messages[-1].payload.endswith(content + ends[1])
     assert messages[-2].payload.lower().endswith(ends[0].lower())
-    assert sent(told, [beat], "og7") == []
+    assert sent(reported, [beat], "og7") == []
 
 
 def test_csn_order_keeps_batches_to_one_transaction() -> None:

@@ -100,14 +100,14 @@ def test_what_is_encoded_is_decoded_to_the_same(mode: Mode, data: st.DataObject)
         sent += stream.feed(each)
         sent += stream.idle() if is_paused else ()
     sent += stream.idle()
-    told = [
+    reported = [
         decoder.decode(position, record)
         for start, payload in sent
         for position, record in decoder.split(start, payload)
     ]
 
     kept = [each for each in done if each.items or not mode.skip_empty_xacts]
-    assert [words(each) for each in told] == [
+    assert [words(each) for each in reported] == [
         word
         for each in kept
         for word in (
@@ -118,15 +118,15 @@ def test_what_is_encoded_is_decoded_to_the_same(mode: Mode, data: st.DataObject)
     ]
 
 
-def words(told: DecodedMessage) -> Any:
-    match told:
+def words(reported: DecodedMessage) -> Any:
+    match reported:
         case TxBegin():
             return "BEGIN"
         case TxCommit():
             return "END"
         case NamedChange(op, schema, table, new, old):
             return op, schema, table, cells(new), cells(old)
-    raise AssertionError(told)
+    raise AssertionError(reported)
 
 
 def cells(row: NamedRow | None) -> Any:

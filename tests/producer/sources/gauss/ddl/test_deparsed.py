@@ -41,9 +41,9 @@ ADD = "ALTER TABLE  public.t ADD COLUMN b pg_catalog.int4 DEFAULT 5"
 
 
 def test_the_manuals_statement_is_a_change_with_all_that_is_known() -> None:
-    told = Through().feed(done(ddl(STATEMENT)))
+    reported = Through().feed(done(ddl(STATEMENT)))
 
-    [change] = told.changes
+    [change] = reported.changes
     assert (change.origin, change.tag, change.kind) == (Origin.DEPARSED, "CREATE TABLE", "table")
     assert (change.sql, change.canonical, change.jddl) == (STATEMENT, STATEMENT, None)
     assert (change.before, change.xid, change.csn, change.ordinal) == (None, 956, 2956, 0)
@@ -54,12 +54,14 @@ def test_the_manuals_statement_is_a_change_with_all_that_is_known() -> None:
 
 def test_a_statement_that_was_delivered_before_is_not_followed_again() -> None:
     """The tables known are those after it: it would be done to another table."""
-    told = Through(resume=0x200)
+    reported = Through(resume=0x200)
 
-    told.feed(done(ddl("DROP TABLE public.t CASCADE"), row(1), at=0x100), done(row(2), at=0x200))
+    reported.feed(
+        done(ddl("DROP TABLE public.t CASCADE"), row(1), at=0x100), done(row(2), at=0x200)
+    )
 
-    assert told.changes == []
-    assert told.rows == 1
+    assert reported.changes == []
+    assert reported.rows == 1
 
 
 @pytest.mark.parametrize("product", ["gaussdb", "og7"])
@@ -74,74 +76,74 @@ def test_a_statement_is_read_once(product: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(tddl, "statement", statement)
 
     if product == "gaussdb":
-        told = Through().feed(done(ddl(ADD)))
+        reported = Through().feed(done(ddl(ADD)))
     else:
-        told = stream().feed(done(START, dropped("t")))
+        reported = stream().feed(done(START, dropped("t")))
 
-    assert len(told.changes) == 1
+    assert len(reported.changes) == 1
     assert len(read) == 1
 
 
 def test_the_manuals_document_is_a_change_with_its_document() -> None:
-    told = Through(JDDL).feed(done(ddl(content=DOCUMENT)))
+    reported = Through(JDDL).feed(done(ddl(content=DOCUMENT)))
 
-    [change] = told.changes
+    [change] = reported.changes
     assert change.jddl is not None
     assert json.loads(change.jddl) == GAUSSDB["create table"][0]
     assert (change.sql, change.canonical) == (None, STATEMENT)
 
 
 def test_rows_behind_a_statement_stand_in_the_new_shape_without_a_second_change() -> None:
-    told = Through()
-    told.feed(
+    reported = Through()
+    reported.feed(
         done(row(1)),
         done(ddl(ADD), at=0x200),
         done(row(2, text("a", "y"), number("b", 7)), at=0x300),
     )
 
-    [change] = told.changes
+    [change] = reported.changes
     assert change.before == T
     assert change.after is not None
     assert change.after.columns[2] == Column("b", 23, -1, "integer", missing="5", has_default=True)
-    assert [len(table.columns) for table in told.published] == [2, 3, 3]
-    assert (told.rows, told.holes) == (2, [])
+    assert [len(table.columns) for table in reported.published] == [2, 3, 3]
+    assert (reported.rows, reported.holes) == (2, [])
 
 
 def test_a_rename_is_one_and_rows_follow_it() -> None:
-    told = Through()
-    told.feed(
+    reported = Through()
+    reported.feed(
         done(ddl("ALTER TABLE public.t RENAME COLUMN a TO z")),
         done(ddl("ALTER TABLE  public.t RENAME TO u"), at=0x200),
         done(row(1, text("z", "x"), table="u"), at=0x300),
     )
 
-    columns, table = told.changes
+    columns, table = reported.changes
     assert columns.renamed == {"a": "z"}
     assert table.before is not None
     assert table.after is not None
     assert (table.before.id.name, table.after.id.name) == ("t", "u")
-    assert told.rows == 1
+    assert reported.rows == 1
 
 
 def test_a_key_that_changes_is_in_force_for_the_next_row() -> None:
-    told = Through()
-    told.feed(
+    reported = Through()
+    reported.feed(
         done(row(1)),
         done(ddl("ALTER TABLE public.t DROP CONSTRAINT t_pkey, ADD CONSTRAINT k PRIMARY KEY (a)")),
         done(row(2), at=0x300),
     )
 
-    [change] = told.changes
+    [change] = reported.changes
     assert change.after is not None
     assert change.after.key == ("a",)
-    assert told.published[-1].key == ("a",)
+    assert reported.published[-1].key == ("a",)
 
 
 def test_several_tables_of_one_statement_are_one_statement() -> None:
     other = replace(T, id=TableId("public", "u"))
-    told = Through(known=(T, other)).feed(done(ddl("DROP TABLE public.t, public.u")))
+    reported = Through(known=(T, other)).feed(done(ddl("DROP TABLE public.t, public.u")))
 
-    assert [(c.before, c.after, c.statement) for c in told.changes] == [
+    assert [(c.before, c.after, c.statement) for c in reported.changes] == [
         (T, None, 0),
         (other, None, 0),
     ]
@@ -149,31 +151,31 @@ def test_several_tables_of_one_statement_are_one_statement() -> None:
 
 def test_a_type_of_users_is_read_from_the_catalog() -> None:
     mood = Column("m", 90001, -1, "public.mood")
-    told = Through(catalog=(replace(T, columns=(*T.columns, mood)),))
-    told.feed(done(ddl("ALTER TABLE public.t ADD COLUMN m public.mood")))
+    reported = Through(catalog=(replace(T, columns=(*T.columns, mood)),))
+    reported.feed(done(ddl("ALTER TABLE public.t ADD COLUMN m public.mood")))
 
-    [change] = told.changes
+    [change] = reported.changes
     assert change.after is not None
     assert change.after.columns[2] == mood
 
 
 def test_an_unknown_type_is_reported() -> None:
-    told = Through().feed(done(ddl("ALTER TABLE public.t ADD COLUMN m public.mood")))
+    reported = Through().feed(done(ddl("ALTER TABLE public.t ADD COLUMN m public.mood")))
 
-    [change] = told.changes
+    [change] = reported.changes
     assert "column m: type public.mood" in (change.lossy or "")
 
 
 def test_a_unique_index_is_the_tables_and_goes_with_its_name() -> None:
-    told = Through()
-    told.feed(
+    reported = Through()
+    reported.feed(
         done(ddl("CREATE UNIQUE INDEX i ON public.t USING btree (a)")),
         done(ddl("ALTER INDEX public.i RENAME TO j"), at=0x200),
         done(ddl("DROP INDEX public.j"), at=0x300),
         done(ddl("CREATE INDEX k ON public.t USING btree (a)"), at=0x400),
     )
 
-    *three, other = told.changes
+    *three, other = reported.changes
     assert [c.after and c.after.unique for c in three] == [
         (Unique("i", ("a",)),),
         (Unique("j", ("a",)),),
@@ -183,59 +185,59 @@ def test_a_unique_index_is_the_tables_and_goes_with_its_name() -> None:
 
 
 def test_a_schema_takes_its_tables_along() -> None:
-    told = Through()
-    told.feed(
+    reported = Through()
+    reported.feed(
         done(ddl("ALTER SCHEMA public RENAME TO p")), done(ddl("DROP SCHEMA p CASCADE"), at=0x200)
     )
 
-    renamed, dropped = (c for c in told.changes if c.kind == "table")
+    renamed, dropped = (c for c in reported.changes if c.kind == "table")
     assert renamed.after is not None
     assert renamed.after.id == TableId("p", "t")
     assert (dropped.before, dropped.after) == (renamed.after, None)
 
 
 def test_other_objects_are_reported_by_name() -> None:
-    told = Through().feed(done(ddl("CREATE OR REPLACE PACKAGE public.k IS a int; END k")))
+    reported = Through().feed(done(ddl("CREATE OR REPLACE PACKAGE public.k IS a int; END k")))
 
-    [change] = told.changes
+    [change] = reported.changes
     assert (change.kind, change.identity, change.tag) == ("package", "public.k", "CREATE PACKAGE")
 
 
 @pytest.mark.parametrize("schema", ["pg_catalog", "dbe_pldeveloper", "pg_temp_3"])
 def test_the_servers_own_objects_are_not_reported(schema: str) -> None:
-    told = Through().feed(done(ddl(f"CREATE TABLE {schema}.x (a pg_catalog.int4)")))
+    reported = Through().feed(done(ddl(f"CREATE TABLE {schema}.x (a pg_catalog.int4)")))
 
-    assert told.changes == []
+    assert reported.changes == []
 
 
 def test_tables_that_are_not_captured_are_not_reported() -> None:
-    told = Through().feed(done(ddl("CREATE TABLE not_ours.x (a pg_catalog.int4)")))
+    reported = Through().feed(done(ddl("CREATE TABLE not_ours.x (a pg_catalog.int4)")))
 
-    assert told.changes == []
+    assert reported.changes == []
 
 
 def test_a_table_made_twice_was_dropped_unseen() -> None:
-    told = Through().feed(done(ddl("CREATE TABLE public.t (z pg_catalog.text)")))
+    reported = Through().feed(done(ddl("CREATE TABLE public.t (z pg_catalog.text)")))
 
-    dropped, made = told.changes
+    dropped, made = reported.changes
     assert (dropped.after, made.before) == (None, None)
-    assert told.holes[0].kind == "suspected"
+    assert reported.holes[0].kind == "suspected"
 
 
 def test_clauses_that_are_never_deparsed_are_said() -> None:
-    told = Through().feed(
+    reported = Through().feed(
         done(ddl("ALTER TABLE IF EXISTS ONLY public.t MODIFY COLUMN a TIME WITHOUT TIME ZONE"))
     )
 
-    assert told.changes[0].lossy == (
+    assert reported.changes[0].lossy == (
         "not deparsed, if there: ON UPDATE, comments within the definition"
     )
 
 
 def test_a_truncate_sent_as_ddl_empties_the_table() -> None:
-    told = Through().feed(done(ddl("TRUNCATE TABLE public.t")))
+    reported = Through().feed(done(ddl("TRUNCATE TABLE public.t")))
 
-    assert (told.changes, told.rows) == ([], 1)
+    assert (reported.changes, reported.rows) == ([], 1)
 
 
 def test_a_document_that_is_none_stops_the_stream() -> None:
@@ -250,9 +252,9 @@ def test_parallel_styles_send_the_same(style: str, batch: bool) -> None:
         parallel_decode_num=4, decode_style=style, sending_batch=batch, enable_ddl_decoding=True,
         enable_ddl_json_format=True, include_timestamp=True,
     )  # fmt: skip
-    told = Through(mode).feed(done(ddl(content=DOCUMENT)))
+    reported = Through(mode).feed(done(ddl(content=DOCUMENT)))
 
-    assert told.changes[0].canonical == STATEMENT
+    assert reported.changes[0].canonical == STATEMENT
 
 
 # ---- openGauss
@@ -292,24 +294,24 @@ def test_every_documented_message_of_opengauss_is_reported(document: Any, plugin
     )
     known = (dd1, *(replace(dd1, id=TableId("public", name)) for name in ("dd1r", "dd2")))
 
-    told = Through(Mode(plugin=plugin), "og7", known=known).feed(done(og(document)))
+    reported = Through(Mode(plugin=plugin), "og7", known=known).feed(done(og(document)))
 
-    assert told.changes
-    assert {c.origin for c in told.changes} == {Origin.DEPARSED}
-    assert told.changes[-1].canonical == expand(document)
+    assert reported.changes
+    assert {c.origin for c in reported.changes} == {Origin.DEPARSED}
+    assert reported.changes[-1].canonical == expand(document)
 
 
 def test_the_two_messages_of_a_drop_are_one_change() -> None:
-    told = stream().feed(done(START, dropped("t")))
+    reported = stream().feed(done(START, dropped("t")))
 
-    assert [(c.tag, c.before) for c in told.changes] == [("DROP TABLE", T)]
+    assert [(c.tag, c.before) for c in reported.changes] == [("DROP TABLE", T)]
 
 
 def test_a_drop_of_two_tables_is_one_message_of_start_and_two_of_end() -> None:
     other = replace(T, id=TableId("public", "u"))
-    told = stream(known=(T, other)).feed(done(START, dropped("t"), dropped("u")))
+    reported = stream(known=(T, other)).feed(done(START, dropped("t"), dropped("u")))
 
-    assert [c.before for c in told.changes] == [T, other]
+    assert [c.before for c in reported.changes] == [T, other]
 
 
 WITH_E = row(7, text("a", "y"), text("e", "z"))
@@ -338,15 +340,15 @@ def set_default(text_: str, column: str = "e") -> Ddl:
 
 def test_the_second_message_of_a_default_corrects_the_first() -> None:
     """Live: the first says `DEFAULT 'it's'`, which is no SQL, the second is what it means."""
-    told = stream().feed(done(added("'it's'"), set_default("'it''s'::text"), WITH_E))
+    reported = stream().feed(done(added("'it's'"), set_default("'it''s'::text"), WITH_E))
 
-    [change] = told.changes
+    [change] = reported.changes
     assert change.after is not None
     assert change.after.columns[2] == Column("e", 25, -1, "text", missing="it's", has_default=True)
     assert (
         change.sql == "ALTER TABLE  public.t ADD COLUMN  e pg_catalog.text  DEFAULT 'it''s'::text  "
     )
-    assert told.holes == []
+    assert reported.holes == []
 
 
 def set_defaults(**texts: str) -> Ddl:
@@ -367,25 +369,25 @@ def added_two() -> Ddl:
 
 
 def test_each_of_several_defaults_is_corrected() -> None:
-    told = stream().feed(
+    reported = stream().feed(
         done(added_two(), set_defaults(e="'it''s'"), set_defaults(e="'it''s'", f="'he''s'"))
     )
 
-    [change] = told.changes
+    [change] = reported.changes
     assert change.after is not None
     assert [column.missing for column in change.after.columns[2:]] == ["it's", "he's"]
-    assert told.holes == []
+    assert reported.holes == []
 
 
 def test_a_default_that_is_set_later_is_for_new_rows() -> None:
-    told = stream().feed(
+    reported = stream().feed(
         done(added("'it's'"), set_default("'it''s'::text"), set_default("'new'::text"))
     )
 
-    first, second = told.changes
+    first, second = reported.changes
     assert first.after is not None
     assert second.after is not None
-    assert [c.after.columns[2].missing for c in told.changes if c.after] == ["it's", "it's"]
+    assert [c.after.columns[2].missing for c in reported.changes if c.after] == ["it's", "it's"]
     assert second.after.columns[2].default == "'new'::text"
 
 
@@ -397,11 +399,11 @@ def test_values_that_a_statement_computed_are_a_detected_gap() -> None:
         "name": "e",
         "default": "now()",
     }
-    told = stream().feed(done(og(update, command="Alter Table")))
+    reported = stream().feed(done(og(update, command="Alter Table")))
 
-    [change] = told.changes
+    [change] = reported.changes
     assert (change.tag, change.before, change.after) == ("UPDATE", T, T)
-    assert [(hole.table, hole.kind) for hole in told.holes] == [("public.t", "seen")]
+    assert [(hole.table, hole.kind) for hole in reported.holes] == [("public.t", "seen")]
 
 
 def test_an_unknown_statement_makes_its_table_suspect() -> None:
@@ -409,71 +411,73 @@ def test_an_unknown_statement_makes_its_table_suspect() -> None:
         "fmt": "DECLARE\nn pg_catalog.int4;\nBEGIN\nUPDATE %{identity}D SET a = n;\nEND;\n",
         "identity": {"objname": "t", "schemaname": "public"},
     }
-    told = stream().feed(done(og(block, command="Alter Table"), row(1)))
+    reported = stream().feed(done(og(block, command="Alter Table"), row(1)))
 
-    assert told.changes[0].lossy == "an unknown statement affects it"
-    assert [(hole.table, hole.kind) for hole in told.holes] == [("public.t", "suspected")]
-    assert told.rows == 1
+    assert reported.changes[0].lossy == "an unknown statement affects it"
+    assert [(hole.table, hole.kind) for hole in reported.holes] == [("public.t", "suspected")]
+    assert reported.rows == 1
 
 
 @pytest.mark.parametrize(("schema", "count"), [("public", 1), ("not_mine", 0)])
 def test_a_trigger_is_reported_with_its_table(schema: str, count: int) -> None:
-    told = Through().feed(
+    reported = Through().feed(
         done(ddl(f"CREATE TRIGGER not_now BEFORE INSERT ON {schema}.t FOR EACH ROW"))
     )
 
-    assert [c.identity for c in told.changes] == [f"{schema}.not_now"] * count
+    assert [c.identity for c in reported.changes] == [f"{schema}.not_now"] * count
 
 
 def test_a_default_without_its_second_message_is_not_believed() -> None:
-    told = stream().feed(done(added("'it's'")))
+    reported = stream().feed(done(added("'it's'")))
 
-    assert told.changes[0].values == {"e": "lost"}
-    assert told.holes == [
+    assert reported.changes[0].values == {"e": "lost"}
+    assert reported.holes == [
         Hole("public.t", "seen", "column e: the source computed it for older rows")
     ]
 
 
 @pytest.mark.parametrize("second", [set_default("5", "a"), dropped("u")])
 def test_a_message_that_does_not_belong_to_the_first_is_its_own(second: Ddl) -> None:
-    told = stream().feed(done(added("'x'::text"), second))
+    reported = stream().feed(done(added("'x'::text"), second))
 
-    assert len(told.changes) == 2
+    assert len(reported.changes) == 2
 
 
 def test_rows_between_two_statements_stay_between_them() -> None:
     """OpenGauss' serial decoding sends rows behind DDL of their own transaction."""
-    told = stream().feed(done(row(1), added("'x'::text"), set_default("'x'::text"), WITH_E, WITH_E))
+    reported = stream().feed(
+        done(row(1), added("'x'::text"), set_default("'x'::text"), WITH_E, WITH_E)
+    )
 
-    assert [c.ordinal for c in told.changes] == [1]
-    assert told.rows == 3
+    assert [c.ordinal for c in reported.changes] == [1]
+    assert reported.rows == 3
 
 
 def test_rows_of_the_servers_own_schema_are_left_out() -> None:
-    told = stream().feed(done(row(1, table="gs_source", schema="dbe_pldeveloper"), row(2)))
+    reported = stream().feed(done(row(1, table="gs_source", schema="dbe_pldeveloper"), row(2)))
 
-    assert told.rows == 1
-    assert told.holes == []
+    assert reported.rows == 1
+    assert reported.holes == []
 
 
 def test_where_no_ddl_is_sent_the_first_row_of_a_new_shape_is_an_inferred_change() -> None:
     """Tables of ustore are not deparsed at all."""
     wider = replace(T, columns=(*T.columns, Column("b", 23, -1, "integer")))
-    told = stream(catalog=(wider,)).feed(
+    reported = stream(catalog=(wider,)).feed(
         done(row(1)), done(row(2, text("a", "y"), number("b", 7)), at=0x200)
     )
 
-    assert [c.origin for c in told.changes] == [Origin.INFERRED]
-    assert told.rows == 2
+    assert [c.origin for c in reported.changes] == [Origin.INFERRED]
+    assert reported.rows == 2
 
 
 def test_an_undecoded_default_makes_its_table_suspect() -> None:
     """A volatile default is not deparsed: what older rows have nobody tells."""
     b = Column("b", 23, -1, "integer", has_default=True)
-    told = Through(TDDL, catalog=(replace(T, columns=(*T.columns, b)),))
-    told.feed(done(row(1)), done(row(2, text("a", "y"), number("b", 7)), at=0x200))
+    reported = Through(TDDL, catalog=(replace(T, columns=(*T.columns, b)),))
+    reported.feed(done(row(1)), done(row(2, text("a", "y"), number("b", 7)), at=0x200))
 
-    assert [(hole.table, hole.kind) for hole in told.holes] == [(str(ID), "suspected")]
+    assert [(hole.table, hole.kind) for hole in reported.holes] == [(str(ID), "suspected")]
 
 
 DROPPED = "ALTER TABLE  public.t DROP CONSTRAINT odd_name"
@@ -496,9 +500,9 @@ def test_a_key_of_any_name_that_is_dropped_is_noticed(
     if T.id not in {table.id for table in catalog}:
         through._catalog.pop(T.id)
 
-    told = through.feed(done(ddl(DROPPED)))
+    reported = through.feed(done(ddl(DROPPED)))
 
-    [change] = told.changes
+    [change] = reported.changes
     assert change.after is not None
     assert change.after.key == key
-    assert [hole.kind for hole in told.holes] == ["suspected"] * is_suspected
+    assert [hole.kind for hole in reported.holes] == ["suspected"] * is_suspected

@@ -48,23 +48,23 @@ DOCUMENTS = {**OPENGAUSS, "gaussdb: create table": GAUSSDB["create table"]}
 
 @pytest.mark.parametrize(("document", "sql"), DOCUMENTS.values(), ids=DOCUMENTS)
 def test_a_document_says_what_its_text_says(document: Any, sql: str) -> None:
-    told = jddl.statement(document)
+    reported = jddl.statement(document)
 
-    assert told == tddl.statement(sql)
-    assert told.tag
-    assert told.names
-    assert told.unread == ()
+    assert reported == tddl.statement(sql)
+    assert reported.tag
+    assert reported.names
+    assert reported.unread == ()
 
 
 @pytest.mark.parametrize("sql", SQL.values(), ids=SQL)
 def test_the_manuals_text_is_read_whole(sql: str) -> None:
-    told = tddl.statement(sql)
+    reported = tddl.statement(sql)
 
-    assert told.tag
-    assert told.names
-    assert told.unread == ()
-    assert all(column.rest == "" for column in told.columns)
-    assert not any(isinstance(action, Unread) for action in told.actions)
+    assert reported.tag
+    assert reported.names
+    assert reported.unread == ()
+    assert all(column.rest == "" for column in reported.columns)
+    assert not any(isinstance(action, Unread) for action in reported.actions)
 
 
 # Manual, "DDL in logical decoding", table 1: each kind of statement, as deparsing prints it.
@@ -143,11 +143,11 @@ TABLE_1 = {
 
 @pytest.mark.parametrize(("sql", "said"), TABLE_1.items(), ids=TABLE_1)
 def test_every_kind_of_statement_is_known(sql: str, said: tuple[str, str]) -> None:
-    told = tddl.statement(sql)
+    reported = tddl.statement(sql)
 
-    assert (told.tag, told.kind) == said
-    assert told.names
-    assert told.unread == ()
+    assert (reported.tag, reported.kind) == said
+    assert reported.names
+    assert reported.unread == ()
 
 
 @pytest.mark.parametrize(
@@ -178,9 +178,11 @@ def test_a_schema_may_be_named_after_its_owner(sql: str, name: str) -> None:
 
 @pytest.mark.parametrize("kind", ["FUNCTION", "PROCEDURE"])
 def test_a_function_is_renamed_behind_its_arguments(kind: str) -> None:
-    told = tddl.statement(f"ALTER {kind} public.f(pg_catalog.int4, pg_catalog.text) RENAME TO g")
+    reported = tddl.statement(
+        f"ALTER {kind} public.f(pg_catalog.int4, pg_catalog.text) RENAME TO g"
+    )
 
-    assert told.actions == (Rename(Name("public", "f"), Name("public", "g")),)
+    assert reported.actions == (Rename(Name("public", "f"), Name("public", "g")),)
 
 
 def test_the_key_of_b_compatibility_has_a_name() -> None:
@@ -239,13 +241,13 @@ def test_an_action_is_read(text: str, action: Any) -> None:
 
 
 def test_actions_stand_side_by_side() -> None:
-    told = tddl.statement(
+    reported = tddl.statement(
         'ALTER TABLE IF EXISTS ONLY public.t ADD COLUMN b pg_catalog."numeric"(10,2) DEFAULT 0.5'
         " NOT NULL AFTER a, DROP COLUMN c, ALTER COLUMN d TYPE pg_catalog.int8 USING (d)::bigint,"
         " CHANGE e f pg_catalog.text, TRUNCATE PARTITION p1, p2"
     )
 
-    add, drop, retype, change, *partitions = told.actions
+    add, drop, retype, change, *partitions = reported.actions
     assert isinstance(add, AddColumn)
     assert (add.column.default, add.column.not_null, add.column.place) == ("0.5", True, "a")
     assert drop == DropColumn("c")
@@ -300,9 +302,9 @@ SUBCOMMANDS: dict[str, tuple[dict[str, Any], Any]] = {
 def test_a_subcommand_is_read_by_its_keys(kind: str, said: tuple[dict[str, Any], Any]) -> None:
     command, action = said
 
-    told = jddl.statement(og_alter({"type": kind, "column": "a B"} | command))
+    reported = jddl.statement(og_alter({"type": kind, "column": "a B"} | command))
 
-    assert told.actions == (action,)
+    assert reported.actions == (action,)
 
 
 @pytest.mark.parametrize("kind", [None, 5, [], {}, ["add column"]])
@@ -321,9 +323,11 @@ def test_a_default_sent_as_a_literal_is_sql() -> None:
         "default": "x",
     }
 
-    told = jddl.statement(og_table("t", [og_column("a", og_type("text"), default=default), flat]))
+    reported = jddl.statement(
+        og_table("t", [og_column("a", og_type("text"), default=default), flat])
+    )
 
-    assert [column.default for column in told.columns] == ["$$it's$$", "'x'"]
+    assert [column.default for column in reported.columns] == ["$$it's$$", "'x'"]
 
 
 def test_partitions_are_kept() -> None:
@@ -336,14 +340,14 @@ def test_partitions_are_kept() -> None:
 
 
 def test_constraints_are_kept() -> None:
-    told = jddl.statement(OPENGAUSS["create table"][0])
+    reported = jddl.statement(OPENGAUSS["create table"][0])
 
-    assert [(c.kind, c.name, c.columns) for c in told.constraints] == [
+    assert [(c.kind, c.name, c.columns) for c in reported.constraints] == [
         ("unique", "dd1_b_key", ("b",)),
         ("primary key", "dd1_pkey", ("id",)),
         ("check", "dd1_id_check", None),
     ]
-    assert told.options == {"orientation": "row", "compression": "no"}
+    assert reported.options == {"orientation": "row", "compression": "no"}
 
 
 def test_a_default_that_is_not_sql_affects_only_itself() -> None:
@@ -367,9 +371,9 @@ def test_a_default_that_is_not_sql_affects_no_other_column() -> None:
         not_null="NOT NULL",
     )
 
-    told = jddl.statement(og_table("t", [broken, og_column("b", og_type("int8"))]))
+    reported = jddl.statement(og_table("t", [broken, og_column("b", og_type("int8"))]))
 
-    assert [(c.name, c.type.name, c.not_null) for c in told.columns] == [
+    assert [(c.name, c.type.name, c.not_null) for c in reported.columns] == [
         ("a", "text", True),
         ("b", "int8", False),
     ]
@@ -382,11 +386,11 @@ def test_the_start_of_a_drop_is_not_a_statement() -> None:
 def test_opengauss_own_sql_is_kept_as_it_was_sent() -> None:
     document, sql = OPENGAUSS["rename table"]
 
-    told = jddl.read(Ddl("deparse", json.dumps(document), sql + " ", "Simple", 5, "none"))
+    reported = jddl.read(Ddl("deparse", json.dumps(document), sql + " ", "Simple", 5, "none"))
 
-    assert told is not None
-    assert told.sql == sql + " "
-    assert [type(action).__name__ for action in told.actions] == ["Rename"]
+    assert reported is not None
+    assert reported.sql == sql + " "
+    assert [type(action).__name__ for action in reported.actions] == ["Rename"]
 
 
 def test_each_form_is_read() -> None:
@@ -399,9 +403,9 @@ def test_a_document_that_is_none_is_refused() -> None:
 
 
 def test_what_is_unknown_is_reported_as_such() -> None:
-    told = jddl.statement({"fmt": "VACUUM %{t}D", "t": {"objname": "t"}})
+    reported = jddl.statement({"fmt": "VACUUM %{t}D", "t": {"objname": "t"}})
 
-    assert (told.tag, told.unread) == ("", ("VACUUM t",))
+    assert (reported.tag, reported.unread) == ("", ("VACUUM t",))
 
 
 # ---- documents that nobody wrote by hand
@@ -500,14 +504,14 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
 
 @given(documents())
 def test_any_document_says_what_its_text_says(document: dict[str, Any]) -> None:
-    told = jddl.statement(document)
+    reported = jddl.statement(document)
 
-    assert told == tddl.statement(expand(document))
-    assert told.unread == ()
+    assert reported == tddl.statement(expand(document))
+    assert reported.unread == ()
     names = [c["name"] for c in document.get("table_elements", {}).get("elements", ())]
     names += [c["definition"]["name"] for c in document.get("subcmds", ()) if "definition" in c]
-    added = [a.column.name for a in told.actions if isinstance(a, AddColumn)]
-    assert [*(c.name for c in told.columns), *added] == names
+    added = [a.column.name for a in reported.actions if isinstance(a, AddColumn)]
+    assert [*(c.name for c in reported.columns), *added] == names
 
 
 WORDS = re.findall(r"\w+|\W", "".join(SQL.values()))
@@ -515,13 +519,15 @@ WORDS = re.findall(r"\w+|\W", "".join(SQL.values()))
 
 @given(st.text() | st.lists(st.sampled_from(WORDS)).map("".join))
 def test_any_text_is_a_statement(sql: str) -> None:
-    told = tddl.statement(sql)
+    reported = tddl.statement(sql)
 
-    assert isinstance(told, Statement)
-    assert told.sql == sql
+    assert isinstance(reported, Statement)
+    assert reported.sql == sql
 
 
 def test_constraints_of_a_column_are_the_tables() -> None:
-    told = tddl.statement("ALTER TABLE public.t ADD COLUMN k pg_catalog.int4 PRIMARY KEY")
+    reported = tddl.statement("ALTER TABLE public.t ADD COLUMN k pg_catalog.int4 PRIMARY KEY")
 
-    assert [a.constraint.columns for a in told.actions if isinstance(a, AddConstraint)] == [("k",)]
+    assert [a.constraint.columns for a in reported.actions if isinstance(a, AddConstraint)] == [
+        ("k",)
+    ]

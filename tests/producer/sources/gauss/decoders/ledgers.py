@@ -152,7 +152,7 @@ def expected_changes(read: Capture, change: dict[str, Any]) -> list[Wanted]:
 # ---- what came out
 
 
-def told(read: Capture, decoder: Naming | None = None) -> list[DecodedMessage]:
+def reported(read: Capture, decoder: Naming | None = None) -> list[DecodedMessage]:
     decoder = decoder or read.decoder()
     return [
         decoder.decode(position, record)

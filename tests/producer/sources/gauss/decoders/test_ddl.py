@@ -8,23 +8,23 @@ from tests.producer.core.ddl_examples import JDDL, TDDL
 
 
 def test_the_manuals_document_comes_out_as_it_is() -> None:
-    told = gauss_ddl(b'{"JDDL":%b}' % JDDL.encode(), "utf-8")
+    reported = gauss_ddl(b'{"JDDL":%b}' % JDDL.encode(), "utf-8")
 
-    assert told.form == "JDDL"
-    assert json.loads(told.content) == json.loads(JDDL)
+    assert reported.form == "JDDL"
+    assert json.loads(reported.content) == json.loads(JDDL)
 
 
 def test_the_manuals_text_comes_out_as_it_is() -> None:
-    told = gauss_ddl(json.dumps({"TDDL": TDDL}).encode(), "utf-8")
+    reported = gauss_ddl(json.dumps({"TDDL": TDDL}).encode(), "utf-8")
 
-    assert (told.form, told.content) == ("TDDL", TDDL)
+    assert (reported.form, reported.content) == ("TDDL", TDDL)
 
 
 @pytest.mark.parametrize("number", ["5", "1.10", "9223372036854775808", "1e2", "0.1000"])
 def test_numbers_keep_their_digits(number: str) -> None:
-    told = gauss_ddl(b'{"JDDL":{"fmt": "%%{a}n", "a": %b}}' % number.encode(), "utf-8")
+    reported = gauss_ddl(b'{"JDDL":{"fmt": "%%{a}n", "a": %b}}' % number.encode(), "utf-8")
 
-    assert told.content == '{"fmt": "%{a}n", "a": ' + number + "}"
+    assert reported.content == '{"fmt": "%{a}n", "a": ' + number + "}"
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,6 @@ def test_opengauss_document_with_a_name_twice_is_refused() -> None:
 
 
 def test_names_are_in_the_encoding_of_the_database() -> None:
-    told = gauss_ddl('{"JDDL":{"fmt":"%{a}I","a":"表"}}'.encode("gbk"), "gbk")
+    reported = gauss_ddl('{"JDDL":{"fmt":"%{a}I","a":"表"}}'.encode("gbk"), "gbk")
 
-    assert json.loads(told.content)["a"] == "表"
+    assert json.loads(reported.content)["a"] == "表"

@@ -8,7 +8,7 @@ from tests.producer.sources.gauss.decoders.ledgers import (
     capture,
     expected,
     matches,
-    told,
+    reported,
     transactions,
 )
 
@@ -28,7 +28,7 @@ def test_a_capture_decodes_to_its_ledger(name: str) -> None:
     read = capture(name)
     want = expected(read)
 
-    got = transactions(told(read))
+    got = transactions(reported(read))
 
     assert len(got) == len(want)
     for (xid, changes), (wanted_xid, wanted) in zip(got, want, strict=True):
@@ -50,13 +50,13 @@ def test_only_rows_may_wait_undecoded(name: str) -> None:
 @pytest.mark.parametrize("workload", sorted({name.split("_")[1] for name in CAPTURES} - {"types"}))
 def test_modes_agree_about_positions_numbers_and_times(workload: str) -> None:
     def ends(mode: str) -> dict[int, TxCommit]:
-        messages = told(capture(f"capture_{workload}_{mode}"))
+        messages = reported(capture(f"capture_{workload}_{mode}"))
         found = {m.xid: m for m in messages if isinstance(m, TxCommit) and m.xid}
         assert found
         return found
 
     def begins(mode: str) -> dict[int, TxBegin]:
-        messages = told(capture(f"capture_{workload}_{mode}"))
+        messages = reported(capture(f"capture_{workload}_{mode}"))
         found = {m.xid: m for m in messages if isinstance(m, TxBegin) and m.xid}
         assert found
         return found

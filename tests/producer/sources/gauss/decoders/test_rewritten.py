@@ -14,7 +14,7 @@ from tests.producer.sources.gauss.decoders.ledgers import (
     document,
     expected,
     matches,
-    told,
+    reported,
     transactions,
 )
 from tests.producer.sources.gauss.decoders.rewriting import Rewriter
@@ -88,7 +88,7 @@ def test_other_names_and_values_come_out(name: str) -> None:
         for xid, changes in expected(read)
     ]
 
-    got = transactions(told(other))
+    got = transactions(reported(other))
 
     assert len(got) == len(want)
     for (_, changes), (_, wanted) in zip(got, want, strict=True):

@@ -26,7 +26,7 @@ def unpacked(name: str) -> bytes:
 
 def told_types(workload: str, mode: str) -> dict[tuple[str, str], str]:
     """Table and column -> the type's name in the stream."""
-    form, told = FORMATS[mode], {}
+    form, reported = FORMATS[mode], {}
     naming = NAMING[form.plugin, form.style](form)
     for line in unpacked(f"capture_{workload}_{mode}.jsonl.gz").splitlines()[1:]:
         message = json.loads(line)
@@ -37,8 +37,8 @@ def told_types(workload: str, mode: str) -> dict[tuple[str, str], str]:
             if isinstance(change, NamedChange):
                 for row in filter(None, (change.new, change.old)):
                     for name, type_name in zip(row.shape.names, row.shape.types, strict=True):
-                        told[change.table, name] = type_name
-    return told
+                        reported[change.table, name] = type_name
+    return reported
 
 
 @pytest.mark.parametrize("mode", FORMATS)
@@ -47,9 +47,9 @@ def test_names_in_streams_lead_to_the_catalogs_oids(workload: str, mode: str) ->
     tables = json.loads(unpacked(f"tables_{workload}.json.gz"))["tables"]
     real = {(t["table"], c["name"]): c["type_oid"] for t in tables for c in t["columns"]}
 
-    told = told_types(workload, mode)
+    reported = told_types(workload, mode)
 
-    assert len(told) == len(real)
-    found = {place: oid_of(name) for place, name in told.items()}
+    assert len(reported) == len(real)
+    found = {place: oid_of(name) for place, name in reported.items()}
     other = {(oid, real[place]) for place, oid in found.items() if oid != real[place]}
     assert other - {(None, oid) for oid in real.values() if oid >= 16384} == {(TEXT, CLOB)}

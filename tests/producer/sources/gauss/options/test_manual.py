@@ -166,13 +166,13 @@ def test_ranges_end_where_the_manual_says(line: Line) -> None:
     mode = SERIAL if line.name.endswith("in-memory") else PARALLEL
     on = terms(status_seconds=0)
     for value in (line.low - 1, line.high + 1):
-        (told,) = said(around(line.name, str(value), mode), on)
-        assert f"option={line.name}" in told
-        assert f"value={value}" in told
-        assert re.search(r"outside|32 bits", told)
-        if "outside" in told:
+        (reported,) = said(around(line.name, str(value), mode), on)
+        assert f"option={line.name}" in reported
+        assert f"value={value}" in reported
+        assert re.search(r"outside|32 bits", reported)
+        if "outside" in reported:
             between = "or" if line.high == 1 else "to"
-            assert f"range={line.low} {between} {line.high}" in told
+            assert f"range={line.low} {between} {line.high}" in reported
     for value in (line.low, line.high):
         if (line.name, value) == ("parallel-decode-num", 1):
             mode = SERIAL
@@ -183,9 +183,9 @@ def test_ranges_end_where_the_manual_says(line: Line) -> None:
 def test_booleans_are_read_as_the_server_reads_them(line: Line) -> None:
     mode = SQL if line.name == "force-binary" else PARALLEL
     for text in ("maybe", "", "2", "o"):
-        (told,) = said(around(line.name, text, mode), terms(mode))
-        assert f"option={line.name}" in told
-        assert "write true or false" in told
+        (reported,) = said(around(line.name, text, mode), terms(mode))
+        assert f"option={line.name}" in reported
+        assert "write true or false" in reported
 
 
 @pytest.mark.parametrize("line", MANUAL, ids=IDS)
@@ -201,13 +201,13 @@ def test_a_good_value_passes_only_where_it_may_stand(line: Line, mode: Decoding)
     if line.name == "parallel-decode-num":
         value = "4" if mode is PARALLEL else "1"
 
-    told = said(around(line.name, value, mode), terms(mode))
+    reported = said(around(line.name, value, mode), terms(mode))
 
     if mode in line.refused:
-        assert len(told) == 1
-        assert f"option={line.name}, value={value}" in told[0]
+        assert len(reported) == 1
+        assert f"option={line.name}, value={value}" in reported[0]
     else:
-        assert told == []
+        assert reported == []
 
 
 # ---------------------------------------------------------------- the manual's cross rules
@@ -215,9 +215,9 @@ def test_a_good_value_passes_only_where_it_may_stand(line: Line, mode: Decoding)
 @pytest.mark.parametrize("threads", [{}, {"parallel-decode-num": "1"}])
 def test_options_of_parallel_decoding_need_two_threads(name: str, threads: dict[str, str]) -> None:
     value = GOOD.get(name, "1")
-    (told,) = said({**threads, name: value}, terms())
+    (reported,) = said({**threads, name: value}, terms())
 
-    assert "only with parallel-decode-num of 2 and more" in told
+    assert "only with parallel-decode-num of 2 and more" in reported
     assert said({"parallel-decode-num": "2", name: value}, terms()) == []
 
 
@@ -225,9 +225,9 @@ def test_options_of_parallel_decoding_need_two_threads(name: str, threads: dict[
 @pytest.mark.parametrize("order", [{}, {"output-order": "0"}])
 def test_options_of_distributed_decoding_need_csn_order(name: str, order: dict[str, str]) -> None:
     value = GOOD.get(name, "1")
-    (told,) = said({**order, name: value}, terms())
+    (reported,) = said({**order, name: value}, terms())
 
-    assert "only with output-order = 1" in told
+    assert "only with output-order = 1" in reported
     assert said({"output-order": "1", name: value}, terms()) == []
 
 
@@ -235,32 +235,32 @@ def test_options_of_distributed_decoding_need_csn_order(name: str, order: dict[s
 def test_a_queue_is_a_power_of_two(size: int) -> None:
     assert said(around("parallel-queue-size", str(size)), terms()) == []
     if size > 2:
-        (told,) = said(around("parallel-queue-size", str(size - 1)), terms())
-        assert "power of two" in told
+        (reported,) = said(around("parallel-queue-size", str(size - 1)), terms())
+        assert "power of two" in reported
 
 
 def test_only_false_is_a_value_of_decode_sequence() -> None:
-    (told,) = said({"decode-sequence": "true"}, terms())
-    assert "the server accepts only false" in told
+    (reported,) = said({"decode-sequence": "true"}, terms())
+    assert "the server accepts only false" in reported
 
 
 def test_text_functions_give_no_binary() -> None:
-    (told,) = said({"force-binary": "true"}, terms(SQL))
+    (reported,) = said({"force-binary": "true"}, terms(SQL))
 
-    assert "cannot return binary output" in told
+    assert "cannot return binary output" in reported
     assert said({"force-binary": "true"}, terms(SQL, binary=True)) == []
 
 
 def test_a_blank_in_the_white_list_is_refused() -> None:
-    (told,) = said({"white-table-list": "public.t1, public.t2"}, terms())
-    assert "the list must not contain blanks" in told
+    (reported,) = said({"white-table-list": "public.t1, public.t2"}, terms())
+    assert "the list must not contain blanks" in reported
 
 
 def test_sql_decoding_has_no_ddl_as_json() -> None:
     options = {"enable-ddl-decoding": "true", "enable-ddl-json-format": "true"}
-    (told,) = said(options, terms(SERIAL, plugin="sql_decoding"))
+    (reported,) = said(options, terms(SERIAL, plugin="sql_decoding"))
 
-    assert "sql_decoding does not send DDL as JSON" in told
+    assert "sql_decoding does not send DDL as JSON" in reported
     assert said(options, terms(SERIAL)) == []
 
 
