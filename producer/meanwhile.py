@@ -8,7 +8,7 @@ The socket stays with this thread: the call runs in another one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
 from producer.core.loop import BEAT
@@ -34,6 +34,29 @@ class Meanwhile:
                 if future.done():  # the call's own
                     raise
             self.beat()
+
+    def close(self) -> None:
+        """Wait for a call that is under way: what it uses is closed next."""
+        self._pool.shutdown()
+
+
+class InOrder:
+    """`Behind` by one thread."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1, "in order")
+        self._under_way: Future[object] | None = None
+
+    def __call__(self, call: Callable[[], object]) -> None:
+        """Begin a call when the one before has ended; raise what that one raised."""
+        self.wait()
+        self._under_way = self._pool.submit(call)
+
+    def wait(self) -> None:
+        """Wait for the call under way; raise what it raises."""
+        under_way, self._under_way = self._under_way, None
+        if under_way is not None:
+            under_way.result()
 
     def close(self) -> None:
         """Wait for a call that is under way: what it uses is closed next."""

@@ -23,7 +23,7 @@ from producer.errors import CdcError
 from producer.kafka import native_writer
 from producer.kafka.delivery import Delivery
 from producer.kafka.quarantine import Quarantine
-from producer.meanwhile import Meanwhile
+from producer.meanwhile import InOrder, Meanwhile
 from producer.options import Options
 from producer.publish import Publisher
 from producer.sources.base import Source
@@ -128,6 +128,8 @@ def _run_once(
         stack.callback(delivery.close)
         blocking = Meanwhile(lambda: source.keep_alive(force=True))
         stack.callback(blocking.close)
+        behind = InOrder()
+        stack.callback(behind.close)
         log = start.log(reader, delivery, note=_log.warning, blocking=blocking)
         stack.callback(_undo, options, source, log, observer)
         publisher.prepare_tables(source.prepare(observer.on_note))
@@ -149,6 +151,7 @@ def _run_once(
             publisher=publisher,
             quarantine=quarantine,
             blocking=blocking,
+            behind=behind,
             clock=clock,
             observer=observer,
             wants=chooser(options.include, options.exclude),

@@ -11,6 +11,7 @@ from producer.core.cuts_log import CutsLog
 from producer.core.engine import WriterState
 from producer.core.events import Acknowledgement, Records
 from producer.core.ports import (
+    Behind,
     Clock,
     Delivery,
     Publisher,
@@ -54,8 +55,11 @@ class Loader:
         clock: Clock,
         made: MadeSlot,
         quarantine: Quarantine,
+        behind: Behind,
         native: Chunks | None = None,
     ) -> None:
+        """`behind` writes a chunk while the next one is read."""
+        self._behind = behind
         self._options, self._native = options, native
         self._quarantine = quarantine
         self._source = source
@@ -81,6 +85,7 @@ class Loader:
                 self._table(
                     reading, schema, is_first=schema is found[0], is_last=schema is found[-1]
                 )
+            self._behind.wait()
         return replace(self._writer_state, head=self._head, loads=self._loads), shapes
 
     def _table(
@@ -249,7 +254,8 @@ class Loader:
                 )
             )
 
-        self._delivery.write_now(records, cut)
+        # Each record of cuts says how many there were before: they are written in order.
+        self._behind(lambda: self._delivery.write_now(records, cut))
         self._head = head
 
 

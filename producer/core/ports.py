@@ -75,6 +75,16 @@ class Blocking(Protocol):
         """Return what `call` returns, or raise what it, or `beat`, raises."""
 
 
+class Behind(Protocol):
+    """Makes calls one after the other, in order, while the caller goes on."""
+
+    def __call__(self, call: Callable[[], object]) -> None:
+        """Begin a call when the one before has ended; raise what that one raised."""
+
+    def wait(self) -> None:
+        """Wait for the call under way; raise what it raises."""
+
+
 # ---------------------------------------------------------------- the source
 class Wire(Protocol):
     """The session that streams."""
@@ -313,7 +323,7 @@ class Tuning:
     # costs 5 times that
     slice_messages: int = 2_000  # between two looks at Kafka
     slice_seconds: float = 0.2
-    chunk_rows: int = 50_000  # of a first load
+    chunk_rows: int = 20_000  # of a first load; apply stages more than that by executors
     chunk_bytes: int = 16 << 20
 
 

@@ -14,6 +14,7 @@ from producer.core.events import TopicsChanged
 from producer.core.load import Loader, keep
 from producer.core.loop import Loop, Progress
 from producer.core.ports import (
+    Behind,
     Blocking,
     Clock,
     Codec,
@@ -49,6 +50,7 @@ class Turn:
     publisher: Publisher
     quarantine: Quarantine
     blocking: Blocking
+    behind: Behind
     clock: Clock
     observer: RunObserver
     wants: Callable[[TableId], bool]  # [tables] of the configuration
@@ -119,6 +121,7 @@ class Turn:
             clock=self.clock,
             made=result.made,
             quarantine=self.quarantine,
+            behind=self.behind,
             native=self.native,
         )
         writer_state, known = loader.run(self.source.tables)

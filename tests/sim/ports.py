@@ -317,6 +317,16 @@ class SimBlocking:
         return result
 
 
+class SimBehind:
+    """A call ends before the caller goes on: what a crash leaves is the same."""
+
+    def __call__(self, call: Callable[[], object]) -> None:
+        call()
+
+    def wait(self) -> None:
+        """Nothing is under way."""
+
+
 class SimClock(NamedTuple):
     """The world's time."""
 

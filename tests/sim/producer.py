@@ -27,6 +27,7 @@ from tests.sim.ports import (
     TOPICS,
     AlienSource,
     SimAdmin,
+    SimBehind,
     SimBlocking,
     SimClock,
     SimCodec,
@@ -174,6 +175,7 @@ def _run_once(around: Around, process: Process) -> None:
         publisher=publisher,
         quarantine=SimQuarantine(actor, broker),
         blocking=blocking,
+        behind=SimBehind(),
         clock=clock,
         observer=RunObserver(
             on_step=on_step,
