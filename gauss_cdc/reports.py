@@ -203,7 +203,8 @@ class ApplyReport(Observer):
         if cut.phase is LoadPhase.BEGIN:
             self._loads.pop(cut.table, None)
         load = self._loads.setdefault(cut.table, _Load(time.monotonic()))
-        load.rows += cut.rows
+        if cut.phase is LoadPhase.CHUNK:  # BEGIN counts its schema change
+            load.rows += cut.rows
         if cut.phase is LoadPhase.END:
             del self._loads[cut.table]
             seconds = round(time.monotonic() - load.since, 1)

@@ -85,11 +85,11 @@ def test_apply_says_rows_rate_lag_and_position(said) -> None:
 
 
 def test_a_load_that_begins_again_counts_from_zero(said) -> None:
-    report = ApplyReport()
+    report = ApplyReport()  # BEGIN has a record, too: the shape
     for phase, rows in (
-        (LoadPhase.BEGIN, 0),
+        (LoadPhase.BEGIN, 1),
         (LoadPhase.CHUNK, 70),
-        (LoadPhase.BEGIN, 0),
+        (LoadPhase.BEGIN, 1),
         (LoadPhase.CHUNK, 30),
         (LoadPhase.END, 0),
     ):
