@@ -287,7 +287,7 @@ def test_files_that_were_brought_are_used_where_they_lie(
 def test_spark_reads_kafka(spark: object, kafka: str, topic_prefix: str) -> None:
     admin = AdminClient({"bootstrap.servers": kafka})
     admin.create_topics([NewTopic(topic_prefix, 1, 1)])[topic_prefix].result(30)
-    producer = Producer({"bootstrap.servers": kafka})
+    producer = Producer({"bootstrap.servers": kafka, "log_level": 0})
     producer.produce(topic_prefix, b"hello")
     assert producer.flush(30) == 0
 

@@ -294,7 +294,7 @@ def test_where_the_native_writer_is_refused_python_writes_and_it_is_said_once(
     make = choose(found())
 
     for _ in range(2):
-        made = make({"bootstrap.servers": nobody, "stats_cb": print})
+        made = make({"bootstrap.servers": nobody, "log_level": 0, "stats_cb": print})
         assert isinstance(made, ConfluentWriter)
         made.close()
 
