@@ -323,7 +323,7 @@ class Tuning:
     # costs 5 times that
     slice_messages: int = 2_000  # between two looks at Kafka
     slice_seconds: float = 0.2
-    chunk_rows: int = 20_000  # of a first load; apply stages more than that by executors
+    chunk_rows: int = 16_000  # of a first load; apply stages more than 20,000 by executors
     chunk_bytes: int = 16 << 20
 
 

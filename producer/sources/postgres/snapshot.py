@@ -30,6 +30,7 @@ WITH RECURSIVE below (oid) AS (
 SELECT c.oid, c.relfilenode FROM below b JOIN pg_class c ON c.oid = b.oid ORDER BY 1
 """
 _BLOCK_BYTES: Final = 128 << 10  # handed on at once
+_BLOCK_ROWS: Final = 1_000
 
 
 @contextmanager
@@ -134,7 +135,7 @@ class _Rows:
         """Take a row, with the end of its line."""
         self._rows.append(row)
         self._size += len(row)
-        if self._size >= _BLOCK_BYTES:
+        if self._size >= _BLOCK_BYTES or len(self._rows) >= _BLOCK_ROWS:
             self.finish()
 
     def finish(self) -> None:
