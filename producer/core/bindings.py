@@ -133,8 +133,7 @@ class Bindings:
         if self._walker is None:
             return
         # Rows that are not delivered are left to the source, too: its triggers' table is one.
-        plan = binding.encoder.plan if binding is not None else None
-        if binding is not None and plan is not None and binding.is_one_place:
+        if binding is not None and (plan := binding.plan) is not None:
             assert binding.key is not None
             self._walker.bind(
                 relation,

@@ -29,7 +29,6 @@ from producer.core.tally import Runs
 from producer.core.unfit import HINT, UNFIT, WHY, Unfit, of_row, put_aside
 from producer.errors import GroupUnusable, RowTooLarge
 from schemas.control import LoadPhase, Origin, Range, SchemaChange, TableLoad
-from schemas.headers import row_headers, transaction_headers
 from schemas.positions import CommitKey
 from schemas.tables import TableId, TableSchema
 
@@ -109,8 +108,10 @@ class Loader:
         )
         ddl = self._options.topics.ddl
         value = self._publisher.encode_change(change)
-        headers = self._headers()
-        self._write([(ddl, 0, table_key(table.id), value, headers)], table.id, LoadPhase.BEGIN)
+        shape = PlainChunk(ddl, self._head.epoch, self._made.consistent_point)
+        shape.put(0, table_key(table.id), value, self._ordinal)
+        self._ordinal += 1
+        self._write(shape.finish(), table.id, LoadPhase.BEGIN)
         expected = reading.estimated_rows(table.id)
         tx = TransactionConstants(
             xid=0,
@@ -191,8 +192,7 @@ class Loader:
         observer.on_load(table.id, done, done)
 
     def _chunk(self, binding: Binding, constants: TransactionConstants) -> Chunk:
-        plan = None if self._native is None else binding.encoder.plan
-        if self._native is None or plan is None or not binding.is_one_place:
+        if self._native is None or (plan := binding.plan) is None:
             return PlainChunk(binding.topic, constants.epoch, constants.csn)
         assert binding.key is not None
         return self._native.chunk(
@@ -217,12 +217,6 @@ class Loader:
             error, table, op="r", before=None, after=cells, lsn=lsn, position=position
         )
         keep(self._quarantine, unfit, self._observer)
-
-    def _headers(self) -> list[tuple[str, bytes]]:
-        point = self._made.consistent_point
-        position = CommitKey(self._head.epoch, 0, self._ordinal)
-        self._ordinal += 1
-        return row_headers(transaction_headers(0, point), point, position)
 
     def _write(
         self,

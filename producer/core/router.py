@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from producer.core.changes import Cells
 from producer.core.records.encode import RowEncoder, is_one_key
+from producer.core.records.row_plan import RowPlan
 from schemas.tables import UNCHANGED, TableId, TableSchema
 
 
@@ -28,9 +29,10 @@ class Binding:
     tombstones: bool = False  # a record without value follows each delete
 
     @property
-    def is_one_place(self) -> bool:
-        """Say whether all rows have one key and one partition."""
-        return self.key is not None and not self.key_at and self.partition_of is None
+    def plan(self) -> RowPlan | None:
+        """How a native part writes its rows; None: Python does, or finds each row's place."""
+        is_one_place = self.key is not None and not self.key_at and self.partition_of is None
+        return self.encoder.plan if is_one_place else None
 
     def place(self, cells: Cells) -> tuple[int, bytes | None]:
         """Return partition and key of a row."""

@@ -10,12 +10,12 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, cimpl
+from confluent_kafka import KafkaError, cimpl
 
 from producer.core.events import Acknowledgement, Records
 from producer.errors import CdcError
-from producer.kafka.client import FENCED, of_error, ours
-from producer.kafka.writer import ConfluentWriter, MakeWriter, Writer, as_ours
+from producer.kafka.client import FENCED, of_error
+from producer.kafka.writer import ConfluentWriter, MakeWriter, Writer, as_ours, has_ended
 from producer.native import NativeParts, ProducerRefused
 
 _log = logging.getLogger(__name__)
@@ -93,14 +93,7 @@ class NativeWriter:
         return left
 
     def commit(self, seconds: float) -> bool:
-        try:
-            self._producer.commit(_milliseconds(seconds))
-        except KafkaException as exc:
-            error = exc.args[0]
-            if error.retriable() and not error.txn_requires_abort():
-                return False
-            raise ours(exc) from exc
-        return True
+        return has_ended(lambda: self._producer.commit(_milliseconds(seconds)))
 
     def abort(self, seconds: float) -> None:
         with as_ours():

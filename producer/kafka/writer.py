@@ -126,14 +126,7 @@ class ConfluentWriter:
         return left
 
     def commit(self, seconds: float) -> bool:
-        try:
-            self._producer.commit_transaction(seconds)
-        except (KafkaException, SystemError) as exc:
-            error = error_in(exc)
-            if error is not None and error.retriable() and not error.txn_requires_abort():
-                return False
-            raise ours(exc) from exc
-        return True
+        return has_ended(lambda: self._producer.commit_transaction(seconds))
 
     def abort(self, seconds: float) -> None:
         with as_ours():
@@ -181,6 +174,18 @@ class ConfluentWriter:
     def _on_error(self, error: KafkaError) -> None:
         if error.code() in FENCED:
             self._failure = self._failure or error
+
+
+def has_ended(commit: Callable[[], object]) -> bool:
+    """Commit; False: there is no answer yet, and the same call may be made again."""
+    try:
+        commit()
+    except (KafkaException, SystemError) as exc:
+        error = error_in(exc)
+        if error is not None and error.retriable() and not error.txn_requires_abort():
+            return False
+        raise ours(exc) from exc
+    return True
 
 
 @contextmanager

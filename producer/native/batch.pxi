@@ -123,6 +123,48 @@ cdef class Batch:
         headers = [*transaction_headers(tx.xid, tx.csn), ("lsn", lsn), (POSITION, position)]
         return topic, partition, self.keys[row.key], value, headers
 
+    # ------------------------------------------------------------ for those who fill it
+    cdef int append(
+        self,
+        uint32_t transaction,
+        int32_t place,
+        int32_t key,
+        const uint8_t *value,
+        size_t size,
+        uint64_t ordinal,
+        uint64_t lsn,
+    ) except -1:
+        """Add a record; its key is not counted in `size`, and nothing in `counts`."""
+        cdef Row *row
+        grow(<void **>&self.rows, &self.row_room, self.row_count + 1, sizeof(Row))
+        grow(<void **>&self.arena, &self.arena_room, self.arena_used + size + 1, 1)
+        row = &self.rows[self.row_count]
+        row.value, row.size = self.arena_used, <uint32_t>size
+        row.place, row.key, row.transaction = place, key, transaction
+        row.ordinal, row.lsn = ordinal, lsn
+        memcpy(self.arena + self.arena_used, value, size)
+        self.arena_used += size
+        self.size += size
+        self.row_count += 1
+        return 0
+
+    cdef int count(self, uint32_t transaction, int32_t place) except -1:
+        """Count a record of the last transaction, or of one whose counts are the last."""
+        cdef Transaction *tx = &self.transactions_[transaction]
+        cdef size_t at
+        for at in range(tx.first_count, tx.first_count + tx.number_of_counts):
+            if self.counts[at].place == place:
+                self.counts[at].records += 1
+                return 0
+        at = self.count_count
+        grow(<void **>&self.counts, &self.count_room, at + 1, sizeof(Count))
+        self.counts[at].place, self.counts[at].records = place, 1
+        if not tx.number_of_counts:
+            tx.first_count = <uint32_t>at
+        tx.number_of_counts += 1
+        self.count_count += 1
+        return 0
+
     @property
     def topics(self):
         """The topics of its records."""
@@ -164,9 +206,8 @@ def batch_of(Places places not None, uint64_t epoch, list transactions, list row
     """
     cdef Batch batch = Batch(places, epoch)
     cdef Transaction *tx
-    cdef Row *row
-    cdef size_t at, each
     cdef uint32_t index
+    cdef int32_t place
     cdef bytes value
     grow(<void **>&batch.transactions_, &batch.transaction_room, len(transactions), sizeof(Transaction))
     for seq, xid, csn, ended in transactions:
@@ -181,29 +222,9 @@ def batch_of(Places places not None, uint64_t epoch, list transactions, list row
     for index, topic, partition, key, value, ordinal, lsn in rows:
         if index >= batch.transaction_count:
             raise IndexError(index)
-        tx = &batch.transactions_[index]
-        at = batch.row_count
-        grow(<void **>&batch.rows, &batch.row_room, at + 1, sizeof(Row))
-        grow(<void **>&batch.arena, &batch.arena_room, batch.arena_used + len(value) + 1, 1)
-        row = &batch.rows[at]
-        row.value, row.size = batch.arena_used, len(value)
-        row.place, row.key = places.number(topic, partition), len(batch.keys)
-        row.transaction, row.ordinal, row.lsn = index, ordinal, lsn
-        memcpy(batch.arena + batch.arena_used, <const uint8_t *>value, len(value))
-        batch.arena_used += len(value)
+        place = places.number(topic, partition)
+        batch.append(index, place, len(batch.keys), value, len(value), ordinal, lsn)
+        batch.count(index, place)
         batch.keys.append(key)
-        batch.row_count += 1
-        batch.size += len(value) + len(key)
-        for each in range(tx.first_count, tx.first_count + tx.number_of_counts):
-            if batch.counts[each].place == row.place:
-                batch.counts[each].records += 1
-                break
-        else:
-            at = batch.count_count
-            grow(<void **>&batch.counts, &batch.count_room, at + 1, sizeof(Count))
-            batch.counts[at].place, batch.counts[at].records = row.place, 1
-            if not tx.number_of_counts:
-                tx.first_count = at
-            tx.number_of_counts += 1
-            batch.count_count += 1
+        batch.size += len(key)
     return batch

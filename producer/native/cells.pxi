@@ -107,7 +107,7 @@ cdef inline uint8_t *put_long(uint8_t *out, int64_t number) noexcept:
     return put_varint(out, zigzag if number >= 0 else ~zigzag)
 
 
-cdef inline uint8_t *put_bytes(uint8_t *out, const void *source, size_t size) noexcept:
+cdef inline uint8_t *put_bytes(uint8_t *out, const void *source, size_t size) noexcept nogil:
     memcpy(out, source, size)
     return out + size
 

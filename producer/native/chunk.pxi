@@ -163,36 +163,13 @@ cdef class NativeChunk:
     cdef int _add(self, int32_t place, bytes key, uint64_t ordinal) except -1:
         """Put the written row into the batch."""
         cdef Batch batch = self._batch
-        cdef Row *row
         if not batch.keys or self._newest_key is not key:
             batch.keys.append(key)
             self._newest_key = key
-        grow(<void **>&batch.arena, &batch.arena_room, batch.arena_used + self._row.used, 1)
-        grow(<void **>&batch.rows, &batch.row_room, batch.row_count + 1, sizeof(Row))
-        row = &batch.rows[batch.row_count]
-        row.value, row.size = batch.arena_used, <uint32_t>self._row.used
-        row.place, row.key, row.transaction = place, <int32_t>(len(batch.keys) - 1), 0
-        row.ordinal, row.lsn = ordinal, self._point
-        memcpy(batch.arena + batch.arena_used, self._row.start, self._row.used)
-        batch.arena_used += self._row.used
-        batch.size += self._row.used
-        batch.row_count += 1
-        self._count(place)
-        return 0
-
-    cdef int _count(self, int32_t place) except -1:
-        """Count a record; a chunk has few places, mostly one."""
-        cdef Batch batch = self._batch
-        cdef size_t at
-        for at in range(batch.count_count):
-            if batch.counts[at].place == place:
-                batch.counts[at].records += 1
-                return 0
-        grow(<void **>&batch.counts, &batch.count_room, batch.count_count + 1, sizeof(Count))
-        batch.counts[batch.count_count] = Count(place, 1)
-        batch.count_count += 1
-        batch.transactions_[0].number_of_counts += 1
-        return 0
+        batch.append(
+            0, place, len(batch.keys) - 1, self._row.start, self._row.used, ordinal, self._point
+        )
+        return batch.count(0, place)
 
 
 cdef inline uint8_t unescaped(uint8_t character) noexcept:

@@ -50,7 +50,7 @@ cdef struct Constants:
     Span head, sequence, times, txid, place, tail
 
 
-cdef uint8_t *put_decimal_digits(uint8_t *out, uint64_t number) noexcept:
+cdef uint8_t *put_decimal_digits(uint8_t *out, uint64_t number) noexcept nogil:
     """Write a number as text, at most 20 digits."""
     cdef uint8_t digits[20]
     cdef size_t at = 20

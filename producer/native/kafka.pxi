@@ -64,6 +64,7 @@ cdef struct Argument:  # rd_kafka_vu_t
 
 ctypedef void (*OnDelivery)(void *, const KafkaMessage *, void *) noexcept nogil
 ctypedef void (*OnError)(void *, int, const char *, void *) noexcept nogil
+ctypedef void *(*LimitedCall)(void *, int) noexcept nogil  # client, milliseconds -> error
 ctypedef void (*OnLog)(const void *, int, const char *, const char *) noexcept nogil
 
 
@@ -93,10 +94,10 @@ cdef struct Functions:  # as rdkafka.h declares them; all pointers to its types 
     int (*flush)(void *, int) noexcept nogil
     int (*outq_len)(void *) noexcept nogil
     int (*purge)(void *, int) noexcept nogil
-    void *(*init_transactions)(void *, int) noexcept nogil
+    LimitedCall init_transactions
     void *(*begin_transaction)(void *) noexcept nogil
-    void *(*commit_transaction)(void *, int) noexcept nogil
-    void *(*abort_transaction)(void *, int) noexcept nogil
+    LimitedCall commit_transaction
+    LimitedCall abort_transaction
     int (*error_code)(const void *) noexcept nogil
     const char *(*error_string)(const void *) noexcept nogil
     int (*error_is_fatal)(const void *) noexcept nogil
@@ -260,18 +261,8 @@ cdef struct HeaderText:
 
 
 cdef void print_decimal(HeaderText *text, uint64_t number) noexcept nogil:
-    cdef char digits[20]
-    cdef int count = 0
-    while True:
-        digits[count] = <char>(48 + number % 10)  # "0"
-        count += 1
-        number //= 10
-        if not number:
-            break
-    while count:
-        count -= 1
-        text.at[text.size] = digits[count]
-        text.size += 1
+    cdef uint8_t *out = <uint8_t *>text.at
+    text.size = <int>(put_decimal_digits(out + text.size, number) - out)
 
 
 cdef void print_hexadecimal(HeaderText *text, uint32_t number) noexcept nogil:
@@ -438,12 +429,7 @@ cdef class NativeProducer:
     # ------------------------------------------------------------ for one thread
     def init_transactions(self, int milliseconds):
         """Fence older producers of the transactional id."""
-        cdef void *error
-        self._enter()
-        with nogil:
-            error = rd_kafka.init_transactions(self.client, milliseconds)
-        self.is_in_call = False
-        raise_error(error)
+        self._within(rd_kafka.init_transactions, milliseconds)
 
     def begin(self):
         """Begin a Kafka transaction."""
@@ -456,21 +442,20 @@ cdef class NativeProducer:
 
     def commit(self, int milliseconds):
         """Commit; raises a retriable KafkaException where there is no answer yet."""
-        cdef void *error
-        self._enter()
-        with nogil:
-            error = rd_kafka.commit_transaction(self.client, milliseconds)
-        self.is_in_call = False
-        raise_error(error)
+        self._within(rd_kafka.commit_transaction, milliseconds)
 
     def abort(self, int milliseconds):
         """Abort the Kafka transaction."""
+        self._within(rd_kafka.abort_transaction, milliseconds)
+
+    cdef int _within(self, LimitedCall call, int milliseconds) except -1:
+        """Make a call that ends after so long at the latest; raise what it returns."""
         cdef void *error
         self._enter()
         with nogil:
-            error = rd_kafka.abort_transaction(self.client, milliseconds)
+            error = call(self.client, milliseconds)
         self.is_in_call = False
-        raise_error(error)
+        return raise_error(error)
 
     def poll(self, int milliseconds):
         """Collect acknowledgements; wait so long for the first one."""

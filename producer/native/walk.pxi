@@ -566,23 +566,21 @@ cdef class Walker:
     cdef int _add(self, BoundTable table, uint64_t lsn) except -1:
         """Put the written row into the batch."""
         cdef Batch batch = self.batch
-        cdef Row *row
         self._enter()
         self._count(table.place)
         if table.key_stamp != self.batch_stamp:
             table.key_stamp, table.key_index = self.batch_stamp, <int32_t>len(batch.keys)
             batch.keys.append(table.key)
-        grow(<void **>&batch.arena, &batch.arena_room, batch.arena_used + self.row.used, 1)
-        grow(<void **>&batch.rows, &batch.row_room, batch.row_count + 1, sizeof(Row))
-        row = &batch.rows[batch.row_count]
-        row.value, row.size = batch.arena_used, <uint32_t>self.row.used
-        row.place, row.key = table.place, table.key_index
-        row.transaction = <uint32_t>(batch.transaction_count - 1)
-        row.ordinal, row.lsn = self.open.ordinal, lsn
-        memcpy(batch.arena + batch.arena_used, self.row.start, self.row.used)
-        batch.arena_used += self.row.used
-        batch.size += self.row.used + table.key_size
-        batch.row_count += 1
+        batch.append(
+            <uint32_t>(batch.transaction_count - 1),
+            table.place,
+            table.key_index,
+            self.row.start,
+            self.row.used,
+            self.open.ordinal,
+            lsn,
+        )
+        batch.size += table.key_size
         return 0
 
     cdef int _count(self, int32_t place) except -1:
