@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from schemas.control import Commits, Range, SchemaChange, TableLoad
+from schemas.control import Commits, Range, SchemaChange
 from schemas.tables import TableId
 from schemas.topics import Topics
 from spark_consumers.cuts import segments
@@ -75,11 +75,11 @@ class CommitGroup:
     @property
     def tables(self) -> tuple[TableId, ...]:
         """Tables with changes in this group."""
-        names, cut = Topics(self.options.source), self.segment.cut
+        names = Topics(self.options.source)
         found = (
             names.table_by(topic, self.schema_of(schema_id))
             for topic in sorted({r.topic for r in self.segment.ranges} - {names.ddl})
-            for schema_id in _ids(cut, topic)[:1]
+            for schema_id in self.segment.schema_ids.get(topic, ())[:1]
         )
         return tuple(table for table in found if table is not None)
 
@@ -87,7 +87,7 @@ class CommitGroup:
         """Typed changes of one table; sort by (seq, ordinal) where order matters."""
         topic = Topics(self.options.source).table(table)
         ranges = [r for r in self.segment.ranges if r.topic == topic]
-        ids = _ids(self.segment.cut, topic)
+        ids = self.segment.schema_ids.get(topic, ())
         schemas = {schema_id: self.schema_of(schema_id) for schema_id in ids}
         return changes_frame(
             self.spark, self.options.client, ranges, schemas, is_committed=self.is_committed
@@ -117,7 +117,7 @@ def changes(
                 epoch, ranges, ids = segment.after.epoch, [], {}
             if segment.first_seq > after and (upto is None or segment.last_seq <= upto):
                 ranges += [r for r in segment.ranges if r.topic == topic]
-                ids |= dict.fromkeys(_ids(segment.cut, topic))
+                ids |= dict.fromkeys(segment.schema_ids.get(topic, ()))
     if not ranges:
         raise ValueError(f"no changes of {table} in these commits")
     return changes_frame(spark, options.client, ranges, {i: schema_of(i) for i in ids})
@@ -179,7 +179,3 @@ def _commits(cuts: CutReader, source: str) -> Iterator[Segment]:
     for segment in segments(Ledger(source), cuts(Ledger(source)), strict=True):
         if isinstance(segment.cut, Commits):
             yield segment
-
-
-def _ids(cut: object, topic: str) -> tuple[int, ...]:
-    return cut.schema_ids.get(topic, ()) if isinstance(cut, Commits | TableLoad) else ()

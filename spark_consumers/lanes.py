@@ -73,7 +73,7 @@ class Lanes:
         shapes: list[StagedShape] = []
         places: dict[tuple[str, int], int] = {}
         for topic in sorted({r.topic for r in segment.ranges} - {names.ddl}):
-            for schema_id in segment.cut.schema_ids.get(topic, ()):  # type: ignore[union-attr]
+            for schema_id in segment.schema_ids.get(topic, ()):
                 schemas[schema_id] = self._schema_of(schema_id)
                 table = names.table_by(topic, schemas[schema_id])
                 if table is None:

@@ -96,6 +96,11 @@ class Segment:
     is_barrier: bool = False  # holds DDL: alone, applied in ordinal order
     holes: tuple[Hole, ...] = ()  # gaps of its commits
 
+    @property
+    def schema_ids(self) -> Mapping[str, tuple[int, ...]]:
+        """The writers' schemas of each topic's records."""
+        return {} if isinstance(self.cut, Start) else self.cut.schema_ids
+
 
 @dataclass(slots=True)
 class Rows:
