@@ -21,10 +21,15 @@ from producer.core.tally import Tally
 from producer.core.walk import Walker
 from producer.wire import replication
 from producer.wire.replication import Split
+from schemas.native import Outdated, check_built
 
 MODULE: ModuleType | None = None  # the extension module, where it was built
+_MISSING = "at install there was no C compiler, or no Python.h"
 try:
+    check_built(__file__)
     from producer.native import _native
+except Outdated as why:
+    _MISSING = str(why)
 except ImportError:
     pass
 else:
@@ -117,5 +122,5 @@ def described(choice: Choice) -> str:
     if choice == "off":
         return 'pure Python ([kafka] native = "off")'
     if MODULE is None:
-        return "pure Python (at install there was no C compiler, or no Python.h)"
+        return f"pure Python ({_MISSING})"
     return "the native module"

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
+from schemas.native import check_built
 from spark_consumers.model import Change
 
 if TYPE_CHECKING:
     from spark_consumers.native._native import PackedRows
 
 try:
+    check_built(__file__)
     from spark_consumers.native import _native
 except ImportError:
     IS_BUILT = False
