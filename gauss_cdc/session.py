@@ -10,13 +10,17 @@ import os
 import re
 import sys
 import threading
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from pydantic import SecretStr
 from pyspark import SparkConf, SparkContext
+from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from gauss_cdc import spark_settings
 from gauss_cdc.config import Config, revealed
 from gauss_cdc.logs import SPARK
 from gauss_cdc.runtime import jars, java
@@ -24,7 +28,7 @@ from gauss_cdc.secrets import hidden
 from gauss_cdc.watch import console
 from spark_consumers.errors import SparkFailed
 from spark_consumers.security import java_properties
-from spark_consumers.stream import SPARK_ERRORS, reason, spark_confs
+from spark_consumers.stream import SPARK_ERRORS, reason
 
 _log = logging.getLogger(SPARK)
 
@@ -45,7 +49,8 @@ _LEVELS: Final = {
 _NOISE: Final = re.compile(
     r"\s|at |(?:[a-z]\w*\.)+\w+(?:Exception|Error)\b|Caused by:|\.\.\. \d+ more"
     r"|WARNING: Using incubator modules|Picked up |SLF4J"
-    r"|Using Spark's default log4j|Setting default log level|To adjust logging level|NOTE: |:: "
+    r"|Using Spark's default log4j|Setting (?:default|Spark) log level"
+    r"|To adjust logging level|NOTE: |:: "
     r"|NativeCodeLoader: |Utils: Your hostname, |Utils: Set SPARK_LOCAL_IP"
     r"|MicroBatchExecution: Query "
     r"|=== Streaming Query ===|Identifier: |Current \w+ Offsets: |Current State: |Thread State: "
@@ -69,40 +74,71 @@ def spark_session(config: Config) -> SparkSession:
 
 
 def _session(config: Config) -> SparkSession:
-    options = revealed(config.spark.options)
-    conf = SparkConf().setAppName(f"gauss-cdc {config.kafka.prefix}")
-    is_ours = _SUBMITTED not in os.environ
-    if is_ours:
-        conf.setMaster(config.spark.master)
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        if config.spark.master.startswith("local"):
-            if not {"spark.jars", "spark.jars.packages"} & set(options):
-                found = jars.fetch(["spark"], console=console)["spark"]
-                options["spark.jars"] = ",".join(map(str, found))
-            os.environ["JAVA_HOME"] = str(java.find(shims=jars.cache()).home)
-            options.setdefault("spark.driver.host", "127.0.0.1")
-            options.setdefault("spark.driver.bindAddress", "127.0.0.1")
-    properties = java_properties(config.kafka.client_settings())
-    for side in ("driver", "executor") if properties else ():
-        name = f"spark.{side}.extraJavaOptions"
-        flags = [str(options.get(name, "")), *(f"-D{k}={v}" for k, v in properties.items())]
-        options[name] = " ".join(filter(None, flags))
-    for name, value in {**spark_confs(), **options}.items():
-        conf.set(name, str(value))
-    if is_ours and SparkContext._gateway is None:  # noqa: SLF001  else a second attempt
-        SparkContext(conf=conf, gateway=_gateway(public(conf, config)))
-    session = SparkSession.builder.config(conf=conf).getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    context = SparkContext._active_spark_context or _context(config)  # noqa: SLF001
+    session = SparkSession.builder.getOrCreate()
+    given = dict(context.getConf().getAll()) | session.conf.getAll
+    for name, value in _settings(config, given).items():
+        # What belongs to a context can be set before it starts only.
+        if given.get(name) != value and session.conf.isModifiable(name):
+            session.conf.set(name, value)
     return session
 
 
-def public(conf: SparkConf, config: Config) -> SparkConf:
+def _context(config: Config) -> SparkContext:
+    """Start Spark; under `spark-submit` its JVM runs already, and has its settings."""
+    if _SUBMITTED not in os.environ and SparkContext._gateway is None:  # noqa: SLF001  else: again
+        SparkContext._ensure_initialized(gateway=_gateway(_at_start(config)))  # noqa: SLF001
+    SparkContext._ensure_initialized()  # noqa: SLF001
+    jvm = SparkContext._jvm  # noqa: SLF001
+    assert jvm is not None
+    conf = SparkConf(_jvm=jvm)
+    if conf.get("spark.app.name", "") in ("", "pyspark-shell", Path(sys.argv[0]).name):
+        conf.setAppName(_name(config))  # nobody has named it
+    for name, value in _settings(config, dict(conf.getAll())).items():
+        conf.set(name, value)
+    for name, value in java_properties(config.kafka.client_settings()).items():
+        jvm.java.lang.System.setProperty(name, value)
+    return SparkContext(conf=conf)
+
+
+def _settings(config: Config, given: Mapping[str, str]) -> dict[str, str]:
+    return spark_settings.merged(
+        {name: str(value) for name, value in revealed(config.spark.options).items()},
+        given,
+        is_local=given.get("spark.master", "").startswith("local"),
+        properties=java_properties(config.kafka.client_settings()),
+    )
+
+
+def _at_start(config: Config) -> SparkConf:
+    """Prepare the start of a JVM of our own; return the settings of its command line."""
+    folder = os.environ.get("SPARK_CONF_DIR") or Path(_find_spark_home(), "conf")  # type: ignore[no-untyped-call]
+    in_file = spark_settings.in_file(Path(folder, "spark-defaults.conf"))
+    given = dict(in_file)
+    if "master" in config.spark.model_fields_set or "spark.master" not in given:
+        given["spark.master"] = config.spark.master  # as --master, it wins over the file
+    given.setdefault("spark.app.name", _name(config))
+    settings = _settings(config, given)
+    os.environ.setdefault("PYSPARK_PYTHON", settings.get("spark.pyspark.python", sys.executable))
+    if given["spark.master"].startswith("local"):
+        if not {"spark.jars", "spark.jars.packages"} & settings.keys():
+            found = jars.fetch(["spark"], console=console)["spark"]
+            settings["spark.jars"] = ",".join(map(str, found))
+        os.environ["JAVA_HOME"] = str(java.find(shims=jars.cache()).home)
+    return public({k: v for k, v in settings.items() if in_file.get(k) != v}, config)
+
+
+def _name(config: Config) -> str:
+    return f"gauss-cdc {config.kafka.prefix}"
+
+
+def public(settings: Mapping[str, str], config: Config) -> SparkConf:
     """Settings without secrets, for the JVM's command line, which all users of the machine see.
 
     The context sends the others to the running JVM.
     """
     out = SparkConf(loadDefaults=False)
-    for name, value in conf.getAll():
+    for name, value in settings.items():
         if not isinstance(config.spark.options.get(name), SecretStr):
             out.set(name, value)
     return out

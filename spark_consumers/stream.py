@@ -30,26 +30,6 @@ from spark_consumers.security import java_client
 # What Spark, its gateway and a JVM that is gone raise.
 SPARK_ERRORS: Final = (PySparkException, Py4JError, OSError)
 
-_CHECKPOINTS: Final = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
-# Spark prints the options of its sources; these hold secrets, in addition to its own pattern.
-_REDACTED: Final = "(?i)secret|password|token|access[.]?key|jaas[.]config|keystore[.]key"
-
-
-def spark_confs(partitions: int = 64, cores: int = 2) -> dict[str, str]:
-    """Settings of a session that applies; each one was measured."""
-    return {
-        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
-        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-        "spark.kafka.consumer.cache.capacity": str(max(64, 2 * partitions)),
-        "spark.sql.shuffle.partitions": str(cores),
-        "spark.sql.session.timeZone": "UTC",
-        "spark.redaction.regex": _REDACTED,
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
-
 
 def start_query(
     spark: SparkSession,

@@ -5,7 +5,6 @@ import os
 from pathlib import Path
 
 import pytest
-from pyspark import SparkConf
 
 from gauss_cdc.config import Config, load, revealed
 from gauss_cdc.runtime.errors import Unavailable
@@ -77,13 +76,11 @@ def test_secrets_stand_neither_in_the_jvm_s_command_line_nor_in_its_environment(
     monkeypatch.setenv("GAUSS_CDC_SOURCE_PASSWORD", "pencil-8")
     (tmp_path / "bank.toml").write_text(SECRETS)
     config = load(tmp_path / "bank.toml")
-    conf = SparkConf(loadDefaults=False)
-    for name, value in revealed(config.spark.options).items():
-        conf.set(name, str(value))
+    settings = revealed(config.spark.options)
 
     with hidden():
         inherited = dict(os.environ)
 
-    assert public(conf, config).getAll() == [("spark.executor.memory", "1g")]
+    assert public(settings, config).getAll() == [("spark.executor.memory", "1g")]
     assert not [value for value in inherited.values() if "pencil" in value]
     assert os.environ["S3_SECRET"] == "pencil-9"

@@ -21,7 +21,7 @@ from spark_consumers.sinks.base import StagedShape
 from spark_consumers.sinks.postgres.bulk import create_stage
 from spark_consumers.sinks.postgres.loader import CopyLoader
 from spark_consumers.sinks.postgres.sink import PostgresSink
-from spark_consumers.stream import spark_confs, start_query
+from spark_consumers.stream import start_query
 from tests.integration.kafka_feed import KafkaFeed
 from tests.spark_consumers.feed import Row, alter, delete, insert, truncate, update
 
@@ -243,10 +243,6 @@ def test_the_stream_wakes_the_loop(
 
     assert len(copy.rows("a")) == 6
     copy.close()
-
-
-def test_confs_are_texts() -> None:
-    assert all(isinstance(v, str) for v in spark_confs().values())
 
 
 @pytest.mark.parametrize("encoding", ["SQL_ASCII", "UTF8"])

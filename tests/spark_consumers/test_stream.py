@@ -2,13 +2,9 @@
 
 from pathlib import Path
 
-from spark_consumers.stream import Checkpoint, make_foreach_batch, reason, spark_confs
+from spark_consumers.stream import Checkpoint, make_foreach_batch, reason
 from tests.spark_consumers.feed import insert
 from tests.spark_consumers.test_job import A, make
-
-
-def test_more_partitions_need_a_larger_pool() -> None:
-    assert spark_confs(500)["spark.kafka.consumer.cache.capacity"] == "1000"
 
 
 # ---------------------------------------------------------------- a micro-batch
