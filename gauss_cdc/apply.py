@@ -10,6 +10,7 @@ from typing import Final
 from gauss_cdc import target
 from gauss_cdc.config import Config
 from gauss_cdc.session import spark_session
+from spark_consumers.ahead import ReadingThread
 from spark_consumers.job import Observer, PassOptions
 from spark_consumers.kafka.read import CutReader, RangeReader, registry_at
 from spark_consumers.lanes import Lanes
@@ -45,7 +46,11 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
     spark = Starting(lambda: spark_session(config))
     native = config.kafka.native != "off"
     cuts = CutReader(client, prefix, schema_of, doubt=_DOUBT, on_alarm=alarm, native=native)
-    with closing(cuts), closing(RangeReader(client, prefix, schema_of, native=native)) as rows:
+    with (
+        closing(cuts),
+        closing(RangeReader(client, prefix, schema_of, native=native)) as rows,
+        closing(ReadingThread()) as begin,
+    ):
         lanes = Lanes(
             spark.session,
             rows,
@@ -64,5 +69,8 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
             linger=config.spark.linger.total_seconds(),
         )
         options = PassOptions(max_rows=_SMALL_ROWS, strict=config.target.strict)
-        run(kind.sink(setup), cuts, lanes, stream, options=options, stop=stop, observer=observer)
+        run(
+            kind.sink(setup), cuts, lanes, stream,
+            options=options, stop=stop, observer=observer, begin=begin,
+        )  # fmt: skip
     spark.stop()

@@ -135,6 +135,30 @@ def segments(
         )
 
 
+def joined(several: Sequence[Segment]) -> Segment:
+    """Join consecutive segments of commits into one, to be read at once."""
+    first, last = several[0], several[-1]
+    ids: dict[str, dict[int, None]] = {}
+    commit_rows: dict[int, int] = {}
+    for segment in several:
+        commit_rows |= segment.commit_rows
+        for topic, more in segment.schema_ids.items():
+            ids.setdefault(topic, {}).update(dict.fromkeys(more))
+    ranges = _joined(r for segment in several for r in segment.ranges)
+    return Segment(
+        Commits(last.cut.head, (), ranges, {topic: tuple(own) for topic, own in ids.items()}),
+        after=first.after,
+        upto=last.upto,
+        first_seq=first.first_seq,
+        last_seq=last.last_seq,
+        rows=sum(segment.rows for segment in several),
+        ranges=ranges,
+        commit_rows=commit_rows,
+        is_barrier=any(segment.is_barrier for segment in several),
+        holes=tuple(gap for segment in several for gap in segment.holes),
+    )
+
+
 def entries(segment: Segment) -> Sequence[CommitEntry]:
     """The source transactions of a segment; none for START and TABLE."""
     return segment.cut.commits if isinstance(segment.cut, Commits) else ()

@@ -8,18 +8,19 @@ lost, reused or future checkpoint of Spark has no effect.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from schemas.control import Cut
 from schemas.errors import Verdict
+from spark_consumers.ahead import Ahead, Begin, InTurn, ReadRows
 from spark_consumers.cuts import segments, starts_anew
 from spark_consumers.errors import ApplyError, Fenced, Incomplete
 from spark_consumers.model import Ledger, Segment
 from spark_consumers.sinks.base import Sink
 
 ReadCuts: TypeAlias = Callable[[Ledger], Iterable[tuple[int, Cut]]]
-ReadRows: TypeAlias = Callable[[Segment], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class PassOptions:
     max_rows: int = 5_000
     strict: bool = False  # one source transaction = one target transaction
     attempts: int = 5  # passes without progress before a RETRY error is raised
+    together: int = 1_000  # rows of `strict` commits that are read at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +93,13 @@ class Applier:
         *,
         observer: Observer = SILENT,
         pause: Callable[[int], None] = _at_once,
+        begin: Begin = InTurn,
     ) -> None:
-        """`pause(attempt)` waits before a pass is tried again; by default it does not."""
+        """`pause(attempt)` waits before a pass is tried again; by default it does not.
+
+        `begin`: what comes next is read by it, while the target applies.
+        """
+        self._begin = begin
         self._read_cuts, self._read_rows, self._sink = read_cuts, read_rows, sink
         self._options = options
         self._observer, self._pause = observer, pause
@@ -180,18 +187,28 @@ class Applier:
         return self._apply(plan, stop)
 
     def _apply(self, plan: Iterable[Segment], stop: Callable[[], bool]) -> bool:
-        for segment in plan:
-            if stop():
-                return False
-            self._observer.on_step("read rows")
-            rows = self._read_rows(segment)
-            self._observer.on_step("stage")
-            staged = self._sink.stage(segment, rows)
-            self._observer.on_step("step")
-            self._ledger = self._sink.step(segment, staged)
-            self._count(segment)
-            if self._ledger.inexact != segment.upto.inexact:
-                return True  # the step learned of a loss: later ledgers must carry it
+        """Apply a plan; True if it does not hold any more.  What was read ahead ends with it."""
+        options = self._options
+        ahead = Ahead(
+            plan,
+            self._read_rows,
+            self._begin,
+            most_rows=2 * options.max_rows,
+            together=min(options.together, options.max_rows),
+        )
+        with closing(ahead):
+            while not stop():
+                self._observer.on_step("read rows")
+                if (following := ahead.next()) is None:
+                    break
+                segment, rows = following
+                self._observer.on_step("stage")
+                staged = self._sink.stage(segment, rows)
+                self._observer.on_step("step")
+                self._ledger = self._sink.step(segment, staged)
+                self._count(segment)
+                if self._ledger.inexact != segment.upto.inexact:
+                    return True  # the step learned of a loss: later ledgers must carry it
         return False
 
     def _count(self, segment: Segment) -> None:

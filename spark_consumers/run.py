@@ -18,8 +18,9 @@ import tenacity
 
 from schemas.control import Cut
 from schemas.errors import Verdict
+from spark_consumers.ahead import Begin, InTurn, ReadRows
 from spark_consumers.errors import ApplyError
-from spark_consumers.job import DEFAULTS, SILENT, Applier, Observer, PassOptions, ReadRows
+from spark_consumers.job import DEFAULTS, SILENT, Applier, Observer, PassOptions
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.base import Sink
 
@@ -72,8 +73,11 @@ def run(
     options: PassOptions = DEFAULTS,
     stop: Stop,
     observer: Observer = SILENT,
+    begin: Begin = InTurn,
 ) -> None:
     """Apply what the cuts hold and what comes, until `stop`; close the sink.
+
+    `begin`: what comes next is read by it, while the target applies.
 
     Raises the ApplyError that needs a person, and any error that is not an ApplyError.
     """
@@ -84,6 +88,7 @@ def run(
         options,
         observer=observer,
         pause=lambda attempt: _sleep(min(0.2 * 2**attempt, _LONGEST_BREAK)),
+        begin=begin,
     )
     has_started = False
     reached = tries = 0

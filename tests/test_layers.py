@@ -71,6 +71,7 @@ LAYERS = {
         ("spark_consumers.sinks.base",),
         ("spark_consumers.compact", "spark_consumers.decode"),
         ("spark_consumers.kafka", "spark_consumers.security"),
+        ("spark_consumers.ahead",),
         ("spark_consumers.cuts", "spark_consumers.dialects"),
         ("spark_consumers.native",),
         ("spark_consumers.model",),

@@ -8,6 +8,7 @@ from tests.mutations.table import Mutation
 
 _CUTS: Final = ("tests/spark_consumers/test_cuts.py",)
 _JOB: Final = ("tests/spark_consumers/test_job.py",)
+_AHEAD: Final = ("tests/spark_consumers/test_ahead.py",)
 _RUN: Final = ("tests/spark_consumers/test_run.py",)
 _READ: Final = ("tests/spark_consumers/kafka/test_read.py",)
 _LANES: Final = ("tests/spark_consumers/test_lanes.py",)
@@ -23,6 +24,7 @@ def _pg(name: str, theme: str = "postgres") -> tuple[str, ...]:
 
 _CUTS_FILE = "spark_consumers/cuts.py"
 _JOB_FILE = "spark_consumers/job.py"
+_AHEAD_FILE = "spark_consumers/ahead.py"
 _RUN_FILE = "spark_consumers/run.py"
 _READ_FILE = "spark_consumers/kafka/read.py"
 _STEP_FILE = "spark_consumers/sinks/step.py"
@@ -526,6 +528,46 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "error.verdict is Verdict.RETRY and not stop()",
         "False",
         _RUN,
+    ),
+    Mutation(
+        "plan-kept-after-a-loss",
+        "3.6: what a step learned ends the plan, and what was read ahead goes with it",
+        _JOB_FILE,
+        "                if self._ledger.inexact != segment.upto.inexact:\n",
+        "                if False:\n",
+        _JOB,
+    ),
+    Mutation(
+        "two-readings",
+        "3.6: one reading at a time: who gives up a plan waits for what it reads",
+        _AHEAD_FILE,
+        "        if not self.future.cancel():\n            wait([self.future])\n",
+        "        self.future.cancel()\n",
+        _AHEAD,
+    ),
+    Mutation(
+        "one-for-all",
+        "3.6: what a reading raises counts in its segment's turn",
+        _AHEAD_FILE,
+        "        except ApplyError:  # of one of them, which is the one to raise it\n",
+        "        except ZeroDivisionError:\n",
+        _AHEAD,
+    ),
+    Mutation(
+        "plan-lost-before-an-error",
+        "3.6: what a plan raises comes behind what was planned before",
+        _AHEAD_FILE,
+        "        if batch:\n            yield batch\n        raise\n",
+        "        raise\n",
+        _AHEAD,
+    ),
+    Mutation(
+        "held-without-bound",
+        "3.6: what cannot be held together is read in its turn",
+        _AHEAD_FILE,
+        "if self._held and self._held + sum(",
+        "if self._held < 0 and self._held + sum(",
+        _AHEAD,
     ),
     # ------------------------------------------------------------ 3.7 loads
     Mutation(

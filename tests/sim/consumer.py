@@ -1,6 +1,7 @@
 """An applier process in the simulated world: `run`, the readers and the sink's rules as they ship.
 
-Ours are librdkafka (`reading.py`), the database (`target.py`), and the clock.
+Ours are librdkafka (`reading.py`), the database (`target.py`), the clock, and the thread that
+reads ahead: an actor of its own, so that a reading and a step take turns in any order.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
+from spark_consumers.ahead import InTurn, Promise
 from spark_consumers.errors import ApplyError
 from spark_consumers.job import Observer, PassOptions
 from spark_consumers.kafka.read import CutReader, RangeReader
@@ -18,8 +21,9 @@ from tests.sim.ports import CUTS, TOPICS
 from tests.sim.reading import clients
 from tests.sim.registry import schema_of
 from tests.sim.target import SimSink, Target
-from tests.sim.world import Actor, World
+from tests.sim.world import Actor, Whoever, World
 
+T = TypeVar("T")
 STUCK = 4.0  # seconds of the world until another producer's open transaction is read past
 DOUBT = 60.0  # seconds until a record that does not follow is a gap
 
@@ -38,11 +42,43 @@ class Reported(Observer):
         self.left_out.append(str(error))
 
 
+class Reading(Generic[T]):
+    """A call that an actor of its own makes, while the one that began it goes on."""
+
+    def __init__(self, world: World, begun_by: Actor, call: Callable[[], T]) -> None:
+        self._begun_by = begun_by
+        self._results: list[T] = []
+        self._error: BaseException | None = None
+        self.actor = Actor(f"{begun_by.name}'s reader", self._body)
+        self._call = call
+        world.actors.append(self.actor)
+
+    def _body(self, _: Actor) -> None:
+        try:
+            self._results.append(self._call())
+        except Exception as error:  # noqa: BLE001  raised where the result is asked for
+            self._error = error
+
+    def result(self) -> T:
+        self._wait("waits for a reading")
+        if self._error is not None:
+            raise self._error
+        return self._results[0]
+
+    def abandon(self) -> None:
+        self._wait("waits for the end of a reading")
+
+    def _wait(self, label: str) -> None:
+        if not self.actor.is_over:
+            self._begun_by.park(label, until=lambda: self.actor.is_over)
+
+
 @dataclass
 class ApplierProcess:
     """What the world may know of a running applier."""
 
     actor: Actor
+    reading: Reading[Any] | None = None  # the newest
     sink: SimSink | None = None
     ended: str = ""
     error: BaseException | None = None
@@ -56,6 +92,7 @@ def make_applier(
     *,
     name: str,
     options: PassOptions,
+    ahead: bool,
     on_end: Callable[[ApplierProcess], None],
 ) -> ApplierProcess:
     """A process that runs `gauss-cdc apply` until it crashes or must stop."""
@@ -67,12 +104,14 @@ def make_applier(
             process.ended, process.error = type(error).__name__, error
         finally:
             process.ended = process.ended or "crash"
+            if process.reading is not None and not process.reading.actor.is_over:
+                process.reading.actor.crash()  # a thread ends with its process
             target.release(actor)
             on_end(process)
 
     def _run(actor: Actor, process: ApplierProcess) -> None:
         actor.park("begins")
-        mine = clients(actor, broker)
+        mine = clients(Whoever(), broker)
         process.sink = sink = SimSink(target, actor)
         cuts = CutReader({}, TOPICS.prefix, schema_of, doubt=DOUBT, clients=mine)
         rows = RangeReader({}, TOPICS.prefix, schema_of, stuck_after=STUCK, clients=mine)
@@ -93,10 +132,16 @@ def make_applier(
             if broker.lso(CUTS) > seen:
                 cuts.wait(seconds)
 
+        def begin(call: Callable[[], T], /) -> Promise[T]:
+            if not ahead:
+                return InTurn(call)
+            process.reading = reading = Reading(world, actor, call)
+            return reading
+
         with closing(cuts), closing(rows):
             run(
                 sink, cuts, rows, Polling(wait),
-                options=options, stop=stop, observer=process.reported,
+                options=options, stop=stop, observer=process.reported, begin=begin,
             )  # fmt: skip
 
     process = ApplierProcess(Actor(name, body))

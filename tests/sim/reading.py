@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from spark_consumers.kafka.read import Clients
 from tests.sim.broker import Broker, Entry, Place
-from tests.sim.world import Actor
+from tests.sim.world import Actor, Whoever
 
 
 class Message(NamedTuple):
@@ -42,7 +42,7 @@ class Message(NamedTuple):
 class SimConsumer:
     """A consumer that was assigned its partitions."""
 
-    def __init__(self, actor: Actor, broker: Broker, settings: Mapping[str, Any]) -> None:
+    def __init__(self, actor: Actor | Whoever, broker: Broker, settings: Mapping[str, Any]) -> None:
         self._actor, self._broker = actor, broker
         self._is_committed = settings["isolation.level"] == "read_committed"
         self._at: dict[Place, int] = {}
@@ -96,7 +96,7 @@ class SimConsumer:
 class SimCluster:
     """What the cluster says of itself."""
 
-    def __init__(self, actor: Actor, broker: Broker) -> None:
+    def __init__(self, actor: Actor | Whoever, broker: Broker) -> None:
         self._actor, self._broker = actor, broker
 
     def id(self) -> str:
@@ -118,7 +118,7 @@ class SimCluster:
         return {place: self._broker.high(place) for place in places}
 
 
-def clients(actor: Actor, broker: Broker) -> Clients:
+def clients(actor: Actor | Whoever, broker: Broker) -> Clients:
     """What a reader of this process is given."""
 
     def sleep(_seconds: float) -> None:

@@ -324,7 +324,12 @@ class Simulation:
             self.broker,
             self.target,
             name=f"a{self._made}",
-            options=PassOptions(rng.choice([1, 3, 8, 50]), strict=rng.random() < 0.2),
+            options=PassOptions(
+                rng.choice([1, 3, 8, 50]),
+                strict=rng.random() < 0.3,
+                together=rng.choice([1, 2, 5, 50]),
+            ),
+            ahead=rng.random() < 0.7,
             on_end=self._applier_ended,
         )
         self.appliers.append(process)

@@ -44,6 +44,17 @@ def _always() -> bool:
     return True
 
 
+_here = threading.local()
+
+
+class Whoever:
+    """The actor that runs: what threads of one process share parks as the one that uses it."""
+
+    def park(self, label: str, until: Callable[[], bool] = _always, weight: float = 4.0) -> None:
+        actor: Actor = _here.actor
+        actor.park(label, until, weight)
+
+
 class Actor:
     """A process: code in a thread that runs only while the world waits for it."""
 
@@ -90,6 +101,7 @@ class Actor:
         assert self.is_over, f"{self.name} survived its crash"
 
     def _run(self) -> None:
+        _here.actor = self
         try:
             self._body(self)
         except Crashed:

@@ -20,6 +20,7 @@ from spark_consumers.errors import (
 from spark_consumers.job import AppliedStep, Applier, Observer, PassOptions
 from spark_consumers.model import Ledger, Rows, Segment
 from tests.spark_consumers.feed import Feed, insert, table
+from tests.spark_consumers.test_ahead import AtOnce
 
 A = table("a", "id integer, v text")
 
@@ -265,6 +266,50 @@ def test_a_loss_that_a_step_learns_of_is_carried_by_all_later_ledgers() -> None:
     assert sink.seqs == [1, 2, 3]
 
 
+def test_what_was_read_ahead_goes_with_its_plan() -> None:
+    feed, sink, _ = make(3, strict=True)
+    read: list[int] = []
+    troubles = ["down", "marked"]
+
+    def read_rows(segment: Segment) -> Rows:
+        read.append(segment.last_seq)
+        return feed.read_rows(segment)
+
+    def trouble(where: str) -> None:
+        if where != "after" or sink.held.seq not in (1, 2):
+            return
+        match troubles.pop() if len(troubles) == 3 - sink.held.seq else "":
+            case "marked":
+                sink.held = replace(sink.held, inexact={"public.a": "lossy"})
+            case "down":
+                raise TargetDown("no answer")
+
+    sink.trouble = trouble
+    options = PassOptions(strict=True, together=1)
+    applier = Applier(feed.read_cuts, read_rows, sink, options, begin=AtOnce)
+
+    applier.drain()
+
+    assert sink.seqs == [1, 2, 3]
+    assert sink.held.inexact == {"public.a": "lossy"}
+    assert read == [0, 1, 2, 2, 3, 3]
+
+
+def test_a_loss_far_ahead_keeps_nothing_before_it_back() -> None:
+    feed, sink, _ = make(3, strict=True)
+
+    def read_rows(segment: Segment) -> Rows:
+        if 2 in segment.commit_rows:
+            raise RangeExpired("no")
+        return feed.read_rows(segment)
+
+    applier = Applier(feed.read_cuts, read_rows, sink, PassOptions(strict=True), begin=AtOnce)
+
+    with pytest.raises(RangeExpired):
+        applier.drain()
+    assert sink.seqs == [1]
+
+
 def test_a_stop_is_noticed_between_steps() -> None:
     _feed, sink, applier = make(3, strict=True)
 
@@ -294,7 +339,9 @@ def test_steps_and_progress_are_reported() -> None:
     applier.drain()
 
     assert passes == [False, True]
-    assert steps == ["read ledger", "read cuts"] + ["read rows", "stage", "step"] * 2
+    assert steps == ["read ledger", "read cuts"] + ["read rows", "stage", "step"] * 2 + [
+        "read rows"
+    ]
     assert [(p.steps, p.commits, p.rows, p.ledger.seq) for p in seen] == [
         (1, 0, 0, 0),
         (2, 1, 1, 1),
