@@ -31,8 +31,8 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
     """
     setup, kind = target.setup(config), target.kind_of(config)
     assert config.target is not None
-    client = config.kafka.client_settings()
-    java_client(client)  # unsupported settings of Spark are reported before anything begins
+    client, spark_client = config.kafka.client_settings(), config.spark_client()
+    java_client(spark_client)  # what has no counterpart is reported before anything begins
     prefix = config.kafka.prefix
 
     def alarm(what: str) -> None:
@@ -56,7 +56,7 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
             rows,
             schema_of,
             source=prefix,
-            client=client,
+            client=spark_client,
             loader=kind.loader(setup) if kind.loader is not None else None,
             native=native,
         )
@@ -64,7 +64,7 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
             spark,
             Checkpoint(config.spark.checkpoint, _log.warning),
             source=prefix,
-            client=client,
+            client=spark_client,
             wait=cuts.wait,
             linger=config.spark.linger.total_seconds(),
         )

@@ -34,6 +34,7 @@ from gauss_cdc.settings import ConfigError, Duration, Options, Public, Section, 
 from producer.errors import SourceError
 from producer.sources.patterns import parse
 from schemas.topics import Topics
+from spark_consumers.security import OWN as JAVA_CLIENT
 from spark_consumers.sinks.kinds import SINKS
 
 __all__ = ["Config", "ConfigError", "Section", "duration", "line_of", "load"]
@@ -303,8 +304,9 @@ class SparkSection(Section):
     commit, at the price of Spark's own progress reports."""
 
     options: Options = Field(default_factory=dict)
-    """Further Spark settings, for instance `spark.jars`. A secret is written as
-    `{ env = "VARIABLE" }` or `{ file = "PATH" }`."""
+    """Further Spark settings, for instance `spark.jars`; those of `spark-submit` win. A name that
+    begins with `kafka.` is one of Kafka's Java client, in the place of what `[kafka.client]` is
+    translated to. A secret is written as `{ env = "VARIABLE" }` or `{ file = "PATH" }`."""
 
     @field_validator("master")
     @classmethod
@@ -328,6 +330,11 @@ class Config(Section):
     registry: RegistrySection
     target: TargetSection | None = None
     spark: SparkSection = SparkSection()
+
+    def spark_client(self) -> dict[str, Any]:
+        """Settings for `security.java_client`: librdkafka's, and the Java client's own."""
+        own = {k: v for k, v in self.spark.options.items() if k.startswith(JAVA_CLIENT)}
+        return {**self.kafka.client_settings(), **revealed(own)}
 
 
 def load(path: Path) -> Config:

@@ -27,6 +27,7 @@ from gauss_cdc.runtime import jars, java
 from gauss_cdc.secrets import hidden
 from gauss_cdc.watch import console
 from spark_consumers.errors import SparkFailed
+from spark_consumers.security import OWN as JAVA_CLIENT
 from spark_consumers.security import java_properties
 from spark_consumers.stream import SPARK_ERRORS, reason
 
@@ -96,17 +97,21 @@ def _context(config: Config) -> SparkContext:
         conf.setAppName(_name(config))  # nobody has named it
     for name, value in _settings(config, dict(conf.getAll())).items():
         conf.set(name, value)
-    for name, value in java_properties(config.kafka.client_settings()).items():
+    for name, value in java_properties(config.spark_client()).items():
         jvm.java.lang.System.setProperty(name, value)
     return SparkContext(conf=conf)
 
 
 def _settings(config: Config, given: Mapping[str, str]) -> dict[str, str]:
     return spark_settings.merged(
-        {name: str(value) for name, value in revealed(config.spark.options).items()},
+        {
+            name: str(value)
+            for name, value in revealed(config.spark.options).items()
+            if not name.startswith(JAVA_CLIENT)
+        },
         given,
         is_local=given.get("spark.master", "").startswith("local"),
-        properties=java_properties(config.kafka.client_settings()),
+        properties=java_properties(config.spark_client()),
     )
 
 

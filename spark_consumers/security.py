@@ -3,7 +3,12 @@ r"""Kafka's security settings: one table from librdkafka's names to Kafka's Java
 Everything but Spark uses librdkafka, so a configuration has librdkafka's names.  Spark's
 Kafka source is a Java client, whose settings differ in name and sometimes in meaning.
 A setting without a counterpart is refused: without it, a connection would be less
-protected than its owner expects, or fail far from the cause.
+protected than its owner expects, or fail far from the cause.  Every security setting that
+librdkafka has is in the table; a test compares it with the library's own list.
+
+The way out is the Java client's own settings: a name that begins with `kafka.` is one of
+them.  Where one of `kafka.ssl.` or of `kafka.sasl.` is there, all TLS or all of the login
+is its owner's, and librdkafka's settings of that area are not translated.
 
 Certificates and keys travel as PEM text: executors have no file of the driver's, and
 the Java client reads keys in one format only (PKCS #8), which they are converted to.
@@ -21,7 +26,14 @@ from spark_consumers.errors import SettingRefused
 _PACKAGE: Final = "org.apache.kafka.common.security"
 # Kafka 4's client (and 3.9.1 where it is set) asks no other address for a token.
 ALLOWED_URLS: Final = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
-_SECURITY: Final = ("security.", "ssl.", "sasl.", "https.", "enable.ssl.", "enable.sasl.")
+OWN: Final = "kafka."  # begins the name of a setting of the Java client itself
+# Prefixes of librdkafka's names, by the Java client's area that they belong to.
+_AREAS: Final = {
+    "ssl.": ("ssl.", "ssl_", "enable.ssl."),
+    "sasl.": ("sasl.", "https.", "enable.sasl.", "oauth"),
+}
+_SECURITY: Final = ("security.", *_AREAS["ssl."], *_AREAS["sasl."])
+_RESERVED: Final = ("bootstrap.servers", "fetch.max.wait.ms", "group.id", "isolation.level")
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _LOGINS: Final = ("PLAIN", *_SCRAM, "OAUTHBEARER")
@@ -38,6 +50,11 @@ class KafkaSetting:
 
 
 _PROVIDER: Final = "use PEM or PKCS #12 files"
+_KERBEROS: Final = (
+    "GSSAPI is not mapped: give kafka.sasl.mechanism, kafka.sasl.jaas.config and "
+    f"kafka.sasl.kerberos.service.name, or use {', '.join(_LOGINS)}"
+)
+_ASSERTION: Final = "the Java client knows a client's id and secret only"
 TABLE: Final = (
     KafkaSetting("security.protocol", "`security.protocol`", "`https://` in its URL"),
     KafkaSetting("ssl.ca.location", "`ssl.truststore.certificates`", "`ssl.ca.location`"),
@@ -109,13 +126,29 @@ TABLE: Final = (
         "an unsigned token proves nothing: use sasl.oauthbearer.method = oidc",
     ),
     KafkaSetting("sasl.oauthbearer.config", "", "", "use sasl.oauthbearer.method = oidc"),
-    KafkaSetting(
-        "sasl.kerberos.service.name", "", "", f"GSSAPI is not mapped: use {', '.join(_LOGINS)}"
+    KafkaSetting("sasl.kerberos.service.name", "", "", _KERBEROS),
+    KafkaSetting("sasl.kerberos.principal", "", "", _KERBEROS),
+    KafkaSetting("sasl.kerberos.keytab", "", "", _KERBEROS),
+    KafkaSetting("sasl.kerberos.kinit.cmd", "", "", _KERBEROS),
+    KafkaSetting("sasl.kerberos.min.time.before.relogin", "", "", _KERBEROS),
+    KafkaSetting("sasl.oauthbearer.sub.claim.name", "the same", ""),
+    *(
+        KafkaSetting(f"sasl.oauthbearer.assertion.{name}", "", "", _ASSERTION)
+        for name in (
+            *("algorithm", "file", "jwt.template.file"),
+            *("private.key.file", "private.key.passphrase", "private.key.pem"),
+            *("claim.aud", "claim.exp.seconds", "claim.iss"),
+            *("claim.jti.include", "claim.nbf.seconds", "claim.sub"),
+        )
     ),
-    KafkaSetting(
-        "sasl.kerberos.principal", "", "", f"GSSAPI is not mapped: use {', '.join(_LOGINS)}"
+    KafkaSetting("sasl.oauthbearer.metadata.authentication.type", "", "", _ASSERTION),
+    *(
+        KafkaSetting(name, "", "", "a function of a program: executors cannot call it")
+        for name in (
+            *("oauth_cb", "oauthbearer_token_refresh_cb", "ssl.certificate.verify_cb"),
+            *("ssl_key", "ssl_certificate", "ssl_ca", "ssl_engine_callback_data"),
+        )
     ),
-    KafkaSetting("sasl.kerberos.keytab", "", "", f"GSSAPI is not mapped: use {', '.join(_LOGINS)}"),
 )
 _ROWS: Final = {row.librdkafka: row for row in TABLE}
 # What is not about security and has a counterpart; everything else tunes librdkafka only.
@@ -132,12 +165,18 @@ def java_client(client: Mapping[str, Any]) -> dict[str, str]:
 
     Raises SettingRefused for a security setting without a counterpart.
 
-    >>> java_client({"bootstrap.servers": "b:9092", "linger.ms": "5"})
-    {'kafka.bootstrap.servers': 'b:9092'}
+    >>> java_client({"bootstrap.servers": "b:9092", "linger.ms": "5", "kafka.client.id": "x"})
+    {'kafka.bootstrap.servers': 'b:9092', 'kafka.client.id': 'x'}
     """
     said = {name: _text(value) for name, value in client.items()}
+    own = {name.removeprefix(OWN): said.pop(name) for name in list(said) if name.startswith(OWN)}
+    for name in own:
+        if name in _RESERVED:
+            raise _refused(f"{OWN}{name}", "it decides which rows are read: leave it out")
+    taken = tuple(area for area in _AREAS if any(name.startswith(area) for name in own))
     for name in said:
-        _judge(name)
+        if not any(name.startswith(_AREAS[area]) for area in taken):
+            _judge(name)
     out: dict[str, str] = {name: said[name] for name in _SAME if name in said}
     if "metadata.broker.list" in said:
         out.setdefault("bootstrap.servers", said["metadata.broker.list"])
@@ -146,16 +185,17 @@ def java_client(client: Mapping[str, Any]) -> dict[str, str]:
         raise _refused("security.protocol", f"it is one of {', '.join(_PROTOCOLS)}")
     if protocol != "PLAINTEXT":
         out["security.protocol"] = protocol
-    if protocol.endswith("SSL"):
+    if protocol.endswith("SSL") and "ssl." not in taken:
         out |= _tls(said)
-    if protocol.startswith("SASL"):
+    if protocol.startswith("SASL") and "sasl." not in taken:
         out |= _login(said)
-    return {f"kafka.{name}": value for name, value in out.items()}
+    return {f"{OWN}{name}": value for name, value in (out | own).items()}
 
 
 def java_properties(client: Mapping[str, Any]) -> dict[str, str]:
     """System properties that the JVMs of driver and executors need for it."""
-    url = str(client.get("sasl.oauthbearer.token.endpoint.url", ""))
+    name = "sasl.oauthbearer.token.endpoint.url"
+    url = str(client.get(f"{OWN}{name}", client.get(name, "")))
     return {ALLOWED_URLS: url} if url else {}
 
 
@@ -173,7 +213,7 @@ def _judge(name: str) -> None:
     if not name.startswith(_SECURITY):
         return
     if (row := _ROWS.get(_ALIASES.get(name, name))) is None:
-        raise _refused(name, "leave it out; docs/security.md has the settings that can be mapped")
+        raise _refused(name, "docs/security.md has the settings that can be mapped")
     if row.refused:
         raise _refused(name, row.refused)
 
@@ -221,7 +261,8 @@ def _login(said: Mapping[str, str]) -> dict[str, str]:
     if mechanism == "OAUTHBEARER":
         return out | _oauth(said)
     if mechanism not in _LOGINS:
-        raise _refused("sasl.mechanism", f"{mechanism} is not mapped: use {', '.join(_LOGINS)}")
+        why = _KERBEROS if mechanism == "GSSAPI" else f"use {', '.join(_LOGINS)}"
+        raise _refused("sasl.mechanism", why)
     needed = {name: said.get(f"sasl.{name}", "") for name in ("username", "password")}
     if missing := [name for name, value in needed.items() if not value]:
         raise _refused(
@@ -253,8 +294,10 @@ def _oauth(said: Mapping[str, str]) -> dict[str, str]:
         options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": authorities}
     if not (url := said.get(f"{prefix}token.endpoint.url")):
         raise _refused(f"{prefix}token.endpoint.url", "it is missing")
+    claim = f"{prefix}sub.claim.name"
     handler = "oauthbearer.OAuthBearerLoginCallbackHandler"
     return {
+        **({claim: said[claim]} if claim in said else {}),
         f"{prefix}token.endpoint.url": url,
         "sasl.login.callback.handler.class": f"{_PACKAGE}.{handler}",
         "sasl.jaas.config": _jaas("oauthbearer.OAuthBearerLoginModule", options),
@@ -357,6 +400,6 @@ def _text(value: object) -> str:
 def _refused(setting: str, why: str) -> SettingRefused:
     return SettingRefused(
         "a setting of [kafka.client] has no counterpart in Spark's Kafka client",
-        hint=why,
+        hint=f"{why}; or leave it out, or give the Java client's own as kafka.… in [spark.options]",
         setting=setting,
     )

@@ -33,11 +33,10 @@ def protections(config: Config, silent: Collection[str] = ()) -> Iterator[Findin
     """
     options = wiring.producer_options(config)
     yield from _databases(config, options, silent)
-    client = config.kafka.client_settings()
-    yield kafka(client)
+    yield kafka(config.kafka.client_settings())
     if config.target is not None:
         try:
-            java_client(client)
+            java_client(config.spark_client())
         except SettingRefused as error:
             what = f"{error.what}: {error.where['setting']}"
             yield Finding(Level.ERROR, "connection Kafka, Spark", what, error.hint)

@@ -1,7 +1,10 @@
 """Kafka's security settings in the words of its Java client; real brokers: tests/integration."""
 
+import ctypes
+import os
 from pathlib import Path
 
+import confluent_kafka.cimpl
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
@@ -114,6 +117,8 @@ def test_a_token_is_asked_for_at_the_address_that_the_jvm_allows() -> None:
         "org.apache.kafka.sasl.oauthbearer.allowed.urls": "https://login/token"
     }
     assert java_properties(SCRAM) == {}
+    claim = {"sasl.oauthbearer.sub.claim.name": "azp"}
+    assert java_client({**OAUTH, **claim}) == {**options, f"kafka.{next(iter(claim))}": "azp"}
 
 
 def test_names_that_need_not_match_are_said_as_java_says_it() -> None:
@@ -145,6 +150,9 @@ def test_names_that_need_not_match_are_said_as_java_says_it() -> None:
         ({**OAUTH, "sasl.oauthbearer.config": "x"}, "sasl.oauthbearer.config"),
         ({**OAUTH, "sasl.oauthbearer.extensions": 'a"b=c'}, "sasl.oauthbearer.extensions"),
         ({**OAUTH, "enable.sasl.oauthbearer.unsecure.jwt": True}, "enable.sasl.oauthbearer"),
+        ({**OAUTH, "oauth_cb": print}, "oauth_cb"),
+        ({**SCRAM, "kafka.isolation.level": "read_uncommitted"}, "kafka.isolation.level"),
+        ({**SCRAM, "kafka.group.id": "mine"}, "kafka.group.id"),
     ],
 )
 def test_what_has_no_counterpart_is_refused_by_name(
@@ -156,6 +164,59 @@ def test_what_has_no_counterpart_is_refused_by_name(
     assert str(caught.value.where["setting"]).startswith(setting)
     assert caught.value.hint
     assert "pencil" not in str(caught.value)
+
+
+def library_s_names() -> list[str]:
+    """Names of all settings of librdkafka that look like security, by the library itself."""
+    library, c = ctypes.CDLL(confluent_kafka.cimpl.__file__), ctypes.CDLL(None)
+    c.tmpfile.restype = ctypes.c_void_p
+    file = ctypes.c_void_p(c.tmpfile())
+    library.rd_kafka_conf_properties_show(file)
+    c.fflush(file)
+    lines = os.pread(c.fileno(file), 1 << 20, 0).decode().splitlines()
+    c.fclose(file)
+    names = {line.split("|")[0].strip() for line in lines if "|" in line}
+    words = ("ssl", "sasl", "security", "https", "oauth", "kerberos", "cert", "jaas")
+    return sorted(name for name in names if any(word in name for word in words))
+
+
+@pytest.mark.parametrize("name", library_s_names())
+def test_no_security_setting_of_the_library_is_passed_over(name: str) -> None:
+    rows = {row.librdkafka: row for row in TABLE}
+    aliases = {f"sasl.oauthbearer.client.credentials.client.{x}": x for x in ("id", "secret")}
+    row = rows[f"sasl.oauthbearer.client.{aliases[name]}" if name in aliases else name]
+
+    if not row.refused:
+        assert row.java
+        return
+    for client in (SCRAM, OAUTH, BROKER):
+        with pytest.raises(SettingRefused) as caught:
+            java_client({**client, name: "pencil"})
+        assert caught.value.where["setting"] == name
+        assert "[spark.options]" in caught.value.hint
+        assert "pencil" not in str(caught.value)
+
+
+def test_an_area_of_which_the_java_client_s_own_settings_are_given_is_its_owner_s() -> None:
+    jaas = "com.sun.security.auth.module.Krb5LoginModule required;"
+    own = {"kafka.sasl.mechanism": "GSSAPI", "kafka.sasl.jaas.config": jaas}
+    kerberos = {"sasl.mechanism": "GSSAPI", "sasl.kerberos.keytab": "/k", "ssl.ca.pem": "CA"}
+
+    assert java_client({**BROKER, "security.protocol": "sasl_ssl", **kerberos, **own}) == {
+        "kafka.bootstrap.servers": "b:9093",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.truststore.certificates": "CA",
+        **own,
+    }
+    engine = {"kafka.ssl.engine.factory.class": "com.example.Engine"}
+    assert java_client({**SCRAM, "ssl.crl.location": "/crl", **engine}) == {
+        **java_client(SCRAM),
+        **engine,
+    }
+    assert java_properties({"kafka.sasl.oauthbearer.token.endpoint.url": "https://x"}) == {
+        "org.apache.kafka.sasl.oauthbearer.allowed.urls": "https://x"
+    }
 
 
 def test_a_key_with_a_wrong_password_is_refused_without_showing_it() -> None:
