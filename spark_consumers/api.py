@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from schemas.control import Commits, Range, SchemaChange
 from schemas.tables import TableId
 from schemas.topics import Topics
+from spark_consumers import folders
 from spark_consumers.cuts import segments
 from spark_consumers.frames import changes_frame
 from spark_consumers.job import SILENT, Observer
@@ -136,20 +137,26 @@ def for_each_commit_group(
 ) -> None:
     """Call `fn` for each group of whole commits, in order, until `stop` is set.
 
-    Its position is kept in `checkpoint`, or given by `held` (see CommitGroup.upto).
+    Its position is kept in `checkpoint`, or given by `held` (see CommitGroup.upto); raises
+    ValueError for a checkpoint of another file system (`s3a://`, `hdfs://`) without `held`.
     Kafka or a registry that does not answer is waited for (`observer` is informed); any
     other ApplyError is raised, and so is what `fn` raises.
     """
     event = stop or threading.Event()
     schema_of = options.schema_of()
-    home = Path(checkpoint)
-    home.mkdir(parents=True, exist_ok=True)
+    home = folders.local(checkpoint)
+    if home is not None:
+        home.mkdir(parents=True, exist_ok=True)
+    elif held is None:
+        raise ValueError(
+            f"{checkpoint} is not of this machine: keep group.upto, and give it by held"
+        )
 
     def hand_over(group: Group) -> None:
         ddl, is_committed = group.content
         fn(CommitGroup(spark, options, group.segment, ddl, schema_of, is_committed))
 
-    sink = CallbackSink(hand_over, options.source, path=home / "ledger.json", held=held)
+    sink = CallbackSink(hand_over, options.source, path=(home or Path()) / "ledger.json", held=held)
     cuts = CutReader(options.client, options.source, schema_of)
     driver = RangeReader(options.client, options.source, schema_of)
 
@@ -165,7 +172,7 @@ def for_each_commit_group(
     with closing(cuts), closing(driver):
         stream = SparkStream(
             Starting(lambda: spark),
-            Checkpoint(str(home / "spark"), _log.warning),
+            Checkpoint(folders.below(checkpoint, "spark"), _log.warning),
             source=options.source,
             client=options.client,
             wait=cuts.wait,

@@ -12,9 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
@@ -22,6 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from schemas.topics import Topics
+from spark_consumers import folders
 from spark_consumers.errors import ApplyError, QueryEnded, SparkFailed
 from spark_consumers.job import Observer
 from spark_consumers.run import Stop
@@ -242,7 +241,7 @@ class Checkpoint:
         """The configured folder, or a temporary one where it cannot be written."""
         if self._is_given_up:
             return tempfile.mkdtemp(prefix="gauss-cdc-checkpoint-")
-        path = _local(self._configured)
+        path = folders.local(self._configured)
         if path is None:  # HDFS, S3, ...: Spark's own affair
             return self._configured
         try:
@@ -262,14 +261,6 @@ class Checkpoint:
                 f"the checkpoint {self._configured} cannot be used ({why}); a temporary one takes "
                 "its place: it decides nothing"
             )
-
-
-def _local(checkpoint: str) -> Path | None:
-    """The folder on this machine; None: it is on another file system."""
-    parts = urlsplit(checkpoint)
-    if not parts.scheme:
-        return Path(checkpoint)
-    return Path(parts.path) if parts.scheme == "file" else None
 
 
 def reason(error: BaseException) -> str:

@@ -75,7 +75,7 @@ LAYERS = {
         ("spark_consumers.cuts", "spark_consumers.dialects"),
         ("spark_consumers.native",),
         ("spark_consumers.model",),
-        ("spark_consumers.errors",),
+        ("spark_consumers.errors", "spark_consumers.folders"),
     ),
     "gauss_cdc": (
         ("gauss_cdc.__main__", "gauss_cdc.reference"),

@@ -115,3 +115,15 @@ def test_an_error_of_the_function_ends_the_call_and_its_group_comes_again(
     for_each_commit_group(spark, options(source), fn, checkpoint=str(tmp_path), stop=stop)
 
     assert seen == [0, 1, 1, 2, 2]
+
+
+def test_a_checkpoint_of_another_file_system_makes_no_local_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    nowhere = Options({"bootstrap.servers": "127.0.0.1:1"}, "http://127.0.0.1:1", "bank")
+
+    with pytest.raises(ValueError, match="held"):
+        for_each_commit_group(spark, nowhere, print, checkpoint="s3a://bucket/state")
+
+    assert not list(tmp_path.iterdir())
