@@ -1,12 +1,14 @@
 """What a row costs in the producer's pure core, by the size of its transaction.
 
     python benchmarks/core.py [--native] [rows]
+    python benchmarks/core.py --gauss [rows]
 
 Bytes of pgoutput are decoded, assembled, encoded, grouped and named by cuts; everything but
 sockets, librdkafka and acknowledgements by row.  Prints process CPU in µs, best of three
 rounds: of a row in one long transaction, and what each transaction of a size costs beside its
-rows.  `--native`: with the native module, and what its walker takes of it.  Absolute numbers
-belong to the machine; compare two trees in turns.
+rows.  `--native`: with the native module, and what its walker takes of it.  `--gauss`: the same
+rows as GaussDB sends them, by decode-style, in batches and one by one, without and with the
+native module.  Absolute numbers belong to the machine; compare two trees in turns.
 """
 
 # ruff: noqa: INP001, T201  a command, not a package
@@ -17,10 +19,14 @@ import struct
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
 
+from gauss_cdc.sandbox.emulator.formats import encoder
+from gauss_cdc.sandbox.emulator.model import PROFILES, Field, Mode, Op, Row, Transaction
 from producer import native
 from producer.core.assemble import Assembler, AssemblerPorts
+from producer.core.changes import Message
 from producer.core.engine import Engine, WriterState
 from producer.core.events import (
     Acknowledged,
@@ -39,15 +45,22 @@ from producer.core.relations import Relations
 from producer.core.router import Binding, partition_of, table_key
 from producer.core.tally import PlainTally
 from producer.core.walk import MAX_ROWS, Lent, Native, Stage
+from producer.sources.decoders import NAMING, Format
+from producer.sources.gauss.resolver import RelationResolver
+from producer.sources.gauss.spill import SpillFile
+from producer.sources.gauss.stream import GaussStream
 from producer.sources.postgres.pgoutput import decode
 from producer.sources.postgres.stream import PgoutputStream
 from producer.sources.postgres.triggers.records import Trust
 from producer.wire.replication import WalMessage
 from schemas.control import Commits, Head, Identity, Topic
+from schemas.positions import Lsn
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema
+from schemas.types.names import oid_of
 
 ROUNDS = 3
 SIZES = (1, 5, 20, 100)  # rows of a transaction, over five tables
+GAUSS_SIZES = (5, 500)
 SLICE = 2_000
 TABLES = [
     TableSchema(
@@ -68,6 +81,10 @@ TABLES = [
     for number in range(5)
 ]
 CELLS = [b"123456", b"Alice Example", b"-7", b"1000.00", b"2024-05-01 12:00:00.123456+00", None]
+
+
+Messages: TypeAlias = Callable[[Sequence[WalMessage]], Iterable[tuple[int, Message]]]
+Open: TypeAlias = Callable[[dict[TableId, TableSchema]], Messages]
 
 
 def _cells(cells: list[bytes | None]) -> bytes:
@@ -107,6 +124,53 @@ def stream(rows: int, size: int) -> Iterator[WalMessage]:
         at += 8
 
 
+# ---------------------------------------------------------------- GaussDB
+TYPES = ("bigint", "text", "integer", "numeric", "timestamp with time zone", "character varying")
+
+
+def gauss_stream(rows: int, size: int, style: str, *, is_batch: bool) -> list[WalMessage]:
+    """Messages of the same transactions in a style of parallel decoding."""
+    mode = Mode(parallel_decode_num=8, decode_style=style, sending_batch=is_batch)
+    writer = encoder(mode, PROFILES["og7"], "utf-8")
+    new = [
+        Field(column.name, name, column.type_oid, cell)
+        for column, name, cell in zip(TABLES[0].columns, TYPES, CELLS, strict=True)
+    ]
+    kinds = [(Op.INSERT, new, None), (Op.UPDATE, new, new[:1]), (Op.DELETE, None, new[:1])]
+    at, out = 1_000, []
+    for xid in range(1, 1 + rows // size):
+        items = []
+        for n in range(size):
+            op, after, before = kinds[(xid + n) % 15 // 5]
+            table = TABLES[(xid + n) % 5].id
+            items.append(Row(Lsn(at + 100 * n), op, *table, after, before))
+        end = at + 100 * size
+        when = "2025-05-09 06:13:20.123456+00"
+        transaction = Transaction(xid, xid, Lsn(at), Lsn(end), Lsn(end + 8), when, items)
+        out += [(start, start, payload) for start, payload in writer.feed(transaction)]
+        at = end + 8
+    return [*out, *((start, start, payload) for start, payload in writer.idle())]
+
+
+def gauss(style: str, *, is_batch: bool) -> Open:
+    """Return what opens a stream of this style."""
+    written = Format("mppdb_decoding", style, is_batch)
+
+    def opened(shapes: dict[TableId, TableSchema]) -> Messages:
+        relations = RelationResolver(
+            shapes,
+            wanted=lambda _: True,
+            read_catalog=dict(shapes).get,
+            oid_of=oid_of,
+            names_run_together=style == "t",
+        )
+        decoder = NAMING[written.plugin, style](written)
+        return GaussStream(decoder, relations, spill=SpillFile, resume=1).messages
+
+    return opened
+
+
+# ---------------------------------------------------------------- the core
 def bound(table: TableSchema) -> Binding:
     """Bind a table as the publisher does, without topics and registry."""
     key = table_key(table.id)
@@ -133,15 +197,32 @@ def counted(records: Records) -> Counter[str]:
     return counts
 
 
-def once(messages: list[WalMessage], parts: Native | None) -> tuple[float, int]:
-    """Run everything through the core; CPU seconds, and rows."""
+def pgoutput(shapes: dict[TableId, TableSchema]) -> Messages:
+    """Open a stream of PostgreSQL."""
+    return PgoutputStream(
+        decode,
+        shapes,
+        wanted=lambda _: True,
+        publication="bank",
+        judge=lambda _: Trust.FOREIGN,
+    ).messages
+
+
+def once(
+    messages: list[WalMessage],
+    parts: Native | None,
+    opens: Open = pgoutput,
+    at_once: int = SLICE,
+) -> tuple[float, int]:
+    """Run everything through the core, `at_once` messages at a time; CPU seconds, and rows."""
     shapes = {table.id: table for table in TABLES}
     walker = None if parts is None else parts.walker(epoch=1, resume=1, max_row_bytes=1 << 20)
     books = {"ddl_topic": "bank.ddl", "untracked_topics": frozenset[str]()}
     group = (PlainTally if parts is None else parts.tally)(**books)  # type: ignore[arg-type]
+    known = dict(shapes)
     assembler = Assembler(
         relations=Relations(
-            dict(shapes),
+            known,
             read_catalog=shapes.get,
             wanted=lambda _: True,
             new_tables_are_complete=True,
@@ -154,13 +235,7 @@ def once(messages: list[WalMessage], parts: Native | None) -> tuple[float, int]:
         max_row_bytes=1 << 20,
         walker=walker,
     )
-    source = PgoutputStream(
-        decode,
-        dict(shapes),
-        wanted=lambda _: True,
-        publication="bank",
-        judge=lambda _: Trust.FOREIGN,
-    )
+    decoded = opens(known)
     topics = {f"bank.{table.id}": Topic("id", 1) for table in TABLES}
     head = Head(1, 1, 1, "instance", 0, 1, -1)
     identity = Identity("7000", 1, "bank", "slot", "pgoutput")
@@ -190,8 +265,8 @@ def once(messages: list[WalMessage], parts: Native | None) -> tuple[float, int]:
 
     began = time.process_time()
     step(Ticked(10.0, 10_000_000))
-    for start in range(0, len(messages), SLICE):
-        for happened in assembler.feed(source.messages(messages[start : start + SLICE])):
+    for start in range(0, len(messages), at_once):
+        for happened in assembler.feed(decoded(messages[start : start + at_once])):
             step(happened)
         step(Ticked(10.0 + start / 1e6, 10_000_000))
     step(InputDrained())
@@ -216,6 +291,29 @@ def walked(messages: list[WalMessage], parts: Native) -> tuple[float, int]:
     return time.process_time() - began, rows
 
 
+def print_gauss(rows: int) -> None:
+    """Print what GaussDB's styles cost."""
+    for style in "btj":
+        for is_batch in (False, True):
+            opens, costs = gauss(style, is_batch=is_batch), []
+            for size in GAUSS_SIZES:
+                messages = gauss_stream(rows, size, style, is_batch=is_batch)
+                for choice in ("off", "auto"):
+                    parts = native.parts(choice)  # type: ignore[arg-type]
+                    at_once = 1 if is_batch else SLICE
+                    best = min(once(messages, parts, opens, at_once) for _ in range(ROUNDS))
+                    costs.append(best[0] / best[1] * 1e6)
+            how = "in batches" if is_batch else "one by one"
+            print(
+                f"decode-style {style}, {how}: "
+                + "; ".join(
+                    f"transactions of {size} rows {costs[2 * at]:.2f} µs a row, "
+                    f"natively {costs[2 * at + 1]:.2f}"
+                    for at, size in enumerate(GAUSS_SIZES)
+                )
+            )
+
+
 def main() -> None:
     """Print a table."""
     arguments = sys.argv[1:]
@@ -223,6 +321,9 @@ def main() -> None:
     rows = next((int(argument) for argument in arguments if argument.isdigit()), 100_000)
     if is_native and native.parts("auto") is None:
         sys.exit("the native module was not built")
+    if "--gauss" in arguments:
+        print_gauss(rows)
+        return
     costs: dict[int, float] = {}
     walker: dict[int, float] = {}
     for size in (rows, *SIZES):

@@ -10,13 +10,13 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 
-from producer.core.changes import Cell, Cells
 from producer.core.disclosed import without_text
-from producer.core.records.encode import compile_encoder, compile_key_encoder, compile_key_texts
+from producer.core.records.encode import compile_encoder, compile_key_encoder, key_columns
 from producer.core.records.messages import MessageWriter
 from producer.core.records.reference import CompileNative
+from producer.core.records.row_plan import KeyPlan
 from producer.core.records.transaction_topic import TransactionWriter
-from producer.core.router import Binding, partition_of, table_key
+from producer.core.router import Binding, partition_of, placing, table_key
 from producer.kafka.registry import Registry
 from producer.kafka.topics import TopicAdmin
 from producer.options import Options
@@ -125,7 +125,7 @@ class Publisher:
         )
         partitions = self._topics[topic].partitions
         key = table_key(table.id)
-        key_of = None
+        key_of, key_head = None, None
         if options.key == "primary-key" and table.key:
             key_id = self._register(key_subject(topic), key_schema(options.prefix, table, envelope))
             key_of = compile_key_encoder(
@@ -135,13 +135,9 @@ class Publisher:
                 options=envelope,
                 encoding=self.encoding,
             )
-        partition_by = None
-        if options.partition_by == "primary-key" and table.key:
-            texts = compile_key_texts(table)
-
-            def partition_by(cells: Cells) -> int:
-                return partition_of(b"\x00".join(map(_bytes, texts(cells))), partitions)
-
+            key_head = b"\x00" + key_id.to_bytes(4, "big")
+        is_placed = options.partition_by == "primary-key" and bool(table.key)
+        is_by_key = key_of is not None or is_placed
         return Binding(
             table=table,
             topic=topic,
@@ -150,12 +146,18 @@ class Publisher:
             encoder=encoder,
             key=key if options.key == "table" else None,
             key_of=key_of,
-            key_at=tuple(table.names().index(name) for name in table.key)
-            if key_of is not None or partition_by is not None
-            else (),
-            partition_of=partition_by,
+            key_at=tuple(table.names().index(name) for name in table.key) if is_by_key else (),
+            partition_of=placing(table, partitions) if is_placed else None,
             partition=partition_of(key, partitions),
             tombstones=key_of is not None,
+            key_plan=KeyPlan(
+                key_columns(table, envelope),
+                key_head,
+                partitions if is_placed else 0,
+                tombstones=key_of is not None,
+            )
+            if is_by_key
+            else None,
         )
 
     def messages(self) -> MessageWriter | None:
@@ -193,8 +195,3 @@ class Publisher:
         """Write a SchemaChange; texts of statements only where that is asked for."""
         published = change if self._options.ddl_text else without_text(change)
         return self._registry.encode(SCHEMA_CHANGE, change_to_avro(published))
-
-
-def _bytes(cell: Cell) -> bytes:
-    assert isinstance(cell, bytes)  # a primary key is never NULL, and always sent
-    return cell

@@ -134,13 +134,13 @@ class Bindings:
             return
         # Rows that are not delivered are left to the source, too: its triggers' table is one.
         if binding is not None and (plan := binding.plan) is not None:
-            assert binding.key is not None
             self._walker.bind(
                 relation,
                 plan,
                 topic=binding.topic,
                 partition=binding.partition,
                 key=binding.key,
+                by_key=binding.key_plan,
             )
         else:
             self._walker.forget(relation)

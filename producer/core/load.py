@@ -192,7 +192,8 @@ class Loader:
         observer.on_load(table.id, done, done)
 
     def _chunk(self, binding: Binding, constants: TransactionConstants) -> Chunk:
-        if self._native is None or (plan := binding.plan) is None:
+        plan = None if binding.key is None or binding.key_at else binding.plan
+        if self._native is None or plan is None:
             return PlainChunk(binding.topic, constants.epoch, constants.csn)
         assert binding.key is not None
         return self._native.chunk(

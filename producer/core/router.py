@@ -6,9 +6,9 @@ import binascii
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from producer.core.changes import Cells
-from producer.core.records.encode import RowEncoder, is_one_key
-from producer.core.records.row_plan import RowPlan
+from producer.core.changes import Cell, Cells
+from producer.core.records.encode import RowEncoder, compile_key_texts, is_one_key
+from producer.core.records.row_plan import KeyPlan, RowPlan
 from schemas.tables import UNCHANGED, TableId, TableSchema
 
 
@@ -27,12 +27,13 @@ class Binding:
     partition: int
     key_at: tuple[int, ...] = ()  # primary key's columns, where rows are keyed or placed by it
     tombstones: bool = False  # a record without value follows each delete
+    key_plan: KeyPlan | None = None  # `key_of`, `partition_of` and `tombstones` as data
 
     @property
     def plan(self) -> RowPlan | None:
         """How a native part writes its rows; None: Python does, or finds each row's place."""
-        is_one_place = self.key is not None and not self.key_at and self.partition_of is None
-        return self.encoder.plan if is_one_place else None
+        is_planned = self.key_plan is not None or not self.key_at
+        return self.encoder.plan if is_planned else None
 
     def place(self, cells: Cells) -> tuple[int, bytes | None]:
         """Return partition and key of a row."""
@@ -70,6 +71,17 @@ def partition_of(key: bytes, partitions: int) -> int:
     0
     """
     return binascii.crc32(key) % partitions
+
+
+def placing(table: TableSchema, partitions: int) -> Callable[[Cells], int]:
+    """Return `row's cells -> partition`, of its primary key's texts."""
+    texts = compile_key_texts(table)
+    return lambda cells: partition_of(b"\x00".join(map(_bytes, texts(cells))), partitions)
+
+
+def _bytes(cell: Cell) -> bytes:
+    assert isinstance(cell, bytes)  # a primary key is never NULL, and always sent
+    return cell
 
 
 def table_key(table: TableId) -> bytes:

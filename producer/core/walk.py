@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 
 from producer.core.chunk import Chunks
 from producer.core.events import Walked
-from producer.core.records.row_plan import RowPlan
+from producer.core.records.row_plan import KeyPlan, RowPlan
 from producer.core.tally import Tally
 from producer.wire.replication import WalMessage
 
@@ -58,8 +58,20 @@ class Walk(NamedTuple):
 class Walker(Protocol):
     """Makes records of messages."""
 
-    def bind(self, relation: int, plan: RowPlan, *, topic: str, partition: int, key: bytes) -> None:
-        """Take rows of a relation from here on."""
+    def bind(
+        self,
+        relation: int,
+        plan: RowPlan,
+        *,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        by_key: KeyPlan | None = None,
+    ) -> None:
+        """Take rows of a relation from here on.
+
+        `partition` and `key` are those of every row, unless `by_key` has others.
+        """
 
     def forget(self, relation: int) -> None:
         """Stop at rows of a relation: it is to be bound first, or always to be left to Python."""

@@ -8,7 +8,7 @@ from producer.core import chunk, events, tally, walk
 from producer.core.changes import Cells
 from producer.core.events import Acknowledgement, Place, Record, Records, TransactionEnded
 from producer.core.records.reference import Encode, TransactionConstants
-from producer.core.records.row_plan import RowPlan
+from producer.core.records.row_plan import KeyPlan, RowPlan
 from producer.core.walk import Lent, Walk
 from producer.wire.replication import WalMessage
 
@@ -32,7 +32,7 @@ def batch_of(
     places: Places,
     epoch: int,
     transactions: list[tuple[int, int, int, TransactionEnded | None]],
-    rows: list[tuple[int, str, int, bytes, bytes, int, int]],
+    rows: list[tuple[int, str, int, bytes | None, bytes | None, int, int]],
 ) -> Batch: ...
 
 class CellEncoder:
@@ -52,7 +52,14 @@ class CellEncoder:
 class Walker(walk.Walker):
     def __init__(self, places: Places, *, epoch: int, resume: int, max_row_bytes: int) -> None: ...
     def bind(
-        self, relation: int, plan: RowPlan, *, topic: str, partition: int, key: bytes
+        self,
+        relation: int,
+        plan: RowPlan,
+        *,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        by_key: KeyPlan | None = None,
     ) -> None: ...
     def forget(self, relation: int) -> None: ...
     def walk(

@@ -8,6 +8,7 @@ compare them byte by byte.
 include "batch.pxi"
 include "cells.pxi"
 include "encode.pxi"
+include "rows.pxi"
 include "walk.pxi"
 include "frames.pxi"
 include "tally.pxi"

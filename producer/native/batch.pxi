@@ -35,6 +35,7 @@ cdef struct Row:
     uint32_t size
     int32_t place
     int32_t key  # index of `keys`
+    bint is_tombstone  # without a value
     uint32_t transaction  # index of `transactions_`
     uint64_t ordinal
     uint64_t lsn
@@ -78,7 +79,7 @@ cdef class Batch:
     cdef readonly Places places
     cdef readonly size_t size  # bytes of keys and values
     cdef readonly uint64_t epoch
-    cdef list keys  # bytes
+    cdef list keys  # bytes, or None
     cdef uint8_t *arena
     cdef size_t arena_used, arena_room
     cdef Row *rows
@@ -117,7 +118,7 @@ cdef class Batch:
     cdef object _record(self, Row *row):
         cdef Transaction *tx = &self.transactions_[row.transaction]
         topic, partition = self.places.names[row.place]
-        value = self.arena[row.value:row.value + row.size]
+        value = None if row.is_tombstone else self.arena[row.value:row.value + row.size]
         lsn = b"%X/%X" % (row.lsn >> 32, row.lsn & 0xFFFFFFFF)
         position = b"%d/%d/%d" % (self.epoch, tx.seq, row.ordinal)
         headers = [*transaction_headers(tx.xid, tx.csn), ("lsn", lsn), (POSITION, position)]
@@ -139,10 +140,11 @@ cdef class Batch:
         grow(<void **>&self.rows, &self.row_room, self.row_count + 1, sizeof(Row))
         grow(<void **>&self.arena, &self.arena_room, self.arena_used + size + 1, 1)
         row = &self.rows[self.row_count]
-        row.value, row.size = self.arena_used, <uint32_t>size
+        row.value, row.size, row.is_tombstone = self.arena_used, <uint32_t>size, False
         row.place, row.key, row.transaction = place, key, transaction
         row.ordinal, row.lsn = ordinal, lsn
-        memcpy(self.arena + self.arena_used, value, size)
+        if size:
+            memcpy(self.arena + self.arena_used, value, size)
         self.arena_used += size
         self.size += size
         self.row_count += 1
@@ -208,7 +210,7 @@ def batch_of(Places places not None, uint64_t epoch, list transactions, list row
     cdef Transaction *tx
     cdef uint32_t index
     cdef int32_t place
-    cdef bytes value
+    cdef bytes octets
     grow(<void **>&batch.transactions_, &batch.transaction_room, len(transactions), sizeof(Transaction))
     for seq, xid, csn, ended in transactions:
         tx = &batch.transactions_[batch.transaction_count]
@@ -223,8 +225,10 @@ def batch_of(Places places not None, uint64_t epoch, list transactions, list row
         if index >= batch.transaction_count:
             raise IndexError(index)
         place = places.number(topic, partition)
-        batch.append(index, place, len(batch.keys), value, len(value), ordinal, lsn)
+        octets = value or b""
+        batch.append(index, place, len(batch.keys), octets, len(octets), ordinal, lsn)
+        batch.rows[batch.row_count - 1].is_tombstone = value is None
         batch.count(index, place)
         batch.keys.append(key)
-        batch.size += len(key)
+        batch.size += len(key or b"")
     return batch

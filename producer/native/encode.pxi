@@ -7,6 +7,21 @@ from libc.stdlib cimport calloc
 from schemas.tables import UNCHANGED
 
 
+cdef int plan_column(Column *column, said) except -1:
+    """Take a column's plan, which must outlive it."""
+    column.opcode = _OPCODES[said.opcode]
+    column.is_nullable, column.in_old_key = said.nullable, said.in_old_key
+    column.absent, column.unsent = span_of(said.absent), span_of(said.unsent)
+    column.name = span_of(said.name)
+    if column.opcode == OPCODE_DECIMAL:
+        column.precision, column.scale = said.numbers
+    elif column.opcode == OPCODE_TIMESTAMPTZ:
+        (column.scale,) = said.numbers
+    elif column.opcode == OPCODE_PYTHON:
+        column.write = <PyObject *>said.write
+    return 0
+
+
 cdef class PlannedTable:
     """How rows of a table version are written: its `RowPlan`."""
 
@@ -17,7 +32,6 @@ cdef class PlannedTable:
 
     def __cinit__(self, plan, *_):
         cdef size_t at
-        cdef Column *column
         self.plan = plan
         self.head, self.origin = span_of(plan.head), span_of(plan.origin)
         self.database, self.table = span_of(plan.database), span_of(plan.table)
@@ -27,18 +41,7 @@ cdef class PlannedTable:
         if self.columns == NULL:
             raise MemoryError
         for at in range(self.width):
-            column = &self.columns[at]
-            said = plan.columns[at]
-            column.opcode = _OPCODES[said.opcode]
-            column.is_nullable, column.in_old_key = said.nullable, said.in_old_key
-            column.absent, column.unsent = span_of(said.absent), span_of(said.unsent)
-            column.name = span_of(said.name)
-            if column.opcode == OPCODE_DECIMAL:
-                column.precision, column.scale = said.numbers
-            elif column.opcode == OPCODE_TIMESTAMPTZ:
-                (column.scale,) = said.numbers
-            elif column.opcode == OPCODE_PYTHON:
-                column.write = <PyObject *>said.write
+            plan_column(&self.columns[at], plan.columns[at])
 
     def __dealloc__(self):
         free(self.columns)

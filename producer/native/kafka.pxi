@@ -595,7 +595,9 @@ cdef class NativeProducer:
                     if at == start or row.transaction != current:
                         current = row.transaction
                         write_transaction(&texts, batch.epoch, &batch.transactions_[current])
-                    value.at, value.size = batch.arena + row.value, row.size
+                    value.at, value.size = <const char *>batch.arena + row.value, row.size
+                    if row.is_tombstone:
+                        value.at = NULL
                     error = self._produce(row.place, keys[row.key], value, row_headers(&texts, row))
                     if error != NULL:
                         break

@@ -112,54 +112,55 @@ cdef bint is_row(const uint8_t *payload, size_t size) noexcept:
     return pass_tuple(&cursor) and cursor.at == cursor.end
 
 
-# ---------------------------------------------------------------- tables
-cdef class BoundTable(PlannedTable):
-    """A relation whose rows the walker takes, and where they go."""
-
-    cdef object key
-    cdef int32_t place
-    cdef size_t key_size
-    cdef uint64_t key_stamp  # the batch of `key_index`
-    cdef int32_t key_index
-
-    def __cinit__(self, plan, int32_t place, bytes key):
-        self.place, self.key, self.key_size = place, key, len(key)
-
-
-cdef bint add_tuple(
-    Buffer *buffer, PlannedTable table, Cursor *cursor, bint is_key, Unsent *unsent
-) except -1:
-    """Append a row as Avro, as `add_cells` does."""
-    cdef size_t at, size
+# ---------------------------------------------------------------- rows of pgoutput
+cdef bint read_tuple(Cursor *cursor, size_t width, Cell *cells) noexcept:
+    """Read a tuple of so many columns; False: it is none."""
+    cdef size_t at
     cdef uint8_t kind
-    cdef const uint8_t *text
-    cdef Column *column
-    if not has(cursor, 2) or big_endian_16(cursor.at) != table.width:
+    if not has(cursor, 2) or big_endian_16(cursor.at) != width:
         return False
     cursor.at += 2
-    for at in range(table.width):
-        column = &table.columns[at]
+    for at in range(width):
         if not has(cursor, 1):
             return False
         kind = cursor.at[0]
         cursor.at += 1
         if kind == c"t":
-            if not take_text(cursor, &text, &size):
+            cells[at].kind = CELL_TEXT
+            if not take_text(cursor, &cells[at].text, &cells[at].size):
                 return False
-        elif kind != c"n" and kind != c"u":
-            return False
-        if is_key and not column.in_old_key:
-            add_span(buffer, &column.absent)
-        elif kind == c"t":
-            if not add_cell(buffer, column, text, size):
-                return False
-        elif kind == c"n" and column.is_nullable:
-            add_byte(buffer, 0)
-        elif kind == c"u" and unsent != NULL:
-            add_unsent(buffer, unsent, column)
+        elif kind == c"n":
+            cells[at].kind = CELL_NULL
+        elif kind == c"u":
+            cells[at].kind = CELL_UNSENT
         else:
             return False
     return True
+
+
+cdef bint read_change(Cursor *cursor, uint8_t tag, size_t width, Change *change) noexcept:
+    """Read a row from behind its relation; False: it is none of so many columns."""
+    cdef uint8_t kind
+    if not has(cursor, 1):
+        return False
+    kind = cursor.at[0]
+    cursor.at += 1
+    if kind == c"K" or kind == c"O":
+        if tag == c"I" or not read_tuple(cursor, width, change.old):
+            return False
+        change.old_kind = kind
+        if tag == c"U":
+            if not has(cursor, 1):
+                return False
+            kind = cursor.at[0]
+            cursor.at += 1
+    else:
+        change.old_kind = 0
+    if tag == c"D":
+        change.op, change.new = c"d", NULL
+        return change.old_kind != 0 and cursor.at == cursor.end
+    change.op = c"c" if tag == c"I" else c"u"
+    return kind == c"N" and read_tuple(cursor, width, change.new) and cursor.at == cursor.end
 
 
 # ---------------------------------------------------------------- what a transaction's rows share
@@ -241,56 +242,6 @@ cdef bint make_constants(
     return True
 
 
-cdef bint add_row(
-    Buffer *buffer,
-    Unsent *unsent,
-    PlannedTable table,
-    Constants *constants,
-    Cursor *cursor,
-    uint8_t tag,
-    uint64_t lsn,
-    uint64_t ordinal,
-) except -1:
-    """Append the value of a row; the cursor is behind its relation.  False: it is unusual."""
-    cdef uint8_t kind, op
-    cdef bint is_key = False, may_be_unsent
-    if not has(cursor, 1):
-        return False
-    kind = cursor.at[0]
-    cursor.at += 1
-    unsent.count = unsent.names.used = 0
-    add_span(buffer, &table.head)
-    if tag == c"I" or tag == c"U" and kind == c"N":
-        if kind != c"N":
-            return False
-        op = c"c" if tag == c"I" else c"u"
-        add_byte(buffer, 0)
-    else:
-        op = c"d" if tag == c"D" else c"u"
-        is_key = kind == c"K"
-        if is_key and not table.key_only.size or not is_key and kind != c"O":
-            return False
-        add_byte(buffer, 2)
-        if not add_tuple(buffer, table, cursor, is_key, NULL):
-            return False
-        if tag == c"U":
-            if not has(cursor, 1) or cursor.at[0] != c"N":
-                return False
-            cursor.at += 1
-    if tag == c"D":
-        add_byte(buffer, 0)
-    else:
-        add_byte(buffer, 2)
-        # A whole old row has what was not sent in the new one: Python puts it there.
-        may_be_unsent = tag == c"U" and kind != c"O"
-        if not add_tuple(buffer, table, cursor, False, unsent if may_be_unsent else NULL):
-            return False
-    if cursor.at != cursor.end:
-        return False
-    add_source(buffer, table, constants, op, is_key, unsent, lsn, ordinal)
-    return True
-
-
 # ---------------------------------------------------------------- the walker
 cdef struct KnownTable:
     uint32_t relation
@@ -320,8 +271,12 @@ cdef class Walker:
     cdef KnownTable known[KNOWN_TABLES]
     cdef CountAt *count_at  # by number of a place
     cdef size_t count_room
-    cdef Buffer row
+    cdef Buffer row, key, texts
     cdef Unsent unsent
+    cdef Cell *old_cells
+    cdef Cell *new_cells
+    cdef size_t old_room, new_room
+    cdef size_t key_size  # of the written row
     cdef OpenTransaction open
     cdef Constants constants  # which point to:
     cdef uint8_t constants_room[CONSTANTS_ROOM]
@@ -341,15 +296,22 @@ cdef class Walker:
 
     def __dealloc__(self):
         free(self.row.start)
+        free(self.key.start)
+        free(self.texts.start)
         free(self.unsent.names.start)
+        free(self.old_cells)
+        free(self.new_cells)
         free(self.count_at)
 
-    def bind(self, uint32_t relation, plan, *, str topic, int32_t partition, bytes key):
+    def bind(self, uint32_t relation, plan, *, str topic, int32_t partition, bytes key, by_key=None):
         """Take rows of a relation from here on."""
+        cdef BoundTable table
         self.forget(relation)
         place = self.places.number(topic, partition)
-        self._tables[relation] = BoundTable(plan, place, key)
+        table = BoundTable(plan, place, key, topic, by_key)
+        self._tables[relation] = table
         self._reserve_places()
+        self._reserve_cells(table.width)
 
     def forget(self, uint32_t relation):
         """Stop at rows of a relation: it is to be bound first, or always to be left to Python."""
@@ -361,6 +323,11 @@ cdef class Walker:
         cdef size_t had = self.count_room, wanted = len(self.places.names)
         grow(<void **>&self.count_at, &self.count_room, wanted, sizeof(CountAt))
         memset(self.count_at + had, 0, (self.count_room - had) * sizeof(CountAt))
+        return 0
+
+    cdef int _reserve_cells(self, size_t width) except -1:
+        grow(<void **>&self.old_cells, &self.old_room, width, sizeof(Cell))
+        grow(<void **>&self.new_cells, &self.new_room, width, sizeof(Cell))
         return 0
 
     def walk(self, messages, size_t at, open_, *, int64_t now_us, size_t max_rows):
@@ -487,15 +454,29 @@ cdef class Walker:
         self, const uint8_t *text, size_t size, uint64_t lsn, int64_t now_us
     ) except -1:
         """Write a row of the open transaction, which gets its number with its first one."""
-        cdef OpenTransaction *tx = &self.open
-        cdef bint is_first = tx.stage == STAGE_BEGUN
-        cdef uint64_t seq = tx.seq + is_first
         cdef Cursor cursor
+        cdef Change change
         cdef PyObject *found
-        if size < ROW_HEAD or lsn >> 63:
+        if size < ROW_HEAD:
             return False
         found = self._table(big_endian_32(text + 1))
         if found == NULL:
+            return False
+        cursor.at, cursor.end = text + 5, text + size
+        change.old, change.new = self.old_cells, self.new_cells
+        if not read_change(&cursor, text[0], (<BoundTable>found).width, &change):
+            return False
+        return self._write(<BoundTable>found, &change, lsn, now_us)
+
+    cdef bint _write(
+        self, BoundTable table, Change *change, uint64_t lsn, int64_t now_us
+    ) except -1:
+        """Write the records of a change; False: it is unusual, and nothing was done."""
+        cdef OpenTransaction *tx = &self.open
+        cdef bint is_first = tx.stage == STAGE_BEGUN
+        cdef uint64_t seq = tx.seq + is_first
+        cdef int32_t place = table.place, key
+        if lsn >> 63:
             return False
         if not self.has_constants:
             if not is_first:
@@ -505,24 +486,25 @@ cdef class Walker:
             ):
                 return False
             self.has_constants = True
-        cursor.at, cursor.end = text + 5, text + size
         self.row.used = 0
-        if not add_row(
-            &self.row,
-            &self.unsent,
-            <BoundTable>found,
-            &self.constants,
-            &cursor,
-            text[0],
-            lsn,
-            tx.ordinal,
+        if not add_change(
+            &self.row, &self.unsent, table, &self.constants, change, lsn, tx.ordinal
         ):
             return False
         if self.row.used > self.max_row_bytes:
             return False
+        if table.by_key is not None:
+            if not add_key(&self.key, &self.texts, table.by_key, change):
+                return False
+            place = place_of(table, self.places, &self.texts)
+            self._reserve_places()
         if is_first:
             tx.stage, tx.seq, tx.now_us = STAGE_NUMBERED, seq, now_us
-        self._add(<BoundTable>found, lsn)
+        self._enter()
+        key = self._key_of(table)
+        self._add(place, key, &self.row, lsn)
+        if table.by_key is not None and table.by_key.has_tombstones and change.op == c"d":
+            self._add(place, key, NULL, lsn)
         tx.ordinal += 1
         return True
 
@@ -563,24 +545,34 @@ cdef class Walker:
         self.is_entered = True
         return 0
 
-    cdef int _add(self, BoundTable table, uint64_t lsn) except -1:
-        """Put the written row into the batch."""
+    cdef int32_t _key_of(self, BoundTable table) except -1:
+        """The index of the written row's key among those of the batch."""
         cdef Batch batch = self.batch
-        self._enter()
-        self._count(table.place)
+        if table.by_key is not None and table.by_key.is_keyed:
+            self.key_size = self.key.used
+            batch.keys.append(self.key.start[:self.key.used])
+            return <int32_t>len(batch.keys) - 1
+        self.key_size = table.key_size
         if table.key_stamp != self.batch_stamp:
             table.key_stamp, table.key_index = self.batch_stamp, <int32_t>len(batch.keys)
             batch.keys.append(table.key)
+        return table.key_index
+
+    cdef int _add(self, int32_t place, int32_t key, Buffer *value, uint64_t lsn) except -1:
+        """Put a record into the batch; `value`: NULL makes a tombstone."""
+        cdef Batch batch = self.batch
+        self._count(place)
         batch.append(
             <uint32_t>(batch.transaction_count - 1),
-            table.place,
-            table.key_index,
-            self.row.start,
-            self.row.used,
+            place,
+            key,
+            NULL if value == NULL else value.start,
+            0 if value == NULL else value.used,
             self.open.ordinal,
             lsn,
         )
-        batch.size += table.key_size
+        batch.rows[batch.row_count - 1].is_tombstone = value == NULL
+        batch.size += self.key_size
         return 0
 
     cdef int _count(self, int32_t place) except -1:

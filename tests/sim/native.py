@@ -12,7 +12,7 @@ from enum import Enum
 
 from producer.core.chunk import Chunk
 from producer.core.records.encode import TransactionConstants
-from producer.core.records.row_plan import RowPlan
+from producer.core.records.row_plan import KeyPlan, RowPlan
 from producer.core.tally import PlainTally, Tally
 from producer.core.walk import Lent, Native, Walk, Walker
 from producer.native import parts
@@ -79,8 +79,17 @@ class _Switching:
     def __init__(self, walker: Walker, use: Use, rng: random.Random) -> None:
         self._walker, self._use, self._rng = walker, use, rng
 
-    def bind(self, relation: int, plan: RowPlan, *, topic: str, partition: int, key: bytes) -> None:
-        self._walker.bind(relation, plan, topic=topic, partition=partition, key=key)
+    def bind(
+        self,
+        relation: int,
+        plan: RowPlan,
+        *,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        by_key: KeyPlan | None = None,
+    ) -> None:
+        self._walker.bind(relation, plan, topic=topic, partition=partition, key=key, by_key=by_key)
 
     def forget(self, relation: int) -> None:
         self._walker.forget(relation)

@@ -13,7 +13,9 @@ from producer.core.changes import Message
 from producer.core.copy_lines import CopyLines
 from producer.core.events import Limits, TopicsChanged
 from producer.core.ports import Stored, Tuning
+from producer.core.records.encode import key_columns
 from producer.core.records.messages import MessageWriter
+from producer.core.records.row_plan import KeyPlan
 from producer.core.router import Binding, partition_of, table_key
 from producer.core.takeover import MadeSlot, Slot
 from producer.errors import ConnectionLost, SlotMissing
@@ -388,6 +390,7 @@ class SimPublisher:
             partition_of=by_key if partitions > 1 else None,
             partition=0,
             key_at=(at,) if partitions > 1 else (),
+            key_plan=KeyPlan(key_columns(table), None, partitions) if partitions > 1 else None,
         )
 
     def encode_change(self, change: SchemaChange) -> bytes:

@@ -38,7 +38,7 @@ from producer.core.records.row_code import (
     text,
     varint,
 )
-from producer.core.records.row_plan import RowPlan, column_plans
+from producer.core.records.row_plan import KeyColumn, RowPlan, column_plans, key_column
 from producer.errors import DecodeError, Unsupported
 from schemas.encodings import of_cells
 from schemas.envelope import EnvelopeOptions
@@ -54,6 +54,7 @@ __all__ = [
     "compile_key_texts",
     "frame_of_read",
     "is_one_key",
+    "key_columns",
     "reference",
 ]
 
@@ -271,9 +272,9 @@ def compile_key_texts(table: TableSchema) -> Callable[[Cells], Sequence[Cell]]:
     pick = _pick(table)
     columns = {column.name: column for column in table.columns}
     spellings = [
-        (at, spelling)
+        (at, _SPELLINGS[spelling])
         for at, name in enumerate(table.key)
-        if (spelling := _SPELLINGS.get(type_of(columns[name]).name)) and _is_free(columns[name])
+        if (spelling := _spelling(columns[name]))
     ]
     if not spellings:
         return pick
@@ -287,6 +288,18 @@ def compile_key_texts(table: TableSchema) -> Callable[[Cells], Sequence[Cell]]:
         return key
 
     return texts
+
+
+def key_columns(
+    table: TableSchema, options: EnvelopeOptions | None = None
+) -> tuple[KeyColumn, ...]:
+    """Plan the primary key for a native part: as the functions of both compilers write it."""
+    plans = {plan.column.name: plan for plan in plans_of(table, options or EnvelopeOptions())}
+    names = table.names()
+    return tuple(
+        key_column(names.index(name), _required(plans[name]), _spelling(plans[name].column))
+        for name in table.key
+    )
 
 
 def is_one_key(column: Column, was: Cell, now: Cell) -> bool:
@@ -310,6 +323,12 @@ def _without_zeros(cell: bytes) -> bytes:
         return cell
     text = cell.rstrip(b"0").rstrip(b".")
     return text if text[-1:].isdigit() else b"0"  # openGauss writes `.0`
+
+
+def _spelling(column: Column) -> str:
+    """Name the type of a column whose values have several spellings; "" for another one."""
+    name = type_of(column).name
+    return name if name in _SPELLINGS and _is_free(column) else ""
 
 
 def _is_free(column: Column) -> bool:

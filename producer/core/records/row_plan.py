@@ -48,6 +48,44 @@ class RowPlan:
     columns: tuple[ColumnPlan, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    """A column of the primary key, as it is in the record key and in what a partition is of."""
+
+    at: int  # of the row
+    plan: ColumnPlan  # `nullable`, `in_old_key`, `absent`, `unsent`, `name` mean nothing
+    spelling: str  # "": as it was sent; "numeric": no zeros behind; "character": no blanks
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPlan:
+    """What a row's primary key decides: its record key, its partition, or both."""
+
+    columns: tuple[KeyColumn, ...]  # in key order
+    head: bytes | None = None  # Confluent's framing of the key; None: the key is the table's
+    partitions: int = 0  # of which its texts choose one; 0: all rows are in one
+    tombstones: bool = False  # a record without value follows each delete
+
+
+def key_column(at: int, plan: FieldPlan, spelling: str) -> KeyColumn:
+    """Plan a column of a key; texts are UTF-8."""
+    opcode, numbers = _opcode(plan)
+    return KeyColumn(
+        at,
+        ColumnPlan(
+            opcode=opcode or "python",
+            numbers=numbers,
+            nullable=False,
+            in_old_key=False,
+            absent=b"",
+            unsent=b"",
+            name=b"",
+            write=None if opcode else _by_python(plan),
+        ),
+        spelling,
+    )
+
+
 def column_plans(plans: Sequence[FieldPlan], old_key: frozenset[str]) -> tuple[ColumnPlan, ...]:
     """Plan each column; texts are UTF-8."""
     return tuple(_column(plan, in_old_key=plan.column.name in old_key) for plan in plans)
@@ -55,7 +93,6 @@ def column_plans(plans: Sequence[FieldPlan], old_key: frozenset[str]) -> tuple[C
 
 def _column(plan: FieldPlan, *, in_old_key: bool) -> ColumnPlan:
     opcode, numbers = _opcode(plan)
-    load, write = plan.type.loader(plan.column), writer(plan.avro)
     return ColumnPlan(
         opcode or "python",
         numbers,
@@ -64,8 +101,13 @@ def _column(plan: FieldPlan, *, in_old_key: bool) -> ColumnPlan:
         plan.write(plan.absent),
         plan.write(plan.placeholder),
         text(plan.column.name.encode()),
-        None if opcode else lambda cell: write(load(cell.decode())),
+        None if opcode else _by_python(plan),
     )
+
+
+def _by_python(plan: FieldPlan) -> Callable[[bytes], bytes]:
+    load, write = plan.type.loader(plan.column), writer(plan.avro)
+    return lambda cell: write(load(cell.decode()))
 
 
 def _opcode(plan: FieldPlan) -> tuple[str, tuple[int, ...]]:

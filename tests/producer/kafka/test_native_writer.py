@@ -148,8 +148,8 @@ def batch(native: NativeParts, *, rows: int) -> Records:
                 at * 2 // rows,
                 ("rows", "others")[at % 2],
                 at % 3,
-                b"k%d" % at,
-                b"v" * at,
+                b"k%d" % at if at % 7 else None,
+                b"v" * at if at % 9 else None,  # a tombstone
                 at,
                 at * 0x1_0000_000F,
             )

@@ -16,8 +16,14 @@ import time
 from dataclasses import dataclass
 
 from producer.core.changes import Delete, Insert, Update
-from producer.core.records.encode import RowEncoder, TransactionConstants, compile_encoder
+from producer.core.records.encode import (
+    RowEncoder,
+    TransactionConstants,
+    compile_encoder,
+    key_columns,
+)
 from producer.core.records.reference import NullInRequired
+from producer.core.records.row_plan import KeyPlan
 from producer.core.transactions import POSTGRES_EPOCH_US
 from producer.core.walk import Lent, Stage, Walker
 from producer.errors import DecodeError
@@ -74,7 +80,14 @@ class Fuzz:
         )
         for number, encoder in enumerate(self.encoders):
             assert encoder.plan is not None
-            self.walker.bind(number, encoder.plan, topic=f"t{number}", partition=0, key=b"k")
+            self.walker.bind(
+                number,
+                encoder.plan,
+                topic=f"t{number}",
+                partition=0,
+                key=b"k",
+                by_key=self._by_key(self.tables[number]),
+            )
         self.rows = self.stops = 0
 
     def _table(self, name: str) -> TableSchema:
@@ -86,6 +99,13 @@ class Fuzz:
         )
         key = tuple(c.name for c in columns if self.random.random() < 0.3)
         return TableSchema(TableId("s", name), columns, key, (), identity_columns=key)
+
+    def _by_key(self, table: TableSchema) -> KeyPlan | None:
+        """Place a table's rows by primary key, key them, or do neither."""
+        if not table.key or self.random.random() < 0.8:
+            return None
+        partitions = self.random.choice((0, 5))
+        return KeyPlan(key_columns(table), self.random.choice((None, b"\0\0\0\0\7")), partitions)
 
     # ------------------------------------------------------------ one round
     def once(self) -> None:

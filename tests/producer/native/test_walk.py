@@ -145,6 +145,8 @@ def histories(draw: st.DrawFn) -> tuple[World, list[bytes]]:
         resume=500,
         max_row_bytes=draw(st.sampled_from([1 << 20, 1 << 20, 400])),
         puts_aside=draw(st.booleans()),
+        keyed=draw(st.booleans()),
+        partitions=draw(st.sampled_from([0, 0, 1, 5])),
     )
     return world, payloads
 
@@ -394,3 +396,66 @@ def test_an_unusual_message_stops_the_walker_before_it(odd: bytes) -> None:
     assert len(bound()) + 2 in [walk.at for walk in taken.walks]
     at_first = agree(world, twins.placed(bound() + transaction(2_000, odd)), ALL, 1 << 20)
     assert len(bound()) + 1 in [walk.at for walk in at_first.walks]
+
+
+# ---------------------------------------------------------------- by primary key
+NUMBERED = replace(
+    ACCOUNT,
+    id=TableId("public", "numbered"),
+    columns=(Column("n", 1700), Column("c", 1042), Column("v", 25)),
+    key=("c", "n"),
+    identity_columns=("n", "c"),
+)
+BY_KEY = {"key and partition": (True, 7), "key": (True, 0), "partition": (False, 7)}
+
+
+@pytest.mark.parametrize(("keyed", "partitions"), BY_KEY.values(), ids=BY_KEY)
+def test_rows_are_keyed_and_placed_by_primary_key_natively(keyed: bool, partitions: int) -> None:
+    numbers = [b"1.50", b"1.5", b"100", b"100.00", b"-0.0", b".0", b"7"]
+    rows: list[list[Cell]] = [[number, b"ab  ", b"x"] for number in numbers]
+    payloads = [twins.relation(1, NUMBERED)]
+    changes = [twins.insert(1, rows[0])]
+    for new in rows:
+        old: list[Cell] = [*new[:2], None]
+        changes += [twins.insert(1, new), twins.update(1, new), twins.update(1, new, "K", old)]
+        changes += [twins.delete(1, "K", old)]
+    payloads += transaction(1_000, *changes)
+    world = World([NUMBERED], keyed=keyed, partitions=partitions)
+
+    taken = agree(world, twins.placed(payloads), ALL, 1)
+
+    assert taken.walked_rows == len(rows) * (4 + keyed)  # with a tombstone behind each delete
+    assert len({record[1] for record in taken.records}) == (3 if partitions else 1)
+    if keyed:
+        tombstones = [record for record in taken.records if record[3] is None]
+        assert len({record[2] for record in tombstones}) == 4  # spellings of one value are one key
+        assert len(tombstones) == len(rows)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        pytest.param(twins.update(1, ALICE, "K", [b"8", None, None, None]), id="another key"),
+        pytest.param(twins.update(1, [UNCHANGED, *ALICE[1:]], "K", ONLY_KEY), id="unsent key"),
+    ],
+)
+@pytest.mark.parametrize(("keyed", "partitions"), BY_KEY.values(), ids=BY_KEY)
+def test_a_key_that_changed_or_was_not_sent_is_left_to_python(
+    payload: bytes, keyed: bool, partitions: int
+) -> None:
+    world = World([ACCOUNT, AUDIT], keyed=keyed, partitions=partitions)
+    payloads = bound() + transaction(2_000, twins.insert(1, ALICE), payload, twins.insert(1, ALICE))
+
+    taken = agree(world, twins.placed(payloads), ALL, 1 << 20)
+
+    assert len(bound()) + 2 in [walk.at for walk in taken.walks]
+
+
+def test_a_table_without_primary_key_has_no_keys_where_others_have() -> None:
+    of = replace(ACCOUNT, key=(), identity_columns=())
+    payloads = [twins.relation(1, of), *transaction(1_000, *[twins.insert(1, ALICE)] * 3)]
+
+    taken = agree(World([of], keyed=True, partitions=3), twins.placed(payloads), ALL, 1)
+
+    assert taken.walked_rows == 2
+    assert {(record[1], record[2]) for record in taken.records} == {(0, None)}

@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 
 from producer.core.assemble import Assembler, AssemblerPorts
 from producer.core.events import Happened, PositionReached, Record, RowsAssembled, Walked
-from producer.core.records.encode import compile_encoder
-from producer.core.records.row_plan import RowPlan
+from producer.core.records.encode import compile_encoder, compile_key_encoder, key_columns
+from producer.core.records.row_plan import KeyPlan, RowPlan
 from producer.core.relations import Relations
-from producer.core.router import Binding, table_key
+from producer.core.router import Binding, placing, table_key
 from producer.core.unfit import Unfit
 from producer.core.walk import Lent, Walk, Walker
 from producer.errors import CdcError
@@ -106,8 +106,17 @@ class Limited:
     limits: Iterator[int]
     walks: list[Walk] = field(default_factory=list)
 
-    def bind(self, relation: int, plan: RowPlan, *, topic: str, partition: int, key: bytes) -> None:
-        self.walker.bind(relation, plan, topic=topic, partition=partition, key=key)
+    def bind(
+        self,
+        relation: int,
+        plan: RowPlan,
+        *,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        by_key: KeyPlan | None = None,
+    ) -> None:
+        self.walker.bind(relation, plan, topic=topic, partition=partition, key=key, by_key=by_key)
 
     def forget(self, relation: int) -> None:
         self.walker.forget(relation)
@@ -131,6 +140,8 @@ class World:
     resume: int = 500
     max_row_bytes: int = 1 << 20
     puts_aside: bool = False
+    keyed: bool = False
+    partitions: int = 0  # by primary key; 0: all rows of a table in one
 
     def walker(self) -> Walker:
         module = native()
@@ -138,6 +149,37 @@ class World:
             module.Places(), epoch=EPOCH, resume=self.resume, max_row_bytes=self.max_row_bytes
         )
         return walker
+
+
+def binding(table: TableSchema, schema_id: int, world: World) -> Binding:
+    """Bind a table as the publisher does."""
+    how = {"prefix": "bank", "options": world.options}
+    encoder = compile_encoder(table, schema_id=schema_id, database="bank", **how)
+    key_of = compile_key_encoder(table, schema_id=9, **how) if world.keyed and table.key else None
+    is_placed = world.partitions > 0 and bool(table.key)
+    is_by_key = key_of is not None or is_placed
+    names = table.names()
+    return Binding(
+        table,
+        f"bank.{table.id}",
+        schema_id,
+        max(1, world.partitions),
+        encoder,
+        None if world.keyed else table_key(table.id),
+        key_of,
+        placing(table, world.partitions) if is_placed else None,
+        0,
+        tuple(names.index(name) for name in table.key) if is_by_key else (),
+        tombstones=key_of is not None,
+        key_plan=KeyPlan(
+            key_columns(table, world.options),
+            b"\0" + (9).to_bytes(4, "big") if key_of is not None else None,
+            world.partitions if is_placed else 0,
+            tombstones=key_of is not None,
+        )
+        if is_by_key
+        else None,
+    )
 
 
 @dataclass
@@ -175,12 +217,7 @@ def take(
 
     def publish(table: TableSchema) -> Binding:
         published.append(table)
-        key = table_key(table.id)
-        encoder = compile_encoder(
-            table, prefix="bank", schema_id=len(published), database="bank", options=world.options
-        )
-        topic = f"bank.{table.id}"
-        return Binding(table, topic, len(published), 1, encoder, key, None, None, 0)
+        return binding(table, len(published), world)
 
     def encode_change(change: SchemaChange) -> bytes:
         out.changes.append(change)
@@ -215,7 +252,7 @@ def take(
     try:
         for at in range(0, len(messages), read):
             out.happened += assembler.feed(stream.messages(messages[at : at + read]))
-    except (CdcError, OverflowError) as error:
+    except (CdcError, OverflowError, AssertionError) as error:  # a NULL in a primary key
         out.error = f"{type(error).__name__}: {error}"
     out.walks = [] if walker is None else walker.walks
     return out
