@@ -299,7 +299,7 @@ def print_gauss(rows: int) -> None:
             for size in GAUSS_SIZES:
                 messages = gauss_stream(rows, size, style, is_batch=is_batch)
                 for choice in ("off", "auto"):
-                    parts = native.parts(choice)  # type: ignore[arg-type]
+                    parts = native.parts(choice)
                     at_once = 1 if is_batch else SLICE
                     best = min(once(messages, parts, opens, at_once) for _ in range(ROUNDS))
                     costs.append(best[0] / best[1] * 1e6)
