@@ -59,6 +59,8 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
             client=spark_client,
             loader=kind.loader(setup) if kind.loader is not None else None,
             native=native,
+            sends_secrets=config.spark.executor_secrets == "sent",
+            stop=stop,
         )
         stream = SparkStream(
             spark,
@@ -69,8 +71,9 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
             linger=config.spark.linger.total_seconds(),
         )
         options = PassOptions(max_rows=_SMALL_ROWS, strict=config.target.strict)
-        run(
-            kind.sink(setup), cuts, lanes, stream,
-            options=options, stop=stop, observer=observer, begin=begin,
-        )  # fmt: skip
+        with closing(lanes):
+            run(
+                kind.sink(setup), cuts, lanes, stream,
+                options=options, stop=stop, observer=observer, begin=begin,
+            )  # fmt: skip
     spark.stop()

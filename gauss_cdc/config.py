@@ -303,6 +303,11 @@ class SparkSection(Section):
     """Stay in a micro-batch this long and drain cuts there: 5 ms instead of 40 from commit to
     commit, at the price of Spark's own progress reports."""
 
+    executor_secrets: Literal["sent", "own"] = "sent"
+    """How executors of a cluster get the target's password: `sent` by Spark, as a file of its
+    own; or their `own`, in GAUSS_CDC_TARGET_PASSWORD, which wins over a sent one, or in libpq's
+    password file. In local mode they read a file of `apply`."""
+
     options: Options = Field(default_factory=dict)
     """Further Spark settings, for instance `spark.jars`; those of `spark-submit` win. A name that
     begins with `kafka.` is one of Kafka's Java client, in the place of what `[kafka.client]` is

@@ -41,11 +41,17 @@ def range_options(
         "kafka.fetch.max.wait.ms": "10",
         "kafkaConsumer.pollTimeoutMs": "20000",
         "minPartitions": str(tasks),
+        # Else a partition with most of the rows would be one task.
+        "maxRecordsPerPartition": str(max(1, -(-_records(spans) // tasks))),
     }
     # Pooled consumers of one group must agree in every option, or the read fails.
     fixed = {k: v for k, v in options.items() if k.startswith("kafka.")}
     digest = hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
     return {**options, "kafka.group.id": f"gauss-cdc-{digest[:16]}"}
+
+
+def _records(spans: Mapping[str, Mapping[str, tuple[int, int]]]) -> int:
+    return sum(high - low for ps in spans.values() for low, high in ps.values())
 
 
 def changes_frame(

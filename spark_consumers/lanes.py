@@ -14,28 +14,32 @@ attempt's number, and the numbers that came back say which rows are meant.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from schemas.control import Range, SchemaChange
 from schemas.topics import Topics
-from spark_consumers.decode import FRAME_SIZE, RowDecoder, split
+from spark_consumers.decode import RowDecoder
+from spark_consumers.decode.batches import Spans
 from spark_consumers.errors import Incomplete, StreamError, TargetDown
+from spark_consumers.executors import RESULT, Job, copy_batches
 from spark_consumers.frames import range_options
+from spark_consumers.jobs import Secrets, collected, cores, map_in_arrow
 from spark_consumers.kafka.read import RangeReader, SchemaOf
-from spark_consumers.model import Change, Rows, Segment
+from spark_consumers.model import Rows, Segment
 from spark_consumers.sinks.base import StagedShape, StagingLoader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_FIRST: Final = itemgetter(0)
 _ROWS_A_TASK: Final = 100_000
-_ROWS_AT_ONCE: Final = 2_000  # that a task holds as they came
+_TASKS_A_CORE: Final = 4  # at most, where a segment has more partitions
+
+
+def _never() -> bool:
+    return False
 
 
 class Lanes:
@@ -52,12 +56,16 @@ class Lanes:
         loader: StagingLoader | None,
         driver_rows: int = 20_000,
         native: bool = True,
+        sends_secrets: bool = True,
+        stop: Callable[[], bool] = _never,
     ) -> None:
         """`loader` is the sink's half on executors; without it all rows take the driver.
 
-        `native`: executors may use the native part.
+        `native`: executors may use the native part.  `sends_secrets`: executors of a cluster get
+        what they log in with from here; else they have it.  `stop` cancels a job that runs.
         """
-        self._native = native
+        self._native, self._stop = native, stop
+        self._secrets = Secrets(loader.secrets if loader else {}, are_sent=sends_secrets)
         self._spark, self._driver, self._schema_of = spark, driver, schema_of
         self._source, self._client, self._loader = source, dict(client), loader
         self._driver_rows = driver_rows
@@ -86,9 +94,23 @@ class Lanes:
             return self._driver(segment)
         ranges = [r for r in segment.ranges if r.topic != names.ddl]
         return SparkBulk(
-            self._spark, shapes, ddl, ranges, self._client, loader, places, schemas,
-            is_committed=is_committed, native=self._native,
+            self._spark, shapes, ddl, ranges, self._client, loader, self._secrets, places, schemas,
+            is_committed=is_committed, native=self._native, stop=self._stop,
+            description=_description(self._source, segment),
         )  # fmt: skip
+
+    def close(self) -> None:
+        """Remove what was written for executors."""
+        self._secrets.close()
+
+
+def _description(source: str, segment: Segment) -> str:
+    """What a job does, for Spark's UI."""
+    if segment.commit_rows:
+        return f"{source}: commits {segment.first_seq}..{segment.last_seq}, {segment.rows:,} rows"
+    topics = sorted({r.topic for r in segment.ranges})
+    more = f" and {len(topics) - 1} more" if len(topics) > 1 else ""
+    return f"{source}: load of {topics[0]}{more}, {segment.rows:,} rows"
 
 
 @dataclass(slots=True)
@@ -101,10 +123,13 @@ class SparkBulk:
     ranges: Sequence[Range]
     client: Mapping[str, Any] = field(repr=False)
     loader: StagingLoader
+    secrets: Secrets
     places: Mapping[tuple[str, int], int]
     schemas: Mapping[int, dict[str, Any]]
     is_committed: bool = field(kw_only=True)
     native: bool = field(kw_only=True)
+    stop: Callable[[], bool] = field(kw_only=True)
+    description: str = field(kw_only=True)
 
     def copy(self, stages: Sequence[str]) -> Sequence[int]:
         """Run the job; return the attempts that succeeded."""
@@ -113,19 +138,19 @@ class SparkBulk:
 
         spark = self.spark()
         need = sum(r.end - r.start for r in self.ranges)
-        job = _Job(
-            self.loader, list(stages), dict(self.places), dict(self.schemas), {}, self.native
-        )
-        for r in sorted(self.ranges):
-            job.ranges.setdefault((r.topic, r.partition), []).append((r.start, r.end))
-        tasks = max(spark.sparkContext.defaultParallelism, need // _ROWS_A_TASK)
+        job = self._job(stages, spark)
+        tasks = max(cores(spark), need // _ROWS_A_TASK)
         options = range_options(
             self.client, self.ranges, is_committed=self.is_committed, tasks=tasks
         )
         try:
             frame = spark.read.format("kafka").options(**options).load()
-            rows = frame.select("topic", "partition", "offset", "value").rdd
-            done = rows.mapPartitions(partial(copy_rows, job)).collect()
+            # Each task costs a login at the target: many small partitions share one.
+            rows = frame.select("topic", "partition", "offset", "value").coalesce(
+                max(tasks, _TASKS_A_CORE * cores(spark))
+            )
+            staged = map_in_arrow(rows, partial(copy_batches, job), RESULT)
+            done = collected(spark, staged, description=self.description, stop=self.stop)
         except (PySparkException, Py4JError) as error:
             # Open, expired and lost ranges raise the same class: the next attempt's checks
             # ask the offsets themselves.
@@ -138,79 +163,11 @@ class SparkBulk:
             raise Incomplete(f"{copied} of {need} records are there", ranges=len(self.ranges))
         return [one.task for one in done]
 
-
-@dataclass(slots=True)
-class _Job:
-    """What a task needs; it travels to the executors."""
-
-    loader: StagingLoader  # holds the target's own secret, and no other
-    stages: list[str]
-    places: dict[tuple[str, int], int]
-    schemas: dict[int, dict[str, Any]]
-    ranges: dict[tuple[str, int], list[tuple[int, int]]]
-    native: bool = True
-
-
-class Copied(NamedTuple):
-    """What one task did."""
-
-    task: int  # its attempt
-    records: int
-    refused: Any = None  # what the target did not take, in the loader's words
-
-
-def copy_rows(job: _Job, rows: Iterable[Any]) -> Iterator[Copied]:
-    """Stage one task's records, all or nothing."""
-    from pyspark import TaskContext  # noqa: PLC0415  on executors
-
-    context = TaskContext.get()
-    task = context.taskAttemptId() if context is not None else 0
-    records = _Records(job)
-    refused = job.loader.load(job.stages, task, records.staged(rows))
-    yield Copied(task, records.count, refused)
-
-
-class _Records:
-    """A task's records: those of the segment's ranges, counted and decoded."""
-
-    def __init__(self, job: _Job) -> None:
-        self._job = job
-        self._decoders = {
-            schema_id: RowDecoder(one, native=job.native) for schema_id, one in job.schemas.items()
-        }
-        self.count = 0
-
-    def staged(self, rows: Iterable[Any]) -> Iterator[tuple[int, Sequence[Change]]]:
-        """(Number of the staging place, some changes for it), until all rows are there."""
-        job = self._job
-        held: dict[tuple[str, bytes], list[bytes]] = {}  # by topic and frame
-        count = 0
-        for topic, partition, offset, value in rows:
-            mine = job.ranges[topic, partition]
-            at = bisect_right(mine, offset, key=_FIRST) - 1
-            if at < 0 or offset >= mine[at][1]:
-                continue
-            self.count += 1
-            if value is None:  # a tombstone counts as a record without a change
-                continue
-            held.setdefault((topic, bytes(value[:FRAME_SIZE])), []).append(bytes(value))
-            count += 1
-            if count == _ROWS_AT_ONCE:
-                yield from self._decoded(held)
-                held, count = {}, 0
-        yield from self._decoded(held)
-
-    def _decoded(
-        self, held: Mapping[tuple[str, bytes], list[bytes]]
-    ) -> Iterator[tuple[int, Sequence[Change]]]:
-        for (topic, _), values in held.items():
-            schema_id, _ = split(values[0])
-            place = self._job.places.get((topic, schema_id))
-            if place is None:
-                raise ValueError(f"schema {schema_id} of {topic} is not named by the cut")
-            decoder, at = self._decoders[schema_id], 0
-            rows = decoder.rows(schema_id)
-            while (at := rows.take(values, at)) < len(values):
-                rows.put(decoder.decode(split(values[at])[1]))
-                at += 1
-            yield place, rows
+    def _job(self, stages: Sequence[str], spark: SparkSession) -> Job:
+        job = Job(
+            self.loader.for_tasks(), list(stages), dict(self.places), dict(self.schemas),
+            secrets=self.secrets.given(spark), native=self.native,
+        )  # fmt: skip
+        for r in sorted(self.ranges):
+            job.spans.setdefault((r.topic, r.partition), Spans()).add(r.start, r.end)
+        return job

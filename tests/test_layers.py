@@ -67,6 +67,8 @@ LAYERS = {
         ("spark_consumers.job",),
         ("spark_consumers.sinks.kinds",),
         ("spark_consumers.sinks", "spark_consumers.kafka.read"),
+        ("spark_consumers.jobs",),
+        ("spark_consumers.executors",),
         ("spark_consumers.sinks.step",),
         ("spark_consumers.sinks.base",),
         ("spark_consumers.compact", "spark_consumers.decode"),

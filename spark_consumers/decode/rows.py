@@ -39,7 +39,7 @@ _READS: Final = {
 class PlainRows(list[Change]):
     """Rows that Python reads, one by one; what the methods of `PackedRows` do, too."""
 
-    def take(self, values: list[bytes], at: int) -> int:
+    def take(self, values: Sequence[bytes], at: int) -> int:
         """Take framed values from `at` on; return the index of the first that Python must read."""
         del values
         return at

@@ -150,11 +150,25 @@ cdef class PackedRows:
         return [cell_of(text) for text in line.split("\t")]
 
     # ---------------------------------------------------------------- filling
-    def take(self, list values, Py_ssize_t at):
+    def take(self, values, Py_ssize_t at):
         """Take framed values from `at` on; return the index of the first that Python must read."""
+        if isinstance(values, ArrowValues):
+            return self._take_buffers(<ArrowValues>values, at)
         while at < len(values):
             value = values[at]
             if not isinstance(value, bytes) or not self._take(<bytes>value):
+                break
+            at += 1
+        return at
+
+    cdef Py_ssize_t _take_buffers(self, ArrowValues values, Py_ssize_t at) except -1:
+        cdef const uint8_t *start
+        cdef Py_ssize_t size
+        if at < 0:
+            raise IndexError(at)
+        while at < values.count:
+            start = values.value(at, &size)
+            if not self._take_at(None, start, size):
                 break
             at += 1
         return at
@@ -218,17 +232,24 @@ cdef class PackedRows:
         return 0
 
     cdef bint _take(self, bytes value) except -1:
-        """Append a framed value; False, and nothing is changed, where Python must read it."""
+        cdef char *start
+        cdef Py_ssize_t size
+        PyBytes_AsStringAndSize(value, &start, &size)
+        return self._take_at(value, <const uint8_t *>start, size)
+
+    cdef bint _take_at(self, bytes value, const uint8_t *start, Py_ssize_t size) except -1:
+        """Append a framed value; False, and nothing is changed, where Python must read it.
+
+        `value` is the same as an object; None: it is made where Python reads a cell.
+        """
         cdef Input avro
         cdef Row row
-        cdef char *start
         cdef size_t used = self.text.used
         cdef Py_ssize_t frame = len(self.frame)
         cdef bint has_masks = False
-        PyBytes_AsStringAndSize(value, &start, &avro.size)
-        if avro.size < frame or memcmp(start, <const char *>self.frame, frame):
+        if size < frame or memcmp(start, <const char *>self.frame, frame):
             return False
-        avro.data, avro.at = <const uint8_t *>start, frame
+        avro.data, avro.size, avro.at = start, size, frame
         row.odd = -1
         if (
             self._read_rows(value, &avro, &row, False)
@@ -476,6 +497,8 @@ cdef class PackedRows:
     cdef bint _read_by_python(self, bytes value, Input *avro, Py_ssize_t column) except -1:
         cdef const char *start
         cdef Py_ssize_t size
+        if value is None:
+            value = PyBytes_FromStringAndSize(<const char *>avro.data, avro.size)
         try:
             found, after = self.reads[column](value, avro.at)
             text = self.dumps[column](found)

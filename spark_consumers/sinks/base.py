@@ -70,23 +70,38 @@ class Bulk(Protocol):
         """Copy rows into the staging places of `shapes`; return the attempts that count."""
 
 
+class StagingTask(Protocol):
+    """The sink's half on executors: it travels there, and holds no secret."""
+
+    def load(
+        self,
+        stages: Sequence[str],
+        task: int,
+        changes: Iterable[tuple[int, Sequence[Change]]],
+        secrets: Mapping[str, str],
+    ) -> str | None:
+        """Stage one task's (number of the stage, changes) pairs, all or nothing.
+
+        `task` marks the rows: those of attempts that failed must not be read.  Returns what
+        the target refused, as text: Spark would print an exception with its values.
+        """
+
+
 class StagingLoader(Protocol):
-    """The sink's half on executors: pickled with what it logs in with, and printed without."""
+    """The sink's half beside the driver: what may be staged, by what, and what went wrong."""
+
+    @property
+    def secrets(self) -> Mapping[str, str]:
+        """What tasks log in with besides what they hold."""
 
     def takes(self, shape: StagedShape) -> bool:
         """Say whether rows of this shape can be staged; else the driver takes the segment."""
 
-    def load(
-        self, stages: Sequence[str], task: int, changes: Iterable[tuple[int, Sequence[Change]]]
-    ) -> Any | None:
-        """Stage one task's (number of the stage, changes) pairs, all or nothing.
+    def for_tasks(self) -> StagingTask:
+        """What travels to the executors."""
 
-        `task` marks the rows: those of attempts that failed must not be read.  Returns what
-        the target refused, as plain data: Spark would print an exception with its values.
-        """
-
-    def explained(self, refused: Any, shapes: Sequence[StagedShape]) -> ApplyError:
-        """Make an error of what `load` returned."""
+    def explained(self, refused: str, shapes: Sequence[StagedShape]) -> ApplyError:
+        """Make an error of what a task's `load` returned."""
 
 
 # ---------------------------------------------------------------- check and status
@@ -132,7 +147,7 @@ class Setup:
     dsn: str = ""  # [target] dsn, as it is written
     host: str = ""  # for messages
     connect: Callable[[], Any] = field(default=_no_client, repr=False)  # where we bring the client
-    login: Mapping[str, Any] = field(default_factory=dict, repr=False)  # the same for executors
+    login: Mapping[str, Any] = field(default_factory=dict, repr=False)  # what executors log in with
     replace: bool = False  # rows that a table holds before its first load go
     ddl: str = "tables"  # [ddl] apply
     code: bool = False  # [ddl] code

@@ -12,10 +12,11 @@ from producer.core.records.encode import TransactionConstants, compile_encoder
 from schemas.control import Commits, LoadPhase
 from schemas.envelope import envelope_schema
 from schemas.tables import Column, TableId, TableSchema
+from spark_consumers.decode import RowDecoder, split
 from spark_consumers.errors import Incomplete, NotText, RowMissing
 from spark_consumers.job import AppliedStep, Applier, Observer, PassOptions
 from spark_consumers.kafka.read import CutReader, RangeReader
-from spark_consumers.lanes import Lanes, SparkBulk, _Job, copy_rows
+from spark_consumers.lanes import Lanes, SparkBulk
 from spark_consumers.model import Segment
 from spark_consumers.sinks.base import StagedShape
 from spark_consumers.sinks.postgres.bulk import create_stage
@@ -259,12 +260,11 @@ def test_bytes_that_are_no_text_go_into_a_database_without_an_encoding(
         cursor.execute("CREATE SCHEMA gauss_cdc")
         create_stage(cursor, "stage", StagedShape(A.id, ("id", "v")))
     connection.close()
-    job = _Job(
-        CopyLoader(psycopg2.extensions.parse_dsn(url)), ["stage"], {("t", 7): 0},
-        {7: envelope_schema("p", A)}, {("t", 0): [(0, 9)]},
-    )  # fmt: skip
-
-    (copied,) = copy_rows(job, [("t", 0, 5, value)])
+    loader = CopyLoader(psycopg2.extensions.parse_dsn(url))
+    decoder = RowDecoder(envelope_schema("p", A))
+    rows = decoder.rows(7)
+    rows.put(decoder.decode(split(value)[1]))
+    refused = loader.for_tasks().load(["stage"], 0, [(0, rows)], loader.secrets)
 
     connection = psycopg2.connect(url)
     with connection, connection.cursor() as cursor:
@@ -272,8 +272,8 @@ def test_bytes_that_are_no_text_go_into_a_database_without_an_encoding(
         found = cursor.fetchall()
     connection.close()
     if encoding == "SQL_ASCII":
-        assert (copied.refused, found) == (None, [(raw.hex(),)])
+        assert (refused, found) == (None, [(raw.hex(),)])
     else:
         assert found == []
-        error = job.loader.explained(copied.refused, [StagedShape(A.id, ("id", "v"))])
+        error = loader.explained(refused, [StagedShape(A.id, ("id", "v"))])
         assert (type(error), error.where["column"]) == (NotText, "v")

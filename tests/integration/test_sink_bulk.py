@@ -41,7 +41,9 @@ class Tasks:
 
     def copy(self, stages: Sequence[str]) -> Sequence[int]:
         for task, changes in self.tasks.items():
-            assert self.loader.load(stages, task, [(at, [one]) for at, one in changes]) is None
+            staged = [(at, [one]) for at, one in changes]
+            copy = self.loader.for_tasks().load
+            assert copy(stages, task, staged, self.loader.secrets) is None
         return self.counts
 
 

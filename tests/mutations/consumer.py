@@ -11,7 +11,7 @@ _JOB: Final = ("tests/spark_consumers/test_job.py",)
 _AHEAD: Final = ("tests/spark_consumers/test_ahead.py",)
 _RUN: Final = ("tests/spark_consumers/test_run.py",)
 _READ: Final = ("tests/spark_consumers/kafka/test_read.py",)
-_LANES: Final = ("tests/spark_consumers/test_lanes.py",)
+_BATCHES: Final = ("tests/spark_consumers/decode/test_batches.py",)
 _STEP: Final = ("tests/spark_consumers/sinks/test_step.py",)
 _CALLBACK: Final = ("tests/spark_consumers/sinks/test_callback.py",)
 _BULK: Final = ("tests/integration/test_sink_bulk.py",)
@@ -250,10 +250,10 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "behind-the-range-on-executors",
         "3.4: exactly the ranges are read, by executors, too",
-        "spark_consumers/lanes.py",
-        "            if at < 0 or offset >= mine[at][1]:\n                continue\n",
+        "spark_consumers/decode/batches.py",
+        "        if place < 0 or at >= spans.stops[place]:\n            continue\n",
         "",
-        _LANES,
+        _BATCHES,
     ),
     Mutation(
         "records-not-counted",

@@ -12,8 +12,6 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from psycopg2 import extensions
-
 from schemas.encodings import BYTES_OR_UTF8, WITHOUT
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId
@@ -27,6 +25,8 @@ def take_bytes(connection: Any) -> bool:
 
     Once, before the session's first transaction: psycopg2 would roll back an open one.
     """
+    from psycopg2 import extensions  # noqa: PLC0415  executors import this module without it
+
     if not isinstance(connection, extensions.connection):
         return False  # another driver: what it cannot send, it refuses by itself
     if connection.info.parameter_status("server_encoding") != WITHOUT:

@@ -16,7 +16,7 @@ from spark_consumers.decode import RowDecoder, split
 from spark_consumers.decode.rows import COMMIT_ORDER, PlainRows, Rows, pack_plan
 from spark_consumers.model import Cell, Change
 from spark_consumers.native import IS_BUILT, LastStates, is_packed
-from spark_consumers.sinks.postgres.loader import copy_line
+from spark_consumers.sinks.postgres.copying import copy_line
 from tests.producer.core.records.test_encode import changes
 from tests.schemas.types.values import SAMPLES, Sample
 
