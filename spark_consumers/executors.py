@@ -57,7 +57,7 @@ def copy_batches(job: Job, batches: Iterable[Any]) -> Iterator[Any]:
 
     context = TaskContext.get()
     attempt = context.taskAttemptId() if context is not None else 0
-    records = Records(job)
+    records = TaskRecords(job)
     refused = job.task.load(job.stages, attempt, records.staged(batches), secrets(job.secrets))
     yield pa.RecordBatch.from_arrays(
         [
@@ -83,7 +83,7 @@ def secrets(file: SecretFile | None) -> Mapping[str, str]:
     return {**found, **own}
 
 
-class Records:
+class TaskRecords:
     """A task's records: those of the segment's ranges, counted and decoded."""
 
     def __init__(self, job: Job) -> None:

@@ -39,8 +39,8 @@ import pyarrow as pa
 for name in ("psycopg2", "confluent_kafka", "pandas", "pyspark"):
     sys.modules[name] = None
 function = pickle.loads(bytes.fromhex(sys.argv[1]))
-from spark_consumers.executors import Records
-records = Records(function.args[0])
+from spark_consumers.executors import TaskRecords
+records = TaskRecords(function.args[0])
 batches = pa.ipc.open_stream(bytes.fromhex(sys.argv[2]))
 print([[change.after for change in rows] for _, rows in records.staged(batches)])
 """
