@@ -51,8 +51,15 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
         closing(RangeReader(client, prefix, schema_of, native=native)) as rows,
         closing(ReadingThread()) as begin,
     ):
+        stream = SparkStream(
+            spark,
+            Checkpoint(config.spark.checkpoint, _log.warning),
+            source=prefix,
+            client=spark_client,
+            wait=cuts.wait,
+        )
         lanes = Lanes(
-            spark.session,
+            stream.session,
             rows,
             schema_of,
             source=prefix,
@@ -61,14 +68,6 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
             native=native,
             sends_secrets=config.spark.executor_secrets == "sent",
             stop=stop,
-        )
-        stream = SparkStream(
-            spark,
-            Checkpoint(config.spark.checkpoint, _log.warning),
-            source=prefix,
-            client=spark_client,
-            wait=cuts.wait,
-            linger=config.spark.linger.total_seconds(),
         )
         options = PassOptions(max_rows=_SMALL_ROWS, strict=config.target.strict)
         with closing(lanes):

@@ -300,8 +300,7 @@ class SparkSection(Section):
     """Checkpoint folder of the streaming query. The target's ledger decides, not the checkpoint."""
 
     linger: Duration = timedelta(0)
-    """Stay in a micro-batch this long and drain cuts there: 5 ms instead of 40 from commit to
-    commit, at the price of Spark's own progress reports."""
+    """Does nothing any more: `apply` never waits for a micro-batch. Leave it out."""
 
     executor_secrets: Literal["sent", "own"] = "sent"
     """How executors of a cluster get the target's password: `sent` by Spark, as a file of its

@@ -26,7 +26,7 @@ from spark_consumers.sinks.base import Sink
 
 _LONGEST_PAUSE: Final = 15.0  # seconds between two turns
 _LONGEST_BREAK: Final = 5.0  # seconds between two attempts of a pass
-_POLL: Final = 0.1  # seconds for which a stop is not noticed
+POLL: Final = 0.1  # seconds for which a stop is not noticed
 
 
 class Stop(Protocol):
@@ -45,6 +45,9 @@ class Waker(Protocol):
     def run(self, drain: Callable[[], object], stop: Stop, observer: Observer) -> None:
         """Call `drain` until `stop`; raise what ended it before."""
 
+    def close(self) -> None:
+        """Let go of what `begin` started."""
+
 
 class Polling:
     """The plain waker: the process itself waits for cuts, without Spark."""
@@ -60,8 +63,11 @@ class Polling:
         """Wait and drain, in turn."""
         del observer
         while not stop():
-            self._wait(_POLL)
+            self._wait(POLL)
             drain()
+
+    def close(self) -> None:
+        """Nothing was started."""
 
 
 def run(
@@ -75,7 +81,7 @@ def run(
     observer: Observer = SILENT,
     begin: Begin = InTurn,
 ) -> None:
-    """Apply what the cuts hold and what comes, until `stop`; close the sink.
+    """Apply what the cuts hold and what comes, until `stop`; close waker and sink.
 
     `begin`: what comes next is read by it, while the target applies.
 
@@ -122,7 +128,7 @@ def run(
         assert isinstance(error, ApplyError)
         observer.on_retry(error, state.upcoming_sleep)
 
-    with closing(sink):
+    with closing(sink), closing(waker):
         try:
             tenacity.Retrying(
                 retry=tenacity.retry_if_exception(may_pass),

@@ -1,7 +1,12 @@
-"""All that the loop knows of Spark: a stream on cuts that wakes it.
+"""All that the loop knows of Spark: its session, and a query on cuts that reports to it.
 
-The stream's content is not used and its checkpoint decides nothing; an action on
-the batch's frame would cost a Spark job per batch for an unused number.
+    the process's own thread   waits for cuts and drains, from its start to its end; its large
+                               segments are Spark jobs
+    the query                  a batch every few seconds: reads the cuts that came, and ends when
+                               the target holds what they name
+
+So Spark's progress, its listeners and the query's checkpoint say how far the target is, and
+never more.  No commit waits for a batch, and the checkpoint decides nothing.
 """
 
 from __future__ import annotations
@@ -9,42 +14,45 @@ from __future__ import annotations
 import json
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from queue import SimpleQueue
 from typing import Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from schemas.topics import Topics
 from spark_consumers import folders
 from spark_consumers.errors import ApplyError, QueryEnded, SparkFailed
 from spark_consumers.job import Observer
-from spark_consumers.run import Stop
+from spark_consumers.run import POLL, Stop
 from spark_consumers.security import java_client
 
 # What Spark, its gateway and a JVM that is gone raise.
 SPARK_ERRORS: Final = (PySparkException, Py4JError, OSError)
 
+_JOBS: Final = "gauss-cdc apply"  # tag of the loop's jobs
+_LOOK: Final = 0.3  # seconds between two looks at the query
+_EVERY: Final = 5.0  # seconds: a batch costs the JVM about 0.1 s of a core, whatever it holds
+_GOODBYE: Final = 5.0  # seconds for the query to stop
+
 
 def start_query(
     spark: SparkSession,
-    drain: Callable[[], object],
+    passes: Passes,
     *,
     source: str,
     client: Mapping[str, str],
     checkpoint: str,
-    stop: Callable[[], bool],
-    linger: float = 0.0,
-    wait: Callable[[float], object],
-    trigger: str = "0 seconds",
+    every: float,
 ) -> StreamingQuery:
-    """Start the stream on cuts; a first pass was made before.
+    """Start the stream on cuts, whose batches end when the target holds what they name.
 
-    `stop` must return True before the query is stopped; else the batch lasts for its linger.
+    `every`: seconds from one batch to the next.
+    `passes` must be closed before the query is stopped; else a batch waits for the next pass.
     """
     cuts = Topics(source).cuts
     frame = (
@@ -54,8 +62,8 @@ def start_query(
             **{
                 "assign": json.dumps({cuts: [0]}),
                 # The ledger decides where to go on, so a checkpoint that points outside of
-                # the log, or none, must neither stop the query nor miss its first batch.
-                "startingOffsets": "earliest",
+                # the log, or none, must not stop the query.
+                "startingOffsets": "latest",
                 "failOnDataLoss": "false",
                 "kafka.isolation.level": "read_committed",
                 "kafka.fetch.max.wait.ms": "10",
@@ -64,43 +72,66 @@ def start_query(
         .load()
         .select("offset")
     )
+
+    def report(batch: DataFrame, _batch_id: int) -> None:
+        batch.write.format("noop").mode("append").save()  # Spark counts rows that are read
+        passes.wait_for_next()
+
     return (
-        frame.writeStream.foreachBatch(
-            make_foreach_batch(drain, stop=stop, linger=linger, wait=wait)
-        )
+        frame.writeStream.foreachBatch(report)
         .option("checkpointLocation", checkpoint)
-        .trigger(processingTime=trigger)
+        .trigger(processingTime=f"{every * 1000:.0f} milliseconds")
         .queryName(f"gauss-cdc {source}")
         .start()
     )
 
 
-def make_foreach_batch(
-    drain: Callable[[], object],
-    *,
-    stop: Callable[[], bool] = lambda: False,
-    linger: float = 0.0,
-    wait: Callable[[float], object] = time.sleep,
-    clock: Callable[[], float] = time.monotonic,
-) -> Callable[[Any, int], None]:
-    """Bind the loop; the result is what `foreachBatch` wants.
+class Passes:
+    """Whole passes of the loop, for threads that wait for one that began after they asked."""
 
-    With `linger` seconds the batch stays and goes on draining, which spares Spark's
-    trigger; `wait(seconds)` returns when cuts may have come, or when the time is over.
-    """
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._begun = self._ended = 0
+        self._is_closed = False
 
-    def apply_batch(_batch: Any, _batch_id: int) -> None:
-        until = clock() + linger
-        drain()
-        while not stop() and (left := until - clock()) > 0:
-            wait(min(left, 0.1))
-            drain()
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Count the block as a pass; one that raises was none."""
+        with self._changed:
+            self._begun += 1
+        yield
+        with self._changed:
+            self._ended = self._begun
+            self._changed.notify_all()
 
-    return apply_batch
+    def ask(self) -> int:
+        """Return the number of the first pass that begins from now on."""
+        with self._changed:
+            return self._begun + 1
+
+    def has_ended(self, number: int) -> bool:
+        """Say whether a pass from `number` on has ended, or none will come."""
+        return self._ended >= number or self._is_closed
+
+    def wait_for_next(self) -> None:
+        """Wait until a pass that begins from now on has ended, or `close`."""
+        number = self.ask()
+        with self._changed:
+            self._changed.wait_for(lambda: self.has_ended(number))
+
+    def close(self) -> None:
+        """No pass will come."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
 
 
 class SparkStream:
-    """The waker of a run on Spark: passes run in micro-batches of a stream on cuts."""
+    """The waker of a run on Spark: the calling thread drains, at all times and nobody else.
+
+    Spark starts beside it, and then a query on cuts that reports to Spark how far the target
+    is: whether it begins, runs, or begins again after it ended, the loop does not wait for it.
+    """
 
     def __init__(
         self,
@@ -110,63 +141,98 @@ class SparkStream:
         source: str,
         client: Mapping[str, Any],
         wait: Callable[[float], object],
-        linger: float = 0.0,
+        every: float = _EVERY,
     ) -> None:
-        """`wait(seconds)` returns when cuts may have come, or when the time is over."""
+        """`wait(seconds)` returns when cuts may have come, or when the time is over.
+
+        `every`: seconds from one batch to the next, and until a query that ended begins again.
+        """
         self._spark, self._checkpoint = spark, checkpoint
-        self._source, self._linger, self._wait = source, linger, wait
+        self._source, self._wait, self._every = source, wait, every
         self._client = {name: str(value) for name, value in client.items()}
+        self._passes = Passes()
+        self._stop: Stop | None = None
+        self._is_over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._failed: BaseException | None = None
+        self._ended: SimpleQueue[ApplyError] = SimpleQueue()  # queries that began again
 
     def begin(self) -> None:
-        """Start Spark in the background."""
+        """Start Spark and the query in the background, once."""
         self._spark.begin()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._keep, name="query", daemon=True)
+            self._thread.start()
 
     def run(self, drain: Callable[[], object], stop: Stop, observer: Observer) -> None:
-        """Drain in the process until Spark has started; then in the query's batches."""
-        while not self._spark.is_ready and not stop():
-            self._wait(0.1)
-            drain()
-        if stop():
-            return
-        observer.on_step("start: Spark")
-        session = self._spark.session()
-        failures: list[BaseException] = []  # Spark hands on only their text
-        is_over = False
-
-        def remembering() -> None:
-            try:
+        """Wait and drain, in turn; raise what ends Spark."""
+        self._stop = stop
+        while not stop():
+            self._wait(POLL)
+            with self._passes.one():
                 drain()
-            except BaseException as error:
-                failures.append(error)
-                raise
+            if self._failed is not None and not stop():
+                raise self._failed
+            while not self._ended.empty():
+                observer.on_retry(self._ended.get(), self._every)
 
+    def close(self) -> None:
+        """Stop the query; a Spark that still starts ends with the process."""
+        self._is_over.set()
+        self._passes.close()
+        if self._thread is not None and self._spark.is_ready:
+            self._thread.join(_GOODBYE)
+
+    def session(self) -> SparkSession:
+        """Wait for the session; the calling thread's jobs end when the loop is to stop."""
+        session = self._spark.session()
+        session.sparkContext.addJobTag(_JOBS)
+        return session
+
+    # ---------------------------------------------------------------- the query's thread
+    def _keep(self) -> None:
+        """Keep a query running until `close`."""
+        try:
+            session = self._spark.session()
+            while not self._is_over.is_set():
+                try:
+                    self._query(session)
+                except QueryEnded as error:
+                    self._ended.put(error)
+                    self._is_over.wait(self._every)
+        except BaseException as error:  # noqa: BLE001  raised by `run`
+            self._failed = error
+
+    def _query(self, session: SparkSession) -> None:
+        """Run one query until `close`; raise QueryEnded, or SparkFailed if Spark is gone."""
         try:
             query = start_query(
                 session,
-                remembering,
+                self._passes,
                 source=self._source,
                 client=self._client,
                 checkpoint=self._checkpoint.folder(),
-                stop=lambda: is_over or stop(),
-                linger=self._linger,
-                wait=self._wait,
+                every=self._every,
             )
             try:
-                while not stop(0.3):
-                    if not query.isActive:
-                        raise failures[-1] if failures else self._ended(query)
+                self._watch(session, query)
             finally:
-                is_over = True
                 with suppress(*SPARK_ERRORS):
                     query.stop()
         except SPARK_ERRORS as error:
-            if failures and error is failures[-1]:
-                raise
-            if stop():
-                return  # a signal to the whole process group ends the JVM as well
-            raise self._broken(session, error) from error
+            if not self._is_over.is_set():
+                raise self._broken(session, error) from error
 
-    def _ended(self, query: StreamingQuery) -> ApplyError:
+    def _watch(self, session: SparkSession, query: StreamingQuery) -> None:
+        is_cancelled = False
+        while not self._is_over.wait(_LOOK):
+            if not query.isActive:
+                raise self._without_us(query)
+            if self._stop is not None and self._stop() and not is_cancelled:
+                is_cancelled = True
+                session.sparkContext.cancelJobsWithTag(_JOBS)  # the loop waits for its job
+
+    def _without_us(self, query: StreamingQuery) -> ApplyError:
         """What ended a query that we did not: most likely a full folder, or files in it."""
         error = query.exception()
         why = reason(error) if error is not None else "it does not say why"

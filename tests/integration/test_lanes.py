@@ -13,8 +13,8 @@ from schemas.control import Commits, LoadPhase
 from schemas.envelope import envelope_schema
 from schemas.tables import Column, TableId, TableSchema
 from spark_consumers.decode import RowDecoder, split
-from spark_consumers.errors import Incomplete, NotText, RowMissing
-from spark_consumers.job import AppliedStep, Applier, Observer, PassOptions
+from spark_consumers.errors import ApplyError, Incomplete, NotText, QueryEnded, RowMissing
+from spark_consumers.job import Applier, Observer, PassOptions
 from spark_consumers.kafka.read import CutReader, RangeReader
 from spark_consumers.lanes import Lanes, SparkBulk
 from spark_consumers.model import Segment
@@ -22,7 +22,7 @@ from spark_consumers.sinks.base import StagedShape
 from spark_consumers.sinks.postgres.bulk import create_stage
 from spark_consumers.sinks.postgres.loader import CopyLoader
 from spark_consumers.sinks.postgres.sink import PostgresSink
-from spark_consumers.stream import start_query
+from spark_consumers.stream import Checkpoint, SparkStream, Starting
 from tests.integration.kafka_feed import KafkaFeed
 from tests.spark_consumers.feed import Row, alter, delete, insert, truncate, update
 
@@ -206,43 +206,67 @@ def test_many_rows_in_one_commit(copy: Copy) -> None:
     assert copy.rows("a WHERE id < 0")[:2] == [(-499, "old"), (-498, "old")]
 
 
-def test_the_stream_wakes_the_loop(
+def test_rows_are_applied_at_all_times_and_a_query_reports_to_spark(
     kafka, topic_prefix, new_database: Callable[[], str], spark, tmp_path: Path
 ) -> None:
+    """While Spark starts, before the first batch, between batches, and while a query is gone."""
     copy = Copy(kafka, topic_prefix, new_database(), spark)
     copy.load(A)
-    seen, stop = threading.Condition(), threading.Event()
+    applier = Applier(copy.cuts, copy.driver, copy.sink)
+    steps: dict[str, int] = {}  # by what Spark was doing
+    ended: list[ApplyError] = []
+    batches: list[int] = []  # what each batch read, as Spark counts it
+    may_start = threading.Event()
 
-    class Notifying(Observer):
-        def on_progress(self, progress: AppliedStep) -> None:
-            with seen:
-                seen.notify_all()
+    def start():
+        may_start.wait()
+        return spark
 
-    applier = Applier(copy.cuts, copy.driver, copy.sink, observer=Notifying())
-    applier.drain()
-    for linger in (0.0, 0.5):  # the second query goes on with the first one's checkpoint
-        stop.clear()
-        query = start_query(
-            spark,
-            lambda: applier.drain(stop.is_set),
-            source=topic_prefix,
-            client=copy.source.client,
-            checkpoint=str(tmp_path),
-            stop=stop.is_set,
-            linger=linger,
-            wait=copy.cuts.wait,
-        )
-        for _ in range(3):
-            seq = copy.source.feed.seq
-            copy.source.feed.commits([insert(A, str(seq + 1), "x")])
-            copy.source.publish()
-            with seen:
-                assert seen.wait_for(lambda seq=seq: applier.commits == seq + 1, 60)
-        stop.set()
-        query.stop()
-        assert query.exception() is None
+    def reported() -> str:
+        """What Spark does; the first query is ended by someone else when it has reported."""
+        if not may_start.is_set():
+            return "Spark starts"
+        queries = spark.streams.active
+        progress = [q.lastProgress for q in queries if q.lastProgress is not None]
+        batches.extend(p.numInputRows for p in progress if p.numInputRows)
+        if ended:
+            return "again" if batches[-1:] != [0] and progress else "begins again"
+        if batches and "stopped" not in steps:
+            for query in queries:  # which waits for its batch, and that for our pass
+                threading.Thread(target=query.stop).start()
+            return "stopped"
+        return "reports" if progress else "query starts"
 
-    assert len(copy.rows("a")) == 6
+    def drain() -> None:
+        seq = copy.source.feed.seq
+        copy.source.feed.commits([insert(A, str(seq + 1), "x")])
+        copy.source.publish()
+        applier.drain()
+        assert applier.commits == seq + 1
+        doing = reported()
+        steps[doing] = steps.get(doing, 0) + 1
+        if steps["Spark starts"] == 3:
+            may_start.set()
+
+    class Noting(Observer):
+        def on_retry(self, error: ApplyError, seconds: float) -> None:
+            ended.append(error)
+
+    stream = SparkStream(
+        Starting(start), Checkpoint(str(tmp_path)), source=topic_prefix,
+        client=copy.source.client, wait=copy.cuts.wait, every=0.5,
+    )  # fmt: skip
+    stream.begin()
+    stream.run(drain, lambda _=0: "again" in steps, Noting())
+    stream.close()
+
+    assert steps["Spark starts"] == 3
+    assert steps["query starts"] > 0
+    assert steps["begins again"] > 0
+    assert [type(error) for error in ended] == [QueryEnded]
+    assert sum(batches) <= applier.commits + 2
+    assert spark.streams.active == []
+    assert len(copy.rows("a")) == copy.source.feed.seq
     copy.close()
 
 

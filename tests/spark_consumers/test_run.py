@@ -100,11 +100,14 @@ def test_one_pass_runs_before_anything_wakes_the_loop() -> None:
         def run(self, drain: Callable[[], object], stop: Stop, observer: Observer) -> None:
             applied.append(list(running.sink.seqs))
 
+        def close(self) -> None:
+            applied.append([])
+
     run(
         running.sink, running.feed.read_cuts, running.feed.read_rows, Waker(), stop=running.stop
     )  # fmt: skip
 
-    assert applied == [[], [1]]
+    assert applied == [[], [1], []]
 
 
 def test_a_temporary_error_is_reported_and_the_next_turn_continues() -> None:

@@ -1,40 +1,112 @@
 """What the stream is made of; the stream itself runs in tests/integration."""
 
+import itertools
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
-from spark_consumers.stream import Checkpoint, make_foreach_batch, reason
+import pytest
+
+from spark_consumers.errors import SparkFailed, TargetDown
+from spark_consumers.job import Observer
+from spark_consumers.stream import (
+    Checkpoint,
+    Passes,
+    SparkStream,
+    Starting,
+    reason,
+)
 from tests.spark_consumers.feed import insert
 from tests.spark_consumers.test_job import A, make
 
 
-# ---------------------------------------------------------------- a micro-batch
-def test_a_batch_drains_once_and_its_content_is_not_used() -> None:
-    _feed, sink, applier = make(2)
+# ---------------------------------------------------------------- the loop and the query's batches
+def test_a_batch_ends_with_the_first_whole_pass_that_began_after_it() -> None:
+    """Every order of passes that begin, end and fail, and of a close, around a batch."""
+    for order in itertools.product(["begin", "end", "fail", "close"], repeat=6):
+        for asked_at in range(len(order) + 1):
+            passes, running, is_over, wanted = Passes(), ExitStack(), False, None
+            is_ours = False  # did the pass begin after the batch?
+            is_busy = False
+            for at, event in enumerate([*order, "last"]):
+                if at == asked_at:
+                    wanted = passes.ask()
+                if event == "begin" and not is_busy:
+                    running.enter_context(passes.one())
+                    is_busy, is_ours = True, wanted is not None
+                elif event == "end" and is_busy:
+                    running.close()
+                    is_busy, is_over = False, is_over or is_ours
+                elif event == "fail" and is_busy:
+                    with pytest.raises(ValueError, match="failed"), running:
+                        raise ValueError("failed")
+                    is_busy = False
+                elif event == "close":
+                    passes.close()
+                    is_over = True
+                assert wanted is None or passes.has_ended(wanted) is is_over, (order, asked_at)
 
-    make_foreach_batch(applier.drain)(None, 7)
 
-    assert sink.seqs == [1, 2]
+def test_a_batch_waits_for_the_pass_and_for_no_other_thing() -> None:
+    passes = Passes()
+    batch = threading.Thread(target=passes.wait_for_next)
+    with passes.one():
+        batch.start()
+    while batch.is_alive():
+        with passes.one():
+            pass
+
+    passes.close()
+    passes.wait_for_next()  # returns at once
 
 
-def test_a_batch_that_lingers_takes_what_comes_until_its_time_is_over() -> None:
+def spark_that(make: Callable[[], Any], wait: Callable[[float], object]) -> SparkStream:
+    return SparkStream(
+        Starting(make), Checkpoint("state"), source="p", client={}, wait=wait
+    )  # fmt: skip
+
+
+def test_commits_are_applied_while_spark_starts_and_what_ends_it_is_raised() -> None:
     feed, sink, applier = make(1)
-    now = [0.0]
+    may_fail = threading.Event()
 
-    def wait(seconds: float) -> None:
-        now[0] += seconds
+    def start() -> Any:
+        may_fail.wait()
+        raise SparkFailed("no Java")
+
+    def wait(_seconds: float) -> None:
         feed.commits([insert(A, "9", "x")])
+        if feed.seq > 3:
+            may_fail.set()
 
-    make_foreach_batch(applier.drain, linger=0.35, wait=wait, clock=lambda: now[0])(None, 0)
+    stream = spark_that(start, wait)
+    stream.begin()
 
-    assert sink.seqs == [1, 2, 3, 4, 5]
+    with pytest.raises(SparkFailed, match="no Java"):
+        stream.run(applier.drain, lambda _=0: False, Observer())
+
+    assert sink.seqs[:4] == [1, 2, 3, 4]
+    stream.close()
 
 
-def test_a_stop_ends_the_linger() -> None:
+def test_what_fails_in_a_pass_is_raised_as_it_is_and_a_stop_does_not_wait_for_spark() -> None:
     _feed, sink, applier = make(1)
+    never = threading.Event()
+    stream = spark_that(never.wait, lambda _: None)
+    stream.begin()
 
-    make_foreach_batch(applier.drain, linger=9e9, stop=lambda: bool(sink.seqs))(None, 0)
+    def broken() -> None:
+        raise TargetDown("gone")
+
+    with pytest.raises(TargetDown, match="gone"):
+        stream.run(broken, lambda _=0: False, Observer())
+    stream.run(applier.drain, lambda _=0: bool(sink.seqs), Observer())
+    stream.close()
 
     assert sink.seqs == [1]
+    never.set()
 
 
 # ---------------------------------------------------------------- the checkpoint
