@@ -111,6 +111,12 @@ class StreamError(ApplyError):
     exit_code = 80
 
 
+class ShapeChanged(StreamError):
+    """A table's columns changed so that rows before and after do not fit into one frame."""
+
+    exit_code = 88
+
+
 class SparkFailed(ApplyError):
     """Spark does not start, or its JVM ended."""
 

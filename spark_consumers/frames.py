@@ -1,7 +1,8 @@
 """Exact ranges of one table as a DataFrame of typed changes.
 
-One read for all ranges; each record is decoded by its own writer's schema, seen
-through the newest one, so that all changes have one type.
+One read for all ranges.  Each record is decoded in the JVM by its own writer's schema; columns
+get their types by the table in `dialects/spark_types.py`, and are found by their names in the
+newest schema, so that all changes have one type.
 """
 
 from __future__ import annotations
@@ -9,13 +10,21 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from schemas.control import Range
+from spark_consumers.dialects.spark import literal, quote
+from spark_consumers.dialects.spark_types import OfText
+from spark_consumers.errors import ShapeChanged
 from spark_consumers.security import java_client
+from spark_consumers.shapes import Shape, is_wider
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+# Offsets of a bucket: a record meets only the ranges of its own, however many there are.
+_BUCKET: Final = 4_096
+_MOST_BUCKETS: Final = 10_000
 
 
 def range_options(
@@ -61,47 +70,196 @@ def changes_frame(
     schemas: Mapping[int, dict[str, Any]],
     *,
     is_committed: bool = True,
+    newest: int | None = None,
 ) -> DataFrame:
-    """Changes of one table: seq, ordinal, op, before, after, and their place in Kafka.
+    """Changes of one table, typed; the names and types of its columns are a contract.
 
-    `schemas` are the writers' by id; the highest id is the shape of the result.  Rows are
-    in no order: sort by (seq, ordinal).
+        seq, ordinal, op        place among the epoch's changes; c u d r t
+        before, after           structs of the table's columns in Spark's types; what was not sent,
+                                and what Spark cannot hold, is NULL
+        unsent                  columns of `after` that were not sent, because they did not change
+        exact, before_exact     column -> the source's text of a value that Spark cannot hold
+        before_columns          the columns of `before` that were sent; NULL: all of them
+        csn, lsn                of the commit, and the row's own place in the source's log
+        committed_at, xid, epoch, partition, offset
+
+    `schemas` are the writers' by id; `newest` (default: the highest id) is the shape of the
+    result: columns that others lack are NULL there.  Raises ShapeChanged for a column whose older
+    type does not fit into its newest one.  Rows are in no order: sort by (seq, ordinal).
     """
     from pyspark.sql import functions as f  # noqa: PLC0415  only where Spark is
+
+    if ranges:
+        tasks = max(1, sum(r.end - r.start for r in ranges) // 100_000)
+        options = range_options(client, ranges, is_committed=is_committed, tasks=tasks)
+        frame = spark.read.format("kafka").options(**options).load()
+        rows = _inside(spark, frame.where(f.col("value").isNotNull()), ranges)
+    else:
+        rows = spark.createDataFrame([], "partition int, offset long, value binary")
+    return typed_changes(rows, schemas, newest=newest)
+
+
+def typed_changes(
+    rows: DataFrame, schemas: Mapping[int, dict[str, Any]], *, newest: int | None = None
+) -> DataFrame:
+    """Return `changes_frame` of records: partition, offset, value; no tombstones."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
     from pyspark.sql.avro.functions import from_avro  # noqa: PLC0415
 
-    newest = json.dumps(schemas[max(schemas)])
-    tasks = max(1, sum(r.end - r.start for r in ranges) // 100_000)
-    options = range_options(client, ranges, is_committed=is_committed, tasks=tasks)
-    frame = spark.read.format("kafka").options(**options).load()
-    # A join and not a condition: commits may name thousands of ranges.
-    spans = f.broadcast(
-        spark.createDataFrame(
-            [(r.partition, r.start, r.end) for r in ranges], "part int, first long, last long"
-        )
-    )
-    inside = (
-        (f.col("partition") == f.col("part"))
-        & (f.col("offset") >= f.col("first"))
-        & (f.col("offset") < f.col("last"))
-    )
-    payload = f.expr("substring(value, 6)")
-    decoded = None
-    for schema_id, schema in sorted(schemas.items()):
-        mine = f.expr(f"substring(value, 2, 4) = X'{schema_id:08X}'")
-        reading = {"mode": "FAILFAST", "avroSchema": newest}
-        branch = from_avro(payload, json.dumps(schema), reading)
-        decoded = f.when(mine, branch) if decoded is None else decoded.when(mine, branch)
-    if decoded is None:
+    shapes = {schema_id: Shape.of(schema) for schema_id, schema in sorted(schemas.items())}
+    if not shapes:
         raise ValueError("no schema is named for these ranges")
-    rows = frame.where(f.col("value").isNotNull()).join(spans, inside)
-    return rows.select("partition", "offset", decoded.alias("value")).select(
-        f.col("value.source.seq").alias("seq"),
-        f.col("value.source.ordinal").alias("ordinal"),
-        f.col("value.op").alias("op"),
-        f.col("value.before").alias("before"),
-        f.col("value.after").alias("after"),
-        f.col("value.source.unsent").alias("unsent"),
+    shape = shapes[max(shapes) if newest is None else newest]
+    payload = f.expr("substring(value, 6)")
+    decoded = []
+    for schema_id, one in shapes.items():
+        mine = f.expr(f"substring(value, 2, 4) = X'{schema_id:08X}'")
+        how = {"mode": "FAILFAST", "avroSchema": one.reader, "datetimeRebaseMode": "CORRECTED"}
+        branch = from_avro(payload, one.writer, how)
+        decoded.append(f.when(mine, branch).alias(f"v{schema_id}"))
+    # Corrections are made once for a row, before its columns are.
+    marked = rows.select("partition", "offset", "value", *decoded).select(
+        "partition",
+        "offset",
+        "value",
+        *(f"v{schema_id}" for schema_id in shapes),
+        *(mark for schema_id, one in shapes.items() for mark in _marks(f"v{schema_id}", one)),
+    )
+    change: Column | None = None
+    for schema_id, one in shapes.items():
+        row = f.expr(_change(f"v{schema_id}", one, shape))
+        is_mine = f.col(f"v{schema_id}").isNotNull()
+        change = f.when(is_mine, row) if change is None else change.when(is_mine, row)
+    assert change is not None
+    unknown = f.raise_error(f.lit("a record names a schema that its cut does not name"))
+    return marked.select(change.otherwise(unknown).alias("c"), "partition", "offset").select(
+        "c.seq",
+        "c.ordinal",
+        "c.op",
+        "c.before",
+        "c.after",
+        "c.unsent",
+        "c.exact",
+        "c.before_exact",
+        "c.before_columns",
+        "c.csn",
+        "c.lsn",
+        "c.committed_at",
+        "c.xid",
+        "c.epoch",
         "partition",
         "offset",
     )
+
+
+def _inside(spark: SparkSession, frame: DataFrame, ranges: Sequence[Range]) -> DataFrame:
+    """Keep the records of these ranges; commits may name thousands of them."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    bucket = max(_BUCKET, sum(r.end - r.start for r in ranges) // _MOST_BUCKETS)
+    held = [
+        (r.partition, at, r.start, r.end)
+        for r in ranges
+        for at in range(r.start // bucket, (r.end - 1) // bucket + 1)
+    ]
+    spans = f.broadcast(spark.createDataFrame(held, "part int, bucket long, first long, last long"))
+    inside = (
+        (f.col("partition") == f.col("part"))
+        & (f.expr(f"offset div {bucket}") == f.col("bucket"))
+        & (f.col("offset") >= f.col("first"))
+        & (f.col("offset") < f.col("last"))
+    )
+    return frame.join(spans, inside).select("partition", "offset", "value")
+
+
+def _names(names: Iterable[str]) -> str:
+    return "array(" + ", ".join(literal(name) for name in names) + ")"
+
+
+def _marks(value: str, shape: Shape) -> list[Column]:
+    """Say for each row, old and new, which texts replace values and which columns are NULL.
+
+    Nearly always all four are NULL.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    held: dict[OfText, list[str]] = {}
+    for name, column in shape.columns.items():
+        if column.of_text is not None:
+            held.setdefault(column.of_text, []).append(name)
+    out = []
+    for row, exact in (("after", "exact"), ("before", "before_exact")):
+        source = f"{value}.source"
+
+        def without(texts: str, *, near: bool) -> str:
+            """Leave out the texts of which Spark holds the value."""
+            for way, names in held.items():
+                if near == way.is_near:
+                    is_held = (
+                        f"array_contains({_names(names)}, k) AND {way.fits.replace('{}', 't')}"
+                    )
+                    texts = f"map_filter({texts}, (k, t) -> NOT ({is_held}))"
+            return texts
+
+        left = without(f"{source}.{exact}", near=False)
+        out.append(f.expr(f"if(size({left}) > 0, {left}, NULL)").alias(f"{value}_{exact}"))
+        unfit = f"map_keys({without(left, near=True)})"
+        if row == "after":
+            absent = f"coalesce({source}.unsent, array())"
+        else:
+            known = _names(shape.columns)
+            absent = (
+                f"if({source}.before_columns IS NULL, array(),"
+                f" array_except({known}, {source}.before_columns))"
+            )
+        hidden = f"concat(coalesce({unfit}, array()), {absent})"
+        needed = f"{source}.{exact} IS NOT NULL OR {source}."
+        needed += "unsent IS NOT NULL" if row == "after" else "before_columns IS NOT NULL"
+        out.append(f.expr(f"if({needed}, {hidden}, NULL)").alias(f"{value}_{row}_hidden"))
+    return out
+
+
+def _change(value: str, own: Shape, shape: Shape) -> str:
+    """A row of the result, from a record of one schema."""
+    source = f"{value}.source"
+    fields = {
+        "seq": f"{source}.seq",
+        "ordinal": f"{source}.ordinal",
+        "op": f"{value}.op",
+        "before": _row(value, "before", "before_exact", own, shape),
+        "after": _row(value, "after", "exact", own, shape),
+        "unsent": f"{source}.unsent",
+        "exact": f"{value}_exact",
+        "before_exact": f"{value}_before_exact",
+        "before_columns": f"{source}.before_columns",
+        "csn": f"{source}.csn",
+        "lsn": f"{source}.lsn",
+        "committed_at": f"timestamp_micros({source}.ts_us)",
+        "xid": f"{source}.txId",
+        "epoch": f"{source}.epoch",
+    }
+    return "struct(" + ", ".join(f"{sql} AS {name}" for name, sql in fields.items()) + ")"
+
+
+def _row(value: str, row: str, exact: str, own: Shape, shape: Shape) -> str:
+    cells = []
+    for name, wanted in shape.columns.items():
+        found = own.columns.get(name)
+        cell = "NULL"
+        if found is not None:
+            field = f"{value}.{row}.{own.field(name)}"
+            text = f"{value}.source.{exact}[{literal(name)}]"
+            cell = f"CASE WHEN array_contains({value}_{row}_hidden, {literal(name)}) THEN NULL"
+            if found.of_text is not None:
+                cell += f" WHEN {text} IS NOT NULL THEN {found.of_text.sql.replace('{}', text)}"
+            cell += f" ELSE {found.sql.replace('{}', field)} END"
+            if found.name != wanted.name and not is_wider(found.name, wanted.name):
+                raise ShapeChanged(
+                    "a column's type changed within these commits",
+                    hint="read the commits before and after the change apart",
+                    column=name,
+                    was=found.name,
+                    now=wanted.name,
+                )
+        cells.append(f"cast({cell} AS {wanted.name}) AS {quote(name)}")
+    return f"if({value}.{row} IS NULL, NULL, struct({', '.join(cells)}))"

@@ -71,6 +71,7 @@ LAYERS = {
         ("spark_consumers.executors",),
         ("spark_consumers.sinks.step",),
         ("spark_consumers.sinks.base",),
+        ("spark_consumers.shapes",),
         ("spark_consumers.compact", "spark_consumers.decode"),
         ("spark_consumers.kafka", "spark_consumers.security"),
         ("spark_consumers.ahead",),
@@ -151,6 +152,7 @@ PURE = (
     "spark_consumers.model",
     "spark_consumers.native",
     "spark_consumers.errors",
+    "spark_consumers.shapes",
     "spark_consumers.sinks.base",
     "spark_consumers.sinks.step",
 )  # fmt: skip

@@ -89,6 +89,8 @@ TESTED_BY = {
     "producer.sources.postgres.connection": "integration/test_postgres_driver.py",
     "producer.sources.postgres.triggers": "integration/test_ddl_triggers.py",
     "spark_consumers.api": "integration/test_api.py",
+    "spark_consumers.dialects.spark_types": "integration/test_typed_changes.py",
+    "spark_consumers.shapes": "integration/test_typed_changes.py",
     "spark_consumers.dialects": "spark_consumers/dialects/test_hostile.py",
     "spark_consumers.native": "spark_consumers/decode/test_rows.py",
     "spark_consumers.model": "spark_consumers/test_compact.py",

@@ -53,8 +53,8 @@ class RowDecoder:
         """`native`: rows are packed where this process can."""
         self._native = native
         self._schema = fastavro.parse_schema(_physical(writer_schema))
-        fields = self._value = _value_fields(writer_schema)
-        self.columns = tuple(_real_name(field) for field in fields)
+        fields = self._value = value_fields(writer_schema)
+        self.columns = tuple(real_name(field) for field in fields)
         self._fields = tuple(
             (field["name"], dumper(without_null(field["type"]))) for field in fields
         )
@@ -93,7 +93,7 @@ class RowDecoder:
     def types(writer_schema: dict[str, Any]) -> list[tuple[str, AvroType]]:
         """Field and type of each column, in the order of `columns`."""
         return [
-            (field["name"], without_null(field["type"])) for field in _value_fields(writer_schema)
+            (field["name"], without_null(field["type"])) for field in value_fields(writer_schema)
         ]
 
     def decode_slowly(self, data: bytes) -> Change:
@@ -138,7 +138,7 @@ class RowDecoder:
         return cells
 
 
-def _value_fields(writer_schema: dict[str, Any]) -> list[dict[str, Any]]:
+def value_fields(writer_schema: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Fields of the Value record, which is defined where `before` names it."""
     before = next(field for field in writer_schema["fields"] if field["name"] == "before")
     value = without_null(before["type"])
@@ -148,7 +148,8 @@ def _value_fields(writer_schema: dict[str, Any]) -> list[dict[str, Any]]:
     return fields
 
 
-def _real_name(field: dict[str, Any]) -> str:
+def real_name(field: Mapping[str, Any]) -> str:
+    """Return the column's name of a field."""
     avro: AvroType = without_null(field["type"])
     parameters = avro.get("connect.parameters", {}) if isinstance(avro, dict) else {}
     name: str = parameters.get(SOURCE_NAME) or column_name(field["name"])

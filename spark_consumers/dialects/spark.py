@@ -1,9 +1,8 @@
 """Schema changes in Spark SQL, for tables that can be altered (Delta, Iceberg).
 
-Types come from the one table of types: what travels as a number, a date or
-bytes is one in Spark, too; what Spark has no type for is a STRING of the source's
-own text.  Spark SQL has no keys and unique indexes: a sink merges by the key that
-the change names.
+Types come from the one table of Spark's types (`spark_types.py`): what Spark has no type for
+is a STRING of the source's own text.  Spark SQL has no keys and unique indexes: a sink merges
+by the key that the change names.
 
 Spark converts no values while a column's type changes and knows no expression of
 the source: a change whose values would have to be computed is refused.
@@ -19,26 +18,9 @@ from typing import Final
 from schemas.control import Moved, Origin, SchemaChange
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import Column, TableId, TableSchema
-from schemas.types import AvroType, UnknownType, type_of
+from schemas.types import UnknownType, type_of
+from spark_consumers.dialects.spark_types import MAX_PRECISION, spark_type
 from spark_consumers.errors import NotExpressible
-
-_PLAIN: Final = {
-    "int": "INT",
-    "long": "BIGINT",
-    "float": "FLOAT",
-    "double": "DOUBLE",
-    "boolean": "BOOLEAN",
-    "string": "STRING",
-    "bytes": "BINARY",
-}
-_NAMED: Final = {
-    "io.debezium.time.Date": "DATE",
-    "io.debezium.time.Timestamp": "TIMESTAMP_NTZ",
-    "io.debezium.time.MicroTimestamp": "TIMESTAMP_NTZ",
-    "io.debezium.time.ZonedTimestamp": "TIMESTAMP",
-}
-_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
-_MAX_PRECISION: Final = 38
 
 _INT2, _INT4, _INT8, _FLOAT4, _FLOAT8 = 21, 23, 20, 700, 701
 _TEXT, _VARCHAR, _BPCHAR, _NUMERIC = 25, 1043, 1042, 1700
@@ -96,7 +78,7 @@ def type_name(table: TableSchema, column: Column) -> str:
     'DECIMAL(10,2)'
     """
     try:
-        return _of_avro(type_of(column).avro(column))
+        return spark_type(type_of(column).avro(column)).name
     except UnknownType:
         raise NotExpressible(
             "the type of a column is not in the table of types",
@@ -104,25 +86,6 @@ def type_name(table: TableSchema, column: Column) -> str:
             column=column.name,
             type=column.type_name,
         ) from None
-
-
-def _of_avro(avro: AvroType) -> str:
-    if isinstance(avro, str):
-        return _PLAIN[avro]
-    kind, name = avro["type"], avro.get("connect.name", "")
-    if kind == "array":
-        items = avro["items"]
-        item = next(i for i in items if i != "null") if isinstance(items, list) else items
-        return f"ARRAY<{_of_avro(item)}>"
-    if name == _DECIMAL:
-        fits = avro["precision"] <= _MAX_PRECISION and 0 <= avro["scale"] <= avro["precision"]
-        return f"DECIMAL({avro['precision']},{avro['scale']})" if fits else "STRING"
-    if name:
-        return _NAMED.get(name, "STRING")
-    if avro.get("connect.type") == "int16":
-        return "SMALLINT"
-    is_bit = kind == "boolean"  # bit(1): its text is 0 or 1
-    return "STRING" if is_bit or kind not in _PLAIN else _PLAIN[kind]
 
 
 def _create(table: TableSchema) -> Iterator[str]:
@@ -182,7 +145,7 @@ def _value(table: TableSchema, column: Column, spark: str, change: SchemaChange)
     elif spark == "BINARY":
         if (digits := _HEX.fullmatch(text)) is not None:
             return f"X'{digits[1]}'"
-    elif not spark.startswith("ARRAY"):
+    elif not spark.startswith(("ARRAY", "STRUCT")):
         return f"CAST({literal(text)} AS {spark})"
     raise NotExpressible(
         "the value of an added column in older rows has no safe form in Spark",
@@ -220,7 +183,7 @@ def _keeps_values(old: Column, new: Column) -> bool:
         if min(old.type_mod, new.type_mod) < 4:
             return False
         (precision, scale), (wider, same) = _digits(old), _digits(new)
-        return scale == same and precision <= wider <= _MAX_PRECISION
+        return scale == same and precision <= wider <= MAX_PRECISION
     if old.type_oid in {_VARCHAR, *_TIMES}:
         return new.type_mod == -1 or -1 < old.type_mod <= new.type_mod
     return False

@@ -43,7 +43,7 @@ CREATED = (
     " `f4` FLOAT, `f8` DOUBLE, `b` BOOLEAN, `free` STRING, `big` STRING, `t` STRING, `by` BINARY,"
     " `d` DATE, `ts` TIMESTAMP_NTZ, `ts3` TIMESTAMP_NTZ, `tz` TIMESTAMP, `ti` STRING, `iv` STRING,"
     " `j` STRING, `u` STRING, `bit` STRING, `ia` ARRAY<INT>, `na` ARRAY<DECIMAL(10,2)>,"
-    " `p` STRING, `raw` BINARY, ```x``` STRING)"
+    " `p` STRUCT<x:DOUBLE,y:DOUBLE>, `raw` BINARY, ```x``` STRING)"
 )
 
 EXAMPLES: dict[str, tuple[SchemaChange, list[str]]] = {

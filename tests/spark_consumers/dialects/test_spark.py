@@ -22,7 +22,7 @@ def test_every_type_of_the_table_has_a_name_in_spark() -> None:
         name = type_name(T, Column("c", oid))
         assert name.removeprefix("ARRAY<").rstrip(">").split("(")[0] in {
             *("SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN"),
-            *("STRING", "BINARY", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ"),
+            *("STRING", "BINARY", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "STRUCT<x:DOUBLE,y:DOUBLE"),
         }, entry.name
 
 
