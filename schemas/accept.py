@@ -26,7 +26,7 @@ its ACLs make it trustworthy.  Records that can be distinguished do no harm:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Self, TypeAlias, assert_never
 
@@ -97,7 +97,8 @@ class CutReplay:
     instance: str | None = None  # None: none yet
     state: State | None = None  # newest accepted START or STATE
     loads: dict[str, str] = field(default_factory=dict)  # schema.table -> phase, of this epoch
-    known: dict[int, tuple[int, int]] = field(default_factory=dict)  # seq -> (commit_start, xid)
+    # seq -> (commit_start, xid)
+    known: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     ends: dict[tuple[str, int], int] = field(default_factory=dict)  # partition -> end of our rows
     csn: int = 0  # the newest of this epoch's commits, as far as they were read
     alarms: int = 0  # records that no producer of ours can have written here
@@ -234,7 +235,7 @@ class CutReplay:
         if first > self.seq + 1:
             raise CutGap(f"offset {offset}: commits begin at seq {first}, known is {self.seq}")
         self.n, self.seq = cut.head.n, last
-        self.known = dict(mine)
+        self.known = mine
         self.resume = max(self.resume, cut.head.resume)
         self.csn = max(self.csn, greatest_csn(cut.commits))
         self._reach(cut.ranges)

@@ -27,7 +27,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from schemas.accept import reloads
 from schemas.control import (
@@ -47,8 +47,20 @@ from schemas.control import (
 from schemas.errors import LOAD_AGAIN
 from schemas.topics import Topics
 from spark_consumers.errors import CutsGap, Incomplete, LedgerForeign
-from spark_consumers.model import Change, Ledger, ReadEntries, Rows, Segment
+from spark_consumers.model import (
+    Change,
+    Columns,
+    CommitRows,
+    Ledger,
+    ListedEntries,
+    ReadEntries,
+    Rows,
+    Segment,
+)
 from spark_consumers.native import is_packed
+
+if TYPE_CHECKING:
+    from spark_consumers.native._native import PackedRows
 
 EXACT = "EXACT"
 LOADING = "LOADING"
@@ -63,7 +75,7 @@ class _Run:
     first: int  # index of the first, and after the last
     last: int
     ranges: tuple[Range, ...]  # the commits' own share of each of the record's
-    commit_rows: Mapping[int, int]
+    commit_rows: bytes  # see `Columns.rows`
     rows: int
     holes: tuple[Hole, ...]
     has_ddl: bool
@@ -139,9 +151,7 @@ def joined(several: Sequence[Segment]) -> Segment:
     """Join consecutive segments of commits into one, to be read at once."""
     first, last = several[0], several[-1]
     ids: dict[str, dict[int, None]] = {}
-    commit_rows: dict[int, int] = {}
     for segment in several:
-        commit_rows |= segment.commit_rows
         for topic, more in segment.schema_ids.items():
             ids.setdefault(topic, {}).update(dict.fromkeys(more))
     ranges = _joined(r for segment in several for r in segment.ranges)
@@ -153,7 +163,9 @@ def joined(several: Sequence[Segment]) -> Segment:
         last_seq=last.last_seq,
         rows=sum(segment.rows for segment in several),
         ranges=ranges,
-        commit_rows=commit_rows,
+        commit_rows=CommitRows.of(
+            first.first_seq, (segment.commit_rows.tobytes() for segment in several)
+        ),
         is_barrier=any(segment.is_barrier for segment in several),
         holes=tuple(gap for segment in several for gap in segment.holes),
     )
@@ -175,33 +187,60 @@ def check_complete(segment: Segment, content: Rows) -> None:
         if segment.cut.rows not in (found, found + len(content.ddl)):
             raise _incomplete(segment, f"{found} of {segment.cut.rows} rows of a load")
         return
-    seen = {seq: bytearray(rows) for seq, rows in segment.commit_rows.items()}
+    ticks = _Ticks(segment)
     for changes in content.changes.values():
         if is_packed(changes):
-            if (unfit := changes.tick(seen)) >= 0:
-                _tick(segment, seen, changes[unfit])  # raises
-            continue
+            ticks.take_packed(changes)
+        else:
+            ticks.take(changes)
+    ticks.take(content.ddl)
+    ticks.check()
+
+
+class _Ticks:
+    """A tick for each ordinal of each commit of a segment."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment, self._first = segment, segment.commit_rows.first
+        self._places = segment.commit_rows.places()
+        self._bytes = self._places.tobytes()
+        self._ticks = bytearray(self._places[-1])
+
+    def take_packed(self, changes: PackedRows) -> None:
+        """Tick what is there; raises Incomplete for what has no place, or is there twice."""
+        if (unfit := changes.tick(self._first, self._bytes, self._ticks)) >= 0:
+            self._take(changes[unfit])  # raises
+
+    def take(self, changes: Sequence[Change | SchemaChange]) -> None:
+        """Tick what is there; raises Incomplete for what has no place, or is there twice."""
         for change in changes:
-            _tick(segment, seen, change)
-    for ddl in content.ddl:
-        _tick(segment, seen, ddl)
-    for seq, ordinals in seen.items():
-        if missing := ordinals.count(0):
-            raise _incomplete(segment, f"{missing} of {len(ordinals)} rows are missing", seq=seq)
+            self._take(change)
 
-
-def _tick(segment: Segment, seen: dict[int, bytearray], change: Change | SchemaChange) -> None:
-    ordinals = seen.get(change.seq)
-    if ordinals is None or not 0 <= change.ordinal < len(ordinals):
+    def check(self) -> None:
+        """Raise Incomplete where one is missing."""
+        if (missing := self._ticks.find(0)) < 0:
+            return
+        commit = bisect_right(self._places, missing) - 1
+        of = self._ticks[self._places[commit] : self._places[commit + 1]]
         raise _incomplete(
-            segment,
-            "a record that is not of this commit stands in its range",
-            seq=change.seq,
-            ordinal=change.ordinal,
+            self._segment,
+            f"{of.count(0)} of {len(of)} rows are missing",
+            seq=self._first + commit,
         )
-    if ordinals[change.ordinal] and not (isinstance(change, Change) and change.op == "t"):
-        raise _incomplete(segment, "a row is there twice", seq=change.seq, ordinal=change.ordinal)
-    ordinals[change.ordinal] = 1
+
+    def _take(self, change: Change | SchemaChange) -> None:
+        seq, ordinal = change.seq, change.ordinal
+        if not 0 <= ordinal < self._segment.commit_rows.get(seq, 0):
+            raise _incomplete(
+                self._segment,
+                "a record that is not of this commit stands in its range",
+                seq=seq,
+                ordinal=ordinal,
+            )
+        place = self._places[seq - self._first] + ordinal
+        if self._ticks[place] and not (isinstance(change, Change) and change.op == "t"):
+            raise _incomplete(self._segment, "a row is there twice", seq=seq, ordinal=ordinal)
+        self._ticks[place] = 1
 
 
 def _incomplete(segment: Segment, what: str, **where: object) -> Incomplete:
@@ -221,16 +260,17 @@ class _CommitsRecord:
         _follows(ledger, offset, cut.head, epoch=True)
         self._offset, self._cut = offset, cut
         commits = cut.commits
+        self._special: Mapping[int, CommitEntry] = {}
         if isinstance(commits, ReadEntries):
-            self._special: Mapping[int, CommitEntry] = {}
-            self._seqs, self._rows = list(commits.identities), commits.rows
-            self._counts: Sequence[Mapping[int, int]] = commits.counts
+            self._columns: Columns = commits.columns
+            is_whole = True
         else:
+            self._columns = ListedEntries(commits)
             self._special = {at: e for at, e in enumerate(commits) if e.ddl or e.holes}
-            self._seqs, self._rows = [e.seq for e in commits], [e.rows for e in commits]
-            self._counts = [e.counts for e in commits]
-        first, last = self._seqs[0], self._seqs[-1]
-        if first > ledger.seq + 1 or self._seqs != list(range(first, last + 1)):
+            is_whole = all(e.seq == seq for seq, e in enumerate(commits, commits[0].seq))
+        self._barriers = [at for at, entry in self._special.items() if entry.ddl]
+        self._size, first = len(self._columns), self._columns.first
+        if first > ledger.seq + 1 or not is_whole:
             raise CutsGap(
                 "commits are missing in cuts", first=first, known=ledger.seq, offset=offset
             )
@@ -238,13 +278,13 @@ class _CommitsRecord:
         self._check()
         self.at = 0
         if ledger.seq >= first:
-            self._starts = self._ends(min(ledger.seq, last) + 1 - first)
-            self.at = min(ledger.seq, last) + 1 - first
+            at = min(ledger.seq - first + 1, self._size)
+            self._starts, self.at = self._ends(at), at
 
     @property
     def left(self) -> int:
         """How many commits were not taken yet."""
-        return len(self._seqs) - self.at
+        return self._size - self.at
 
     def fitting(self, rows: int, max_rows: int, *, strict: bool, is_begun: bool) -> int:
         """Return the index after the last commit that fits behind so many rows.
@@ -252,14 +292,11 @@ class _CommitsRecord:
         The first one of a segment always fits; one with DDL, and with `strict` any, stands alone.
         """
         at = self.at
-        if strict or self._has_ddl(at):
+        if strict or rows >= max_rows:
             return at if is_begun else at + 1
-        while at < len(self._rows) and rows < max_rows:
-            more = self._rows[at]
-            if (is_begun or at > self.at) and (rows + more > max_rows or self._has_ddl(at)):
-                break
-            rows, at = rows + more, at + 1
-        return at
+        barrier = next((place for place in self._barriers if place >= at), self._size)
+        end = self._columns.fitting(at, barrier, max_rows - rows)
+        return end if is_begun else max(end, at + 1)
 
     def take(self, end: int, ledger: Ledger) -> _Run:
         """Take the commits up to an index; `ledger` is what holds before them."""
@@ -271,15 +308,14 @@ class _CommitsRecord:
             Range(r.topic, r.partition, *own)
             for r, *own in zip(cut.ranges, self._starts, ends, strict=True)
         )
-        rows = self._rows[first:end]
         self.at, self._starts = end, ends
         return _Run(
             cut,
             first,
             end,
             ranges,
-            dict(zip(self._seqs[first:end], rows, strict=True)),
-            sum(rows),
+            self._columns.rows(first, end),
+            self._columns.total(first, end),
             holes,
             any(entry.ddl for entry in special),
             self._after(ledger, end - 1, holes),
@@ -287,16 +323,10 @@ class _CommitsRecord:
 
     def _after(self, ledger: Ledger, at: int, holes: Sequence[Hole]) -> Ledger:
         """Return the ledger after a commit."""
-        commits, head = self._cut.commits, self._cut.head
-        seq = self._seqs[at]
-        if isinstance(commits, ReadEntries):
-            csn, committed_at = commits.csns[at], commits.committed_at[at]
-            commit_lsn, _ = commits.identities[seq]
-        else:
-            entry = commits[at]
-            csn, committed_at, commit_lsn = entry.csn, entry.committed_at, entry.commit_start
+        head, seq = self._cut.head, self._columns.first + at
+        csn, commit_lsn, committed_at = self._columns.place(at)
         inexact = {**ledger.inexact, **{gap.table: f"{gap.kind}: {gap.why}" for gap in holes}}
-        is_last = at == len(self._seqs) - 1
+        is_last = at == self._size - 1
         return replace(
             ledger,
             seq=seq,
@@ -310,27 +340,23 @@ class _CommitsRecord:
             resume=head.resume if is_last else ledger.resume,
         )
 
-    def _has_ddl(self, at: int) -> bool:
-        entry = self._special.get(at)
-        return entry is not None and bool(entry.ddl)
-
     def _ends(self, end: int) -> list[int]:
         """Where the shares of the commits up to an index end in the record's ranges."""
-        ends = list(self._starts)
-        for counts in self._counts[self.at : end]:
-            for index, count in counts.items():
-                ends[index] += count
-        return ends
+        records = self._columns.records(self.at, end, len(self._starts))
+        if records is None:
+            raise CutsGap("a commit has rows in no range of its cut", offset=self._offset)
+        return [start + more for start, more in zip(self._starts, records, strict=True)]
 
     def _check(self) -> None:
         """Each commit has its rows in the ranges, and the commits fill them."""
-        for seq, rows, counts in zip(self._seqs, self._rows, self._counts, strict=True):
-            if sum(counts.values()) < rows:
-                raise CutsGap(
-                    "a commit has more rows than its ranges", seq=seq, offset=self._offset
-                )
+        if (at := self._columns.lacking()) >= 0:
+            raise CutsGap(
+                "a commit has more rows than its ranges",
+                seq=self._columns.first + at,
+                offset=self._offset,
+            )
         self.at = 0
-        if self._ends(len(self._seqs)) != [r.end for r in self._cut.ranges]:
+        if self._ends(self._size) != [r.end for r in self._cut.ranges]:
             raise CutsGap(
                 "counts do not fill the ranges of a cut", n=self._cut.head.n, offset=self._offset
             )
@@ -362,9 +388,7 @@ def _pack(after: Ledger, runs: list[_Run]) -> Segment:
     """Join consecutive commits into one segment, whose `cut` names exactly these."""
     ranges = _joined(r for run in runs for r in run.ranges)
     ids: dict[str, tuple[int, ...]] = {}
-    commit_rows: dict[int, int] = {}
     for run in runs:
-        commit_rows |= run.commit_rows
         for topic, more in run.cut.schema_ids.items():
             known = ids.get(topic, ())
             ids[topic] = known + tuple(i for i in more if i not in known)
@@ -372,11 +396,11 @@ def _pack(after: Ledger, runs: list[_Run]) -> Segment:
         cut=Commits(runs[-1].cut.head, _Picked(runs, ranges), ranges, ids),
         after=after,
         upto=runs[-1].upto,
-        first_seq=next(iter(commit_rows)),
+        first_seq=after.seq + 1,
         last_seq=runs[-1].upto.seq,
         rows=sum(run.rows for run in runs),
         ranges=ranges,
-        commit_rows=commit_rows,
+        commit_rows=CommitRows.of(after.seq + 1, (run.commit_rows for run in runs)),
         is_barrier=any(run.has_ddl for run in runs),
         holes=tuple(gap for run in runs for gap in run.holes),
     )

@@ -6,9 +6,11 @@ moves a target by one segment in one atomic step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from itertools import accumulate
+from typing import Protocol, TypeAlias
 
 from schemas.control import (
     CommitEntry,
@@ -37,21 +39,162 @@ class Change:
     after: list[Cell] | None
 
 
-class ReadEntries(PackedEntries):
-    """Entries of a COMMITS record that were read as columns; those of one place belong together."""
+class Columns(Protocol):
+    """Entries of a COMMITS record, whose seqs follow each other; by their index in it."""
 
-    __slots__ = ("committed_at", "counts", "csns", "rows")
+    @property
+    def first(self) -> int:
+        """The seq of the first."""
+
+    def __len__(self) -> int: ...
+
+    def identity(self, at: int, /) -> tuple[int, int]:
+        """(commit_start, xid)."""
+
+    def place(self, at: int, /) -> tuple[int, int, int]:
+        """(csn, commit_start, committed_at)."""
+
+    def greatest_csn(self) -> int:
+        """The greatest of all entries."""
+
+    def rows(self, first: int, last: int, /) -> bytes:
+        """Rows of each entry, as an array of 64 bits each."""
+
+    def total(self, first: int, last: int, /) -> int:
+        """Rows of all of these."""
+
+    def fitting(self, first: int, last: int, room: int, /) -> int:
+        """Return the index after the last one that has its rows in so much room."""
+
+    def records(self, first: int, last: int, width: int, /) -> list[int] | None:
+        """Records of these in each of `width` ranges; None: one names another range."""
+
+    def lacking(self) -> int:
+        """Return the first entry with fewer records than rows; -1: none."""
+
+
+class ListedEntries:
+    """`Columns` of entries that are objects."""
+
+    def __init__(self, entries: Sequence[CommitEntry]) -> None:
+        self._entries, self.first = entries, entries[0].seq
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def identity(self, at: int, /) -> tuple[int, int]:
+        entry = self._entries[at]
+        return entry.commit_start, entry.xid
+
+    def place(self, at: int, /) -> tuple[int, int, int]:
+        entry = self._entries[at]
+        return entry.csn, entry.commit_start, entry.committed_at
+
+    def greatest_csn(self) -> int:
+        return max(entry.csn for entry in self._entries)
+
+    def rows(self, first: int, last: int, /) -> bytes:
+        return array("q", [entry.rows for entry in self._entries[first:last]]).tobytes()
+
+    def total(self, first: int, last: int, /) -> int:
+        return sum(entry.rows for entry in self._entries[first:last])
+
+    def fitting(self, first: int, last: int, room: int, /) -> int:
+        rows = 0
+        for at in range(first, last):
+            rows += self._entries[at].rows
+            if rows > room:
+                return at
+        return last
+
+    def records(self, first: int, last: int, width: int, /) -> list[int] | None:
+        found = [0] * width
+        for entry in self._entries[first:last]:
+            for place, records in entry.counts.items():
+                if not 0 <= place < width:
+                    return None
+                found[place] += records
+        return found
+
+    def lacking(self) -> int:
+        for at, entry in enumerate(self._entries):
+            if sum(entry.counts.values()) < entry.rows:
+                return at
+        return -1
+
+
+class ReadEntries(PackedEntries):
+    """Entries of a COMMITS record that were read as columns."""
+
+    __slots__ = ("columns",)
 
     def __init__(
         self,
         avro: bytes,
-        identities: Mapping[int, tuple[int, int]],
-        columns: tuple[list[int], list[int], list[int], list[Mapping[int, int]]],
+        columns: Columns,
         unpack: Callable[[bytes, int], Sequence[CommitEntry]],
     ) -> None:
-        """`columns` are csn, committed_at, rows and counts of each entry; see `PackedEntries`."""
-        self.csns, self.committed_at, self.rows, self.counts = columns
-        super().__init__(avro, identities, max(self.csns), unpack)
+        """See `PackedEntries`."""
+        self.columns = columns
+        super().__init__(avro, _Identities(columns), columns.greatest_csn(), unpack)
+
+
+class _Identities(Mapping[int, tuple[int, int]]):
+    """seq -> (commit_start, xid)."""
+
+    __slots__ = ("_columns", "_seqs")
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns, self._seqs = columns, range(columns.first, columns.first + len(columns))
+
+    def __getitem__(self, seq: int) -> tuple[int, int]:
+        try:
+            return self._columns.identity(self._seqs.index(seq))
+        except ValueError:
+            raise KeyError(seq) from None
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._seqs)
+
+    def __len__(self) -> int:
+        return len(self._seqs)
+
+
+class CommitRows(Mapping[int, int]):
+    """seq -> rows, of commits that follow each other: their ordinals are 0..rows-1."""
+
+    __slots__ = ("_rows", "first")
+
+    def __init__(self, first: int = 0, rows: Iterable[int] = ()) -> None:
+        self.first = first
+        self._rows = rows if isinstance(rows, array) else array("q", rows)
+
+    def __getitem__(self, seq: int) -> int:
+        if not 0 <= seq - self.first < len(self._rows):
+            raise KeyError(seq)
+        return self._rows[seq - self.first]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.first, self.first + len(self._rows)))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def places(self) -> array[int]:
+        """Where each commit's rows begin if all stand in a line, and where the last one's end."""
+        return array("q", accumulate(self._rows, initial=0))
+
+    def tobytes(self) -> bytes:
+        """Rows of each commit, as `Columns.rows`."""
+        return self._rows.tobytes()
+
+    @staticmethod
+    def of(first: int, columns: Iterable[bytes]) -> CommitRows:
+        """Commits by `Columns.rows`, one behind the other."""
+        rows = array("q")
+        for some in columns:
+            rows.frombytes(some)
+        return CommitRows(first, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +235,7 @@ class Segment:
     last_seq: int = 0
     rows: int = 0
     ranges: tuple[Range, ...] = ()
-    commit_rows: Mapping[int, int] = field(default_factory=dict)  # seq -> ordinals 0..rows-1
+    commit_rows: CommitRows = field(default_factory=CommitRows)
     is_barrier: bool = False  # holds DDL: alone, applied in ordinal order
     holes: tuple[Hole, ...] = ()  # gaps of its commits
 

@@ -78,11 +78,11 @@ def _cut(payload: memoryview, writer: dict[str, Any], *, native: bool) -> Cut:
     found = read_entries(data)
     if found is None:
         return cut_from_avro(_resolved(payload, writer, CUT))
-    start, end, first, last, (identities, columns) = found
+    start, end, first, last, columns = found
     rest = b"".join((data[:start], _NOTHING, data[end:]))
     cut = cut_from_avro(_resolved(memoryview(rest), writer, CUT))
     assert isinstance(cut, Commits)  # the native part reads no others
-    return replace(cut, commits=ReadEntries(data[first:last], identities, columns, _entries))
+    return replace(cut, commits=ReadEntries(data[first:last], columns, _entries))
 
 
 def _resolved(payload: memoryview, writer: dict[str, Any], name: str) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from schemas.native import check_built
-from spark_consumers.model import Change
+from spark_consumers.model import Change, Columns
 
 if TYPE_CHECKING:
     from spark_consumers.native._native import ArrowValues, PackedRows
@@ -52,8 +52,8 @@ def arrow_values(
     return _native.ArrowValues(buffers, rows, spans) if IS_BUILT else None
 
 
-def read_entries(data: bytes) -> tuple[int, int, int, int, Any] | None:
-    """Read the entries of a COMMITS record without objects: four places, and `ReadEntries` columns.
+def read_entries(data: bytes) -> tuple[int, int, int, int, Columns] | None:
+    """Read the entries of a COMMITS record without objects: four places, and their columns.
 
     The places are those of the array and of its items, each with its end.  None: Python must read
     the record.

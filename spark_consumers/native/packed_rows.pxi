@@ -532,23 +532,33 @@ cdef class PackedRows:
         free(self.rows)
         self.rows, self.room = moved, self.count
 
-    def tick(self, dict seen):
-        """Mark each change in its commit's ordinals; return the first that has no place, or -1."""
+    def tick(self, int64_t first, bytes places, bytearray seen):
+        """Mark each change in `seen`; return the first that has no place there, or -1.
+
+        `places`: where each commit's ordinals begin, from the commit `first` on, and where the
+        last one's end, of 64 bits each.
+        """
         cdef size_t at
         cdef Row *row
-        cdef int64_t known = -1
-        cdef bytearray ordinals = None
+        cdef char *data
+        cdef Py_ssize_t size, begin, end, place
+        cdef int64_t commit
+        PyBytes_AsStringAndSize(places, &data, &size)
+        cdef Py_ssize_t commits = size // <Py_ssize_t>sizeof(int64_t) - 1
+        cdef const int64_t *begins = <const int64_t *>data
+        cdef Py_ssize_t most = len(seen)
         for at in range(self.count):
             row = &self.rows[at]
-            if ordinals is None or row.seq != known:
-                ordinals, known = seen.get(row.seq), row.seq
-                if ordinals is None:
-                    return at
-            if not 0 <= row.ordinal < len(ordinals):
+            if row.seq < first or row.seq - first >= commits:
                 return at
-            if ordinals[row.ordinal] and row.op != b"t":
+            commit = row.seq - first
+            begin, end = begins[commit], begins[commit + 1]
+            if row.ordinal < 0 or row.ordinal >= end - begin:
                 return at
-            ordinals[row.ordinal] = 1
+            place = begin + row.ordinal
+            if not 0 <= place < most or (seen[place] and row.op != b"t"):
+                return at
+            seen[place] = 1
         return -1
 
     def lines(self):

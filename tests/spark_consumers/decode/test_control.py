@@ -28,7 +28,7 @@ from schemas.control import (
 from schemas.load import avsc
 from spark_consumers.cuts import entries, segments
 from spark_consumers.decode.control import decode_control
-from spark_consumers.model import Ledger, ReadEntries
+from spark_consumers.model import Columns, Ledger, ListedEntries, ReadEntries
 from spark_consumers.native import IS_BUILT, read_entries
 from tests.spark_consumers.feed import Feed
 
@@ -88,6 +88,65 @@ def test_a_record_with_more_than_usual_is_left_to_python(odd: CommitEntry) -> No
 
     assert read_entries(payload(cut)) is None
     assert read(payload(cut)) == cut
+
+
+def test_columns_say_what_the_entries_say() -> None:
+    cut = commits(entry(5, rows=0, counts={}), entry(9, rows=7, counts={1: 3}), entry(30, csn=9000))
+    found = read(payload(cut)).commits
+    if not isinstance(found, ReadEntries):
+        return
+    own, wanted = found.columns, ListedEntries(cut.commits)
+
+    for name in ("first", "greatest_csn", "lacking"):
+        one, other = getattr(own, name), getattr(wanted, name)
+        assert (one() if callable(one) else one) == (other() if callable(other) else other)
+    places = range(MANY + 1)
+    for first, last in ((a, b) for a in places for b in places if a <= b):
+        assert own.rows(first, last) == wanted.rows(first, last)
+        assert own.total(first, last) == wanted.total(first, last)
+        for width in (0, 1, 2, 5):
+            assert own.records(first, last, width) == wanted.records(first, last, width)
+        for room in (0, 1, 3, 10, 1000):
+            assert own.fitting(first, last, room) == wanted.fitting(first, last, room)
+    for at in range(MANY):
+        assert own.place(at) == wanted.place(at)
+        assert own.identity(at) == wanted.identity(at)
+    for broken in ((-1, 0), (2, 1), (0, MANY + 1)):
+        for ask in (own.rows, own.total, lambda a, b: own.fitting(a, b, 1)):
+            with pytest.raises(IndexError):
+                ask(*broken)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"seq": 8},
+        {"rows": -1},
+        {"rows": 1 << 50},
+        {"counts": {0: -1, 1: 4}},
+        {"counts": {0: 1 << 50}},
+    ],
+    ids=str,
+)
+def test_numbers_that_no_writer_writes_are_left_to_python(odd: dict[str, Any]) -> None:
+    cut = commits()
+    entries_ = tuple(replace(e, **odd) if e.seq == 7 else e for e in cut.commits)
+
+    assert read_entries(payload(replace(cut, commits=entries_))) is None
+
+
+def test_commits_with_many_ranges_are_columns_too() -> None:
+    many = {at: at for at in range(100)}
+    found = read(payload(commits(entry(1, counts=many))))
+
+    assert found.commits[0].counts == many
+    assert columns_of(found).records(0, 1, 100) == list(many.values())
+    assert columns_of(found).records(0, 1, 99) is None
+
+
+def columns_of(cut: Commits) -> Columns:
+    given = cut.commits
+    return given.columns if isinstance(given, ReadEntries) else ListedEntries(given)
 
 
 @settings(max_examples=200, deadline=None)

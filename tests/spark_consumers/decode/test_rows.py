@@ -14,7 +14,7 @@ from schemas.types import TypeOptions
 from spark_consumers.compact import Collapsed, collapse
 from spark_consumers.decode import RowDecoder, split
 from spark_consumers.decode.rows import COMMIT_ORDER, PlainRows, Rows, pack_plan
-from spark_consumers.model import Cell, Change
+from spark_consumers.model import Cell, Change, CommitRows
 from spark_consumers.native import IS_BUILT, LastStates, is_packed
 from spark_consumers.sinks.postgres.copying import copy_line
 from tests.producer.core.records.test_encode import changes
@@ -258,12 +258,15 @@ def test_a_place_counts_once_in_its_commit() -> None:
     if not is_packed(rows):
         return
 
-    seen = {1: bytearray(3)}
+    places = CommitRows(1, [3]).places().tobytes()
+    seen = bytearray(3)
 
-    assert (rows.tick(seen), seen[1]) == (-1, bytearray(b"\1\1\1"))
-    assert rows.tick(seen) == 0  # twice
-    assert rows.tick({1: bytearray(2)}) == 2  # beyond its commit
-    assert rows.tick({2: bytearray(3)}) == 0  # of another commit
+    assert (rows.tick(1, places, seen), seen) == (-1, bytearray(b"\1\1\1"))
+    assert rows.tick(1, places, seen) == 0  # twice
+    assert rows.tick(1, CommitRows(1, [2, 9]).places().tobytes(), bytearray(11)) == 2  # beyond it
+    assert rows.tick(2, places, bytearray(3)) == rows.tick(0, places, bytearray(3)) == 0  # others
+    assert rows.tick(1, places, bytearray(2)) == 2  # beyond what can be marked
+    assert rows.tick(1, b"", bytearray(3)) == rows.tick(1, places[:8], bytearray(3)) == 0
 
 
 # ---------------------------------------------------------------- any bytes
