@@ -20,7 +20,9 @@ from spark_consumers.stream import Checkpoint, SparkStream, Starting
 
 _log = logging.getLogger("gauss_cdc.apply")
 
-_SMALL_ROWS: Final = 5_000
+# Rows of a segment: where the target keeps up, and where much waits (spark_consumers/sizes.py).
+_FEW_ROWS: Final = 5_000
+_MANY_ROWS: Final = 200_000
 _DOUBT: Final = 30.0  # seconds: several heartbeats of a running `run`
 
 
@@ -69,10 +71,11 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
             sends_secrets=config.spark.executor_secrets == "sent",
             stop=stop,
         )
-        options = PassOptions(max_rows=_SMALL_ROWS, strict=config.target.strict)
+        options = PassOptions(_FEW_ROWS, _MANY_ROWS, strict=config.target.strict)
         with closing(lanes):
             run(
                 kind.sink(setup), cuts, lanes, stream,
                 options=options, stop=stop, observer=observer, begin=begin,
+                spreads=lambda ids: spark.is_ready and lanes.spreads(ids),
             )  # fmt: skip
     spark.stop()

@@ -23,6 +23,7 @@ from schemas.tables import TableId
 from spark_consumers.cuts import joined
 from spark_consumers.errors import ApplyError
 from spark_consumers.model import Change, Rows, Segment
+from spark_consumers.sizes import Sizes
 
 ReadRows: TypeAlias = Callable[[Segment], Any]
 T = TypeVar("T")
@@ -98,15 +99,15 @@ class Ahead:
         read: ReadRows,
         begin: Begin,
         *,
-        most_rows: int,
+        sizes: Sizes,
         together: int,
     ) -> None:
-        """`most_rows`: as many may be held, those under way included.
+        """`sizes` says what may be held, that under way included, and learns of what was read.
 
         `together`: as many rows of commits that are applied one by one are read at once.
         """
-        self._batches, self._read = _batches(plan, together), read
-        self._begin, self._most_rows = begin, most_rows
+        self._batches, self._reader = _batches(plan, together), read
+        self._begin, self._sizes = begin, sizes
         self._held = 0  # rows of the batch under way
         self._is_over = False
         self._ready: deque[_Read] = deque()
@@ -136,12 +137,19 @@ class Ahead:
         if self._coming is not None:
             self._coming.abandon()
 
+    def _read(self, segment: Segment) -> Any:
+        rows = self._reader(segment)
+        if isinstance(rows, Rows):
+            self._sizes.learn(rows)
+        return rows
+
     def _take(self) -> Sequence[_Read]:
         """Read the next batch, or leave it for its turn where it is too large to be held yet."""
         steps = next(self._batches, ())
         if self._is_over:
             return ()
-        if self._held and self._held + sum(step.rows for step in steps) > self._most_rows:
+        coming = sum(step.rows for step in steps)
+        if self._held and not self._sizes.may_be_held(self._held + coming):
             return [(step, _UNREAD) for step in steps]
         if len(steps) < 2:
             return [(step, self._read(step)) for step in steps]

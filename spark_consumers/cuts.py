@@ -24,6 +24,7 @@ what the cut lists, even if a reader missed a record or saw it twice.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -46,18 +47,18 @@ from schemas.control import (
 )
 from schemas.errors import LOAD_AGAIN
 from schemas.topics import Topics
-from spark_consumers.errors import CutsGap, Incomplete, LedgerForeign
+from spark_consumers.errors import ApplyError, CutsGap, Incomplete, LedgerForeign
 from spark_consumers.model import (
     Change,
-    Columns,
     CommitRows,
     Ledger,
-    ListedEntries,
     ReadEntries,
     Rows,
     Segment,
+    columns_of,
 )
 from spark_consumers.native import is_packed
+from spark_consumers.sizes import Sizes
 
 if TYPE_CHECKING:
     from spark_consumers.native._native import PackedRows
@@ -88,56 +89,71 @@ def segments(
     *,
     max_rows: int = 5_000,
     strict: bool = False,
+    sizes: Sizes | None = None,
 ) -> Iterator[Segment]:
     """Yield the steps that bring a target from `ledger` to the last of `accepted`.
 
-    `accepted` are (offset in cuts, record) pairs from `ledger.next_offset` on.
+    `accepted` are (offset in cuts, record) pairs from `ledger.next_offset` on.  `sizes` says how
+    many rows a step has; without it there are always up to `max_rows`.
     """
+    sizes = sizes or Sizes(max_rows)
+    coming = _Coming(accepted)
     at = at_first = ledger
     packed: list[_Run] = []
-    rows = 0
+    rows = waiting = 0  # of what is packed; of all that could be
     skipped = 0
-    for offset, cut in accepted:
-        if not at.instance and not _begins(cut):
-            skipped += 1
-            continue
-        match cut:
-            case Commits():
-                record = _CommitsRecord(at, offset, cut)
-                while record.left:
-                    end = record.fitting(rows, max_rows, strict=strict, is_begun=bool(packed))
-                    if end > record.at:
-                        at_first = at_first if packed else at
-                        run = record.take(end, at)
-                        packed.append(run)
-                        rows, at = rows + run.rows, run.upto
-                    if record.left or strict or packed[-1].has_ddl or rows >= max_rows:
+    try:
+        for offset, cut in coming:
+            if not at.instance and not _begins(cut):
+                skipped += 1
+                continue
+            match cut:
+                case Commits():
+                    record = _CommitsRecord(at, offset, cut)
+                    while record.left:
+                        if not packed:
+                            if not strict:
+                                coming.look(sizes.lookahead)
+                            waiting = record.rows_left + coming.rows
+                        limit = sizes.limit(waiting, cut.schema_ids)
+                        max_rows = min(max_rows, limit) if packed else limit
+                        end = record.fitting(rows, max_rows, strict=strict, is_begun=bool(packed))
+                        if end > record.at:
+                            at_first = at_first if packed else at
+                            run = record.take(end, at)
+                            packed.append(run)
+                            rows, at = rows + run.rows, run.upto
+                        if record.left or strict or packed[-1].has_ddl or rows >= max_rows:
+                            yield _pack(at_first, packed)
+                            packed, rows = [], 0
+                case Start() | TableLoad():
+                    if packed:
                         yield _pack(at_first, packed)
                         packed, rows = [], 0
-            case Start() | TableLoad():
-                if packed:
-                    yield _pack(at_first, packed)
-                    packed, rows = [], 0
-                if at.instance and not _is_new(at, cut):
-                    _follows(at, offset, cut.head)
-                before = at
-                if isinstance(cut, Start):
-                    at = _started(at, offset, cut)
-                    yield Segment(cut, before, at)
-                else:
-                    at = _loaded(at, offset, cut)
-                    yield Segment(cut, before, at, rows=cut.rows, ranges=_joined(cut.ranges))
-            case State() | Heartbeat():
-                if cut.head.n != at.n:
-                    raise CutsGap(
-                        "a record of cuts is missing",
-                        n=cut.head.n,
-                        known=at.n,
-                        offset=offset,
-                        hint=LOAD_AGAIN,
-                    )
-                if isinstance(cut, State):
-                    at = _stated(at, cut)
+                    if at.instance and not _is_new(at, cut):
+                        _follows(at, offset, cut.head)
+                    before = at
+                    if isinstance(cut, Start):
+                        at = _started(at, offset, cut)
+                        yield Segment(cut, before, at)
+                    else:
+                        at = _loaded(at, offset, cut)
+                        yield Segment(cut, before, at, rows=cut.rows, ranges=_joined(cut.ranges))
+                case State() | Heartbeat():
+                    if cut.head.n != at.n:
+                        raise CutsGap(
+                            "a record of cuts is missing",
+                            n=cut.head.n,
+                            known=at.n,
+                            offset=offset,
+                            hint=LOAD_AGAIN,
+                        )
+                    if isinstance(cut, State):
+                        at = _stated(at, cut)
+    except ApplyError:  # comes behind what was there before
+        if packed:
+            yield _pack(at_first, packed)
+        raise
     if packed:
         yield _pack(at_first, packed)
     if skipped and not at.instance:
@@ -145,6 +161,55 @@ def segments(
             "an empty target needs cuts from a beginning",
             hint=LOAD_AGAIN,
         )
+
+
+class _Coming:
+    """Accepted records, some of them looked at before their turn: what waits behind the first."""
+
+    def __init__(self, accepted: Iterable[tuple[int, Cut]]) -> None:
+        self._accepted = iter(accepted)
+        self._seen: deque[tuple[int, Cut]] = deque()
+        self._error: ApplyError | None = None  # comes behind what was seen
+        self._is_over = False
+        self.rows = 0  # of what was seen and is still to come
+
+    def __iter__(self) -> Iterator[tuple[int, Cut]]:
+        while self._seen or self._see():
+            offset, cut = self._seen.popleft()
+            self.rows -= _rows(cut)
+            yield offset, cut
+        if self._error is not None:
+            raise self._error
+
+    def look(self, rows: int) -> None:
+        """See so many rows, or all there are."""
+        while self.rows < rows and self._see():
+            pass
+
+    def _see(self) -> bool:
+        if self._is_over:
+            return False
+        try:
+            record = next(self._accepted, None)
+        except ApplyError as error:
+            self._error, record = error, None
+        if record is None:
+            self._is_over = True
+            return False
+        self.rows += _rows(record[1])
+        self._seen.append(record)
+        return True
+
+
+def _rows(cut: Cut) -> int:
+    match cut:
+        case Commits():
+            columns = columns_of(cut.commits)
+            return columns.total(0, len(columns))
+        case TableLoad():
+            return cut.rows
+        case _:
+            return 0
 
 
 def joined(several: Sequence[Segment]) -> Segment:
@@ -261,11 +326,9 @@ class _CommitsRecord:
         self._offset, self._cut = offset, cut
         commits = cut.commits
         self._special: Mapping[int, CommitEntry] = {}
-        if isinstance(commits, ReadEntries):
-            self._columns: Columns = commits.columns
-            is_whole = True
-        else:
-            self._columns = ListedEntries(commits)
+        self._columns = columns_of(commits)
+        is_whole = True
+        if not isinstance(commits, ReadEntries):
             self._special = {at: e for at, e in enumerate(commits) if e.ddl or e.holes}
             is_whole = all(e.seq == seq for seq, e in enumerate(commits, commits[0].seq))
         self._barriers = [at for at, entry in self._special.items() if entry.ddl]
@@ -285,6 +348,11 @@ class _CommitsRecord:
     def left(self) -> int:
         """How many commits were not taken yet."""
         return self._size - self.at
+
+    @property
+    def rows_left(self) -> int:
+        """And how many rows they have."""
+        return self._columns.total(self.at, self._size)
 
     def fitting(self, rows: int, max_rows: int, *, strict: bool, is_begun: bool) -> int:
         """Return the index after the last commit that fits behind so many rows.

@@ -19,6 +19,7 @@ from spark_consumers.cuts import segments, starts_anew
 from spark_consumers.errors import ApplyError, Fenced, Incomplete
 from spark_consumers.model import Ledger, Segment
 from spark_consumers.sinks.base import Sink
+from spark_consumers.sizes import Sizes, Spreads, nowhere
 
 ReadCuts: TypeAlias = Callable[[Ledger], Iterable[tuple[int, Cut]]]
 
@@ -28,6 +29,7 @@ class PassOptions:
     """How segments are cut, and how often a pass is tried."""
 
     max_rows: int = 5_000
+    most_rows: int = 0  # where much waits, and executors take it; 0: always `max_rows`
     strict: bool = False  # one source transaction = one target transaction
     attempts: int = 5  # passes without progress before a RETRY error is raised
     together: int = 1_000  # rows of `strict` commits that are read at once
@@ -94,12 +96,15 @@ class Applier:
         observer: Observer = SILENT,
         pause: Callable[[int], None] = _at_once,
         begin: Begin = InTurn,
+        spreads: Spreads = nowhere,
     ) -> None:
         """`pause(attempt)` waits before a pass is tried again; by default it does not.
 
-        `begin`: what comes next is read by it, while the target applies.
+        `begin`: what comes next is read by it, while the target applies.  `spreads` says what
+        executors can take at this moment.
         """
         self._begin = begin
+        self._sizes = Sizes(options.max_rows, options.most_rows, spreads=spreads)
         self._read_cuts, self._read_rows, self._sink = read_cuts, read_rows, sink
         self._options = options
         self._observer, self._pause = observer, pause
@@ -181,7 +186,7 @@ class Applier:
         plan = segments(
             ledger,
             self._read_cuts(ledger),
-            max_rows=self._options.max_rows,
+            sizes=self._sizes,
             strict=self._options.strict,
         )
         return self._apply(plan, stop)
@@ -193,7 +198,7 @@ class Applier:
             plan,
             self._read_rows,
             self._begin,
-            most_rows=2 * options.max_rows,
+            sizes=self._sizes,
             together=min(options.together, options.max_rows),
         )
         with closing(ahead):

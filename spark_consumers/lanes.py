@@ -69,6 +69,7 @@ class Lanes:
         self._spark, self._driver, self._schema_of = spark, driver, schema_of
         self._source, self._client, self._loader = source, dict(client), loader
         self._driver_rows = driver_rows
+        self._taken: dict[tuple[str, int], bool] = {}
 
     def __call__(self, segment: Segment) -> Rows | SparkBulk:
         loader = self._loader
@@ -98,6 +99,27 @@ class Lanes:
             is_committed=is_committed, native=self._native, stop=self._stop,
             description=_description(self._source, segment),
         )  # fmt: skip
+
+    def spreads(self, schema_ids: Mapping[str, tuple[int, ...]]) -> bool:
+        """Say whether executors can take rows of these topics, by these schemas."""
+        names = Topics(self._source)
+        return self._loader is not None and all(
+            self._is_taken(self._loader, topic, schema_id)
+            for topic, ids in schema_ids.items()
+            if topic != names.ddl
+            for schema_id in ids
+        )
+
+    def _is_taken(self, loader: StagingLoader, topic: str, schema_id: int) -> bool:
+        known = self._taken.get((topic, schema_id))
+        if known is None:
+            schema = self._schema_of(schema_id)
+            table = Topics(self._source).table_by(topic, schema)
+            known = table is not None and loader.takes(
+                StagedShape(table, RowDecoder(schema).columns)
+            )
+            self._taken[topic, schema_id] = known
+        return known
 
     def close(self) -> None:
         """Remove what was written for executors."""

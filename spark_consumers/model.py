@@ -139,6 +139,11 @@ class ReadEntries(PackedEntries):
         super().__init__(avro, _Identities(columns), columns.greatest_csn(), unpack)
 
 
+def columns_of(commits: Sequence[CommitEntry]) -> Columns:
+    """A COMMITS record's entries by their index."""
+    return commits.columns if isinstance(commits, ReadEntries) else ListedEntries(commits)
+
+
 class _Identities(Mapping[int, tuple[int, int]]):
     """seq -> (commit_start, xid)."""
 

@@ -76,6 +76,7 @@ LAYERS = {
         ("spark_consumers.kafka", "spark_consumers.security"),
         ("spark_consumers.ahead",),
         ("spark_consumers.cuts", "spark_consumers.dialects"),
+        ("spark_consumers.sizes",),
         ("spark_consumers.native",),
         ("spark_consumers.model",),
         ("spark_consumers.errors", "spark_consumers.folders"),

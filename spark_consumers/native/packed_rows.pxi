@@ -113,6 +113,10 @@ cdef class PackedRows:
         free(self.text.bytes)
         free(self.rows)
 
+    def held(self):
+        """Bytes of memory that rows take, without those that are objects."""
+        return self.text.used + self.count * sizeof(Row)
+
     # ---------------------------------------------------------------- as a sequence of changes
     def __len__(self):
         return self.count

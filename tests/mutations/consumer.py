@@ -9,6 +9,7 @@ from tests.mutations.table import Mutation
 _CUTS: Final = ("tests/spark_consumers/test_cuts.py",)
 _JOB: Final = ("tests/spark_consumers/test_job.py",)
 _AHEAD: Final = ("tests/spark_consumers/test_ahead.py",)
+_SIZES: Final = ("tests/spark_consumers/test_sizes.py",)
 _RUN: Final = ("tests/spark_consumers/test_run.py",)
 _READ: Final = ("tests/spark_consumers/kafka/test_read.py",)
 _BATCHES: Final = ("tests/spark_consumers/decode/test_batches.py",)
@@ -25,6 +26,7 @@ def _pg(name: str, theme: str = "postgres") -> tuple[str, ...]:
 _CUTS_FILE = "spark_consumers/cuts.py"
 _JOB_FILE = "spark_consumers/job.py"
 _AHEAD_FILE = "spark_consumers/ahead.py"
+_SIZES_FILE = "spark_consumers/sizes.py"
 _RUN_FILE = "spark_consumers/run.py"
 _READ_FILE = "spark_consumers/kafka/read.py"
 _STEP_FILE = "spark_consumers/sinks/step.py"
@@ -173,6 +175,30 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "next((place for place in self._barriers if place >= at), self._size)",
         "self._size",
         _CUTS,
+    ),
+    Mutation(
+        "many-where-few-wait",
+        "3.3: few rows where the target keeps up",
+        _SIZES_FILE,
+        "waiting > _BEHIND * self._few\n",
+        "waiting >= 0\n",
+        _SIZES,
+    ),
+    Mutation(
+        "driver-takes-many",
+        "3.3: what executors do not take is bounded by what the driver holds",
+        _CUTS_FILE,
+        "max_rows = min(max_rows, limit) if packed else limit",
+        "max_rows = max_rows if packed else limit",
+        _SIZES,
+    ),
+    Mutation(
+        "bytes-unbounded",
+        "3.3: a segment of large rows has few of them",
+        _SIZES_FILE,
+        "return max(1, int(limit / self.row_bytes)) if self.row_bytes else limit",
+        "return limit",
+        _SIZES,
     ),
     Mutation(
         "entries-without-rows",
@@ -573,8 +599,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "held-without-bound",
         "3.6: what cannot be held together is read in its turn",
         _AHEAD_FILE,
-        "if self._held and self._held + sum(",
-        "if self._held < 0 and self._held + sum(",
+        "if self._held and not self._sizes",
+        "if self._held < 0 and not self._sizes",
         _AHEAD,
     ),
     # ------------------------------------------------------------ 3.7 loads

@@ -93,6 +93,7 @@ def make_applier(
     name: str,
     options: PassOptions,
     ahead: bool,
+    spreads: bool,
     on_end: Callable[[ApplierProcess], None],
 ) -> ApplierProcess:
     """A process that runs `gauss-cdc apply` until it crashes or must stop."""
@@ -142,6 +143,7 @@ def make_applier(
             run(
                 sink, cuts, rows, Polling(wait),
                 options=options, stop=stop, observer=process.reported, begin=begin,
+                spreads=lambda _: spreads,
             )  # fmt: skip
 
     process = ApplierProcess(Actor(name, body))

@@ -326,10 +326,12 @@ class Simulation:
             name=f"a{self._made}",
             options=PassOptions(
                 rng.choice([1, 3, 8, 50]),
+                rng.choice([0, 20, 100]),
                 strict=rng.random() < 0.3,
                 together=rng.choice([1, 2, 5, 50]),
             ),
             ahead=rng.random() < 0.7,
+            spreads=rng.random() < 0.5,
             on_end=self._applier_ended,
         )
         self.appliers.append(process)

@@ -10,6 +10,7 @@ import pytest
 from spark_consumers.ahead import Ahead, InTurn, Promise, ReadingThread
 from spark_consumers.errors import CutsGap, Incomplete
 from spark_consumers.model import Ledger, Rows, Segment
+from spark_consumers.sizes import Sizes
 from tests.spark_consumers.feed import Feed, Tx, alter, insert, table, truncate
 
 T = TypeVar("T")
@@ -45,7 +46,7 @@ class Reading:
             self.feed.commits([insert(A, f"{at}.{row}", "x") for row in range(size)])
         self.read: list[tuple[int, int]] = []
         self.fails: dict[int, Exception] = {}  # by the first commit of what is read
-        self.options = {"most_rows": 100, "together": 1, **options}
+        self.options = {"sizes": Sizes(25), "together": 1, **options}
 
     def __call__(self, segment: Segment) -> Rows:
         self.read.append((segment.first_seq, segment.last_seq))
@@ -143,7 +144,7 @@ def test_a_commit_that_cannot_be_read_keeps_none_before_it_back() -> None:
 def test_rows_that_executors_read_are_not_divided() -> None:
     reading = Reading(1, 1, together=50)
     commits = reading.feed.segments(Ledger("bank"), strict=True)[1:]
-    ahead = Ahead(commits, lambda segment: [segment.first_seq], AtOnce, most_rows=9, together=50)
+    ahead = Ahead(commits, lambda segment: [segment.first_seq], AtOnce, sizes=Sizes(9), together=50)
 
     assert [rows for _, rows in steps(ahead)] == [[1], [2]]
 

@@ -28,7 +28,7 @@ from schemas.control import (
 from schemas.load import avsc
 from spark_consumers.cuts import entries, segments
 from spark_consumers.decode.control import decode_control
-from spark_consumers.model import Columns, Ledger, ListedEntries, ReadEntries
+from spark_consumers.model import Ledger, ListedEntries, ReadEntries, columns_of
 from spark_consumers.native import IS_BUILT, read_entries
 from tests.spark_consumers.feed import Feed
 
@@ -140,13 +140,8 @@ def test_commits_with_many_ranges_are_columns_too() -> None:
     found = read(payload(commits(entry(1, counts=many))))
 
     assert found.commits[0].counts == many
-    assert columns_of(found).records(0, 1, 100) == list(many.values())
-    assert columns_of(found).records(0, 1, 99) is None
-
-
-def columns_of(cut: Commits) -> Columns:
-    given = cut.commits
-    return given.columns if isinstance(given, ReadEntries) else ListedEntries(given)
+    assert columns_of(found.commits).records(0, 1, 100) == list(many.values())
+    assert columns_of(found.commits).records(0, 1, 99) is None
 
 
 @settings(max_examples=200, deadline=None)

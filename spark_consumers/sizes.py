@@ -1,0 +1,86 @@
+"""How many rows a segment holds: few while the target keeps up, many where much waits.
+
+    rows that wait in cuts      by executors     by the driver
+    up to 4 x `few`             `few`            `few`
+    more                        `many`           2 x `few`
+
+Fewer where rows are large: what the driver holds of a segment, and what executors bring near the
+target, is bounded by bytes.  A cut names no bytes: what rows weighed so far tells.  A commit is
+never divided, whatever it weighs.
+
+Few rows mean that the first of them are visible soon, and that reading and applying overlap; many,
+that a job of Spark and a transaction of the target cost little a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from spark_consumers.model import Change, Rows
+from spark_consumers.native import is_packed
+
+# Whether executors can take rows by the schema ids of their topics, at this moment.
+Spreads: TypeAlias = Callable[[Mapping[str, tuple[int, ...]]], bool]
+
+DRIVER_BYTES: Final = 32 << 20  # of a segment that the driver holds; another one is read ahead
+SPREAD_BYTES: Final = 1 << 30  # of a segment that executors bring near the target
+_BEHIND: Final = 4  # times `few`; up to there Spark would not be asked for rows
+_SAMPLE: Final = 100  # changes that are weighed of those that are objects
+_OBJECT: Final = 64  # bytes of a Python object, about
+
+
+def nowhere(_: Mapping[str, tuple[int, ...]]) -> bool:
+    """`Spreads` without executors."""
+    return False
+
+
+class Sizes:
+    """The rule, and what it learns of rows."""
+
+    def __init__(self, few: int, many: int = 0, *, spreads: Spreads = nowhere) -> None:
+        """`many`: rows for executors where much waits; 0: always `few`."""
+        self._few, self._many, self._spreads = few, many, spreads
+        self.row_bytes = 0.0  # that the driver holds of a row; 0: not known
+
+    @property
+    def lookahead(self) -> int:
+        """How many rows must be known to wait, if there are so many."""
+        return _BEHIND * self._few + 1 if self._many > self._few else 0
+
+    def limit(self, waiting: int, schema_ids: Mapping[str, tuple[int, ...]]) -> int:
+        """Rows of a segment, where so many wait, and some of them were written by these schemas."""
+        is_behind = self._many > self._few and waiting > _BEHIND * self._few
+        driven = min(2 * self._few if is_behind else self._few, self._rows_in(DRIVER_BYTES))
+        spread = min(self._many, self._rows_in(SPREAD_BYTES))
+        if is_behind and spread > _BEHIND * self._few and self._spreads(schema_ids):
+            return spread
+        return driven
+
+    def may_be_held(self, rows: int) -> bool:
+        """Say whether the driver may hold so many rows at once, of several segments."""
+        return rows <= min(_BEHIND * self._few, self._rows_in(2 * DRIVER_BYTES))
+
+    def learn(self, rows: Rows) -> None:
+        """Weigh what was read: larger rows count at once, smaller ones as they go on coming."""
+        count = sum(len(changes) for changes in rows.changes.values())
+        if not count:
+            return
+        found = sum(_held(changes) for changes in rows.changes.values()) / count
+        self.row_bytes = max(found, (3 * self.row_bytes + found) / 4)
+
+    def _rows_in(self, limit: int) -> int:
+        return max(1, int(limit / self.row_bytes)) if self.row_bytes else limit
+
+
+def _held(changes: Sequence[Change]) -> float:
+    """Bytes that changes of one table take in memory, about."""
+    if is_packed(changes):
+        return changes.held()
+    some = changes[:: max(1, len(changes) // _SAMPLE)]
+    return len(changes) / len(some) * sum(map(_weight, some)) if some else 0
+
+
+def _weight(change: Change) -> int:
+    cells = [*(change.before or ()), *(change.after or ())]
+    return _OBJECT * (1 + len(cells)) + sum(len(cell) for cell in cells if isinstance(cell, str))

@@ -1,0 +1,133 @@
+"""Few rows while the target keeps up, many where much waits; never more than can be held."""
+
+import pytest
+
+from spark_consumers.cuts import check_complete, segments
+from spark_consumers.errors import CutsGap, KafkaDown
+from spark_consumers.model import Ledger, Rows
+from spark_consumers.sizes import DRIVER_BYTES, SPREAD_BYTES, Sizes, nowhere
+from tests.spark_consumers.feed import Feed, alter, insert, table
+
+A, B = table("a", "id integer, v text"), table("b", "id integer, v text")
+IDS = {"bank.public.a": (1,)}
+
+
+def everywhere(_: object) -> bool:
+    return True
+
+
+@pytest.mark.parametrize(
+    ("waiting", "by_executors", "by_the_driver"),
+    [
+        (0, 5_000, 5_000),
+        (20_000, 5_000, 5_000),
+        (20_001, 200_000, 10_000),
+        (10**9, 200_000, 10_000),
+    ],
+)
+def test_rows_by_lag(waiting: int, by_executors: int, by_the_driver: int) -> None:
+    assert Sizes(5_000, 200_000, spreads=everywhere).limit(waiting, IDS) == by_executors
+    assert Sizes(5_000, 200_000, spreads=nowhere).limit(waiting, IDS) == by_the_driver
+    assert Sizes(5_000, spreads=everywhere).limit(waiting, IDS) == 5_000
+
+
+def rows_of(size: int, count: int = 10) -> Rows:
+    feed = Feed()
+    feed.start()
+    feed.commits(*([insert(A, "1", "x" * size)] for _ in range(count)))
+    return feed.read_rows(feed.segments(Ledger("bank"))[-1])
+
+
+def test_large_rows_make_small_segments() -> None:
+    sizes = Sizes(5_000, 200_000, spreads=everywhere)
+    sizes.learn(Rows({}))
+    assert sizes.limit(10**6, IDS) == 200_000
+
+    sizes.learn(rows_of(10_000))
+    assert 10_000 < sizes.row_bytes < 11_000
+    assert sizes.limit(10**6, IDS) == int(SPREAD_BYTES / sizes.row_bytes)
+    assert sizes.limit(100, IDS) == int(DRIVER_BYTES / sizes.row_bytes)
+
+    sizes.learn(rows_of(100_000))  # too few fit for executors: what the driver may hold
+    assert sizes.limit(10**6, IDS) == int(DRIVER_BYTES / sizes.row_bytes)
+
+    sizes.learn(rows_of(40 << 20, 1))
+    assert sizes.limit(10**6, IDS) == 1
+
+
+def test_smaller_rows_count_as_they_go_on_coming() -> None:
+    sizes = Sizes(5_000)
+    sizes.learn(rows_of(100_000))
+    large = sizes.row_bytes
+    sizes.learn(rows_of(10))
+    assert large / 2 < sizes.row_bytes < large
+    for _ in range(40):
+        sizes.learn(rows_of(10))
+    assert sizes.row_bytes < 400
+
+
+def test_what_may_be_held_at_once() -> None:
+    sizes = Sizes(5_000, 200_000)
+    assert sizes.may_be_held(20_000)
+    assert not sizes.may_be_held(20_001)
+    sizes.learn(rows_of(1 << 20))
+    assert sizes.may_be_held(60)
+    assert not sizes.may_be_held(70)
+
+
+# ---------------------------------------------------------------- segments
+def fed(*sizes: int) -> Feed:
+    feed = Feed()
+    feed.start()
+    for at, size in enumerate(sizes):
+        feed.commits([insert(A, f"{at}.{row}", "x") for row in range(size)])
+    return feed
+
+
+def cut(feed: Feed, sizes: Sizes) -> list[int]:
+    plan = feed.segments(Ledger("bank"), sizes=sizes)
+    for segment in plan:
+        check_complete(segment, feed.read_rows(segment))
+    return [segment.rows for segment in plan if segment.rows]
+
+
+def test_segments_grow_while_much_waits_and_are_few_rows_at_the_end() -> None:
+    sizes = Sizes(5, 50, spreads=everywhere)
+
+    assert cut(fed(*[4] * 5), sizes) == [4, 4, 4, 4, 4]
+    assert cut(fed(*[1] * 118), sizes) == [50, 50, 5, 5, 5, 3]
+    assert cut(fed(*[1] * 125), sizes) == [50, 50, 25]
+    assert cut(fed(60, 1, 1), sizes) == [60, 2]
+
+
+def test_ddl_stays_alone_however_much_waits() -> None:
+    feed = fed(*[1] * 30)
+    feed.commits([alter(A, B)])
+    for _ in range(30):
+        feed.commits([insert(A, "1", "x")])
+
+    assert cut(feed, Sizes(5, 50, spreads=everywhere)) == [30, 1, 30]
+
+
+def test_what_executors_do_not_take_is_not_put_to_what_they_do() -> None:
+    feed = fed(*[1] * 40)
+    for at in range(10, 20):
+        offset, record = feed.records[at]
+        feed.records[at] = offset, type(record)(record.head, record.commits, record.ranges, IDS)  # type: ignore[call-arg, union-attr]
+    sizes = Sizes(2, 50, spreads=lambda ids: not ids)
+
+    assert cut(feed, sizes) == [9, 4, 4, 4, 19]
+
+
+@pytest.mark.parametrize("error", [KafkaDown, CutsGap])
+def test_what_cannot_be_seen_keeps_nothing_before_it_back(error: type[Exception]) -> None:
+    feed = fed(*[1] * 10)
+
+    def accepted():
+        yield from feed.records
+        raise error("no")
+
+    seen: list[int] = []
+    with pytest.raises(error):
+        seen.extend(one.rows for one in segments(Ledger("bank"), accepted(), sizes=Sizes(3, 50)))
+    assert seen == [0, 3, 3, 3, 1]
