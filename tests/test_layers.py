@@ -72,6 +72,8 @@ LAYERS = {
         ("spark_consumers.sinks.step",),
         ("spark_consumers.sinks.base",),
         ("spark_consumers.shapes",),
+        ("spark_consumers.kafka.ranges",),
+        ("spark_consumers.kafka.content",),
         ("spark_consumers.compact", "spark_consumers.decode"),
         ("spark_consumers.kafka", "spark_consumers.security"),
         ("spark_consumers.ahead",),

@@ -93,6 +93,7 @@ TESTED_BY = {
     "spark_consumers.shapes": "integration/test_typed_changes.py",
     "spark_consumers.dialects": "spark_consumers/dialects/test_hostile.py",
     "spark_consumers.native": "spark_consumers/decode/test_rows.py",
+    "spark_consumers.kafka.content": "spark_consumers/kafka/test_ranges.py",
     "spark_consumers.model": "spark_consumers/test_compact.py",
     "spark_consumers.jobs": "integration/test_lanes.py",
     "spark_consumers.lanes": "integration/test_lanes.py",

@@ -139,11 +139,11 @@ class RowDecoder:
 
 
 def value_fields(writer_schema: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Fields of the Value record, which is defined where `before` names it."""
-    before = next(field for field in writer_schema["fields"] if field["name"] == "before")
-    value = without_null(before["type"])
+    """Fields of the Value record, which is defined where `before` names it; raise ValueError."""
+    named = (field["type"] for field in writer_schema["fields"] if field["name"] == "before")
+    value = without_null(next(named, None))
     if not isinstance(value, dict):
-        raise TypeError("not an envelope: `before` does not define the row")
+        raise ValueError("not an envelope: `before` does not define the row")  # noqa: TRY004
     fields: list[dict[str, Any]] = value["fields"]
     return fields
 

@@ -2,26 +2,18 @@
 
 Both consumers live as long as the job.  Cuts are read committed from the
 ledger's offset to the last stable offset, through the one acceptance function.
-Rows are read by exact offsets: aborted, expired and not yet visible records all
-look like fewer rows or none, so only counts decide, never an error's class.
-
-Two long-poll settings matter more than anything else here: a consumer that
-jumps to a range waits for its own poll under way (500 ms by default).
+Rows are read by exact offsets (ranges.py) and decoded (content.py).
 """
 
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any, Final
 
 from confluent_kafka import (
     Consumer,
-    KafkaError,
     KafkaException,
     TopicPartition,
 )
@@ -29,15 +21,11 @@ from confluent_kafka import (
 from schemas.accept import CutGap, CutIdentity, CutReplay, judge
 from schemas.control import Cut, Range, SchemaChange
 from schemas.errors import LOAD_AGAIN
-from schemas.tables import TableId
 from schemas.topics import Topics
 from spark_consumers.cuts import check_complete
-from spark_consumers.decode import FRAME_SIZE, RowDecoder, split
-from spark_consumers.decode.control import decode_control, decode_cut
-from spark_consumers.decode.rows import COMMIT_ORDER
+from spark_consumers.decode.control import decode_cut
 from spark_consumers.errors import (
     CutsGap,
-    Incomplete,
     KafkaDown,
     RangeExpired,
     SchemaUnknown,
@@ -45,32 +33,13 @@ from spark_consumers.errors import (
     TopicReplaced,
 )
 from spark_consumers.kafka.cluster import Cluster, down
+from spark_consumers.kafka.content import Content, Decoders
+from spark_consumers.kafka.ranges import COMMON, END, SILENCE, choose
 from spark_consumers.kafka.registry import SchemaOf, registry_at
-from spark_consumers.model import Change, Ledger, Rows, Segment
+from spark_consumers.model import Ledger, Rows, Segment
 
-_END: Final = KafkaError._PARTITION_EOF  # noqa: SLF001  public, in spite of its name
-_RESET: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
-_COMMON: Final = {
-    "log_level": 2,  # the cluster's own connection reports why it is down
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "auto.offset.reset": "error",
-    "enable.partition.eof": True,
-    "allow.auto.create.topics": False,
-    # A broker that comes back may not know its topics yet; the default is 5 minutes.
-    "topic.metadata.refresh.interval.ms": 5_000,
-}
-# Assigned again for each range: short polls, small fetches (a busy partition sends what
-# comes after the range, too).  Above _LARGE rows a second consumer with usual fetches.
-_SMALL_FETCH: Final = {"fetch.wait.max.ms": 1, "max.partition.fetch.bytes": 65_536}
-_LARGE_FETCH: Final = {"fetch.wait.max.ms": 10, "max.partition.fetch.bytes": 1_048_576}
-_LARGE: Final = 5_000
-_SILENCE: Final = 30.0  # seconds without a record or an end of partition
 _STUCK: Final = 10.0  # seconds until another client's open transaction is skipped
 _TOPICS_KNOWN: Final = 60.0  # seconds for which topic ids are cached
-
-_START: Final = attrgetter("start")
-_NOWHERE: Final = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +86,7 @@ class CutReader:
         self._consumer = clients.consumer(
             {
                 **client,
-                **_COMMON,
+                **COMMON,
                 "group.id": f"gauss-cdc-cuts-{source}",
                 "isolation.level": "read_committed",
                 "fetch.wait.max.ms": 100,
@@ -247,14 +216,14 @@ class CutReader:
         """The next record below the end, or None: only markers are left."""
         if self._ahead:
             return self._ahead.pop()
-        until = self._now() + _SILENCE
+        until = self._now() + SILENCE
         while True:
             message = self._consumer.poll(1.0)
             if message is not None:
                 error = message.error()
                 if error is None:
                     return message
-                if error.code() == _END:
+                if error.code() == END:
                     offset = message.offset()
                     if offset is None or offset < end:
                         continue  # reported before the newest records came
@@ -307,14 +276,15 @@ class RangeReader:
 
         `native`: the native part is used where it was built.
         """
-        self._native = native
         self._clients, self._now = clients, clients.now
-        self._client, self._names, self._schema_of = dict(client), Topics(source), schema_of
+        self._decoders = Decoders(Topics(source), schema_of, native=native)
         self._stuck_after = stuck_after
         self._kafka = clients.cluster(client)
-        self._consumers: dict[tuple[bool, bool], Any] = {}
-        self._decoders: dict[int, RowDecoder] = {}
-        self._tables: dict[str, TableId] = {}
+        self._fetch = choose(
+            client, source, self._kafka,
+            consumer=clients.consumer, now=clients.now, native_parts=native,
+        )  # fmt: skip
+        self._stable: dict[tuple[str, int], int] = {}  # last stable offsets, as last asked
         self._cluster: str | None = None
         self._topics: dict[str, tuple[str, float]] = {}  # name -> (id, cached until)
 
@@ -323,7 +293,7 @@ class RangeReader:
         if not segment.ranges:
             return Rows({})
         is_committed = self.prepare(segment)
-        rows = self._decode(self._fetch(segment.ranges, is_committed=is_committed))
+        rows = self._read(segment.ranges, is_committed=is_committed)
         check_complete(segment, rows)
         return rows
 
@@ -334,13 +304,20 @@ class RangeReader:
 
     def read_ddl(self, segment: Segment, *, is_committed: bool) -> Sequence[SchemaChange]:
         """Read only the schema changes of a prepared segment."""
-        ranges = [r for r in segment.ranges if r.topic == self._names.ddl]
-        return self._decode(self._fetch(ranges, is_committed=is_committed)).ddl if ranges else ()
+        ranges = [r for r in segment.ranges if r.topic == self._decoders.names.ddl]
+        return self._read(ranges, is_committed=is_committed).ddl if ranges else ()
 
     def close(self) -> None:
-        for consumer in self._consumers.values():
-            consumer.close()
-        self._consumers.clear()
+        self._fetch.close()
+
+    def _read(self, ranges: Sequence[Range], *, is_committed: bool) -> Rows:
+        content = Content(self._decoders)
+        try:
+            self._fetch(ranges, content, is_committed=is_committed, stable=self._stable)
+            return content.all()
+        except BaseException:
+            self._stable.clear()
+            raise
 
     def check_identity(self, segment: Segment) -> None:
         """The cluster and the topics are those that the cuts mean."""
@@ -376,8 +353,10 @@ class RangeReader:
         """
         ends = _ends(ranges)
         until = self._now() + self._stuck_after
+        if all(self._stable.get(tp, -1) >= end for tp, end in ends.items()):
+            return True  # it never moves back in the life of a topic
         while True:
-            stable = self._kafka.stable(ends)
+            self._stable |= (stable := self._kafka.stable(ends))
             if all(stable[tp] >= end for tp, end in ends.items()):
                 return True
             if self._now() >= until:
@@ -395,169 +374,6 @@ class RangeReader:
                     needed=end,
                 )
         return False
-
-    def _fetch(self, ranges: Sequence[Range], *, is_committed: bool) -> list[Any]:
-        """All records of exactly these offsets; in no order across partitions."""
-        spans: dict[tuple[str, int], list[Range]] = {}
-        for r in sorted(ranges):
-            spans.setdefault((r.topic, r.partition), []).append(r)
-        need = sum(r.end - r.start for r in ranges)
-        consumer = self._consumer(is_committed=is_committed, is_large=need > _LARGE)
-        out: list[Any] = []
-        open_ = {tp: mine[-1].end for tp, mine in spans.items()}
-        inside: dict[tuple[str, int], tuple[int, int]] = {}  # the range in hand, without its last
-        try:
-            consumer.assign([TopicPartition(*tp, mine[0].start) for tp, mine in spans.items()])
-            until = self._now() + _SILENCE
-            while open_ and len(out) < need:
-                messages = consumer.consume(min(need - len(out) + len(open_), 10_000), 0.005)
-                if messages:
-                    until = self._now() + _SILENCE
-                elif self._now() > until:
-                    raise KafkaDown("the broker is silent", partitions=len(open_))
-                for message in messages:
-                    if message.error() is None:  # nearly all are in the range in hand
-                        tp = (message.topic(), message.partition())
-                        low, high = inside.get(tp, _NOWHERE)
-                        if low <= message.offset() < high:
-                            out.append(message)
-                            continue
-                    if (found := self._take(message, spans, open_)) is not None:
-                        out.append(message)
-                        inside[found[:2]] = found.start, found.end - 1
-        except KafkaException as error:
-            raise down(error, "rows cannot be read") from error
-        finally:
-            consumer.assign([])  # ends the busy polling
-        if len(out) != need:
-            raise Incomplete(f"{len(out)} of {need} records are there", ranges=len(ranges))
-        return out
-
-    def _take(
-        self,
-        message: Any,
-        spans: Mapping[tuple[str, int], Sequence[Range]],
-        open_: dict[tuple[str, int], int],
-    ) -> Range | None:
-        """Return the range that a record is in; None: it is another's, or the end of a partition.
-
-        Closes partitions that end with it.
-        """
-        tp = (message.topic(), message.partition())
-        error = message.error()
-        if error is not None:
-            if error.code() == _END:
-                if message.offset() >= open_.get(tp, 0):
-                    open_.pop(tp, None)
-                return None
-            if error.code() in (_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-                raise self._expired(spans)
-            raise down(KafkaException(error), "rows cannot be read")
-        offset = message.offset()
-        if offset + 1 >= open_.get(tp, 0):
-            open_.pop(tp, None)
-        mine = spans.get(tp, ())
-        at = bisect_right(mine, offset, key=_START) - 1
-        return mine[at] if at >= 0 and offset < mine[at].end else None
-
-    def _expired(self, spans: Mapping[tuple[str, int], Sequence[Range]]) -> StreamError:
-        """A missing offset: look up which, the error does not contain it."""
-        first = self._kafka.first(spans)
-        for (topic, partition), mine in spans.items():
-            if first[topic, partition] > mine[0].start:
-                return RangeExpired(
-                    "rows were deleted before they were applied",
-                    hint=f"{LOAD_AGAIN}; a larger [kafka] retention keeps rows longer",
-                    topic=topic,
-                    partition=partition,
-                    first=first[topic, partition],
-                    needed=mine[0].start,
-                )
-        return Incomplete("offsets that the cuts name are not there")
-
-    def _consumer(self, *, is_committed: bool, is_large: bool) -> Any:
-        consumer = self._consumers.get((is_committed, is_large))
-        if consumer is None:
-            level = "read_committed" if is_committed else "read_uncommitted"
-            consumer = self._consumers[is_committed, is_large] = self._clients.consumer(
-                {
-                    **self._client,
-                    **_COMMON,
-                    **(_LARGE_FETCH if is_large else _SMALL_FETCH),
-                    "group.id": f"gauss-cdc-rows-{self._names.prefix}-{level}",
-                    "isolation.level": level,
-                }
-            )
-        return consumer
-
-    def _decode(self, messages: Sequence[Any]) -> Rows:
-        written_by: dict[tuple[str, bytes], list[tuple[Any, bytes]]] = {}  # by topic and frame
-        for message in messages:
-            value = message.value()
-            if value is not None:  # a tombstone counts as a record without a change
-                key = (message.topic(), value[:FRAME_SIZE])
-                written_by.setdefault(key, []).append((message, value))
-        changes: dict[TableId, Sequence[Change]] = {}
-        ddl: list[SchemaChange] = []
-        for (topic, _), records in written_by.items():
-            if topic == self._names.ddl:
-                ddl += [self._schema_change(*record) for record in records]
-                continue
-            table, rows = self._rows(topic, records)
-            known = changes.get(table)
-            changes[table] = (
-                rows if known is None else sorted([*known, *rows], key=COMMIT_ORDER)
-            )  # a table written with two schemas
-        ddl.sort(key=COMMIT_ORDER)
-        return Rows(changes, ddl)
-
-    def _schema_change(self, message: Any, value: bytes) -> SchemaChange:
-        with _undecodable(message):
-            change = decode_control(value, self._schema_of)
-        if not isinstance(change, SchemaChange):
-            raise Incomplete("a cut stands in the ddl topic", offset=message.offset())
-        return change
-
-    def _rows(
-        self, topic: str, records: Sequence[tuple[Any, bytes]]
-    ) -> tuple[TableId, Sequence[Change]]:
-        """Rows that were written with one schema, in commit order."""
-        with _undecodable(records[0][0]):
-            schema_id, _ = split(records[0][1])
-            decoder = self._decoders.get(schema_id)
-            if decoder is None:
-                schema = self._schema_of(schema_id)
-                decoder = self._decoders[schema_id] = RowDecoder(schema, native=self._native)
-        table = self._tables.get(topic) or self._table(topic, schema_id)
-        rows, values, at = decoder.rows(schema_id), [value for _, value in records], 0
-        while (at := rows.take(values, at)) < len(values):
-            with _undecodable(records[at][0]):
-                rows.put(decoder.decode(split(values[at])[1]))
-            at += 1
-        rows.order()
-        return table, rows
-
-    def _table(self, topic: str, schema_id: int) -> TableId:
-        table = self._names.table_by(topic, self._schema_of(schema_id))
-        if table is None:
-            raise StreamError("a range names a topic that is not a table's", topic=topic)
-        self._tables[topic] = table
-        return table
-
-
-@contextmanager
-def _undecodable(message: Any) -> Iterator[None]:
-    """Say which record it is that cannot be decoded."""
-    try:
-        yield
-    except (ValueError, LookupError, EOFError) as error:
-        raise StreamError(
-            "a row cannot be decoded",
-            topic=message.topic(),
-            partition=message.partition(),
-            offset=message.offset(),
-            hint=f"written by a newer release: update this one; by another client: {LOAD_AGAIN}",
-        ) from error
 
 
 def _ends(ranges: Sequence[Range]) -> dict[tuple[str, int], int]:

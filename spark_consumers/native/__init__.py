@@ -13,7 +13,7 @@ from schemas.native import check_built
 from spark_consumers.model import Change, Columns
 
 if TYPE_CHECKING:
-    from spark_consumers.native._native import ArrowValues, PackedRows
+    from spark_consumers.native._native import ArrowValues, PackedRows, RangeConsumer
 
 try:
     check_built(__file__)
@@ -22,6 +22,12 @@ except ImportError:
     IS_BUILT = False
 else:
     IS_BUILT = True
+
+DONE, SILENT, STRANGE, FAILED = range(4)  # what `RangeConsumer.read` stopped at
+
+
+class ConsumerRefused(Exception):
+    """The native consumer of Kafka does not fit here; the text says why."""
 
 
 class LastStates(NamedTuple):
@@ -64,3 +70,17 @@ def read_entries(data: bytes) -> tuple[int, int, int, int, Columns] | None:
 def is_packed(changes: Sequence[Change]) -> TypeGuard[PackedRows]:
     """Say whether changes are COPY text already."""
     return IS_BUILT and isinstance(changes, _native.PackedRows)
+
+
+def range_consumer(settings: list[tuple[str, str]], *, library: str) -> RangeConsumer:
+    """Make a consumer of the librdkafka that `library` was linked with.
+
+    Raises ConsumerRefused.
+    """
+    if not IS_BUILT:
+        raise ConsumerRefused("the native part was not built")
+    try:
+        _native.find_librdkafka(library)
+        return _native.RangeConsumer(settings)
+    except _native.LibraryRefused as why:
+        raise ConsumerRefused(str(why)) from why

@@ -235,6 +235,11 @@ cdef class PackedRows:
         self.count += 1
         return 0
 
+    cdef bint is_mine(self, const void *start, Py_ssize_t size) noexcept:
+        """Say whether a value has the frame of these rows."""
+        cdef Py_ssize_t frame = len(self.frame)
+        return size >= frame and not memcmp(start, <const char *>self.frame, frame)
+
     cdef bint _take(self, bytes value) except -1:
         cdef char *start
         cdef Py_ssize_t size
@@ -251,7 +256,7 @@ cdef class PackedRows:
         cdef size_t used = self.text.used
         cdef Py_ssize_t frame = len(self.frame)
         cdef bint has_masks = False
-        if size < frame or memcmp(start, <const char *>self.frame, frame):
+        if not self.is_mine(start, size):
             return False
         avro.data, avro.size, avro.at = start, size, frame
         row.odd = -1

@@ -1,6 +1,7 @@
 """Cuts and exact ranges, from a real broker."""
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,6 +13,7 @@ from schemas.control import Commits, LoadPhase, Range, cut_to_avro
 from schemas.tables import Column, TableId, TableSchema
 from spark_consumers.cuts import segments
 from spark_consumers.errors import (
+    ApplyError,
     CutsGap,
     Incomplete,
     KafkaDown,
@@ -22,9 +24,10 @@ from spark_consumers.errors import (
     TopicReplaced,
 )
 from spark_consumers.job import Applier
+from spark_consumers.kafka.ranges import MessageFetch, NativeFetch
 from spark_consumers.kafka.read import CutReader, RangeReader
 from spark_consumers.kafka.registry import SchemaCache
-from spark_consumers.model import Ledger, Rows
+from spark_consumers.model import Ledger, Rows, Segment
 from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.integration.kafka_feed import CUT_ID, KafkaFeed, avro
 from tests.spark_consumers.feed import alter, delete, insert, truncate, update
@@ -47,6 +50,34 @@ def source(kafka: str, topic_prefix: str) -> KafkaFeed:
     return KafkaFeed(kafka, topic_prefix, A, B)
 
 
+class Twins:
+    """Reads every segment natively and in Python: both say the same."""
+
+    def __init__(self, source: KafkaFeed, **options: object) -> None:
+        self.native, self.python = (
+            RangeReader(
+                source.client, source.feed.source, source.registry, native=native, **options
+            )
+            for native in (True, False)
+        )
+        assert isinstance(self.native._fetch, NativeFetch)
+        assert isinstance(self.python._fetch, MessageFetch)
+
+    def __call__(self, segment: Segment) -> Rows:
+        try:
+            rows = self.native(segment)
+        except ApplyError as error:
+            with pytest.raises(type(error), match=f"^{re.escape(str(error))}$"):
+                self.python(segment)
+            raise
+        assert rows == self.python(segment)
+        return rows
+
+    def close(self) -> None:
+        self.native.close()
+        self.python.close()
+
+
 class Reader:
     """Both readers, and the ledger that a target would hold."""
 
@@ -54,7 +85,7 @@ class Reader:
         self.source = source
         self.ledger = Ledger(source.feed.source)
         self.cuts = CutReader(source.client, source.feed.source, source.registry)
-        self.rows = RangeReader(source.client, source.feed.source, source.registry, **options)
+        self.rows = Twins(source, **options)
 
     def read(self, **options: object) -> list[Rows]:
         out = []

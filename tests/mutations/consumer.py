@@ -29,6 +29,7 @@ _AHEAD_FILE = "spark_consumers/ahead.py"
 _SIZES_FILE = "spark_consumers/sizes.py"
 _RUN_FILE = "spark_consumers/run.py"
 _READ_FILE = "spark_consumers/kafka/read.py"
+_RANGES_FILE = "spark_consumers/kafka/ranges.py"
 _STEP_FILE = "spark_consumers/sinks/step.py"
 _SINK_FILE = "spark_consumers/sinks/postgres/sink.py"
 _LEDGER_FILE = "spark_consumers/sinks/postgres/ledger.py"
@@ -244,9 +245,9 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "expired-rows-not-told",
         "3.4: logs still begin before the ranges, else stop",
-        _READ_FILE,
-        "            if first[topic, partition] > mine[0].start:\n",
-        "            if False:\n",
+        _RANGES_FILE,
+        "        if first[topic, partition] > mine[0].start:\n",
+        "        if False:\n",
         _READ,
     ),
     Mutation(
@@ -276,7 +277,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "behind-the-range",
         "3.4: exactly the ranges are read",
-        _READ_FILE,
+        _RANGES_FILE,
         "if at >= 0 and offset < mine[at].end else None",
         "if at >= 0 else None",
         _READ,
@@ -292,9 +293,9 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "records-not-counted",
         "3.4: the count of the ranges is complete",
-        _READ_FILE,
-        "        if len(out) != need:\n",
-        "        if False:\n",
+        _RANGES_FILE,
+        "    if found != (need := _count(ranges)):\n",
+        "    if False:\n",
         _READ,
     ),
     Mutation(

@@ -37,7 +37,7 @@ from schemas.accept import CutReplay
 from schemas.control import Cut, LoadPhase, TableLoad
 from spark_consumers import cuts
 from spark_consumers.job import Applier
-from spark_consumers.kafka import read
+from spark_consumers.kafka import ranges, read
 from spark_consumers.kafka.read import CutReader, RangeReader
 from spark_consumers.model import Ledger, Rows, Segment
 from spark_consumers.sinks import step as rules
@@ -199,11 +199,11 @@ _NOT_WAITED = edit(
     ("if all(stable[tp] >= end for tp, end in ends.items()):", "if True:"),
 )
 _NOT_COUNTED = together(
-    edit(RangeReader, "_fetch", ("if len(out) != need:", "if False:")),
+    edit(ranges, "_check_count", ("if found != (need := _count(ranges)):", "if False:")),
     replaced(read, check_complete=_takes_all),
 )
 _ENDS_ANYWHERE = edit(
-    RangeReader, "_take", ("if message.offset() >= open_.get(tp, 0):", "if True:")
+    ranges.MessageFetch, "_take", ("if message.offset() >= open_.get(tp, 0):", "if True:")
 )
 
 

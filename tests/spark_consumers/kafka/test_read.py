@@ -170,7 +170,7 @@ def test_rows_whose_marker_is_late_are_waited_for_and_read_committed(place: Plac
     waited = place.actor.labels[began : began + 8]
     assert waited.count("waits for the LSO of rows") > 2
     assert "waits for records" not in waited  # not before they are visible
-    assert list(place.rows._consumers) == [(True, False)]
+    assert list(place.rows._fetch._consumers) == [(True, False)]
 
 
 def test_rows_behind_an_open_transaction_of_another_client_are_read_after_a_while(
@@ -182,7 +182,7 @@ def test_rows_behind_an_open_transaction_of_another_client_are_read_after_a_whil
 
     assert cells(place, segment) == [["0", "x"], ["1", "x"]]
     assert place.world.now - began >= STUCK
-    assert list(place.rows._consumers) == [(False, False)]
+    assert list(place.rows._fetch._consumers) == [(False, False)]
 
 
 def test_a_record_that_was_aborted_is_missed_by_the_count(place: Place) -> None:
@@ -235,7 +235,7 @@ def test_a_topic_that_was_made_again_is_refused_before_anything_is_read(place: P
 
     with pytest.raises(TopicReplaced, match="made again"):
         place.rows(segment)
-    assert place.rows._consumers == {}
+    assert place.rows._fetch._consumers == {}
 
 
 def test_another_cluster_is_refused(place: Place) -> None:

@@ -1,0 +1,140 @@
+"""What stands in the records of a segment: rows by table, schema changes.
+
+Pure but for the registry behind `schema_of`.  Values are taken together by what they begin with,
+their frame, which names the writer's schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from schemas.control import SchemaChange
+from schemas.errors import LOAD_AGAIN
+from schemas.tables import TableId
+from schemas.topics import Topics
+from spark_consumers.decode import FRAME_SIZE, RowDecoder, split
+from spark_consumers.decode.control import decode_control
+from spark_consumers.decode.rows import COMMIT_ORDER
+from spark_consumers.decode.rows import Rows as TakenRows
+from spark_consumers.errors import Incomplete, StreamError
+from spark_consumers.kafka.registry import SchemaOf
+from spark_consumers.model import Change, Rows
+from spark_consumers.native import is_packed
+
+if TYPE_CHECKING:
+    from spark_consumers.native._native import PackedRows
+
+
+class Decoders:
+    """What is kept from segment to segment: decoders by schema, tables by topic."""
+
+    def __init__(self, names: Topics, schema_of: SchemaOf, *, native: bool) -> None:
+        """`native`: rows are packed where this process can."""
+        self.names, self.schema_of = names, schema_of
+        self._native = native
+        self._decoders: dict[int, RowDecoder] = {}
+        self._tables: dict[str, TableId] = {}
+
+    def decoder(self, schema_id: int) -> RowDecoder:
+        """Return the decoder of a writer's schema."""
+        found = self._decoders.get(schema_id)
+        if found is None:
+            schema = self.schema_of(schema_id)
+            found = self._decoders[schema_id] = RowDecoder(schema, native=self._native)
+        return found
+
+    def table(self, topic: str, schema_id: int) -> TableId:
+        """Return the table whose rows stand in a topic; raise StreamError."""
+        table = self._tables.get(topic)
+        if table is None:
+            table = self.names.table_by(topic, self.schema_of(schema_id))
+            if table is None:
+                raise StreamError("a range names a topic that is not a table's", topic=topic)
+            self._tables[topic] = table
+        return table
+
+
+class Content:
+    """The records of one segment, as they come; in no order across partitions."""
+
+    def __init__(self, decoders: Decoders) -> None:
+        self._decoders = decoders
+        self._rows: dict[tuple[str, bytes], tuple[TableId, RowDecoder, TakenRows]] = {}
+        self._ddl: list[SchemaChange] = []
+
+    def packed(self, topic: str, partition: int, offset: int, value: bytes) -> PackedRows | None:
+        """Return the rows for values that begin as this one does; None: Python reads them."""
+        if topic == self._decoders.names.ddl:
+            return None
+        rows = self._of(topic, partition, offset, value)[2]
+        return rows if is_packed(rows) else None
+
+    def put(self, topic: str, partition: int, offset: int, value: bytes) -> None:
+        """Take one record as Python reads it."""
+        if topic == self._decoders.names.ddl:
+            self._put_ddl(partition, offset, value)
+            return
+        _, decoder, rows = self._of(topic, partition, offset, value)
+        with _undecodable(topic, partition, offset):
+            rows.put(decoder.decode(split(value)[1]))
+
+    def take(self, topic: str, records: Sequence[tuple[int, int, bytes]]) -> None:
+        """Take (partition, offset, value) of a topic whose values begin alike."""
+        if topic == self._decoders.names.ddl:
+            for record in records:
+                self._put_ddl(*record)
+            return
+        rows = self._of(topic, *records[0])[2]
+        values, at = [value for _, _, value in records], 0
+        while (at := rows.take(values, at)) < len(values):
+            self.put(topic, *records[at])
+            at += 1
+
+    def all(self) -> Rows:
+        """Return everything in commit order."""
+        changes: dict[TableId, Sequence[Change]] = {}
+        for table, _, rows in self._rows.values():
+            rows.order()
+            known = changes.get(table)
+            changes[table] = (
+                rows if known is None else sorted([*known, *rows], key=COMMIT_ORDER)
+            )  # a table written with two schemas
+        return Rows(changes, sorted(self._ddl, key=COMMIT_ORDER))
+
+    def _of(
+        self, topic: str, partition: int, offset: int, value: bytes
+    ) -> tuple[TableId, RowDecoder, TakenRows]:
+        key = (topic, value[:FRAME_SIZE])
+        found = self._rows.get(key)
+        if found is None:
+            with _undecodable(topic, partition, offset):
+                schema_id, _ = split(value)
+                decoder = self._decoders.decoder(schema_id)
+            table = self._decoders.table(topic, schema_id)
+            found = self._rows[key] = table, decoder, decoder.rows(schema_id)
+        return found
+
+    def _put_ddl(self, partition: int, offset: int, value: bytes) -> None:
+        decoders = self._decoders
+        with _undecodable(decoders.names.ddl, partition, offset):
+            change = decode_control(value, decoders.schema_of)
+        if not isinstance(change, SchemaChange):
+            raise Incomplete("a cut stands in the ddl topic", offset=offset)
+        self._ddl.append(change)
+
+
+@contextmanager
+def _undecodable(topic: str, partition: int, offset: int) -> Iterator[None]:
+    """Say which record it is that cannot be decoded."""
+    try:
+        yield
+    except (ValueError, LookupError, EOFError) as error:
+        raise StreamError(
+            "a row cannot be decoded",
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            hint=f"written by a newer release: update this one; by another client: {LOAD_AGAIN}",
+        ) from error

@@ -1,0 +1,411 @@
+"""Exact offsets of Kafka -> content of a segment, by confluent_kafka or natively.
+
+`MessageFetch` and `NativeFetch` are twins of one interface.  Only counts decide whether a range is
+complete: aborted, expired and not yet visible records all look like fewer rows or none.
+
+A consumer that jumps to a range waits for its own poll under way (500 ms by default), and the
+broker sends what comes after the range, too: short polls and small fetches for a small range,
+larger fetches above.  Where more stands behind a range, `NativeFetch` does not jump: its partitions
+stay assigned, librdkafka reads ahead while the target applies, and the next range is there.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition, cimpl
+
+from schemas.control import Range
+from schemas.errors import LOAD_AGAIN
+from spark_consumers import native
+from spark_consumers.decode import FRAME_SIZE
+from spark_consumers.errors import Incomplete, KafkaDown, RangeExpired, StreamError
+from spark_consumers.kafka.cluster import Cluster, down
+from spark_consumers.kafka.content import Content
+
+if TYPE_CHECKING:
+    from spark_consumers.native._native import PackedRows, RangeConsumer
+
+_log = logging.getLogger(__name__)
+
+Place: TypeAlias = tuple[str, int]  # topic, partition
+
+END: Final = KafkaError._PARTITION_EOF  # noqa: SLF001  public, in spite of its name
+_RESET: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
+COMMON: Final = {
+    "log_level": 2,  # the cluster's own connection reports why it is down
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+    "allow.auto.create.topics": False,
+    # A broker that comes back may not know its topics yet; the default is 5 minutes.
+    "topic.metadata.refresh.interval.ms": 5_000,
+}
+_SMALL_FETCH: Final = {"fetch.wait.max.ms": 1, "max.partition.fetch.bytes": 65_536}
+_LARGE_FETCH: Final = {"fetch.wait.max.ms": 10, "max.partition.fetch.bytes": 1_048_576}
+_AHEAD_FETCH: Final = {
+    **_LARGE_FETCH,
+    # Of each partition that stays assigned.
+    "queued.min.messages": 20_000,
+    "queued.max.messages.kbytes": 4_096,
+    "fetch.queue.backoff.ms": 5,  # how long a full queue pauses; the default is a second
+}
+_LARGE: Final = 5_000  # rows from which MessageFetch takes larger fetches
+_AHEAD_FROM: Final = 500  # rows from which NativeFetch reads ahead
+_MOST_AHEAD: Final = 16  # partitions that stay assigned: a bound of memory
+SILENCE: Final = 30.0  # seconds without a record or an end of partition
+_SLICE: Final = 100  # ms of a wait: a thread that waits is not asked to stop
+_LEADERS: Final = 2_000  # ms in which a broker names the leaders of new topics
+
+_START: Final = attrgetter("start")
+_NOWHERE: Final = (0, 0)
+# The library's own Python code gives these a meaning.
+_OF_PYTHON: Final = {"plugin.library.paths", "default.topic.config"}
+
+
+class Fetch(Protocol):
+    """Reads exact offsets."""
+
+    def __call__(
+        self,
+        ranges: Sequence[Range],
+        content: Content,
+        *,
+        is_committed: bool,
+        stable: Mapping[Place, int],
+    ) -> None:
+        """Put the records of exactly these offsets into `content`.
+
+        `stable` are last stable offsets, where known: what ends there is not read further.
+        Raises Incomplete where records are missing, RangeExpired, KafkaDown.
+        """
+
+    def close(self) -> None:
+        """End what it reads with."""
+
+
+class MessageFetch:
+    """`Fetch` by confluent_kafka, a Python object per record."""
+
+    def __init__(
+        self,
+        client: Mapping[str, Any],
+        prefix: str,
+        cluster: Cluster,
+        *,
+        consumer: Callable[[dict[str, Any]], Any],
+        now: Callable[[], float],
+    ) -> None:
+        self._client, self._prefix, self._kafka = dict(client), prefix, cluster
+        self._make, self._now = consumer, now
+        self._consumers: dict[tuple[bool, bool], Any] = {}
+
+    def __call__(
+        self,
+        ranges: Sequence[Range],
+        content: Content,
+        *,
+        is_committed: bool,
+        stable: Mapping[Place, int],
+    ) -> None:
+        del stable
+        written_by: dict[tuple[str, bytes], list[tuple[int, int, bytes]]] = {}
+        for message in self._messages(ranges, is_committed=is_committed):
+            value = message.value()
+            if value is not None:  # a tombstone counts as a record without a change
+                key = (message.topic(), value[:FRAME_SIZE])
+                record = (message.partition(), message.offset(), value)
+                written_by.setdefault(key, []).append(record)
+        for (topic, _), records in written_by.items():
+            content.take(topic, records)
+
+    def close(self) -> None:
+        for consumer in self._consumers.values():
+            consumer.close()
+        self._consumers.clear()
+
+    def _messages(self, ranges: Sequence[Range], *, is_committed: bool) -> list[Any]:
+        """All records of exactly these offsets; in no order across partitions."""
+        spans = _by_place(ranges)
+        need = _count(ranges)
+        consumer = self._consumer(is_committed=is_committed, is_large=need > _LARGE)
+        out: list[Any] = []
+        open_ = {tp: mine[-1].end for tp, mine in spans.items()}
+        inside: dict[Place, tuple[int, int]] = {}  # the range in hand, without its last
+        try:
+            consumer.assign([TopicPartition(*tp, mine[0].start) for tp, mine in spans.items()])
+            until = self._now() + SILENCE
+            while open_ and len(out) < need:
+                messages = consumer.consume(min(need - len(out) + len(open_), 10_000), 0.005)
+                if messages:
+                    until = self._now() + SILENCE
+                elif self._now() > until:
+                    raise KafkaDown("the broker is silent", partitions=len(open_))
+                for message in messages:
+                    if message.error() is None:  # nearly all are in the range in hand
+                        tp = (message.topic(), message.partition())
+                        low, high = inside.get(tp, _NOWHERE)
+                        if low <= message.offset() < high:
+                            out.append(message)
+                            continue
+                    if (found := self._take(message, spans, open_)) is not None:
+                        out.append(message)
+                        inside[found[:2]] = found.start, found.end - 1
+        except KafkaException as error:
+            raise down(error, "rows cannot be read") from error
+        finally:
+            consumer.assign([])  # ends the busy polling
+        _check_count(len(out), ranges)
+        return out
+
+    def _take(
+        self,
+        message: Any,
+        spans: Mapping[Place, Sequence[Range]],
+        open_: dict[Place, int],
+    ) -> Range | None:
+        """Return the range that a record is in; None: it is another's, or the end of a partition.
+
+        Closes partitions that end with it.
+        """
+        tp = (message.topic(), message.partition())
+        error = message.error()
+        if error is not None:
+            if error.code() == END:
+                if message.offset() >= open_.get(tp, 0):
+                    open_.pop(tp, None)
+                return None
+            raise _failed(error, spans, self._kafka)
+        offset = message.offset()
+        if offset + 1 >= open_.get(tp, 0):
+            open_.pop(tp, None)
+        mine = spans.get(tp, ())
+        at = bisect_right(mine, offset, key=_START) - 1
+        return mine[at] if at >= 0 and offset < mine[at].end else None
+
+    def _consumer(self, *, is_committed: bool, is_large: bool) -> Any:
+        consumer = self._consumers.get((is_committed, is_large))
+        if consumer is None:
+            level = _level(is_committed=is_committed)
+            consumer = self._consumers[is_committed, is_large] = self._make(
+                {
+                    **self._client,
+                    **COMMON,
+                    **(_LARGE_FETCH if is_large else _SMALL_FETCH),
+                    "group.id": f"gauss-cdc-rows-{self._prefix}-{level}",
+                    "isolation.level": level,
+                }
+            )
+        return consumer
+
+
+class NativeFetch:
+    """`Fetch` by librdkafka called from the native module, without an object per record."""
+
+    def __init__(
+        self,
+        client: Mapping[str, Any],
+        cluster: Cluster,
+        *,
+        make: Callable[[list[tuple[str, str]]], RangeConsumer],
+        now: Callable[[], float],
+    ) -> None:
+        """`make` makes a consumer of librdkafka's settings.
+
+        Raises native.ConsumerRefused, for example for a setting that only Python knows.
+        """
+        self._client, self._kafka, self._make, self._now = dict(client), cluster, make, now
+        self._consumers: dict[tuple[bool, bool], RangeConsumer] = {}
+        self._ahead: dict[Place, None] = {}  # what stays assigned, in the order of its last use
+        self._consumer(is_committed=True, is_ahead=True)  # refused now, or never
+
+    def __call__(
+        self,
+        ranges: Sequence[Range],
+        content: Content,
+        *,
+        is_committed: bool,
+        stable: Mapping[Place, int],
+    ) -> None:
+        spans = _by_place(ranges)
+        # Nothing behind a range, but for the marker of its transaction.
+        ended = [p for p, mine in spans.items() if stable.get(p, 0) <= mine[-1].end + 1]
+        is_ahead = is_committed and (
+            len(ended) < len(spans)
+            or _count(ranges) > _AHEAD_FROM
+            or not self._ahead.keys().isdisjoint(spans)
+        )
+        consumer = self._consumer(is_committed=is_committed, is_ahead=is_ahead)
+        if not is_ahead:
+            try:
+                self._read(consumer, spans, content)
+            finally:
+                for place in spans:
+                    consumer.stop(*place)
+            return
+        for place in spans:
+            self._ahead.pop(place, None)
+            self._ahead[place] = None
+        try:
+            self._read(consumer, spans, content)
+        except BaseException:
+            self._let_go(consumer, list(self._ahead))
+            raise
+        self._let_go(consumer, [*ended, *list(self._ahead)[:-_MOST_AHEAD]])
+
+    def close(self) -> None:
+        for consumer in self._consumers.values():
+            consumer.close()
+        self._consumers.clear()
+        self._ahead.clear()
+
+    def _let_go(self, consumer: RangeConsumer, places: Sequence[Place]) -> None:
+        for place in places:
+            consumer.stop(*place)
+            self._ahead.pop(place, None)
+
+    def _read(
+        self, consumer: RangeConsumer, spans: Mapping[Place, Sequence[Range]], content: Content
+    ) -> None:
+        consumer.know(sorted({topic for topic, _ in spans}), _LEADERS)
+        numbers = [
+            consumer.want(*place, [(r.start, r.end) for r in mine]) for place, mine in spans.items()
+        ]  # all of them are fetched while the first one is read
+        frames: dict[str, dict[bytes, PackedRows]] = {topic: {} for topic, _ in spans}
+        count = 0
+        for place, number in zip(spans, numbers, strict=True):
+            try:
+                count += self._read_place(consumer, place, number, frames[place[0]], content)
+            except KafkaException as error:
+                raise _failed(error.args[0], spans, self._kafka) from error
+        _check_count(count, [r for mine in spans.values() for r in mine])
+
+    def _read_place(
+        self,
+        consumer: RangeConsumer,
+        place: Place,
+        number: int,
+        frames: dict[bytes, PackedRows],
+        content: Content,
+    ) -> int:
+        """Read what is wanted of one partition; return how many of its records there were."""
+        count, until = 0, self._now() + SILENCE
+        while True:
+            why, records = consumer.read(number, frames, _SLICE)
+            count += records
+            if records or why != native.SILENT:
+                until = self._now() + SILENCE
+            if why == native.DONE:
+                return count
+            if why == native.STRANGE:
+                offset, value = consumer.record(number)
+                if (rows := content.packed(*place, offset, value)) is not None:
+                    frame = value[:FRAME_SIZE]
+                    if frame not in frames:  # rows for it begin
+                        frames[frame] = rows
+                        continue
+                content.put(*place, offset, value)
+                consumer.skip(number)
+                count += 1
+            elif why == native.FAILED:
+                raise KafkaException(KafkaError(consumer.error))
+            elif self._now() > until:
+                raise KafkaDown("the broker is silent", topic=place[0], partition=place[1])
+
+    def _consumer(self, *, is_committed: bool, is_ahead: bool) -> RangeConsumer:
+        consumer = self._consumers.get((is_committed, is_ahead))
+        if consumer is None:
+            consumer = self._consumers[is_committed, is_ahead] = self._make(
+                _texts(
+                    {
+                        **self._client,
+                        **COMMON,
+                        **(_AHEAD_FETCH if is_ahead else _SMALL_FETCH),
+                        "isolation.level": _level(is_committed=is_committed),
+                    }
+                )
+            )
+        return consumer
+
+
+def choose(
+    client: Mapping[str, Any],
+    prefix: str,
+    cluster: Cluster,
+    *,
+    consumer: Callable[[dict[str, Any]], Any],
+    now: Callable[[], float],
+    native_parts: bool,
+) -> Fetch:
+    """Read natively where this process can, by librdkafka of the confluent-kafka wheel."""
+    if native_parts and native.IS_BUILT and consumer is Consumer:
+        try:
+            return NativeFetch(
+                client,
+                cluster,
+                make=partial(native.range_consumer, library=cimpl.__file__),
+                now=now,
+            )
+        except native.ConsumerRefused as why:
+            _log.info("records are read by confluent_kafka, one by one: %s", why)
+    return MessageFetch(client, prefix, cluster, consumer=consumer, now=now)
+
+
+def _by_place(ranges: Sequence[Range]) -> dict[Place, list[Range]]:
+    spans: dict[Place, list[Range]] = {}
+    for r in sorted(ranges):
+        spans.setdefault((r.topic, r.partition), []).append(r)
+    return spans
+
+
+def _count(ranges: Sequence[Range]) -> int:
+    return sum(r.end - r.start for r in ranges)
+
+
+def _check_count(found: int, ranges: Sequence[Range]) -> None:
+    if found != (need := _count(ranges)):
+        raise Incomplete(f"{found} of {need} records are there", ranges=len(ranges))
+
+
+def _failed(
+    error: KafkaError, spans: Mapping[Place, Sequence[Range]], cluster: Cluster
+) -> StreamError:
+    if error.code() in (_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+        return _expired(spans, cluster)
+    return down(KafkaException(error), "rows cannot be read")
+
+
+def _expired(spans: Mapping[Place, Sequence[Range]], cluster: Cluster) -> StreamError:
+    """A missing offset: look up which, the error does not contain it."""
+    first = cluster.first(spans)
+    for (topic, partition), mine in spans.items():
+        if first[topic, partition] > mine[0].start:
+            return RangeExpired(
+                "rows were deleted before they were applied",
+                hint=f"{LOAD_AGAIN}; a larger [kafka] retention keeps rows longer",
+                topic=topic,
+                partition=partition,
+                first=first[topic, partition],
+                needed=mine[0].start,
+            )
+    return Incomplete("offsets that the cuts name are not there")
+
+
+def _level(*, is_committed: bool) -> str:
+    return "read_committed" if is_committed else "read_uncommitted"
+
+
+def _texts(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Settings as librdkafka takes them: everything is text."""
+    out = []
+    for name, value in settings.items():
+        if name in _OF_PYTHON or not isinstance(value, str | int | float):
+            raise native.ConsumerRefused(f"{name} is for the library in Python")
+        out.append((name, str(value)))
+    return out

@@ -1,0 +1,421 @@
+# Exact offsets of Kafka into rows: librdkafka of the confluent-kafka wheel, without a Python object
+# per record.
+#
+# Its functions are found in the library that the wheel has loaded, so no header is needed to
+# build; the few types are declared here.  A version whose types are not known is refused.
+#
+# Each partition has a queue of its own, which librdkafka fills in the background as long as the
+# partition is started: reading on costs no request, and two partitions never wait for each other.
+
+from libc.stdlib cimport calloc
+from posix.dlfcn cimport RTLD_LOCAL, RTLD_NOW, dlerror, dlopen, dlsym
+
+cdef enum:
+    FIRST_VERSION = 0x02000000  # inclusive: 2.0.0
+    END_VERSION = 0x02110000  # exclusive: 2.17.0 and later are not known
+    TEXT_SIZE = 512  # for librdkafka's explanations
+    BATCH = 1024  # records that are taken from a queue at once
+    NEAR = 10_000  # offsets that are passed over by reading on: less than a jump costs
+
+# As in rdkafka.h
+cdef enum:
+    RD_KAFKA_CONSUMER = 1
+    RD_KAFKA_RESP_ERR__PARTITION_EOF = -191
+
+
+cdef struct KafkaMessage:  # rd_kafka_message_t
+    int error
+    void *topic
+    int32_t partition
+    void *value
+    size_t value_size
+    void *key
+    size_t key_size
+    int64_t offset
+    void *opaque
+
+
+cdef struct Functions:  # as rdkafka.h declares them; all pointers to its types are void *
+    int (*version)() noexcept nogil
+    const char *(*version_str)() noexcept nogil
+    void *(*conf_new)() noexcept nogil
+    void (*conf_destroy)(void *) noexcept nogil
+    int (*conf_set)(void *, const char *, const char *, char *, size_t) noexcept nogil
+    void *(*new_)(int, void *, char *, size_t) noexcept nogil
+    void (*destroy)(void *) noexcept nogil
+    int (*poll)(void *, int) noexcept nogil
+    void *(*topic_new)(void *, const char *, void *) noexcept nogil
+    void (*topic_destroy)(void *) noexcept nogil
+    int (*metadata)(void *, int, void *, const void **, int) noexcept nogil
+    void (*metadata_destroy)(const void *) noexcept nogil
+    int (*consume_start)(void *, int32_t, int64_t) noexcept nogil
+    int (*consume_stop)(void *, int32_t) noexcept nogil
+    ssize_t (*consume_batch)(void *, int32_t, int, KafkaMessage **, size_t) noexcept nogil
+    void (*message_destroy)(KafkaMessage *) noexcept nogil
+    int (*last_error)() noexcept nogil
+
+
+# In the order of the struct.
+cdef tuple NAMES = (
+    "version", "version_str", "conf_new", "conf_destroy", "conf_set", "new", "destroy", "poll",
+    "topic_new", "topic_destroy", "metadata", "metadata_destroy", "consume_start", "consume_stop",
+    "consume_batch", "message_destroy", "last_error",
+)
+
+cdef Functions rd_kafka  # one library a process; filled by `find_librdkafka`
+
+
+class LibraryRefused(Exception):
+    """There is no librdkafka that this module knows, or it refuses the settings."""
+
+
+def is_known(int version):
+    """Say whether the types above are those of this version."""
+    return FIRST_VERSION <= version < END_VERSION
+
+
+def find_librdkafka(str path):
+    """Find the functions in the module at `path`, or in a library that it was linked with."""
+    global rd_kafka
+    cdef Functions found
+    cdef void **slots = <void **>&found
+    cdef void *library
+    cdef const char *why
+    cdef Py_ssize_t at
+    if len(NAMES) * sizeof(void *) != sizeof(Functions):
+        raise LibraryRefused("names and functions differ in number")
+    library = dlopen(path.encode(), RTLD_NOW | RTLD_LOCAL)
+    if library == NULL:
+        why = dlerror()
+        raise LibraryRefused("not loaded" if why == NULL else why.decode("utf-8", "replace"))
+    for at in range(len(NAMES)):
+        name = f"rd_kafka_{NAMES[at]}"
+        slots[at] = dlsym(library, name.encode())
+        if slots[at] == NULL:
+            raise LibraryRefused(f"no function {name} in {path}")
+    if not is_known(found.version()):
+        raise LibraryRefused(f"librdkafka {found.version_str().decode()} is not known")
+    rd_kafka = found
+
+
+# What `RangeConsumer.read` stopped at.
+DONE = 0  # everything that is wanted of the partition was passed
+SILENT = 1  # nothing came in time
+STRANGE = 2  # a record that none of the given rows takes: `record`, then `skip`
+FAILED = 3  # librdkafka says an error: `error`
+
+
+cdef struct Span:
+    int64_t start
+    int64_t end
+
+
+cdef struct Partition:
+    void *topic  # rd_kafka_topic_t
+    int32_t number
+    bint is_started
+    int64_t position  # the offset that is read next
+    KafkaMessage **batch  # taken from the queue, from `head` to `count` not read yet
+    size_t head, count
+    Span *spans  # that are wanted, from `span` on not passed yet
+    size_t span, span_count, span_room
+
+
+cdef class RangeConsumer:
+    """A consumer that reads exact offsets of partitions into rows; see `kafka.native_fetch`.
+
+    One thread at a time calls it, which is checked.  Calls that wait release the GIL.
+    """
+
+    cdef readonly int error  # a code of librdkafka, of the last read that failed
+    cdef void *client
+    cdef dict topics  # name -> address of its rd_kafka_topic_t
+    cdef dict numbers  # (topic, partition) -> index of `partitions`
+    cdef Partition *partitions
+    cdef size_t room
+    cdef bint is_in_call
+
+    def __cinit__(self, list settings):
+        """`settings`: (name, value) of librdkafka; raises LibraryRefused."""
+        cdef char why[512]
+        cdef void *conf
+        self.topics, self.numbers = {}, {}
+        if rd_kafka.new_ == NULL:
+            raise LibraryRefused("librdkafka was not looked for")
+        conf = rd_kafka.conf_new()
+        for name, value in settings:
+            if rd_kafka.conf_set(conf, name.encode(), value.encode(), why, TEXT_SIZE):
+                rd_kafka.conf_destroy(conf)
+                raise LibraryRefused(why.decode("utf-8", "replace"))
+        with nogil:
+            self.client = rd_kafka.new_(RD_KAFKA_CONSUMER, conf, why, TEXT_SIZE)
+        if self.client == NULL:
+            rd_kafka.conf_destroy(conf)
+            raise LibraryRefused(why.decode("utf-8", "replace"))
+
+    def __dealloc__(self):
+        self._end()
+        free(self.partitions)
+
+    def close(self):
+        """End it, with its threads."""
+        if self.client != NULL:
+            self._enter()
+            self._end()
+            self.is_in_call = False
+
+    cdef void _end(self) noexcept:
+        cdef size_t at
+        cdef void *client = self.client
+        cdef void *topic
+        self.client = NULL
+        if client == NULL:
+            return
+        for at in range(<size_t>len(self.numbers)):
+            self._stop(&self.partitions[at])
+            free(self.partitions[at].batch)
+            free(self.partitions[at].spans)
+        for address in self.topics.values():
+            topic = <void *><size_t>address
+            rd_kafka.topic_destroy(topic)
+        with nogil:
+            rd_kafka.destroy(client)
+
+    cdef int _enter(self) except -1:
+        if self.client == NULL:
+            raise ValueError("the consumer was closed")
+        if self.is_in_call:
+            raise RuntimeError("two threads call one consumer")
+        self.is_in_call = True
+        return 0
+
+    # ---------------------------------------------------------------- what is wanted
+    def know(self, list topics, int milliseconds):
+        """Have topics, and ask for their leaders: librdkafka itself asks once a second."""
+        cdef const void *found = NULL
+        cdef void *topic
+        cdef bint are_new = False
+        self._enter()
+        try:
+            for name in topics:
+                if name not in self.topics:
+                    topic = rd_kafka.topic_new(self.client, name.encode(), NULL)
+                    if topic == NULL:
+                        raise LibraryRefused(f"topic {name}")
+                    self.topics[name] = <size_t>topic
+                    are_new = True
+            if are_new:
+                with nogil:
+                    if rd_kafka.metadata(self.client, 0, NULL, &found, milliseconds):
+                        found = NULL  # reading says why
+                    if found != NULL:
+                        rd_kafka.metadata_destroy(found)
+        finally:
+            self.is_in_call = False
+
+    def want(self, str topic, int partition, list spans):
+        """Want the offsets of (start, end) pairs, which ascend; return the partition's number.
+
+        The topic must be known.  Where they are not near what is read next, it jumps.
+        """
+        cdef Partition *mine
+        cdef Py_ssize_t number, at
+        cdef int64_t first
+        self._enter()
+        try:
+            number = self._number(topic, partition)
+            mine = &self.partitions[number]
+            grow_spans(mine, len(spans))
+            mine.span = mine.span_count = 0
+            for at in range(len(spans)):
+                mine.spans[at].start, mine.spans[at].end = spans[at]
+            if not spans:
+                return number
+            mine.span_count = len(spans)
+            first = mine.spans[0].start
+            if mine.is_started and not 0 <= first - mine.position <= NEAR:
+                self._stop(mine)
+            if not mine.is_started:
+                self._start(mine, first)
+            return number
+        finally:
+            self.is_in_call = False
+
+    def read(self, Py_ssize_t number, dict frames, int milliseconds):
+        """Read what is wanted of a partition into rows; return (why it stopped, records).
+
+        `frames` are the rows for values that begin with these bytes.  A value that is NULL
+        counts and is no row.
+        """
+        cdef Partition *mine
+        cdef KafkaMessage *message
+        cdef PackedRows rows = None
+        cdef int64_t records = 0
+        cdef void *client
+        if not 0 <= number < len(self.numbers):
+            raise IndexError(number)
+        self._enter()
+        try:
+            mine, client = &self.partitions[number], self.client
+            with nogil:
+                rd_kafka.poll(client, 0)
+            while mine.span < mine.span_count:
+                if mine.head == mine.count and not self._fill(mine, milliseconds):
+                    return SILENT, records
+                message = mine.batch[mine.head]
+                if message.error == RD_KAFKA_RESP_ERR__PARTITION_EOF:
+                    if message.offset >= mine.spans[mine.span_count - 1].end:
+                        mine.span = mine.span_count  # nothing of it can come
+                    drop_first(mine)
+                    continue
+                if message.error:
+                    self.error = message.error
+                    drop_first(mine)
+                    return FAILED, records
+                if not is_wanted(mine, message.offset):
+                    if mine.span < mine.span_count:
+                        drop_first(mine)
+                    continue
+                if message.value != NULL:
+                    if rows is None or not rows.is_mine(message.value, message.value_size):
+                        rows = rows_of(frames, message)
+                    if rows is None or not rows._take_at(
+                        None, <const uint8_t *>message.value, message.value_size
+                    ):
+                        return STRANGE, records
+                records += 1
+                pass_first(mine)
+            return DONE, records
+        finally:
+            self.is_in_call = False
+
+    def record(self, Py_ssize_t number):
+        """Return offset and value of the record that a read stopped at."""
+        cdef KafkaMessage *message = self._first(number)
+        return message.offset, PyBytes_FromStringAndSize(
+            <char *>message.value, <Py_ssize_t>message.value_size
+        )
+
+    def skip(self, Py_ssize_t number):
+        """Leave that record behind."""
+        self._first(number)
+        pass_first(&self.partitions[number])
+
+    def stop(self, str topic, int partition):
+        """Fetch nothing more of a partition."""
+        number = self.numbers.get((topic, partition))
+        if number is not None:
+            self._enter()
+            self._stop(&self.partitions[<Py_ssize_t>number])
+            self.is_in_call = False
+
+    cdef KafkaMessage *_first(self, Py_ssize_t number) except NULL:
+        cdef Partition *mine
+        if self.client == NULL or not 0 <= number < len(self.numbers):
+            raise IndexError(number)
+        mine = &self.partitions[number]
+        if mine.head == mine.count or mine.batch[mine.head].value == NULL:
+            raise IndexError(number)
+        return mine.batch[mine.head]
+
+    cdef Py_ssize_t _number(self, str topic, int partition) except -1:
+        cdef size_t at, wanted
+        cdef void *moved
+        cdef Partition *mine
+        known = self.numbers.get((topic, partition))
+        if known is not None:
+            return known
+        at = len(self.numbers)
+        if at == self.room:
+            wanted = max(<size_t>16, 2 * self.room)
+            moved = realloc(self.partitions, wanted * sizeof(Partition))
+            if moved == NULL:
+                raise MemoryError
+            self.partitions, self.room = <Partition *>moved, wanted
+        mine = &self.partitions[at]
+        memset(mine, 0, sizeof(Partition))
+        mine.topic, mine.number = <void *><size_t>self.topics[topic], partition
+        mine.batch = <KafkaMessage **>calloc(BATCH, sizeof(KafkaMessage *))
+        if mine.batch == NULL:
+            raise MemoryError
+        self.numbers[topic, partition] = at
+        return at
+
+    cdef int _start(self, Partition *mine, int64_t offset) except -1:
+        cdef int failed
+        with nogil:
+            failed = rd_kafka.consume_start(mine.topic, mine.number, offset)
+        if failed:
+            raise LibraryRefused(f"librdkafka's error {rd_kafka.last_error()}")
+        mine.is_started, mine.position = True, offset
+        return 0
+
+    cdef void _stop(self, Partition *mine) noexcept:
+        while mine.head < mine.count:
+            drop_first(mine)
+        if mine.is_started:
+            mine.is_started = False
+            with nogil:
+                rd_kafka.consume_stop(mine.topic, mine.number)
+
+    cdef bint _fill(self, Partition *mine, int milliseconds) noexcept:
+        """Take records from the queue; False where none came in time.
+
+        librdkafka waits until there are as many as were asked for.
+        """
+        cdef int64_t most = 0
+        cdef ssize_t count
+        cdef size_t at
+        for at in range(mine.span, mine.span_count):
+            most += mine.spans[at].end - max(mine.spans[at].start, mine.position)
+            if most >= BATCH:
+                break
+        most = max(1, min(most, BATCH))
+        with nogil:
+            count = rd_kafka.consume_batch(
+                mine.topic, mine.number, milliseconds, mine.batch, <size_t>most
+            )
+        mine.head, mine.count = 0, <size_t>max(count, 0)
+        return count > 0
+
+
+cdef int grow_spans(Partition *mine, size_t wanted) except -1:
+    cdef void *moved
+    if wanted > mine.span_room:
+        moved = realloc(mine.spans, wanted * sizeof(Span))
+        if moved == NULL:
+            raise MemoryError
+        mine.spans, mine.span_room = <Span *>moved, wanted
+    return 0
+
+
+cdef bint is_wanted(Partition *mine, int64_t offset) noexcept:
+    """Say whether an offset is in a span; pass over those that end before it."""
+    if offset < mine.position:
+        return False  # it was there before
+    while mine.span < mine.span_count and offset >= mine.spans[mine.span].end:
+        mine.span += 1
+    return mine.span < mine.span_count and offset >= mine.spans[mine.span].start
+
+
+cdef void drop_first(Partition *mine) noexcept:
+    """Leave the first of the batch behind, which is not wanted."""
+    cdef KafkaMessage *message = mine.batch[mine.head]
+    if not message.error and message.offset >= mine.position:
+        mine.position = message.offset + 1
+    mine.head += 1
+    rd_kafka.message_destroy(message)
+
+
+cdef void pass_first(Partition *mine) noexcept:
+    """Leave the first of the batch behind, which was read."""
+    drop_first(mine)
+    if mine.span < mine.span_count and mine.position >= mine.spans[mine.span].end:
+        mine.span += 1
+
+
+cdef PackedRows rows_of(dict frames, KafkaMessage *message):
+    """The rows for a value's frame; None: nobody knows it."""
+    if message.value_size < 5:
+        return None
+    return frames.get(PyBytes_FromStringAndSize(<char *>message.value, 5))
