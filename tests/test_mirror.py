@@ -102,6 +102,7 @@ TESTED_BY = {
     "spark_consumers.sinks.postgres.bulk": "integration/test_lanes.py",
     "spark_consumers.sinks.postgres.checks": "integration/test_target_rights.py",
     "spark_consumers.sinks.postgres.copying": "integration/test_lanes.py",
+    "spark_consumers.sinks.postgres.states": "integration/test_sink_states.py",
     "spark_consumers.sinks.postgres.rights": "integration/test_target_rights.py",
     "gauss_cdc": "e2e/test_cli.py",
     "gauss_cdc.commands": "gauss_cdc/test_commands.py",

@@ -628,8 +628,9 @@ cdef class PackedRows:
         cdef size_t after
         cdef uint64_t column = 0
         cdef bint is_first = True
+        write_byte(out, b"{")
         if not self.width:
-            return 0
+            return write_byte(out, b"}")
         while start < end:
             after = self._end_of_cell(start)
             if self._is_mark(start, after, b"U") == lacking:
@@ -638,7 +639,7 @@ cdef class PackedRows:
                 write_digits(out, column, 1)
                 is_first = False
             start, column = after + 1, column + 1
-        return 0
+        return write_byte(out, b"}")
 
     cdef int _write_cells(self, Text *out, size_t start, size_t end) except -1:
         """Write cells, each behind a tab; NULL for what is not there."""

@@ -282,7 +282,7 @@ def test_bytes_that_are_no_text_go_into_a_database_without_an_encoding(
     connection = psycopg2.connect(url)
     with connection, connection.cursor() as cursor:
         cursor.execute("CREATE SCHEMA gauss_cdc")
-        create_stage(cursor, "stage", StagedShape(A.id, ("id", "v")))
+        create_stage(cursor, "stage", ("text", "text"))
     connection.close()
     loader = CopyLoader(psycopg2.extensions.parse_dsn(url))
     decoder = RowDecoder(envelope_schema("p", A))

@@ -38,12 +38,14 @@ class Tasks:
                 self.changes.append((self.shapes.index(shape), change))
         self.tasks = {1: list(self.changes)}
         self.counts = [1]
+        self.refused: str | None = None
 
     def copy(self, stages: Sequence[str]) -> Sequence[int]:
         for task, changes in self.tasks.items():
             staged = [(at, [one]) for at, one in changes]
             copy = self.loader.for_tasks().load
-            assert copy(stages, task, staged, self.loader.secrets) is None
+            self.refused = copy(stages, task, staged, self.loader.secrets)
+            assert self.refused is None, self.refused
         return self.counts
 
 
@@ -62,9 +64,9 @@ class Bulk:
     def read(self, segment: Segment) -> Any:
         if not segment.ranges:
             return self.feed.read_rows(segment)
-        tasks = Tasks(self.url, self.feed, segment)
-        self.change(tasks)
-        return tasks
+        self.tasks = Tasks(self.url, self.feed, segment)
+        self.change(self.tasks)
+        return self.tasks
 
     def load(self, schema: TableSchema, *rows: list[str | None]) -> None:
         self.feed.load(schema, LoadPhase.BEGIN)

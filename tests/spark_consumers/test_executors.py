@@ -26,7 +26,7 @@ from tests.spark_consumers.feed import table
 def test_a_staged_line_distinguishes_null_unsent_and_text() -> None:
     change = Change(3, 4, "u", ("a", "b"), ["\\N", UNCHANGED], [None, "x\ty\nz\r"])
 
-    assert copy_line(9, change) == ("9\t3\t4\tu\t\\N\t0\t\\\\N\t\\N\t\\N\tx\\ty\\nz\\r\n")
+    assert copy_line(9, change) == ("9\t3\t4\tu\t\\N\t{0}\t\\\\N\t\\N\t\\N\tx\\ty\\nz\\r\n")
     assert copy_line(9, Change(3, 4, "t", ("a",), None, None)) == (
         "9\t3\t4\tt\t\\N\t\\N\t\\N\t\\N\n"
     )

@@ -75,7 +75,7 @@ class Catalog:
         if not unknown:
             return
         refuse_reserved(*unknown)
-        self.tables |= read_tables(cursor, unknown, self.product)
+        self.find(cursor, unknown)
         for table in unknown:
             if table not in self.tables:
                 raise MissingTable(
@@ -83,6 +83,11 @@ class Catalog:
                     table=table,
                     hint=f"create it as the source has it, with its rows; or {LOAD_AGAIN}",
                 )
+
+    def find(self, cursor: Any, tables: Iterable[TableId]) -> None:
+        """Read those that are not known yet, and that the target has."""
+        if unknown := [table for table in tables if table not in self.tables]:
+            self.tables |= read_tables(cursor, unknown, self.product)
 
     def forget(self, cursor: Any) -> None:
         """Tables changed, or their state is unknown: read and stage again."""
@@ -125,7 +130,11 @@ class Work:
     todo: Collapsed | None
     has_deletes: bool = False
     has_upserts: bool = False
+    is_truncated: bool = False
     packed: LastStates | None = None  # lines of the staging table, instead of the rows of `todo`
+    lacking: int = 0  # staged rows with values that only the target knows
+    unsent: frozenset[int] = frozenset()  # numbers of their written cells
+    straight: tuple[str, object] | None = None  # an INSERT of new rows, and its arguments
 
 
 def apply_changes(
@@ -168,9 +177,27 @@ def _collapsed(
         if found is not None:
             packed = LastStates(*found)
             todo = Collapsed(columns, key, is_truncated=packed.is_truncated)
-            return Work(plan, todo, packed.deletes > 0, packed.upserts > 0, packed)
+            return Work(
+                plan, todo, packed.deletes > 0, packed.upserts > 0, packed.is_truncated, packed
+            )
     todo = (one_by_one if in_order else collapse)(columns, run, key)
-    return Work(plan, todo, bool(todo.deletes), bool(todo.upserts))
+    lacking, unsent = _unsent(todo, plan)
+    return Work(
+        plan, todo, bool(todo.deletes), bool(todo.upserts), todo.is_truncated,
+        lacking=lacking, unsent=unsent,
+    )  # fmt: skip
+
+
+def _unsent(todo: Collapsed, plan: Plan) -> tuple[int, frozenset[int]]:
+    """How many rows lack values, and which."""
+    found: set[int] = set()
+    lacking = 0
+    for image in todo.upserts.values():
+        if UNCHANGED in image.cells:
+            mine = [at for at, p in enumerate(plan.places) if image.cells[p] is UNCHANGED]
+            lacking += bool(mine)
+            found.update(mine)
+    return lacking, frozenset(found)
 
 
 def load_rows(cursor: Any, catalog: Catalog, table: TableId, changes: Sequence[Change]) -> None:
@@ -243,7 +270,7 @@ def _has_rows(cursor: Any, table: TableId) -> bool:
 def apply_works(cursor: Any, works: Mapping[int, Work], inexact: Collection[str]) -> None:
     """Write one batch of collapsed tables (by oid), in the safe order."""
     order = [works[table.oid] for table in parents_first(w.plan.table for w in works.values())]
-    if truncated := [w.plan.table for w in order if w.todo and w.todo.is_truncated]:
+    if truncated := [w.plan.table for w in order if w.is_truncated]:
         clear_tables(cursor, truncated)
     for work in order:
         with _of(work):
@@ -259,6 +286,8 @@ def apply_works(cursor: Any, works: Mapping[int, Work], inexact: Collection[str]
         with _of(work):
             if work.todo and work.todo.singles is not None:
                 _apply_singles(cursor, work, is_exact=str(work.plan.table.id) not in inexact)
+            elif work.straight is not None:
+                cursor.execute(*work.straight)
             elif work.has_upserts:
                 _insert(cursor, work.plan)
     for work in reversed(order):
@@ -325,24 +354,15 @@ def _staged_lines(todo: Collapsed, plan: Plan) -> Iterator[str]:
 
 def _fill(cursor: Any, work: Work, *, is_exact: bool) -> None:
     """Take what was not sent from the row as it stands before the batch."""
-    if work.todo is None or work.todo.singles is not None:
+    if not work.unsent:
         return
     plan = work.plan
-    places = plan.places
-    unsent: set[int] = set()
-    partial = 0
-    for image in work.todo.upserts.values():
-        if UNCHANGED in image.cells:
-            partial += 1
-            unsent.update(at for at, p in enumerate(places) if image.cells[p] is UNCHANGED)
-    if not unsent:
-        return
-    sets = ", ".join(plan.fill[at] for at in sorted(unsent))
+    sets = ", ".join(plan.fill[at] for at in sorted(work.unsent))
     cursor.execute(f"UPDATE {plan.stage} s SET unsent = NULL, {sets} {plan.fill_from}")
-    if cursor.rowcount == partial:
+    if cursor.rowcount == work.lacking:
         return
     if is_exact:
-        raise _row_missing(plan, partial - cursor.rowcount)
+        raise _row_missing(plan, work.lacking - cursor.rowcount)
     cursor.execute(f"DELETE FROM {plan.stage} WHERE unsent IS NOT NULL")
 
 

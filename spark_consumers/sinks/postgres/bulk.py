@@ -1,25 +1,26 @@
 """The large lane: rows that executors copied into staging tables, applied by the server.
 
-One unlogged staging table for each (table, columns) of the segment, all text:
+One unlogged staging table for each (table, columns) of the segment:
 
     task         the attempt that copied the row; only those that succeeded count
     seq, ord, op as in the change
     unsent       numbers of cells of the new row that were not sent; NULL: none
     carried      numbers of cells that the old row carries; NULL: there is no old row
-    b0… c0…      cells of the old and of the new row
+    b0… c0…      cells of the old and of the new row, in the target's types
 
-Where a table's changes are simple (a key that stays, all values sent, no
-TRUNCATE) the server finds the last state per key.  Everything else streams in
-commit order through `collapse`, some thousand rows at a time, inside the same
+New rows go straight into their table.  Else the server finds the last state per key
+(states.py), and the table is written as in the driver's lane (apply.py).  What has no state per
+key streams in commit order through `collapse`, some thousand rows at a time, inside the same
 transaction: a source transaction of any size passes in bounded memory.
 """
 # ruff: noqa: S608  every name in a statement is quoted or our own
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
 
 from psycopg2 import sql
 
@@ -27,18 +28,23 @@ from schemas.control import SchemaChange
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import UNCHANGED, TableId
 from spark_consumers.cuts import entries
-from spark_consumers.errors import Incomplete
+from spark_consumers.errors import Incomplete, MissingColumn, NotExpressible, TargetRefused
 from spark_consumers.model import Cell, Change, Segment
 from spark_consumers.sinks.base import StagedShape
 from spark_consumers.sinks.postgres.apply import Catalog, Work, apply_changes, apply_works
 from spark_consumers.sinks.postgres.catalog import MOST_COLUMNS
-from spark_consumers.sinks.postgres.driver import part
 from spark_consumers.sinks.postgres.plan import Plan
 from spark_consumers.sinks.postgres.refusals import about
+from spark_consumers.sinks.postgres.states import StagedRows, staged_types
 from spark_consumers.sinks.step import FIRST, LAST, Place
 
 CHUNK_ROWS: Final = 10_000
 _STAGE_COLUMNS: Final = 6  # of a staging table, besides the cells
+_UNIQUE_VIOLATION: Final = "23505"
+_INSIDE: Final = (
+    "task = ANY(%(tasks)s) AND (seq, ord) > (%(after_seq)s, %(after_ord)s) "
+    "AND (seq, ord) < (%(before_seq)s, %(before_ord)s)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,7 @@ class StagedBulk:
 
     shapes: Sequence[StagedShape]
     stages: Sequence[str]  # names in schema gauss_cdc
+    types: Sequence[Sequence[str]]  # of their cells, for each stage
     tasks: Sequence[int]
     ddl: Sequence[SchemaChange]
 
@@ -56,17 +63,33 @@ def has_stage(shape: StagedShape) -> bool:
     return 2 * len(shape.columns) + _STAGE_COLUMNS <= MOST_COLUMNS
 
 
-def create_stage(cursor: Any, name: str, shape: StagedShape) -> None:
+def types_of(
+    cursor: Any, catalog: Catalog, shapes: Sequence[StagedShape], ddl: Sequence[SchemaChange]
+) -> list[tuple[str, ...]]:
+    """Types of the staging tables' cells.
+
+    Text where the target does not fit, which the step will report, and where schema changes
+    stand between rows.
+    """
+    plans: dict[StagedShape, Plan] = {}
+    if not ddl:
+        catalog.find(cursor, [shape.table for shape in shapes])
+        for shape in shapes:
+            if (table := catalog.tables.get(shape.table)) is not None:
+                try:
+                    plans[shape] = catalog.plan(table, shape.columns)
+                except (MissingColumn, NotExpressible):
+                    continue
+    return [staged_types(shape.columns, plans.get(shape)) for shape in shapes]
+
+
+def create_stage(cursor: Any, name: str, types: Sequence[str]) -> None:
     """Make an empty staging table, also over a left-over one."""
-    cells = [f"{side}{at} text" for side in "bc" for at in range(len(shape.columns))]
-    stage = _stage(name)
-    cursor.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(stage))
-    cursor.execute(
-        sql.SQL(
-            'CREATE UNLOGGED TABLE {} (task bigint, seq bigint, ord bigint, op "char", '
-            "unsent text, carried text, {})"
-        ).format(stage, sql.SQL(", ".join(cells)))
-    )
+    cells = [f"{side}{at} {kind}" for side in "bc" for at, kind in enumerate(types)]
+    stage = _stage(name).as_string(cursor)
+    cursor.execute(f"DROP TABLE IF EXISTS {stage}")
+    fixed = 'task bigint, seq bigint, ord bigint, op "char", unsent int2[], carried int2[]'
+    cursor.execute(f"CREATE UNLOGGED TABLE {stage} ({', '.join([fixed, *cells])})")
 
 
 def drop_stages(cursor: Any, names: Sequence[str]) -> None:
@@ -118,32 +141,24 @@ def apply_bulk(
     after: Place = FIRST,
     before: Place = LAST,
     inexact: Collection[str] = (),
+    on_note: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Apply the staged rows between two places."""
-    window = _Window(cursor, staged, after, before)
-    present = [at for at in range(len(staged.shapes)) if window.has_rows(at)]
-    catalog.need(cursor, [staged.shapes[at].table for at in present])
-    plans = {
-        at: catalog.plan(catalog.tables[shape.table], shape.columns)
-        for at in present
-        for shape in [staged.shapes[at]]
-    }
-    tables = [staged.shapes[at].table for at in present]
-    simple = [
-        at
-        for at in present
-        if tables.count(staged.shapes[at].table) == 1 and window.is_simple(at, plans[at])
-    ]
-    if not catalog.is_replica and len(simple) < len(present):
-        simple = []  # foreign keys hold between tables: then all go in commit order
-    works = {}
-    for at in simple:
-        with about(plans[at].table.id, plans[at].columns):
-            catalog.make_stage(cursor, plans[at])
-            works[plans[at].table.oid] = window.last_states(at, plans[at])
-    apply_works(cursor, works, inexact)
-    rest = [at for at in present if at not in simple]
-    for chunk in window.in_order(rest):
+    """Apply the staged rows between two places; `on_note` is told what the driver must do."""
+    window = _Window(cursor, catalog, staged, after, before)
+    shares = window.shares()
+    ordered = {at: why for at, share in shares.items() if (why := share.why_in_order())}
+    if ordered and not catalog.is_replica:
+        other = shares[next(iter(ordered))].rows.plan.table.id
+        for at in shares.keys() - ordered.keys():
+            ordered[at] = f"foreign keys hold between it and {other}"
+    for at, why in sorted(ordered.items()):
+        share = shares[at]
+        on_note(
+            f"{share.survey.rows:,} rows of {share.rows.plan.table.id} go through the driver, in "
+            f"commit order: {why}"
+        )
+    window.apply([share for at, share in shares.items() if at not in ordered], inexact)
+    for chunk in window.in_order(sorted(ordered)):
         changes: dict[TableId, list[Change]] = {}
         for at, change in chunk:
             changes.setdefault(staged.shapes[at].table, []).append(change)
@@ -152,35 +167,65 @@ def apply_bulk(
 
 def load_bulk(cursor: Any, catalog: Catalog, staged: StagedBulk) -> None:
     """Insert whole rows into tables that were emptied before."""
-    for shape, name in zip(staged.shapes, staged.stages, strict=True):
+    window = _Window(cursor, catalog, staged, FIRST, LAST)
+    for at, shape in enumerate(staged.shapes):
         catalog.need(cursor, [shape.table])
-        plan = catalog.plan(catalog.tables[shape.table], shape.columns)
-        cells = ", ".join(
-            f"c{place}::{part(plan.table.columns[column].type_name)}"
-            for place, column in zip(plan.places, plan.columns, strict=True)
-        )
-        into = sql.SQL(", ").join(map(sql.Identifier, plan.columns)).as_string(cursor)
-        always = any(plan.table.columns[c].is_always for c in plan.columns)
-        over = "OVERRIDING SYSTEM VALUE " if always else ""
-        with about(shape.table, plan.columns):
-            cursor.execute(
-                sql.SQL("INSERT INTO {} ({}) {}SELECT {} FROM {} WHERE task = ANY(%s)").format(
-                    sql.SQL(part(plan.name)),
-                    sql.SQL(part(into)),
-                    sql.SQL(over),
-                    sql.SQL(cells),
-                    _stage(name),
-                ),
-                (list(staged.tasks),),
-            )
+        rows = window.rows(at)
+        with about(shape.table, rows.plan.columns):
+            cursor.execute(rows.insert(), window.arguments)
+
+
+class _Survey(NamedTuple):
+    """What staged rows are like."""
+
+    rows: int
+    changes: bool | None  # besides new rows; None: there is no row
+    truncates: bool | None
+    lacks: bool | None  # values were not sent
+    new_lacks: bool | None  # of new rows, which the protocol does not know
+    unnamed: bool | None  # rows do not carry their key
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """One table's rows between two places, behind the last TRUNCATE."""
+
+    rows: StagedRows
+    survey: _Survey
+    is_truncated: bool
+    is_whole: bool  # all rows of the table were written with these columns
+
+    def why_in_order(self) -> str:
+        """Why only commit order tells the last state; empty: the server finds it."""
+        plan, survey = self.rows.plan, self.survey
+        if not self.is_whole:
+            return "its rows have different columns"
+        if survey.new_lacks:
+            return "new rows lack values"
+        if not survey.changes:
+            return ""
+        if not plan.table.key:
+            return "it has no key"
+        if plan.table.key_is_deferrable:
+            return "its key is deferrable: two rows may have it for a moment"
+        if not set(plan.table.key) <= set(plan.columns) or survey.unnamed:
+            return "rows do not carry its key"
+        return ""
+
+    def is_straight(self, inexact: Collection[str]) -> bool:
+        """Say whether new rows need no look at what is there."""
+        table = self.rows.plan.table
+        return not self.survey.changes and (not table.key or str(table.id) not in inexact)
 
 
 class _Window:
     """The staged rows between two places."""
 
-    def __init__(self, cursor: Any, staged: StagedBulk, after: Place, before: Place) -> None:
-        self._cursor, self._staged = cursor, staged
-        self._arguments = {
+    def __init__(
+        self, cursor: Any, catalog: Catalog, staged: StagedBulk, after: Place, before: Place
+    ) -> None:
+        self._cursor, self._catalog, self._staged = cursor, catalog, staged
+        self.arguments = {
             "tasks": list(staged.tasks),
             "after_seq": after[0],
             "after_ord": after[1],
@@ -188,57 +233,115 @@ class _Window:
             "before_ord": before[1],
         }
 
-    def _from(self, at: int) -> str:
-        name = _stage(self._staged.stages[at]).as_string(self._cursor)
-        return (
-            f"FROM {name} WHERE task = ANY(%(tasks)s) "
-            "AND (seq, ord) > (%(after_seq)s, %(after_ord)s) "
-            "AND (seq, ord) < (%(before_seq)s, %(before_ord)s)"
+    def rows(self, at: int) -> StagedRows:
+        """How SQL reads one staging table; the target's table is known."""
+        shape = self._staged.shapes[at]
+        return StagedRows(
+            plan=self._catalog.plan(self._catalog.tables[shape.table], shape.columns),
+            columns=shape.columns,
+            types=tuple(self._staged.types[at]),
+            stage=self._name(at),
+            where=_INSIDE,
         )
 
-    def has_rows(self, at: int) -> bool:
-        self._cursor.execute(f"SELECT EXISTS (SELECT {self._from(at)})", self._arguments)
-        return bool(self._cursor.fetchone()[0])
+    def shares(self) -> dict[int, _Share]:
+        """What there is, by the number of its stage."""
+        present = [
+            at
+            for at in range(len(self._staged.shapes))
+            if self._one(f"SELECT EXISTS (SELECT FROM {self._name(at)} WHERE {_INSIDE})")[0]
+        ]
+        tables = Counter(self._staged.shapes[at].table for at in present)
+        self._catalog.need(self._cursor, tables)
+        return {
+            at: self._share(at, is_whole=tables[self._staged.shapes[at].table] == 1)
+            for at in present
+        }
 
-    def is_simple(self, at: int, plan: Plan) -> bool:
-        """Say whether the last change of each key has all values."""
-        columns = self._staged.shapes[at].columns
-        if plan.table.key_is_deferrable:  # two rows may have it for a moment
-            return False
-        if not plan.table.key or not set(plan.table.key) <= set(columns):
-            return False
-        key = [columns.index(name) for name in plan.table.key]
-        moved = " OR ".join(f"b{k} <> c{k}" for k in key)
-        unnamed = " OR ".join(f"coalesce(c{k}, b{k}) IS NULL" for k in key)
-        self._cursor.execute(
-            "SELECT EXISTS (SELECT "
-            f"{self._from(at)} AND (op = 't' OR unsent IS NOT NULL OR {moved} OR {unnamed}))",
-            self._arguments,
+    def _share(self, at: int, *, is_whole: bool) -> _Share:
+        rows = self.rows(at)
+        survey = _Survey(*self._one(rows.survey()))
+        if not survey.truncates:
+            return _Share(rows, survey, is_truncated=False, is_whole=is_whole)
+        seq, ordinal = self._one(rows.last_truncation())
+        behind = f"{rows.where} AND (seq, ord) > ({int(seq)}, {int(ordinal)})"
+        rows = replace(rows, where=behind)
+        return _Share(
+            rows, _Survey(*self._one(rows.survey())), is_truncated=True, is_whole=is_whole
         )
-        return not self._cursor.fetchone()[0]
 
-    def last_states(self, at: int, plan: Plan) -> Work:
-        """Let the server find them, into the table's own staging table."""
-        columns = self._staged.shapes[at].columns
-        key = {columns.index(name) for name in plan.table.key}
+    def apply(self, shares: Sequence[_Share], inexact: Collection[str]) -> None:
+        """Write tables of which the server finds the last states."""
+        straight = [share for share in shares if share.is_straight(inexact)]
+        works = {
+            share.rows.plan.table.oid: self._work(share)
+            for share in shares
+            if share not in straight
+        }
+        new = {share.rows.plan.table.oid: self._new(share) for share in straight}
+        if not any(share.rows.plan.table.key for share in straight):
+            apply_works(self._cursor, {**works, **new}, inexact)
+            return
+        self._cursor.execute("SAVEPOINT straight")
+        try:
+            apply_works(self._cursor, {**works, **new}, inexact)
+        except TargetRefused as error:
+            if error.where.get("sqlstate") != _UNIQUE_VIOLATION:
+                raise
+            # Someone else's row stands there. The stream's rows win, as in the driver's lane.
+            self._cursor.execute("ROLLBACK TO SAVEPOINT straight")
+            works |= {share.rows.plan.table.oid: self._work(share) for share in straight}
+            apply_works(self._cursor, works, inexact)
 
-        def cell(place: int, column: str) -> str:
-            text = f"coalesce(c{place}, b{place})" if place in key else f"c{place}"
-            return f"{text}::{part(plan.table.columns[column].type_name)}"
+    def _new(self, share: _Share) -> Work:
+        plan = share.rows.plan
+        has_rows = share.survey.rows > 0
+        return Work(
+            plan, None, is_truncated=share.is_truncated,
+            straight=(share.rows.insert(), self.arguments) if has_rows else None,
+        )  # fmt: skip
 
-        cells = [cell(p, c) for p, c in zip(plan.places, plan.columns, strict=True)]
-        names = ", ".join(f"c{number}" for number in range(len(plan.columns)))
-        keys = ", ".join(f"coalesce(c{place}, b{place})" for place in sorted(key))
-        self._cursor.execute(
-            f"INSERT INTO {plan.stage} (op, {names}) "
-            f"SELECT DISTINCT ON ({keys}) CASE WHEN op = 'd' THEN 'd' ELSE 'u' END, "
-            f"{', '.join(cells)} {self._from(at)} ORDER BY {keys}, seq DESC, ord DESC",
-            self._arguments,
-        )
-        self._cursor.execute(f"ANALYZE {plan.stage}")
-        self._cursor.execute(f"SELECT bool_or(op = 'd'), bool_or(op = 'u') FROM {plan.stage}")
-        deletes, upserts = self._cursor.fetchone()
-        return Work(plan, None, has_deletes=bool(deletes), has_upserts=bool(upserts))
+    def _work(self, share: _Share) -> Work:
+        """Let the server find last states, into the table's own staging table."""
+        rows, plan, truncated = share.rows, share.rows.plan, share.is_truncated
+        with about(plan.table.id, plan.columns):
+            self._catalog.make_stage(self._cursor, plan)
+            if share.survey.lacks:
+                self._live(rows, is_truncated=truncated)
+            else:
+                self._run(rows.last_states(is_truncated=truncated))
+            self._run(f"ANALYZE {plan.stage}")
+            deletes, upserts, lacking = self._one(
+                f"SELECT bool_or(op = 'd'), bool_or(op = 'u'), count(unsent) FROM {plan.stage}"
+            )
+            unsent = []
+            if lacking:
+                self._run(f"SELECT DISTINCT unnest(unsent) FROM {plan.stage}")
+                unsent = [number for (number,) in self._cursor.fetchall()]
+        return Work(
+            plan, None, has_deletes=bool(deletes), has_upserts=bool(upserts),
+            is_truncated=truncated, lacking=lacking, unsent=frozenset(unsent),
+        )  # fmt: skip
+
+    def _live(self, rows: StagedRows, *, is_truncated: bool) -> None:
+        self._run(rows.unsent())
+        unsent = sorted(number for (number,) in self._cursor.fetchall())
+        lives = f"{rows.plan.stage}_lives"
+        self._run(rows.lives(lives, unsent))
+        self._run(f"ANALYZE {lives}")
+        self._run(rows.lived_states(lives, unsent, is_truncated=is_truncated))
+        self._run(f"DROP TABLE {lives}")
+
+    def _run(self, statement: str) -> None:
+        self._cursor.execute(statement, self.arguments)
+
+    def _one(self, statement: str) -> tuple[Any, ...]:
+        self._run(statement)
+        row: tuple[Any, ...] = self._cursor.fetchone()
+        return row
+
+    def _name(self, at: int) -> str:
+        return str(_stage(self._staged.stages[at]).as_string(self._cursor))
 
     def in_order(self, places: Sequence[int]) -> Iterator[list[tuple[int, Change]]]:
         """Changes in commit order, in bounded pieces."""
@@ -247,15 +350,16 @@ class _Window:
         parts = []
         for at in places:
             width = range(len(self._staged.shapes[at].columns))
-            old = ", ".join(f"b{n}" for n in width)
-            new = ", ".join(f"c{n}" for n in width)
+            old = ", ".join(f"b{n}::text" for n in width)
+            new = ", ".join(f"c{n}::text" for n in width)
             parts.append(
                 f"SELECT {at} AS shape, seq, ord, op::text, unsent, carried, "
-                f"ARRAY[{old}]::text[], ARRAY[{new}]::text[] {self._from(at)}"
+                f"ARRAY[{old}]::text[], ARRAY[{new}]::text[] "
+                f"FROM {self._name(at)} WHERE {_INSIDE}"
             )
         with self._cursor.connection.cursor(name="gauss_cdc_rows") as rows:
             rows.itersize = CHUNK_ROWS
-            rows.execute(" UNION ALL ".join(parts) + " ORDER BY seq, ord, shape", self._arguments)
+            rows.execute(" UNION ALL ".join(parts) + " ORDER BY seq, ord, shape", self.arguments)
             while chunk := rows.fetchmany(CHUNK_ROWS):
                 yield [(row[0], self._change(*row)) for row in chunk]
 
@@ -265,24 +369,19 @@ class _Window:
         seq: int,
         ordinal: int,
         op: str,
-        unsent: str | None,
-        carried: str | None,
+        unsent: list[int] | None,
+        carried: list[int] | None,
         old: list[Cell],
         new: list[Cell],
     ) -> Change:
         before = after = None
         if carried is not None:
-            known = _numbers(carried)
-            before = [cell if n in known else UNCHANGED for n, cell in enumerate(old)]
+            before = [cell if n in carried else UNCHANGED for n, cell in enumerate(old)]
         if op not in ("d", "t"):
             after = new
-            for n in _numbers(unsent or ""):
+            for n in unsent or ():
                 after[n] = UNCHANGED
         return Change(seq, ordinal, op, self._staged.shapes[at].columns, before, after)
-
-
-def _numbers(text: str) -> set[int]:
-    return {int(part) for part in text.split(",") if part}
 
 
 def _stage(name: str) -> sql.Identifier:

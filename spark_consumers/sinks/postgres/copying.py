@@ -34,6 +34,7 @@ class CopyTask:
     """Copies a task's rows in one transaction, under the number of its attempt."""
 
     target: Mapping[str, Any] = field(repr=False)  # of psycopg2.connect, without secrets
+    settings: str  # SQL: COPY casts to the target's types, as the driver's session would
 
     def load(
         self,
@@ -43,15 +44,15 @@ class CopyTask:
         secrets: Mapping[str, str],
     ) -> str | None:
         """Copy changes into their staging tables; the connection waits for the first rows."""
-        refused = _Copy({**self.target, **secrets}, stages).run(task, changes)
+        refused = _Copy({**self.target, **secrets}, self.settings, stages).run(task, changes)
         return None if refused is None else json.dumps(refused)
 
 
 class _Copy:
     """One task's COPY statements."""
 
-    def __init__(self, login: Mapping[str, Any], stages: Sequence[str]) -> None:
-        self._login, self._stages = login, stages
+    def __init__(self, login: Mapping[str, Any], settings: str, stages: Sequence[str]) -> None:
+        self._login, self._settings, self._stages = login, settings, stages
         self._lines: list[list[str]] = [[] for _ in stages]
         self._packed: list[list[bytes]] = [[] for _ in stages]
         self._connection: Any = None
@@ -117,24 +118,29 @@ class _Copy:
         self._takes_bytes = take_bytes(self._connection)
         if not self._takes_bytes:  # else it is whatever the login says, or the database has
             self._connection.set_client_encoding("UTF8")
+        with self._connection.cursor() as cursor:
+            cursor.execute(self._settings)
 
 
 def copy_line(task: int, change: Change) -> str:
     r"""One row of a staging table (spark_consumers/sinks/postgres/bulk.py) in COPY's text format.
 
     >>> copy_line(7, Change(1, 0, "u", ("id", "v"), None, ["1", UNCHANGED]))
-    '7\t1\t0\tu\t1\t\\N\t\\N\t\\N\t1\t\\N\n'
+    '7\t1\t0\tu\t{1}\t\\N\t\\N\t\\N\t1\t\\N\n'
     """
     width = len(change.columns)
     nothing: list[Cell] = [None] * width
     unsent = carried = "\\N"
     if change.after is not None and UNCHANGED in change.after:
-        unsent = ",".join([str(n) for n, cell in enumerate(change.after) if cell is UNCHANGED])
+        unsent = _numbers([n for n, cell in enumerate(change.after) if cell is UNCHANGED])
     if change.before is not None:
-        carried = ",".join(
-            [str(n) for n, cell in enumerate(change.before) if cell is not UNCHANGED]
-        )
+        carried = _numbers([n for n, cell in enumerate(change.before) if cell is not UNCHANGED])
     cells = [*(change.before or nothing), *(change.after or nothing)]
     texts = [cell.translate(_ESCAPES) if isinstance(cell, str) else "\\N" for cell in cells]
     head = f"{task}\t{change.seq}\t{change.ordinal}\t{change.op}\t{unsent}\t{carried}"
     return "\t".join([head, *texts]) + "\n"
+
+
+def _numbers(cells: Sequence[int]) -> str:
+    """An array of int2."""
+    return "{" + ",".join(map(str, cells)) + "}"

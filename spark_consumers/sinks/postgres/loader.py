@@ -12,6 +12,7 @@ from spark_consumers.sinks.postgres.bulk import has_stage
 from spark_consumers.sinks.postgres.copying import CopyRefused, CopyTask
 from spark_consumers.sinks.postgres.driver import Refused
 from spark_consumers.sinks.postgres.encoding import no_text
+from spark_consumers.sinks.postgres.products import POSTGRES, TargetProduct
 from spark_consumers.sinks.postgres.refusals import ours
 
 _SECRETS: Final = ("password", "sslpassword")  # of psycopg2.connect
@@ -20,10 +21,11 @@ _SECRETS: Final = ("password", "sslpassword")  # of psycopg2.connect
 class CopyLoader:
     """Makes tasks that log in at a target, and explains what it did not take."""
 
-    def __init__(self, login: Mapping[str, Any]) -> None:
+    def __init__(self, login: Mapping[str, Any], product: TargetProduct = POSTGRES) -> None:
         """`login` are the arguments of psycopg2.connect."""
         self.secrets = {name: str(login[name]) for name in _SECRETS if login.get(name)}
-        self._task = CopyTask({n: value for n, value in login.items() if n not in _SECRETS})
+        public = {n: value for n, value in login.items() if n not in _SECRETS}
+        self._task = CopyTask(public, product.settings)
 
     def takes(self, shape: StagedShape) -> bool:
         """Say whether a staging table can hold both rows of a change."""

@@ -39,6 +39,7 @@ class Plan:
     create: str
     copy: str  # into the staging table
     copy_in: str  # straight into the table
+    into: str  # the columns of an INSERT, and what goes with them
     fill: tuple[str, ...]  # per written cell: `c0 = CASE ...`
     fill_from: str
     delete: str  # staged with op d
@@ -82,10 +83,8 @@ def make_plan(
     typed = [f"o{at} {table.columns[n].type_name}" for at, n in enumerate(key)]
     typed += [f"{cell[n]} {table.columns[n].type_name}" for n in names]
     always = any(table.columns[n].is_always for n in names)
-    rows = (
-        f"({into}){' OVERRIDING SYSTEM VALUE' if always else ''} "
-        f"SELECT {', '.join(cell.values())} FROM {temp} s WHERE s.op = 'u'"
-    )
+    listed = f"({into}){' OVERRIDING SYSTEM VALUE' if always else ''} " if into else ""
+    rows = f"{listed}SELECT {', '.join(cell.values())} FROM {temp} s WHERE s.op = 'u'"
     insert = f"INSERT INTO {name} {rows}"
     rest = [n for n in names if n not in key]
     if product.has_on_conflict:
@@ -114,6 +113,7 @@ def make_plan(
         "ON COMMIT DELETE ROWS",
         copy=f"COPY {temp} FROM STDIN",
         copy_in=f"COPY {name} {f'({into}) ' if into else ''}FROM STDIN",
+        into=listed,
         fill=tuple(
             f"{cell[n]} = CASE WHEN {at} = ANY(s.unsent) THEN t.{quoted[n]} ELSE s.{cell[n]} END"
             for at, n in enumerate(names)

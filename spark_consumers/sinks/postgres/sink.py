@@ -47,6 +47,7 @@ from spark_consumers.sinks.postgres.bulk import (
     create_stage,
     drop_stages,
     load_bulk,
+    types_of,
 )
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS
 from spark_consumers.sinks.postgres.encoding import take_bytes
@@ -158,9 +159,10 @@ class PostgresSink:
         names = [f"{prefix}_{at}" for at in range(len(rows.shapes))]
         with self._transaction() as cursor:
             self._locked(cursor)
-            for name, shape in zip(names, rows.shapes, strict=True):
-                create_stage(cursor, name, shape)
-        return StagedBulk(rows.shapes, names, rows.copy(names), rows.ddl)
+            types = types_of(cursor, self._catalog, rows.shapes, rows.ddl)
+            for name, kinds in zip(names, types, strict=True):
+                create_stage(cursor, name, kinds)
+        return StagedBulk(rows.shapes, names, types, rows.copy(names), rows.ddl)
 
     def step(self, segment: Segment, staged: Staged | StagedBulk) -> Ledger:
         """Apply and move the ledger, or raise Superseded and change nothing."""
@@ -177,8 +179,9 @@ class PostgresSink:
         with self._transaction() as cursor:
             waiting = {name for name, why in segment.after.inexact.items() if why == NOT_LOADED}
             one = _Step(
-                cursor, self._source, self._catalog, self._tables, self._loads, staged, waiting
-            )
+                cursor, self._source, self._catalog, self._tables, self._loads, staged, waiting,
+                self._on_note,
+            )  # fmt: skip
             upto = step(one, segment, fence=self._fence, on_step=self._on_step)
             if isinstance(staged, StagedBulk):
                 drop_stages(cursor, staged.stages)
@@ -321,6 +324,7 @@ class _Step:
     loads: OpenLoads
     staged: Staged | StagedBulk
     waiting: Collection[str]  # tables that are still to be loaded
+    on_note: Callable[[str], None]
 
     @property
     def ddl(self) -> Sequence[SchemaChange]:
@@ -345,7 +349,10 @@ class _Step:
         if after == FIRST and not catalog.is_replica:
             cursor.execute("SET CONSTRAINTS ALL DEFERRED")
         if isinstance(staged, StagedBulk):
-            apply_bulk(cursor, catalog, staged, after=after, before=before, inexact=inexact)
+            apply_bulk(
+                cursor, catalog, staged,
+                after=after, before=before, inexact=inexact, on_note=self.on_note,
+            )  # fmt: skip
             return
         changes: Mapping[TableId, Sequence[Change]] = staged.rows.changes
         if staged.rows.ddl:
