@@ -114,12 +114,12 @@ class _Copy:
     def _connect(self) -> None:
         import psycopg2  # noqa: PLC0415  only where rows are copied
 
-        self._connection = psycopg2.connect(**self._login)
-        self._takes_bytes = take_bytes(self._connection)
-        if not self._takes_bytes:  # else it is whatever the login says, or the database has
-            self._connection.set_client_encoding("UTF8")
-        with self._connection.cursor() as cursor:
+        connection = self._connection = psycopg2.connect(**self._login)
+        connection.autocommit = True
+        with connection.cursor() as cursor:
             cursor.execute(self._settings)
+        self._takes_bytes = take_bytes(connection)
+        connection.autocommit = False
 
 
 def copy_line(task: int, change: Change) -> str:
