@@ -12,6 +12,7 @@ _AHEAD: Final = ("tests/spark_consumers/test_ahead.py",)
 _SIZES: Final = ("tests/spark_consumers/test_sizes.py",)
 _RUN: Final = ("tests/spark_consumers/test_run.py",)
 _READ: Final = ("tests/spark_consumers/kafka/test_read.py",)
+_STATES: Final = ("tests/integration/test_sink_states.py",)
 _BATCHES: Final = ("tests/spark_consumers/decode/test_batches.py",)
 _STEP: Final = ("tests/spark_consumers/sinks/test_step.py",)
 _CALLBACK: Final = ("tests/spark_consumers/sinks/test_callback.py",)
@@ -431,9 +432,25 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "bulk-of-failed-attempts",
         "3.5: rows of attempts that failed are not read",
         _BULK_FILE,
-        'f"FROM {name} WHERE task = ANY(%(tasks)s) "',
-        'f"FROM {name} WHERE (true OR task = ANY(%(tasks)s)) "',
+        '    "task = ANY(%(tasks)s) AND (seq',
+        '    "(true OR task = ANY(%(tasks)s)) AND (seq',
         _BULK,
+    ),
+    Mutation(
+        "values-of-an-older-row",
+        "3.5: a value that was not sent is the newest that its row sent, under any key",
+        "spark_consumers/sinks/postgres/states.py",
+        "count(*) FILTER (WHERE kind <> 'u') OVER key",
+        "count(*) FILTER (WHERE kind = 'b') OVER key",
+        _STATES,
+    ),
+    Mutation(
+        "values-under-the-old-key",
+        "3.5: a value that was not sent is the newest that its row sent, under any key",
+        "spark_consumers/sinks/postgres/states.py",
+        "x.life - 1, c.depth",
+        "x.life, c.depth",
+        _STATES,
     ),
     Mutation(
         "ledger-stays",
@@ -471,8 +488,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "unsent-values-of-a-missing-row",
         "I3: a change that needs a row which the target lacks stops",
         _APPLY_FILE,
-        "    if cursor.rowcount == partial:\n        return\n",
-        "    if cursor.rowcount <= partial:\n        return\n",
+        "    if cursor.rowcount == work.lacking:\n        return\n",
+        "    if cursor.rowcount <= work.lacking:\n        return\n",
         _pg("test_a_row_that_only_the_target_could_know_and_does_not_is_reported"),
     ),
     Mutation(
