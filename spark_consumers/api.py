@@ -15,25 +15,27 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from schemas.control import Commits, Range, SchemaChange
+from schemas.control import SchemaChange
 from schemas.tables import TableId
 from schemas.topics import Topics
 from spark_consumers import folders
-from spark_consumers.cuts import segments
 from spark_consumers.frames import changes_frame
 from spark_consumers.job import SILENT, Observer
 from spark_consumers.job import PassOptions as LoopOptions
+from spark_consumers.kafka.history import History
 from spark_consumers.kafka.read import CutReader, RangeReader, SchemaOf, registry_at
+from spark_consumers.kafka.registry import newest_id
 from spark_consumers.model import Ledger, Segment
 from spark_consumers.run import run
 from spark_consumers.sinks.callback import CallbackSink, Group
 from spark_consumers.stream import Checkpoint, SparkStream, Starting
+from spark_consumers.versions import Version
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -91,7 +93,12 @@ class CommitGroup:
         ids = self.segment.schema_ids.get(topic, ())
         schemas = {schema_id: self.schema_of(schema_id) for schema_id in ids}
         return changes_frame(
-            self.spark, self.options.client, ranges, schemas, is_committed=self.is_committed
+            self.spark,
+            self.options.client,
+            ranges,
+            schemas,
+            is_committed=self.is_committed,
+            newest=ids[-1] if ids else None,
         )
 
 
@@ -105,23 +112,25 @@ def changes(
 ) -> DataFrame:
     """Typed changes of a table by the commits `after < seq <= upto` of the newest epoch.
 
-    Loads are not commits and not in it.  Raises ValueError where there are none.
+    Loads are not commits and not in it.  Without such commits the frame is empty.  Raises
+    SubjectUnknown for a table that has no topic, RangeExpired where Kafka deleted the commits.
     """
     schema_of = options.schema_of()
     topic = Topics(options.source).table(table)
-    ranges: list[Range] = []
-    ids: dict[int, None] = {}
-    epoch = 0
-    with closing(CutReader(options.client, options.source, schema_of)) as cuts:
-        for segment in _commits(cuts, options.source):
-            if segment.after.epoch != epoch:
-                epoch, ranges, ids = segment.after.epoch, [], {}
-            if segment.first_seq > after and (upto is None or segment.last_seq <= upto):
-                ranges += [r for r in segment.ranges if r.topic == topic]
-                ids |= dict.fromkeys(segment.schema_ids.get(topic, ()))
-    if not ranges:
-        raise ValueError(f"no changes of {table} in these commits")
-    return changes_frame(spark, options.client, ranges, {i: schema_of(i) for i in ids})
+    with closing(History(options.client, options.source, schema_of)) as history:
+        epoch = history.newest().version.epoch
+        walk = history.walk(table, history.behind(Version(epoch, after)))
+        found = walk.take(upto=None if upto is None else Version(epoch, upto))
+        is_committed = history.readable(found.ranges)
+    ids = found.schema_ids or (newest_id(schema_of, topic),)
+    return changes_frame(
+        spark,
+        options.client,
+        found.ranges,
+        {schema_id: schema_of(schema_id) for schema_id in ids},
+        is_committed=is_committed,
+        newest=ids[-1],
+    )
 
 
 def for_each_commit_group(
@@ -179,10 +188,3 @@ def for_each_commit_group(
         )
         how = LoopOptions(max_rows=max_rows)
         run(sink, cuts, read, stream, options=how, stop=asked, observer=observer)
-
-
-def _commits(cuts: CutReader, source: str) -> Iterator[Segment]:
-    """Every commit that the cuts hold, one by one."""
-    for segment in segments(Ledger(source), cuts(Ledger(source)), strict=True):
-        if isinstance(segment.cut, Commits):
-            yield segment

@@ -153,6 +153,12 @@ class SchemaUnknown(StreamError):
     exit_code = 86
 
 
+class SubjectUnknown(StreamError):
+    """A table's topic has no schema in the registry: no source has written it."""
+
+    exit_code = 89
+
+
 class CutsGap(StreamError):
     """The cuts topic has a gap, a double, or begins too late for this target."""
 

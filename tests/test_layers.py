@@ -66,6 +66,7 @@ LAYERS = {
         ("spark_consumers.run",),
         ("spark_consumers.job",),
         ("spark_consumers.sinks.kinds",),
+        ("spark_consumers.kafka.history",),
         ("spark_consumers.sinks", "spark_consumers.kafka.read"),
         ("spark_consumers.jobs",),
         ("spark_consumers.executors",),
@@ -77,7 +78,7 @@ LAYERS = {
         ("spark_consumers.compact", "spark_consumers.decode"),
         ("spark_consumers.kafka", "spark_consumers.security"),
         ("spark_consumers.ahead",),
-        ("spark_consumers.cuts", "spark_consumers.dialects"),
+        ("spark_consumers.cuts", "spark_consumers.dialects", "spark_consumers.versions"),
         ("spark_consumers.sizes",),
         ("spark_consumers.native",),
         ("spark_consumers.model",),
@@ -158,6 +159,7 @@ PURE = (
     "spark_consumers.shapes",
     "spark_consumers.sinks.base",
     "spark_consumers.sinks.step",
+    "spark_consumers.versions",
 )  # fmt: skip
 WORLD = {
     *("asyncio", "concurrent", "multiprocessing", "select", "selectors", "signal", "subprocess"),

@@ -9,22 +9,35 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from schemas.registry_client import settings
-from spark_consumers.errors import ApplyError, RegistryDown, RegistryRefused, SchemaUnknown
+from spark_consumers.errors import (
+    ApplyError,
+    RegistryDown,
+    RegistryRefused,
+    SchemaUnknown,
+    SubjectUnknown,
+)
 
 SchemaOf = Callable[[int], dict[str, Any]]
 
 _MISSING: Final = 404
+_SUBJECT_NOT_FOUND: Final = {40401, 40402}  # with _MISSING: a topic without values
 _SCHEMA_NOT_FOUND: Final = 40403  # with _MISSING: the id, not the address
 _LATER: Final = {408, 429}  # a time limit, too many requests: treated as no answer
 _SERVER: Final = 500
 
 
+def _none(_: str) -> None:
+    return None
+
+
 class SchemaCache:
     """Schemas by id, fetched once."""
 
-    def __init__(self, fetch: Callable[[int], str]) -> None:
-        """`fetch` gives a schema's text, for instance from a registry client."""
-        self._fetch = fetch
+    def __init__(
+        self, fetch: Callable[[int], str], newest: Callable[[str], int | None] = _none
+    ) -> None:
+        """`fetch` gives a schema's text, `newest` the id of a subject's; from a registry client."""
+        self._fetch, self._newest = fetch, newest
         self._schemas: dict[int, dict[str, Any]] = {}
 
     def __call__(self, schema_id: int) -> dict[str, Any]:
@@ -32,6 +45,22 @@ class SchemaCache:
         if schema is None:
             schema = self._schemas[schema_id] = json.loads(self._fetch(schema_id))
         return schema
+
+    def newest(self, topic: str) -> int | None:
+        """Return the id of the newest schema of a topic's values; None: it has none."""
+        return self._newest(f"{topic}-value")
+
+
+def newest_id(schema_of: SchemaOf, topic: str) -> int:
+    """Return the id of the newest schema of a topic's values; raise SubjectUnknown."""
+    newest = schema_of.newest(topic) if isinstance(schema_of, SchemaCache) else None
+    if newest is None:
+        raise SubjectUnknown(
+            "the schema registry has no schema of a topic",
+            topic=topic,
+            hint="are prefix and table right, and is the table captured?",
+        )
+    return newest
 
 
 def registry_at(url: str, options: Mapping[str, Any] | None = None) -> SchemaCache:
@@ -55,10 +84,10 @@ def registry_at(url: str, options: Mapping[str, Any] | None = None) -> SchemaCac
             f"[registry] cannot be used: {why}", hint="correct url and options"
         ) from error
 
-    def fetch(schema_id: int) -> str:
-        where: dict[str, Any] = {"schema_id": schema_id, "url": shown}
+    def asked(ask: Callable[[], Any], where: dict[str, Any]) -> Any:
+        where["url"] = shown
         try:
-            return client.get_schema(schema_id).schema_str or ""
+            return ask()
         except SchemaRegistryError as error:
             raise _refusal(error.http_status_code, error.error_code, where) from error
         except (httpx.HTTPError, OAuthTokenError) as error:  # what no server answered
@@ -79,7 +108,18 @@ def registry_at(url: str, options: Mapping[str, Any] | None = None) -> SchemaCac
                 "the server at this URL is not a schema registry", hint="is the URL right?", **where
             ) from error
 
-    return SchemaCache(fetch)
+    def fetch(schema_id: int) -> str:
+        found = asked(lambda: client.get_schema(schema_id), {"schema_id": schema_id})
+        return found.schema_str or ""
+
+    def newest(subject: str) -> int | None:
+        try:
+            found = asked(lambda: client.get_latest_version(subject), {"subject": subject})
+        except SubjectUnknown:
+            return None
+        return int(found.schema_id)
+
+    return SchemaCache(fetch, newest)
 
 
 def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
@@ -91,6 +131,8 @@ def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
 
 def _refusal(status: int, code: int, where: Mapping[str, Any]) -> ApplyError:
     """Convert an answer that is not a schema into an error, by its codes."""
+    if status == _MISSING and code in _SUBJECT_NOT_FOUND:
+        return SubjectUnknown("the schema registry has no schema of a topic", **where)
     if status == _MISSING and code == _SCHEMA_NOT_FOUND:
         return SchemaUnknown(
             "the schema registry does not know a schema that a record names",

@@ -47,7 +47,7 @@ class KafkaFeed:
         self.admin = AdminClient(self.client)
         self.producer = self.new_producer(f"gauss-cdc.{prefix}")
         self.offsets: dict[tuple[str, int], int] = {}  # the feed's offset -> the broker's
-        self.ends, self.last_cut = Cluster(self.client), -1
+        self.ends, self.last_cut, self.state_at = Cluster(self.client), -1, -1
         self.cluster = self.admin.describe_cluster().result().cluster_id
         self.create(self.names.cuts, self.names.ddl, *(self.names.table(t.id) for t in tables))
         for schema in tables:
@@ -87,7 +87,10 @@ class KafkaFeed:
 
     @property
     def registry(self) -> SchemaCache:
-        return SchemaCache(lambda schema_id: json.dumps(self.schemas[schema_id]))
+        return SchemaCache(
+            lambda schema_id: json.dumps(self.schemas[schema_id]),
+            lambda subject: self.ids.get(subject.removesuffix("-value"), [None])[-1],
+        )
 
     def publish(self) -> None:
         """Write all records that the feed made since the last call."""
@@ -107,7 +110,11 @@ class KafkaFeed:
     def send_cut(self, cut: Cut) -> None:
         if isinstance(cut, State):
             cut = replace(cut, cluster_id=self.cluster, topics=dict(self.feed.topics))
+        else:
+            cut = replace(cut, head=replace(cut.head, state_from=self.state_at))
         self.send_raw(avro("cut", cut_to_avro(cut), CUT_ID))
+        if isinstance(cut, State):
+            self.state_at = self.last_cut
 
     def send_raw(self, value: bytes | None, key: bytes | None = None) -> None:
         """Put anything into the cuts topic, under our key unless another is given."""

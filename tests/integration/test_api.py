@@ -4,10 +4,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from confluent_kafka import TopicPartition
 
 from schemas.control import LoadPhase
 from schemas.tables import Column, TableId, TableSchema
 from spark_consumers.api import CommitGroup, Options, changes, for_each_commit_group
+from spark_consumers.errors import RangeExpired, SubjectUnknown
 from tests.integration.kafka_feed import KafkaFeed
 from tests.spark_consumers.feed import alter, delete, insert, update
 
@@ -50,8 +52,32 @@ def test_changes_between_two_commits_are_typed_and_of_one_shape(source: KafkaFee
         (3, "u", {"id": 1, "v": "z", "w": None}),
         (4, "c", {"id": 2, "v": "new", "w": 7}),
     ]
-    with pytest.raises(ValueError, match="no changes"):
-        changes(spark, options(source), B.id, after=2)
+    empty = changes(spark, options(source), B.id, after=2)
+    assert (empty.count(), empty.schema) == (0, changes(spark, options(source), B.id).schema)
+    with pytest.raises(SubjectUnknown):
+        changes(spark, options(source), TableId("public", "other"))
+
+
+def test_a_reader_begins_at_the_state_before_its_commits(source: KafkaFeed, spark) -> None:
+    """And so it needs nothing of what was before, which may have been deleted."""
+    for at in range(3):
+        source.feed.commits([insert(A, str(at), "x")], [insert(A, str(10 + at), "y")])
+    source.feed.state()
+    source.publish()
+    first = source.state_at
+    source.feed.heartbeat()
+    for at in range(3, 6):
+        source.feed.commits([insert(A, str(at), "x")], [insert(A, str(10 + at), "y")])
+    source.publish()
+    place = TopicPartition(source.names.cuts, 0, first)
+    source.admin.delete_records([place])[place].result()
+
+    found = changes(spark, options(source), A.id, after=7, upto=10).orderBy("seq").collect()
+
+    assert [(row.seq, row.after.id) for row in found] == [(8, 13), (9, 4), (10, 14)]
+    assert changes(spark, options(source), A.id, after=6).count() == 6
+    with pytest.raises(RangeExpired):
+        changes(spark, options(source), A.id, after=5)
 
 
 def test_a_function_gets_each_group_of_commits_once(
