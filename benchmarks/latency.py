@@ -1,6 +1,7 @@
 """How long a row takes: commit to readable in Kafka, and commit to visible in the target.
 
-    python benchmarks/latency.py [--rate N]… [--seconds N] [--size N] [--debezium]
+    python benchmarks/latency.py [--rate N]… [--seconds N] [--size N] [--debezium] [--strict]
+                                 [--system NAME]…
 
 Rows are committed at a fixed rate, `--size` of them in each transaction, by a process of its own;
 each carries the time at which its statement was sent.  One system at a time:
@@ -10,6 +11,7 @@ each carries the time at which its statement was sent.  One system at a time:
     Debezium          on Kafka Connect, tuned for latency, without exactly-once; --debezium
     subscription      PostgreSQL's own logical replication, to visible in another database
     run and apply     gauss-cdc run and apply, to visible in another database
+    strict            the same with target.strict = true; --strict
 
 A target is asked every two milliseconds.  Each system is warmed up at the highest rate first.
 At the end topics and targets are compared with the source.
@@ -26,9 +28,10 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol, Self
 from urllib.parse import urlsplit
 
@@ -272,12 +275,15 @@ def ours(at: Rig, source: Source) -> Iterator[System]:
 
 
 @contextmanager
-def ours_applied(at: Rig, source: Source) -> Iterator[System]:
+def ours_applied(at: Rig, source: Source, *, strict: bool = False) -> Iterator[System]:
     """`run` and `apply`, and a second database."""
     target = at.database()
     make_tables(target, TABLES[:1], published=False)
     name = unique("apply")
-    own = {"target": {"dsn": target}, "spark": {"checkpoint": str(at.folder / name)}}
+    own = {
+        "target": {"dsn": target, "strict": strict},
+        "spark": {"checkpoint": str(at.folder / name)},
+    }
     path = at.configuration(name, source.url, own)
     at.call("slot", "create", config=path)
     commands = [(*GAUSS_CDC, command, "--config", str(path)) for command in ("run", "apply")]
@@ -375,16 +381,17 @@ def measure(
     ]
 
 
-SYSTEMS = {
+SYSTEMS: Final[Mapping[str, Callable[[Rig, Source], AbstractContextManager[System]]]] = {
     "pg_recvlogical": recvlogical,
     "run": ours,
     "Debezium": others,
     "subscription": subscribed,
     "run and apply": ours_applied,
+    "strict": partial(ours_applied, strict=True),
 }
 _GROUPS: Final = {
     "Commit to readable in Kafka": ("pg_recvlogical", "run", "Debezium"),
-    "Commit to visible in the target": ("subscription", "run and apply"),
+    "Commit to visible in the target": ("subscription", "run and apply", "strict"),
 }
 
 
@@ -396,7 +403,9 @@ def main() -> None:
     options.add_argument("--warm", type=float, default=20.0, help="seconds to warm up")
     options.add_argument("--size", type=int, default=5, help="rows of a transaction")
     options.add_argument("--debezium", action="store_true")
+    options.add_argument("--strict", action="store_true", help="also one commit each")
     options.add_argument("--without-apply", action="store_true", help="Kafka only")
+    options.add_argument("--system", action="append", choices=SYSTEMS, help="only these; repeat it")
     given = options.parse_args()
     rates = given.rate or [100, 1000, 5000]
     if given.quick:
@@ -407,7 +416,11 @@ def main() -> None:
         for title, names in _GROUPS.items():
             if given.without_apply and "target" in title:
                 continue
-            chosen = [n for n in names if n != "Debezium" or given.debezium]
+            asked = {"Debezium": given.debezium, "strict": given.strict}
+            chosen = [n for n in names if n in (given.system or ()) or
+                      (not given.system and asked.get(n, True))]  # fmt: skip
+            if not chosen:
+                continue
             found = {
                 name: measure(
                     at, name, rates, size=given.size, seconds=given.seconds, warm=given.warm
@@ -419,7 +432,9 @@ def main() -> None:
                 for name in chosen:
                     one = found[name][place]
                     p50, p90, p99 = (one.quantile(part) for part in (0.5, 0.9, 0.99))
-                    bases = [found[b][place] if b in found else None for b in (names[0], names[-1])]
+                    bases = [
+                        found[b][place] if b in found else None for b in (names[0], "Debezium")
+                    ]
                     lines.append(
                         [
                             name,
@@ -435,11 +450,10 @@ def main() -> None:
                             f"{one.share:.0%}" if one.share else "–",
                         ]
                     )
-            other = names[-1]
             head = ["system", "rows/s", "p50 ms", "p90", "p99", "most",
-                    f"p50 to {names[0]}", f"p50 to {other}",
-                    f"p99 to {names[0]}", f"p99 to {other}", "of a core"]  # fmt: skip
-            if len(names) == 2:  # the second one is ours
+                    f"p50 to {names[0]}", "p50 to Debezium",
+                    f"p99 to {names[0]}", "p99 to Debezium", "of a core"]  # fmt: skip
+            if "Debezium" not in names:
                 head = head[:7] + head[8:9] + head[10:]
                 lines = [line[:7] + line[8:9] + line[10:] for line in lines]
             report.table(f"{title}, {given.size} rows a transaction", head, lines)
