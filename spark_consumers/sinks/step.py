@@ -1,8 +1,10 @@
 """One step of a target that has transactions: compare, apply in commit order, move the ledger.
 
 Pure over `TargetTransaction`, so that every such target keeps the same rules, and the simulation
-runs them.  The fence and the comparison are what makes a step safe, also when a lock was lost
-with its connection or when a commit's outcome is unknown: the ledger is locked again, and decides.
+runs them.  A transaction may also collect what is to be done, and do it at once: it then gives
+as its ledger what the target is known to hold, and moves it only where that is so.  The fence
+and the comparison are what makes a step safe, also when a lock was lost with its connection or
+when a commit's outcome is unknown: the ledger is locked again, and decides.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from spark_consumers.model import Ledger, Segment
 Place: TypeAlias = tuple[int, int]  # (seq, ordinal)
 FIRST: Final[Place] = (-1, -1)
 LAST: Final[Place] = (1 << 62, 1 << 62)
+COMPARED: Final = ("fence", "epoch", "n", "seq")  # of a ledger: is it the one that is known?
 _NONE: Final[Mapping[str, str]] = {}
 
 
@@ -30,7 +33,10 @@ class TargetTransaction(Protocol):
         """The segment's schema changes."""
 
     def lock_ledger(self) -> Ledger | None:
-        """Read the source's ledger and hold it until the transaction ends; None: there is none."""
+        """Read the source's ledger and hold it until the transaction ends; None: there is none.
+
+        Or say what it is known to hold: `move_ledger` compares.
+        """
 
     def check_staged(self, segment: Segment) -> None:
         """Raise Incomplete unless the staged rows are exactly what the cut promises."""
@@ -48,7 +54,7 @@ class TargetTransaction(Protocol):
         """Begin a table's load, add the staged rows to it, or end it."""
 
     def move_ledger(self, before: Ledger, upto: Ledger) -> None:
-        """Write the ledger."""
+        """Write the ledger; change nothing at all where it is not `before` in what is COMPARED."""
 
 
 def step(
@@ -90,6 +96,11 @@ def check_place(ledger: Ledger, segment: Segment) -> None:
     """Raise Superseded unless the ledger is where the segment was built on."""
     if _place(ledger) != _place(segment.after):
         raise Superseded("the ledger moved", built_on=_place(segment.after), is_at=_place(ledger))
+
+
+def is_same(ledger: Ledger, known: Ledger) -> bool:
+    """Say whether the target holds what is known of it."""
+    return all(getattr(ledger, name) == getattr(known, name) for name in COMPARED)
 
 
 def _place(ledger: Ledger) -> tuple[int, int, int]:

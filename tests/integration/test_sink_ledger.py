@@ -42,7 +42,9 @@ def backend(target: Target) -> None:
     )
 
 
-@pytest.mark.parametrize("where", ["ledger locked", "rows applied", "ledger moved", "committed"])
+@pytest.mark.parametrize(
+    "where", ["ledger locked", "rows applied", "ledger moved", "message made", "committed"]
+)
 def test_a_crash_inside_a_step_is_as_if_it_had_not_begun(
     new_database: Callable[[], str], kind: str, where: str
 ) -> None:
@@ -53,7 +55,9 @@ def test_a_crash_inside_a_step_is_as_if_it_had_not_begun(
             killed.append(step)
             backend(target)
 
-    target = Target(new_database(), kind, on_step=kill)
+    rows_of_a_message = 9 if where == "message made" else -1
+    kind = "postgres" if where == "message made" else kind
+    target = Target(new_database(), kind, on_step=kill, message_rows=rows_of_a_message)
     load(target, ACCOUNT, ["1", "a", "x"])
 
     ledger = target.apply(insert(ACCOUNT, "2", "b", "y"))
@@ -204,7 +208,7 @@ def test_the_ledger_is_locked_while_a_step_is_under_way(
                 found.append("locked")
         other.close()
 
-    target = Target(new_database(), kind, on_step=look)
+    target = Target(new_database(), kind, on_step=look, message_rows=-1)
     load(target, ACCOUNT)
     target.apply(insert(ACCOUNT, "1", "a", "x"))
 
@@ -226,14 +230,15 @@ def test_a_ledger_that_moved_is_read_again(target: Target) -> None:
     assert len(rows(target, "account")) == 1
 
 
+@pytest.mark.parametrize("message_rows", [-1, 9])
 def test_a_commit_whose_outcome_is_unknown_is_not_applied_twice(
-    new_database: Callable[[], str], kind: str
+    new_database: Callable[[], str], kind: str, message_rows: int
 ) -> None:
     url = new_database()
     with Proxy(url) as proxy:
         target = Target(url, kind)
         log = table("log", "a integer", key="")
-        target.sink = target.new_sink(proxy.url, on_step=proxy.on_step)
+        target.sink = target.new_sink(proxy.url, on_step=proxy.on_step, message_rows=message_rows)
         target.applier = Applier(target.feed.read_cuts, target.feed.read_rows, target.sink)
         load(target, log)
 
@@ -304,7 +309,7 @@ class Proxy:
         self._armed = False
 
     def on_step(self, step: str) -> None:
-        self._armed = bool(self.lose) and step == "ledger moved"
+        self._armed = bool(self.lose) and step in {"ledger moved", "message made"}
 
     def __enter__(self):
         threading.Thread(target=self._accept, daemon=True).start()

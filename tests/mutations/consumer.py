@@ -33,6 +33,7 @@ _READ_FILE = "spark_consumers/kafka/read.py"
 _RANGES_FILE = "spark_consumers/kafka/ranges.py"
 _STEP_FILE = "spark_consumers/sinks/step.py"
 _SINK_FILE = "spark_consumers/sinks/postgres/sink.py"
+_MESSAGE_FILE = "spark_consumers/sinks/postgres/message.py"
 _LEDGER_FILE = "spark_consumers/sinks/postgres/ledger.py"
 _BULK_FILE = "spark_consumers/sinks/postgres/bulk.py"
 _APPLY_FILE = "spark_consumers/sinks/postgres/apply.py"
@@ -389,6 +390,46 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         _STEP,
     ),
     Mutation(
+        "place-not-compared-by-a-message",
+        "3.5: a step of one message compares (epoch, n, seq) at the server",
+        _STEP_FILE,
+        'COMPARED: Final = ("fence", "epoch", "n", "seq")',
+        'COMPARED: Final = ("fence",)',
+        _pg("test_a_message_moves_only_the_ledger_that_it_was_made_for", "message"),
+    ),
+    Mutation(
+        "fence-not-compared-by-a-message",
+        "3.5: and the fence",
+        _STEP_FILE,
+        'COMPARED: Final = ("fence", "epoch", "n", "seq")',
+        'COMPARED: Final = ("epoch", "n", "seq")',
+        _pg("test_a_message_moves_only_the_ledger_that_it_was_made_for", "message"),
+    ),
+    Mutation(
+        "message-that-moves-no-ledger",
+        "3.5: and fails where the ledger is another one",
+        _LEDGER_FILE,
+        "SELECT 1 / count(*) FROM moved",
+        "SELECT count(*) FROM moved",
+        _pg("test_a_message_moves_only_the_ledger_that_it_was_made_for", "message"),
+    ),
+    Mutation(
+        "message-of-several-transactions",
+        "3.5: one target transaction, also as one message",
+        _MESSAGE_FILE,
+        '"; ".join(',
+        '"; COMMIT; ".join(',
+        _pg("test_a_message_that_is_refused_changes_nothing_and_the_usual_way_says_why", "message"),
+    ),
+    Mutation(
+        "message-that-misses-a-row",
+        "I3: a change that needs a row which the target lacks stops, also in a message",
+        _MESSAGE_FILE,
+        '"SELECT 1 / count(*) FROM"',
+        '"SELECT count(*) FROM"',
+        _pg("test_a_message_that_is_refused_changes_nothing_and_the_usual_way_says_why", "message"),
+    ),
+    Mutation(
         "staged-not-checked",
         "3.5: staged counts are asserted again",
         _STEP_FILE,
@@ -480,8 +521,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "statements-on-their-own",
         "3.5: one target transaction",
         _SINK_FILE,
-        "        conn.autocommit = False\n",
-        "",
+        "            self._lock(cursor)\n        conn.autocommit = False\n",
+        "            self._lock(cursor)\n",
         _pg("test_a_crash_inside_a_step_is_as_if_it_had_not_begun", "ledger"),
     ),
     Mutation(

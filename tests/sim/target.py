@@ -16,6 +16,7 @@ from schemas.control import LoadPhase, SchemaChange, TableLoad
 from schemas.tables import UNCHANGED, TableId
 from spark_consumers.compact import Collapsed, by_columns, collapse
 from spark_consumers.errors import (
+    ApplyError,
     MissingTable,
     NotExpressible,
     RowMissing,
@@ -124,6 +125,7 @@ class SimSink:
     def __init__(self, target: Target, actor: Actor) -> None:
         self._target, self._actor = target, actor
         self._fence: int | None = None
+        self._known: Ledger | None = None  # what the target held after our last transaction
         self.seen = 0  # version of the target when it was last looked at
 
     @property
@@ -138,20 +140,28 @@ class SimSink:
         ledger = replace(now.ledger, fence=now.ledger.fence + 1)
         self._target.release(self._actor)
         self._target.commit(Database(ledger, now.tables))
-        self._fence = ledger.fence
+        self._fence, self._known = ledger.fence, ledger
         return ledger
 
     def ledger(self) -> Ledger:
+        self._known = None
         self.lock("reads the ledger")
         self._target.release(self._actor)
-        return rules.check_fence(self.look(), SOURCE, self._fence)
+        self._known = rules.check_fence(self.look(), SOURCE, self._fence)
+        return self._known
 
     def stage(self, segment: Segment, rows: Rows) -> Rows:
         del segment
         return rows
 
     def step(self, segment: Segment, staged: Rows) -> Ledger:
-        target, actor = self._target, self._actor
+        target, actor, known = self._target, self._actor, self._known
+        self._known = None
+        is_small = not staged.ddl and not isinstance(segment.cut, TableLoad)
+        if known is not None and is_small and target.world.chance(0.5):
+            one_message = SimMessage(self, target, staged, f"..{segment.last_seq}", known)
+            if self._send(one_message, segment):
+                return one_message.database.ledger
         one = SimTransaction(self, target, staged, f"n={segment.cut.head.n} ..{segment.last_seq}")
         try:
             upto = rules.step(one, segment, fence=self._fence)
@@ -171,8 +181,29 @@ class SimSink:
             raise TargetDown("the connection is lost; the outcome of the commit is unknown")
         target.release(actor)
         target.commit(one.database)
-        self.seen = target.version
+        self.seen, self._known = target.version, upto
         return upto
+
+    def _send(self, message: SimMessage, segment: Segment) -> bool:
+        """One round trip, in which the server does all of the step; False: it refused."""
+        target, actor = self._target, self._actor
+        rules.step(message, segment, fence=self._fence)
+        try:
+            actor.park("sends a step", until=lambda: target.holder is None)
+        except Crashed:
+            if target.holder is None and target.world.chance(0.5) and message.is_taken():
+                target.holder = Ghost(message.database)
+            raise
+        if not message.is_taken():
+            return False
+        if target.lost_commits and not target.world.calm and target.world.chance(0.1):
+            target.lost_commits -= 1
+            target.holder = Ghost(message.database)
+            target.world.note(f"{actor.name} loses its connection after a step was sent")
+            raise TargetDown("the connection is lost; the outcome of the step is unknown")
+        target.commit(message.database)
+        self.seen, self._known = target.version, message.database.ledger
+        return True
 
     def close(self) -> None:
         """A process that ends says no more to its server."""
@@ -237,6 +268,40 @@ class SimTransaction:
                     tables[table].rows.extend(_row(c.columns, c.after or []) for c in changes)
             case LoadPhase.END:
                 pass
+
+
+class SimMessage(SimTransaction):
+    """A step that is sent at once: the server compares, and does all of it or nothing."""
+
+    def __init__(
+        self, sink: SimSink, target: Target, staged: Rows, what: str, known: Ledger
+    ) -> None:
+        super().__init__(sink, target, staged, what)
+        self._known, self._upto = known, known
+        self._writes: list[tuple[rules.Place, rules.Place, Mapping[str, str]]] = []
+
+    def lock_ledger(self) -> Ledger:
+        return self._known
+
+    def write(self, after: rules.Place, before: rules.Place, inexact: Mapping[str, str]) -> None:
+        self._writes.append((after, before, inexact))
+
+    def move_ledger(self, before: Ledger, upto: Ledger) -> None:
+        self._known, self._upto = before, upto
+
+    def is_taken(self) -> bool:
+        """Do it on what the server holds now; say whether the server takes it."""
+        now = self._target.now
+        if not rules.is_same(now.ledger, self._known):
+            return False
+        self.database = Database(now.ledger, copy.deepcopy(now.tables))
+        try:
+            for one in self._writes:
+                super().write(*one)
+        except ApplyError:
+            return False
+        super().move_ledger(now.ledger, self._upto)
+        return True
 
 
 def _alter(tables: dict[TableId, TargetTable], change: SchemaChange) -> None:

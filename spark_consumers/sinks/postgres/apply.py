@@ -155,16 +155,21 @@ def apply_changes(
         for item in batch:
             if item is not None:
                 table, columns, run = item
-                # A key that is checked late names two rows for a moment.
-                in_order = table.key_is_deferrable or (
-                    len(columns) + len(table.key) + _STAGE_COLUMNS > MOST_COLUMNS
-                )
                 plan = catalog.plan(table, columns)
-                work = _collapsed(plan, columns, run, in_order=in_order)
+                work = _collapsed(plan, columns, run, in_order=is_in_order(table, columns))
                 works[table.oid] = work
                 if work.has_deletes or work.has_upserts:
                     catalog.make_stage(cursor, plan)
         apply_works(cursor, works, inexact)
+
+
+def is_in_order(table: TargetTable, columns: Sequence[str]) -> bool:
+    """Say whether rows are written one by one: no staging table is so wide, or the key misleads.
+
+    A key that is checked late names two rows for a moment.
+    """
+    is_too_wide = len(columns) + len(table.key) + _STAGE_COLUMNS > MOST_COLUMNS
+    return table.key_is_deferrable or is_too_wide
 
 
 def _collapsed(

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from spark_consumers.errors import Superseded
 from spark_consumers.model import Ledger
+from spark_consumers.sinks.step import COMPARED
 
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS gauss_cdc.ledger (
@@ -33,7 +35,9 @@ _FIELDS: Final = (
 )  # fmt: skip
 _SELECT: Final = f"SELECT {', '.join(_FIELDS)} FROM gauss_cdc.ledger WHERE source = %s"
 _MOVED: Final = tuple(f for f in _FIELDS if f not in ("source", "fence", "inexact", "topics"))
-_UPDATE: Final = "UPDATE gauss_cdc.ledger SET {}, applied_at = now() WHERE source = %s"
+_UPDATE: Final = "UPDATE gauss_cdc.ledger SET {}, applied_at = now() WHERE source = %s" + "".join(
+    f" AND {field} = %s" for field in COMPARED
+)
 
 
 def take_fence(cursor: Any, source: str) -> Ledger:
@@ -80,12 +84,26 @@ def read_ledger(connection: Any, source: str) -> Ledger | None:
 
 
 def move_ledger(cursor: Any, before: Ledger, upto: Ledger) -> None:
-    """Write what changed; the long fields only if they did."""
+    """Write what changed; raise Superseded where the ledger is not `before`."""
+    cursor.execute(*_moving(before, upto))
+    if cursor.rowcount != 1:
+        raise Superseded("the ledger moved", built_on=before.seq)
+
+
+def move_or_fail(before: Ledger, upto: Ledger) -> tuple[str, list[object]]:
+    """Return a statement that writes what changed, and fails where the ledger is not `before`."""
+    update, values = _moving(before, upto)
+    return f"WITH moved AS ({update} RETURNING 1) SELECT 1 / count(*) FROM moved", values
+
+
+def _moving(before: Ledger, upto: Ledger) -> tuple[str, list[object]]:
+    """The long fields are written only if they changed."""
     long = [f for f in ("inexact", "topics") if getattr(before, f) != getattr(upto, f)]
     fields = [*_MOVED, *long]
-    cursor.execute(
+    known = [getattr(before, field) for field in COMPARED]
+    return (
         _UPDATE.format(", ".join(f"{f} = %s" for f in fields)),
-        [*(_cell(upto, f) for f in fields), upto.source],
+        [*(_cell(upto, f) for f in fields), upto.source, *known],
     )
 
 

@@ -46,6 +46,7 @@ class Plan:
     delete_keys: str  # everything staged
     insert: str
     upsert: str
+    put: tuple[str, str]  # rows as values: what stands before and behind them
     park: tuple[str, ...]
     form: str  # upsert | replace | park
     is_late: bool  # deletes come after all inserts: children move away first
@@ -87,6 +88,7 @@ def make_plan(
     rows = f"{listed}SELECT {', '.join(cell.values())} FROM {temp} s WHERE s.op = 'u'"
     insert = f"INSERT INTO {name} {rows}"
     rest = [n for n in names if n not in key]
+    conflict = how = ""
     if product.has_on_conflict:
         update = ", ".join(f"{quoted[n]} = excluded.{quoted[n]}" for n in rest)
         # Under an alias, since the table may be called "excluded" itself.
@@ -123,6 +125,10 @@ def make_plan(
         delete_keys=delete,
         insert=insert,
         upsert=upsert,
+        put=(
+            f"INSERT INTO {name} AS t {listed}VALUES ",
+            f" {conflict} {how}" if key and form == "upsert" else "",
+        ),
         park=tuple(
             f"UPDATE {name} t {change} FROM {temp} s WHERE {same_key} AND {where}"
             for change, where in _park(table, quoted, cell)

@@ -2,7 +2,7 @@
 
     start   wait for the advisory lock of this source, make schema `gauss_cdc`,
             take the fence in a transaction of its own
-    step    the rules of ../step.py in one transaction
+    step    the rules of ../step.py in one transaction; a small step is one message
 
 The lock keeps a second applier waiting; what makes a step safe is the comparison.
 """
@@ -27,6 +27,7 @@ from spark_consumers.errors import (
     MissingColumn,
     MissingTable,
     NotExpressible,
+    TargetDown,
     TargetError,
     TargetNotPermitted,
     TargetRefused,
@@ -52,6 +53,7 @@ from spark_consumers.sinks.postgres.bulk import (
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS
 from spark_consumers.sinks.postgres.encoding import take_bytes
 from spark_consumers.sinks.postgres.ledger import lock_ledger, move_ledger, take_fence
+from spark_consumers.sinks.postgres.message import NotOneMessage, StepMessage
 from spark_consumers.sinks.postgres.products import POSTGRES, TargetProduct
 from spark_consumers.sinks.postgres.refusals import ours
 from spark_consumers.sinks.postgres.rights import (
@@ -66,6 +68,7 @@ from spark_consumers.sinks.postgres.waits import REPORT_EVERY, Waits, holder
 from spark_consumers.sinks.step import FIRST, Place, check_fence, step
 
 _LOCK_CLASS: Final = 0x67637364  # one number of ours among the advisory locks of a database
+_MESSAGE_ROWS: Final = 50  # up to which a message costs the server less than staging tables
 _LOCK_POLL: Final = 0.3  # seconds; short, so that a signal is noticed
 
 # Not every server has each of them; settings in the dsn's `options` are kept.
@@ -98,8 +101,11 @@ class PostgresSink:
         ddl: str = "tables",
         code: bool = False,
         on_note: Callable[[str], None] = lambda _: None,
+        message_rows: int = _MESSAGE_ROWS,
     ) -> None:
         """`connect` is a DSN, or a callable that gives a DB-API connection.
+
+        Steps of up to `message_rows` rows are one message where their rows allow it.
 
         With `replace`, tables that hold rows before their first load are emptied.
         With `replica_role`, foreign keys and triggers are off where the user may do so.
@@ -128,6 +134,8 @@ class PostgresSink:
         self._pid = 0  # of the connection's backend
         self._conn: Any = None
         self._fence: int | None = None
+        self._message_rows = message_rows if product.has_on_conflict else -1
+        self._known: Ledger | None = None  # what the target held after our last transaction
         self._catalog = Catalog(product=product)
 
     def start(self) -> Ledger:
@@ -140,7 +148,7 @@ class PostgresSink:
                 (len(self._stages), self._stages),
             )
             drop_stages(cursor, [name for (name,) in cursor.fetchall()])
-        self._fence = ledger.fence
+        self._fence, self._known = ledger.fence, ledger
         return ledger
 
     def ledger(self) -> Ledger:
@@ -149,7 +157,9 @@ class PostgresSink:
             return self.start()
         with self._transaction() as cursor:
             # Waits for a commit of ours that is still running somewhere.
-            return self._locked(cursor)
+            ledger = self._locked(cursor)
+        self._known = ledger
+        return ledger
 
     def stage(self, segment: Segment, rows: Rows | Bulk) -> Staged | StagedBulk:
         """Let executors copy a large segment; the driver's rows wait for the step itself."""
@@ -166,6 +176,8 @@ class PostgresSink:
 
     def step(self, segment: Segment, staged: Staged | StagedBulk) -> Ledger:
         """Apply and move the ledger, or raise Superseded and change nothing."""
+        if (upto := self._in_one_message(segment, staged)) is not None:
+            return upto
         is_cached = bool(self._catalog.tables)
         try:
             return self._step(segment, staged)
@@ -174,6 +186,37 @@ class PostgresSink:
                 raise
             # Someone may have altered the target's tables; they are read again, once.
             return self._step(segment, staged)
+
+    def _in_one_message(self, segment: Segment, staged: Staged | StagedBulk) -> Ledger | None:
+        """Apply a small step by one message; None: nothing changed, it goes the usual way."""
+        conn, known = self._conn, self._known
+        if conn is None or conn.closed or known is None or segment.rows > self._message_rows:
+            return None
+        if not isinstance(staged, Staged):
+            return None
+        message = StepMessage(self._catalog, staged.rows, known)
+        try:
+            upto = step(message, segment, fence=self._fence)
+        except NotOneMessage:
+            return None
+        self._on_step("message made")
+        try:
+            conn.autocommit = True  # the statements of one message are one transaction
+            with self._waits.watched(self._pid), conn.cursor() as cursor:
+                cursor.execute(*message.text())
+            conn.autocommit = False
+        except DRIVER_ERRORS as error:
+            if isinstance(problem := ours(error), TargetDown):
+                self._undo()
+                raise problem from error
+            conn.autocommit = False
+            return None
+        except BaseException:
+            self._give_up()  # nobody knows whether it was sent
+            raise
+        self._known = upto
+        self._on_step("committed")
+        return upto
 
     def _step(self, segment: Segment, staged: Staged | StagedBulk) -> Ledger:
         with self._transaction() as cursor:
@@ -185,6 +228,7 @@ class PostgresSink:
             upto = step(one, segment, fence=self._fence, on_step=self._on_step)
             if isinstance(staged, StagedBulk):
                 drop_stages(cursor, staged.stages)
+        self._known = upto
         self._on_step("committed")
         return upto
 
@@ -194,6 +238,7 @@ class PostgresSink:
         self._give_up()
 
     def _give_up(self) -> None:
+        self._known = None
         self._loads.ask_again()
         if self._conn is not None:
             self._conn.close()
@@ -247,11 +292,13 @@ class PostgresSink:
 
     def _undo(self) -> None:
         """Roll back; if that fails, too, close the connection."""
+        self._known = None
         self._loads.ask_again()
         if self._conn is None:
             return
         try:
             self._conn.rollback()
+            self._conn.autocommit = False
             with self._conn.cursor() as cursor:
                 self._catalog.forget(cursor)
             self._conn.commit()
