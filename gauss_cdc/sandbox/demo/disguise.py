@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Final, Literal
 
 import gauss_cdc
-from gauss_cdc.sandbox.demo.programs import end_session
 from gauss_cdc.sandbox.services.process import (
     LOOPBACK,
     Process,
     ProcessCommand,
     accepts,
+    end_session,
     free_ports,
     is_free,
     poll,

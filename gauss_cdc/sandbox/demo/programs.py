@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import gauss_cdc
-from gauss_cdc.sandbox.services.process import Process, ProcessCommand, poll
+from gauss_cdc.sandbox.services.process import Process, ProcessCommand, end_session
 from gauss_cdc.watch import STEP_FILE
 
 _GONE_SECONDS: Final = 30.0
@@ -117,49 +115,3 @@ class Program:
             "PYTHONPATH": path,
             "PYTHONUNBUFFERED": "1",
         }
-
-
-def end_session(leader: int) -> None:
-    """SIGKILL every process of a session, and wait until none runs."""
-
-    def is_over() -> bool:
-        members = list(_members(leader))
-        for pid in members:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        return not members
-
-    poll(is_over, _GONE_SECONDS)
-
-
-def _members(leader: int) -> Iterator[int]:
-    """The living processes of a session; those that only wait to be buried do not count."""
-    for pid, is_zombie in _processes():
-        try:
-            if not is_zombie and os.getsid(pid) == leader:
-                yield pid
-        except (ProcessLookupError, PermissionError):
-            continue
-
-
-def _processes() -> Iterator[tuple[int, bool]]:
-    if (proc := Path("/proc")).is_dir():
-        for entry in proc.iterdir():
-            if entry.name.isdigit():
-                try:
-                    stat = (entry / "stat").read_bytes()
-                except OSError:
-                    continue
-                yield int(entry.name), stat.rpartition(b")")[2].split()[0] in (b"Z", b"X")
-        return
-    output = subprocess.run(
-        ["ps", "-A", "-o", "pid=,stat="],  # noqa: S607  where it lies differs
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    for line in output.splitlines():
-        pid, state = line.split()[:2]
-        yield int(pid), state.startswith("Z")

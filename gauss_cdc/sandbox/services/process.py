@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypedDict
@@ -24,6 +24,7 @@ LOOPBACK: Final = "127.0.0.1"
 # could otherwise be given the broker's own port, and would connect to itself.
 _PORTS: Final = range(20_000, 32_000)
 _POLL: Final = 0.05
+_GONE_SECONDS: Final = 30.0
 
 # Popen objects of this program, so that dead children are reaped, and none warns.
 _CHILDREN: Final[dict[int, "subprocess.Popen[bytes]"]] = {}
@@ -139,6 +140,53 @@ def accepts(port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def end_session(leader: int) -> None:
+    """SIGKILL every process of a session, and wait until none runs."""
+
+    def is_over() -> bool:
+        living = list(members(leader))
+        for pid in living:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        return not living
+
+    poll(is_over, _GONE_SECONDS)
+
+
+def members(leader: int) -> Iterator[int]:
+    """The living processes of a session; those that only wait to be buried do not count."""
+    for pid, is_zombie in processes():
+        try:
+            if not is_zombie and os.getsid(pid) == leader:
+                yield pid
+        except (ProcessLookupError, PermissionError):
+            continue
+
+
+def processes() -> Iterator[tuple[int, bool]]:
+    """Every process of this machine, and whether it only waits to be buried."""
+    if (proc := Path("/proc")).is_dir():
+        for entry in proc.iterdir():
+            if entry.name.isdigit():
+                try:
+                    stat = (entry / "stat").read_bytes()
+                except OSError:
+                    continue
+                yield int(entry.name), stat.rpartition(b")")[2].split()[0] in (b"Z", b"X")
+        return
+    output = subprocess.run(
+        ["ps", "-A", "-o", "pid=,stat="],  # noqa: S607  where it lies differs
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    for line in output.splitlines():
+        pid, state = line.split()[:2]
+        yield int(pid), state.startswith("Z")
 
 
 def _started(pid: int) -> str | None:
