@@ -9,7 +9,7 @@ import pytest
 from gauss_cdc.config import Config, load, revealed
 from gauss_cdc.runtime.errors import Unavailable
 from gauss_cdc.secrets import hidden
-from gauss_cdc.session import classified, public, spark_session
+from gauss_cdc.session import _at_start, classified, public, spark_session
 from spark_consumers.stream import Starting
 
 CONFIG = Config.model_validate(
@@ -32,6 +32,25 @@ def test_a_session_that_does_not_start_is_left_in_peace(
         starting.session()
 
     starting.stop()
+
+
+def test_a_file_of_defaults_names_the_master_unless_the_configuration_does(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    monkeypatch.setenv("PYSPARK_PYTHON", "python3")
+    (tmp_path / "spark-defaults.conf").write_text(
+        "spark.master yarn\nspark.executor.memory 7g\nspark.redaction.regex Customer\n"
+    )
+    written = CONFIG.spark.model_copy(update={"master": "spark://m:7077"})
+
+    by_file = dict(_at_start(CONFIG).getAll())
+    by_us = dict(_at_start(CONFIG.model_copy(update={"spark": written})).getAll())
+
+    assert not {"spark.master", "spark.executor.memory"} & by_file.keys()  # Spark reads the file
+    assert by_file["spark.redaction.regex"].endswith("|(?-i:Customer)")
+    assert by_file["spark.app.name"] == "gauss-cdc bank"
+    assert by_us == {**by_file, "spark.master": "spark://m:7077"}
 
 
 # ---------------------------------------------------------------- the JVM's lines
