@@ -13,6 +13,7 @@ from gauss_cdc.session import spark_session
 from spark_consumers.ahead import ReadingThread
 from spark_consumers.job import Observer, PassOptions
 from spark_consumers.kafka.read import CutReader, RangeReader, registry_at
+from spark_consumers.lake_rows import FrameReader
 from spark_consumers.lanes import Lanes
 from spark_consumers.run import Stop, run
 from spark_consumers.security import java_client
@@ -23,6 +24,7 @@ _log = logging.getLogger("gauss_cdc.apply")
 # Rows of a segment: where the target keeps up, and where much waits (spark_consumers/sizes.py).
 _FEW_ROWS: Final = 5_000
 _MANY_ROWS: Final = 200_000
+_LAKE_ROWS: Final = 1_000_000  # a lake's step costs by table
 _DOUBT: Final = 30.0  # seconds: several heartbeats of a running `run`
 
 
@@ -36,6 +38,7 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
     client, spark_client = config.kafka.client_settings(), config.spark_client()
     java_client(spark_client)  # what has no counterpart is reported before anything begins
     prefix = config.kafka.prefix
+    is_lake, interval = kind.settings is not None, config.target.interval.total_seconds()
 
     def alarm(what: str) -> None:
         _log.warning("a record that is not ours: %s; who may write there? (gauss-cdc check)", what)
@@ -58,20 +61,26 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
             Checkpoint(config.spark.checkpoint, _log.warning),
             source=prefix,
             client=spark_client,
-            wait=cuts.wait,
+            wait=(lambda _: stop(interval)) if is_lake else cuts.wait,
         )
-        lanes = Lanes(
-            stream.session,
-            rows,
-            schema_of,
-            source=prefix,
-            client=spark_client,
-            loader=kind.loader(setup) if kind.loader is not None else None,
-            native=native,
-            sends_secrets=config.spark.executor_secrets == "sent",
-            stop=stop,
-        )
-        options = PassOptions(_FEW_ROWS, _MANY_ROWS, strict=config.target.strict)
+        lanes: Lanes | FrameReader
+        if is_lake:
+            setup = dataclasses.replace(setup, spark=stream.session)
+            lanes = FrameReader(stream.session, rows, schema_of, source=prefix, client=spark_client)
+        else:
+            lanes = Lanes(
+                stream.session,
+                rows,
+                schema_of,
+                source=prefix,
+                client=spark_client,
+                loader=kind.loader(setup) if kind.loader is not None else None,
+                native=native,
+                sends_secrets=config.spark.executor_secrets == "sent",
+                stop=stop,
+            )
+        sizes = (_LAKE_ROWS, _LAKE_ROWS) if is_lake else (_FEW_ROWS, _MANY_ROWS)
+        options = PassOptions(*sizes, strict=config.target.strict and not is_lake)
         with closing(lanes):
             run(
                 kind.sink(setup), cuts, lanes, stream,

@@ -268,11 +268,22 @@ class TargetSection(Section):
     """[target]: the database that follows."""
 
     kind: Annotated[str, AfterValidator(_kind_of_sink)] = "postgres"
-    """Product: `postgres`, or `opengauss` for openGauss and GaussDB (centralized), whose database
-    must not hold '' as NULL (compatibility PG or B)."""
+    """Product: `postgres`; `opengauss` for openGauss and GaussDB (centralized), whose database must
+    not hold '' as NULL (compatibility PG or B); or a lake, `delta` or `iceberg`."""
 
     dsn: Public
-    """Its connection string, without a password."""
+    """Its connection string, without a password. Of a lake: the folder or URL of its tables, or the
+    name of a catalog that Spark's settings define."""
+
+    mode: Literal["scd1", "log"] = "scd1"
+    """What a lake's tables hold: `scd1` the source's rows, `log` its changes."""
+
+    interval: Duration = timedelta(seconds=30)
+    """Time from one step of a lake to the next. A step costs seconds for each table with changes,
+    however many they are."""
+
+    keep: Duration = timedelta(days=7)
+    """How long `read_at` finds the commits of a lake."""
 
     strict: bool = False
     """One source transaction = one target transaction. Default: grouped, always whole ones."""

@@ -20,7 +20,7 @@ from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from gauss_cdc import spark_settings
+from gauss_cdc import spark_settings, target
 from gauss_cdc.config import Config, revealed
 from gauss_cdc.logs import SPARK
 from gauss_cdc.runtime import jars, java
@@ -104,7 +104,8 @@ def _context(config: Config) -> SparkContext:
 
 def _settings(config: Config, given: Mapping[str, str]) -> dict[str, str]:
     return spark_settings.merged(
-        {
+        target.spark_settings(config)
+        | {
             name: str(value)
             for name, value in revealed(config.spark.options).items()
             if not name.startswith(JAVA_CLIENT)
@@ -127,8 +128,9 @@ def _at_start(config: Config) -> SparkConf:
     os.environ.setdefault("PYSPARK_PYTHON", settings.get("spark.pyspark.python", sys.executable))
     if given["spark.master"].startswith("local"):
         if not {"spark.jars", "spark.jars.packages"} & settings.keys():
-            found = jars.fetch(["spark"], console=console)["spark"]
-            settings["spark.jars"] = ",".join(map(str, found))
+            names = ["spark", *filter(None, [target.kind_of(config).jars])]
+            found = jars.fetch(names, console=console)
+            settings["spark.jars"] = ",".join(str(path) for name in names for path in found[name])
         os.environ["JAVA_HOME"] = str(java.find(shims=jars.cache()).home)
     return public({k: v for k, v in settings.items() if in_file.get(k) != v}, config)
 

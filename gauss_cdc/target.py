@@ -30,6 +30,8 @@ def setup(config: Config) -> Setup:
         dsn=section.dsn,
         ddl=config.ddl.apply,
         code=config.ddl.code,
+        mode=section.mode,
+        keep=section.keep.total_seconds(),
     )
     if (client := _CLIENTS.get(section.kind)) is None:
         return made  # it brings its own
@@ -43,6 +45,12 @@ def setup(config: Config) -> Setup:
 def kind_of(config: Config) -> Kind:
     """Look the configured kind up; raise ConfigError."""
     return SINKS[_section(config).kind]
+
+
+def spark_settings(config: Config) -> dict[str, str]:
+    """Return the settings of Spark that the configured kind needs."""
+    settings = None if config.target is None else kind_of(config).settings
+    return {} if settings is None else dict(settings(_section(config).dsn))
 
 
 def _section(config: Config) -> TargetSection:

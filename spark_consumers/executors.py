@@ -52,7 +52,7 @@ class Job:
 
 def copy_batches(job: Job, batches: Iterable[Any]) -> Iterator[Any]:
     """Stage one task's records, all or nothing; give `RESULT` as a record batch."""
-    import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415  on executors
+    import pyarrow as pa  # noqa: PLC0415  on executors
     from pyspark import TaskContext  # noqa: PLC0415
 
     context = TaskContext.get()

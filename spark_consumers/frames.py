@@ -87,16 +87,27 @@ def changes_frame(
     result: columns that others lack are NULL there.  Raises ShapeChanged for a column whose older
     type does not fit into its newest one.  Rows are in no order: sort by (seq, ordinal).
     """
+    return typed_changes(
+        records(spark, client, ranges, is_committed=is_committed), schemas, newest=newest
+    )
+
+
+def records(
+    spark: SparkSession,
+    client: Mapping[str, Any],
+    ranges: Sequence[Range],
+    *,
+    is_committed: bool = True,
+) -> DataFrame:
+    """Records of exactly these ranges: partition, offset, value; no tombstones."""
     from pyspark.sql import functions as f  # noqa: PLC0415  only where Spark is
 
-    if ranges:
-        tasks = max(1, sum(r.end - r.start for r in ranges) // 100_000)
-        options = range_options(client, ranges, is_committed=is_committed, tasks=tasks)
-        frame = spark.read.format("kafka").options(**options).load()
-        rows = _inside(spark, frame.where(f.col("value").isNotNull()), ranges)
-    else:
-        rows = spark.createDataFrame([], "partition int, offset long, value binary")
-    return typed_changes(rows, schemas, newest=newest)
+    if not ranges:
+        return spark.createDataFrame([], "partition int, offset long, value binary")
+    tasks = max(1, sum(r.end - r.start for r in ranges) // 100_000)
+    options = range_options(client, ranges, is_committed=is_committed, tasks=tasks)
+    frame = spark.read.format("kafka").options(**options).load()
+    return _inside(spark, frame.where(f.col("value").isNotNull()), ranges)
 
 
 def typed_changes(

@@ -18,6 +18,7 @@ import psycopg2
 import pytest
 from psycopg2 import sql
 
+from gauss_cdc.runtime import jars
 from gauss_cdc.sandbox.services import (
     Addresses,
     LocalServices,
@@ -192,6 +193,8 @@ def spark(addresses: Addresses) -> Iterator["SparkSession"]:
     warehouse = Path(tempfile.mkdtemp(prefix="gauss-cdc-test-"))
     use_java(addresses)
     confs = spark_confs(addresses, warehouse=warehouse)
+    lakes = (path for files in jars.fetch(["delta", "iceberg"]).values() for path in files)
+    confs["spark.jars"] = ",".join([confs["spark.jars"], *map(str, lakes)])
     session = (
         SparkSession.builder.master("local[2]").appName("tests").config(map=confs).getOrCreate()
     )

@@ -91,7 +91,10 @@ NOT_RUN = {
     ),
 }
 # Files with Python blocks, and the test that runs them.
-PYTHON = {"docs/spark.md": "tests/e2e/test_documented_examples.py"}
+PYTHON = {
+    "docs/lakes.md": "tests/integration/test_lakes.py",
+    "docs/spark.md": "tests/e2e/test_documented_examples.py",
+}
 # What a configuration needs beside the part that a document shows.
 REST = {
     "source": {"dsn": "postgresql://cdc@db.example.com/bank", "slot": "gauss_cdc"},

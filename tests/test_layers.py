@@ -61,8 +61,9 @@ LAYERS = {
         ("producer.errors", "producer.clock"),
     ),
     "spark_consumers": (
-        ("spark_consumers.api",),
-        ("spark_consumers.lanes", "spark_consumers.frames", "spark_consumers.stream"),
+        ("spark_consumers.api", "spark_consumers.lakes"),
+        ("spark_consumers.lanes", "spark_consumers.lake_rows"),
+        ("spark_consumers.frames", "spark_consumers.stream"),
         ("spark_consumers.run",),
         ("spark_consumers.job",),
         ("spark_consumers.sinks.kinds",),
@@ -121,6 +122,8 @@ ROOMS = {
     "gauss_cdc.sandbox.demo": (
         *("gauss_cdc.sandbox.demo", "gauss_cdc.sandbox.services", "gauss_cdc.watch"),
         *("gauss_cdc.config", "gauss_cdc.inspect.places"),
+        # Looks into a lake as any program does, with a Spark of its own.
+        *("gauss_cdc.runtime", "spark_consumers.lakes", "spark_consumers.sinks.lakes.places"),
         *("schemas.accept", "producer.errors"),
     ),
 }
@@ -158,6 +161,7 @@ PURE = (
     "spark_consumers.errors",
     "spark_consumers.shapes",
     "spark_consumers.sinks.base",
+    "spark_consumers.sinks.lakes.core",
     "spark_consumers.sinks.step",
     "spark_consumers.versions",
 )  # fmt: skip

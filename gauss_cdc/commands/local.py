@@ -33,6 +33,13 @@ from producer.errors import DecodeError
     show_default=True,
     help="Product of the source; all but postgres are emulated by `gauss-cdc emulator`.",
 )
+@click.option(
+    "--target",
+    type=click.Choice(["postgres", "delta", "iceberg"]),
+    default="postgres",
+    show_default=True,
+    help="Kind of target; a lake is a folder, and is sampled by read_at.",
+)
 @click.option("--json", "as_json", is_flag=True, help="The figures as JSON, to stdout.")
 def demo(
     *,
@@ -45,6 +52,7 @@ def demo(
     at_least_once: bool,
     keep: Path | None,
     source: Literal["postgres", "opengauss", "gaussdb"],
+    target: Literal["postgres", "delta", "iceberg"],
     as_json: bool,
 ) -> None:
     """Run everything on this machine: load, kills, and a comparison of source and target.
@@ -64,6 +72,7 @@ def demo(
         exactly_once=not at_least_once,
         keep=keep,
         source=source,
+        target=target,
     )
     try:
         report = stage.demo(plan, console)

@@ -44,7 +44,7 @@ Values: TypeAlias = "PlainValues | ArrowValues"
 
 def runs(batch: Any) -> Iterator[tuple[str, int, int, int]]:
     """(topic, partition, first row, number of rows) of neighbours in a `pyarrow.RecordBatch`."""
-    from pyarrow import compute  # type: ignore[import-untyped]  # noqa: PLC0415  on executors only
+    from pyarrow import compute  # noqa: PLC0415  on executors only
 
     topic, partition = batch.column("topic"), batch.column("partition")
     ends = {end for column in (topic, partition) for end in _ends(compute.run_end_encode(column))}

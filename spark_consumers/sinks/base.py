@@ -151,6 +151,9 @@ class Setup:
     replace: bool = False  # rows that a table holds before its first load go
     ddl: str = "tables"  # [ddl] apply
     code: bool = False  # [ddl] code
+    mode: str = "scd1"  # [target] mode
+    keep: float = 7 * 86_400  # [target] keep, seconds
+    spark: Callable[[], Any] = field(default=_no_client, repr=False)  # the session of the program
     on_step: Callable[[str], None] = field(default=_ignore, repr=False)
     on_wait: Callable[[str], None] = field(default=_ignore, repr=False)
     on_note: Callable[[str], None] = field(default=_ignore, repr=False)
@@ -162,3 +165,5 @@ class Kind(NamedTuple):
     sink: Callable[[Setup], Sink]
     inspector: Callable[[Setup], Inspector]
     loader: Callable[[Setup], StagingLoader] | None = None  # None: all rows take the driver
+    settings: Callable[[str], Mapping[str, str]] | None = None  # Spark's, by [target] dsn: a lake
+    jars: str = ""  # the lock of the archives that it needs besides

@@ -236,7 +236,7 @@ def test_a_complete_cache_needs_no_ivy(monkeypatch: pytest.MonkeyPatch) -> None:
 
     files = jars.fetch(["kafka", "spark", "registry"])
 
-    assert [len(files[name]) for name in ("kafka", "spark", "registry")] == [46, 9, 1]
+    assert [len(files[name]) for name in ("kafka", "spark", "registry")] == [46, 6, 1]
 
 
 def test_a_corrupted_jar_is_noticed_and_fetched_again(

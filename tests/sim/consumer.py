@@ -17,6 +17,7 @@ from spark_consumers.job import Observer, PassOptions
 from spark_consumers.kafka.read import CutReader, RangeReader
 from spark_consumers.run import Polling, run
 from tests.sim.broker import Broker
+from tests.sim.lake import LakeSimSink
 from tests.sim.ports import CUTS, TOPICS
 from tests.sim.reading import clients
 from tests.sim.registry import schema_of
@@ -79,7 +80,7 @@ class ApplierProcess:
 
     actor: Actor
     reading: Reading[Any] | None = None  # the newest
-    sink: SimSink | None = None
+    sink: SimSink | LakeSimSink | None = None
     ended: str = ""
     error: BaseException | None = None
     reported: Reported = field(default_factory=Reported)
@@ -113,7 +114,7 @@ def make_applier(
     def _run(actor: Actor, process: ApplierProcess) -> None:
         actor.park("begins")
         mine = clients(Whoever(), broker)
-        process.sink = sink = SimSink(target, actor)
+        process.sink = sink = target.sink(actor)
         cuts = CutReader({}, TOPICS.prefix, schema_of, doubt=DOUBT, clients=mine)
         rows = RangeReader({}, TOPICS.prefix, schema_of, stuck_after=STUCK, clients=mine)
 

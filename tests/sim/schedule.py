@@ -32,6 +32,7 @@ from spark_consumers.job import PassOptions
 from tests.sim.broker import Broker, Client
 from tests.sim.checkers import ALWAYS, Oracle
 from tests.sim.consumer import ApplierProcess, make_applier
+from tests.sim.lake import LakeTarget
 from tests.sim.native import Use
 from tests.sim.ports import CUTS, TOPICS
 from tests.sim.producer import Around, Plan, Process, make_producer
@@ -73,6 +74,7 @@ class Faults:
     silences: int = 0  # times for which the broker does not answer
     strange: bool = False  # messages come that nobody can decode
     unfit: bool = False  # some rows are larger than a topic takes
+    lake: bool = False  # the target has versions of tables, and no transactions
     talks: bool = False  # logical messages are written
     giants: bool = False  # most source transactions are large, and slow to come
     rush: bool = False  # second producers come while the first ones still start
@@ -140,8 +142,9 @@ class Simulation:
         overrides: dict[str, Any] | None = None,
     ) -> None:
         self.world = world = World(seed)
-        # `unfit` is not drawn, so that other histories stay as they were.
-        drawn = faults or replace(Faults.drawn(world.rng), unfit=seed % 10 == 7)
+        # These are not drawn, so that other histories stay as they were.
+        strange = {"unfit": seed % 10 == 7, "lake": seed % 4 == 3}
+        drawn = faults or replace(Faults.drawn(world.rng), **strange)
         self.faults = replace(drawn, **(overrides or {}))
         self.decoded = Decoded()
         self.source = Source(world, planned=self.faults.transactions, lossy=self.faults.lossy)
@@ -157,9 +160,9 @@ class Simulation:
         self.broker.marker_weight = 0.06 if self.faults.slow_markers else 2.0
         self.broker.timeouts = self.faults.timeouts
         self.broker.lost_offsets = self.faults.lost_offsets
-        self.target = Target(world)
+        self.target: Target = LakeTarget(world) if self.faults.lake else Target(world)
         self.target.lost_commits = self.faults.lost_commits
-        self.target.restores = self.faults.restores
+        self.target.restores = 0 if self.faults.lake else self.faults.restores
         self.oracle = Oracle(world, self.source, self.broker, self.decoded)
         self.source.limit = self._limit
         self.broker.on_fenced = self._fenced

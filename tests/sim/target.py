@@ -72,6 +72,10 @@ class Target:
         self.on_commit: Callable[[Database, Database], None] = lambda _a, _b: None
         world.sources_of_moves.append(self._moves)
 
+    def sink(self, actor: Actor) -> Any:
+        """A sink of a process."""
+        return SimSink(self, actor)
+
     def commit(self, database: Database) -> None:
         """Make a transaction visible."""
         before, self.now = self.now, database

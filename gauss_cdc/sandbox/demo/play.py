@@ -29,6 +29,7 @@ from gauss_cdc.sandbox.demo.bank import Bank
 from gauss_cdc.sandbox.demo.compare import compare
 from gauss_cdc.sandbox.demo.disguise import Disguise, Kind
 from gauss_cdc.sandbox.demo.killer import Kill, Killer, by_step
+from gauss_cdc.sandbox.demo.lake import LakeSampler, compare_lake
 from gauss_cdc.sandbox.demo.load import Load, Workload
 from gauss_cdc.sandbox.demo.programs import Program
 from gauss_cdc.sandbox.demo.report import Report, quantile
@@ -63,6 +64,7 @@ class DemoPlan:
     exactly_once: bool = True
     keep: Path | None = None
     source: Kind = "postgres"  # else PostgreSQL in disguise, and `run` reads what it says
+    target: str = "postgres"  # or delta, iceberg
 
 
 def demo(plan: DemoPlan, console: Console) -> Report:
@@ -89,6 +91,7 @@ def demo(plan: DemoPlan, console: Console) -> Report:
                     target=target,
                     exactly_once=plan.exactly_once,
                     disguise=disguise,
+                    target_kind=plan.target,
                 )
                 report = play(plan, place, view, interrupts)
             is_kept = is_kept or not report.is_equal
@@ -139,7 +142,10 @@ class _Play:
         self._programs = [
             Program(name, place.config_file, folder=place.folder) for name in ("run", "apply")
         ]
-        self._sampler = Sampler(place.target_url, self._config.kafka.prefix, self._workload)
+        sampler = partial(LakeSampler, place.target_kind) if place.is_lake else Sampler
+        self._sampler: Sampler = sampler(
+            place.target_url, self._config.kafka.prefix, self._workload
+        )
         self._follower = CutsFollower(self._config)
         self._load = Load(
             place.source_url,
@@ -281,7 +287,13 @@ class _Play:
     def _compare(self) -> None:
         report, view = self._report, self._view
         view.say("comparing every row of every table")
-        compared = compare(self._place.source_url, self._place.target_url)
+        if self._place.is_lake:
+            compared = compare_lake(
+                self._place.source_url, self._place.target_url, self._place.target_kind,
+                self._config.kafka.prefix,
+            )  # fmt: skip
+        else:
+            compared = compare(self._place.source_url, self._place.target_url)
         report.table_rows = compared.rows
         report.differences += compared.differences
         view.say("comparing the cuts with the topics, offset by offset")

@@ -32,6 +32,7 @@ _TOML: Final = """\
 {source_lines}
 [tables]
 include = ["public.*"]
+exclude = {exclude}
 
 [kafka]
 prefix = {prefix}
@@ -43,9 +44,7 @@ exactly-once = {exactly_once}
 [registry]
 url = {registry}
 
-[target]
-kind = "postgres"
-dsn = {target}
+{target_lines}
 
 [spark]
 master = "local[2]"
@@ -55,6 +54,14 @@ checkpoint = {checkpoint}
 "spark.driver.memory" = "1g"
 # Short runs compile little, and who is killed leaves no files outside of the folder.
 "spark.driver.extraJavaOptions" = {java}
+"""
+_TARGET: Final = """\
+[target]
+kind = {kind}
+dsn = {target}
+"""
+_LAKE: Final = """\
+interval = "1s"
 """
 _JAVA: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Djava.io.tmpdir={}"
 
@@ -68,6 +75,12 @@ class Scene:
     source_url: str
     target_url: str
     config_file: Path
+    target_kind: str = "postgres"
+
+    @property
+    def is_lake(self) -> bool:
+        """Say whether the target is a folder of tables."""
+        return self.target_kind in ("delta", "iceberg")
 
     @property
     def config(self) -> Config:
@@ -100,14 +113,22 @@ def set_up(
     prefix: str = "bank",
     exactly_once: bool = True,
     disguise: Disguise | None = None,
+    target_kind: str = "postgres",
 ) -> Scene:
-    """Write the configuration; services and databases are there."""
+    """Write the configuration; services and databases are there.
+
+    A lake's target is a folder; it follows tables with a key only.
+    """
+    is_lake = target_kind in ("delta", "iceberg")
+    target = str(folder / "lake") if is_lake else target
     addresses = services.addresses
     (folder / "logs").mkdir(exist_ok=True)
     file = folder / "gauss-cdc.toml"
     values = {
         "source": source,
         "target": target,
+        "kind": target_kind,
+        "exclude": ["public.visit"] if is_lake else [],
         "slot": prefix,
         "prefix": prefix,
         "exactly_once": exactly_once,
@@ -119,9 +140,10 @@ def set_up(
     # A JSON string is a TOML string.
     quoted = {name: json.dumps(value) for name, value in values.items()}
     lines = _POSTGRES.format(**quoted) if disguise is None else disguise.lines(prefix)
-    text = _TOML.format(**quoted, source_lines=lines)
+    target_lines = _TARGET.format(**quoted) + _LAKE * is_lake
+    text = _TOML.format(**quoted, source_lines=lines, target_lines=target_lines)
     file.write_text(text, encoding="utf-8")
-    return Scene(folder, services, source, target, file)
+    return Scene(folder, services, source, target, file, target_kind)
 
 
 def open_folder() -> Path:

@@ -1,0 +1,186 @@
+"""A segment's rows as Spark's executors hold them: one typed frame for each table.
+
+The driver holds schema changes and counts only.  Frames are kept until the step is over: they are
+counted first, and a lake reads them more than once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
+
+from schemas.control import SchemaChange, TableLoad
+from schemas.errors import LOAD_AGAIN
+from schemas.tables import TableId
+from schemas.topics import Topics
+from spark_consumers.errors import Incomplete, NotExpressible, StreamError
+from spark_consumers.frames import records, typed_changes
+from spark_consumers.kafka.read import RangeReader, SchemaOf
+from spark_consumers.model import Segment
+from spark_consumers.sinks.lakes.changes import behind
+from spark_consumers.sinks.step import FIRST, LAST, Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_SAID: Final = 5  # commits that an error names
+_PLACE: Final = ("seq", "ordinal", "op")
+
+
+class FrameReader:
+    """Reads segments for lakes."""
+
+    def __init__(
+        self,
+        spark: Callable[[], SparkSession],
+        driver: RangeReader,
+        schema_of: SchemaOf,
+        *,
+        source: str,
+        client: Mapping[str, Any],
+    ) -> None:
+        self._spark, self._driver, self._schema_of = spark, driver, schema_of
+        self._names, self._client = Topics(source), dict(client)
+
+    def __call__(self, segment: Segment) -> FrameRows:
+        """Find out what there is; nothing is read before the sink asks."""
+        if not segment.ranges:
+            return FrameRows((), {})
+        is_committed = self._driver.prepare(segment)
+        ddl = self._driver.read_ddl(segment, is_committed=is_committed)
+        frames: dict[TableId, TableFrames] = {}
+        for topic in sorted({r.topic for r in segment.ranges} - {self._names.ddl}):
+            schemas = {i: self._schema_of(i) for i in segment.schema_ids.get(topic, ())}
+            table = next((self._names.table_by(topic, s) for s in schemas.values()), None)
+            if table is None:
+                raise StreamError("a range names a topic that is not a table's", topic=topic)
+            ranges = [r for r in segment.ranges if r.topic == topic]
+
+            def read(ranges: Any = ranges) -> DataFrame:
+                return records(self._spark(), self._client, ranges, is_committed=is_committed)
+
+            frames[table] = TableFrames(read, schemas, is_apart=segment.is_barrier)
+        return FrameRows(ddl, frames)
+
+    def spreads(self, _: Any) -> bool:
+        """Say that executors take all rows."""
+        return True
+
+    def close(self) -> None:
+        """Frames are let go of by their step."""
+
+
+class TableFrames:
+    """A table's changes; around schema changes each writer's columns stay apart."""
+
+    def __init__(
+        self,
+        read: Callable[[], DataFrame],
+        schemas: Mapping[int, Mapping[str, Any]],
+        *,
+        is_apart: bool,
+    ) -> None:
+        """`read` gives records; `schemas` are their writers'."""
+        self._read, self._schemas, self._is_apart = read, schemas, is_apart
+
+    def __call__(self) -> list[DataFrame]:
+        """Return frames of changes: one, or one for each schema."""
+        schemas = {schema_id: dict(one) for schema_id, one in self._schemas.items()}
+        rows = self._read()
+        if not self._is_apart or len(schemas) == 1:
+            return [typed_changes(rows, schemas)]
+        return [
+            typed_changes(
+                rows.where(f"substring(value, 2, 4) = X'{schema_id:08X}'"), {schema_id: one}
+            )
+            for schema_id, one in schemas.items()
+        ]
+
+
+class FrameRows:
+    """Implements `lakes.core.SegmentContent`."""
+
+    def __init__(
+        self, ddl: Sequence[SchemaChange], frames: Mapping[TableId, Callable[[], list[DataFrame]]]
+    ) -> None:
+        self.ddl = ddl
+        self._make = frames
+        self._frames: dict[TableId, list[DataFrame]] = {}
+
+    @property
+    def tables(self) -> Sequence[TableId]:
+        return list(self._make)
+
+    def check(self, segment: Segment) -> None:
+        """Count every commit's ordinals; see `cuts.check_complete`."""
+        found: Counter[int] = Counter(change.seq for change in self.ddl)
+        is_load = isinstance(segment.cut, TableLoad)
+        for table in self._make:
+            for seq, rows, again, first, last in self._counted(table, is_load=is_load):
+                found[seq] += rows
+                if again:
+                    raise _incomplete(segment, "rows are there twice", seq=seq)
+                if not is_load and not 0 <= first <= last < segment.commit_rows.get(seq, 0):
+                    raise _incomplete(segment, "a record that is not of a commit", seq=seq)
+        if is_load:
+            rows = sum(found.values())
+            if segment.rows not in (rows, rows - len(self.ddl)):
+                raise _incomplete(segment, f"{rows} of {segment.rows} rows of a load")
+            return
+        wrong = {seq: n for seq, n in segment.commit_rows.items() if found[seq] != n}
+        if wrong or found.keys() - segment.commit_rows.keys():
+            text = ", ".join(
+                f"{seq}: {found[seq]} of {n}" for seq, n in list(wrong.items())[:_SAID]
+            )
+            raise _incomplete(segment, f"rows of {len(wrong)} commits are missing", commits=text)
+
+    def between(self, table: TableId, after: Place, before: Place) -> DataFrame | None:
+        frames = self._of(table)
+        if (after, before) == (FIRST, LAST) and len(frames) == 1:
+            return frames[0]
+        # Schema changes take an ordinal, so that no change stands at either place.
+        where = f"{behind(after)} AND NOT {behind(before)}"
+        some = [one for frame in frames if not (one := frame.where(where)).isEmpty()]
+        if len({one.schema.json() for one in some}) > 1:
+            raise NotExpressible(
+                "rows of one table were written with different columns, and no schema change is"
+                " between them",
+                table=table,
+                hint=LOAD_AGAIN,
+            )
+        return reduce(type(some[0]).unionByName, some) if some else None
+
+    def close(self) -> None:
+        """Let go of what executors hold."""
+        for frame in (frame for frames in self._frames.values() for frame in frames):
+            frame.unpersist()
+        self._frames.clear()
+
+    def _of(self, table: TableId) -> list[DataFrame]:
+        if table not in self._frames:
+            self._frames[table] = [frame.persist() for frame in self._make[table]()]
+        return self._frames[table]
+
+    def _counted(self, table: TableId, *, is_load: bool) -> Sequence[Any]:
+        """Rows of (seq, rows, double ones, least ordinal, greatest).
+
+        A TRUNCATE may stand in several partitions under one ordinal.
+        """
+        from pyspark.sql import DataFrame  # noqa: PLC0415  only where Spark is
+        from pyspark.sql import functions as f  # noqa: PLC0415
+
+        rows, again = (
+            f.expr("count(DISTINCT ordinal)"),
+            f.expr("count_if(op != 't') - count(DISTINCT ordinal) FILTER (WHERE op != 't')"),
+        )
+        if is_load:
+            rows, again = f.count("*"), f.lit(0)
+        places = reduce(DataFrame.unionByName, (frame.select(*_PLACE) for frame in self._of(table)))
+        counted = places.groupBy("seq").agg(rows, again, f.min("ordinal"), f.max("ordinal"))
+        return counted.collect()
+
+
+def _incomplete(segment: Segment, what: str, **where: Any) -> Incomplete:
+    return Incomplete(what, n=segment.cut.head.n, **where)

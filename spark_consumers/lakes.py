@@ -1,0 +1,87 @@
+"""For readers of lakes: all tables of a source as they were at one of its commits.
+
+    tables = read_at(spark, "bank", "2/5001", kind="delta", dsn="/lake")
+    tables["public.account"].join(tables["public.transfer"], ...)
+
+Writers go on meanwhile; the versions that were found stay readable for [target] keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+from schemas.tables import TableId
+from spark_consumers.model import Ledger
+from spark_consumers.sinks.lakes import places
+from spark_consumers.sinks.lakes.core import Watermark
+from spark_consumers.sinks.lakes.delta import DeltaTables
+from spark_consumers.sinks.lakes.iceberg import IcebergTables
+from spark_consumers.sinks.lakes.marks import read_mark, table_of
+from spark_consumers.versions import Version
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class TablesAt(Mapping[str, "DataFrame"]):
+    """The tables of a source at one commit, by `schema.table`."""
+
+    def __init__(self, tables: DeltaTables | IcebergTables, mark: Watermark) -> None:
+        self._tables, self._mark = tables, mark
+
+    @property
+    def ledger(self) -> Ledger:
+        """Which commit it is (`epoch`, `seq`, `committed_at`), and what is not exact there."""
+        return self._mark.ledger
+
+    def __getitem__(self, name: str) -> DataFrame:
+        version = self._mark.tables[name].version
+        return self._tables.read(TableId(*name.split(".", 1)), version)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._mark.tables)
+
+    def __len__(self) -> int:
+        return len(self._mark.tables)
+
+
+def read_at(
+    spark: SparkSession,
+    source: str,
+    commit: str | int | None = None,
+    *,
+    kind: Literal["delta", "iceberg"],
+    dsn: str,
+    is_exact: bool = False,
+) -> TablesAt:
+    """Return the tables at the newest step at or before a commit; its `ledger` says which one.
+
+    `commit` is `epoch/seq`, or the seq in the newest epoch; None: the newest step.  `kind` and
+    `dsn` are those of [target].  With `is_exact`, a step must have ended at this very commit.
+    Raises LookupError where there is none.
+    """
+    tables: DeltaTables | IcebergTables
+    if kind == "iceberg":
+        for name, value in places.iceberg_catalog(dsn).items():
+            spark.conf.set(name, value)
+        tables = IcebergTables(lambda: spark, places.catalog(dsn), "")
+    else:
+        tables = DeltaTables(lambda: spark, partial(places.delta_place, dsn), source, "")
+    marks = tables.read(table_of(source))
+    if isinstance(commit, str):
+        at = Version(*map(int, commit.split("/")))
+        marks = marks.where(f"epoch = {at.epoch} AND seq <= {at.seq}")
+    elif commit is not None:
+        last = marks.selectExpr("max(epoch)").first()
+        newest = last[0] if last is not None else None
+        marks = marks.where(f"epoch = {newest or 0} AND seq <= {commit}")
+    row = marks.selectExpr("max_by(mark, number)").first()
+    mark = read_mark(row[0] or "") if row is not None else None
+    if mark is None:
+        raise LookupError(f"no step of {source} is known at or before commit {commit}")
+    found = str(Version(mark.ledger.epoch, mark.ledger.seq))
+    if is_exact and str(commit) not in (found, str(mark.ledger.seq)):
+        raise LookupError(f"no step of {source} ends at commit {commit}; the one before: {found}")
+    return TablesAt(tables, mark)

@@ -1,0 +1,1 @@
+"""Lakes: Delta and Iceberg, which have versions of each table and no transaction over several."""

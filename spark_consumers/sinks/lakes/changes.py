@@ -1,0 +1,252 @@
+"""Changes of one table -> the frame that one write of a lake takes.
+
+    scd1   the last state of each key: one row that comes, goes or changes
+    scd2   each state of each key that the end of a commit shows, with when it held
+    log    each change as a row
+
+All in Spark, by aggregates and windows over the key; the driver sees counts only.  A frame of
+changes has the columns of `frames.changes_frame`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from schemas.tables import TableId
+from spark_consumers.dialects.spark import literal, quote
+from spark_consumers.errors import NotExpressible
+from spark_consumers.sinks.step import Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+EXACT: Final = "_exact"  # column -> the source's text of a value that the column's type cannot hold
+GONE: Final = "_gone"
+KEPT: Final = "_kept"  # columns that the target keeps: the source did not send them
+
+# What a table of each mode has besides the source's columns.
+MORE: Final = {
+    "scd1": {EXACT: "MAP<STRING, STRING>"},
+    "scd2": {
+        EXACT: "MAP<STRING, STRING>",
+        "_valid_from": "BIGINT",
+        "_valid_to": "BIGINT",
+        "_valid_from_timestamp": "TIMESTAMP",
+        "_valid_to_timestamp": "TIMESTAMP",
+        "_is_current": "BOOLEAN",
+    },
+    "log": {
+        EXACT: "MAP<STRING, STRING>",
+        "_unsent": "ARRAY<STRING>",
+        "_change_type": "STRING",
+        "_commit_version": "BIGINT",
+        "_commit_timestamp": "TIMESTAMP",
+        "_ordinal": "INT",
+    },
+}
+
+_VERSION: Final = "(CAST(epoch AS BIGINT) * 1099511627776 + seq)"  # grows over epochs, too
+_PLACE: Final = "struct(seq, ordinal)"
+
+
+class Kinds(NamedTuple):
+    """What the changes of a table are, counted by one job."""
+
+    rows: int
+    inserts: int  # c and r
+    truncated: tuple[int, int] | None  # the last TRUNCATE
+    unsent: int  # rows that leave values out
+    moved: int  # changed keys
+    moved_unsent: int  # and of these, those that leave values out
+    unnamed: int  # changes that do not carry the key of their old row
+
+
+@dataclass(frozen=True, slots=True)
+class Net:
+    """The last state per key."""
+
+    frame: DataFrame  # the table's columns, _exact, _gone, _kept
+    is_whole: bool  # a TRUNCATE went before: nothing of the table stays
+    is_plain: bool  # only rows that were not there before
+    has_kept: bool
+
+
+def kinds(changes: DataFrame, key: Sequence[str]) -> Kinds:
+    """Count, by one job."""
+    from pyspark.sql import functions as f  # noqa: PLC0415  only where Spark is
+
+    moved = _moved(key)
+    unnamed = " OR ".join(f"before.{quote(k)} IS NULL" for k in key) or "false"
+    unsent = "coalesce(size(unsent), 0) > 0"
+    row = changes.agg(
+        f.count("*"),
+        f.expr("count_if(op IN ('c', 'r'))"),
+        f.expr(f"max({_PLACE}) FILTER (WHERE op = 't')"),
+        f.expr(f"count_if({unsent})"),
+        f.expr(f"count_if({moved})"),
+        f.expr(f"count_if({moved} AND {unsent})"),
+        f.expr(f"count_if(op = 'd' AND (before IS NULL OR {unnamed}))"),
+    ).first()
+    assert row is not None
+    last = row[2]
+    return Kinds(row[0], row[1], (last[0], last[1]) if last else None, *row[3:])
+
+
+def net(
+    changes: DataFrame, table: TableId, columns: Sequence[str], key: Sequence[str], of: Kinds
+) -> Net:
+    """Return the last state of each key."""
+    _check(table, of)
+    changes = _since(changes, of)
+    is_plain = of.rows == of.inserts and of.truncated is None
+    if is_plain:
+        cells = [f"after.{quote(name)} AS {quote(name)}" for name in columns]
+        frame = changes.selectExpr(*cells, f"exact AS {EXACT}")
+        return Net(frame, is_whole=False, is_plain=True, has_kept=False)
+    events = _events(changes, key, of)
+    has_kept = of.unsent > 0
+    keys = [f"_key.{quote(k)}" for k in key]
+    last = events.groupBy("_key")
+    if has_kept:
+        said = [_sent(name) for name in columns]
+        state = last.agg(
+            *_exprs(
+                f"max_by(_gone, {_PLACE}) AS {GONE}",
+                *(f"max_by({cell}, {_PLACE}) FILTER (WHERE {sent}) AS {quote(name)}"
+                  for name, (cell, sent) in zip(columns, said, strict=True)),
+            )
+        )  # fmt: skip
+        texts = ", ".join(f"struct({literal(c)} AS k, {quote(c)}.t AS t)" for c in columns)
+        kept = ", ".join(f"if({quote(c)} IS NULL, {literal(c)}, NULL)" for c in columns)
+        frame = state.selectExpr(
+            *(f"{keys[key.index(c)] if c in key else quote(c) + '.v'} AS {quote(c)}"
+              for c in columns),
+            f"map_from_entries(filter(array({texts}), e -> e.t IS NOT NULL)) AS {EXACT}",
+            GONE,
+            f"if({GONE}, array(), array_compact(array({kept}))) AS {KEPT}",
+        )  # fmt: skip
+        keyless = f"array_except({KEPT}, array({', '.join(map(literal, key))}))"
+        frame = frame.selectExpr(
+            *map(quote, columns), f"if(size({EXACT}) > 0, {EXACT}, NULL) AS {EXACT}", GONE,
+            f"{keyless} AS {KEPT}",
+        )  # fmt: skip
+    else:
+        state = last.agg(*_exprs(f"max_by(struct(_gone, after, exact), {_PLACE}) AS s"))
+        frame = state.selectExpr(
+            *(f"{keys[key.index(c)] if c in key else 's.after.' + quote(c)} AS {quote(c)}"
+              for c in columns),
+            f"s.exact AS {EXACT}",
+            f"s._gone AS {GONE}",
+            f"CAST(array() AS ARRAY<STRING>) AS {KEPT}",
+        )  # fmt: skip
+    is_whole = of.truncated is not None
+    if is_whole:
+        frame = frame.where(f"NOT {GONE}")
+    return Net(frame, is_whole=is_whole, is_plain=False, has_kept=has_kept)
+
+
+def log(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Return each change as a row; an update has two where its old row was sent."""
+
+    def row(of: str, exact: str, kind: str) -> str:
+        cells = ", ".join(f"{of}.{quote(c)} AS {quote(c)}" for c in columns)
+        return f"struct({cells}, {exact} AS {EXACT}, {literal(kind)} AS _change_type)"
+
+    new, old = row("after", "exact", "insert"), row("before", "before_exact", "delete")
+    images = (
+        f"array({row('before', 'before_exact', 'update_preimage')},"
+        f" {row('after', 'exact', 'update_postimage')})"
+    )
+    frame = changes.selectExpr(
+        f"CASE WHEN op IN ('c', 'r') THEN array({new}) WHEN op = 'd' THEN array({old})"
+        f" WHEN op = 't' THEN array({row('after', 'exact', 'truncate')})"
+        f" WHEN before IS NULL THEN array({row('after', 'exact', 'update_postimage')})"
+        f" ELSE {images} END AS rows",
+        "unsent AS _unsent",
+        f"{_VERSION} AS _commit_version",
+        "committed_at AS _commit_timestamp",
+        "ordinal AS _ordinal",
+    ).selectExpr("explode(rows) AS r", "*")
+    return frame.selectExpr(
+        *(f"r.{quote(c)} AS {quote(c)}" for c in columns), f"r.{EXACT} AS {EXACT}", "_unsent",
+        "r._change_type AS _change_type", "_commit_version", "_commit_timestamp",
+        "CAST(_ordinal AS INT) AS _ordinal",
+    )  # fmt: skip
+
+
+def behind(place: Place) -> str:
+    """Say of a change that it comes after a place.
+
+    >>> behind((4, 1))
+    '(seq > 4 OR (seq = 4 AND ordinal > 1))'
+    """
+    seq, ordinal = place
+    return f"(seq > {seq} OR (seq = {seq} AND ordinal > {ordinal}))"
+
+
+def _exprs(*texts: str) -> list[Column]:
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    return [f.expr(text) for text in texts]
+
+
+def _moved(key: Sequence[str]) -> str:
+    """Say of an update that its row has another key than before."""
+    other = " OR ".join(f"before.{quote(k)} <=> after.{quote(k)} = false" for k in key)
+    return f"(op = 'u' AND before IS NOT NULL AND ({other or 'false'}))"
+
+
+def _since(changes: DataFrame, of: Kinds) -> DataFrame:
+    """Leave out what a TRUNCATE removed."""
+    if of.truncated is None:
+        return changes
+    seq, ordinal = of.truncated
+    return changes.where(f"op != 't' AND {behind((seq, ordinal))}")
+
+
+def _events(changes: DataFrame, key: Sequence[str], of: Kinds) -> DataFrame:
+    """Return changes by the key that they concern; a changed key is two."""
+
+    def named(row: str) -> str:
+        return "struct(" + ", ".join(f"{row}.{quote(k)} AS {quote(k)}" for k in key) + ")"
+
+    comes = f"struct({named('after')} AS k, false AS gone)"
+    goes = f"struct({named('before')} AS k, true AS gone)"
+    both = f"if({_moved(key)}, array({goes}, {comes}), array({comes}))" if of.moved else None
+    frame = changes.selectExpr(
+        f"explode(CASE WHEN op = 'd' THEN array({goes}) ELSE {both or f'array({comes})'} END) AS e",
+        "*",
+    )
+    return frame.selectExpr("e.k AS _key", "e.gone AS _gone", "*").drop("e")
+
+
+def _sent(name: str) -> tuple[str, str]:
+    """Return the value of a column with its text, and whether a change says it.
+
+    What `unsent` names may stand in the old row.
+    """
+    text = literal(name)
+    old = f"before IS NOT NULL AND coalesce(array_contains(before_columns, {text}), true)"
+    is_unsent = f"array_contains(coalesce(unsent, array()), {text})"
+    cell = (
+        f"if({is_unsent}, struct(before.{quote(name)} AS v, before_exact[{text}] AS t),"
+        f" struct(after.{quote(name)} AS v, exact[{text}] AS t))"
+    )
+    return cell, f"NOT _gone AND (NOT {is_unsent} OR ({old}))"
+
+
+def _check(table: TableId, of: Kinds) -> None:
+    if of.unnamed:
+        raise NotExpressible(
+            "a deleted row does not carry its key",
+            table=table,
+            hint='REPLICA IDENTITY must hold the key; or [target] mode = "log"',
+        )
+    if of.moved_unsent:
+        raise NotExpressible(
+            "a row changed its key, and values that it kept were not sent",
+            table=table,
+            hint='REPLICA IDENTITY FULL sends them; or [target] mode = "log"',
+        )

@@ -1,0 +1,388 @@
+"""Several tables at one source commit, where each table has versions of its own and nothing else.
+
+A lake has no transaction over two tables.  What stands in for it is the *watermark*: a row that
+names, for one commit of the source, the version of each table, and holds the ledger.  It is
+written last, and only if it directly follows the one that the step was built on.
+
+    newest watermark ─▶ each table: head = what it names?  ── no ─▶ put back
+                                         │ yes
+                                         ▼
+                              one write, directly behind the head ─▶ … ─▶ the next watermark
+
+Whatever a version holds that no watermark names counts for nothing: an attempt that ended in the
+middle, or an applier that was overtaken and still writes.  So a table is never continued from its
+head but from the version that the watermark names, and a version is named only if it directly
+follows the one that it was built on.  Pure over `TableVersions` and `Marks`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final, Protocol, TypeAlias
+
+from schemas.control import LoadPhase, SchemaChange, TableLoad
+from schemas.errors import LOAD_AGAIN
+from schemas.tables import TableId, TableSchema
+from spark_consumers.errors import Fenced, MissingTable, NotExpressible, Superseded
+from spark_consumers.model import Ledger, Segment
+from spark_consumers.sinks.step import Place
+
+At: TypeAlias = tuple[int, int, int]  # (epoch, n, seq): grows with every step
+
+
+# ---------------------------------------------------------------- versions
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What a version says of itself, in the lake's own metadata."""
+
+    at: At | None = None  # the end of its step
+    base: int | None = None  # the version that it was built on, as the watermark or step named it
+    same_as: int | None = None  # it repeats the rows of this version
+    note: str = ""  # of a watermark: all of it
+
+
+def stamp_text(stamp: Stamp, **more: object) -> str:
+    """Write a stamp for the metadata of a version."""
+    return json.dumps({"gauss_cdc": asdict(stamp) | more})
+
+
+def stamp_of(text: str | None) -> tuple[Stamp, Mapping[str, Any]]:
+    """Read what `stamp_text` wrote; anything else is no stamp."""
+    try:
+        read = json.loads(text or "")["gauss_cdc"]
+    except (ValueError, KeyError, TypeError):
+        return Stamp(), {}
+    at = tuple(read["at"]) if read["at"] else None
+    return Stamp(at, read["base"], read["same_as"], read["note"]), read
+
+
+@dataclass(frozen=True, slots=True)
+class TableVersion:
+    """A version of one table."""
+
+    id: int
+    stamp: Stamp = Stamp()
+    follows: bool = True  # directly behind the version that its writer had looked at
+
+    @property
+    def content(self) -> int:
+        """The version whose rows these are."""
+        same_as = self.stamp.same_as
+        return self.id if same_as is None or not self.follows else same_as
+
+
+@dataclass(frozen=True, slots=True)
+class TableMark:
+    """What a watermark says of one table."""
+
+    version: int
+    key: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """The ledger, and the version of each table at its commit."""
+
+    number: int  # counts watermarks of the source
+    ledger: Ledger
+    tables: Mapping[str, TableMark] = field(default_factory=dict)  # schema.table -> version
+    written_at: int = 0  # µs since 1970
+
+
+# ---------------------------------------------------------------- work
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """An empty table of this shape, whatever was there before."""
+
+    schema: TableSchema
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """Rows of a load."""
+
+    rows: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Changes, in the order of the source's commits."""
+
+    rows: Any
+    key: tuple[str, ...]
+    is_exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Alter:
+    """A schema change."""
+
+    change: SchemaChange
+
+
+Work: TypeAlias = Begin | Add | Apply | Alter
+
+
+# ---------------------------------------------------------------- ports
+class TableVersions(Protocol):
+    """The tables of a lake, one at a time."""
+
+    def head(self, table: TableId) -> TableVersion | None:
+        """The newest version, whoever wrote it; None: there is no such table."""
+
+    def put_back(self, table: TableId, head: TableVersion, content: int) -> TableVersion:
+        """Make a version that repeats `content`; its stamp says so."""
+
+    def write(
+        self, table: TableId, head: TableVersion | None, work: Work, stamp: Stamp
+    ) -> TableVersion:
+        """Make one version of what `head` holds and the work.
+
+        Both may raise Superseded instead, and must say by `follows` whether the version stands
+        directly behind `head`.
+        """
+
+
+class Care(Protocol):
+    """What a table needs from time to time; it changes no rows."""
+
+    def compact(self, table: TableId, head: TableVersion, keep: float) -> TableVersion:
+        """Write small files as large ones, as the version behind `head`, or return `head`.
+
+        `keep`: seconds for which a version must stay readable after it was replaced.
+        """
+
+    def expire(self, table: TableId, oldest: int, keep: float) -> None:
+        """Remove what only versions before `oldest` need."""
+
+
+class Marks(Protocol):
+    """The watermarks of one source."""
+
+    def newest(self) -> Watermark | None:
+        """The last one; None: nothing was ever applied."""
+
+    def append(self, before: Watermark | None, mark: Watermark) -> None:
+        """Write the next one; raise Superseded, and write nothing, unless `before` is the last."""
+
+
+class SegmentContent(Protocol):
+    """A segment's content."""
+
+    @property
+    def ddl(self) -> Sequence[SchemaChange]:
+        """Its schema changes."""
+
+    @property
+    def tables(self) -> Iterable[TableId]:
+        """Tables with rows in it."""
+
+    def check(self, segment: Segment) -> None:
+        """Raise Incomplete unless the rows are exactly what the cut promises."""
+
+    def between(self, table: TableId, after: Place, before: Place) -> Any | None:
+        """The table's rows between two places; None: there are none."""
+
+
+# ---------------------------------------------------------------- rules
+class LakeTransaction:
+    """`step.TargetTransaction` of a lake: what it writes becomes visible by the watermark only."""
+
+    def __init__(
+        self, tables: TableVersions, marks: Marks, staged: SegmentContent, *, needs_key: bool
+    ) -> None:
+        """`needs_key`: changes go by the table's key."""
+        self._tables, self._marks, self._staged = tables, marks, staged
+        self._needs_key = needs_key
+        self._mark: Watermark | None = None
+        self._named: dict[str, TableMark] = {}
+        self._segment: Segment | None = None
+
+    @property
+    def ddl(self) -> Sequence[SchemaChange]:
+        return self._staged.ddl
+
+    def lock_ledger(self) -> Ledger | None:
+        """Nothing is locked: `move_ledger` compares."""
+        self._mark = self._marks.newest()
+        if self._mark is None:
+            return None
+        self._named = dict(self._mark.tables)
+        return self._mark.ledger
+
+    def check_staged(self, segment: Segment) -> None:
+        self._segment = segment
+        self._staged.check(segment)
+
+    def alter(self, change: SchemaChange, *, is_exact: bool) -> None:
+        del is_exact
+        before, after = change.before, change.after
+        if after is None:
+            if before is not None:  # older watermarks name its versions: it only goes from here
+                self._named.pop(str(before.id), None)
+            return
+        if before is not None and before.id != after.id:
+            raise NotExpressible(
+                "a table of a lake cannot be renamed", table=before.id, hint=LOAD_AGAIN
+            )
+        self._check_key(after)
+        if str(after.id) in self._named:
+            if before is not None:
+                self._write(after.id, Alter(change), key=after.key)
+        elif before is None:
+            self._write(after.id, Begin(after), key=after.key)
+        else:
+            raise MissingTable("the lake does not have a table of the stream", table=after.id)
+
+    def write(self, after: Place, before: Place, inexact: Mapping[str, str]) -> None:
+        for table in self._staged.tables:
+            rows = self._staged.between(table, after, before)
+            if rows is None:
+                continue
+            named = self._named.get(str(table))
+            if named is None:
+                raise MissingTable(
+                    "the lake does not have a table of the stream", table=table, hint=LOAD_AGAIN
+                )
+            is_exact = str(table) not in inexact
+            self._write(table, Apply(rows, named.key, is_exact), key=named.key)
+
+    def load(self, cut: TableLoad) -> None:
+        match cut.phase:
+            case LoadPhase.BEGIN:
+                for change in self.ddl:
+                    if change.after is not None:
+                        self._check_key(change.after)
+                        self._write(change.after.id, Begin(change.after), key=change.after.key)
+            case LoadPhase.CHUNK:
+                for table in self._staged.tables:
+                    rows = self._staged.between(table, _BEFORE_ALL, _BEHIND_ALL)
+                    if rows is not None:
+                        self._write(table, Add(rows), key=self._named[str(table)].key)
+            case LoadPhase.END:
+                pass
+
+    def move_ledger(self, before: Ledger, upto: Ledger) -> None:
+        del before
+        self._marks.append(self._mark, following(self._mark, upto, self._named))
+
+    def _check_key(self, schema: TableSchema) -> None:
+        if self._needs_key and not schema.key:
+            raise NotExpressible(
+                "a table without a key cannot be followed row by row in a lake",
+                table=schema.id,
+                hint="give it a primary key, leave it out of [tables], or log its changes:"
+                ' [target] mode = "log"',
+            )
+
+    def _write(self, table: TableId, work: Work, *, key: tuple[str, ...]) -> None:
+        """One version more, built on the one that the watermark names."""
+        segment, name = self._segment, str(table)
+        assert segment is not None
+        named = self._named.get(name)
+        base = None if named is None else named.version
+        is_whole = isinstance(work, Begin)  # it keeps nothing of what is there
+        stamp = Stamp(at=place_of(segment.upto), base=base)
+        head = self._tables.head(table)
+        if head is None or not _is_done(head, stamp):
+            if not is_whole:
+                if head is None or base is None:
+                    raise MissingTable("a table of the lake is gone", table=table, hint=LOAD_AGAIN)
+                if head.content != base:
+                    head = _followed(self._tables.put_back(table, head, base), table)
+            head = _followed(self._tables.write(table, head, work, stamp), table)
+        self._named[name] = TableMark(head.id, key)
+
+
+_BEFORE_ALL: Final[Place] = (-1, -1)
+_BEHIND_ALL: Final[Place] = (1 << 62, 1 << 62)
+
+
+def take_fence(marks: Marks, source: str) -> Ledger:
+    """Keep every earlier applier out: the next watermark carries a fence of our own."""
+    mark = marks.newest()
+    ledger = mark.ledger if mark is not None else Ledger(source)
+    ledger = replace(ledger, fence=ledger.fence + 1)
+    marks.append(mark, following(mark, ledger, mark.tables if mark is not None else {}))
+    return ledger
+
+
+def ledger_of(marks: Marks, source: str, fence: int | None) -> Ledger:
+    """Where the lake stands; raises Fenced where the fence is another applier's."""
+    mark = marks.newest()
+    if mark is None or mark.ledger.fence != fence:
+        raise Fenced("another applier took over this target", source=source, ours=fence)
+    return mark.ledger
+
+
+def maintain(
+    tables: TableVersions, care: Care, marks: Marks, kept: Iterable[Watermark], keep: float
+) -> None:
+    """Compact tables, name what came of it, and remove what no promised watermark names.
+
+    `kept` are the promised ones.  A head that nobody names is put back first: what it replaced
+    would expire although it is named.
+    """
+    mark = marks.newest()
+    if mark is None:
+        return
+    named = dict(mark.tables)
+    for name, one in mark.tables.items():
+        table = TableId(*name.split(".", 1))
+        head = tables.head(table)
+        if head is None:
+            continue
+        if head.content != one.version:
+            head = _followed(tables.put_back(table, head, one.version), table)
+        version = _followed(care.compact(table, head, keep), table)
+        named[name] = TableMark(version.id, one.key)
+    if named != mark.tables:
+        marks.append(mark, following(mark, mark.ledger, named))
+    for name, version_id in oldest(kept).items():
+        if name in named:
+            care.expire(TableId(*name.split(".", 1)), version_id, keep)
+
+
+def following(
+    before: Watermark | None, ledger: Ledger, tables: Mapping[str, TableMark]
+) -> Watermark:
+    """The watermark after `before`."""
+    return Watermark(1 if before is None else before.number + 1, ledger, dict(tables))
+
+
+def place_of(ledger: Ledger) -> At:
+    """What orders the steps of a source: each one makes it greater."""
+    return ledger.epoch, ledger.n, ledger.seq
+
+
+def promised(marks: Iterable[Watermark], since: int) -> list[Watermark]:
+    """Watermarks whose versions must stay readable: what was the newest one since then (µs)."""
+    known = sorted(marks, key=lambda mark: mark.number)
+    older = [mark for mark in known if mark.written_at < since]
+    return [*older[-1:], *(mark for mark in known if mark.written_at >= since)]
+
+
+def oldest(marks: Iterable[Watermark]) -> dict[str, int]:
+    """The oldest version of each table that these watermarks name; whatever is older may go.
+
+    Whoever asks may be overtaken: newer watermarks name these versions, or newer ones.
+    """
+    out: dict[str, int] = {}
+    for mark in sorted(marks, key=lambda mark: mark.number):
+        for name, table in mark.tables.items():
+            out.setdefault(name, table.version)
+    return out
+
+
+def _is_done(head: TableVersion, stamp: Stamp) -> bool:
+    """Say whether an earlier attempt has written this very step."""
+    return stamp.at is not None and head.follows and head.stamp == stamp
+
+
+def _followed(version: TableVersion, table: TableId) -> TableVersion:
+    """Refuse a version that another writer came before."""
+    if not version.follows:
+        raise Superseded("another writer came between two versions of a table", table=table)
+    return version

@@ -1,0 +1,201 @@
+"""Delta: a write goes to the newest version, and a version says by its number what it follows.
+
+Versions are numbered without gaps, and a commit is atomic: what was written as number h + 1 holds
+what h held and the write, and nothing came between.  `txnVersion` is that number, too: of two
+writers that looked at the same version the second one is refused, or skipped, by Delta itself.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.errors import AnalysisException
+
+from schemas.tables import TableId
+from spark_consumers.dialects.spark import quote
+from spark_consumers.errors import Superseded
+from spark_consumers.sinks.lakes import core, shapes, writing
+from spark_consumers.sinks.lakes.changes import MORE
+from spark_consumers.sinks.lakes.core import Add, Alter, Apply, Begin, Stamp, TableVersion, Work
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_WRITE: Final = "spark.databricks.delta"
+_PROPERTIES: Final = {
+    "delta.enableDeletionVectors": "true",
+    "delta.columnMapping.mode": "name",  # columns may be renamed and dropped
+    "delta.enableTypeWidening": "true",
+}
+_MARGIN_HOURS: Final = 7 * 24  # Delta refuses less
+_NO_TABLE: Final = {
+    "DELTA_MISSING_DELTA_TABLE",
+    "DELTA_TABLE_NOT_FOUND",
+    "DELTA_TABLE_ONLY_OPERATION",
+    "DELTA_PATH_DOES_NOT_EXIST",
+    "TABLE_OR_VIEW_NOT_FOUND",
+}
+
+
+class DeltaTables:
+    """Implements `core.TableVersions`."""
+
+    def __init__(
+        self, spark: Callable[[], SparkSession], place: Callable[[TableId], TableId], source: str,
+        mode: str,
+        keep: float = 7 * 86_400,
+    ) -> None:  # fmt: skip
+        """`place` is how statements name a table: two parts, of a catalog or `delta` and a path."""
+        self._spark, self._place, self._source, self._mode = spark, place, source, mode
+        # A table that rests gets a version every `keep`, and the one before it is promised for it.
+        self._properties = _PROPERTIES | {
+            "delta.logRetentionDuration": f"interval {int(2 * keep) + 86_400} seconds",
+            "delta.deletedFileRetentionDuration": f"interval {int(keep) + 86_400} seconds",
+        }
+
+    def name(self, table: TableId) -> str:
+        """The table as statements name it."""
+        place = self._place(table)
+        return f"{quote(place.schema)}.{quote(place.name)}"
+
+    def head(self, table: TableId) -> TableVersion | None:
+        with writing.errors("to read a table's head", table):
+            try:
+                row = self._spark().sql(f"DESCRIBE HISTORY {self.name(table)} LIMIT 1").first()
+            except AnalysisException as error:
+                if error.getCondition() in _NO_TABLE:
+                    return None
+                raise
+            assert row is not None
+            stamp, said = core.stamp_of(row["userMetadata"])
+            return TableVersion(row["version"], stamp, said.get("behind", row["version"] - 1)
+                           == row["version"] - 1)  # fmt: skip
+
+    def put_back(self, table: TableId, head: TableVersion, content: int) -> TableVersion:
+        return self._commit(
+            table, head, Stamp(same_as=content),
+            lambda: self._spark().sql(
+                f"RESTORE TABLE {self.name(table)} TO VERSION AS OF {content}"
+            ),
+        )  # fmt: skip
+
+    def write(
+        self, table: TableId, head: TableVersion | None, work: Work, stamp: Stamp
+    ) -> TableVersion:
+        match work:
+            case Begin(schema):
+                columns = shapes.columns(schema, self._mode)
+                with writing.errors("to make a table", table):
+                    self.make(table, columns)
+                if head is None:
+                    head = self.head(table)
+                return self._commit(table, head, stamp, lambda: self._empty(table, columns))
+            case Alter(change):
+                return self._alter(table, head, change, stamp)
+            case Add() | Apply():
+                return self._commit(table, head, stamp, lambda: self._rows(table, work))
+
+    def append(
+        self, table: TableId, head: TableVersion | None, frame: DataFrame, stamp: Stamp
+    ) -> TableVersion:
+        """Add rows as they are."""
+        return self._commit(table, head, stamp, lambda: frame.writeTo(self.name(table)).append())
+
+    def make(self, table: TableId, columns: str) -> None:
+        """Make a table with these columns where there is none."""
+        properties = ", ".join(f"'{key}' = '{value}'" for key, value in self._properties.items())
+        if self.head(table) is None:
+            if self._place(table).schema != "delta":
+                self._spark().sql(f"CREATE SCHEMA IF NOT EXISTS {quote(table.schema)}")
+            self._spark().sql(
+                f"CREATE TABLE IF NOT EXISTS {self.name(table)} ({columns}) USING delta"
+                f" TBLPROPERTIES ({properties})"
+            )
+
+    def read(self, table: TableId, version: int | None = None) -> DataFrame:
+        """The table, at a version."""
+        at = "" if version is None else f" VERSION AS OF {version}"
+        return self._spark().sql(f"SELECT * FROM {self.name(table)}{at}")  # noqa: S608  quoted
+
+    def compact(self, table: TableId, head: TableVersion, keep: float) -> TableVersion:
+        spark, name = self._spark(), self.name(table)
+        with writing.errors("to compact a table", table):
+            spark.sql(f"OPTIMIZE {name}")
+            row = spark.sql(f"DESCRIBE HISTORY {name} LIMIT 1").first()
+        assert row is not None
+        if row["version"] != head.id:
+            return TableVersion(row["version"], follows=row["version"] == head.id + 1)
+        if time.time() - row["timestamp"].timestamp() < keep:
+            return head
+        # Delta's log forgets versions by their age, also one that was the newest until now.
+        return self._commit(table, head, Stamp(), lambda: self._nothing(table))
+
+    def expire(self, table: TableId, oldest: int, keep: float) -> None:
+        """Files that went `keep` ago are needed by nobody; the log removes itself."""
+        del oldest
+        hours = int(keep / 3600) + _MARGIN_HOURS
+        with writing.errors("to expire versions", table):
+            self._spark().sql(f"VACUUM {self.name(table)} RETAIN {hours} HOURS")
+
+    # ------------------------------------------------------------ writes
+    def _commit(
+        self, table: TableId, head: TableVersion | None, stamp: Stamp, write: Callable[[], object]
+    ) -> TableVersion:
+        """Write, and look at what became of it."""
+        behind = -1 if head is None else head.id
+        attempt = uuid.uuid4().hex
+        said = {
+            f"{_WRITE}.write.txnAppId": f"gauss-cdc {self._source} {table}",
+            f"{_WRITE}.write.txnVersion": str(behind + 1),
+            f"{_WRITE}.commitInfo.userMetadata": core.stamp_text(
+                stamp, behind=behind, attempt=attempt
+            ),
+        }
+        with writing.errors("a write", table), writing.settings(self._spark(), said):
+            write()
+        with writing.errors("to read a table's head", table):
+            row = self._spark().sql(f"DESCRIBE HISTORY {self.name(table)} LIMIT 1").first()
+        assert row is not None
+        _, read = core.stamp_of(row["userMetadata"])
+        if read.get("attempt") != attempt:
+            raise Superseded("another writer was faster", table=table)
+        return TableVersion(row["version"], stamp, row["version"] == behind + 1)
+
+    def _rows(self, table: TableId, work: Add | Apply) -> None:
+        spark, name = self._spark(), self.name(table)
+        match writing.planned(work, table, spark.table(name).schema, self._mode):
+            case writing.Append(frame):
+                frame.writeTo(name).append()
+            case writing.Overwrite(frame):
+                from pyspark.sql.functions import lit  # noqa: PLC0415
+
+                frame.writeTo(name).overwrite(lit(True))  # noqa: FBT003
+            case writing.Merge() as merge:
+                writing.run(spark, merge, name)
+
+    def _alter(
+        self, table: TableId, head: TableVersion | None, change: Any, stamp: Stamp
+    ) -> TableVersion:
+        """Each statement is a version of its own; only the last one completes the step."""
+        spark, place = self._spark(), self._place(table)
+        there = [c for c in spark.table(self.name(table)).columns if c not in MORE[self._mode]]
+        altered, on_rows = shapes.altering(change, there, place=place, mode=self._mode)
+        for text in [*altered, *on_rows]:
+            head = self._commit(table, head, Stamp(), partial(spark.sql, text))
+            if not head.follows:
+                return head
+        return self._commit(table, head, stamp, lambda: self._nothing(table))
+
+    def _nothing(self, table: TableId) -> None:
+        """Make a version without a change."""
+        frame = self._spark().table(self.name(table)).limit(0)
+        frame.writeTo(self.name(table)).append()
+
+    def _empty(self, table: TableId, columns: str) -> None:
+        frame = self._spark().createDataFrame([], columns)
+        writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+        writer.saveAsTable(self.name(table))

@@ -1,0 +1,221 @@
+"""Iceberg: a write goes to a branch of its own, and `main` moves there if it is where it was.
+
+Nobody sees a branch.  Moving `main` is one compare-and-set of the table's metadata, so that a
+version always follows what its writer looked at.  py4j is used for what Iceberg's SQL lacks: the
+head with its summary, and that one commit.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from schemas.tables import TableId
+from spark_consumers.dialects.spark import literal, quote
+from spark_consumers.errors import Superseded
+from spark_consumers.sinks.lakes import core, shapes, writing
+from spark_consumers.sinks.lakes.changes import MORE
+from spark_consumers.sinks.lakes.core import Add, Alter, Apply, Begin, Stamp, TableVersion, Work
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_MAIN: Final = "main"
+_STAMP: Final = "gauss-cdc.stamp"
+_BRANCH: Final = "gauss_cdc_"
+_PROPERTIES: Final = {
+    "format-version": "2",
+    "write.delete.mode": "merge-on-read",
+    "write.update.mode": "merge-on-read",
+    "write.merge.mode": "merge-on-read",
+}
+
+
+class IcebergTables:
+    """Implements `core.TableVersions`."""
+
+    def __init__(self, spark: Callable[[], SparkSession], catalog: str, mode: str) -> None:
+        self._spark, self._catalog, self._mode = spark, catalog, mode
+
+    def name(self, table: TableId) -> str:
+        """The table as statements name it."""
+        return ".".join(map(quote, (self._catalog, table.schema, table.name)))
+
+    def head(self, table: TableId) -> TableVersion | None:
+        with writing.errors("to read a table's head", table):
+            if not self._spark().catalog.tableExists(self.name(table)):
+                return None
+            snapshot = self._load(table).currentSnapshot()
+            if snapshot is None:
+                return None
+            stamp, _ = core.stamp_of(snapshot.summary().get(_STAMP))
+            return TableVersion(snapshot.snapshotId(), stamp)
+
+    def put_back(self, table: TableId, head: TableVersion, content: int) -> TableVersion:
+        with writing.errors("to put a table back", table):
+            self._publish(table, head.id, content, None)
+        return TableVersion(content)
+
+    def write(
+        self, table: TableId, head: TableVersion | None, work: Work, stamp: Stamp
+    ) -> TableVersion:
+        if isinstance(work, Begin):
+            with writing.errors("to make a table", table):
+                self.make(table, shapes.columns(work.schema, self._mode))
+                head = self.head(table)
+
+        def write(branch: str) -> None:
+            match work:
+                case Begin():
+                    everything = self._jvm().org.apache.iceberg.expressions.Expressions.alwaysTrue()
+                    delete = self._load(table).newDelete().deleteFromRowFilter(everything)
+                    delete.toBranch(branch).set(_STAMP, core.stamp_text(stamp)).commit()
+                case Alter(change):
+                    self._alter(table, change, branch)
+                case Add() | Apply():
+                    self._rows(table, work, branch)
+
+        return self._commit(table, head, stamp, write)
+
+    def append(
+        self, table: TableId, head: TableVersion | None, frame: DataFrame, stamp: Stamp
+    ) -> TableVersion:
+        """Add rows as they are."""
+        return self._commit(
+            table, head, stamp, lambda branch: frame.writeTo(self._at(table, branch)).append()
+        )
+
+    def make(self, table: TableId, columns: str) -> None:
+        """Make a table with these columns, or give them to one that is there."""
+        spark, name = self._spark(), self.name(table)
+        properties = ", ".join(f"'{key}' = '{value}'" for key, value in _PROPERTIES.items())
+        what = f"TABLE {name} ({columns}) USING iceberg TBLPROPERTIES ({properties})"
+        if not spark.catalog.tableExists(name):
+            spark.sql(
+                f"CREATE NAMESPACE IF NOT EXISTS {quote(self._catalog)}.{quote(table.schema)}"
+            )
+            spark.sql(f"CREATE {what}")
+        elif not self._has(name, columns):
+            spark.sql(f"CREATE OR REPLACE {what}")
+        loaded = self._load(table)
+        if loaded.currentSnapshot() is None:
+            loaded.newFastAppend().commit()
+
+    def read(self, table: TableId, version: int | None = None) -> DataFrame:
+        """The table, at a version."""
+        at = "" if version is None else f" VERSION AS OF {version}"
+        return self._spark().sql(f"SELECT * FROM {self.name(table)}{at}")  # noqa: S608  quoted
+
+    def compact(self, table: TableId, head: TableVersion, keep: float) -> TableVersion:
+        del keep
+        plain = f"{quote(table.schema)}.{quote(table.name)}"
+        with writing.errors("to compact a table", table):
+            self._spark().sql(
+                f"CALL {quote(self._catalog)}.system.rewrite_data_files("
+                f"table => {literal(plain)}, options => map('delete-file-threshold', '1'))"
+            )
+            snapshot = self._load(table).currentSnapshot()
+            new = snapshot.snapshotId()
+            follows = new == head.id or snapshot.parentId() == head.id
+        return TableVersion(new, follows=follows)
+
+    def expire(self, table: TableId, oldest: int, keep: float) -> None:
+        del keep
+        plain = f"{quote(table.schema)}.{quote(table.name)}"
+        with writing.errors("to expire versions", table):
+            loaded = self._load(table)
+            snapshot = loaded.snapshot(oldest)
+            if snapshot is None:
+                return
+            limit = snapshot.timestampMillis()
+            for branch in [name for name in loaded.refs() if name.startswith(_BRANCH)]:
+                if loaded.snapshot(loaded.refs()[branch].snapshotId()).timestampMillis() < limit:
+                    loaded.manageSnapshots().removeBranch(branch).commit()
+            self._spark().sql(
+                f"CALL {quote(self._catalog)}.system.expire_snapshots(table => {literal(plain)},"
+                f" older_than => timestamp_millis({limit}), retain_last => 1)"
+            )
+
+    # ------------------------------------------------------------ writes
+    def _commit(
+        self,
+        table: TableId,
+        head: TableVersion | None,
+        stamp: Stamp,
+        write: Callable[[str], object],
+    ) -> TableVersion:
+        """Write to a branch of our own, and move `main` there."""
+        branch = f"{_BRANCH}{uuid.uuid4().hex}"
+        assert head is not None
+        said = {f"spark.sql.iceberg.snapshot-property.{_STAMP}": core.stamp_text(stamp)}
+        with writing.errors("a write", table), writing.settings(self._spark(), said):
+            self._load(table).manageSnapshots().createBranch(branch, head.id).commit()
+            write(branch)
+            new = self._load(table).refs().get(branch).snapshotId()
+            if new == head.id:  # there was nothing to write
+                self._empty(table, branch)
+                new = self._load(table).refs().get(branch).snapshotId()
+            self._publish(table, head.id, new, branch)
+        return TableVersion(new, stamp)
+
+    def _rows(self, table: TableId, work: Add | Apply, branch: str) -> None:
+        spark, target = self._spark(), self._at(table, branch)
+        match writing.planned(work, table, spark.table(self.name(table)).schema, self._mode):
+            case writing.Append(frame):
+                frame.writeTo(target).append()
+            case writing.Overwrite(frame):
+                from pyspark.sql.functions import lit  # noqa: PLC0415
+
+                frame.writeTo(target).overwrite(lit(True))  # noqa: FBT003
+            case writing.Merge() as merge:
+                writing.run(spark, merge, target)
+
+    def _alter(self, table: TableId, change: Any, branch: str) -> None:
+        spark, name = self._spark(), self.name(table)
+        there = [c for c in spark.table(name).columns if c not in MORE[self._mode]]
+        altered, on_rows = shapes.altering(change, there, place=table, mode=self._mode)
+        plain = f"{quote(table.schema)}.{quote(table.name)}"
+        for text in altered:
+            spark.sql(text.replace(plain, name, 1))
+        for text in on_rows:
+            spark.sql(text.replace(plain, self._at(table, branch), 1))
+        self._empty(table, branch)  # readers of the version see the new shape
+
+    def _empty(self, table: TableId, branch: str) -> None:
+        """Write a version without rows of its own."""
+        stamp = self._spark().conf.get(f"spark.sql.iceberg.snapshot-property.{_STAMP}")
+        self._load(table).newFastAppend().toBranch(branch).set(_STAMP, stamp).commit()
+
+    def _at(self, table: TableId, branch: str) -> str:
+        return f"{self.name(table)}.{quote(f'branch_{branch}')}"
+
+    def _has(self, name: str, columns: str) -> bool:
+        """Say whether a table has exactly these columns."""
+        spark = self._spark()
+        wanted = spark._jvm.org.apache.spark.sql.types.StructType.fromDDL(columns)  # type: ignore[union-attr]  # noqa: SLF001
+        there = spark.table(name)._jdf.schema()  # noqa: SLF001
+        return bool(wanted.asNullable().equals(there.asNullable()))
+
+    # ------------------------------------------------------------ metadata
+    def _publish(self, table: TableId, was: int, new: int, branch: str | None) -> None:
+        """Move `main`, and only from where it was."""
+        operations = self._load(table).operations()
+        base = operations.refresh()
+        main = base.ref(_MAIN)
+        if main is None or main.snapshotId() != was:
+            raise Superseded("another writer was faster", table=table)
+        metadata = self._jvm().org.apache.iceberg.TableMetadata.buildFrom(base)
+        metadata = metadata.setBranchSnapshot(new, _MAIN)
+        if branch is not None:
+            metadata = metadata.removeRef(branch)
+        operations.commit(base, metadata.build())
+
+    def _load(self, table: TableId) -> Any:
+        util = self._jvm().org.apache.iceberg.spark.Spark3Util
+        loaded = util.loadIcebergTable(self._spark()._jsparkSession, self.name(table))  # noqa: SLF001
+        loaded.refresh()
+        return loaded
+
+    def _jvm(self) -> Any:
+        return self._spark()._jvm  # noqa: SLF001

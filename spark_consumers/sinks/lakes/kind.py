@@ -1,0 +1,61 @@
+"""Delta and Iceberg as kinds of targets.
+
+Their modules are imported when a sink is made: Spark takes half a second, and the table of kinds is
+read by every command.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from spark_consumers.sinks.base import Inspector, Kind, Setup, Sink
+from spark_consumers.sinks.lakes import places
+
+if TYPE_CHECKING:
+    from spark_consumers.sinks.lakes.delta import DeltaTables
+    from spark_consumers.sinks.lakes.iceberg import IcebergTables
+
+
+def _delta(setup: Setup) -> Sink:
+    from spark_consumers.sinks.lakes.delta import DeltaTables  # noqa: PLC0415
+
+    place = partial(places.delta_place, setup.dsn)
+    return _sink(setup, DeltaTables(setup.spark, place, setup.source, setup.mode, setup.keep))
+
+
+def _iceberg(setup: Setup) -> Sink:
+    from spark_consumers.sinks.lakes.iceberg import IcebergTables  # noqa: PLC0415
+
+    return _sink(setup, IcebergTables(setup.spark, places.catalog(setup.dsn), setup.mode))
+
+
+def _sink(setup: Setup, tables: DeltaTables | IcebergTables) -> Sink:
+    from spark_consumers.sinks.lakes.marks import TableMarks  # noqa: PLC0415
+    from spark_consumers.sinks.lakes.sink import LakeSink  # noqa: PLC0415
+
+    marks = TableMarks(setup.spark, tables, setup.source)
+    return LakeSink(
+        tables, marks, setup.source, mode=setup.mode, keep=setup.keep, on_step=setup.on_step
+    )
+
+
+def _look(setup: Setup, *, is_delta: bool) -> Inspector:
+    from spark_consumers.sinks.lakes import looking  # noqa: PLC0415
+
+    stamps = looking.delta_stamps if is_delta else looking.iceberg_stamps
+    return looking.LakeInspector(setup, stamps)
+
+
+DELTA_KIND: Final = Kind(
+    sink=_delta,
+    inspector=partial(_look, is_delta=True),
+    jars="delta",
+    settings=places.delta_settings,
+)
+ICEBERG_KIND: Final = Kind(
+    sink=_iceberg,
+    inspector=partial(_look, is_delta=False),
+    jars="iceberg",
+    settings=places.iceberg_settings,
+)

@@ -1,0 +1,122 @@
+"""Watermarks as rows of a table of the lake: one row a step, and all of it in the version's stamp.
+
+The newest one is found in the table's head alone, without a query; readers who look for an older
+commit read the rows.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from schemas.tables import TableId
+from spark_consumers.errors import Superseded
+from spark_consumers.model import Ledger
+from spark_consumers.sinks.lakes.core import Stamp, TableMark, TableVersion, Watermark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SCHEMA: Final = "gauss_cdc"
+COLUMNS: Final = (
+    "number BIGINT, epoch BIGINT, n BIGINT, seq BIGINT, csn BIGINT, committed_at TIMESTAMP,"
+    " state STRING, fence BIGINT, tables MAP<STRING, BIGINT>, written_at TIMESTAMP, mark STRING"
+)
+
+
+def table_of(source: str) -> TableId:
+    """The table of a source's watermarks."""
+    return TableId(SCHEMA, f"watermark_{source}")
+
+
+class MarkTable(Protocol):
+    """What both kinds of lakes do for it."""
+
+    def head(self, table: TableId) -> TableVersion | None:
+        """See `core.TableVersions`."""
+
+    def make(self, table: TableId, columns: str) -> None:
+        """Make a table where there is none."""
+
+    def append(
+        self, table: TableId, head: TableVersion | None, frame: DataFrame, stamp: Stamp
+    ) -> TableVersion:
+        """Add rows behind `head`; raise Superseded, and add nothing, where that is not the last."""
+
+    def read(self, table: TableId, version: int | None = None) -> DataFrame:
+        """The table, at a version."""
+
+
+class TableMarks:
+    """Implements `core.Marks`."""
+
+    def __init__(
+        self,
+        spark: Callable[[], SparkSession],
+        tables: MarkTable,
+        source: str,
+        *,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._spark, self._tables, self._now = spark, tables, now
+        self._table, self._source = table_of(source), source
+        self._seen: tuple[Watermark | None, TableVersion | None] = (None, None)
+
+    def newest(self) -> Watermark | None:
+        head = self._tables.head(self._table)
+        mark = None if head is None else read_mark(head.stamp.note)
+        if head is not None and mark is None:  # somebody else touched the table
+            mark = max(self.all(), key=lambda m: m.number, default=None)
+        self._seen = (mark, head)
+        return mark
+
+    def append(self, before: Watermark | None, mark: Watermark) -> None:
+        seen, head = self._seen
+        if seen != before:
+            raise Superseded("another applier wrote a watermark")
+        if head is None:
+            self._tables.make(self._table, COLUMNS)
+            head = self._tables.head(self._table)
+        mark = replace(mark, written_at=int(self._now() * 1e6))
+        frame = self._spark().createDataFrame([_row(mark)], COLUMNS)
+        self._seen = (None, None)
+        version = self._tables.append(self._table, head, frame, Stamp(note=write_mark(mark)))
+        self._seen = (mark, version)
+        if not version.follows:  # the row is there, and so may be others: look again
+            raise Superseded("another applier touched the watermarks")
+
+    def all(self, where: str = "true") -> Iterable[Watermark]:
+        """Watermarks that the table holds."""
+        rows = self._tables.read(self._table).where(where).select("mark").collect()
+        return [mark for row in rows if (mark := read_mark(row[0])) is not None]
+
+
+def write_mark(mark: Watermark) -> str:
+    """Write a watermark as text."""
+    return json.dumps(asdict(mark), default=dict, ensure_ascii=False)
+
+
+def read_mark(text: str) -> Watermark | None:
+    """Read what `write_mark` wrote."""
+    if not text:
+        return None
+    raw: Mapping[str, Any] = json.loads(text)
+    tables = {name: TableMark(t["version"], tuple(t["key"])) for name, t in raw["tables"].items()}
+    return Watermark(raw["number"], Ledger(**raw["ledger"]), tables, raw["written_at"])
+
+
+def _row(mark: Watermark) -> tuple[object, ...]:
+    from datetime import UTC, datetime  # noqa: PLC0415
+
+    def at(micros: int) -> datetime:
+        return datetime.fromtimestamp(micros / 1e6, UTC)
+
+    ledger = mark.ledger
+    return (
+        mark.number, ledger.epoch, ledger.n, ledger.seq, ledger.csn, at(ledger.committed_at),
+        ledger.state, ledger.fence, {name: t.version for name, t in mark.tables.items()},
+        at(mark.written_at), write_mark(mark),
+    )  # fmt: skip

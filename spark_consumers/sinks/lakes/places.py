@@ -1,0 +1,73 @@
+"""Where a lake is: a folder or URL, or a catalog that Spark's settings define.
+
+A folder needs no metastore: Iceberg's tables are in a Hadoop catalog there, Delta's are paths.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from schemas.tables import TableId
+from spark_consumers import folders
+
+CATALOG: Final = "lake"  # the name of the catalog that we define
+_NAME: Final = re.compile(r"[A-Za-z_]\w*")
+_EXTENSIONS: Final = "spark.sql.extensions"
+
+
+def is_catalog(dsn: str) -> bool:
+    """Say whether a plain name is written, and not a folder.
+
+    >>> is_catalog("lake"), is_catalog("./lake"), is_catalog("s3a://bucket/lake")
+    (True, False, False)
+    """
+    return _NAME.fullmatch(dsn) is not None
+
+
+def root(dsn: str) -> str:
+    """Return the folder as an absolute path, or its URL."""
+    path = folders.local(dsn)
+    return dsn.rstrip("/") if path is None else str(path.absolute())
+
+
+def delta_place(dsn: str, table: TableId) -> TableId:
+    """Return a Delta table as statements name it."""
+    if is_catalog(dsn):
+        return table
+    return TableId("delta", folders.below(folders.below(root(dsn), table.schema), table.name))
+
+
+def catalog(dsn: str) -> str:
+    """Return the name of Iceberg's catalog."""
+    return dsn if is_catalog(dsn) else CATALOG
+
+
+def delta_settings(dsn: str) -> dict[str, str]:
+    """Return the settings of Spark that Delta needs."""
+    del dsn
+    return {
+        _EXTENSIONS: "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # Of a table's log; the default of 50 makes each statement 50 tasks longer.
+        "spark.databricks.delta.snapshotPartitions": "2",
+    }
+
+
+def iceberg_settings(dsn: str) -> dict[str, str]:
+    """Return the settings of Spark that Iceberg needs."""
+    extensions = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+    return {_EXTENSIONS: extensions, **iceberg_catalog(dsn)}
+
+
+def iceberg_catalog(dsn: str) -> dict[str, str]:
+    """Return the settings of a folder's catalog, which a session takes at any time."""
+    if is_catalog(dsn):
+        return {}
+    name = f"spark.sql.catalog.{CATALOG}"
+    return {
+        name: "org.apache.iceberg.spark.SparkCatalog",
+        f"{name}.type": "hadoop",
+        f"{name}.warehouse": root(dsn),
+        f"{name}.cache-enabled": "false",
+    }

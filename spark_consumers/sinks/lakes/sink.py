@@ -1,0 +1,75 @@
+"""Delta and Iceberg as targets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from spark_consumers.errors import Superseded
+from spark_consumers.model import Ledger, Segment
+from spark_consumers.sinks import step as rules
+from spark_consumers.sinks.lakes import core
+from spark_consumers.sinks.lakes.core import LakeTransaction
+from spark_consumers.sinks.lakes.delta import DeltaTables
+from spark_consumers.sinks.lakes.iceberg import IcebergTables
+from spark_consumers.sinks.lakes.marks import TableMarks
+
+_CARE: Final = 3_600.0  # seconds between two rounds of maintenance
+
+
+class LakeSink:
+    """Implements `Sink`."""
+
+    def __init__(
+        self,
+        tables: DeltaTables | IcebergTables,
+        marks: TableMarks,
+        source: str,
+        *,
+        mode: str,
+        keep: float = 7 * 86_400,
+        on_step: Callable[[str], None] = lambda _: None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """`mode`: log or scd1; `keep`: seconds for which watermarks are promised."""
+        self._tables, self._marks, self._source = tables, marks, source
+        self._needs_key = mode != "log"
+        self._on_step = on_step
+        self._fence: int | None = None
+        self._keep, self._now, self._cared = keep, now, now()
+
+    def start(self) -> Ledger:
+        ledger = core.take_fence(self._marks, self._source)
+        self._fence = ledger.fence
+        return ledger
+
+    def ledger(self) -> Ledger:
+        return core.ledger_of(self._marks, self._source, self._fence)
+
+    def stage(self, segment: Segment, rows: Any) -> Any:
+        del segment
+        return rows
+
+    def step(self, segment: Segment, staged: Any) -> Ledger:
+        one = LakeTransaction(self._tables, self._marks, staged, needs_key=self._needs_key)
+        try:
+            upto = rules.step(one, segment, fence=self._fence, on_step=self._on_step)
+        finally:
+            staged.close()
+        if self._now() - self._cared > _CARE:
+            self.maintain()
+        return upto
+
+    def maintain(self) -> None:
+        """Compact and expire; an error is the next step's, if it stays."""
+        self._on_step("maintain")
+        since = int((self._now() - self._keep) * 1e6)
+        kept = core.promised(self._marks.all(), since)
+        with suppress(Superseded):
+            core.maintain(self._tables, self._tables, self._marks, kept, self._keep)
+        self._cared = self._now()
+
+    def close(self) -> None:
+        """Nothing is held open; the session is the program's."""

@@ -1,0 +1,164 @@
+"""What Delta and Iceberg have in common: settings around one statement, MERGE, errors."""
+# ruff: noqa: S608  every name in a statement is quoted or our own
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
+
+from schemas.tables import TableId
+from spark_consumers.dialects.spark import literal, quote
+from spark_consumers.errors import MissingColumn, Superseded, TargetDown, TargetRefused
+from spark_consumers.sinks.lakes import changes
+from spark_consumers.sinks.lakes.changes import EXACT, GONE, KEPT, Net
+from spark_consumers.sinks.lakes.core import Add, Apply
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+# What a lake raises where another writer was faster; the class stands in the JVM's text.
+_CONFLICTS: Final = (
+    "CommitFailedException",
+    "ConcurrentTransactionException",
+    "ConcurrentAppendException",
+    "ConcurrentDeleteReadException",
+    "ConcurrentDeleteDeleteException",
+    "ConcurrentWriteException",
+    "MetadataChangedException",
+    "ProtocolChangedException",
+    "ValidationException",
+    "DELTA_CONCURRENT",
+)
+
+
+@contextmanager
+def errors(what: str, table: TableId) -> Iterator[None]:
+    """Make an error of ours of what Spark raises; nothing of a row is repeated."""
+    try:
+        yield
+    except AnalysisException as error:
+        raise TargetRefused(
+            f"Spark refuses {what}", table=table, condition=error.getCondition()
+        ) from error
+    except (PySparkException, Py4JError) as error:
+        text = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
+        if any(name in text for name in _CONFLICTS):
+            raise Superseded("another writer was faster", table=table) from error
+        raise TargetDown(f"Spark failed: {what}", table=table) from error
+
+
+@contextmanager
+def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Set them around one statement: they hold for every write of the session."""
+    for name, value in values.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in values:
+            spark.conf.unset(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Rows that come to those that are there."""
+
+    frame: DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Overwrite:
+    """Rows instead of those that are there."""
+
+    frame: DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """A MERGE of what `source` holds; `{target}` stands for the table."""
+
+    source: DataFrame
+    statement: str
+
+
+Write: TypeAlias = Append | Overwrite | Merge
+
+
+def planned(work: Add | Apply, table: TableId, there: StructType, mode: str) -> Write:
+    """Return the one write that brings rows into a table of the type `there`."""
+    rows: DataFrame = work.rows
+    after = next(field for field in rows.schema.fields if field.name == "after")
+    columns = after.dataType.names  # type: ignore[attr-defined]
+    known = {name.casefold(): name for name in there.names}
+    if missing := [name for name in columns if name.casefold() not in known]:
+        raise MissingColumn(
+            "the lake's table lacks columns of the stream", table=table, columns=",".join(missing)
+        )
+    if mode == "log":
+        return Append(_fitted(changes.log(rows, columns), there))
+    if isinstance(work, Add):
+        cells = [f"after.{quote(name)} AS {quote(name)}" for name in columns]
+        return Append(_fitted(rows.selectExpr(*cells, f"exact AS {EXACT}"), there))
+    of = changes.kinds(rows, work.key)
+    net = changes.net(rows, table, columns, work.key, of)
+    if net.is_whole:
+        return Overwrite(_fitted(net.frame, there))
+    if net.is_plain and work.is_exact:  # no such key was there
+        return Append(_fitted(net.frame, there))
+    return Merge(net.frame, _merge(net, columns, work.key))
+
+
+def run(spark: SparkSession, merge: Merge, target: str) -> None:
+    """Execute a MERGE into a table, as statements name it."""
+    merge.source.createOrReplaceTempView(_VIEW)
+    spark.sql(merge.statement.replace("{target}", target))
+
+
+def _fitted(frame: DataFrame, there: StructType) -> DataFrame:
+    """Return the frame in the table's own columns and types; what it lacks is NULL."""
+    known = {name.casefold(): name for name in frame.columns}
+    return frame.selectExpr(
+        *(
+            f"CAST({quote(known[f.name.casefold()]) if f.name.casefold() in known else 'NULL'}"
+            f" AS {f.dataType.simpleString()}) AS {quote(f.name)}"
+            for f in there.fields
+        )
+    )
+
+
+def _merge(net: Net, columns: Sequence[str], key: Sequence[str]) -> str:
+    """Write the MERGE of the last state of each key."""
+    own = [*columns, EXACT]
+
+    def kept(name: str) -> str:
+        value = f"s.{quote(name)}"
+        if not net.has_kept:
+            return value
+        if name == EXACT:
+            stays = f"map_filter(t.{EXACT}, (k, v) -> array_contains(s.{KEPT}, k))"
+            none = "CAST(map() AS MAP<STRING, STRING>)"
+            both = f"map_concat(coalesce({stays}, {none}), coalesce({value}, {none}))"
+            return f"if(size(s.{KEPT}) = 0, {value}, {both})"
+        return f"if(array_contains(s.{KEPT}, {literal(name)}), t.{quote(name)}, {value})"
+
+    on = " AND ".join(f"t.{quote(k)} = s.{quote(k)}" for k in key)
+    changed = ", ".join(f"t.{quote(c)} = {kept(c)}" for c in own if c not in key)
+    names = ", ".join(map(quote, own))
+    values = ", ".join(f"s.{quote(c)}" for c in own)
+    # A row that is not there whole: `require_rows` refuses it where the table is exact.
+    whole = f" AND size(s.{KEPT}) = 0" if net.has_kept else ""
+    return (
+        f"MERGE INTO {{target}} t USING {_VIEW} s ON {on}"
+        f" WHEN MATCHED AND s.{GONE} THEN DELETE"
+        f" WHEN MATCHED THEN UPDATE SET {changed}"
+        f" WHEN NOT MATCHED AND NOT s.{GONE}{whole} THEN INSERT ({names}) VALUES ({values})"
+    )
+
+
+_VIEW: Final = "gauss_cdc_changes"

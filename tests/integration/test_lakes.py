@@ -1,0 +1,262 @@
+"""Lakes as Spark writes them: a source's history, attempts that end in the middle, and readers.
+
+The rules of a step are shown by `tests/sim/test_lake.py`; here are the engines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from schemas.control import LoadPhase
+from schemas.tables import UNCHANGED, Column, TableId, TableSchema
+from spark_consumers.cuts import segments
+from spark_consumers.errors import Superseded
+from spark_consumers.lake_rows import FrameRows
+from spark_consumers.lakes import read_at
+from spark_consumers.model import Change, Rows, Segment
+from spark_consumers.sinks.base import Setup
+from spark_consumers.sinks.kinds import SINKS
+from spark_consumers.sinks.lakes.core import Watermark
+from spark_consumers.sinks.lakes.delta import DeltaTables
+from spark_consumers.sinks.lakes.iceberg import IcebergTables
+from spark_consumers.sinks.lakes.marks import TableMarks
+from spark_consumers.sinks.lakes.sink import LakeSink
+from tests.spark_consumers.feed import Feed, alter, delete, insert, truncate, update
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+KINDS = ("iceberg", "delta")
+DOCUMENT = Path(__file__).parents[2] / "docs" / "lakes.md"
+
+
+def typed(name: str, *more: str) -> TableSchema:
+    columns = (
+        Column("id", 23, -1, "integer", nullable=False),
+        *(Column(column, 25, -1, "text") for column in ("v", "t", *more)),
+    )
+    return TableSchema(TableId("public", name), columns, ("id",), identity_columns=("id",))
+
+
+A, B = typed("a"), typed("b")
+WIDE = typed("a", "w")
+
+
+def frame(spark: SparkSession, changes: Sequence[Change]) -> DataFrame:
+    """What `frames.changes_frame` makes."""
+    names = max((c.columns for c in changes), key=len)
+    row = ", ".join(f"{name} {'int' if name == 'id' else 'string'}" for name in names)
+
+    def cells(of: Change, row: list[Any] | None) -> tuple | None:
+        if row is None:
+            return None
+        got = {n: None if c is UNCHANGED else c for n, c in zip(of.columns, row, strict=True)}
+        return tuple(int(got[n]) if n == "id" and n in got else got.get(n) for n in names)
+
+    def sent(of: Change, row: list[Any] | None, *, is_sent: bool) -> list[str]:
+        pairs = zip(of.columns, row or [], strict=False)
+        return [n for n, c in pairs if (c is not UNCHANGED) is is_sent]
+
+    return spark.createDataFrame(
+        [
+            (c.seq, c.ordinal, c.op, cells(c, c.before), cells(c, c.after),
+             sent(c, c.after, is_sent=False) or None, None, None,
+             sent(c, c.before, is_sent=True) if c.before else None, None, 1)
+            for c in changes
+        ],
+        f"seq bigint, ordinal int, op string, before struct<{row}>, after struct<{row}>,"
+        " unsent array<string>, exact map<string,string>, before_exact map<string,string>,"
+        " before_columns array<string>, committed_at timestamp, epoch int",
+    )  # fmt: skip
+
+
+@dataclass
+class Lake:
+    """A lake of a test, and the appliers that come to it."""
+
+    spark: SparkSession
+    tables: DeltaTables | IcebergTables
+    feed: Feed
+    mode: str
+    kind: str
+    dsn: str  # for readers
+    folder: str
+    dies: list[str] = field(default_factory=list)  # steps in which the next attempts end
+
+    def marks(self) -> TableMarks:
+        return TableMarks(lambda: self.spark, self.tables, self.feed.source)
+
+    def sink(self) -> LakeSink:
+        def on_step(name: str) -> None:
+            if name in self.dies:
+                self.dies.remove(name)
+                raise KilledError
+
+        return LakeSink(
+            self.tables, self.marks(), self.feed.source, mode=self.mode, on_step=on_step
+        )
+
+    def apply(self, max_rows: int = 1_000) -> None:
+        """An applier comes, and applies what the feed has."""
+        sink = self.sink()
+        sink.start()
+        ledger = sink.ledger()
+        for segment in segments(ledger, self.feed.read_cuts(ledger), max_rows=max_rows):
+            sink.step(segment, self.staged(segment))
+
+    def staged(self, segment: Segment) -> FrameRows:
+        rows: Rows = self.feed.read_rows(segment)
+        makers: dict[TableId, Callable[[], list[DataFrame]]] = {
+            table: lambda changes=changes: [
+                frame(self.spark, list(some)) for _, some in groupby(changes, lambda c: c.columns)
+            ]
+            for table, changes in rows.changes.items()
+        }
+        return FrameRows(rows.ddl, makers)
+
+    def at(self, mark: Watermark, table: TableSchema, *columns: str) -> list[tuple]:
+        version = mark.tables[str(table.id)].version
+        rows = self.tables.read(table.id, version).select(*columns or ("id", "v", "t"))
+        return sorted(tuple(row) for row in rows.collect())
+
+    def rows(self, table: TableSchema, *columns: str) -> list[tuple]:
+        """What `read_at` shows of the newest commit."""
+        tables = read_at(self.spark, self.feed.source, kind=self.kind, dsn=self.dsn)
+        rows = tables[str(table.id)].select(*columns or ("id", "v", "t")).collect()
+        return sorted(tuple(row) for row in rows)
+
+
+class KilledError(Exception):
+    """The process ends here."""
+
+
+@pytest.fixture(params=KINDS)
+def make_lake(
+    request: pytest.FixtureRequest, spark: SparkSession, topic_prefix: str, tmp_path: Path
+) -> Iterator[Callable[[str], Lake]]:
+    def make(mode: str) -> Lake:
+        tables: DeltaTables | IcebergTables
+        feed = Feed(topic_prefix)
+        if request.param == "iceberg":
+            tables = IcebergTables(lambda: spark, "lake", mode)
+        else:
+            tables = DeltaTables(
+                lambda: spark,
+                lambda table: TableId("delta", f"{tmp_path}/{table.schema}/{table.name}"),
+                topic_prefix,
+                mode,
+            )
+        warehouse = spark.conf.get("spark.sql.catalog.lake.warehouse")
+        place = ("lake", warehouse) if request.param == "iceberg" else (str(tmp_path),) * 2
+        return Lake(spark, tables, feed, mode, request.param, *place)  # type: ignore[arg-type]
+
+    yield make
+    if request.param == "iceberg":
+        for name in ("a", "b"):
+            spark.sql(f"DROP TABLE IF EXISTS lake.public.{name} PURGE")
+
+
+def test_scd1_has_the_last_state_of_each_key_at_each_watermark(
+    make_lake: Callable[[str], Lake],
+) -> None:
+    lake = make_lake("scd1")
+    feed = lake.feed
+    feed.start()
+    for one in (A, B):
+        feed.load(one, LoadPhase.BEGIN)
+        feed.load(one, LoadPhase.CHUNK, ["1", "x", "long"], ["2", "x", "long"])
+        feed.load(one, LoadPhase.END)
+    lake.apply()
+    loaded = lake.marks().newest()
+
+    # An attempt writes both tables and dies; the next one cuts the same commits differently.
+    feed.commits([update(A, "1", "y", ...), insert(A, "3", "y", "t")])
+    feed.commits([delete(A, "2"), insert(B, "3", "y", "t"), update(A, "1", "z", ...)])
+    lake.dies.append("rows applied")
+    with pytest.raises(KilledError):
+        lake.apply()
+    assert lake.rows(A) == [(1, "x", "long"), (2, "x", "long")]
+    lake.apply(max_rows=2)
+
+    assert lake.rows(A) == [(1, "z", "long"), (3, "y", "t")]
+    assert lake.rows(B) == [(1, "x", "long"), (2, "x", "long"), (3, "y", "t")]
+
+    # The same attempt again is found done; DDL, a changed key and TRUNCATE follow.
+    feed.commits([update(A, "5", "k", "t", old="1")], [truncate(B), insert(B, "9", "only", None)])
+    lake.dies.append("rows applied")
+    with pytest.raises(KilledError):
+        lake.apply()
+    heads = [lake.tables.head(one.id) for one in (A, B)]
+    lake.apply()
+    assert [lake.tables.head(one.id) for one in (A, B)] == heads
+    feed.commits([insert(A, "6", "old", "t"), alter(A, WIDE), insert(WIDE, "7", "new", "t", "w")])
+    lake.dies.append("rows applied")
+    with pytest.raises(KilledError):
+        lake.apply()
+    lake.apply()
+
+    assert lake.rows(WIDE, "id", "v", "t", "w") == [
+        (3, "y", "t", None), (5, "k", "t", None), (6, "old", "t", None), (7, "new", "t", "w"),
+    ]  # fmt: skip
+    assert lake.rows(B) == [(9, "only", None)]
+    assert loaded is not None
+    assert lake.at(loaded, A) == [(1, "x", "long"), (2, "x", "long")]
+    older = read_at(lake.spark, feed.source, "1/1", kind=lake.kind, dsn=lake.dsn, is_exact=True)
+    assert older.ledger.seq == 1
+    assert sorted(r.id for r in older["public.a"].collect()) == [1, 2, 3]
+
+    (example,) = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text("utf-8"), re.DOTALL)
+    for said, here in (
+        ('"bank"', repr(feed.source)),
+        ('"iceberg"', repr(lake.kind)),
+        ('"/srv/lake"', repr(lake.dsn)),
+        ("public.account", "public.a"),
+    ):
+        example = example.replace(said, here)
+    exec(compile(example, "docs/lakes.md", "exec"), {"spark": lake.spark})
+
+    # Who has no Spark sees the same ledger; and nothing that is promised goes.
+    inspector = SINKS[lake.kind].inspector(Setup(feed.source, dsn=lake.folder))
+    assert inspector.ledger() == lake.marks().newest().ledger
+    sink = lake.sink()
+    sink.start()
+    sink.maintain()
+    assert lake.at(loaded, A) == [(1, "x", "long"), (2, "x", "long")]
+    assert lake.rows(B) == [(9, "only", None)]
+
+
+def test_of_two_appliers_the_older_one_writes_no_watermark(
+    make_lake: Callable[[str], Lake],
+) -> None:
+    lake = make_lake("log")
+    feed = lake.feed
+    feed.start()
+    feed.load(A, LoadPhase.BEGIN)
+    feed.load(A, LoadPhase.END)
+    lake.apply()
+    feed.commits([insert(A, "1", "x", None)], [update(A, "1", "y", ...), delete(A, "1")])
+    old = lake.sink()
+    ledger = old.start()
+    (segment,) = segments(ledger, feed.read_cuts(ledger))
+    staged, marks = lake.staged(segment), old._marks
+    marks.newest()  # it looks, and sleeps
+    lake.apply()
+
+    with pytest.raises(Superseded):
+        marks.append(marks._seen[0], marks._seen[0])  # type: ignore[arg-type]
+    staged.close()
+    rows = lake.rows(A, "_change_type", "id", "v", "_commit_version", "_ordinal")
+    epoch = 1 << 40
+    assert rows == [
+        ("delete", 1, None, epoch + 2, 1),
+        ("insert", 1, "x", epoch + 1, 0),
+        ("update_postimage", 1, "y", epoch + 2, 0),
+    ]
+    assert lake.marks().newest().ledger == lake.sink()._marks.newest().ledger

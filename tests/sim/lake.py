@@ -1,0 +1,233 @@
+"""A lake in memory, behind the rules of `sinks/lakes/core.py`.
+
+The worst of what real lakes do: a write goes to whatever version is the newest, and only says
+afterwards whether that was the one its writer had looked at; anything may happen between two
+calls; an answer may be lost.  Only the append of a watermark is conditional.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from schemas.control import SchemaChange
+from schemas.tables import TableId
+from spark_consumers.cuts import check_complete
+from spark_consumers.errors import ApplyError, Superseded, TargetDown
+from spark_consumers.model import Change, Ledger, Rows, Segment
+from spark_consumers.sinks import step as rules
+from spark_consumers.sinks.lakes import core
+from spark_consumers.sinks.lakes.core import Stamp, TableVersion, Watermark, Work
+from tests.sim.target import SOURCE, Database, Target, TargetTable, _alter, _apply_changes, _row
+from tests.sim.world import Actor, World
+
+_KEPT = 20_000_000  # µs of the world for which watermarks are promised
+
+
+@dataclass
+class Stored:
+    """A version and its rows."""
+
+    version: TableVersion
+    table: TargetTable
+
+
+@dataclass
+class LakeStaged:
+    """`core.SegmentContent` of rows that the driver holds."""
+
+    rows: Rows
+
+    @property
+    def ddl(self) -> Sequence[SchemaChange]:
+        return self.rows.ddl
+
+    @property
+    def tables(self) -> Sequence[TableId]:
+        return sorted(self.rows.changes, key=str)
+
+    def check(self, segment: Segment) -> None:
+        check_complete(segment, self.rows)
+
+    def between(
+        self, table: TableId, after: rules.Place, before: rules.Place
+    ) -> list[Change] | None:
+        rows = [c for c in self.rows.changes[table] if after < (c.seq, c.ordinal) < before]
+        return rows or None
+
+
+@dataclass
+class LakeServer:
+    """Files that everybody may write."""
+
+    tables: dict[TableId, list[Stored]] = field(default_factory=dict)
+    marks: list[Watermark] = field(default_factory=list)
+
+    def at(self, mark: Watermark) -> Database:
+        """All tables as a watermark names them."""
+        out: dict[TableId, TargetTable] = {}
+        for table, versions in self.tables.items():
+            named = mark.tables.get(str(table))
+            if named is not None:
+                out[table] = next(v.table for v in versions if v.version.id == named.version)
+        return Database(mark.ledger, out)
+
+
+class LakeTarget(Target):
+    """A target that is a lake; what it shows is the newest watermark's."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.server = LakeServer()
+
+    def sink(self, actor: Actor) -> LakeSimSink:
+        """A sink of a process."""
+        return LakeSimSink(self, actor)
+
+    def publish(self, before: Watermark | None, mark: Watermark) -> None:
+        """Append a watermark, and look at what it and an older one show."""
+        marks = self.server.marks
+        if before is not (marks[-1] if marks else None):
+            raise Superseded("another applier wrote a watermark")
+        marks.append(replace(mark, written_at=int(self.world.now * 1e6)))
+        self.commit(self.server.at(marks[-1]))
+        kept = core.promised(marks, int(self.world.now * 1e6) - _KEPT)
+        older = self.world.rng.choice(kept)
+        try:
+            database = self.server.at(older)
+        except StopIteration:
+            self.world.fail("read_at", f"watermark {older.number} names what is not there any more")
+            return
+        self.on_commit(Database(Ledger(SOURCE)), database)
+
+
+class LakeSimSink:
+    """Implements `Sink` by the rules of lakes."""
+
+    def __init__(self, target: LakeTarget, actor: Actor) -> None:
+        self._target, self._actor = target, actor
+        self._fence: int | None = None
+        self._marks, self._tables = SimMarks(self, target, actor), SimTables(target, actor)
+        self.seen = 0  # version of the target when it was last looked at
+
+    @property
+    def is_overtaken(self) -> bool:
+        """Say whether another applier took the fence since."""
+        return self._fence != self._target.now.ledger.fence
+
+    def start(self) -> Ledger:
+        while True:
+            try:
+                ledger = core.take_fence(self._marks, SOURCE)
+            except Superseded:
+                continue
+            self._fence = ledger.fence
+            return ledger
+
+    def ledger(self) -> Ledger:
+        return core.ledger_of(self._marks, SOURCE, self._fence)
+
+    def stage(self, segment: Segment, rows: Rows) -> LakeStaged:
+        del segment
+        return LakeStaged(rows)
+
+    def step(self, segment: Segment, staged: LakeStaged) -> Ledger:
+        one = core.LakeTransaction(self._tables, self._marks, staged, needs_key=False)
+        upto = rules.step(one, segment, fence=self._fence)
+        if self._target.world.chance(0.3):
+            self._expire()
+        return upto
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _expire(self) -> None:
+        """Remove what no promised watermark names; who does it may have been overtaken."""
+        target = self._target
+        since = int(target.world.now * 1e6) - _KEPT
+        first = core.oldest(core.promised(list(target.server.marks), since))
+        self._actor.park("expires old versions")
+        for table, versions in target.server.tables.items():
+            limit = first.get(str(table), 0)
+            versions[:] = [v for v in versions if v.version.id >= limit or v is versions[-1]]
+
+
+@dataclass
+class SimMarks:
+    """`core.Marks`: the one conditional write of a lake."""
+
+    sink: LakeSimSink
+    target: LakeTarget
+    actor: Actor
+
+    def newest(self) -> Watermark | None:
+        self.actor.park("reads the watermark")
+        self.sink.seen = self.target.version
+        marks = self.target.server.marks
+        return marks[-1] if marks else None
+
+    def append(self, before: Watermark | None, mark: Watermark) -> None:
+        self.actor.park(f"writes watermark {mark.number}")
+        self.target.publish(before, mark)
+        self.sink.seen = self.target.version
+        _lose_answer(self.target, self.actor)
+
+
+@dataclass
+class SimTables:
+    """`core.TableVersions`: writes that say afterwards what they were written on."""
+
+    target: LakeTarget
+    actor: Actor
+
+    def head(self, table: TableId) -> TableVersion | None:
+        self.actor.park(f"looks at {table}")
+        versions = self.target.server.tables.get(table)
+        return versions[-1].version if versions else None
+
+    def put_back(self, table: TableId, head: TableVersion, content: int) -> TableVersion:
+        self.actor.park(f"puts {table} back to {content}")
+        versions = self.target.server.tables[table]
+        there = next((v.table for v in versions if v.version.id == content), None)
+        assert there is not None, f"version {content} of {table} is gone"
+        return self._add(table, head, copy.deepcopy(there), Stamp(same_as=content))
+
+    def write(
+        self, table: TableId, head: TableVersion | None, work: Work, stamp: Stamp
+    ) -> TableVersion:
+        self.actor.park(f"writes {table}")
+        versions = self.target.server.tables.get(table)
+        newest = versions[-1] if versions else None
+        tables = {table: copy.deepcopy(newest.table)} if newest is not None else {}
+        try:
+            match work:
+                case core.Begin(schema):
+                    tables[table] = TargetTable(schema.names())
+                case core.Add(rows):
+                    tables[table].rows.extend(_row(c.columns, c.after or []) for c in rows)
+                case core.Apply(rows, _, is_exact):
+                    _apply_changes(tables, {table: rows}, {} if is_exact else {str(table): ""})
+                case core.Alter(change):
+                    _alter(tables, change)
+        except ApplyError:
+            if (newest.version if newest else None) == head:
+                raise  # else a lake would have written nonsense
+        return self._add(table, head, tables[table], stamp)
+
+    def _add(
+        self, table: TableId, head: TableVersion | None, rows: TargetTable, stamp: Stamp
+    ) -> TableVersion:
+        versions = self.target.server.tables.setdefault(table, [])
+        follows = (versions[-1].version if versions else None) == head
+        last = versions[-1].version.id if versions else 0
+        versions.append(Stored(TableVersion(last + 1, stamp, follows), rows))
+        _lose_answer(self.target, self.actor)
+        return versions[-1].version
+
+
+def _lose_answer(target: LakeTarget, actor: Actor) -> None:
+    if target.lost_commits and not target.world.calm and target.world.chance(0.1):
+        target.lost_commits -= 1
+        target.world.note(f"{actor.name} loses the answer")
+        raise TargetDown("the connection is lost; the outcome is unknown")

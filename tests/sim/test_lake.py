@@ -1,0 +1,210 @@
+"""The rules of lakes among appliers that come, crash, and write when they were overtaken.
+
+The whole pipeline runs with a lake in `test_simulation.py`; here is only what happens between
+appliers, so that each rule can be taken away and is noticed within a second.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from schemas.control import LoadPhase
+from schemas.tables import TableId
+from spark_consumers.cuts import segments
+from spark_consumers.errors import ApplyError, Fenced
+from spark_consumers.model import Ledger
+from spark_consumers.sinks.lakes import core
+from tests.sim import target
+from tests.sim.lake import LakeTarget
+from tests.sim.mutations import edit, replaced
+from tests.sim.target import Database, TargetTable
+from tests.sim.world import Actor, Move, Violation, World
+from tests.spark_consumers.feed import Feed, alter, insert, table, update
+
+KEYS = {"a": "id", "b": "id", "c": ""}
+A, B, C = (table(name, "id integer, v text", key=key) for name, key in KEYS.items())
+WIDE = table("a", "id integer, v text, w text")
+SEEDS = 200
+LOADED = 10  # START, and BEGIN, CHUNK and END of three tables
+
+
+def feed_of(world: World) -> tuple[Feed, dict[tuple[int, int], dict[TableId, TargetTable]]]:
+    """A source's history, and what it held after each (epoch, seq)."""
+    rng, feed = world.rng, Feed()
+    feed.start()
+    tables: dict[TableId, TargetTable] = {}
+    for one in (A, B, C):
+        feed.load(one, LoadPhase.BEGIN)
+        tables[one.id] = TargetTable(one.names())
+        feed.load(one, LoadPhase.CHUNK, ["1", "x"], ["2", "x"])
+        tables[one.id].rows += [{"id": "1", "v": "x"}, {"id": "2", "v": "x"}]
+        feed.load(one, LoadPhase.END)
+    held = {(1, 0): _copy(tables)}
+    a = A
+    for number in range(rng.randint(4, 9)):
+        rows: list[Any] = []
+        for one in (a, B, C):
+            if rng.random() < 0.6:
+                value = f"v{number}"
+                more = ["w"] if one is WIDE else []
+                if one is not C and rng.random() < 0.5:
+                    rows.append(update(one, "1", value, *more))
+                else:
+                    rows.append(insert(one, str(10 + number), value, *more))
+        if number == 3 and rng.random() < 0.7:
+            rows.append(alter(A, WIDE))
+            rows.append(insert(WIDE, "50", "wide", "w"))
+            a = WIDE
+        if not rows:
+            continue
+        feed.commits(rows)
+        _hold(tables, feed)
+        held[1, feed.seq] = _copy(tables)
+    return feed, held
+
+
+def _copy(tables: dict[TableId, TargetTable]) -> dict[TableId, TargetTable]:
+    return {i: TargetTable(t.columns, [dict(row) for row in t.rows]) for i, t in tables.items()}
+
+
+def _hold(tables: dict[TableId, TargetTable], feed: Feed) -> None:
+    """The newest commit, applied by hand."""
+    *_, segment = segments(Ledger("bank"), list(feed.records), strict=True)
+    rows = feed.read_rows(segment)
+    for change in rows.ddl:
+        target._alter(tables, change)
+    target._apply_changes(tables, rows.changes, {})
+
+
+class History:
+    """Appliers over one lake."""
+
+    def __init__(self, seed: int) -> None:
+        self.world = World(seed)
+        self.feed, self.held = feed_of(self.world)
+        self.lake = LakeTarget(self.world)
+        self.lake.lost_commits = self.world.rng.randint(0, 3)
+        self.lake.on_commit = self._look
+        self.crashes, self.more = self.world.rng.randint(0, 5), self.world.rng.randint(0, 4)
+        self.made = self.looked = 0
+        self.world.sources_of_moves.append(self._moves)
+
+    def run(self) -> Violation | None:
+        last = (self.feed.epoch, self.feed.n, self.feed.seq)
+        while self.world.violation is None and self.world.steps < 4_000:
+            ledger = self.lake.now.ledger
+            if (ledger.epoch, ledger.n, ledger.seq) == last:
+                break
+            self.world.calm = self.world.steps > 600
+            self.world.step()
+        else:
+            self.world.fail("progress", "the lake does not reach the end")
+        self.world.end()
+        return self.world.violation
+
+    def _look(self, before: Database, after: Database) -> None:
+        was, ledger = before.ledger, after.ledger
+        self.looked += 1
+        if (ledger.fence, ledger.n, ledger.seq) < (was.fence, was.n, was.seq):
+            self.world.fail("lake", f"the ledger went back from {was} to {ledger}")
+        if ledger.inexact or ledger.n < LOADED:
+            return
+        wanted = self.held[ledger.epoch, ledger.seq]
+        for name, there in wanted.items():
+            here = after.tables[name].content() if name in after.tables else None
+            if here != there.content():
+                self.world.fail("lake", f"{name} at {ledger.seq}: {here}, not {there.content()}")
+
+    def _moves(self, out: list[Move]) -> None:
+        alive = [a for a in self.world.actors if not a.is_over]
+        if not alive or (self.more and len(alive) < 3 and not self.world.calm):
+            out.append(Move(1.0 if not alive else 0.2, "an applier starts", self._start))
+        if self.crashes and not self.world.calm:
+            out.extend(Move(0.1, f"{a.name} crashes", lambda a=a: self._crash(a)) for a in alive)
+
+    def _start(self) -> None:
+        self.made += 1
+        self.more = max(0, self.more - 1)
+        self.world.actors.append(Actor(f"a{self.made}", self._apply))
+
+    def _crash(self, actor: Actor) -> None:
+        self.crashes -= 1
+        actor.crash()
+
+    def _apply(self, actor: Actor) -> None:
+        """What `Applier` does, without Kafka."""
+        sink, rng = self.lake.sink(actor), self.world.rng
+        actor.park("begins")
+        sink.start()
+        while True:
+            try:
+                ledger = sink.ledger()
+                size = rng.choice([1, 3, 8, 50])
+                for segment in segments(ledger, self.feed.read_cuts(ledger), max_rows=size):
+                    sink.step(segment, sink.stage(segment, self.feed.read_rows(segment)))
+                actor.park("is idle", weight=0.2)
+            except Fenced:
+                return
+            except ApplyError as error:
+                if error.verdict.name != "RETRY":
+                    self.world.fail("stop", str(error))
+                    return
+
+
+def _names_newest(self: core.LakeTransaction, before: Ledger, upto: Ledger) -> None:
+    """The watermark names whatever is the newest version of each table."""
+    for name, mark in self._named.items():
+        head = self._tables.head(TableId(*name.split(".")))
+        assert head is not None
+        self._named[name] = replace(mark, version=head.id)
+    _MOVE(self, before, upto)
+
+
+_MOVE = core.LakeTransaction.move_ledger
+WITHOUT = {
+    "a table goes on from the version that the watermark names": edit(
+        core.LakeTransaction, "_write", ("if head.content != base:", "if False:")
+    ),
+    "a version counts if it directly follows what it was built on": edit(
+        core, "_followed", ("if not version.follows:", "if False:")
+    ),
+    "and so does one that an earlier attempt left": edit(
+        core, "_is_done", ("head.follows and ", "")
+    ),
+    "a watermark names what its step wrote, not what is the newest": replaced(
+        core.LakeTransaction, move_ledger=_names_newest
+    ),
+    "a watermark stands directly behind the one its step was built on": edit(
+        LakeTarget, "publish", ("if before is not (marks[-1] if marks else None):", "if False:")
+    ),
+    "nothing goes that a promised watermark names": edit(
+        core, "oldest", ("out.setdefault(name, table.version)", "out[name] = table.version")
+    ),
+}
+
+
+def test_every_watermark_shows_the_source_at_one_commit() -> None:
+    looked = 0
+    for seed in range(SEEDS):
+        history = History(seed)
+        assert history.run() is None, "\n".join(history.world.trace[-80:])
+        looked += history.looked
+
+    assert looked > 10 * SEEDS
+
+
+@pytest.mark.parametrize("rule", WITHOUT)
+def test_a_rule_taken_away_is_noticed(rule: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with ExitStack() as stack:
+        WITHOUT[rule](stack)
+        for seed in range(5 * SEEDS):
+            if (noticed := History(seed).run()) is not None:
+                with capsys.disabled():
+                    sys.stdout.write(f"\n  {rule}: seed {seed}, {noticed.checker}")
+                return
+    pytest.fail(f"nobody noticed: {rule}", pytrace=False)
