@@ -4,8 +4,9 @@
 
 The later one wins: our settings fill only what nobody has set.  None of them is needed for
 exactness: the target's ledger and the counts of rows decide, whatever Spark does.  Settings with
-which a write reports a success that did not happen are refused by name (`REFUSED`), and the
-pattern that hides secrets is extended, never replaced.
+which a write reports a success that did not happen are refused by name (`REFUSED`).  The pattern
+that hides secrets is extended, never replaced, and extensions of SQL add up: a lake needs its own
+beside those of the cluster.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ _REDACTION: Final = "spark.redaction.regex"
 # Spark prints the options of its sources; these hold secrets, in addition to its own pattern.
 _REDACTED: Final = "(?i)secret|password|token|access[.]?key|jaas[.]config|keystore[.]key"
 _EXECUTORS_JAVA: Final = "spark.executor.extraJavaOptions"
+_EXTENSIONS: Final = "spark.sql.extensions"
 
 # Each one was measured.
 _DEFAULTS: Final = {
@@ -71,6 +73,9 @@ def merged(
     out = {**_DEFAULTS, **local, **options, **given}
     if _REDACTED not in out[_REDACTION]:
         out[_REDACTION] = f"{_REDACTED}|(?-i:{out[_REDACTION]})"
+    if _EXTENSIONS in options and _EXTENSIONS in given:
+        both = f"{given[_EXTENSIONS]},{options[_EXTENSIONS]}".split(",")
+        out[_EXTENSIONS] = ",".join(dict.fromkeys(name.strip() for name in both if name.strip()))
     flags = (f"-D{name}={value}" for name, value in properties.items())
     said = out.get(_EXECUTORS_JAVA, "")
     if missing := [flag for flag in flags if flag not in said.split()]:

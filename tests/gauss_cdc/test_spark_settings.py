@@ -59,6 +59,16 @@ def test_the_pattern_that_hides_secrets_grows_and_is_not_replaced() -> None:
     assert settings(given=once) == once
 
 
+def test_extensions_of_the_cluster_stay_beside_ours() -> None:
+    name = "spark.sql.extensions"
+
+    once = settings({name: "io.delta.A, b.B"}, {name: "c.C,b.B"})
+
+    assert once[name] == "c.C,b.B,io.delta.A"
+    assert settings({name: "io.delta.A, b.B"}, once) == once
+    assert settings({name: "io.delta.A"})[name] == "io.delta.A"
+
+
 def test_executors_get_the_system_properties_beside_the_user_s() -> None:
     name, flag = "spark.executor.extraJavaOptions", f"-D{next(iter(TOKEN))}=https://login/token"
 
