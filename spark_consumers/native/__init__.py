@@ -31,12 +31,14 @@ class ConsumerRefused(Exception):
 
 
 class LastStates(NamedTuple):
-    """The last state per key of many changes, as a target's staging table takes it."""
+    """The last state per key of many changes, as a target takes it."""
 
     is_truncated: bool
     upserts: int
     deletes: int
-    lines: bytes
+    lines: bytes  # of the staging table
+    fresh: int = 0  # rows whose key was not there before
+    fresh_lines: bytes = b""  # of the table itself
 
 
 def packed_rows(plan: Any) -> PackedRows | None:

@@ -658,24 +658,30 @@ cdef class PackedRows:
             start = after + 1
         return 0
 
-    def last_states(self, tuple key):
+    def last_states(self, tuple key, bint are_known_absent=False):
         """Lines of a target's staging table, by the numbers of the key's columns.
 
-        Of the last state of each key; None where rows are not whole, or do not carry it.
+        Of the last state of each key; None where rows are not whole, or do not carry it.  With
+        `are_known_absent` a key that begins here was not at the target: its row is a line of the
+        table itself, and nothing where it ends here, too.  That needs no key where rows only come.
         """
         cdef size_t at
         cdef Row *row
         cdef bint is_truncated = False
-        cdef dict rows = {}
+        cdef dict rows = {}  # key -> index of its row; None: it was deleted
+        cdef set fresh = set()  # keys that begin here
         cdef object old, new
-        if self.odd or not key:
+        if self.odd or not (key or are_known_absent):
             return None
         for at in range(self.count):
             row = &self.rows[at]
             if row.op == b"t":
                 rows.clear()
+                fresh.clear()
                 is_truncated = True
                 continue
+            if not key and row.op != b"c" and row.op != b"r":
+                return None
             old = new = None
             if row.flags & HAS_BEFORE and row.op != b"c" and row.op != b"r":
                 old = self._key(row.before, key)
@@ -684,42 +690,61 @@ cdef class PackedRows:
             if row.op == b"d":
                 if old is None:
                     return None
-                rows[old] = None
+                if old in fresh:
+                    fresh.discard(old)
+                    del rows[old]
+                else:
+                    rows[old] = None
                 continue
             if row.flags & (HAS_AFTER | NEW_LACKS) != HAS_AFTER:
                 return None
-            new = self._key(row.after, key)
+            new = self._key(row.after, key) if key else at
             if new is None:
                 return None
+            if are_known_absent and (row.op == b"c" or row.op == b"r") and new not in rows:
+                fresh.add(new)
             rows[new] = at
             if old is not None and old != new:
-                rows[old] = None
-        return self._staged_states(rows, key, is_truncated)
+                if old in fresh:
+                    fresh.discard(old)
+                    del rows[old]
+                else:
+                    rows[old] = None
+        return self._staged_states(rows, fresh, key, is_truncated)
 
-    cdef object _staged_states(self, dict rows, tuple key, bint is_truncated):
-        cdef Text out
+    cdef object _staged_states(self, dict rows, set fresh, tuple key, bint is_truncated):
+        cdef Text out, straight
         cdef size_t upserts = 0
         cdef bytes head = b"\t\\N" * (len(key) + 1) + b"\t"
         deletes = []
         memset(&out, 0, sizeof(Text))
+        memset(&straight, 0, sizeof(Text))
         try:
             for where, at in rows.items():
-                if at is not None:
+                if at is None:
+                    if not is_truncated:
+                        deletes.append(where)
+                elif where in fresh:
+                    self._write_side(
+                        &straight, self.rows[<size_t>at].after, self.rows[<size_t>at].end
+                    )
+                else:
                     write_byte(&out, b"u")
                     write(&out, head, len(head))
                     self._write_side(&out, self.rows[<size_t>at].after, self.rows[<size_t>at].end)
                     upserts += 1
-                elif not is_truncated:
-                    deletes.append(where)
             for where in deletes:
                 cells = [b"\\N"] * self.width
                 for place, cell in zip(key, where.split(b"\t")):
                     cells[place] = cell
                 line = b"d" + head + b"\t".join(cells) + b"\n"
                 write(&out, line, len(line))
-            return (is_truncated, upserts, len(deletes), taken(&out))
+            return (
+                is_truncated, upserts, len(deletes), taken(&out), len(fresh), taken(&straight)
+            )
         finally:
             free(out.bytes)
+            free(straight.bytes)
 
     cdef object _key(self, size_t start, tuple key):
         """The key's cells with tabs between them; None: one was not sent, or is NULL."""

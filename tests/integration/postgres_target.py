@@ -1,5 +1,6 @@
 """A target database with one applier of one feed, for tests of the sink."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -10,7 +11,12 @@ from gauss_cdc.gauss_dbapi import connect
 from producer.sources.dial import parse_dsn
 from producer.sources.session_settings import POSTGRES as SESSION_SETTINGS
 from schemas.control import LoadPhase
+from spark_consumers.compact import by_columns
+from spark_consumers.decode.row_code import number
+from spark_consumers.decode.rows import CellPlan, PackPlan
 from spark_consumers.job import Applier
+from spark_consumers.model import Change, Rows, Segment
+from spark_consumers.native import packed_rows
 from spark_consumers.sinks.postgres.products import OPENGAUSS
 from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.spark_consumers.feed import (
@@ -39,8 +45,15 @@ class Target:
     def __init__(self, url: str, kind: str, **options: object) -> None:
         self.url, self.feed, self.kind = url, Feed(), kind
         self.sink = self.new_sink(**options)
-        self.applier = Applier(self.feed.read_cuts, self.feed.read_rows, self.sink)
+        self.applier = Applier(self.feed.read_cuts, self.read_rows, self.sink)
         self.feed.start()
+
+    def read_rows(self, segment: Segment) -> Rows:
+        """Rows of the feed; at PostgreSQL as the native part has them, else as Python does."""
+        rows = self.feed.read_rows(segment)
+        if self.kind != "postgres":
+            return rows
+        return Rows({table: packed(found) for table, found in rows.changes.items()}, rows.ddl)
 
     def new_sink(self, url: str | None = None, **options: object) -> PostgresSink:
         url = url or self.url
@@ -67,6 +80,20 @@ class Target:
             rows = cursor.fetchall()
         conn.close()
         return rows
+
+
+def packed(changes: Sequence[Change]) -> Sequence[Change]:
+    """Changes as COPY text, where they are of one schema and the native part was built."""
+    runs = list(by_columns(changes))
+    if len(runs) != 1:
+        return changes
+    ((columns, _),) = runs
+    cell = CellPlan("", nullable=True, scale=0, read=number, dump=str)
+    rows = packed_rows(PackPlan(b"", columns, (cell,) * len(columns)))
+    for change in changes:
+        if rows is not None:
+            rows.put(change)
+    return changes if rows is None else rows
 
 
 def load(target: Target, schema, *rows) -> None:

@@ -9,7 +9,7 @@ from spark_consumers.errors import (
     NotExpressible,
 )
 from spark_consumers.job import Applier
-from tests.integration.postgres_target import Target, load, rows
+from tests.integration.postgres_target import Target, load, only_postgresql, rows
 from tests.spark_consumers.feed import (
     delete,
     insert,
@@ -41,7 +41,7 @@ def family(target: Target, action: str = "", code: str = "UNIQUE") -> None:
         if code
         else f"ALTER TABLE child ADD FOREIGN KEY (parent) REFERENCES parent {action}"
     )
-    target.applier = Applier(target.feed.read_cuts, target.feed.read_rows, target.sink)
+    target.applier = Applier(target.feed.read_cuts, target.read_rows, target.sink)
     target.sink.close()
     target.apply(
         insert(PARENT, "1", "a"),
@@ -158,3 +158,44 @@ def test_truncated_parents_and_children(strict_target: Target) -> None:
     target.apply(truncate(PARENT), truncate(CHILD), insert(PARENT, "7", "z"))
 
     assert (rows(target, "parent"), rows(target, "child")) == ([(7, "z")], [])
+
+
+def test_new_rows_take_unique_values_that_others_leave(strict_target: Target) -> None:
+    target = strict_target
+    family(target)
+
+    target.apply(
+        update(PARENT, "1", "c"),
+        insert(PARENT, "3", "a"),
+        insert(PARENT, "4", "x"),
+        delete(PARENT, "4"),
+        update(CHILD, "10", "3", ...),
+        insert(CHILD, "30", "3", "new"),
+    )
+
+    assert rows(target, "parent") == [(1, "c"), (2, "b"), (3, "a")]
+    assert rows(target, "child") == [(10, 3, "long"), (20, 2, "long"), (30, 3, "new")]
+
+
+@only_postgresql
+def test_a_row_may_point_at_a_new_row_of_its_own_table(strict_target: Target) -> None:
+    target = strict_target
+    tree = table("tree", "id integer, above integer")
+    load(target, tree, ["1", None])
+    target.run("ALTER TABLE tree ADD FOREIGN KEY (above) REFERENCES tree")
+    target.sink.close()
+
+    target.apply(insert(tree, "2", None), update(tree, "1", "2"))
+
+    assert target.query("SELECT * FROM tree ORDER BY 1") == [(1, 2), (2, None)]
+
+
+def test_a_row_of_somebody_else_gives_way_to_the_source_s(strict_target: Target) -> None:
+    target = strict_target
+    family(target)
+    target.run("INSERT INTO child VALUES (30, 1, 'mine'), (31, 1, 'mine')")
+
+    for key in ("30", "31"):
+        target.apply(insert(CHILD, key, "2", "new"), insert(CHILD, key + "0", "2", "new"))
+
+    assert rows(target, "child")[2:] == [(n, 2, "new") for n in (30, 31, 300, 310)]

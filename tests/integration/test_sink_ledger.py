@@ -239,7 +239,7 @@ def test_a_commit_whose_outcome_is_unknown_is_not_applied_twice(
         target = Target(url, kind)
         log = table("log", "a integer", key="")
         target.sink = target.new_sink(proxy.url, on_step=proxy.on_step, message_rows=message_rows)
-        target.applier = Applier(target.feed.read_cuts, target.feed.read_rows, target.sink)
+        target.applier = Applier(target.feed.read_cuts, target.read_rows, target.sink)
         load(target, log)
 
         for at, lost in enumerate(["answer", "request"]):

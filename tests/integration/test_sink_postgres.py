@@ -305,7 +305,7 @@ def test_a_missing_right_comes_with_the_statement_that_gives_it(
     owner, target.url = target.url, target.url.replace("postgres@", f"{role}@")
     target.sink.close()
     target.sink = target.new_sink(replica_role=False)
-    target.applier = Applier(target.feed.read_cuts, target.feed.read_rows, target.sink)
+    target.applier = Applier(target.feed.read_cuts, target.read_rows, target.sink)
     load(target, ACCOUNT)
     target.url = owner
     target.run("ALTER TABLE account OWNER TO CURRENT_USER")

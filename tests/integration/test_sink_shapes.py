@@ -104,7 +104,7 @@ def test_rows_written_while_a_load_stands_still_are_not_taken_for_the_sources(
     target.run("INSERT INTO account VALUES (7, 'not the source''s', '')")
     target.sink.close()
     target.sink = target.new_sink()
-    again = Applier(target.feed.read_cuts, target.feed.read_rows, target.sink)
+    again = Applier(target.feed.read_cuts, target.read_rows, target.sink)
 
     with pytest.raises(TargetNotEmpty, match=f"rows={chunks + 1}"):
         again.drain()
@@ -143,7 +143,7 @@ def test_rows_written_before_the_first_chunk_are_replaced_as_asked_for(target: T
     target.sink.close()
     target.sink = target.new_sink(replace=True)
 
-    Applier(target.feed.read_cuts, target.feed.read_rows, target.sink).drain()
+    Applier(target.feed.read_cuts, target.read_rows, target.sink).drain()
 
     assert rows(target, "account") == [(1, "a", "x")]
 

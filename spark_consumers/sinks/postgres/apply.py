@@ -7,8 +7,12 @@ statement moves all rows at once.  The order is safe for both:
     1. TRUNCATE what was truncated, together
     2. COPY, then take unsent values from the rows where they stand *now*
     3. DELETE, children before parents
-    4. INSERT, parents before children, in the form of the table's plan
+    4. INSERT, parents before children, in the form of the table's plan; then rows of keys that
+       begin in this batch, by COPY into the table itself
     5. DELETE of parents whose children moved away in step 4
+
+Keys that begin in a batch are not at the target, if it is exact and nobody else writes there.
+Where one is, the server refuses the COPY, and the step is tried again with all rows staged.
 
 With `session_replication_role = replica` foreign keys and triggers are off and
 only the unique indexes matter.
@@ -68,6 +72,7 @@ class Catalog:
     plans: dict[tuple[TableId, tuple[str, ...]], Plan] = field(default_factory=dict)
     staged: set[str] = field(default_factory=set)
     made: int = 0  # plans so far: names of staging tables
+    guarded: bool = False  # a COPY into a table was refused: every row is staged
 
     def need(self, cursor: Any, tables: Iterable[TableId]) -> None:
         """Read the tables that are not known yet; raise MissingTable."""
@@ -136,6 +141,11 @@ class Work:
     unsent: frozenset[int] = frozenset()  # numbers of their written cells
     straight: tuple[str, object] | None = None  # an INSERT of new rows, and its arguments
 
+    @property
+    def is_staged(self) -> bool:
+        """Say whether anything goes through the staging table."""
+        return self.has_deletes or self.has_upserts
+
 
 def apply_changes(
     cursor: Any,
@@ -156,9 +166,21 @@ def apply_changes(
             if item is not None:
                 table, columns, run = item
                 plan = catalog.plan(table, columns)
-                work = _collapsed(plan, columns, run, in_order=is_in_order(table, columns))
+                are_known_absent = not table.key or not (
+                    catalog.guarded
+                    or str(table.id) in inexact
+                    # A staged row may point at one that is copied after it.
+                    or (table.oid in table.parents and not catalog.is_replica)
+                )
+                work = _collapsed(
+                    plan,
+                    columns,
+                    run,
+                    in_order=is_in_order(table, columns),
+                    are_known_absent=are_known_absent,
+                )
                 works[table.oid] = work
-                if work.has_deletes or work.has_upserts:
+                if work.is_staged:
                     catalog.make_stage(cursor, plan)
         apply_works(cursor, works, inexact)
 
@@ -173,12 +195,17 @@ def is_in_order(table: TargetTable, columns: Sequence[str]) -> bool:
 
 
 def _collapsed(
-    plan: Plan, columns: tuple[str, ...], run: Sequence[Change], *, in_order: bool
+    plan: Plan,
+    columns: tuple[str, ...],
+    run: Sequence[Change],
+    *,
+    in_order: bool,
+    are_known_absent: bool,
 ) -> Work:
     """Find the last state per key; rows that are text already stay so where nothing forbids."""
     key = plan.table.key
     if is_packed(run) and not in_order and plan.is_whole and set(key) <= set(columns):
-        found = run.last_states(tuple(columns.index(name) for name in key))
+        found = run.last_states(tuple(columns.index(name) for name in key), are_known_absent)
         if found is not None:
             packed = LastStates(*found)
             todo = Collapsed(columns, key, is_truncated=packed.is_truncated)
@@ -293,8 +320,9 @@ def apply_works(cursor: Any, works: Mapping[int, Work], inexact: Collection[str]
                 _apply_singles(cursor, work, is_exact=str(work.plan.table.id) not in inexact)
             elif work.straight is not None:
                 cursor.execute(*work.straight)
-            elif work.has_upserts:
-                _insert(cursor, work.plan)
+            elif work.is_staged:
+                _insert(cursor, work)
+            _copy_fresh(cursor, work)
     for work in reversed(order):
         if work.has_deletes and work.plan.is_late:
             with _of(work):
@@ -305,22 +333,28 @@ def _of(work: Work) -> AbstractContextManager[None]:
     return about(work.plan.table.id, work.plan.columns)
 
 
-def _insert(cursor: Any, plan: Plan) -> None:
-    match plan.form:
-        case "upsert":
-            cursor.execute(plan.upsert)
-        case "replace":
-            cursor.execute(plan.delete_keys)
-            cursor.execute(plan.insert)
-        case "park":
-            for statement in plan.park:
-                cursor.execute(statement)
-            cursor.execute(plan.upsert)
+def _insert(cursor: Any, work: Work) -> None:
+    plan, has_fresh = work.plan, work.packed is not None and work.packed.fresh > 0
+    if plan.form == "park" and (work.has_upserts or has_fresh):
+        for statement in plan.park:
+            cursor.execute(statement)
+    if not work.has_upserts:
+        return
+    if plan.form == "replace":
+        cursor.execute(plan.delete_keys)
+        cursor.execute(plan.insert)
+    else:
+        cursor.execute(plan.upsert)
+
+
+def _copy_fresh(cursor: Any, work: Work) -> None:
+    if work.packed is not None and work.packed.fresh:
+        cursor.copy_expert(work.plan.copy_in, io.BytesIO(work.packed.fresh_lines))
 
 
 def _stage(cursor: Any, work: Work) -> None:
     todo, plan = work.todo, work.plan
-    if todo is None or not (work.has_deletes or work.has_upserts):
+    if todo is None or not work.is_staged:
         return
     if work.packed is not None:
         rows = work.packed.upserts + work.packed.deletes

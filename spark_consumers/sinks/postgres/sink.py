@@ -67,6 +67,10 @@ from spark_consumers.sinks.postgres.tables import OpenLoads, Tables
 from spark_consumers.sinks.postgres.waits import REPORT_EVERY, Waits, holder
 from spark_consumers.sinks.step import FIRST, Place, check_fence, step
 
+_OF_TABLES: Final = (TargetRefused, MissingTable, MissingColumn)
+# What a COPY into a table meets and a staged row does not: a row of somebody else under its key,
+# row-level security.
+_OF_COPY: Final = frozenset({"23505", "0A000"})
 _LOCK_CLASS: Final = 0x67637364  # one number of ours among the advisory locks of a database
 _MESSAGE_ROWS: Final = 50  # up to which a message costs the server less than staging tables
 _LOCK_POLL: Final = 0.3  # seconds; short, so that a signal is noticed
@@ -181,8 +185,10 @@ class PostgresSink:
         is_cached = bool(self._catalog.tables)
         try:
             return self._step(segment, staged)
-        except (TargetRefused, MissingTable, MissingColumn):
-            if not is_cached:
+        except TargetError as error:
+            if error.where.get("sqlstate") in _OF_COPY and not self._catalog.guarded:
+                self._catalog.guarded = True
+            elif not is_cached or not isinstance(error, _OF_TABLES):
                 raise
             # Someone may have altered the target's tables; they are read again, once.
             return self._step(segment, staged)

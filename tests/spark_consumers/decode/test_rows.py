@@ -1,6 +1,7 @@
 """Rows as COPY text hold what Python reads and writes, byte by byte; or leave it to Python."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -74,6 +75,50 @@ def same(rows: Rows, wanted: list[Change], key: tuple[int, ...]) -> None:
         states = collapse(columns, wanted, tuple(columns[at] for at in key))
         assert states.singles is None
         assert LastStates(*found) == staged(states)
+        fresh = rows.last_states(key, True)
+        assert fresh is not None
+        assert in_any_order(LastStates(*fresh)) == split_states(states, wanted, key)
+
+
+def split_states(
+    states: Collapsed, changes: list[Change], key: tuple[int, ...]
+) -> tuple[LastStates, list[bytes]]:
+    """As `last_states` where keys that begin are known to be absent, and the staged lines."""
+    seen: set[Any] = set()  # keys, but for those that began and ended
+    fresh: set[Any] = set()
+    for change in changes:
+        if change.op == "t":
+            seen.clear()
+            fresh.clear()
+            continue
+        old, new = (
+            None if row is None else tuple(row[at] for at in key)
+            for row in (change.before if change.op in "ud" else None, change.after)
+        )
+        if new is not None and change.op in "cr" and new not in seen:
+            fresh.add(new)
+        seen |= {old, new}
+        if old is not None and old != new and old in fresh:
+            fresh.discard(old)
+            seen.discard(old)
+    rest = replace(
+        states,
+        upserts={k: image for k, image in states.upserts.items() if k not in fresh},
+        deletes=[k for k in states.deletes if k in seen],
+    )
+    lines = "".join(sorted(line(i.cells) for k, i in states.upserts.items() if k in fresh))
+    return in_any_order(
+        staged(rest)._replace(
+            fresh=len(states.upserts) - len(rest.upserts), fresh_lines=lines.encode()
+        )
+    )
+
+
+def in_any_order(found: LastStates) -> tuple[LastStates, list[bytes]]:
+    """Lines that are sorted: a key that ends and begins again may stand elsewhere."""
+    lines = sorted(found.lines.splitlines())
+    fresh = b"".join(sorted(found.fresh_lines.splitlines(keepends=True)))
+    return found._replace(lines=b"", fresh_lines=fresh), lines
 
 
 def staged(states: Collapsed) -> LastStates:
