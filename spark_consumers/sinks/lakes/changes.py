@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from schemas.tables import TableId
 from spark_consumers.dialects.spark import literal, quote
 from spark_consumers.errors import NotExpressible
+from spark_consumers.sinks.lakes import moved
 from spark_consumers.sinks.step import Place
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def kinds(changes: DataFrame, key: Sequence[str]) -> Kinds:
     """Count, by one job."""
     from pyspark.sql import functions as f  # noqa: PLC0415  only where Spark is
 
-    moved = _moved(key)
+    other = _moved(key)
     unnamed = " OR ".join(f"before.{quote(k)} IS NULL" for k in key) or "false"
     unsent = "coalesce(size(unsent), 0) > 0"
     row = changes.agg(
@@ -85,8 +86,8 @@ def kinds(changes: DataFrame, key: Sequence[str]) -> Kinds:
         f.expr("count_if(op IN ('c', 'r'))"),
         f.expr(f"max({_PLACE}) FILTER (WHERE op = 't')"),
         f.expr(f"count_if({unsent})"),
-        f.expr(f"count_if({moved})"),
-        f.expr(f"count_if({moved} AND {unsent})"),
+        f.expr(f"count_if({other})"),
+        f.expr(f"count_if({other} AND {unsent})"),
         f.expr(f"count_if(op = 'd' AND (before IS NULL OR {unnamed}))"),
     ).first()
     assert row is not None
@@ -95,9 +96,16 @@ def kinds(changes: DataFrame, key: Sequence[str]) -> Kinds:
 
 
 def net(
-    changes: DataFrame, table: TableId, columns: Sequence[str], key: Sequence[str], of: Kinds
+    changes: DataFrame,
+    target: DataFrame,
+    table: TableId,
+    columns: Sequence[str],
+    key: Sequence[str],
+    *,
+    is_exact: bool,
 ) -> Net:
-    """Return the last state of each key."""
+    """Return the last state of each key; `target` is the table before these changes."""
+    of = kinds(changes, key)
     _check(table, of)
     changes = _since(changes, of)
     is_plain = of.rows == of.inserts and of.truncated is None
@@ -108,9 +116,15 @@ def net(
     events = _events(changes, key, of)
     has_kept = of.unsent > 0
     keys = [f"_key.{quote(k)}" for k in key]
+    said = [_sent(name) for name in columns]
+    followed = None
+    if of.moved_unsent:
+        followed, met = moved.resolved(
+            events, target, table, columns, key, said=said, is_exact=is_exact
+        )
+        events = events.join(met, "_key", "left_anti")
     last = events.groupBy("_key")
     if has_kept:
-        said = [_sent(name) for name in columns]
         state = last.agg(
             *_exprs(
                 f"max_by(_gone, {_PLACE}) AS {GONE}",
@@ -141,6 +155,9 @@ def net(
             f"s._gone AS {GONE}",
             f"CAST(array() AS ARRAY<STRING>) AS {KEPT}",
         )  # fmt: skip
+    if followed is not None:
+        none = f"CAST(array() AS ARRAY<STRING>) AS {KEPT}"
+        frame = frame.unionByName(followed.selectExpr("*", none))
     is_whole = of.truncated is not None
     if is_whole:
         frame = frame.where(f"NOT {GONE}")
@@ -212,11 +229,16 @@ def _events(changes: DataFrame, key: Sequence[str], of: Kinds) -> DataFrame:
     def named(row: str) -> str:
         return "struct(" + ", ".join(f"{row}.{quote(k)} AS {quote(k)}" for k in key) + ")"
 
+    old = f"if(op = 'd' OR {_moved(key)}, {named('before')}, NULL) AS _old"
+    new = f"if(op = 'd', NULL, {named('after')}) AS _new"
     comes = f"struct({named('after')} AS k, false AS gone)"
     goes = f"struct({named('before')} AS k, true AS gone)"
     both = f"if({_moved(key)}, array({goes}, {comes}), array({comes}))" if of.moved else None
     frame = changes.selectExpr(
         f"explode(CASE WHEN op = 'd' THEN array({goes}) ELSE {both or f'array({comes})'} END) AS e",
+        f"{_moved(key)} AS _is_moved",
+        old,
+        new,
         "*",
     )
     return frame.selectExpr("e.k AS _key", "e.gone AS _gone", "*").drop("e")
@@ -243,10 +265,4 @@ def _check(table: TableId, of: Kinds) -> None:
             "a deleted row does not carry its key",
             table=table,
             hint='REPLICA IDENTITY must hold the key; or [target] mode = "log"',
-        )
-    if of.moved_unsent:
-        raise NotExpressible(
-            "a row changed its key, and values that it kept were not sent",
-            table=table,
-            hint='REPLICA IDENTITY FULL sends them; or [target] mode = "log"',
         )

@@ -167,7 +167,7 @@ class DeltaTables:
 
     def _rows(self, table: TableId, work: Add | Apply) -> None:
         spark, name = self._spark(), self.name(table)
-        match writing.planned(work, table, spark.table(name).schema, self._mode):
+        match writing.planned(work, table, spark.table(name), self._mode):
             case writing.Append(frame):
                 frame.writeTo(name).append()
             case writing.Overwrite(frame):

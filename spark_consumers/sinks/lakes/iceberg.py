@@ -161,7 +161,7 @@ class IcebergTables:
 
     def _rows(self, table: TableId, work: Add | Apply, branch: str) -> None:
         spark, target = self._spark(), self._at(table, branch)
-        match writing.planned(work, table, spark.table(self.name(table)).schema, self._mode):
+        match writing.planned(work, table, spark.table(self.name(table)), self._mode):
             case writing.Append(frame):
                 frame.writeTo(target).append()
             case writing.Overwrite(frame):

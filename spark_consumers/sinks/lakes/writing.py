@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException, PySparkException
 
 from schemas.tables import TableId
 from spark_consumers.dialects.spark import literal, quote
-from spark_consumers.errors import MissingColumn, Superseded, TargetDown, TargetRefused
+from spark_consumers.errors import MissingColumn, RowMissing, Superseded, TargetDown, TargetRefused
 from spark_consumers.sinks.lakes import changes
 from spark_consumers.sinks.lakes.changes import EXACT, GONE, KEPT, Net
 from spark_consumers.sinks.lakes.core import Add, Apply
@@ -90,9 +90,10 @@ class Merge:
 Write: TypeAlias = Append | Overwrite | Merge
 
 
-def planned(work: Add | Apply, table: TableId, there: StructType, mode: str) -> Write:
-    """Return the one write that brings rows into a table of the type `there`."""
+def planned(work: Add | Apply, table: TableId, target: DataFrame, mode: str) -> Write:
+    """Return the one write that brings rows into a table."""
     rows: DataFrame = work.rows
+    there = target.schema
     after = next(field for field in rows.schema.fields if field.name == "after")
     columns = after.dataType.names  # type: ignore[attr-defined]
     known = {name.casefold(): name for name in there.names}
@@ -105,8 +106,9 @@ def planned(work: Add | Apply, table: TableId, there: StructType, mode: str) -> 
     if isinstance(work, Add):
         cells = [f"after.{quote(name)} AS {quote(name)}" for name in columns]
         return Append(_fitted(rows.selectExpr(*cells, f"exact AS {EXACT}"), there))
-    of = changes.kinds(rows, work.key)
-    net = changes.net(rows, table, columns, work.key, of)
+    net = changes.net(rows, target, table, columns, work.key, is_exact=work.is_exact)
+    if net.has_kept and work.is_exact:
+        _require_rows(target, net, work.key, table)
     if net.is_whole:
         return Overwrite(_fitted(net.frame, there))
     if net.is_plain and work.is_exact:  # no such key was there
@@ -118,6 +120,13 @@ def run(spark: SparkSession, merge: Merge, target: str) -> None:
     """Execute a MERGE into a table, as statements name it."""
     merge.source.createOrReplaceTempView(_VIEW)
     spark.sql(merge.statement.replace("{target}", target))
+
+
+def _require_rows(target: DataFrame, net: Net, key: Sequence[str], table: TableId) -> None:
+    """Raise RowMissing where the lake lacks a row whose values were not all sent."""
+    waiting = net.frame.where(f"NOT {GONE} AND size({KEPT}) > 0")
+    if not waiting.join(target, list(key), "left_anti").isEmpty():
+        raise RowMissing("a change needs a row that the lake does not have", table=table)
 
 
 def _fitted(frame: DataFrame, there: StructType) -> DataFrame:
@@ -151,7 +160,7 @@ def _merge(net: Net, columns: Sequence[str], key: Sequence[str]) -> str:
     changed = ", ".join(f"t.{quote(c)} = {kept(c)}" for c in own if c not in key)
     names = ", ".join(map(quote, own))
     values = ", ".join(f"s.{quote(c)}" for c in own)
-    # A row that is not there whole: `require_rows` refuses it where the table is exact.
+    # A row that is not there whole: `_require_rows` refuses it where the table is exact.
     whole = f" AND size(s.{KEPT}) = 0" if net.has_kept else ""
     return (
         f"MERGE INTO {{target}} t USING {_VIEW} s ON {on}"
