@@ -120,7 +120,9 @@ def resolved(
         else f"if({quote(c)} IS NULL, {quote(f't {c}')}, {quote(c)}.v) AS {quote(c)}"
         for c in columns
     ]
-    come = whole.where(f"NOT ({lost})").selectExpr(*cells, f"{exact} AS _exact", "false AS _gone")
+    come = whole.where(f"NOT ({lost})").selectExpr(
+        *cells, f"if(size({exact}) > 0, {exact}, NULL) AS _exact", "false AS _gone"
+    )
     met = spark.createDataFrame([(k,) for k in lives.met], f"_key {type_.simpleString()}")
     gone = [(k,) for k in lives.met if k not in lives.now]
     nulls = {field.name: field.dataType.simpleString() for field in come.schema.fields}

@@ -153,7 +153,7 @@ def _merge(net: Net, columns: Sequence[str], key: Sequence[str]) -> str:
             stays = f"map_filter(t.{EXACT}, (k, v) -> array_contains(s.{KEPT}, k))"
             none = "CAST(map() AS MAP<STRING, STRING>)"
             both = f"map_concat(coalesce({stays}, {none}), coalesce({value}, {none}))"
-            return f"if(size(s.{KEPT}) = 0, {value}, {both})"
+            return f"if(size(s.{KEPT}) = 0, {value}, if(size({both}) > 0, {both}, NULL))"
         return f"if(array_contains(s.{KEPT}, {literal(name)}), t.{quote(name)}, {value})"
 
     on = " AND ".join(f"t.{quote(k)} = s.{quote(k)}" for k in key)
