@@ -46,6 +46,7 @@ from producer.core.router import Binding, partition_of, table_key
 from producer.core.tally import PlainTally
 from producer.core.walk import MAX_ROWS, Lent, Native, Stage
 from producer.sources.decoders import NAMING, Format
+from producer.sources.gauss.buffer import HOLD_BYTES
 from producer.sources.gauss.resolver import RelationResolver
 from producer.sources.gauss.spill import SpillFile
 from producer.sources.gauss.stream import GaussStream
@@ -84,7 +85,8 @@ CELLS = [b"123456", b"Alice Example", b"-7", b"1000.00", b"2024-05-01 12:00:00.1
 
 
 Messages: TypeAlias = Callable[[Sequence[WalMessage]], Iterable[tuple[int, Message]]]
-Open: TypeAlias = Callable[[dict[TableId, TableSchema]], Messages]
+# of the tables in force, and whether a native walker takes the stream
+Open: TypeAlias = Callable[[dict[TableId, TableSchema], native.Choice], Messages]
 
 
 def _cells(cells: list[bytes | None]) -> bytes:
@@ -156,7 +158,7 @@ def gauss(style: str, *, is_batch: bool) -> Open:
     """Return what opens a stream of this style."""
     written = Format("mppdb_decoding", style, is_batch)
 
-    def opened(shapes: dict[TableId, TableSchema]) -> Messages:
+    def opened(shapes: dict[TableId, TableSchema], choice: native.Choice) -> Messages:
         relations = RelationResolver(
             shapes,
             wanted=lambda _: True,
@@ -165,13 +167,22 @@ def gauss(style: str, *, is_batch: bool) -> Open:
             names_run_together=style == "t",
         )
         decoder = NAMING[written.plugin, style](written)
-        return GaussStream(decoder, relations, spill=SpillFile, resume=1).messages
+        held = native.held(
+            choice,
+            style=style,
+            is_batch=is_batch,
+            by_csn=False,
+            newest_csn=0,
+            hold_bytes=HOLD_BYTES,
+        )
+        stream = GaussStream(decoder, relations, spill=SpillFile, resume=1, held=held, style=style)
+        return stream.messages
 
     return opened
 
 
 # ---------------------------------------------------------------- the core
-def bound(table: TableSchema) -> Binding:
+def bound(table: TableSchema, parts: Native | None = None) -> Binding:
     """Bind a table as the publisher does, without topics and registry."""
     key = table_key(table.id)
     return Binding(
@@ -179,7 +190,13 @@ def bound(table: TableSchema) -> Binding:
         topic=f"bank.{table.id}",
         schema_id=7,
         partitions=1,
-        encoder=compile_encoder(table, prefix="bank", schema_id=7, database="bank"),
+        encoder=compile_encoder(
+            table,
+            prefix="bank",
+            schema_id=7,
+            database="bank",
+            native=parts.encoder if isinstance(parts, native.NativeParts) else None,
+        ),
         key=key,
         key_of=None,
         partition_of=None,
@@ -197,7 +214,7 @@ def counted(records: Records) -> Counter[str]:
     return counts
 
 
-def pgoutput(shapes: dict[TableId, TableSchema]) -> Messages:
+def pgoutput(shapes: dict[TableId, TableSchema], _choice: native.Choice) -> Messages:
     """Open a stream of PostgreSQL."""
     return PgoutputStream(
         decode,
@@ -212,9 +229,14 @@ def once(
     messages: list[WalMessage],
     parts: Native | None,
     opens: Open = pgoutput,
+    *,
     at_once: int = SLICE,
+    walks: native.Choice = "auto",
 ) -> tuple[float, int]:
-    """Run everything through the core, `at_once` messages at a time; CPU seconds, and rows."""
+    """Run everything through the core, `at_once` messages at a time; CPU seconds, and rows.
+
+    `walks`: "off": natively nothing but cells and books.
+    """
     shapes = {table.id: table for table in TABLES}
     walker = None if parts is None else parts.walker(epoch=1, resume=1, max_row_bytes=1 << 20)
     books = {"ddl_topic": "bank.ddl", "untracked_topics": frozenset[str]()}
@@ -227,7 +249,7 @@ def once(
             wanted=lambda _: True,
             new_tables_are_complete=True,
         ),
-        ports=AssemblerPorts(bound, lambda _: b"", lambda: 10**15),
+        ports=AssemblerPorts(lambda table: bound(table, parts), lambda _: b"", lambda: 10**15),
         epoch=1,
         seq=0,
         resume=1,
@@ -235,7 +257,7 @@ def once(
         max_row_bytes=1 << 20,
         walker=walker,
     )
-    decoded = opens(known)
+    decoded = opens(known, walks if parts is not None else "off")
     topics = {f"bank.{table.id}": Topic("id", 1) for table in TABLES}
     head = Head(1, 1, 1, "instance", 0, 1, -1)
     identity = Identity("7000", 1, "bank", "slot", "pgoutput")
@@ -292,26 +314,31 @@ def walked(messages: list[WalMessage], parts: Native) -> tuple[float, int]:
 
 
 def print_gauss(rows: int) -> None:
-    """Print what GaussDB's styles cost."""
+    """Print what a row of GaussDB's styles costs."""
+    parts = native.parts("auto")
+    ways: dict[str, tuple[Native | None, native.Choice]] = {
+        "in Python": (None, "off"),
+        "cells natively": (parts, "off"),
+        "walked": (parts, "auto"),
+    }
     for style in "btj":
         for is_batch in (False, True):
-            opens, costs = gauss(style, is_batch=is_batch), []
+            opens = gauss(style, is_batch=is_batch)
             for size in GAUSS_SIZES:
                 messages = gauss_stream(rows, size, style, is_batch=is_batch)
-                for choice in ("off", "auto"):
-                    parts = native.parts(choice)
-                    at_once = 1 if is_batch else SLICE
-                    best = min(once(messages, parts, opens, at_once) for _ in range(ROUNDS))
-                    costs.append(best[0] / best[1] * 1e6)
-            how = "in batches" if is_batch else "one by one"
-            print(
-                f"decode-style {style}, {how}: "
-                + "; ".join(
-                    f"transactions of {size} rows {costs[2 * at]:.2f} µs a row, "
-                    f"natively {costs[2 * at + 1]:.2f}"
-                    for at, size in enumerate(GAUSS_SIZES)
+                at_once = 1 if is_batch else SLICE
+                costs = {
+                    way: min(
+                        once(messages, made, opens, at_once=at_once, walks=walks)
+                        for _ in range(ROUNDS)
+                    )
+                    for way, (made, walks) in ways.items()
+                }
+                print(
+                    f"{style}, {'in batches' if is_batch else 'one by one'}, "
+                    f"transactions of {size:3} rows, µs a row: "
+                    + ", ".join(f"{w} {cost / n * 1e6:.2f}" for w, (cost, n) in costs.items())
                 )
-            )
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ their position.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -148,9 +148,12 @@ class Undecoded:
 
 @dataclass(slots=True)
 class Stretch:
-    """Messages of one read that nobody has decoded; who takes some moves `at`."""
+    """Messages of one read that nobody has decoded; who takes some moves `at`.
 
-    messages: Sequence[WalMessage]
+    Of a source that holds transactions until their COMMIT: its records of whole ones.
+    """
+
+    messages: Sequence[WalMessage] | Sized
     at: int = 0
     begin: Begin | None = None  # of the transaction that is open behind what the walker took
     begun: list[int] = field(default_factory=list)  # xids that it has seen begin

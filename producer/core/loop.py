@@ -57,6 +57,7 @@ from schemas.tables import TableId
 BEAT: Final = 0.5  # seconds: well below any wal_sender_timeout that a server is run with
 _BUSY_WAIT: Final = 0.02  # seconds to wait for input while something is open
 _IDLE_WAIT: Final = 0.5
+_SLICE_STRETCHES: Final = 3
 _LEAVE_SECONDS: Final = 5.0  # for the open source transaction to end before the group is aborted
 _GIVE_UP_SECONDS: Final = 8.0  # on leaving; what is not durable then, the source sends again
 _LOOK_SHARE: Final = 50  # a slow look is taken less often: 2 % of the time
@@ -174,9 +175,12 @@ class Loop:
         """
         tuning, now = self._options.tuning, self._clock.now
         until = now() + tuning.slice_seconds
-        for count, message in enumerate(pending, 1):
-            yield message
-            if count >= tuning.slice_messages or now() >= until:
+        stretches = 0  # of which the walker took some: it makes a few MB at once
+        for count, (lsn, message) in enumerate(pending, 1):
+            at = message.at if isinstance(message, Stretch) else 0
+            yield lsn, message
+            stretches += isinstance(message, Stretch) and message.at > at
+            if count >= tuning.slice_messages or stretches >= _SLICE_STRETCHES or now() >= until:
                 return
         self._is_read = True
 

@@ -177,6 +177,7 @@ class Transactions:
             begin.committed_at,
             begin.xid,
             is_plain=not (self._ddl or self._gaps),
+            csn=begin.csn,
         )
 
     def take_back(self, walk: Walk) -> Begin | None:
@@ -189,7 +190,7 @@ class Transactions:
             self.begin, self.is_skipped = None, False
         elif was is None or (was.xid, int(was.commit_lsn)) != (now.xid, now.commit_lsn):
             self.begin = None
-            self.open(Begin(Lsn(now.commit_lsn), now.committed_at, now.xid))
+            self.open(Begin(Lsn(now.commit_lsn), now.committed_at, now.xid, now.csn))
         if now.stage is Stage.NUMBERED and self.constants is None:
             self._seq = now.seq - 1
             self.number(now.now_us)

@@ -9,7 +9,7 @@ Without a walker the assembler takes everything; the records are the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from enum import IntEnum
 from typing import Final, NamedTuple, Protocol
 
@@ -43,6 +43,7 @@ class Lent(NamedTuple):
     committed_at: int = 0  # µs since 2000-01-01 UTC
     xid: int = 0
     is_plain: bool = True  # no DDL, no gap: its COMMIT may be taken
+    csn: int | None = None  # None: the commit LSN takes its place
 
 
 class Walk(NamedTuple):
@@ -78,14 +79,14 @@ class Walker(Protocol):
 
     def walk(
         self,
-        messages: Sequence[WalMessage],
+        messages: Sequence[WalMessage] | Sized,
         at: int,
         open_: Lent,
         *,
         now_us: int,
         max_rows: int,
     ) -> Walk:
-        """Take messages from `at` on.
+        """Take messages, or records of whole transactions that a source holds, from `at` on.
 
         `now_us`: µs since 1970, for transactions that get their number here.  A BEGIN of a
         transaction that was delivered is left to Python, its rows and its COMMIT are not.

@@ -19,6 +19,7 @@ from producer.core.records.reference import Encode
 from producer.core.records.row_plan import RowPlan
 from producer.core.tally import Tally
 from producer.core.walk import Walker
+from producer.sources.gauss.held import Held
 from producer.wire import replication
 from producer.wire.replication import Split
 from schemas.native import Outdated, check_built
@@ -115,6 +116,17 @@ def parts(choice: Choice) -> NativeParts | None:
 def split(choice: Choice) -> Split:
     """Return what cuts the messages of a stream."""
     return replication.split if MODULE is None or choice == "off" else _native.split
+
+
+def held(
+    choice: Choice, *, style: str, is_batch: bool, by_csn: bool, newest_csn: int, hold_bytes: int
+) -> Held | None:
+    """Make what holds a stream of a decode-style for the walker; None: Python does it."""
+    if MODULE is None or choice == "off":
+        return None
+    return _native.HeldRecords(
+        style, is_batch=is_batch, by_csn=by_csn, newest_csn=newest_csn, hold_bytes=hold_bytes
+    )
 
 
 def described(choice: Choice) -> str:

@@ -48,7 +48,7 @@ cdef struct Transaction:
     uint64_t end_lsn  # 0: its COMMIT is not here
     int64_t committed_at  # µs since 1970
     uint64_t rows  # ordinals 0..rows-1; of one that is complete
-    uint32_t xid
+    uint64_t xid
     uint32_t first_count  # its records here, in `counts`, in order of first use
     uint32_t number_of_counts
 

@@ -7,6 +7,43 @@ from libc.string cimport memchr
 from binascii import crc32
 
 
+# ---------------------------------------------------------------- reading
+cdef struct Cursor:
+    const uint8_t *at
+    const uint8_t *end
+
+
+cdef inline bint has(Cursor *cursor, size_t size) noexcept:
+    """Say whether so many bytes are left."""
+    return <size_t>(cursor.end - cursor.at) >= size
+
+
+cdef inline uint32_t big_endian_16(const uint8_t *at) noexcept:
+    return <uint32_t>at[0] << 8 | at[1]
+
+
+cdef inline uint32_t big_endian_32(const uint8_t *at) noexcept:
+    return big_endian_16(at) << 16 | big_endian_16(at + 2)
+
+
+cdef inline uint64_t big_endian_64(const uint8_t *at) noexcept:
+    return <uint64_t>big_endian_32(at) << 32 | big_endian_32(at + 4)
+
+
+cdef inline bint take_text(Cursor *cursor, const uint8_t **text, size_t *size) noexcept:
+    """Take length and bytes of a cell; False: it ends behind the message."""
+    if not has(cursor, 4):
+        return False
+    size[0] = big_endian_32(cursor.at)
+    cursor.at += 4
+    if not has(cursor, size[0]):
+        return False
+    text[0] = cursor.at
+    cursor.at += size[0]
+    return True
+
+
+# ---------------------------------------------------------------- cells
 cdef enum CellKind:
     CELL_TEXT
     CELL_NULL

@@ -1,10 +1,8 @@
-# The walker: messages of pgoutput to finished records, as `core.walk` describes it.
+# The walker: messages of pgoutput, or what is held of GaussDB's, to finished records, as
+# `core.walk` describes it.
 #
 # A row is written into a buffer of its own first: where it turns out to be unusual, nothing of
 # it is left behind.  A read that would go behind the end of a message is unusual, too.
-
-from cpython.long cimport PyLong_AsUnsignedLongLong
-from cpython.tuple cimport PyTuple_GetItem
 
 from producer.core.events import Walked
 from producer.core.walk import Lent, Stage, Walk
@@ -23,46 +21,10 @@ cdef enum:
     KNOWN_TABLES = 64  # a power of two
     CONSTANTS_ROOM = 192  # 17 + 25 + 22 + 8 + 35 + 33 at most
 
-cdef int64_t POSTGRES_EPOCH_US = 946_684_800_000_000  # 2000-01-01 in µs since 1970
 cdef int64_t MOST_MICROS = 9_223_372_036_854_775  # of a time that is also written in ns
 
 
-# ---------------------------------------------------------------- reading
-cdef struct Cursor:
-    const uint8_t *at
-    const uint8_t *end
-
-
-cdef inline bint has(Cursor *cursor, size_t size) noexcept:
-    """Say whether so many bytes are left."""
-    return <size_t>(cursor.end - cursor.at) >= size
-
-
-cdef inline uint32_t big_endian_16(const uint8_t *at) noexcept:
-    return <uint32_t>at[0] << 8 | at[1]
-
-
-cdef inline uint32_t big_endian_32(const uint8_t *at) noexcept:
-    return big_endian_16(at) << 16 | big_endian_16(at + 2)
-
-
-cdef inline uint64_t big_endian_64(const uint8_t *at) noexcept:
-    return <uint64_t>big_endian_32(at) << 32 | big_endian_32(at + 4)
-
-
-cdef inline bint take_text(Cursor *cursor, const uint8_t **text, size_t *size) noexcept:
-    """Take length and bytes of a cell; False: it ends behind the message."""
-    if not has(cursor, 4):
-        return False
-    size[0] = big_endian_32(cursor.at)
-    cursor.at += 4
-    if not has(cursor, size[0]):
-        return False
-    text[0] = cursor.at
-    cursor.at += size[0]
-    return True
-
-
+# ---------------------------------------------------------------- rows of any table
 cdef bint pass_tuple(Cursor *cursor) noexcept:
     """Pass over a tuple of any table."""
     cdef uint32_t at, width
@@ -169,9 +131,9 @@ cdef struct OpenTransaction:
     uint64_t seq  # of the newest transaction that has a number
     uint64_t ordinal
     int64_t now_us
-    uint64_t commit_lsn
+    uint64_t commit_lsn, csn
     int64_t committed_at  # µs since 2000
-    uint32_t xid
+    uint64_t xid
     bint is_plain
 
 
@@ -203,6 +165,8 @@ cdef bint make_constants(
     cdef int64_t at
     cdef uint8_t *start = room
     cdef uint8_t *out
+    if (tx.xid | tx.csn) >> 63:
+        return False
     if not -2 * MOST_MICROS < tx.committed_at < 2 * MOST_MICROS:
         return False
     at = tx.committed_at + POSTGRES_EPOCH_US
@@ -225,12 +189,12 @@ cdef bint make_constants(
     start = put_end(&constants.times, start, out)
 
     start[0] = 2
-    out = put_varint(start + 1, 2 * <uint64_t>tx.xid)
+    out = put_varint(start + 1, 2 * tx.xid)
     out[0] = 2  # an LSN follows
     start = put_end(&constants.txid, start, out + 1)
 
     start[0], start[1] = 0, 2  # xmin, which is null
-    out = put_varint(start + 2, 2 * tx.commit_lsn)  # PostgreSQL has no CSN
+    out = put_varint(start + 2, 2 * tx.csn)
     out[0] = 2
     out = put_varint(out + 1, 2 * epoch)
     out[0] = 2
@@ -332,13 +296,19 @@ cdef class Walker:
 
     def walk(self, messages, size_t at, open_, *, int64_t now_us, size_t max_rows):
         """Take messages from `at` on."""
-        cdef list received = messages if isinstance(messages, list) else list(messages)
-        cdef size_t size = len(received)
+        cdef HeldRecords held = messages if isinstance(messages, HeldRecords) else None
+        cdef list received = None
+        cdef size_t size = len(messages)
+        if held is None:
+            received = messages if isinstance(messages, list) else list(messages)
         self._take(open_)
         while at < size:
             if self.batch.row_count >= max_rows or self.batch.arena_used >= FULL:
                 break
-            if not self._step(<object>PyList_GetItem(received, at), now_us):
+            if held is not None:
+                if not self._held(held, at, now_us):
+                    break
+            elif not self._step(<object>PyList_GetItem(received, at), now_us):
                 break
             at += 1
         return Walk(at, self._walked(), self._given_back(), self.position, self.begun)
@@ -348,6 +318,7 @@ cdef class Walker:
         cdef OpenTransaction *tx = &self.open
         tx.stage, tx.seq, tx.ordinal = open_.stage, open_.seq, open_.ordinal
         tx.now_us, tx.commit_lsn = open_.now_us, open_.commit_lsn
+        tx.csn = tx.commit_lsn if open_.csn is None else open_.csn
         tx.committed_at, tx.xid, tx.is_plain = open_.committed_at, open_.xid, open_.is_plain
         self.has_constants = False
         self.position, self.begun = 0, []
@@ -376,6 +347,7 @@ cdef class Walker:
             tx.committed_at,
             tx.xid,
             tx.is_plain,
+            None if tx.csn == tx.commit_lsn else tx.csn,
         )
 
     # ------------------------------------------------------------ one message
@@ -408,21 +380,28 @@ cdef class Walker:
         commit_lsn = big_endian_64(text + 1)
         if commit_lsn < self.resume or commit_lsn >> 63:
             return False
-        tx.stage, tx.ordinal, tx.now_us, tx.is_plain = STAGE_BEGUN, 0, 0, True
-        tx.commit_lsn = commit_lsn
+        tx.commit_lsn = tx.csn = commit_lsn  # PostgreSQL has no CSN
         tx.committed_at = <int64_t>big_endian_64(text + 9)
         tx.xid = big_endian_32(text + 17)
-        self.has_constants = self.is_entered = False
+        self._open_transaction()
         self.begun.append(tx.xid)
         return True
 
-    cdef bint _commit(self, const uint8_t *text, size_t size) except -1:
+    cdef int _open_transaction(self) except -1:
         cdef OpenTransaction *tx = &self.open
-        cdef Transaction *entry
-        cdef uint64_t end_lsn
+        tx.stage, tx.ordinal, tx.now_us, tx.is_plain = STAGE_BEGUN, 0, 0, True
+        self.has_constants = self.is_entered = False
+        return 0
+
+    cdef bint _commit(self, const uint8_t *text, size_t size) except -1:
         if size != COMMIT_SIZE or text[1]:  # flags, of which there are none
             return False
-        end_lsn = big_endian_64(text + 10)
+        return self._close_transaction(big_endian_64(text + 10))
+
+    cdef bint _close_transaction(self, uint64_t end_lsn) except -1:
+        """Take a COMMIT; False: it is unusual."""
+        cdef OpenTransaction *tx = &self.open
+        cdef Transaction *entry
         if end_lsn >> 63:
             return False
         if tx.stage == STAGE_BEGUN:
@@ -467,6 +446,47 @@ cdef class Walker:
         if not read_change(&cursor, text[0], (<BoundTable>found).width, &change):
             return False
         return self._write(<BoundTable>found, &change, lsn, now_us)
+
+    # ------------------------------------------------------------ a record that is held
+    cdef bint _held(self, HeldRecords held, size_t at, int64_t now_us) except -1:
+        """Take a record; False: it is unusual."""
+        cdef OpenTransaction *tx = &self.open
+        cdef HeldRecord *record = &held.records[at]
+        cdef HeldTransaction *of
+        if record.kind == RECORD_ROW:
+            if tx.stage != STAGE_BEGUN and tx.stage != STAGE_NUMBERED:
+                return False
+            return self._named_row(held, record, now_us)
+        of = &held.transactions[record.transaction]
+        if not of.is_usual:
+            return False
+        if record.kind == RECORD_COMMIT:
+            return self._close_transaction(of.end_lsn)
+        if tx.stage != STAGE_NONE or of.commit_lsn < self.resume:
+            return False
+        tx.commit_lsn, tx.csn, tx.xid = of.commit_lsn, of.csn, of.xid
+        tx.committed_at = of.committed_at
+        self._open_transaction()
+        return True
+
+    cdef bint _named_row(self, HeldRecords held, HeldRecord *record, int64_t now_us) except -1:
+        cdef Span text = held._text(held.arena + record.start, record.size)
+        cdef PyObject *found = held.layouts.read(text.start, text.size)
+        cdef PyObject *bound
+        cdef Layout layout
+        cdef Change change
+        if found == NULL:
+            return False
+        layout = <Layout>found
+        if not layout.relation:  # of a table that is not captured
+            return True
+        bound = self._table(layout.relation)
+        if bound == NULL or (<BoundTable>bound).width != layout.width:
+            return False
+        change.op, change.old_kind = layout.op, layout.old_kind
+        change.old = held.layouts.old
+        change.new = NULL if layout.op == c"d" else held.layouts.new
+        return self._write(<BoundTable>bound, &change, record.position, now_us)
 
     cdef bint _write(
         self, BoundTable table, Change *change, uint64_t lsn, int64_t now_us
@@ -536,7 +556,7 @@ cdef class Walker:
         entry = &batch.transactions_[batch.transaction_count]
         memset(entry, 0, sizeof(Transaction))
         entry.seq, entry.xid = tx.seq, tx.xid
-        entry.csn = entry.commit_start = tx.commit_lsn
+        entry.csn, entry.commit_start = tx.csn, tx.commit_lsn
         entry.committed_at = tx.committed_at + POSTGRES_EPOCH_US
         entry.first_count = <uint32_t>batch.count_count
         batch.transaction_count += 1

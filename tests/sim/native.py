@@ -6,7 +6,7 @@ Where they were not built, everything is Python's; the schedules are the same.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from enum import Enum
 
@@ -96,7 +96,7 @@ class _Switching:
 
     def walk(
         self,
-        messages: Sequence[WalMessage],
+        messages: Sequence[WalMessage] | Sized,
         at: int,
         open_: Lent,
         *,

@@ -47,6 +47,7 @@ class BufferedTransaction:
     ended: TxCommit
     records: Sequence[tuple[int, bytes]] | Spill  # undecoded
     undecoded: Sequence[Aside] = ()
+    is_plain: bool = False  # there are rows only
 
 
 class TransactionBuffer:
@@ -62,6 +63,8 @@ class TransactionBuffer:
         self._spill: Spill | None = None
         self._undecoded: list[Aside] = []  # of the open transaction
         self._undecoded_size = 0
+        self._begun: tuple[int, bytes] | None = None  # the record of the open transaction's BEGIN
+        self._is_plain = True  # the open transaction has rows only
 
     @property
     def is_open(self) -> bool:
@@ -74,7 +77,7 @@ class TransactionBuffer:
         An undecodable message becomes Undecoded, in its transaction.
         """
         split, is_row, hold = self._decoder.split, self._decoder.is_row, self._hold
-        boundaries = self._boundaries
+        boundaries = self._boundaries  # which only `give_up` replaces, between calls
         for start, _, payload in received:
             try:
                 records = split(start, payload)
@@ -86,6 +89,28 @@ class TransactionBuffer:
                     hold(position, record)
                 else:
                     yield from self._rare(position, record)
+
+    def adopt(self, records: list[tuple[int, bytes]]) -> None:
+        """Hold an open transaction that another one held: its BEGIN, and rows."""
+        for position, record in records:
+            if self.is_open:
+                self._hold(position, record)
+            else:
+                for _ in self._rare(position, record):
+                    pass  # of a BEGIN nothing is reported
+
+    def give_up(self) -> list[tuple[int, bytes]]:
+        """Return BEGIN and rows of the open transaction, to be held by another one.
+
+        Nothing where none is open, or where there is more in it, or it is on disk.
+        """
+        if self._begun is None or not self._is_plain or self._spill is not None:
+            return []
+        records = [self._begun, *self._records]
+        self._records, self._size = [], 0
+        self._begun = None
+        self._boundaries = Boundaries()
+        return records
 
     def _rare(self, position: int, record: bytes) -> Iterator[BufferedTransaction | Aside]:
         try:
@@ -99,9 +124,10 @@ class TransactionBuffer:
             case begun, ended:
                 yield from self._release(begun, ended)
             case Place.WITHIN:
+                self._is_plain = False
                 self._hold(position, record)
             case Place.BEGINS:
-                pass
+                self._begun = position, record
             case Place.STRAY | Place.OUTSIDE:
                 yield position, Undecoded(record, self._boundaries.stray(decoded))
 
@@ -110,6 +136,7 @@ class TransactionBuffer:
         if not self._boundaries.is_open:
             yield position, found
             return
+        self._is_plain = False
         self._undecoded.append((position, found))
         self._undecoded_size += len(found.payload) + _ROW_COST
         if self._undecoded_size > self._hold_bytes:  # a COMMIT may never come
@@ -138,8 +165,9 @@ class TransactionBuffer:
         records: Sequence[tuple[int, bytes]] | Spill = spill or self._records
         self._records, self._size, self._spill = [], 0, None
         self._undecoded, self._undecoded_size = [], 0
+        is_plain, self._is_plain, self._begun = self._is_plain, True, None
         try:
-            yield BufferedTransaction(begun, ended, records, undecoded)
+            yield BufferedTransaction(begun, ended, records, undecoded, is_plain)
         finally:
             if spill is not None:
                 spill.close()

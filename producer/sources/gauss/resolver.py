@@ -61,6 +61,16 @@ class _Plan:
     shapes: tuple[RowShape, RowShape]  # kept alive: plans are found by their ids
 
 
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """How rows like one that was resolved are: `relation` 0: their table is not captured."""
+
+    relation: int
+    kind: str  # as in `_Plan`
+    old: tuple[int, ...]  # of each old cell: its column, or -1
+    width: int  # columns of the relation
+
+
 @dataclass(slots=True)
 class _Table:
     """A table as its rows show it."""
@@ -106,6 +116,7 @@ class RelationResolver:
         self._tables: dict[tuple[str, str], _Table] = {}
         self._unwanted: set[tuple[str, str]] = set()
         self.left_out = 0  # rows of tables that are not captured
+        self.version = 0  # another one: what `resolved` said may not be true any more
         self._next = 1
 
     def statement(self, ddl: Ddl, statement: Statement) -> Iterator[Message]:
@@ -114,6 +125,7 @@ class RelationResolver:
         Shapes are those after it.  `ddl` is what `statement` was read from.
         """
         # What was read of the catalog may belong to another table now.
+        self.version += 1
         self._read.clear()
         self._meant.clear()
         if statement.tag == "TRUNCATE TABLE":
@@ -173,6 +185,29 @@ class RelationResolver:
         plan = self._plan(table, new, old, described)
         yield from described
         yield from self._filled(change, table, plan)
+
+    def resolved(self, change: NamedChange) -> Resolved | None:
+        """Say how rows like this one are, which was resolved; None: each one by itself."""
+        new, old = change.new, change.old
+        table = self._tables.get((change.schema, change.table))
+        if table is None:
+            is_left_out = (change.schema, change.table) in self._unwanted
+            return Resolved(0, "", (), 0) if is_left_out else None
+        plan = table.plans.get((id(new.shape if new else None), id(old.shape if old else None)))
+        width = len(table.names)
+        is_simple = {
+            "c": new is not None and old is None,
+            "u": new is not None and old is not None,
+            "d": new is None and old is not None,
+        }[change.op]
+        if plan is None or not is_simple or (new is not None and len(new.cells) != width):
+            return None
+        at: dict[int, int] = {}  # of each old cell: its column
+        if plan.places is not None:
+            at = {sent: column for column, sent in enumerate(plan.places)}
+        count = len(old.cells) if old is not None else 0
+        places = tuple(n if plan.places is None else at.get(n, -1) for n in range(count))
+        return Resolved(plan.relation, plan.kind, places, width)
 
     def emptied(self, truncate: NamedTruncate) -> Iterator[Message]:
         """Yield a TRUNCATE by relations."""
@@ -266,6 +301,7 @@ class RelationResolver:
             source.replica_identity if source else ReplicaIdentity.DEFAULT,
             bool(source and source.key and set(source.key) <= has),
         )
+        self.version += 1
         self._tables[table_id.schema, table_id.name] = table
         return table
 
@@ -297,6 +333,7 @@ class RelationResolver:
             reading.replica_identity,
             bool(reading.key),
         )
+        self.version += 1
         self._tables[reading.id.schema, reading.id.name] = table
         return table
 

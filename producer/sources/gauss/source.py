@@ -54,6 +54,7 @@ from producer.sources.gauss import (
 )
 from producer.sources.gauss.connection import GaussConnection, Unexplained
 from producer.sources.gauss.functions import FunctionStream, ReadingMode
+from producer.sources.gauss.held import Held
 from producer.sources.gauss.options import (
     Decoding,
     Effective,
@@ -440,6 +441,22 @@ class GaussSource:
             loses_rows_behind_ddl=mode.is_gaussdb and mode.decodes_ddl,
             wrote=self._wrote,
             holds=self._holds,
+            held=self._held(csn),
+            style=form.style,
+        )
+
+    def _held(self, csn: int) -> Held | None:
+        """Make what holds the stream for the native walker, which reads UTF-8 only."""
+        form = self.decided.format
+        if not form.style or self.encoding != "utf-8":
+            return None
+        return native.held(
+            self._options.native,
+            style=form.style,
+            is_batch=form.batch,
+            by_csn=self.decided.ordered_by == "csn",
+            newest_csn=csn,
+            hold_bytes=self._options.hold_bytes,
         )
 
     def _check_log(self, resume: int) -> None:

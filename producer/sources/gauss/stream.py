@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from producer.core.changes import Begin, Commit, Logical, Message, Undecoded
+from producer.core.changes import Begin, Commit, Logical, Message, Stretch, Undecoded
 from producer.errors import DdlMalformed, DecodeError, SourceSwitched
 from producer.sources.decoders import Naming
 from producer.sources.gauss.boundaries import together
@@ -38,10 +38,11 @@ from producer.sources.gauss.decoders.messages import (
     TxBegin,
     TxCommit,
 )
+from producer.sources.gauss.held import Held, Layouts
 from producer.sources.gauss.mixed import Holds, Mixed, Wrote
 from producer.sources.gauss.resolver import RelationResolver
 from producer.sources.gauss.system_schemas import is_system_schema
-from producer.wire.replication import WalMessage
+from producer.wire.replication import NOWHERE, WalMessage
 from schemas.errors import LOAD_AGAIN
 from schemas.positions import Lsn
 from schemas.tables import TableId
@@ -49,6 +50,10 @@ from schemas.tables import TableId
 # CSNs of neighbours may descend (a CSN is assigned before the commit record is written), but only
 # over as many transactions as can commit at one time.
 _CSN_SLACK: Final = 1 << 16
+
+_MOST_DECODED: Final = 256  # records in a row that are not the native walker's
+_MOST_HELD: Final = 5_000  # rows of a transaction on disk that the walker is given at once
+_MOST_HELD_BYTES: Final = 4 << 20
 
 _INSTANT: Final = re.compile(
     r"(\d{4,6})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?"
@@ -81,31 +86,121 @@ class GaussStream:
         loses_rows_behind_ddl: bool = False,
         wrote: Wrote = _nobody_knows,
         holds: Holds = _may_hold_more,
+        held: Held | None = None,
+        style: str = "",
     ) -> None:
+        """`held`: for the native walker, which takes transactions of this decode-style."""
         self._decoder, self._relations, self._by_csn = decoder, relations, by_csn
         self._buffer = TransactionBuffer(decoder, spill=spill, hold_bytes=hold_bytes)
         self._resume, self._newest_csn = resume, newest_csn
         self._mixed = Mixed() if loses_rows_behind_ddl else None
+        self._is_counted = False  # rows of the transaction are noted in `_mixed`
         self._wrote, self._holds = wrote, holds
         self._first: ddl_pairs.Waiting | None = None  # a statement that may have more messages
+        self._held = held
+        self._layouts = None if held is None else Layouts(held, style, relations)
 
     def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
         """Take received messages; yield (position, message) of the transactions that ended."""
+        if self._held is None:
+            yield from self._buffered(received)
+        else:
+            yield from self._walked(self._held, received)
+
+    def _buffered(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
         for found in self._buffer.feed(received):
             if isinstance(found, BufferedTransaction):
                 yield from self._release(found)
             else:
                 yield found
 
+    # ------------------------------------------------------------ the native walker
+    def _walked(self, held: Held, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
+        """Let the walker take whole transactions; an unusual message is buffered here."""
+        at = 0
+        while at < len(received):
+            if not self._buffer.is_open:
+                at = held.take(received, at)
+                yield from self._whole(held)
+                if at == len(received):
+                    return
+                self._buffer.adopt(held.give_up())
+            yield from self._buffered(received[at : at + 1])
+            at += 1
+            if (records := self._buffer.give_up()) and not held.adopt(records):
+                self._buffer.adopt(records)
+
+    def _whole(self, held: Held) -> Iterator[tuple[int, Message]]:
+        """Yield what is held; the walker takes what it can."""
+        stretch, size, may_walk = Stretch(held), len(held), True
+        burst = 1  # records that are decoded here before the walker is asked again
+        while stretch.at < size:
+            if may_walk:
+                at = stretch.at
+                yield from self._asked(stretch)
+                burst = 1 if stretch.at > at else min(2 * burst, _MOST_DECODED)
+            end = min(stretch.at + burst, size)
+            while stretch.at < end:
+                at = stretch.at
+                stretch.at += 1
+                bounds = held.bounds(at)
+                if bounds is None or bounds[0] < at < bounds[1]:
+                    self._is_counted = False
+                    yield from self._decoded(*held[at])
+                    continue
+                begin, commit = self._framed(*self._ends(held, *bounds))
+                if at == bounds[1]:
+                    may_walk = True
+                    yield int(commit.end_lsn), commit
+                    continue
+                may_walk = _may_walk(begin)
+                yield int(begin.commit_lsn), begin
+                if begin.commit_lsn < self._resume:  # delivered: the shapes are later ones
+                    stretch.at = bounds[1]
+        held.drop()
+
+    def _asked(self, stretch: Stretch) -> Iterator[tuple[int, Message]]:
+        """Ask the walker."""
+        assert self._layouts is not None
+        self._layouts.check()
+        yield NOWHERE, stretch
+
+    def _ends(self, held: Held, first: int, last: int) -> tuple[TxBegin, TxCommit]:
+        begun, ended = self._decoder.decode(*held[first]), self._decoder.decode(*held[last])
+        assert isinstance(begun, TxBegin)
+        assert isinstance(ended, TxCommit)
+        return begun, ended
+
+    def _rows(
+        self, transaction: BufferedTransaction, begin: Begin
+    ) -> Iterator[tuple[int, Message]]:
+        """Yield the records of a transaction that was buffered here."""
+        if self._held is None or not transaction.is_plain or not _may_walk(begin):
+            for position, record in transaction.records:
+                yield from self._decoded(position, record)
+            return
+        some: list[tuple[int, bytes]] = []
+        size = 0
+        for position, record in transaction.records:
+            some.append((position, record))
+            size += len(record)
+            if len(some) >= _MOST_HELD or size >= _MOST_HELD_BYTES:
+                self._held.rows(some)
+                yield from self._whole(self._held)
+                some, size = [], 0
+        self._held.rows(some)
+        yield from self._whole(self._held)
+
+    # ------------------------------------------------------------ a transaction
     def _release(self, transaction: BufferedTransaction) -> Iterator[tuple[int, Message]]:
         begin, commit = self._framed(transaction.begun, transaction.ended)
         yield int(begin.commit_lsn), begin
+        self._is_counted = not transaction.is_plain
         if begin.commit_lsn >= self._resume:  # else delivered: the shapes are later ones
             yield from transaction.undecoded
-            for position, record in transaction.records:
-                yield from self._decoded(position, record)
+            yield from self._rows(transaction, begin)
             yield from self._let_go()
-            if self._mixed is not None:
+            if self._mixed is not None and self._is_counted:
                 for lost in self._mixed.end(begin.xid, self._wrote, self._holds):
                     yield int(commit.end_lsn), lost
         yield int(commit.end_lsn), commit
@@ -151,8 +246,10 @@ class GaussStream:
             case NamedChange():
                 for message in self._relations.row(decoded):
                     yield position, message
-                if self._mixed is not None and not is_system_schema(decoded.schema):
-                    self._mixed.row(decoded.schema, decoded.table, decoded.op)
+                if self._layouts is not None:
+                    self._layouts.learn(record, decoded)
+                if self._mixed is not None and self._is_counted:
+                    self._count(self._mixed, decoded)
             case NamedTruncate():
                 for message in self._relations.emptied(decoded):
                     yield position, message
@@ -160,6 +257,11 @@ class GaussStream:
                 yield position, Undecoded(record, "a logical message, which no option requests")
             case _:
                 yield position, Undecoded(record, f"{type(decoded).__name__} inside a transaction")
+
+    @staticmethod
+    def _count(mixed: Mixed, row: NamedChange) -> None:
+        if not is_system_schema(row.schema):
+            mixed.row(row.schema, row.table, row.op)
 
     # ------------------------------------------------------------ DDL
     def _stated(self, position: int, ddl: Ddl) -> Iterator[tuple[int, Message]]:
@@ -193,6 +295,11 @@ class GaussStream:
             yield first.position, message
         if self._mixed is not None:
             self._mixed.statement(first.statement)
+
+
+def _may_walk(begin: Begin) -> bool:
+    """Say whether rows may be the walker's: it writes no user, and numbers of 63 bits."""
+    return begin.user is None and max(begin.xid, begin.csn or 0, int(begin.commit_lsn)) < 1 << 63
 
 
 def instant(text: str) -> int:

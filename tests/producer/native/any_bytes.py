@@ -32,6 +32,9 @@ from producer.wire.replication import WalMessage
 from schemas.tables import UNCHANGED, Column, TableId, TableSchema
 from schemas.types import type_of
 from tests.producer.native import twins
+from tests.producer.native.gauss_twins import Gauss, agree
+from tests.producer.sources.gauss.decoders.ledgers import CAPTURES, capture
+from tests.producer.sources.gauss.test_stream import messages_of, tables
 from tests.schemas.types.values import SAMPLES
 
 TABLES = 40
@@ -223,6 +226,78 @@ class Fuzz:
                 return payload[:5] + self.random.choices(b"NKOtnu")[0].to_bytes() + payload[6:]
 
 
+# ---------------------------------------------------------------- GaussDB
+@dataclass
+class GaussFuzz:
+    """Recorded streams of GaussDB's decode-styles, mutated, and taken by both."""
+
+    seed: int
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        workload = self.random.choice(("txns", "identity", "names", "toast", "types_a"))
+        names = [name for name in CAPTURES if name.startswith(f"capture_{workload}_par_")]
+        self.read = capture(self.random.choice(names))
+        self.tables = tables(self.read.workload)
+        self.rows = self.stops = 0
+
+    def once(self) -> None:
+        """Mutate some messages of a stretch, and compare what both take of it."""
+        messages = messages_of(self.read)
+        some = messages[: self.random.choice((5, 20, 60))]
+        if self.read.written.batch:
+            some = [self._cut(message) for message in some]
+        for _ in range(self.random.choice((0, 1, 1, 2, 5))):
+            at = self.random.randrange(len(some) // 2, len(some))
+            start, end, payload = some[at]
+            for _ in range(self.random.choice((1, 1, 3))):
+                payload = self._mutated(payload)
+            some[at] = start, end, payload
+        world = twins.World(
+            self.tables,
+            resume=0,
+            encoding=self.read.written.encoding,
+            puts_aside=True,
+            keyed=self.random.random() < 0.3,
+        )
+        gauss = Gauss(self.read.written, hold_bytes=self.random.choice((2_000, 1 << 20)))
+        limits = self.random.choices((0, 1, 3, 1 << 20), k=3)
+        walked = agree(world, some, gauss, [*limits, 1], self.random.choice((1, 4, 1 << 20)))
+        self.rows += walked.walked_rows
+        self.stops += len(walked.walks)
+
+    def _cut(self, message: WalMessage) -> WalMessage:
+        """Keep the first records of a batch."""
+        start, end, payload = message
+        most, pos, is_binary = self.random.randint(10, 60), 0, self.read.written.style == "b"
+        for _ in range(most):
+            (size,) = struct.unpack_from(">I", payload, pos)
+            if not size or pos + 4 + size + is_binary + 4 > len(payload):
+                return message
+            pos += 4 + size + is_binary
+        return start, end, payload[:pos] + b"\0\0\0\0"
+
+    def _mutated(self, payload: bytes) -> bytes:
+        at = self.random.randint(0, len(payload))
+        some = payload[at : at + self.random.randint(0, 12)]
+        match self.random.randint(0, 6):
+            case 0:
+                return payload[:at]
+            case 1:
+                return payload[:at] + self.random.randbytes(self.random.randint(1, 4))
+            case 2:
+                return payload[:at] + self.random.choices(ODD)[0].to_bytes() + payload[at + 1 :]
+            case 3:
+                number = struct.pack(">I", self.random.choice(NUMBERS))
+                return payload[:at] + number + payload[at + 4 :]
+            case 4:
+                return payload[:at] + some + payload[at:]
+            case 5:
+                return payload[:at] + payload[at + 1 :]
+            case _:
+                return payload[:at] + payload[at + len(some) :]
+
+
 def main() -> None:
     """Feed for some seconds."""
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 60.0
@@ -231,8 +306,8 @@ def main() -> None:
     until = time.monotonic() + seconds
     rounds = rows = stops = 0
     while time.monotonic() < until:
-        fuzz = Fuzz(seed + rounds)
-        for _ in range(2_000):
+        fuzz = Fuzz(seed + rounds) if rounds % 2 else GaussFuzz(seed + rounds)
+        for _ in range(2_000 if rounds % 2 else 40):
             fuzz.once()
         rounds, rows, stops = rounds + 1, rows + fuzz.rows, stops + fuzz.stops
     print(f"{rows} rows as Python writes them, {stops} stops, no other end")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any, TypeAlias
 
 from producer.core.assemble import Assembler, AssemblerPorts
+from producer.core.changes import Message
 from producer.core.events import Happened, PositionReached, Record, RowsAssembled, Walked
 from producer.core.records.encode import compile_encoder, compile_key_encoder, key_columns
 from producer.core.records.row_plan import KeyPlan, RowPlan
@@ -122,7 +123,13 @@ class Limited:
         self.walker.forget(relation)
 
     def walk(
-        self, messages: Sequence[WalMessage], at: int, open_: Lent, *, now_us: int, max_rows: int
+        self,
+        messages: Sequence[WalMessage] | Sized,
+        at: int,
+        open_: Lent,
+        *,
+        now_us: int,
+        max_rows: int,
     ) -> Walk:
         most = min(max_rows, next(self.limits))
         walk = self.walker.walk(messages, at, open_, now_us=now_us, max_rows=most)
@@ -141,6 +148,7 @@ class World:
     max_row_bytes: int = 1 << 20
     puts_aside: bool = False
     keyed: bool = False
+    encoding: str = "utf-8"
     partitions: int = 0  # by primary key; 0: all rows of a table in one
 
     def walker(self) -> Walker:
@@ -153,7 +161,8 @@ class World:
 
 def binding(table: TableSchema, schema_id: int, world: World) -> Binding:
     """Bind a table as the publisher does."""
-    how = {"prefix": "bank", "options": world.options}
+    how: dict[str, Any] = {"prefix": "bank", "options": world.options}
+    how |= {"encoding": world.encoding}
     encoder = compile_encoder(table, schema_id=schema_id, database="bank", **how)
     key_of = compile_key_encoder(table, schema_id=9, **how) if world.keyed and table.key else None
     is_placed = world.partitions > 0 and bool(table.key)
@@ -202,12 +211,35 @@ class Taken:
         return sum(len(w.records) for walk in self.walks for w in walk.walked)
 
 
+Messages: TypeAlias = Callable[[Sequence[WalMessage]], Iterable[tuple[int, Message]]]
+# of a world, its tables in force, what comes out, and whether there is a walker
+Open: TypeAlias = Callable[[World, dict[TableId, TableSchema], Taken, bool], Messages]
+
+
+def pgoutput(world: World, known: dict[TableId, TableSchema], out: Taken, _: bool) -> Messages:
+    """Open a stream of PostgreSQL."""
+    return PgoutputStream(
+        decode,
+        known,
+        wanted=is_wanted,
+        publication="p",
+        judge=lambda _: Trust.FOREIGN,
+        resume=world.resume,
+        on_begin=out.begun.append,
+    ).messages
+
+
+def is_wanted(table: TableId) -> bool:
+    return table.schema != "private"
+
+
 def take(
     world: World,
     messages: Sequence[WalMessage],
     *,
     limits: Sequence[int] | None = None,
     read: int = 1 << 30,
+    opens: Open = pgoutput,
 ) -> Taken:
     """Take a stream, `read` messages at once; `limits`: rows of the walker, call by call."""
     out = Taken()
@@ -227,7 +259,7 @@ def take(
         relations=Relations(
             known,
             read_catalog={**known, **world.catalog}.get,
-            wanted=lambda table: table.schema != "private",
+            wanted=is_wanted,
             new_tables_are_complete=True,
         ),
         ports=AssemblerPorts(
@@ -240,18 +272,10 @@ def take(
         max_row_bytes=world.max_row_bytes,
         walker=walker,
     )
-    stream = PgoutputStream(
-        decode,
-        known,
-        wanted=lambda table: table.schema != "private",
-        publication="p",
-        judge=lambda _: Trust.FOREIGN,
-        resume=world.resume,
-        on_begin=out.begun.append,
-    )
+    decoded = opens(world, known, out, walker is not None)
     try:
         for at in range(0, len(messages), read):
-            out.happened += assembler.feed(stream.messages(messages[at : at + read]))
+            out.happened += assembler.feed(decoded(messages[at : at + read]))
     except (CdcError, OverflowError, AssertionError) as error:  # a NULL in a primary key
         out.error = f"{type(error).__name__}: {error}"
     out.walks = [] if walker is None else walker.walks
@@ -281,10 +305,16 @@ def last_position(happened: Sequence[Happened]) -> int:
     return max((e.position for e in happened if isinstance(e, PositionReached)), default=0)
 
 
-def agree(world: World, messages: Sequence[WalMessage], limits: Sequence[int], read: int) -> Taken:
+def agree(
+    world: World,
+    messages: Sequence[WalMessage],
+    limits: Sequence[int],
+    read: int,
+    opens: Open = pgoutput,
+) -> Taken:
     """Take a stream twice; both say the same.  Returns what came out with the walker."""
-    plain = take(world, messages, read=read)
-    walked = take(world, messages, limits=limits, read=read)
+    plain = take(world, messages, read=read, opens=opens)
+    walked = take(world, messages, limits=limits, read=read, opens=opens)
     assert walked.error == plain.error
     assert flat(walked.happened) == flat(plain.happened)
     assert last_position(walked.happened) == last_position(plain.happened)

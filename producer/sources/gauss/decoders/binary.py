@@ -213,6 +213,25 @@ class Binary:
         return row_shape(names, oids, ("",) * len(heads))
 
 
+def pieces(record: bytes) -> list[bytes]:
+    """Return what stands around the cells of a row, from its letter on.
+
+    A cell is its length and its bytes.
+    """
+    out, start = [], _LETTER
+    pos = 11 + _U16(record, 9)[0]
+    pos += 2 + _U16(record, pos)[0]
+    while pos < len(record):
+        (count,) = _U16(record, pos + 1)
+        pos += 3
+        for _ in range(count):
+            pos += 6 + _U16(record, pos)[0]
+            out.append(record[start:pos])
+            (size,) = _U32(record, pos)
+            start = pos = pos + 4 + (0 if size == _NULL else size)
+    return [*out, record[start:]]
+
+
 def _parts(record: bytes, pos: int, known: str) -> dict[str, bytes]:
     """Read the optional parts of BEGIN or COMMIT, by letter."""
     parts: dict[str, bytes] = {}

@@ -9,6 +9,7 @@ in it are in the database's encoding.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Final, TypeAlias
 
 from producer.core.changes import Cells
@@ -23,6 +24,7 @@ _KEYS: Final = (
     *("columns_name", "columns_type", "columns_val"),
     *("old_keys_name", "old_keys_type", "old_keys_val"),
 )
+_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _OPS: Final = {"INSERT": "c", "UPDATE": "u", "DELETE": "d"}
 
 _Head: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
@@ -88,6 +90,22 @@ class JsonRows:
             (0,) * len(names),
             tuple(self._text(as_bytes(name)) for name in types),
         )
+
+
+def pieces(record: bytes) -> list[bytes]:
+    """Return what stands around the values of a row; a value is a string of JSON."""
+    row = parse(record)
+    new, old = len(row["columns_val"]), len(row["old_keys_val"])
+    # Keys and strings in their order: two pairs, then three lists of each row.
+    before_new = 4 + 1 + new + 1 + new + 1
+    before_old = before_new + new + 1 + old + 1 + old + 1
+    values = {*range(before_new, before_new + new), *range(before_old, before_old + old)}
+    out, start = [], 0
+    for at, string in enumerate(_STRING.finditer(record)):
+        if at in values:
+            out.append(record[start : string.start()])
+            start = string.end()
+    return [*out, record[start:]]
 
 
 def parse(record: bytes) -> Any:

@@ -174,6 +174,23 @@ class Tuples:
         return row_shape(tuple(names), (0,) * len(heads), tuple(types))
 
 
+def pieces(record: bytes) -> list[bytes] | None:
+    """Return what stands around the literals of a row of style t; None for an unusual one."""
+    match = SPACED.search(record, 6)
+    assert match is not None  # it was decoded
+    out, start, pos = [], 0, match.end()
+    while pos < len(record):
+        for word in (_OLD, _NEW):
+            if record.startswith(word, pos):
+                pos += len(word)
+        column = COLUMN.match(record, pos)
+        if column is None:
+            return None
+        out.append(record[start : column.end(1) + 1])
+        start = pos = column.end()
+    return [*out, b""]
+
+
 def qualified(encoding: str) -> Callable[[bytes], tuple[str, str]]:
     """Return the function that reads `q(schema).q(table)`; it raises DecodeError."""
     name = unquoting(encoding)
