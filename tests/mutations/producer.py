@@ -187,7 +187,7 @@ MUTATIONS: Final = (
         "walker-keeps-the-transaction",
         "a transaction that the walker opened is open",
         _TRANSACTIONS_FILE,
-        "            self.open(Begin(Lsn(now.commit_lsn), now.committed_at, now.xid))\n",
+        "            self.open(Begin(Lsn(now.commit_lsn), now.committed_at, now.xid, now.csn))\n",
         "            pass\n",
         (*_HAND_OVER, *_SIM),
     ),
@@ -246,6 +246,14 @@ MUTATIONS: Final = (
         "        self._bind(relation_id, binding)\n        self._transactions.use_schema",
         "        self.of[relation_id] = binding\n        self._transactions.use_schema",
         _HAND_OVER,
+    ),
+    Mutation(
+        "walker-keeps-layouts",
+        "rows are not read by a layout that is not true any more",
+        "producer/sources/gauss/held.py",
+        "            self._held.forget()\n",
+        "            pass\n",
+        ("tests/producer/sources/gauss/test_held.py",),
     ),
     Mutation(
         "walker-is-not-buffered",
