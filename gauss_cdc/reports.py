@@ -197,9 +197,10 @@ class ApplyReport(Observer):
     def on_progress(self, progress: Applied) -> None:
         """Record a durable step of the target."""
         self._now = progress
-        cut = progress.segment.cut
-        if not isinstance(cut, TableLoad):
-            return
+        for load in progress.segment.loads:
+            self._loaded(load)
+
+    def _loaded(self, cut: TableLoad) -> None:
         if cut.phase is LoadPhase.BEGIN:
             self._loads.pop(cut.table, None)
         load = self._loads.setdefault(cut.table, _Load(time.monotonic()))

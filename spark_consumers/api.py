@@ -61,7 +61,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class CommitGroup:
-    """Whole commits, or one chunk of a load, as the function gets them."""
+    """Whole commits, or steps of loads (`segment.loads`), as the function gets them."""
 
     spark: SparkSession
     options: Options

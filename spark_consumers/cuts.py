@@ -6,7 +6,8 @@ a ledger, and yields steps that follow each other without a gap:
     START     one step that moves only the ledger; a new epoch must name the
               place where the ledger stands as the end of the one before, unless it
               loads all tables: then it does not matter what the target missed
-    TABLE     one step each: a load begins, brings a chunk, or ends
+    TABLE     steps of loads that follow each other, packed up to `max_rows`: loads begin,
+              bring chunks, end
     COMMITS   whole commits, packed up to `max_rows`, also across records; a
               commit larger than that, or with DDL, is a step of its own
     STATE, HEARTBEAT  no step; they must repeat the n that was reached
@@ -28,7 +29,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from schemas.accept import reloads
 from schemas.control import (
@@ -46,6 +47,7 @@ from schemas.control import (
     TableLoad,
 )
 from schemas.errors import LOAD_AGAIN
+from schemas.tables import TableId
 from schemas.topics import Topics
 from spark_consumers.errors import ApplyError, CutsGap, Incomplete, LedgerForeign
 from spark_consumers.model import (
@@ -56,6 +58,7 @@ from spark_consumers.model import (
     Rows,
     Segment,
     columns_of,
+    joined_ids,
 )
 from spark_consumers.native import is_packed
 from spark_consumers.sizes import Sizes
@@ -65,6 +68,7 @@ if TYPE_CHECKING:
 
 EXACT = "EXACT"
 LOADING = "LOADING"
+_MOST_TABLES: Final = 50  # whose loads are one step: a target holds a lock for each
 NOT_LOADED = "not loaded"  # why a table is not exact that an epoch begins without
 
 
@@ -98,9 +102,8 @@ def segments(
     """
     sizes = sizes or Sizes(max_rows)
     coming = _Coming(accepted)
-    at = at_first = ledger
-    packed: list[_Run] = []
-    rows = waiting = 0  # of what is packed; of all that could be
+    at = ledger
+    packing = _Packing(sizes, coming, strict=strict)
     skipped = 0
     try:
         for offset, cut in coming:
@@ -109,36 +112,24 @@ def segments(
                 continue
             match cut:
                 case Commits():
+                    yield from packing.end_loads()
                     record = _CommitsRecord(at, offset, cut)
                     while record.left:
-                        if not packed:
-                            if not strict:
-                                coming.look(sizes.lookahead)
-                            waiting = record.rows_left + coming.rows
-                        limit = sizes.limit(waiting, cut.schema_ids)
-                        max_rows = min(max_rows, limit) if packed else limit
-                        end = record.fitting(rows, max_rows, strict=strict, is_begun=bool(packed))
-                        if end > record.at:
-                            at_first = at_first if packed else at
-                            run = record.take(end, at)
-                            packed.append(run)
-                            rows, at = rows + run.rows, run.upto
-                        if record.left or strict or packed[-1].has_ddl or rows >= max_rows:
-                            yield _pack(at_first, packed)
-                            packed, rows = [], 0
-                case Start() | TableLoad():
-                    if packed:
-                        yield _pack(at_first, packed)
-                        packed, rows = [], 0
+                        at = packing.take_commits(at, record)
+                        if record.left or packing.is_full:
+                            yield from packing.end()
+                case TableLoad():
+                    if at.instance:
+                        _follows(at, offset, cut.head)
+                    if not packing.has_room(cut):
+                        yield from packing.end()
+                    at = packing.take_load(at, offset, cut)
+                case Start():
+                    yield from packing.end()
                     if at.instance and not _is_new(at, cut):
                         _follows(at, offset, cut.head)
-                    before = at
-                    if isinstance(cut, Start):
-                        at = _started(at, offset, cut)
-                        yield Segment(cut, before, at)
-                    else:
-                        at = _loaded(at, offset, cut)
-                        yield Segment(cut, before, at, rows=cut.rows, ranges=_joined(cut.ranges))
+                    before, at = at, _started(at, offset, cut)
+                    yield Segment(cut, before, at)
                 case State() | Heartbeat():
                     if cut.head.n != at.n:
                         raise CutsGap(
@@ -151,16 +142,100 @@ def segments(
                     if isinstance(cut, State):
                         at = _stated(at, cut)
     except ApplyError:  # comes behind what was there before
-        if packed:
-            yield _pack(at_first, packed)
+        yield from packing.end()
         raise
-    if packed:
-        yield _pack(at_first, packed)
+    yield from packing.end()
     if skipped and not at.instance:
         raise CutsGap(
             "an empty target needs cuts from a beginning",
             hint=LOAD_AGAIN,
         )
+
+
+class _Packing:
+    """The segment that is being made: commits, or steps of loads."""
+
+    def __init__(self, sizes: Sizes, coming: _Coming, *, strict: bool) -> None:
+        self._sizes, self._coming, self._strict = sizes, coming, strict
+        self._runs: list[_Run] = []
+        self._loads: list[TableLoad] = []
+        self._after = self._upto = Ledger("")
+        self._waiting = 0  # rows that it could have
+        self._rows = self._limit = 0
+
+    def take_commits(self, at: Ledger, record: _CommitsRecord) -> Ledger:
+        """Take those that fit, at least one into an empty segment; return the ledger after them."""
+        is_begun = bool(self._runs)
+        self._open(at, record.rows_left, record.schema_ids)
+        end = record.fitting(self._rows, self._limit, strict=self._strict, is_begun=is_begun)
+        if end == record.at:
+            return at
+        run = record.take(end, at)
+        self._runs.append(run)
+        self._rows, self._upto = self._rows + run.rows, run.upto
+        return run.upto
+
+    def take_load(self, at: Ledger, offset: int, cut: TableLoad) -> Ledger:
+        """Take a step of a load; return the ledger after it."""
+        self._open(at, cut.rows, cut.schema_ids)
+        self._loads.append(cut)
+        self._rows, self._upto = self._rows + cut.rows, _loaded(at, offset, cut)
+        return self._upto
+
+    def has_room(self, cut: TableLoad) -> bool:
+        """Say whether a step of a load may come to others.
+
+        A load begins in a segment of its own if rows of an earlier one of its table are there:
+        all rows of a table are of one load.
+        """
+        loads = self._loads
+        if self._runs or not loads:
+            return not self._runs
+        if self._rows + cut.rows > min(self._limit, self._limit_of(cut.schema_ids)):
+            return False
+        tables = {load.table for load in loads}
+        return cut.phase is not LoadPhase.BEGIN or (
+            cut.table not in tables and len(tables) < _MOST_TABLES
+        )
+
+    @property
+    def is_full(self) -> bool:
+        """Say whether no commit may come to those that are there."""
+        return self._strict or self._runs[-1].has_ddl or self._rows >= self._limit
+
+    def end_loads(self) -> Iterator[Segment]:
+        """Give the segment, if it is one of loads."""
+        if self._loads:
+            yield from self.end()
+
+    def end(self) -> Iterator[Segment]:
+        """Give the segment, if there is one, and begin another."""
+        runs, loads = self._runs, self._loads
+        self._runs, self._loads = [], []
+        if runs:
+            yield _pack(self._after, runs)
+        if loads:
+            yield Segment(
+                loads[-1],
+                self._after,
+                self._upto,
+                rows=self._rows,
+                ranges=_joined(r for load in loads for r in load.ranges),
+                loads=tuple(loads),
+            )
+
+    def _open(self, at: Ledger, rows: int, schema_ids: Mapping[str, tuple[int, ...]]) -> None:
+        """Count on `rows` by these schemas, and on what waits behind them."""
+        if self._runs or self._loads:
+            self._limit = min(self._limit, self._limit_of(schema_ids))
+            return
+        if not self._strict:
+            self._coming.look(self._sizes.lookahead)
+        self._after, self._rows, self._waiting = at, 0, rows + self._coming.rows
+        self._limit = self._limit_of(schema_ids)
+
+    def _limit_of(self, schema_ids: Mapping[str, tuple[int, ...]]) -> int:
+        return self._sizes.limit(self._waiting, schema_ids)
 
 
 class _Coming:
@@ -215,13 +290,10 @@ def _rows(cut: Cut) -> int:
 def joined(several: Sequence[Segment]) -> Segment:
     """Join consecutive segments of commits into one, to be read at once."""
     first, last = several[0], several[-1]
-    ids: dict[str, dict[int, None]] = {}
-    for segment in several:
-        for topic, more in segment.schema_ids.items():
-            ids.setdefault(topic, {}).update(dict.fromkeys(more))
+    ids = joined_ids(segment.schema_ids for segment in several)
     ranges = _joined(r for segment in several for r in segment.ranges)
     return Segment(
-        Commits(last.cut.head, (), ranges, {topic: tuple(own) for topic, own in ids.items()}),
+        Commits(last.cut.head, (), ranges, ids),
         after=first.after,
         upto=last.upto,
         first_seq=first.first_seq,
@@ -245,12 +317,10 @@ def check_complete(segment: Segment, content: Rows) -> None:
     """Raise Incomplete unless `content` is exactly what the segment's cut promises.
 
     For every commit the ordinals 0..rows-1, DDL and TRUNCATE included; a TRUNCATE may
-    stand in several partitions under one ordinal.  For a load, the number of rows.
+    stand in several partitions under one ordinal.  For loads, the number of rows of each table.
     """
-    if isinstance(segment.cut, TableLoad):
-        found = sum(len(changes) for changes in content.changes.values())
-        if segment.cut.rows not in (found, found + len(content.ddl)):
-            raise _incomplete(segment, f"{found} of {segment.cut.rows} rows of a load")
+    if segment.loads:
+        _check_loads(segment, content)
         return
     ticks = _Ticks(segment)
     for changes in content.changes.values():
@@ -260,6 +330,28 @@ def check_complete(segment: Segment, content: Rows) -> None:
             ticks.take(changes)
     ticks.take(content.ddl)
     ticks.check()
+
+
+def chunk_rows(segment: Segment) -> dict[TableId, int]:
+    """Rows that a segment of loads brings to each table."""
+    rows: dict[TableId, int] = {}
+    for load in segment.loads:
+        if load.phase is LoadPhase.CHUNK:
+            rows[load.table] = rows.get(load.table, 0) + load.rows
+    return rows
+
+
+def _check_loads(segment: Segment, content: Rows) -> None:
+    rows = chunk_rows(segment)
+    found = {table: len(changes) for table, changes in content.changes.items() if len(changes)}
+    for table in rows.keys() | found.keys():
+        there, promised = found.get(table, 0), rows.get(table, 0)
+        if there != promised:
+            what = f"{there} of {promised} rows of a load"
+            raise _incomplete(segment, what, table=table)
+    shapes = segment.rows - sum(rows.values())
+    if shapes not in (0, len(content.ddl)):  # BEGIN need not count its own
+        raise _incomplete(segment, f"{len(content.ddl)} of {shapes} shapes of loads")
 
 
 class _Ticks:
@@ -348,6 +440,11 @@ class _CommitsRecord:
     def left(self) -> int:
         """How many commits were not taken yet."""
         return self._size - self.at
+
+    @property
+    def schema_ids(self) -> Mapping[str, tuple[int, ...]]:
+        """The writers' schemas of its rows."""
+        return self._cut.schema_ids
 
     @property
     def rows_left(self) -> int:
@@ -455,11 +552,7 @@ class _Picked(Sequence[CommitEntry]):
 def _pack(after: Ledger, runs: list[_Run]) -> Segment:
     """Join consecutive commits into one segment, whose `cut` names exactly these."""
     ranges = _joined(r for run in runs for r in run.ranges)
-    ids: dict[str, tuple[int, ...]] = {}
-    for run in runs:
-        for topic, more in run.cut.schema_ids.items():
-            known = ids.get(topic, ())
-            ids[topic] = known + tuple(i for i in more if i not in known)
+    ids = joined_ids(run.cut.schema_ids for run in runs)
     return Segment(
         cut=Commits(runs[-1].cut.head, _Picked(runs, ranges), ranges, ids),
         after=after,

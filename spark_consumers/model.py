@@ -224,13 +224,25 @@ class Ledger:
     committed_at: int = 0  # µs since 1970-01-01 UTC, of the newest applied commit
 
 
+def joined_ids(
+    several: Iterable[Mapping[str, tuple[int, ...]]],
+) -> dict[str, tuple[int, ...]]:
+    """Schema ids by topic of several records, each once."""
+    ids: dict[str, dict[int, None]] = {}
+    for one in several:
+        for topic, more in one.items():
+            ids.setdefault(topic, {}).update(dict.fromkeys(more))
+    return {topic: tuple(own) for topic, own in ids.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One atomic step of a target: whole commits, one TABLE record, or one START.
+    """One atomic step of a target: whole commits, steps of loads, or one START.
 
     `after` is what the ledger must hold before the step, `upto` what it holds after it.
     For COMMITS, `first_seq..last_seq` are whole source transactions, `ranges` are the
-    exact offsets of their records and `counts[i]` the records in `ranges[i]`.
+    exact offsets of their records and `counts[i]` the records in `ranges[i]`.  For TABLE,
+    `loads` are the records in order, and `cut` is the last of them.
     """
 
     cut: Commits | TableLoad | Start
@@ -243,11 +255,18 @@ class Segment:
     commit_rows: CommitRows = field(default_factory=CommitRows)
     is_barrier: bool = False  # holds DDL: alone, applied in ordinal order
     holes: tuple[Hole, ...] = ()  # gaps of its commits
+    loads: tuple[TableLoad, ...] = ()
 
     @property
     def schema_ids(self) -> Mapping[str, tuple[int, ...]]:
         """The writers' schemas of each topic's records."""
-        return {} if isinstance(self.cut, Start) else self.cut.schema_ids
+        match self.cut:
+            case Commits(schema_ids=ids):
+                return ids
+            case TableLoad():
+                return joined_ids(load.schema_ids for load in self.loads)
+            case Start():
+                return {}
 
 
 @dataclass(slots=True)

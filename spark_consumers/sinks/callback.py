@@ -20,7 +20,7 @@ from spark_consumers.sinks.step import check_place
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Whole commits `first_seq..last_seq`, or one step of a load, or a takeover."""
+    """Whole commits `first_seq..last_seq`, or steps of loads (`segment.loads`), or a takeover."""
 
     segment: Segment
     content: Any  # what the reader made of it

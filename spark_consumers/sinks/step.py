@@ -9,11 +9,12 @@ when a commit's outcome is unknown: the ledger is locked again, and decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol, TypeAlias
 
-from schemas.control import Origin, SchemaChange, TableLoad
+from schemas.control import LoadPhase, Origin, SchemaChange, TableLoad
+from schemas.tables import TableId
 from spark_consumers.cuts import EXACT, LOADING
 from spark_consumers.errors import Fenced, Superseded
 from spark_consumers.model import Ledger, Segment
@@ -51,7 +52,7 @@ class TargetTransaction(Protocol):
         """
 
     def load(self, cut: TableLoad) -> None:
-        """Begin a table's load, add the staged rows to it, or end it."""
+        """Begin a table's load by its staged shape, add all its staged rows to it, or end it."""
 
     def move_ledger(self, before: Ledger, upto: Ledger) -> None:
         """Write the ledger; change nothing at all where it is not `before` in what is COMPARED."""
@@ -70,8 +71,9 @@ def step(
     on_step("ledger locked")
     upto = replace(segment.upto, fence=ledger.fence)
     transaction.check_staged(segment)
-    if isinstance(segment.cut, TableLoad):
-        transaction.load(segment.cut)
+    if segment.loads:
+        for load in by_table(segment.loads):
+            transaction.load(load)
     else:
         upto = _apply(transaction, segment, upto)
     on_step("rows applied")
@@ -106,6 +108,29 @@ def is_same(ledger: Ledger, known: Ledger) -> bool:
 def _place(ledger: Ledger) -> tuple[int, int, int]:
     """What a step is compared by; the fence was compared when the ledger was locked."""
     return ledger.epoch, ledger.n, ledger.seq
+
+
+def by_table(loads: Sequence[TableLoad]) -> Sequence[TableLoad]:
+    """Steps of loads in order, a table's chunks as one, in the place of the first."""
+    out: list[TableLoad] = []
+    chunks: dict[TableId, int] = {}
+    for load in loads:
+        at = chunks.get(load.table) if load.phase is LoadPhase.CHUNK else None
+        if at is not None:
+            first = out[at]
+            out[at] = replace(
+                first, rows=first.rows + load.rows, ranges=(*first.ranges, *load.ranges)
+            )
+            continue
+        if load.phase is LoadPhase.CHUNK:
+            chunks[load.table] = len(out)
+        out.append(load)
+    return out
+
+
+def shapes_of(ddl: Iterable[SchemaChange], table: TableId) -> Iterator[SchemaChange]:
+    """What the load of a table begins with, of several loads."""
+    return (change for change in ddl if change.after is None or change.after.id == table)
 
 
 def _apply(transaction: TargetTransaction, segment: Segment, upto: Ledger) -> Ledger:

@@ -19,7 +19,8 @@ HEAD = Head(1, 1, 1, "i", 0, 0, -1)
 
 def applied(cut: object, rows: int, commits: int = 0, **ledger: object) -> Applied:
     now = Ledger("bank", epoch=1, **ledger)  # type: ignore[arg-type]
-    return Applied(Segment(cut, now, now), now, 1, commits, rows)  # type: ignore[arg-type]
+    loads = (cut,) if isinstance(cut, TableLoad) else ()
+    return Applied(Segment(cut, now, now, loads=loads), now, 1, commits, rows)  # type: ignore[arg-type]
 
 
 @pytest.fixture

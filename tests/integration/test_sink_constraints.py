@@ -73,6 +73,27 @@ def test_a_parent_is_not_emptied_for_a_load_when_its_loaded_children_would_go_to
     assert target.query("SELECT * FROM child") == [(10, 1, "new")]
 
 
+def test_nor_when_they_were_loaded_in_the_same_step(strict_target: Target) -> None:
+    target = strict_target
+    family(target, "ON DELETE CASCADE")
+    target.feed.load_again(PARENT, CHILD)
+    target.drain()
+    target.feed.load(CHILD, LoadPhase.BEGIN)
+    target.feed.load(CHILD, LoadPhase.CHUNK, ["10", "1", "new"])
+    target.feed.load(CHILD, LoadPhase.END)
+    target.feed.load(PARENT, LoadPhase.BEGIN)
+    steps = target.applier.steps
+
+    if target.sink._wants_replica:
+        target.drain()
+        assert target.query("SELECT * FROM child") == [(10, 1, "new")]
+        assert target.applier.steps == steps + 1
+    else:
+        with pytest.raises(NotExpressible, match="session_replication_role"):
+            target.drain()
+        assert len(target.query("SELECT * FROM child")) == 2
+
+
 def test_a_parent_takes_children_along_that_are_loaded_after_it(strict_target: Target) -> None:
     target = strict_target
     family(target, "ON DELETE CASCADE")

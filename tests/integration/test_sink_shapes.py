@@ -96,6 +96,7 @@ def test_rows_written_while_a_load_stands_still_are_not_taken_for_the_sources(
     target.feed.load(ACCOUNT, LoadPhase.BEGIN)
     if chunks:
         target.feed.load(ACCOUNT, LoadPhase.CHUNK, ["1", "8", "x"])
+    target.drain()
     target.feed.load(ACCOUNT, LoadPhase.CHUNK, ["2", "b", "x"])
     target.feed.load(ACCOUNT, LoadPhase.END)
     with pytest.raises(TargetRefused):

@@ -263,13 +263,13 @@ class SimTransaction:
         tables = self.database.tables
         match cut.phase:
             case LoadPhase.BEGIN:
-                for change in self.ddl:
+                for change in rules.shapes_of(self.ddl, cut.table):
                     assert change.after is not None
                     tables[change.after.id] = TargetTable(change.after.names())
                 tables[cut.table].rows.clear()
             case LoadPhase.CHUNK:
-                for table, changes in self._staged.changes.items():
-                    tables[table].rows.extend(_row(c.columns, c.after or []) for c in changes)
+                changes = self._staged.changes.get(cut.table, ())
+                tables[cut.table].rows.extend(_row(c.columns, c.after or []) for c in changes)
             case LoadPhase.END:
                 pass
 

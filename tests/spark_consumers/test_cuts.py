@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from schemas.control import Commits, Hole, LoadPhase, Range, Start, TableLoad, Topic
+from schemas.tables import TableSchema
 from spark_consumers.cuts import check_complete, entries, segments
 from spark_consumers.errors import CutsGap, Incomplete, LedgerForeign
-from spark_consumers.model import Change, Ledger, Rows
+from spark_consumers.model import Change, Ledger, Rows, Segment
 from tests.spark_consumers.feed import (
     Feed,
     Tx,
@@ -20,6 +21,7 @@ from tests.spark_consumers.feed import (
 
 A = table("a", "id integer, v text")
 B = table("b", "id integer, v text")
+C = table("c", "id integer, v text")
 NEW = Ledger("bank")
 
 
@@ -127,7 +129,9 @@ def test_loads_mark_and_clear_their_table() -> None:
         feed.load(schema, LoadPhase.CHUNK, ["1", "x"])
         feed.load(schema, LoadPhase.END)
 
-    plan = feed.segments(NEW)
+    plan: list[Segment] = []
+    for record in feed.records:
+        plan += segments(plan[-1].upto if plan else NEW, [record])
 
     assert [dict(s.upto.inexact) for s in plan] == [
         {"public.a": "not loaded", "public.b": "not loaded"},
@@ -140,8 +144,88 @@ def test_loads_mark_and_clear_their_table() -> None:
     ]
     assert [s.upto.state for s in plan[-2:]] == ["LOADING", "EXACT"]
     for segment in plan[1:]:
-        assert isinstance(segment.cut, TableLoad)
+        assert [segment.cut] == [*segment.loads]
         check_complete(segment, feed.read_rows(segment))
+
+
+def loaded(*tables: TableSchema, chunks: int = 2, rows: int = 3) -> Feed:
+    """A feed with the loads of some tables, each `chunks` times `rows` rows."""
+    feed = Feed()
+    feed.start()
+    for schema in tables:
+        feed.load(schema, LoadPhase.BEGIN)
+        for chunk in range(chunks):
+            feed.load(schema, LoadPhase.CHUNK, *([f"{chunk}.{row}", "x"] for row in range(rows)))
+        feed.load(schema, LoadPhase.END)
+    return feed
+
+
+def phases(plan: list[Segment]) -> list[str]:
+    """Steps of loads by segment: the table's name and the phase, or its chunk's rows."""
+    return [
+        " ".join(
+            f"{load.table.name}{load.rows if load.phase is LoadPhase.CHUNK else load.phase[0]}"
+            for load in segment.loads
+        )
+        for segment in plan
+    ]
+
+
+def test_steps_of_loads_are_one_segment_up_to_its_rows() -> None:
+    feed = loaded(A, B)
+
+    assert phases(feed.segments(NEW)[1:]) == ["aB a3 a3 aE bB b3 b3 bE"]
+    assert phases(feed.segments(NEW, max_rows=6)[1:]) == ["aB a3 a3 aE bB", "b3 b3 bE"]
+    assert phases(feed.segments(NEW, max_rows=3)[1:]) == ["aB a3", "a3 aE bB", "b3", "b3 bE"]
+    alone = ["aB", "a3", "a3", "aE bB", "b3", "b3", "bE"]
+    assert phases(feed.segments(NEW, max_rows=2)[1:]) == alone
+    for size in (2, 3, 6, 100):
+        plan = feed.segments(NEW, max_rows=size)
+        assert [s.after for s in plan[1:]] == [s.upto for s in plan[:-1]]
+        assert plan[-1].upto == feed.segments(NEW)[-1].upto
+        for segment in plan:
+            check_complete(segment, feed.read_rows(segment))
+
+
+def test_commits_and_takeovers_are_not_put_to_loads() -> None:
+    feed = loaded(A)
+    feed.commits([insert(A, "9", "x")])
+    feed.load(B, LoadPhase.BEGIN)
+    feed.heartbeat()
+    feed.load(B, LoadPhase.END)
+    feed.start()
+    feed.load(A, LoadPhase.BEGIN)
+
+    plan = feed.segments(NEW)
+
+    assert phases(plan) == ["", "aB a3 a3 aE", "", "bB bE", "", "aB"]
+    assert [s.after for s in plan[1:]] == [s.upto for s in plan[:-1]]
+
+
+def test_a_load_that_begins_again_is_not_put_to_rows_of_the_one_before() -> None:
+    feed = loaded(A, B, A)
+
+    assert phases(feed.segments(NEW)[1:]) == ["aB a3 a3 aE bB b3 b3 bE", "aB a3 a3 aE"]
+
+
+def test_one_step_locks_no_more_tables_than_a_target_can() -> None:
+    tables = [table(f"t{at}", "id integer") for at in range(120)]
+    feed = loaded(*tables, chunks=0)
+
+    assert [len(s.loads) for s in feed.segments(NEW)[1:]] == [100, 100, 40]
+
+
+def test_schemas_of_a_load_are_those_of_all_its_chunks() -> None:
+    feed = loaded(A, B)
+    for at, (offset, record) in enumerate(feed.records):
+        if isinstance(record, TableLoad) and record.rows:
+            ids = {f"bank.public.{record.table.name}": (at, 7)}
+            feed.records[at] = offset, replace(record, schema_ids=ids)
+
+    assert feed.segments(NEW)[1].schema_ids == {
+        "bank.public.a": (2, 7, 3),
+        "bank.public.b": (6, 7),
+    }
 
 
 def test_gaps_mark_their_table() -> None:
@@ -322,3 +406,26 @@ def test_a_load_with_fewer_rows_than_stated_is_refused() -> None:
 
     with pytest.raises(Incomplete):
         check_complete(segment, Rows({A.id: content.changes[A.id][:1]}))
+
+
+def test_rows_of_loads_are_counted_for_each_table() -> None:
+    segment, content = rows_of(feed := loaded(A, B), feed.segments(NEW)[0].upto)
+    a, b = content.changes[A.id], content.changes[B.id]
+
+    check_complete(segment, content)
+    for wrong in ({A.id: a[1:], B.id: [*b, b[0]]}, {A.id: a}, {A.id: a, B.id: b, C.id: b[:1]}):
+        with pytest.raises(Incomplete):
+            check_complete(segment, Rows(wrong, content.ddl))
+
+
+def test_a_shape_that_a_load_begins_with_is_counted() -> None:
+    feed = loaded(A, B)
+    for at in (1, 5):
+        offset, record = feed.records[at]
+        assert isinstance(record, TableLoad)
+        feed.records[at] = offset, replace(record, rows=1)
+    segment, content = rows_of(feed, feed.segments(NEW)[0].upto)
+
+    check_complete(segment, content)
+    with pytest.raises(Incomplete):
+        check_complete(segment, Rows(content.changes, content.ddl[:1]))

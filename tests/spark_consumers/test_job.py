@@ -349,10 +349,11 @@ def test_steps_and_progress_are_reported() -> None:
 
 
 def test_loads_pass_as_steps() -> None:
-    feed, _sink, applier = make(0)
+    feed, _sink, applier = make(0, max_rows=1)
     feed.load(A, LoadPhase.BEGIN)
     feed.load(A, LoadPhase.CHUNK, ["1", "x"])
+    feed.load(A, LoadPhase.CHUNK, ["2", "x"], ["3", "x"])
     feed.load(A, LoadPhase.END)
 
     assert applier.drain().state == "EXACT"
-    assert applier.steps == 4
+    assert (applier.steps, applier.commits, applier.rows) == (4, 0, 3)

@@ -27,7 +27,7 @@ from psycopg2 import sql
 from schemas.control import SchemaChange
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import UNCHANGED, TableId
-from spark_consumers.cuts import entries
+from spark_consumers.cuts import chunk_rows
 from spark_consumers.errors import Incomplete, MissingColumn, NotExpressible, TargetRefused
 from spark_consumers.model import Cell, Change, Segment
 from spark_consumers.sinks.base import StagedShape
@@ -103,6 +103,9 @@ def check_bulk(cursor: Any, segment: Segment, staged: StagedBulk) -> None:
 
     Counted by the server inside the final transaction, so that nothing can come in between.
     """
+    if segment.loads:
+        _check_loads(cursor, segment, staged)
+        return
     found: dict[int, list[int]] = {}  # seq -> rows, distinct ordinals, lowest, highest
     if staged.stages:
         union = sql.SQL(" UNION ALL ").join(
@@ -116,11 +119,6 @@ def check_bulk(cursor: Any, segment: Segment, staged: StagedBulk) -> None:
         ).format(union)
         cursor.execute(count, {"tasks": list(staged.tasks)})
         found = {seq: rest for seq, *rest in cursor.fetchall()}
-    if not entries(segment):  # a load: only the number of its rows must match
-        rows = sum(counts[0] for counts in found.values())
-        if rows not in (segment.rows, segment.rows - len(staged.ddl)):
-            raise _incomplete(segment, rows, segment.rows)
-        return
     for change in staged.ddl:
         rows, distinct, low, high = found.get(change.seq, [0, 0, change.ordinal, change.ordinal])
         found[change.seq] = [
@@ -131,6 +129,22 @@ def check_bulk(cursor: Any, segment: Segment, staged: StagedBulk) -> None:
             raise _incomplete(segment, -1, rows)
     if found:
         raise _incomplete(segment, sum(counts[0] for counts in found.values()), 0)
+
+
+def _check_loads(cursor: Any, segment: Segment, staged: StagedBulk) -> None:
+    """Each table has as many rows as its chunks say."""
+    found = dict.fromkeys((shape.table for shape in staged.shapes), 0)
+    for shape, name in zip(staged.shapes, staged.stages, strict=True):
+        cursor.execute(
+            sql.SQL("SELECT count(*) FROM {} WHERE task = ANY(%s)").format(_stage(name)),
+            (list(staged.tasks),),
+        )
+        found[shape.table] += cursor.fetchone()[0]
+    promised = chunk_rows(segment)
+    for table in found.keys() | promised.keys():
+        there, rows = found.get(table, 0), promised.get(table, 0)
+        if there != rows:
+            raise _incomplete(segment, there, rows)
 
 
 def apply_bulk(
@@ -165,10 +179,12 @@ def apply_bulk(
         apply_changes(cursor, catalog, changes, inexact=inexact)
 
 
-def load_bulk(cursor: Any, catalog: Catalog, staged: StagedBulk) -> None:
-    """Insert whole rows into tables that were emptied before."""
+def load_bulk(cursor: Any, catalog: Catalog, staged: StagedBulk, table: TableId) -> None:
+    """Insert whole rows into a table that was emptied before."""
     window = _Window(cursor, catalog, staged, FIRST, LAST)
     for at, shape in enumerate(staged.shapes):
+        if shape.table != table:
+            continue
         catalog.need(cursor, [shape.table])
         rows = window.rows(at)
         with about(shape.table, rows.plan.columns):

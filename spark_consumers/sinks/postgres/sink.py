@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -65,7 +65,7 @@ from spark_consumers.sinks.postgres.rights import (
 )
 from spark_consumers.sinks.postgres.tables import OpenLoads, Tables
 from spark_consumers.sinks.postgres.waits import REPORT_EVERY, Waits, holder
-from spark_consumers.sinks.step import FIRST, Place, check_fence, step
+from spark_consumers.sinks.step import FIRST, Place, check_fence, shapes_of, step
 
 _OF_TABLES: Final = (TargetRefused, MissingTable, MissingColumn)
 # What a COPY into a table meets and a staged row does not: a row of somebody else under its key,
@@ -376,7 +376,7 @@ class _Step:
     made: Tables
     loads: OpenLoads
     staged: Staged | StagedBulk
-    waiting: Collection[str]  # tables that are still to be loaded
+    waiting: set[str]  # tables that are still to be loaded
     on_note: Callable[[str], None]
 
     @property
@@ -420,21 +420,21 @@ class _Step:
         cursor, catalog, staged = self.cursor, self.catalog, self.staged
         match cut.phase:
             case LoadPhase.BEGIN:
-                for change in self.ddl:
+                for change in shapes_of(self.ddl, cut.table):
                     self.made.begin(cursor, catalog, change)
                 catalog.need(cursor, [cut.table])
                 begun = catalog.tables[cut.table]
                 if not catalog.is_replica:
                     refuse_cascade(cursor, begun, self.waiting)
                 clear_tables(cursor, [begun])
+                self.waiting.discard(str(cut.table))  # none may empty it any more
                 self.loads.begin(cursor, cut.table)
             case LoadPhase.CHUNK:
                 self.loads.add(cursor, cut.table, cut.rows)
                 if isinstance(staged, StagedBulk):
-                    load_bulk(cursor, catalog, staged)
+                    load_bulk(cursor, catalog, staged, cut.table)
                     return
-                for table, changes in staged.rows.changes.items():
-                    load_rows(cursor, catalog, table, changes)
+                load_rows(cursor, catalog, cut.table, staged.rows.changes.get(cut.table, ()))
             case LoadPhase.END:
                 self.loads.end(cursor, cut.table)
 

@@ -9,10 +9,11 @@ import pytest
 from schemas.control import Hole, LoadPhase, SchemaChange, TableLoad
 from spark_consumers.errors import Fenced, Incomplete, Superseded
 from spark_consumers.model import Ledger, Segment
-from spark_consumers.sinks.step import FIRST, LAST, Place, step
+from spark_consumers.sinks.step import FIRST, LAST, Place, by_table, shapes_of, step
 from tests.spark_consumers.feed import Feed, Tx, alter, create, insert, table
 
 A, WIDER = table("a", "id integer, v text"), table("a", "id integer, v text, w text")
+B = table("b", "id integer, v text")
 
 
 class Noting:
@@ -164,3 +165,30 @@ def test_a_load_is_no_commit() -> None:
     assert not [d for d in transaction.did if d[0] in {"write", "alter"}]
     assert transaction.ledger is not None
     assert transaction.ledger.state == "EXACT"
+
+
+def test_several_steps_of_loads_are_taken_in_order_and_a_tables_chunks_at_once() -> None:
+    feed = Feed()
+    feed.start()
+    for schema in (A, B):
+        feed.load(schema, LoadPhase.BEGIN)
+        feed.load(schema, LoadPhase.CHUNK, ["1", "x"])
+        feed.load(schema, LoadPhase.CHUNK, ["2", "x"], ["3", "x"])
+        feed.load(schema, LoadPhase.END)
+    begun, segment = feed.segments(Ledger("bank"))
+    ddl = [create(A), create(B)]
+    transaction = Noting(begun.upto, ddl)
+
+    step(transaction, segment, fence=0)
+
+    loads = by_table(segment.loads)
+    assert [(one.table.name, one.phase, one.rows) for one in loads] == [
+        (name, phase, 3 if phase is LoadPhase.CHUNK else 0) for name in "ab" for phase in LoadPhase
+    ]
+    assert [r for one in loads for r in one.ranges] == [
+        r for one in segment.loads for r in one.ranges
+    ]
+    assert transaction.did == [
+        "lock", "check", *(("load", phase) for phase in (*LoadPhase, *LoadPhase)), "move"
+    ]  # fmt: skip
+    assert list(shapes_of(ddl, A.id)) == ddl[:1]
