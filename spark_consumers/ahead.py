@@ -18,7 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
-from schemas.control import Commits
+from schemas.control import Commits, SchemaChange
 from schemas.tables import TableId
 from spark_consumers.cuts import joined
 from spark_consumers.errors import ApplyError
@@ -186,17 +186,17 @@ def _batches(plan: Iterable[Segment], together: int) -> Iterator[Sequence[Segmen
 
 
 def _apart(steps: Sequence[Segment], rows: Rows) -> Iterator[_Read]:
-    """Give each of several segments its own of the rows."""
-    changes: dict[int, dict[TableId, list[Change]]] = {}
+    """Give each of several segments its own of the rows, which were checked to be theirs."""
+    step_of = {seq: at for at, step in enumerate(steps) for seq in step.commit_rows}
+    changes: list[dict[TableId, list[Change]]] = [{} for _ in steps]
+    ddl: list[list[SchemaChange]] = [[] for _ in steps]
     for table, all_of in rows.changes.items():
         for change in all_of:
-            changes.setdefault(change.seq, {}).setdefault(table, []).append(change)
-    for step in steps:
-        mine: dict[TableId, list[Change]] = {}
-        for seq in step.commit_rows:
-            for table, some in changes.get(seq, {}).items():
-                mine.setdefault(table, []).extend(some)
-        yield step, Rows(mine, [d for d in rows.ddl if d.seq in step.commit_rows])
+            changes[step_of[change.seq]].setdefault(table, []).append(change)
+    for one in rows.ddl:
+        ddl[step_of[one.seq]].append(one)
+    for step, own, own_ddl in zip(steps, changes, ddl, strict=True):
+        yield step, Rows(own, own_ddl)
 
 
 def _weight(read: _Read) -> int:
