@@ -28,8 +28,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from schemas.accept import reloads
 from schemas.control import (
@@ -308,11 +307,6 @@ def joined(several: Sequence[Segment]) -> Segment:
     )
 
 
-def entries(segment: Segment) -> Sequence[CommitEntry]:
-    """The source transactions of a segment; none for START and TABLE."""
-    return segment.cut.commits if isinstance(segment.cut, Commits) else ()
-
-
 def check_complete(segment: Segment, content: Rows) -> None:
     """Raise Incomplete unless `content` is exactly what the segment's cut promises.
 
@@ -527,34 +521,12 @@ class _CommitsRecord:
             )
 
 
-class _Picked(Sequence[CommitEntry]):
-    """The commits of a segment, with the indexes of its own ranges; made when someone asks."""
-
-    def __init__(self, runs: Sequence[_Run], ranges: Sequence[Range]) -> None:
-        starts = [r[:3] for r in ranges]
-        self._runs = [(run, [bisect_right(starts, r[:3]) - 1 for r in run.ranges]) for run in runs]
-
-    def __len__(self) -> int:
-        return sum(run.last - run.first for run, _ in self._runs)
-
-    def __iter__(self) -> Iterator[CommitEntry]:
-        for run, places in self._runs:
-            for entry in islice(run.cut.commits, run.first, run.last):
-                counts: dict[int, int] = {}
-                for index, count in entry.counts.items():
-                    counts[places[index]] = counts.get(places[index], 0) + count
-                yield replace(entry, counts=counts)
-
-    def __getitem__(self, at: Any) -> Any:
-        return tuple(self)[at]
-
-
 def _pack(after: Ledger, runs: list[_Run]) -> Segment:
-    """Join consecutive commits into one segment, whose `cut` names exactly these."""
+    """Join consecutive commits into one segment."""
     ranges = _joined(r for run in runs for r in run.ranges)
     ids = joined_ids(run.cut.schema_ids for run in runs)
     return Segment(
-        cut=Commits(runs[-1].cut.head, _Picked(runs, ranges), ranges, ids),
+        cut=Commits(runs[-1].cut.head, (), ranges, ids),
         after=after,
         upto=runs[-1].upto,
         first_seq=after.seq + 1,

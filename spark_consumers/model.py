@@ -241,7 +241,7 @@ class Segment:
 
     `after` is what the ledger must hold before the step, `upto` what it holds after it.
     For COMMITS, `first_seq..last_seq` are whole source transactions, `ranges` are the
-    exact offsets of their records and `counts[i]` the records in `ranges[i]`.  For TABLE,
+    exact offsets of their records; their entries stay in the records of cuts.  For TABLE,
     `loads` are the records in order, and `cut` is the last of them.
     """
 
