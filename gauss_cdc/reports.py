@@ -157,7 +157,7 @@ class ApplyReport(Observer):
         """`keep_step` also receives the current step."""
         self._keep_step = keep_step
         self._now: Applied | None = None
-        self._before = (0, 0)
+        self._before = (0, 0, 0)
         self._loads: dict[TableId, _Load] = {}
         self._began = self._caught_up = time.monotonic()
         self._doing = ""
@@ -223,7 +223,8 @@ class ApplyReport(Observer):
             return
         now, ledger = self._now, self._now.ledger
         rows, commits = now.rows - self._before[0], now.commits - self._before[1]
-        self._before = now.rows, now.commits
+        driver_rows = now.driver_rows - self._before[2]
+        self._before = now.rows, now.commits, now.driver_rows
         for table, load in list(self._loads.items()):
             rate = load.rows / max(time.monotonic() - load.since, 0.001)
             log(
@@ -239,6 +240,7 @@ class ApplyReport(Observer):
             rows=rows,
             commits=commits,
             rows_per_s=round(rows / seconds, 1),
+            driver_rows=driver_rows,
             lag_s=apply_lag(ledger, time.time(), is_behind=self._is_behind()),
             position=f"{ledger.epoch}/{ledger.seq}",
             state=ledger.state,

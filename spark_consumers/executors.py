@@ -78,6 +78,7 @@ def secrets(file: SecretFile | None) -> Mapping[str, str]:
             from pyspark import SparkFiles  # noqa: PLC0415  on executors
 
             path = Path(SparkFiles.get(file.path))
+            path.chmod(0o600)  # Spark gives its copies the rights of programs
         found = json.loads(path.read_text("utf-8"))
     own = {name: os.environ[v] for name, v in _VARIABLES.items() if os.environ.get(v)}
     return {**found, **own}

@@ -17,8 +17,8 @@ from schemas.errors import Verdict
 from spark_consumers.ahead import Ahead, Begin, InTurn, ReadRows
 from spark_consumers.cuts import segments, starts_anew
 from spark_consumers.errors import ApplyError, Fenced, Incomplete
-from spark_consumers.model import Ledger, Segment
-from spark_consumers.sinks.base import Sink
+from spark_consumers.model import Ledger, Rows, Segment
+from spark_consumers.sinks.base import Bulk, Sink
 from spark_consumers.sizes import Sizes, Spreads, nowhere
 
 ReadCuts: TypeAlias = Callable[[Ledger], Iterable[tuple[int, Cut]]]
@@ -44,6 +44,7 @@ class AppliedStep:
     steps: int
     commits: int
     rows: int
+    driver_rows: int  # of `rows`, those that the driver held; executors brought the others
 
 
 class Observer:
@@ -109,7 +110,7 @@ class Applier:
         self._options = options
         self._observer, self._pause = observer, pause
         self._ledger: Ledger | None = None
-        self.steps = self.commits = self.rows = 0
+        self.steps = self.commits = self.rows = self.driver_rows = 0
 
     @property
     def ledger(self) -> Ledger | None:
@@ -211,16 +212,19 @@ class Applier:
                 staged = self._sink.stage(segment, rows)
                 self._observer.on_step("step")
                 self._ledger = self._sink.step(segment, staged)
-                self._count(segment)
+                self._count(segment, rows)
                 if self._ledger.inexact != segment.upto.inexact:
                     return True  # the step learned of a loss: later ledgers must carry it
         return False
 
-    def _count(self, segment: Segment) -> None:
+    def _count(self, segment: Segment, rows: Rows | Bulk) -> None:
         self.steps += 1
         self.commits += len(segment.commit_rows)
         self.rows += segment.rows
+        self.driver_rows += rows.driver_rows if not isinstance(rows, Rows) else segment.rows
         if self._ledger is not None:
             self._observer.on_progress(
-                AppliedStep(segment, self._ledger, self.steps, self.commits, self.rows)
+                AppliedStep(
+                    segment, self._ledger, self.steps, self.commits, self.rows, self.driver_rows
+                )
             )

@@ -3,6 +3,7 @@
 `apply` is a driver program, and what stands here has no public form that would serve it:
 
     the description of a job     SparkContext's only; it names the commits in Spark's UI
+    its end, when `apply` stops  SparkSession's tags are of the thread that set them
     the number of cores          SparkContext's only
     files for executors          SparkContext's only, where there is no Spark Connect
     `mapInArrow`                 asks the driver for pandas, which neither it nor workers use
@@ -65,18 +66,18 @@ def collected(
     def watch() -> None:
         while not done.wait(_LOOK):
             if stop():
-                spark.interruptTag(tag)  # again: it may come before the job has begun
+                context.cancelJobsWithTag(tag)  # again: it may come before the job has begun
 
     watcher = threading.Thread(target=watch, name="a job's stop", daemon=True)
     context.setLocalProperty(_DESCRIPTION, description)
-    spark.addTag(tag)
+    context.addJobTag(tag)
     watcher.start()
     try:
         return frame.collect()
     finally:
         done.set()
         watcher.join()
-        spark.removeTag(tag)
+        context.removeJobTag(tag)
         context.setLocalProperty(_DESCRIPTION, before)
 
 

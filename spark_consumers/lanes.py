@@ -152,6 +152,7 @@ class SparkBulk:
     native: bool = field(kw_only=True)
     stop: Callable[[], bool] = field(kw_only=True)
     description: str = field(kw_only=True)
+    driver_rows: int = field(default=0, kw_only=True)
 
     def copy(self, stages: Sequence[str]) -> Sequence[int]:
         """Run the job; return the attempts that succeeded."""

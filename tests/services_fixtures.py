@@ -192,7 +192,15 @@ def spark(addresses: Addresses) -> Iterator["SparkSession"]:
 
     warehouse = Path(tempfile.mkdtemp(prefix="gauss-cdc-test-"))
     use_java(addresses)
-    confs = spark_confs(addresses, warehouse=warehouse)
+    events = warehouse / "events"
+    events.mkdir()
+    confs = {
+        **spark_confs(addresses, warehouse=warehouse),
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": events.as_uri(),
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
+    }
     lakes = (path for files in jars.fetch(["delta", "iceberg"]).values() for path in files)
     confs["spark.jars"] = ",".join([confs["spark.jars"], *map(str, lakes)])
     session = (

@@ -58,6 +58,8 @@ class StagedShape:
 class Bulk(Protocol):
     """A large segment's content, wherever it is."""
 
+    driver_rows: int  # that a sink had to take through the driver; it says so
+
     @property
     def shapes(self) -> Sequence[StagedShape]:
         """What staging places are needed for."""

@@ -20,7 +20,7 @@ HEAD = Head(1, 1, 1, "i", 0, 0, -1)
 def applied(cut: object, rows: int, commits: int = 0, **ledger: object) -> Applied:
     now = Ledger("bank", epoch=1, **ledger)  # type: ignore[arg-type]
     loads = (cut,) if isinstance(cut, TableLoad) else ()
-    return Applied(Segment(cut, now, now, loads=loads), now, 1, commits, rows)  # type: ignore[arg-type]
+    return Applied(Segment(cut, now, now, loads=loads), now, 1, commits, rows, rows)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -83,6 +83,7 @@ def test_apply_says_rows_rate_lag_and_position(said) -> None:
     assert (nothing, first["step"], message) == ("nothing applied yet", "connect", "applied")
     assert (second["rows"], second["commits"], second["rows_per_s"]) == (600, 5, 10.0)
     assert (second["position"], second["state"], second["lag_s"]) == ("1/5", "EXACT", 0.0)
+    assert second["driver_rows"] == 600
 
 
 def test_a_load_that_begins_again_counts_from_zero(said) -> None:

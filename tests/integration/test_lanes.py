@@ -1,12 +1,16 @@
 """The stream that wakes the loop, and the lane of executors, with a real Spark."""
 
+import stat
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg2
 import psycopg2.extensions
 import pytest
+from pyspark.errors import PySparkException
 
 from producer.core.records.encode import TransactionConstants, compile_encoder
 from schemas.control import Commits, LoadPhase
@@ -14,7 +18,9 @@ from schemas.envelope import envelope_schema
 from schemas.tables import Column, TableId, TableSchema
 from spark_consumers.decode import RowDecoder, split
 from spark_consumers.errors import ApplyError, Incomplete, NotText, QueryEnded, RowMissing
+from spark_consumers.executors import secrets
 from spark_consumers.job import Applier, Observer, PassOptions
+from spark_consumers.jobs import Secrets, collected, map_in_arrow
 from spark_consumers.kafka.read import CutReader, RangeReader
 from spark_consumers.lanes import Lanes, SparkBulk
 from spark_consumers.model import Segment
@@ -88,6 +94,7 @@ class Copy:
         return rows
 
     def close(self) -> None:
+        self.lanes.close()
         self.cuts.close()
         self.driver.close()
         self.sink.close()
@@ -165,6 +172,7 @@ def test_rows_of_attempts_that_do_not_count_are_not_seen(copy: Copy) -> None:
 
         def __init__(self, bulk: SparkBulk) -> None:
             self.bulk, self.shapes, self.ddl = bulk, bulk.shapes, bulk.ddl
+            self.driver_rows = 0
 
         def copy(self, stages):
             self.bulk.copy(stages)
@@ -204,6 +212,62 @@ def test_many_rows_in_one_commit(copy: Copy) -> None:
 
     assert len(copy.rows("a")) == 40_000
     assert copy.rows("a WHERE id < 0")[:2] == [(-499, "old"), (-498, "old")]
+
+
+def test_a_job_is_named_by_its_commits_and_no_password_is_seen(
+    kafka, topic_prefix, new_database: Callable[[], str], spark, monkeypatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    password = "of-the-target-only"
+    login = {**psycopg2.extensions.parse_dsn(new_database()), "password": password}
+    copy = Copy(kafka, topic_prefix, psycopg2.extensions.make_dsn(**login), spark)
+    copy.load(A, ["1", "one"])
+
+    copy.apply([insert(A, "2", "two")], [insert(A, "3", "three")])
+
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    events = Path(spark.conf.get("spark.eventLog.dir").removeprefix("file:"))
+    said = "".join(path.read_text("utf-8") for path in events.rglob("*") if path.is_file())
+    assert f'"{topic_prefix}: commits 1..2, 2 rows"' in said
+    assert f'"{topic_prefix}: load of {topic_prefix}.public.a, 1 rows"' in said
+    commands = "".join(_commands())
+    assert "pyspark.daemon" in commands
+    assert password not in said + commands
+    assert copy.applier.rows - copy.applier.driver_rows == 3
+    copy.close()
+
+
+def _commands() -> Iterator[str]:
+    """What all users of the machine see."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # a process that has ended
+            yield path.read_text("utf-8", "replace")
+
+
+def test_secrets_for_tasks_are_in_a_file_of_their_user(spark) -> None:
+    given = Secrets({"password": "x"})
+    file = given.given(spark)
+    assert file is not None
+    path = Path(file.path)
+
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert secrets(file) == {"password": "x"}
+    given.close()
+    assert not path.parent.exists()
+    assert Secrets({}).given(spark) is None
+
+
+def test_a_job_that_runs_is_cancelled_by_a_stop(spark) -> None:
+    def forever(batches):
+        threading.Event().wait()
+        yield from batches
+
+    frame = map_in_arrow(spark.range(2), forever, "id long")
+
+    with pytest.raises(PySparkException, match="cancelled"):
+        collected(spark, frame, description="forever", stop=lambda: True)
+    assert spark.sparkContext.getLocalProperty("spark.job.description") is None
 
 
 def test_rows_are_applied_at_all_times_and_a_query_reports_to_spark(

@@ -39,6 +39,7 @@ class Tasks:
         self.tasks = {1: list(self.changes)}
         self.counts = [1]
         self.refused: str | None = None
+        self.driver_rows = 0
 
     def copy(self, stages: Sequence[str]) -> Sequence[int]:
         for task, changes in self.tasks.items():

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import stat
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import SparkFiles
 
 from producer.core.records.encode import TransactionConstants, compile_encoder
 from schemas.envelope import envelope_schema
@@ -47,7 +49,7 @@ print([[change.after for change in rows] for _, rows in records.staged(batches)]
 
 
 def test_a_task_decodes_without_clients_of_kafka_and_of_the_target() -> None:
-    travels = pickle.dumps(partial(copy_batches, job(CopyTask({"host": "db"}))))
+    travels = pickle.dumps(partial(copy_batches, job(CopyTask({"host": "db"}, ""))))
     one, stream = batch((TOPIC, 0, 3, 3)), pa.BufferOutputStream()
     with pa.ipc.new_stream(stream, one.schema) as writer:
         writer.write_batch(one)
@@ -80,6 +82,19 @@ def test_a_task_logs_in_with_what_the_executor_has_then_with_the_file(
     assert secrets(file) == {"password": "of the file"}
     monkeypatch.setenv("GAUSS_CDC_TARGET_PASSWORD", "of the executor")
     assert secrets(file) == secrets(None) == {"password": "of the executor"}
+
+
+def test_a_file_that_spark_brought_is_its_user_s_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SparkFiles, "_is_running_on_worker", True)
+    monkeypatch.setattr(SparkFiles, "_root_directory", str(tmp_path))
+    path = tmp_path / "secrets"
+    path.write_text(json.dumps({"password": "x"}))
+    path.chmod(0o755)
+
+    assert secrets(SecretFile("secrets", is_sent=True)) == {"password": "x"}
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 # ---------------------------------------------------------------- a task

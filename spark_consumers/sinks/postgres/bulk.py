@@ -30,7 +30,7 @@ from schemas.tables import UNCHANGED, TableId
 from spark_consumers.cuts import chunk_rows
 from spark_consumers.errors import Incomplete, MissingColumn, NotExpressible, TargetRefused
 from spark_consumers.model import Cell, Change, Segment
-from spark_consumers.sinks.base import StagedShape
+from spark_consumers.sinks.base import Bulk, StagedShape
 from spark_consumers.sinks.postgres.apply import Catalog, Work, apply_changes, apply_works
 from spark_consumers.sinks.postgres.catalog import MOST_COLUMNS
 from spark_consumers.sinks.postgres.plan import Plan
@@ -51,11 +51,18 @@ _INSIDE: Final = (
 class StagedBulk:
     """What executors brought near."""
 
-    shapes: Sequence[StagedShape]
+    bulk: Bulk
     stages: Sequence[str]  # names in schema gauss_cdc
     types: Sequence[Sequence[str]]  # of their cells, for each stage
     tasks: Sequence[int]
-    ddl: Sequence[SchemaChange]
+
+    @property
+    def shapes(self) -> Sequence[StagedShape]:
+        return self.bulk.shapes
+
+    @property
+    def ddl(self) -> Sequence[SchemaChange]:
+        return self.bulk.ddl
 
 
 def has_stage(shape: StagedShape) -> bool:
@@ -167,6 +174,7 @@ def apply_bulk(
             ordered[at] = f"foreign keys hold between it and {other}"
     for at, why in sorted(ordered.items()):
         share = shares[at]
+        staged.bulk.driver_rows += share.survey.rows
         on_note(
             f"{share.survey.rows:,} rows of {share.rows.plan.table.id} go through the driver, in "
             f"commit order: {why}"

@@ -176,7 +176,7 @@ class PostgresSink:
             types = types_of(cursor, self._catalog, rows.shapes, rows.ddl)
             for name, kinds in zip(names, types, strict=True):
                 create_stage(cursor, name, kinds)
-        return StagedBulk(rows.shapes, names, types, rows.copy(names), rows.ddl)
+        return StagedBulk(rows, names, types, rows.copy(names))
 
     def step(self, segment: Segment, staged: Staged | StagedBulk) -> Ledger:
         """Apply and move the ledger, or raise Superseded and change nothing."""
@@ -225,6 +225,8 @@ class PostgresSink:
         return upto
 
     def _step(self, segment: Segment, staged: Staged | StagedBulk) -> Ledger:
+        if isinstance(staged, StagedBulk):
+            staged.bulk.driver_rows = 0  # of this attempt
         with self._transaction() as cursor:
             waiting = {name for name, why in segment.after.inexact.items() if why == NOT_LOADED}
             one = _Step(
