@@ -275,8 +275,9 @@ class TargetSection(Section):
     """Its connection string, without a password. Of a lake: the folder or URL of its tables, or the
     name of a catalog that Spark's settings define."""
 
-    mode: Literal["scd1", "log"] = "scd1"
-    """What a lake's tables hold: `scd1` the source's rows, `log` its changes."""
+    mode: Literal["scd1", "scd2", "log"] = "scd1"
+    """What a lake's tables hold: `scd1` the source's rows, `scd2` each state of a row with the
+    commits at which it began and ended, `log` all changes."""
 
     interval: Duration = timedelta(seconds=30)
     """Time from one step of a lake to the next. A step costs seconds for each table with changes,

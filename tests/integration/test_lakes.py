@@ -232,6 +232,34 @@ def test_scd1_has_the_last_state_of_each_key_at_each_watermark(
     assert lake.rows(B) == [(9, "only", None)]
 
 
+def test_scd2_has_each_state_with_the_commits_between_which_it_held(
+    make_lake: Callable[[str], Lake],
+) -> None:
+    lake = make_lake("scd2")
+    feed = lake.feed
+    feed.start()
+    feed.load(A, LoadPhase.BEGIN)
+    feed.load(A, LoadPhase.CHUNK, ["1", "x", "long"], ["2", "x", "long"])
+    feed.load(A, LoadPhase.END)
+    feed.commits([update(A, "1", "y", ...)], [update(A, "1", "z", ...), insert(A, "3", "x", "t")])
+    feed.commits([update(A, "3", "half", ...), delete(A, "3")], [update(A, "4", "k", "t", old="2")])
+    lake.apply()
+    feed.commits([truncate(A), insert(A, "1", "new", "t")])
+    lake.apply()
+
+    rows = lake.rows(A, "id", "_valid_from", "_valid_to", "v", "t", "_is_current")
+    at = [(1 << 40) + seq for seq in range(6)]
+    assert rows == [
+        (1, at[0], at[1], "x", "long", False),
+        (1, at[1], at[2], "y", "long", False),
+        (1, at[2], at[5], "z", "long", False),
+        (1, at[5], None, "new", "t", True),
+        (2, at[0], at[4], "x", "long", False),
+        (3, at[2], at[3], "x", "t", False),
+        (4, at[4], at[5], "k", "t", False),
+    ]
+
+
 def test_of_two_appliers_the_older_one_writes_no_watermark(
     make_lake: Callable[[str], Lake],
 ) -> None:

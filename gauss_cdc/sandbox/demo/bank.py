@@ -79,8 +79,10 @@ class Bank:
                (SELECT sum(transfers) FROM branch) - (SELECT count(*) FROM transfer),
                (SELECT sum(entries) FROM branch) - (SELECT count(*) FROM journal)"""
 
-    def __init__(self, *, is_ddl_alone: bool = False) -> None:
+    def __init__(self, *, is_ddl_alone: bool = False, ddl_turns: int = 1 << 30) -> None:
+        """`ddl_turns`: turns after which columns stay as they are."""
         self._is_ddl_alone = is_ddl_alone  # a change of columns is a transaction of its own
+        self._ddl_turns = ddl_turns
         # Columns that exist now besides those of the tables' first form.
         self._added: list[tuple[str, str]] = [("account", "nickname")]
 
@@ -95,7 +97,7 @@ class Bank:
         email, score = f"email_{turn}", f"score_{turn}"
         old = "nickname" if turn == 0 else f"nickname_{turn}"
         branch = turn % BRANCHES + 1
-        return (
+        all_of = (
             Event(0.10, f"account: ADD COLUMN {email}", self._add("account", email, "text")),
             Event(0.20, f"{BIG_ROWS} rows in one transaction", _book(branch, turn)),
             Event(0.30, f"account: DROP COLUMN {old}", self._drop("account", old)),
@@ -110,6 +112,8 @@ class Bank:
             Event(0.80, f"{BIG_ROWS} rows deleted in one transaction", _unbook(branch, turn)),
             Event(0.90, f"account: DROP COLUMN {email}", self._drop("account", email)),
         )
+        has_ddl = turn < self._ddl_turns
+        return tuple(event for event in all_of if has_ddl or " COLUMN " not in event.name)
 
     def _add(self, table: str, column: str, kind: str) -> Act:
         def act(cursor: Cursor) -> int:

@@ -135,6 +135,7 @@ def _session(kind: str, folder: str) -> SparkSession:
         .config(map={**settings})
         .config("spark.jars", ",".join(str(path) for name in names for path in found[name]))
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")

@@ -44,6 +44,7 @@ WORKLOADS: Final[dict[str, Callable[[], Workload]]] = {"bank": Bank, "tpcb": Tpc
 _LOOK_SECONDS: Final = 0.25
 _LOAD_LIMIT: Final = 240.0  # for the first load to end
 _CATCH_UP_LIMIT: Final = 240.0
+_LAKE_PATIENCE: Final = 4  # each schema change is a step of a lake, and costs seconds
 
 
 class PlayFailed(Exception):
@@ -133,10 +134,11 @@ class _Play:
         self._config = place.config
         # Parallel decoding loses rows behind DDL of the same transaction (manual, constraints).
         is_alone = plan.source != "postgres"
-        self._workload = (
-            Bank(is_ddl_alone=True)
-            if is_alone and plan.workload == "bank"
-            else (WORKLOADS[plan.workload]())
+        self._workload: Workload = (
+            # Each schema change is a step of a lake, and costs seconds.
+            Bank(is_ddl_alone=is_alone, ddl_turns=1 if place.is_lake else 1 << 30)
+            if plan.workload == "bank"
+            else WORKLOADS[plan.workload]()
         )
         self._report = Report(plan.workload, plan.seed)
         self._programs = [
@@ -253,7 +255,8 @@ class _Play:
         """Wait until the target stands where the source ended; then let both leave."""
         self._stage = "catching up"
         began = time.monotonic()
-        limit = began + _CATCH_UP_LIMIT
+        seconds = _CATCH_UP_LIMIT * (_LAKE_PATIENCE if self._place.is_lake else 1)
+        limit = began + seconds
         with Endpoints(self._config) as places:
             end = places.wal_end()
 
@@ -268,7 +271,7 @@ class _Play:
             )
         if standing is None:
             raise PlayFailed(
-                f"the target did not reach the source's end within {_CATCH_UP_LIMIT:.0f} s\n"
+                f"the target did not reach the source's end within {seconds:.0f} s\n"
                 + self._last_words()
             )
         report = self._report

@@ -48,7 +48,7 @@ MORE: Final = {
     },
 }
 
-_VERSION: Final = "(CAST(epoch AS BIGINT) * 1099511627776 + seq)"  # grows over epochs, too
+VERSION: Final = "(CAST(epoch AS BIGINT) * 1099511627776 + seq)"  # grows over epochs, too
 _PLACE: Final = "struct(seq, ordinal)"
 
 
@@ -106,30 +106,30 @@ def net(
 ) -> Net:
     """Return the last state of each key; `target` is the table before these changes."""
     of = kinds(changes, key)
-    _check(table, of)
+    check(table, of)
     changes = _since(changes, of)
     is_plain = of.rows == of.inserts and of.truncated is None
     if is_plain:
         cells = [f"after.{quote(name)} AS {quote(name)}" for name in columns]
         frame = changes.selectExpr(*cells, f"exact AS {EXACT}")
         return Net(frame, is_whole=False, is_plain=True, has_kept=False)
-    events = _events(changes, key, of)
+    keyed = events(changes, key, of)
     has_kept = of.unsent > 0
     keys = [f"_key.{quote(k)}" for k in key]
-    said = [_sent(name) for name in columns]
+    cells_said = [said(name) for name in columns]
     followed = None
     if of.moved_unsent:
         followed, met = moved.resolved(
-            events, target, table, columns, key, said=said, is_exact=is_exact
+            keyed, target, table, columns, key, said=cells_said, is_exact=is_exact
         )
-        events = events.join(met, "_key", "left_anti")
-    last = events.groupBy("_key")
+        keyed = keyed.join(met, "_key", "left_anti")
+    last = keyed.groupBy("_key")
     if has_kept:
         state = last.agg(
-            *_exprs(
+            *exprs(
                 f"max_by(_gone, {_PLACE}) AS {GONE}",
                 *(f"max_by({cell}, {_PLACE}) FILTER (WHERE {sent}) AS {quote(name)}"
-                  for name, (cell, sent) in zip(columns, said, strict=True)),
+                  for name, (cell, sent) in zip(columns, cells_said, strict=True)),
             )
         )  # fmt: skip
         texts = ", ".join(f"struct({literal(c)} AS k, {quote(c)}.t AS t)" for c in columns)
@@ -147,7 +147,7 @@ def net(
             f"{keyless} AS {KEPT}",
         )  # fmt: skip
     else:
-        state = last.agg(*_exprs(f"max_by(struct(_gone, after, exact), {_PLACE}) AS s"))
+        state = last.agg(*exprs(f"max_by(struct(_gone, after, exact), {_PLACE}) AS s"))
         frame = state.selectExpr(
             *(f"{keys[key.index(c)] if c in key else 's.after.' + quote(c)} AS {quote(c)}"
               for c in columns),
@@ -182,7 +182,7 @@ def log(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
         f" WHEN before IS NULL THEN array({row('after', 'exact', 'update_postimage')})"
         f" ELSE {images} END AS rows",
         "unsent AS _unsent",
-        f"{_VERSION} AS _commit_version",
+        f"{VERSION} AS _commit_version",
         "committed_at AS _commit_timestamp",
         "ordinal AS _ordinal",
     ).selectExpr("explode(rows) AS r", "*")
@@ -203,7 +203,8 @@ def behind(place: Place) -> str:
     return f"(seq > {seq} OR (seq = {seq} AND ordinal > {ordinal}))"
 
 
-def _exprs(*texts: str) -> list[Column]:
+def exprs(*texts: str) -> list[Column]:
+    """Parse expressions."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     return [f.expr(text) for text in texts]
@@ -223,7 +224,7 @@ def _since(changes: DataFrame, of: Kinds) -> DataFrame:
     return changes.where(f"op != 't' AND {behind((seq, ordinal))}")
 
 
-def _events(changes: DataFrame, key: Sequence[str], of: Kinds) -> DataFrame:
+def events(changes: DataFrame, key: Sequence[str], of: Kinds) -> DataFrame:
     """Return changes by the key that they concern; a changed key is two."""
 
     def named(row: str) -> str:
@@ -244,7 +245,7 @@ def _events(changes: DataFrame, key: Sequence[str], of: Kinds) -> DataFrame:
     return frame.selectExpr("e.k AS _key", "e.gone AS _gone", "*").drop("e")
 
 
-def _sent(name: str) -> tuple[str, str]:
+def said(name: str) -> tuple[str, str]:
     """Return the value of a column with its text, and whether a change says it.
 
     What `unsent` names may stand in the old row.
@@ -259,7 +260,8 @@ def _sent(name: str) -> tuple[str, str]:
     return cell, f"NOT _gone AND (NOT {is_unsent} OR ({old}))"
 
 
-def _check(table: TableId, of: Kinds) -> None:
+def check(table: TableId, of: Kinds) -> None:
+    """Refuse changes that name no row."""
     if of.unnamed:
         raise NotExpressible(
             "a deleted row does not carry its key",

@@ -33,7 +33,7 @@ class LakeSink:
         on_step: Callable[[str], None] = lambda _: None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`mode`: log or scd1; `keep`: seconds for which watermarks are promised."""
+        """`mode`: log, scd1 or scd2; `keep`: seconds for which watermarks are promised."""
         self._tables, self._marks, self._source = tables, marks, source
         self._needs_key = mode != "log"
         self._on_step = on_step

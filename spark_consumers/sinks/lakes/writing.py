@@ -14,7 +14,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from schemas.tables import TableId
 from spark_consumers.dialects.spark import literal, quote
 from spark_consumers.errors import MissingColumn, RowMissing, Superseded, TargetDown, TargetRefused
-from spark_consumers.sinks.lakes import changes
+from spark_consumers.sinks.lakes import changes, history
 from spark_consumers.sinks.lakes.changes import EXACT, GONE, KEPT, Net
 from spark_consumers.sinks.lakes.core import Add, Apply
 
@@ -103,6 +103,11 @@ def planned(work: Add | Apply, table: TableId, target: DataFrame, mode: str) -> 
         )
     if mode == "log":
         return Append(_fitted(changes.log(rows, columns), there))
+    if mode == "scd2":
+        if isinstance(work, Add):
+            return Append(_fitted(history.loaded(rows, columns), there))
+        states = history.history(rows, target, table, columns, work.key)
+        return Merge(states.frame, states.statement.replace("{source}", _VIEW))
     if isinstance(work, Add):
         cells = [f"after.{quote(name)} AS {quote(name)}" for name in columns]
         return Append(_fitted(rows.selectExpr(*cells, f"exact AS {EXACT}"), there))

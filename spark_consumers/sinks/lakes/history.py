@@ -1,0 +1,156 @@
+"""scd2: every state of a row that the end of a commit shows, and when it held.
+
+A change ends the state that is current and begins the next one; both in one MERGE.
+"""
+# ruff: noqa: S608  every name in a statement is quoted or our own
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from schemas.tables import TableId
+from spark_consumers.dialects.spark import literal, quote
+from spark_consumers.errors import NotExpressible
+from spark_consumers.sinks.lakes import changes as changed
+from spark_consumers.sinks.lakes.changes import EXACT, VERSION
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_PLACE: Final = "struct(seq, ordinal)"
+_WINDOW: Final = "PARTITION BY _key ORDER BY seq, ordinal"
+_VALID: Final = (
+    "_valid_from", "_valid_to", "_valid_from_timestamp", "_valid_to_timestamp", "_is_current",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class StatesMerge:
+    """What one MERGE takes: rows that end a state (`_mk`, `_at`, `_when`), and states to add."""
+
+    frame: DataFrame
+    statement: str  # `{target}` and `{source}` are the tables
+
+
+def loaded(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Return rows of a load as states that hold from the epoch's beginning."""
+    cells = [f"after.{quote(name)} AS {quote(name)}" for name in columns]
+    return rows.selectExpr(
+        *cells, f"exact AS {EXACT}", f"{VERSION} AS _valid_from",
+        "committed_at AS _valid_from_timestamp", "true AS _is_current",
+    )  # fmt: skip
+
+
+def history(
+    changes: DataFrame,
+    target: DataFrame,
+    table: TableId,
+    columns: Sequence[str],
+    key: Sequence[str],
+) -> StatesMerge:
+    """Return the states that these changes end and begin."""
+    of = changed.kinds(changes, key)
+    changed.check(table, of)
+    if of.moved_unsent:
+        raise NotExpressible(
+            "a row changed its key, and values that it kept were not sent",
+            table=table,
+            hint='REPLICA IDENTITY FULL sends them; or [target] mode = "scd1"',
+        )
+    said = [(name, *changed.said(name)) for name in columns]
+    events = changed.events(changes.where("op != 't'"), key, of).selectExpr(
+        "_key", "_gone", "seq", "ordinal", f"{VERSION} AS _version", "committed_at AS _time",
+        *(f"if({sent}, {cell}, NULL) AS {quote(name)}" for name, cell, sent in said),
+    )  # fmt: skip
+    cuts = changes.where("op = 't'").selectExpr(
+        "seq AS _s", "ordinal AS _o", f"{VERSION} AS _v", "committed_at AS _t"
+    ).distinct()  # fmt: skip
+    if of.truncated is not None:  # each row that was there before ends by it
+        from pyspark.sql import functions as f  # noqa: PLC0415  only where Spark is
+
+        before = f.expr("seq < _s OR (seq = _s AND ordinal < _o)")
+        ended = events.select("_key", "seq", "ordinal").join(f.broadcast(cuts), before)
+        events = events.unionByName(
+            ended.selectExpr(
+                "_key", "true AS _gone", "_s AS seq", "_o AS ordinal", "_v AS _version",
+                "_t AS _time",
+            ).distinct(),
+            allowMissingColumns=True,
+        )  # fmt: skip
+    states = _states(events, columns)
+    if of.unsent:
+        states = _filled(states, target, columns, key)
+    rows = states.selectExpr(
+        *(f"{quote(c)}.v AS {quote(c)}" for c in columns),
+        f"{_texts(columns)} AS {EXACT}",
+        *("_version AS _valid_from", "_to AS _valid_to", "_time AS _valid_from_timestamp"),
+        *("_to_time AS _valid_to_timestamp", "_to IS NULL AS _is_current"),
+    )
+    ends = events.groupBy("_key").agg(
+        *changed.exprs(f"min_by(_version, {_PLACE}) AS _at", f"min_by(_time, {_PLACE}) AS _when")
+    )
+    first = cuts.selectExpr("min(_v)", "min_by(_t, struct(_s, _o))").first()
+    cut = first[0] if first is not None else None
+    if cut is not None:
+        earlier = f"least(_at, {cut})"
+        ends = ends.selectExpr("_key", f"{earlier} AS _at", "_when")
+    frame = rows.selectExpr("true AS _new", "*").unionByName(
+        ends.selectExpr("false AS _new", "_key AS _mk", "_at", "_when"), allowMissingColumns=True
+    )
+    return StatesMerge(frame, _statement(columns, key, cut))
+
+
+def _states(events: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Return the last state of each key in each commit, and when the next one begins."""
+    filled = events.selectExpr(
+        "_key", "_gone", "seq", "ordinal", "_version", "_time",
+        *(f"last({quote(c)}, true) OVER ({_WINDOW}) AS {quote(c)}" for c in columns),
+        f"lead(seq) OVER ({_WINDOW}) AS _next",
+    )  # fmt: skip
+    last = filled.where("_next IS NULL OR _next != seq")
+    return last.selectExpr(
+        "*",
+        f"lead(_version) OVER ({_WINDOW}) AS _to",
+        f"lead(_time) OVER ({_WINDOW}) AS _to_time",
+    ).where("NOT _gone")
+
+
+def _filled(
+    states: DataFrame, target: DataFrame, columns: Sequence[str], key: Sequence[str]
+) -> DataFrame:
+    """Take what no change said from the state that is current."""
+    names = ", ".join(f"{quote(k)} AS {quote(k)}" for k in key)
+    now = target.where("_is_current").selectExpr(
+        f"struct({names}) AS _key",
+        *(
+            f"struct({quote(c)} AS v, {EXACT}[{literal(c)}] AS t) AS {quote(f't {c}')}"
+            for c in columns
+        ),
+    )
+    rest = [c for c in states.columns if c not in columns]
+    return states.join(now, "_key", "left").selectExpr(
+        *rest, *(f"coalesce({quote(c)}, {quote(f't {c}')}) AS {quote(c)}" for c in columns)
+    )
+
+
+def _texts(columns: Sequence[str]) -> str:
+    pairs = ", ".join(f"struct({literal(c)} AS k, {quote(c)}.t AS t)" for c in columns)
+    own = f"filter(array({pairs}), e -> e.t IS NOT NULL)"
+    return f"if(size({own}) > 0, map_from_entries({own}), NULL)"
+
+
+def _statement(columns: Sequence[str], key: Sequence[str], cut: int | None) -> str:
+    on = " AND ".join(f"t.{quote(k)} = s._mk.{quote(k)}" for k in key)
+    own = [*columns, EXACT, *_VALID]
+    names, values = ", ".join(map(quote, own)), ", ".join(f"s.{quote(c)}" for c in own)
+    ends = "t._valid_to = {}, t._valid_to_timestamp = {}, t._is_current = false"
+    truncated = "" if cut is None else (
+        f" WHEN NOT MATCHED BY SOURCE AND t._is_current THEN UPDATE SET {ends.format(cut, 'NULL')}"
+    )  # fmt: skip
+    return (
+        f"MERGE INTO {{target}} t USING {{source}} s ON {on} AND t._is_current"
+        f" WHEN MATCHED THEN UPDATE SET {ends.format('s._at', 's._when')}"
+        f" WHEN NOT MATCHED AND s._new THEN INSERT ({names}) VALUES ({values}){truncated}"
+    )
