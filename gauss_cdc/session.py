@@ -104,13 +104,13 @@ def _context(config: Config) -> SparkContext:
 
 def _settings(config: Config, given: Mapping[str, str]) -> dict[str, str]:
     return spark_settings.merged(
-        target.spark_settings(config)
-        | {
+        {
             name: str(value)
             for name, value in revealed(config.spark.options).items()
             if not name.startswith(JAVA_CLIENT)
         },
         given,
+        needed=target.spark_settings(config),
         is_local=given.get("spark.master", "").startswith("local"),
         properties=java_properties(config.spark_client()),
     )

@@ -1,6 +1,7 @@
 """The Spark settings of `apply`, and who may set them.
 
-    ours  <  [spark.options]  <  spark-submit --conf, spark-defaults.conf, a session that runs
+    ours, the target's  <  [spark.options]
+        <  spark-submit --conf, spark-defaults.conf, a session that runs
 
 The later one wins: our settings fill only what nobody has set.  None of them is needed for
 exactness: the target's ledger and the counts of rows decide, whatever Spark does.  Settings with
@@ -60,26 +61,28 @@ def merged(
     given: Mapping[str, str],
     *,
     is_local: bool,
+    needed: Mapping[str, str],
     properties: Mapping[str, str],
 ) -> dict[str, str]:
     """Return all settings of a session; those of `given` are already Spark's.
 
-    `options` are those of [spark.options]; `properties` the system properties that executors
-    need.  Merging twice changes nothing.  Raises ConfigError for a setting of REFUSED.
+    `options` are those of [spark.options]; `needed` those of the target; `properties` the system
+    properties that executors need.  Merging twice changes nothing.  Raises ConfigError for a
+    setting of REFUSED.
     """
     for name in sorted(REFUSED.keys() & (options.keys() | given.keys())):
         raise ConfigError(f"the Spark setting {name} breaks exactness: {REFUSED[name]}; unset it")
     local = _LOCAL_DEFAULTS if is_local else {}
-    out = {**_DEFAULTS, **local, **options, **given}
+    out = {**_DEFAULTS, **local, **needed, **options, **given}
     if _REDACTED not in out[_REDACTION]:
         out[_REDACTION] = f"{_REDACTED}|(?-i:{out[_REDACTION]})"
-    if _EXTENSIONS in options and _EXTENSIONS in given:
-        both = f"{given[_EXTENSIONS]},{options[_EXTENSIONS]}".split(",")
-        out[_EXTENSIONS] = ",".join(dict.fromkeys(name.strip() for name in both if name.strip()))
+    said = ",".join(layer.get(_EXTENSIONS, "") for layer in (given, options, needed))
+    if names := dict.fromkeys(name.strip() for name in said.split(",") if name.strip()):
+        out[_EXTENSIONS] = ",".join(names)
     flags = (f"-D{name}={value}" for name, value in properties.items())
-    said = out.get(_EXECUTORS_JAVA, "")
-    if missing := [flag for flag in flags if flag not in said.split()]:
-        out[_EXECUTORS_JAVA] = " ".join(filter(None, [said, *missing]))
+    java = out.get(_EXECUTORS_JAVA, "")
+    if missing := [flag for flag in flags if flag not in java.split()]:
+        out[_EXECUTORS_JAVA] = " ".join(filter(None, [java, *missing]))
     return out
 
 

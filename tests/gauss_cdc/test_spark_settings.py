@@ -19,9 +19,16 @@ def settings(
     given: Mapping[str, str] | None = None,
     *,
     is_local: bool = False,
+    needed: Mapping[str, str] | None = None,
     properties: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    return merged(options or {}, given or {}, is_local=is_local, properties=properties or {})
+    return merged(
+        options or {},
+        given or {},
+        is_local=is_local,
+        needed=needed or {},
+        properties=properties or {},
+    )
 
 
 def test_ours_fill_what_the_file_and_the_command_line_leave_open() -> None:
@@ -59,14 +66,16 @@ def test_the_pattern_that_hides_secrets_grows_and_is_not_replaced() -> None:
     assert settings(given=once) == once
 
 
-def test_extensions_of_the_cluster_stay_beside_ours() -> None:
-    name = "spark.sql.extensions"
+def test_extensions_of_cluster_configuration_and_target_add_up() -> None:
+    name, needed = "spark.sql.extensions", {"spark.sql.extensions": "io.delta.A", "x": "1"}
 
-    once = settings({name: "io.delta.A, b.B"}, {name: "c.C,b.B"})
+    once = settings({name: "o.O, b.B"}, {name: "c.C,b.B"}, needed=needed)
 
-    assert once[name] == "c.C,b.B,io.delta.A"
-    assert settings({name: "io.delta.A, b.B"}, once) == once
-    assert settings({name: "io.delta.A"})[name] == "io.delta.A"
+    assert once[name] == "c.C,b.B,o.O,io.delta.A"
+    assert settings({name: "o.O, b.B"}, once, needed=needed) == once
+    assert settings(needed=needed)[name] == "io.delta.A"
+    assert settings({"x": "2"}, needed=needed)["x"] == "2"
+    assert name not in settings()
 
 
 def test_executors_get_the_system_properties_beside_the_user_s() -> None:
