@@ -5,7 +5,8 @@
 
 The later one wins: our settings fill only what nobody has set.  None of them is needed for
 exactness: the target's ledger and the counts of rows decide, whatever Spark does.  Settings with
-which a write reports a success that did not happen are refused by name (`REFUSED`).  The pattern
+which a write reports a success that did not happen, or a value becomes another one, are refused by
+name (`REFUSED`).  The pattern
 that hides secrets is extended, never replaced, and extensions of SQL add up: a lake needs its own
 beside those of the cluster.
 """
@@ -48,11 +49,24 @@ _LOCAL_DEFAULTS: Final = {
 
 # A lake skips a write whose version it knows, or puts it where nobody reads: both say "done".
 _FOR_ALL_WRITES: Final = "it would hold for every write of the session, and these report success"
-REFUSED: Final[Mapping[str, str]] = {
-    "spark.databricks.delta.write.txnAppId": _FOR_ALL_WRITES,
-    "spark.databricks.delta.write.txnVersion": _FOR_ALL_WRITES,
-    "spark.wap.id": _FOR_ALL_WRITES,
-    "spark.wap.branch": _FOR_ALL_WRITES,
+# Name -> values that do no harm, and what another one does.
+REFUSED: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
+    "spark.databricks.delta.write.txnAppId": ((), _FOR_ALL_WRITES),
+    "spark.databricks.delta.write.txnVersion": ((), _FOR_ALL_WRITES),
+    "spark.wap.id": ((), _FOR_ALL_WRITES),
+    "spark.wap.branch": ((), _FOR_ALL_WRITES),
+    "spark.sql.avro.datetimeRebaseModeInRead": (
+        ("CORRECTED", "EXCEPTION"),
+        "days before 1582 would be others",
+    ),
+    "spark.sql.parser.escapedStringLiterals": (
+        ("false",),
+        "texts with a backslash or a quote would be others, or end before their end",
+    ),
+    "spark.sql.timestampType": (
+        ("TIMESTAMP_LTZ",),
+        "a timestamp with time zone would be stored as a local one",
+    ),
 }
 
 
@@ -70,8 +84,10 @@ def merged(
     properties that executors need.  Merging twice changes nothing.  Raises ConfigError for a
     setting of REFUSED.
     """
-    for name in sorted(REFUSED.keys() & (options.keys() | given.keys())):
-        raise ConfigError(f"the Spark setting {name} breaks exactness: {REFUSED[name]}; unset it")
+    for name, (harmless, why) in REFUSED.items():
+        for value in (layer[name] for layer in (options, given) if name in layer):
+            if value.casefold() not in map(str.casefold, harmless):
+                raise ConfigError(f"the Spark setting {name} breaks exactness: {why}; unset it")
     local = _LOCAL_DEFAULTS if is_local else {}
     out = {**_DEFAULTS, **local, **needed, **options, **given}
     if _REDACTED not in out[_REDACTION]:
