@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,10 +25,10 @@ from schemas.control import SchemaChange
 from schemas.tables import TableId
 from schemas.topics import Topics
 from spark_consumers import folders
-from spark_consumers.frames import changes_frame
+from spark_consumers.frames import changes_frame, net_changes
 from spark_consumers.job import SILENT, Observer
 from spark_consumers.job import PassOptions as LoopOptions
-from spark_consumers.kafka.history import History
+from spark_consumers.kafka.history import History, Standing
 from spark_consumers.kafka.read import CutReader, RangeReader, SchemaOf, registry_at
 from spark_consumers.kafka.registry import newest_id
 from spark_consumers.model import Ledger, Segment
@@ -101,6 +101,10 @@ class CommitGroup:
             newest=ids[-1] if ids else None,
         )
 
+    def net(self, table: TableId, keys: Sequence[str]) -> DataFrame:
+        """What the group comes to: the last state of each key, see `frames.net_changes`."""
+        return net_changes(self.changes(table), keys)
+
 
 def changes(
     spark: SparkSession,
@@ -120,7 +124,7 @@ def changes(
     with closing(History(options.client, options.source, schema_of)) as history:
         epoch = history.newest().version.epoch
         walk = history.walk(table, history.behind(Version(epoch, after)))
-        found = walk.take(upto=None if upto is None else Version(epoch, upto))
+        found = walk.take(upto=None if upto is None else Standing(Version(epoch, upto)))
         is_committed = history.readable(found.ranges)
     ids = found.schema_ids or (newest_id(schema_of, topic),)
     return changes_frame(

@@ -21,6 +21,7 @@ from spark_consumers.shapes import Shape, is_wider
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructField
 
 # Offsets of a bucket: a record meets only the ranges of its own, however many there are.
 _BUCKET: Final = 4_096
@@ -274,3 +275,95 @@ def _row(value: str, row: str, exact: str, own: Shape, shape: Shape) -> str:
                 )
         cells.append(f"cast({cell} AS {wanted.name}) AS {quote(name)}")
     return f"if({value}.{row} IS NULL, NULL, struct({', '.join(cells)}))"
+
+
+def net_changes(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """The last state of each key after `changes` of whole commits: what they come to.
+
+        op          upsert; delete; truncate, with NULL keys: whatever was there before is gone
+        key         struct of the keys
+        after       the row; NULL of a delete
+        unsent      columns whose value these commits do not say: keep what you have
+        exact       as in `changes`
+
+    An unsent value is the one that was last sent for this key in the same commits.  A key that
+    changed is a delete of the old one and an upsert of the new one, whose unsent columns are those
+    of the old key's row.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    columns = [field.name for field in _fields(changes, "after")]
+    key = f"struct({', '.join(f'{{row}}.{quote(name)} AS {quote(name)}' for name in keys)})"
+    new, old = key.format(row="after"), key.format(row="before")
+    # A change as effects on keys; of those of one change the delete comes first.
+    upsert = f"named_struct('step', 1, 'key', {new}, 'row', after, 'is_gone', false)"
+    gone = f"named_struct('step', 0, 'key', {old}, 'row', before, 'is_gone', true)"
+    effects = (
+        f"CASE WHEN op = 'd' THEN array({gone})"
+        f" WHEN op = 'u' AND before IS NOT NULL AND NOT {old} <=> {new}"
+        f" THEN array({gone}, {upsert})"
+        f" WHEN op IN ('c', 'r', 'u') THEN array({upsert}) END"
+    )
+    place = "struct(seq, ordinal, effect.step)"
+    truncated = changes.where("op = 't'").agg(f.expr("max(struct(seq, ordinal))").alias("at"))
+    lasting = (
+        changes.crossJoin(f.broadcast(truncated))
+        .where("at IS NULL OR struct(seq, ordinal) > at")
+        .withColumn("effect", f.explode(f.expr(effects)))
+        .select(
+            f.col("effect.key").alias("key"),
+            f.expr(place).alias("place"),
+            f.col("effect.is_gone").alias("is_gone"),
+            f.col("effect.row").alias("row"),
+            f.coalesce("unsent", f.expr("array()")).alias("unsent"),
+            "exact",
+        )
+    )
+    last_gone = lasting.groupBy("key").agg(
+        f.expr("max(place) FILTER (WHERE is_gone)").alias("gone_at"),
+        f.expr("max_by(is_gone, place)").alias("is_gone_last"),
+    )
+    # Joined again and not over a window: a hot key has one row here, however often it changed.
+    alive = lasting.where("NOT is_gone").withColumnRenamed("key", "k")
+    joined = last_gone.join(
+        alive,
+        f.expr("k <=> key AND NOT is_gone_last AND (gone_at IS NULL OR place > gone_at)"),
+        "left",
+    )
+    values = [
+        f.expr(
+            f"max_by(struct(row.{quote(name)} AS v, exact[{literal(name)}] AS t), place)"
+            f" FILTER (WHERE place IS NOT NULL AND NOT array_contains(unsent, {literal(name)}))"
+        ).alias(f"c{at}")
+        for at, name in enumerate(columns)
+    ]
+    latest = joined.groupBy("key", "is_gone_last").agg(*values)
+    row = ", ".join(f"c{at}.v AS {quote(name)}" for at, name in enumerate(columns))
+    names = _names(columns)
+    missing = ", ".join(f"c{at} IS NULL" for at in range(len(columns)))
+    texts = ", ".join(f"c{at}.t" for at in range(len(columns)))
+    exact = f"map_filter(map_from_arrays({names}, array({texts})), (k, t) -> t IS NOT NULL)"
+    absent = f"filter({names}, (n, i) -> array({missing})[i])"
+    found = latest.selectExpr(
+        "if(is_gone_last, 'delete', 'upsert') AS op",
+        "key",
+        f"if(is_gone_last, NULL, struct({row})) AS after",
+        f"if(is_gone_last OR size({absent}) = 0, NULL, {absent}) AS unsent",
+        f"if(is_gone_last OR size({exact}) = 0, NULL, {exact}) AS exact",
+    )
+    emptied = truncated.where("at IS NOT NULL").select(
+        f.lit("truncate").alias("op"),
+        *(
+            f.lit(None).cast(found.schema[name].dataType).alias(name)
+            for name in ("key", "after", "unsent", "exact")
+        ),
+    )
+    return found.unionByName(emptied)
+
+
+def _fields(changes: DataFrame, row: str) -> Sequence[StructField]:
+    from pyspark.sql.types import StructType  # noqa: PLC0415
+
+    of = changes.schema[row].dataType
+    assert isinstance(of, StructType)
+    return of.fields

@@ -91,6 +91,7 @@ TESTED_BY = {
     "spark_consumers.api": "integration/test_api.py",
     "spark_consumers.dialects.spark_types": "integration/test_typed_changes.py",
     "spark_consumers.kafka.history": "integration/test_api.py",
+    "spark_consumers.source": "e2e/test_spark_source.py",
     "spark_consumers.shapes": "integration/test_typed_changes.py",
     "spark_consumers.dialects": "spark_consumers/dialects/test_hostile.py",
     "spark_consumers.native": "spark_consumers/decode/test_rows.py",

@@ -35,8 +35,12 @@ class Standing(NamedTuple):
     """How far a reader came."""
 
     version: Version  # the last whole commit
-    cut: int  # offset in cuts of the first record that is not wholly behind it
-    state: int  # offset of a START or STATE at or before it
+    cut: int = 0  # offset in cuts of the first record that is not wholly behind it
+    state: int = 0  # offset of a START or STATE at or before it
+
+    def has(self, other: Standing) -> bool:
+        """Say whether another place is not ahead of this one."""
+        return self.version >= other.version and self.cut >= other.cut
 
 
 class TableNote(NamedTuple):
@@ -255,8 +259,8 @@ class CommitWalk:
         self._left: tuple[int, Cut] | None = None  # a record that was not taken, or in part
         self.place = place
 
-    def take(self, rows: int | None = None, upto: Version | None = None) -> Found:
-        """Return whole commits behind the place, until now, a commit, or about so many rows.
+    def take(self, rows: int | None = None, upto: Standing | None = None) -> Found:
+        """Return whole commits behind the place, until now, a place, or about so many rows.
 
         At least one commit is taken, however large it is.
         """
@@ -264,11 +268,11 @@ class CommitWalk:
         ids: dict[int, None] = {}
         notes: list[TableNote] = []
         taken = 0
-        while (upto is None or self.place.version < upto) and (rows is None or taken < rows):
+        while (upto is None or not self.place.has(upto)) and (rows is None or taken < rows):
             record = self._left or self._next()
             if record is None:
                 break
-            if upto is not None and record[1].head.epoch > upto.epoch:
+            if upto is not None and record[1].head.epoch > upto.version.epoch:
                 self._left = record
                 break
             room = None if rows is None else rows - taken
@@ -297,7 +301,7 @@ class CommitWalk:
         return None
 
     def _of(
-        self, offset: int, cut: Cut, room: int | None, upto: Version | None, *, is_first: bool
+        self, offset: int, cut: Cut, room: int | None, upto: Standing | None, *, is_first: bool
     ) -> Found | None:
         place, reached = self.place, _reach(cut)
         behind = Standing(reached, offset + 1, place.state)
@@ -307,8 +311,8 @@ class CommitWalk:
                 if reached.seq <= known:
                     return Found(behind._replace(version=place.version))
                 last = reached.seq
-                if upto is not None and upto.epoch == reached.epoch:
-                    last = min(last, upto.seq)
+                if upto is not None and upto.version.epoch == reached.epoch:
+                    last = min(last, upto.version.seq)
                 if room is not None:
                     last = min(last, fitting(cut, self._topic, known, room))
                 mine = part(cut, self._topic, known, last)

@@ -116,7 +116,7 @@ class MessageFetch:
     ) -> None:
         del stable
         written_by: dict[tuple[str, bytes], list[tuple[int, int, bytes]]] = {}
-        for message in self._messages(ranges, is_committed=is_committed):
+        for message in self.messages(ranges, is_committed=is_committed):
             value = message.value()
             if value is not None:  # a tombstone counts as a record without a change
                 key = (message.topic(), value[:FRAME_SIZE])
@@ -130,7 +130,7 @@ class MessageFetch:
             consumer.close()
         self._consumers.clear()
 
-    def _messages(self, ranges: Sequence[Range], *, is_committed: bool) -> list[Any]:
+    def messages(self, ranges: Sequence[Range], *, is_committed: bool) -> list[Any]:
         """All records of exactly these offsets; in no order across partitions."""
         spans = _by_place(ranges)
         need = _count(ranges)

@@ -21,9 +21,9 @@ def test_the_examples_for_other_spark_programs_run(
         ask(source, "INSERT INTO account VALUES (1, 10), (2, 20)")
         ask(source, "UPDATE account SET balance = 30 WHERE id = 2")
         path.catch_up()
-    first, second = _PYTHON.findall((ROOT / "docs" / "spark.md").read_text("utf-8"))
+    examples = _PYTHON.findall((ROOT / "docs" / "spark.md").read_text("utf-8"))
     names = {"spark": spark}
-    for code in (first, second):
+    for code in examples:
         here = (
             code.replace("kafka.example.com:9092", addresses.kafka_bootstrap)
             .replace("http://registry.example.com:8081", addresses.registry_url)
@@ -35,6 +35,11 @@ def test_the_examples_for_other_spark_programs_run(
     rows = names["account"].orderBy("seq", "ordinal").collect()
     assert [(r.seq, r.op, r.after.id) for r in rows] == [(1, "c", 1), (1, "c", 2), (2, "u", 2)]
     assert rows[2].after.balance == Decimal("30.00")
+    kinds = [
+        row._change_type for row in names["history"].orderBy("_commit_version", "id").collect()
+    ]
+    assert kinds == ["insert", "insert", "update_postimage"]
+    assert spark.table("account_changes").count() == 3
     said = capfd.readouterr().out
     assert "|  1|      0|  c|  1|  10.00|" in said
     assert "public.account" in said

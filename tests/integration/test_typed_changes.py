@@ -17,9 +17,9 @@ from schemas.envelope import EnvelopeOptions, envelope_schema
 from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema, UserType
 from schemas.types import TypeOptions
 from spark_consumers.errors import ShapeChanged
-from spark_consumers.frames import typed_changes
+from spark_consumers.frames import net_changes, typed_changes
 from tests.schemas.types.values import CHOSEN, SAMPLES, numeric_mod
-from tests.spark_consumers.typed import UNFIT, expected, shown
+from tests.spark_consumers.typed import UNFIT, WHOLE, expected, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,10 +35,6 @@ OF_USERS = (
     ("vector", UserType("b", "vector"), ("[1,-2.5,3e-07]",)),
     ("ltree", UserType("b", "ltree"), ("Top.Science",)),
 )
-
-# Where one value does not fit its Avro type, and an array of such: what Spark could hold of it is
-# not taken apart, and stands in `exact` as it is.
-WHOLE = {"numeric[]", "interval[]", "bit varying[]", "money"}
 
 
 def tables() -> Iterator[tuple[TypeOptions, Sequence[tuple[Column, Sequence[str]]]]]:
@@ -202,6 +198,47 @@ def test_columns_are_those_of_the_newest_schema(spark: "SparkSession") -> None:
         typed_changes(records(spark, *values), schemas, newest=7)
     with pytest.raises(PySparkException, match="does not name"):
         typed_changes(records(spark, *values), {7: schemas[7]}).collect()
+
+
+def test_a_group_comes_to_the_last_state_of_each_key(spark: "SparkSession") -> None:
+    table = TableSchema(
+        TableId("s", "t"),
+        (Column("id", 23, -1, "integer", nullable=False), Column("v", 25, -1, "text"),
+         Column("n", 1700, numeric_mod(9, 2), "numeric(9,2)")),
+        ("id",),
+        identity_columns=("id",),
+    )  # fmt: skip
+    key = lambda n: [n, None, None]  # noqa: E731
+    history = [
+        ("c", None, ["9", "x", "1"]),
+        ("t", None, None),
+        ("c", None, ["1", "x", "1.00"]),
+        ("u", None, ["1", UNCHANGED, "NaN"]),
+        ("u", None, ["2", UNCHANGED, "2.00"]),
+        ("c", None, ["3", "x", None]),
+        ("u", key("3"), ["4", UNCHANGED, "4.00"]),
+        ("d", key("5"), None),
+        ("c", None, ["5", "again", None]),
+        ("c", None, ["6", "x", None]),
+        ("d", key("6"), None),
+    ]
+    values = [encoded(table, *change, ordinal=at) for at, change in enumerate(history)]
+    changes = typed_changes(records(spark, *values), {7: envelope_schema("bank", table)})
+
+    found = [
+        (row.op, row.key and row.key.id, row.after and tuple(row.after), row.unsent, row.exact)
+        for row in net_changes(changes, ["id"]).orderBy("key").collect()
+    ]
+
+    assert found == [
+        ("truncate", None, None, None, None),
+        ("upsert", 1, (1, "x", None), None, {"n": "NaN"}),
+        ("upsert", 2, (2, None, Decimal("2.00")), ["v"], None),
+        ("delete", 3, None, None, None),
+        ("upsert", 4, (4, None, Decimal("4.00")), ["v"], None),
+        ("upsert", 5, (5, "again", None), None, None),
+        ("delete", 6, None, None, None),
+    ]
 
 
 def records(spark: "SparkSession", *values: bytes) -> "DataFrame":

@@ -18,6 +18,9 @@ class Unfit:
 
 
 UNFIT = Unfit()
+# Where one value does not fit its Avro type, and an array of such: what Spark could hold of it is
+# not taken apart, and stands in `exact` as it is.
+WHOLE = {"numeric[]", "interval[]", "bit varying[]", "money"}
 
 
 def expected(spark_type: str, text: str | None) -> Any:
@@ -35,7 +38,7 @@ def expected(spark_type: str, text: str | None) -> Any:
     if spark_type == "DOUBLE":
         return repr(float(text))  # NaN is equal to itself, -0 is not 0
     if spark_type == "BOOLEAN":
-        return {"t": True, "f": False}[text]
+        return {"t": True, "true": True, "f": False, "false": False}[text]
     if spark_type == "BINARY":
         return bytes.fromhex(text.removeprefix("\\x"))
     if spark_type.startswith("DECIMAL"):
@@ -80,5 +83,7 @@ def shown(value: Any) -> Any:
     if isinstance(value, list):
         return [shown(item) for item in value]
     if hasattr(value, "asDict"):
-        return {name: shown(item) for name, item in value.asDict().items()}
+        value = value.asDict()
+    if isinstance(value, dict):
+        return {name: shown(item) for name, item in value.items()}
     return value

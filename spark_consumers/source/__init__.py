@@ -1,0 +1,41 @@
+"""Changes of a table as a data source of Spark: streams and batches of whole commits.
+
+    spark.dataSource.register(GaussCdcSource)
+    spark.readStream.format("gauss_cdc").options(**{
+        "kafka.bootstrap.servers": "...", "registry": "http://...", "prefix": "bank",
+        "table": "public.account", "startingVersion": "snapshot"}).load()
+
+Python data sources need Spark 4.0 or later, and work over Spark Connect: nothing here asks for the
+JVM.  An offset is a commit, so a micro-batch never has half of one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from spark_consumers.source.options import SourceOptions
+from spark_consumers.source.reader import ChangesReader, ChangesStream
+from spark_consumers.source.rows import OURS, columns_of
+
+
+class GaussCdcSource(DataSource):
+    """The data source `gauss_cdc`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "gauss_cdc"
+
+    def schema(self) -> str:
+        """Return the table's columns as the newest schema has them, and ours."""
+        options = SourceOptions.of(self.options)
+        columns = columns_of(options.newest())
+        return ", ".join(f"{name} {kind}" for name, kind in (*columns, *OURS))
+
+    def reader(self, schema: StructType) -> Any:
+        return ChangesReader(SourceOptions.of(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> Any:  # noqa: N802  Spark's name
+        return ChangesStream(SourceOptions.of(self.options), schema)

@@ -1,0 +1,248 @@
+"""The readers that Spark asks: planning on the driver, reading on executors.
+
+An offset is {"epoch", "seq", "cut", "state"}: the last whole commit, the first record of cuts that
+is not wholly behind it, and the START or STATE from which a reader comes there.  The end of the
+first batch also has "first", its beginning: Spark keeps no beginning, and asks for it again when
+that batch is repeated, when `latest` is another commit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from confluent_kafka import Consumer
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from schemas.control import Range
+from spark_consumers.errors import StreamError
+from spark_consumers.kafka.cluster import Cluster
+from spark_consumers.kafka.history import CommitWalk, Found, History, Standing, TableNote
+from spark_consumers.kafka.ranges import MessageFetch
+from spark_consumers.kafka.registry import SchemaCache, newest_id
+from spark_consumers.source.options import SourceOptions
+from spark_consumers.source.rows import OURS, ChangeRows, batches, check_shape
+from spark_consumers.versions import Version
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+try:  # Spark 4.2 and later say what they want, and where the query stands
+    limits: Any = import_module("pyspark.sql.streaming.datasource")
+except ImportError:
+    limits = None
+_AvailableNow: Any = getattr(limits, "SupportsTriggerAvailableNow", object)
+
+Offset: TypeAlias = dict[str, Any]
+
+_ROWS_A_TASK: Final = 20_000
+_OURS: Final = {name for name, _ in OURS}
+
+
+@dataclass(frozen=True)
+class CommitShare(InputPartition):
+    """Exact offsets that one task reads, and what it needs to decode them."""
+
+    ranges: tuple[Range, ...]
+    schemas: Mapping[int, dict[str, Any]] = field(repr=False)
+    notes: tuple[TableNote, ...] = ()
+    is_committed: bool = True
+
+
+class _SharedReader:
+    """What both readers do."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options, self._schema = options, schema
+        self._registry: SchemaCache | None = None
+        self._newest = 0  # schema id when planning began
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave connections and their memory on the driver."""
+        return {"_options": self._options, "_schema": self._schema}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__init__(**{name.removeprefix("_"): value for name, value in state.items()})  # type: ignore[misc]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read a task's share; raise Incomplete unless exactly its records are there."""
+        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415  on executors
+
+        assert isinstance(partition, CommitShare)
+        options = self._options
+        rows = ChangeRows(self._columns(), to_arrow_schema(self._schema))
+        for schema_id, schema in partition.schemas.items():
+            rows.know(schema_id, schema)
+        if not partition.ranges:
+            yield from batches(rows, partition.notes, ())
+            return
+        fetch = MessageFetch(
+            options.client,
+            options.prefix,
+            Cluster(options.client),
+            consumer=Consumer,
+            now=time.monotonic,
+        )
+        with closing(fetch):
+            found = fetch.messages(partition.ranges, is_committed=partition.is_committed)
+            yield from batches(rows, partition.notes, (message.value() for message in found))
+
+    def _columns(self) -> list[str]:
+        return [name for name in self._schema.fieldNames() if name not in _OURS]
+
+    def _known(self) -> SchemaCache:
+        if self._registry is None:
+            self._registry = self._options.schema_of()
+            self._newest = newest_id(self._registry, self._options.topic)
+        return self._registry
+
+    def _shares(self, history: History, found: Found) -> Sequence[CommitShare]:
+        """Divide what was found among tasks; raise ShapeChanged, RangeExpired."""
+        schema_of = self._known()
+        wanted = {
+            one.name: one.dataType.simpleString() for one in self._schema if one.name not in _OURS
+        }
+        schemas = {}
+        for schema_id in found.schema_ids:
+            schema = schemas[schema_id] = schema_of(schema_id)
+            check_shape(schema, wanted, is_newer=schema_id > self._newest)
+        is_committed = history.readable(found.ranges)
+        shares = [
+            CommitShare(ranges, schemas, is_committed=is_committed)
+            for ranges in divided(found.ranges, _ROWS_A_TASK)
+        ]
+        if found.notes:
+            shares.insert(0, CommitShare((), {}, found.notes))
+        return shares
+
+
+class ChangesReader(_SharedReader, DataSourceReader):
+    """Reads all commits from one to another, once."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        with closing(options.history(self._known())) as history:
+            walk = history.walk(options.table, options.first(history))
+            upto = None if options.end is None else Standing(options.end)
+            found = walk.take(upto=upto)
+            if upto is not None and not found.place.has(upto):
+                raise StreamError(
+                    "the cuts do not go as far as endingVersion",
+                    last=str(found.place.version),
+                    needed=str(upto.version),
+                )
+            return self._shares(history, found)
+
+
+class ChangesStream(_SharedReader, DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
+    """Reads commits as they come, some at a time."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._history: History | None = None
+        self._walk: CommitWalk | None = None
+        self._initial: Offset | None = None
+        self._planned: Offset | None = None  # the end of what Spark was told
+        self._found: tuple[Offset, Offset, Found] | None = None
+        self._last: Standing | None = None  # of a query that ends when it is there
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        if self._initial is None:
+            self._initial = _offset(self._options.first(self._opened()))
+        return self._initial
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802
+        return limits.ReadMaxRows(self._options.rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._last = self._opened().newest()
+
+    def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:  # noqa: N802
+        """Return the end of the next batch: whole commits, about as many rows as are wished.
+
+        Spark 4.1 tells neither where the query stands (`partitions` does, when it starts again)
+        nor how much it wants.
+        """
+        rows: int | None = self._options.rows
+        if limit is not None:  # of any other kind than a number of rows: all that there is
+            rows = getattr(limit, "max_rows", None)
+        begin = start or self._planned or self.initialOffset()
+        if self._walk is None or begin != self._planned:
+            self._walk = self._opened().walk(self._options.table, _standing(begin))
+        self._planned = begin
+        found = self._walk.take(rows, self._last)
+        if not found.ranges and not found.notes and found.place.state == begin["state"]:
+            return begin  # nothing of this table: no batch, until reading would begin elsewhere
+        end = _offset(found.place)
+        if begin == self._initial:
+            end["first"] = {name: begin[name] for name in _PARTS}
+        self._found, self._planned = (begin, end, found), end
+        return end
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        if start == end:  # Spark says where the query stands
+            self._planned, self._walk = end, None
+            return []
+        if self._found is not None and self._found[:2] == (start, end):
+            return self._shares(self._opened(), self._found[2])
+        begin = _standing(end.get("first", start))
+        self._walk = None  # one at a time
+        with closing(self._options.history(self._known())) as history:
+            found = history.walk(self._options.table, begin).take(upto=_standing(end))
+            self._planned = end
+            return self._shares(history, found)
+
+    def commit(self, end: Offset) -> None:
+        """Spark's checkpoint holds the offsets; nothing here does."""
+
+    def stop(self) -> None:
+        if self._history is not None:
+            self._history.close()
+
+    def _opened(self) -> History:
+        if self._history is None:
+            self._history = self._options.history(self._known())
+        return self._history
+
+
+_PARTS: Final = ("epoch", "seq", "cut", "state")
+
+
+def _offset(place: Standing) -> Offset:
+    values = (*place.version, place.cut, place.state)
+    return dict(zip(_PARTS, values, strict=True))
+
+
+def _standing(offset: Mapping[str, Any]) -> Standing:
+    return Standing(Version(offset["epoch"], offset["seq"]), offset["cut"], offset["state"])
+
+
+def divided(ranges: Sequence[Range], size: int) -> Iterator[tuple[Range, ...]]:
+    """Divide ranges into shares of one partition each, of at most so many offsets.
+
+    >>> list(divided([Range("t", 0, 5, 8), Range("t", 0, 9, 10), Range("t", 1, 0, 2)], 2))[:2]
+    [(Range(topic='t', partition=0, start=5, end=7),), (Range(topic='t', partition=0, start=7, \
+end=8), Range(topic='t', partition=0, start=9, end=10))]
+    """
+    share: list[Range] = []
+    room = size
+    for r in sorted(ranges):
+        if share and share[-1][:2] != r[:2]:
+            yield tuple(share)
+            share, room = [], size
+        at = r.start
+        while at < r.end:
+            end = min(r.end, at + room)
+            share.append(Range(r.topic, r.partition, at, end))
+            room -= end - at
+            at = end
+            if not room:
+                yield tuple(share)
+                share, room = [], size
+    if share:
+        yield tuple(share)

@@ -1,0 +1,203 @@
+"""Records of a table -> rows of the data source, as Arrow.
+
+A change becomes the rows that Spark's and Delta's readers of changes know:
+
+    c, r    insert
+    u       update_preimage, where the source sent something of the old row; update_postimage
+    d       delete
+    t       truncate    all columns are NULL: every row went, or a load begins anew
+            gap         all columns are NULL: rows are missing, `_exact` says why
+
+Values are those of `changes()`: both come from one table (dialects/spark_types.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from schemas.envelope import without_null
+from spark_consumers.decode import RowDecoder, real_name, split, value_fields
+from spark_consumers.dialects.spark import quote
+from spark_consumers.dialects.spark_types import SparkType, spark_type
+from spark_consumers.errors import ShapeChanged
+from spark_consumers.kafka.history import TableNote
+from spark_consumers.shapes import Shape, is_wider
+from spark_consumers.versions import Version
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+OURS: Final = (
+    ("_change_type", "STRING"),
+    ("_commit_version", "BIGINT"),
+    ("_commit_timestamp", "TIMESTAMP"),
+    ("_ordinal", "BIGINT"),
+    ("_unsent", "ARRAY<STRING>"),
+    ("_exact", "MAP<STRING,STRING>"),
+)
+_NAMES: Final = tuple(name for name, _ in OURS)
+_BATCH: Final = 10_000  # rows
+
+
+def columns_of(schema: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield quoted name and type of a table's columns; raise ShapeChanged for one named as ours."""
+    for name, column in Shape.of(schema).columns.items():
+        if name.lower() in _NAMES:
+            raise ShapeChanged("a column has the name of one of the data source's", column=name)
+        yield quote(name), column.name
+
+
+def check_shape(
+    schema: Mapping[str, Any], wanted: Mapping[str, str], *, is_newer: bool
+) -> Mapping[str, Any]:
+    """Return a writer's schema that can be read as the wanted columns, name -> Spark's type.
+
+    Columns that it lacks are NULL, columns that are wanted no more are left out.  Raises
+    ShapeChanged where a type does not fit, or where the schema is newer than the query and has a
+    column more.
+    """
+    own = Shape.of(schema).columns
+    hint = "start the query again: it continues with the new columns"
+    if is_newer and (more := own.keys() - wanted.keys()):
+        raise ShapeChanged("a column was added", hint=hint, column=min(more))
+    for name, kind in wanted.items():
+        was = own[name].name if name in own else kind
+        if was.upper() != kind.upper() and not is_wider(was, kind.upper()):
+            raise ShapeChanged(
+                "a column's type changed",
+                hint="read the commits before it apart; a stream starts again behind it, with a "
+                "new checkpoint and startingVersion",
+                column=name,
+                was=was,
+                now=kind.upper(),
+            )
+    return schema
+
+
+@dataclass(frozen=True, slots=True)
+class _WantedCell:
+    """How one wanted column is read from records of one schema."""
+
+    name: str
+    field: str
+    type: SparkType
+
+    def of(self, row: Mapping[str, Any], exact: Mapping[str, str], hidden: set[str]) -> Any:
+        """Return its value; a text that Spark does not hold stays in `exact`."""
+        if self.name in hidden:
+            return None
+        if (text := exact.get(self.name)) is not None:
+            return None if self.type.of_text is None else self.type.of_text.value(text)
+        value = row[self.field]
+        return None if value is None else self.type.value(value)
+
+
+@dataclass(slots=True)
+class ChangeRows:
+    """Columns of rows in the making."""
+
+    wanted: Sequence[str]  # names of the table's columns
+    schema: pa.Schema
+    columns: list[list[Any]] = field(init=False)
+    _readers: dict[int, tuple[RowDecoder, list[_WantedCell | None]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.columns = [[] for _ in (*self.wanted, *OURS)]
+
+    def know(self, schema_id: int, schema: dict[str, Any]) -> None:
+        """Make ready for records of a schema."""
+        cells = {}
+        for one in value_fields(schema):
+            name = real_name(one)
+            cells[name] = _WantedCell(name, one["name"], spark_type(without_null(one["type"])))
+        reader = RowDecoder(schema), [cells.get(name) for name in self.wanted]
+        self._readers[schema_id] = reader
+
+    def add(self, value: bytes) -> None:
+        """Add the rows of a record; raise ValueError, LookupError or EOFError."""
+        schema_id, payload = split(value)
+        decoder, cells = self._readers[schema_id]
+        record = decoder.raw(payload)
+        before, after, source = record["before"], record["after"], record["source"]
+        new = (source["exact"], source["unsent"])
+        old = (source["before_exact"], self._absent(source["before_columns"]))
+        match record["op"]:
+            case "c" | "r":
+                self._put("insert", cells, source, after, new)
+            case "u":
+                if before is not None:
+                    self._put("update_preimage", cells, source, before, old)
+                self._put("update_postimage", cells, source, after, new)
+            case "d":
+                self._put("delete", cells, source, before, old)
+            case "t":
+                self._put("truncate", cells, source, None, (None, None))
+
+    def note(self, note: TableNote) -> None:
+        """Add a row for something that is not a change of a row."""
+        why = [("why", note.why)] if note.kind == "gap" else None
+        self._row((), (note.kind, int(note.version), None, -1, None, why))
+
+    def taken(self) -> pa.RecordBatch:
+        """Return the rows so far, and begin anew."""
+        import pyarrow as pa  # noqa: PLC0415  on executors
+
+        arrays = [
+            pa.array(values, one.type)
+            for values, one in zip(self.columns, self.schema, strict=True)
+        ]
+        for values in self.columns:
+            values.clear()
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def __len__(self) -> int:
+        return len(self.columns[-1])
+
+    def _absent(self, sent: Collection[str] | None) -> list[str] | None:
+        return None if sent is None else [name for name in self.wanted if name not in sent] or None
+
+    def _put(
+        self,
+        kind: str,
+        cells: Sequence[_WantedCell | None],
+        source: Mapping[str, Any],
+        row: Mapping[str, Any] | None,
+        corrections: tuple[Mapping[str, str] | None, Sequence[str] | None],
+    ) -> None:
+        texts, hidden = corrections[0] or {}, set(corrections[1] or ())
+        values = [cell and cell.of(row, texts, hidden) for cell in cells] if row is not None else ()
+        left = None
+        if texts:
+            types = {cell.name: cell.type for cell in cells if cell is not None}
+            left = [(n, t) for n, t in texts.items() if n in types and not _is_held(types[n], t)]
+        named = [name for name in self.wanted if name in hidden] or None
+        version = int(Version(source["epoch"], source["seq"]))
+        self._row(values, (kind, version, source["ts_us"], source["ordinal"], named, left or None))
+
+    def _row(self, values: Sequence[Any], ours: tuple[Any, ...]) -> None:
+        cells = (*(values or (None,) * len(self.wanted)), *ours)
+        for column, cell in zip(self.columns, cells, strict=True):
+            column.append(cell)
+
+
+def _is_held(kind: SparkType, text: str) -> bool:
+    """Say whether a column holds all that a text says."""
+    way = kind.of_text
+    return way is not None and not way.is_near and way.value(text) is not None
+
+
+def batches(
+    rows: ChangeRows, notes: Iterable[TableNote], values: Iterable[bytes | None], size: int = _BATCH
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of notes and records; a tombstone has none."""
+    for note in notes:
+        rows.note(note)
+    for value in values:
+        if value is not None:
+            rows.add(value)
+            if len(rows) >= size:
+                yield rows.taken()
+    if len(rows):
+        yield rows.taken()

@@ -1,0 +1,241 @@
+"""The data source `gauss_cdc` over the whole path, against PostgreSQL's own output."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path as Folder
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+from gauss_cdc.reference import ROOT
+from gauss_cdc.sandbox.services import Addresses, use_java
+from spark_consumers.source import GaussCdcSource
+from spark_consumers.versions import Version
+from tests.e2e.path import Path, ask
+from tests.spark_consumers.typed import expected, shown
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@pytest.fixture
+def path(
+    addresses: Addresses, new_database: Callable[..., str], topic_prefix: str
+) -> Iterator[Path]:
+    with Path(addresses, topic_prefix, new_database(), new_database()) as one:
+        yield one
+
+
+def options(path: Path, addresses: Addresses, table: str, **more: str) -> dict[str, str]:
+    return {
+        "kafka.bootstrap.servers": addresses.kafka_bootstrap,
+        "registry": addresses.registry_url,
+        "prefix": path.prefix,
+        "table": table,
+        **more,
+    }
+
+
+def read(spark: "SparkSession", given: dict[str, str]) -> "DataFrame":
+    spark.dataSource.register(GaussCdcSource)
+    return spark.read.format("gauss_cdc").options(**given).load()
+
+
+TYPES = {
+    "id": "integer", "n": "numeric(9,2)", "free": "numeric", "at": "timestamptz", "ts": "timestamp",
+    "d": "date", "t": "time", "b": "bytea", "j": "jsonb", "a": "integer[]", "dec": "numeric(5,1)[]",
+    "f": "double precision", "bool": "boolean", "long": "text",
+}  # fmt: skip
+ROW = (
+    "1.50", "12345678901234567890.5", "2024-05-01 12:00:00.123456+02", "2024-05-01 12:00:00.5",
+    "2024-05-01", "24:00:00", "\\\\x00ff", '{"a": 1}', "{1,NULL}", "{1.5,NULL}", "0.1", "t", "金",
+)  # fmt: skip
+STRANGE = (
+    "NaN", "NaN", "infinity", "0044-03-15 01:02:03 BC", "-infinity", "00:00:00.1", "\\\\x", "[]",
+    "{{1},{2}}", "{NaN}", "NaN", "f", "",
+)  # fmt: skip
+
+
+def test_rows_are_the_sources_cell_by_cell(
+    path: Path, addresses: Addresses, spark: "SparkSession"
+) -> None:
+    columns = ", ".join(
+        f'"{name}" {kind} NOT NULL' + " PRIMARY KEY" * (name == "id")
+        for name, kind in TYPES.items()
+    )
+    insert = f"INSERT INTO t VALUES (%s{', %s' * len(ROW)})"
+    long = "".join(chr(97 + (at * at) % 26) + str(at) for at in range(4_000))
+    ask(path.source, f'CREATE TABLE t ({columns}); ALTER TABLE t ALTER "long" SET STORAGE EXTERNAL')
+    ask(path.source, insert, 1, *ROW)
+    path.start()
+    path.arrive()
+    ask(path.source, insert, 2, *STRANGE)
+    ask(path.source, insert, 3, *ROW[:-1], long)
+    ask(path.source, "UPDATE t SET f = 2 WHERE id = 3")
+    ask(path.source, "DELETE FROM t WHERE id = 2")
+    ask(path.source, "TRUNCATE t")
+    ask(path.source, "ALTER TABLE t ADD more text")
+    ask(
+        path.source,
+        "INSERT INTO t SELECT (jsonb_populate_record(NULL::t, to_jsonb(x))).* FROM"
+        " (SELECT 4 AS id, '1'::numeric AS n, 1 AS free, now() AS at, now()::timestamp AS ts,"
+        " now()::date AS d, '1:00'::time AS t, ''::bytea AS b, '1'::jsonb AS j, '{}'::int[] AS a,"
+        " '{}'::numeric[] AS dec, 1 AS f, true AS bool, '' AS long, 'x' AS more) x",
+    )
+    path.arrive()
+
+    frame = read(spark, options(path, addresses, "public.t"))
+    types = {one.name: one.dataType.simpleString().upper() for one in frame.schema}
+    rows = sorted(frame.collect(), key=lambda row: (row._commit_version, row._ordinal))
+
+    found = [(row._change_type, row.id, row._unsent) for row in rows]
+    assert found == [
+        ("insert", 1, None),
+        ("insert", 2, None),
+        ("insert", 3, None),
+        ("update_postimage", 3, ["long"]),
+        ("delete", 2, [name for name in (*TYPES, "more") if name != "id"]),
+        ("truncate", None, None),
+        ("insert", 4, None),
+    ]
+    texts = texts_of(path.source, (1, *ROW), (2, *STRANGE), (3, *ROW[:-1], long))
+    for row, wanted in zip(rows, texts, strict=False):
+        for (name, kind), text in zip(TYPES.items(), wanted, strict=True):
+            value = expected(types[name], text)
+            if kind == "timestamptz" and isinstance(value, datetime):
+                value = value.replace(tzinfo=UTC).astimezone().replace(tzinfo=None)
+            exact = (row._exact or {}).get(name)
+            assert shown(row[name]) == value or (row[name], exact) == (None, text), (name, text)
+    assert rows[2].long == long
+    assert rows[3].long is None
+    assert [row.more for row in rows] == [None] * 6 + ["x"]
+    assert [Version.of(row._commit_version) for row in rows[:3]] == [(1, 0), (1, 1), (1, 2)]
+
+    some = options(path, addresses, "public.t", startingVersion="1/2", endingVersion="1/3")
+    assert [row._change_type for row in sorted(read(spark, some).collect())] == [
+        "insert",
+        "update_postimage",
+    ]
+    secret = read(spark, {**some, "kafka.sasl.password": "hidden!", "kafka.client.id": "x"})
+    assert "hidden!" not in secret._jdf.queryExecution().toString()
+    with pytest.raises(PySparkException, match="startingVersion is snapshot"):
+        read(spark, {**some, "startingVersion": "yesterday"})
+
+
+def texts_of(url: str, *rows: tuple[Any, ...]) -> list[list[str | None]]:
+    """What PostgreSQL prints of these values in columns of these types."""
+    cells = ", ".join(f"(%s::{kind})::text" for kind in TYPES.values())
+    return [list(ask(url, f"SET TimeZone = 'UTC'; SELECT {cells}", *row)[0]) for row in rows]
+
+
+class Crash(Exception):
+    """Of the sink's."""
+
+
+def test_a_stream_gives_each_commit_once_and_whole_through_crashes(
+    path: Path, addresses: Addresses, spark: "SparkSession", tmp_path: Folder
+) -> None:
+    """A batch that was not committed comes again as it was; transfers never change the sum."""
+    ask(path.source, "CREATE TABLE account (id int PRIMARY KEY, balance int NOT NULL)")
+    ask(path.source, "ALTER TABLE account REPLICA IDENTITY FULL")
+    ask(path.source, "INSERT INTO account SELECT n, 100 FROM generate_series(0, 9) n")
+    path.start()
+    path.arrive()
+    spark.dataSource.register(GaussCdcSource)
+    batches: dict[int, list[Any]] = {}
+
+    def transfer(number: int) -> None:
+        ask(
+            path.source,
+            "UPDATE account SET balance = balance - 1 WHERE id = %s;"
+            "UPDATE account SET balance = balance + 1 WHERE id = %s",
+            number % 10,
+            (number + 3) % 10,
+        )
+
+    def run(ends_in: int | None) -> None:
+        def take(batch: "DataFrame", number: int) -> None:
+            rows = sorted(batch.collect(), key=lambda r: (r._commit_version, r._ordinal))
+            assert batches.setdefault(number, rows) == rows
+            if number == ends_in:
+                raise Crash
+
+        frame = spark.readStream.format("gauss_cdc").options(
+            **options(path, addresses, "account", maxRowsPerTrigger="12")
+        )
+        query = (
+            frame.load()
+            .writeStream.foreachBatch(take)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .start()
+        )
+        if ends_in is None:
+            query.processAllAvailable()
+            query.stop()
+            return
+        with pytest.raises(PySparkException):
+            query.awaitTermination(60)
+
+    for number in range(12):
+        transfer(number)
+    path.arrive()
+    run(0)  # the very first batch, which has no beginning in the checkpoint
+    run(2)
+    for number in range(12, 20):
+        transfer(number)
+    path.arrive()
+    run(None)
+    transfer(20)
+    path.arrive()
+    run(None)
+
+    rows = [row for number in sorted(batches) for row in batches[number]]
+    loaded, changed = rows[:10], rows[10:]
+    assert {(row.id, row.balance, row._change_type) for row in loaded} == {
+        (n, 100, "insert") for n in range(10)
+    }
+    places = [(row._commit_version, row._ordinal, row._change_type) for row in changed]
+    assert len(places) == len(set(places)) == 21 * 4
+    assert places == sorted(places, key=lambda place: place[:2])
+    balances = {row.id: row.balance for row in loaded}
+    for number in sorted(batches):
+        assert len(batches[number]) <= 24  # an update is one record and two rows
+        for row in batches[number]:
+            if row._change_type == "update_preimage":
+                assert balances[row.id] == row.balance
+            else:
+                balances[row.id] = row.balance
+        assert sum(balances.values()) == 1_000
+    now = ask(path.source, "SELECT id, balance FROM account")
+    assert balances == dict(now)
+
+
+def test_it_works_over_spark_connect(path: Path, addresses: Addresses) -> None:
+    """A program without a JVM of its own: nothing of the data source asks for one."""
+    ask(path.source, "CREATE TABLE t (id int PRIMARY KEY)")
+    ask(path.source, "INSERT INTO t VALUES (1)")
+    path.start()
+    path.arrive()
+    ask(path.source, "INSERT INTO t VALUES (2); DELETE FROM t WHERE id = 1")
+    path.arrive()
+    use_java(addresses)
+
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "tests.e2e.spark_program", "remote"),
+            json.dumps(options(path, addresses, "t")),
+        ],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["batch"] == [["insert", 1], ["insert", 2], ["delete", 1]]
+    assert found["stream"] == 3

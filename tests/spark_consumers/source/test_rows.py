@@ -1,0 +1,164 @@
+"""Records as the rows of the data source, against PostgreSQL's own texts; no Spark."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from producer.core.records.encode import TransactionConstants, compile_encoder
+from schemas.envelope import EnvelopeOptions, envelope_schema
+from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema
+from schemas.types import TypeOptions
+from spark_consumers.errors import ShapeChanged
+from spark_consumers.kafka.history import TableNote
+from spark_consumers.shapes import Shape
+from spark_consumers.source.rows import ChangeRows, batches, check_shape
+from spark_consumers.versions import Version
+from tests.schemas.types.values import CHOSEN, SAMPLES, Sample, numeric_mod
+from tests.spark_consumers.typed import UNFIT, WHOLE, expected, shown
+
+TX = TransactionConstants(700, 99, 2, 5001, 1_714_561_200_123_456, 1_714_561_200_223_456, 0x20)
+DEFAULT = TypeOptions()
+ARROW = {
+    "SMALLINT": pa.int16(), "INT": pa.int32(), "BIGINT": pa.int64(), "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_(), "STRING": pa.string(), "BINARY": pa.binary(),
+    "DATE": pa.date32(), "TIMESTAMP": pa.timestamp("us", "UTC"),
+    "TIMESTAMP_NTZ": pa.timestamp("us"),
+    "STRUCT<x:DOUBLE,y:DOUBLE>": pa.struct([("x", pa.float64()), ("y", pa.float64())]),
+}  # fmt: skip
+OURS = [
+    ("_change_type", pa.string()),
+    ("_commit_version", pa.int64()),
+    ("_commit_timestamp", ARROW["TIMESTAMP"]),
+    ("_ordinal", pa.int64()),
+    ("_unsent", pa.list_(pa.string())),
+    ("_exact", pa.map_(pa.string(), pa.string())),
+]
+
+
+def arrow(name: str) -> pa.DataType:
+    if name.startswith("ARRAY<"):
+        return pa.list_(arrow(name[len("ARRAY<") : -1]))
+    if name.startswith("DECIMAL("):
+        return pa.decimal128(*map(int, name[len("DECIMAL(") : -1].split(",")))
+    return ARROW[name]
+
+
+def rows_of(
+    schema: dict[str, Any], *values: bytes, notes: Sequence[TableNote] = ()
+) -> list[dict[str, Any]]:
+    columns = {name: of.name for name, of in Shape.of(schema).columns.items()}
+    fields = [*((name, arrow(kind)) for name, kind in columns.items()), *OURS]
+    rows = ChangeRows(list(columns), pa.schema(fields))
+    rows.know(7, schema)
+    return [row for batch in batches(rows, notes, values, 2) for row in batch.to_pylist()]
+
+
+def encoded(
+    table: TableSchema,
+    op: str,
+    kind: str,
+    before: Sequence[Any] | None,
+    after: Sequence[Any] | None,
+    options: TypeOptions = DEFAULT,
+) -> bytes:
+    encoder = compile_encoder(
+        table, prefix="bank", schema_id=7, database="bank", options=EnvelopeOptions(types=options)
+    )
+    cells = [
+        None if row is None else [c.encode() if isinstance(c, str) else c for c in row]
+        for row in (before, after)
+    ]
+    return bytes(encoder.encode(op, kind, *cells, TX, 0x40, 3))
+
+
+def every() -> Iterator[tuple[TypeOptions, Sample]]:
+    yield from ((DEFAULT, sample) for sample in SAMPLES)
+    yield from ((options, sample) for _, options, sample in CHOSEN)
+
+
+@pytest.mark.parametrize(("options", "sample"), list(every()))
+def test_every_value_of_every_type_and_choice_is_the_sources(
+    options: TypeOptions, sample: Sample
+) -> None:
+    for nullable in (True, False):
+        table = TableSchema(TableId("s", "t"), (sample.column(nullable=nullable),))
+        schema = envelope_schema("bank", table, EnvelopeOptions(types=options))
+        (kind,) = (of.name for of in Shape.of(schema).columns.values())
+        values = [encoded(table, "c", "", None, [text], options) for text in sample.texts]
+
+        for text, row in zip(sample.texts, rows_of(schema, *values), strict=True):
+            value, exact = row["v"], dict(row["_exact"] or ()).get("v")
+            if isinstance(value, datetime) and value.tzinfo is not None:
+                value = value.astimezone(UTC).replace(tzinfo=None)
+            if isinstance(value, list) and value and isinstance(value[0], datetime):
+                value = [v and v.replace(tzinfo=None) for v in value]
+            wanted = expected(kind, text)
+            if (value, exact) == (None, text) and (wanted is UNFIT or sample.type_name in WHOLE):
+                continue
+            assert shown(value) == wanted
+            assert exact is None or (kind == "DOUBLE" and exact == text)
+
+
+TABLE = TableSchema(
+    TableId("s", "t"),
+    (
+        Column("id", 23, -1, "integer", nullable=False),
+        Column("n", 1700, numeric_mod(9, 2), "numeric(9,2)", nullable=False),
+        Column("v", 25, -1, "text", nullable=False),
+    ),
+    ("id",),
+    identity_columns=("id",),
+)
+
+
+def test_a_change_becomes_the_rows_that_readers_of_changes_know() -> None:
+    full = replace(TABLE, replica_identity=ReplicaIdentity.FULL)
+    values = [
+        encoded(TABLE, "r", "", None, ["1", "NaN", "x"]),
+        encoded(TABLE, "u", "", None, ["1", "NaN", UNCHANGED]),
+        encoded(TABLE, "u", "K", ["1", None, None], ["2", "1.00", "x"]),
+        encoded(full, "u", "O", ["2", "NaN", "x"], ["2", "2.00", UNCHANGED]),
+        encoded(TABLE, "d", "K", ["2", None, None], None),
+        encoded(TABLE, "t", "", None, None),
+    ]
+    notes = [TableNote(Version(2, 0), "truncate"), TableNote(Version(2, 5), "gap", "rewritten")]
+
+    rows = rows_of(envelope_schema("bank", TABLE), *values, notes=notes)
+
+    nan = [("n", "NaN")]
+    assert [
+        (row["_change_type"], row["id"], row["n"] and str(row["n"]), row["v"], row["_unsent"],
+         row["_exact"])
+        for row in rows
+    ] == [
+        ("truncate", None, None, None, None, None),
+        ("gap", None, None, None, None, [("why", "rewritten")]),
+        ("insert", 1, None, "x", None, nan),
+        ("update_postimage", 1, None, None, ["v"], nan),
+        ("update_preimage", 1, None, None, ["n", "v"], None),
+        ("update_postimage", 2, "1.00", "x", None, None),
+        ("update_preimage", 2, None, "x", None, nan),
+        ("update_postimage", 2, "2.00", "x", None, None),
+        ("delete", 2, None, None, ["n", "v"], None),
+        ("truncate", None, None, None, None, None),
+    ]  # fmt: skip
+    places = [(row["_commit_version"], row["_ordinal"]) for row in rows]
+    assert places[:3] == [(int(Version(2, 0)), -1), (int(Version(2, 5)), -1),
+                          (int(Version(2, 5001)), 3)]  # fmt: skip
+    assert rows[2]["_commit_timestamp"].timestamp() == 1_714_561_200.123456
+
+
+def test_a_schema_fits_a_query_by_the_names_of_columns() -> None:
+    schema = envelope_schema("bank", TABLE)
+    columns = {"id": "int", "n": "decimal(9,2)", "v": "string"}
+
+    check_shape(schema, columns, is_newer=True)
+    check_shape(schema, {"id": "bigint", "n": "decimal(11,2)", "later": "date"}, is_newer=False)
+    with pytest.raises(ShapeChanged, match="added"):
+        check_shape(schema, {"id": "int"}, is_newer=True)
+    with pytest.raises(ShapeChanged, match="type changed"):
+        check_shape(schema, {**columns, "n": "decimal(9,4)"}, is_newer=False)
