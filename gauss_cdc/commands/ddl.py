@@ -105,7 +105,8 @@ def ddl_plan(config_path: Path, dsn: str | None, into: str | None, statement: st
 
     config = load(config_path)
     options = wiring.producer_options(config)
-    target = into or (config.target.kind if config.target is not None else "postgres")
+    kind = config.target.kind if config.target is not None else "postgres"
+    target = into or (kind if kind in DIALECTS else "spark")
     if options.kind == "postgres":
         with closing(_source(options, dsn)) as connection:
             rehearsed = rehearsal.at_postgres(options, connection, statement)

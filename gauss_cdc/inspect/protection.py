@@ -57,7 +57,8 @@ def _databases(config: Config, options: Options, silent: Collection[str]) -> Ite
             replication=True,
             at=options.source,
         )
-    if config.target is not None and "target" not in silent:
+    is_server = config.target is not None and config.target.kind in ("postgres", "opengauss")
+    if config.target is not None and is_server and "target" not in silent:
         yield from _looked_at(
             "target",
             None,

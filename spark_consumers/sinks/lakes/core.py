@@ -20,14 +20,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from schemas.control import LoadPhase, SchemaChange, TableLoad
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId, TableSchema
 from spark_consumers.errors import Fenced, MissingTable, NotExpressible, Superseded
 from spark_consumers.model import Ledger, Segment
-from spark_consumers.sinks.step import Place
+from spark_consumers.sinks.step import FIRST, LAST, Place, shapes_of
 
 At: TypeAlias = tuple[int, int, int]  # (epoch, n, seq): grows with every step
 
@@ -252,15 +252,15 @@ class LakeTransaction:
     def load(self, cut: TableLoad) -> None:
         match cut.phase:
             case LoadPhase.BEGIN:
-                for change in self.ddl:
+                for change in shapes_of(self.ddl, cut.table):
                     if change.after is not None:
                         self._check_key(change.after)
-                        self._write(change.after.id, Begin(change.after), key=change.after.key)
+                        self._write(cut.table, Begin(change.after), key=change.after.key)
             case LoadPhase.CHUNK:
-                for table in self._staged.tables:
-                    rows = self._staged.between(table, _BEFORE_ALL, _BEHIND_ALL)
+                if cut.table in self._staged.tables:
+                    rows = self._staged.between(cut.table, FIRST, LAST)
                     if rows is not None:
-                        self._write(table, Add(rows), key=self._named[str(table)].key)
+                        self._write(cut.table, Add(rows), key=self._named[str(cut.table)].key)
             case LoadPhase.END:
                 pass
 
@@ -294,10 +294,6 @@ class LakeTransaction:
                     head = _followed(self._tables.put_back(table, head, base), table)
             head = _followed(self._tables.write(table, head, work, stamp), table)
         self._named[name] = TableMark(head.id, key)
-
-
-_BEFORE_ALL: Final[Place] = (-1, -1)
-_BEHIND_ALL: Final[Place] = (1 << 62, 1 << 62)
 
 
 def take_fence(marks: Marks, source: str) -> Ledger:
