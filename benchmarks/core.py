@@ -334,10 +334,14 @@ def print_gauss(rows: int) -> None:
                     )
                     for way, (made, walks) in ways.items()
                 }
+                megabytes = sum(len(payload) for _, _, payload in messages) / 1e6
                 print(
                     f"{style}, {'in batches' if is_batch else 'one by one'}, "
-                    f"transactions of {size:3} rows, µs a row: "
-                    + ", ".join(f"{w} {cost / n * 1e6:.2f}" for w, (cost, n) in costs.items())
+                    f"transactions of {size:3} rows, µs a row (MB a second of a core): "
+                    + ", ".join(
+                        f"{way} {cost / n * 1e6:.2f} ({megabytes / cost:.0f})"
+                        for way, (cost, n) in costs.items()
+                    )
                 )
 
 

@@ -12,12 +12,13 @@ cdef enum RecordKind:
     RECORD_BEGIN
     RECORD_ROW
     RECORD_COMMIT
+    RECORD_HEARTBEAT  # of GaussDB: it says nothing that is used
     RECORD_OTHER
 
 
 cdef enum:
     LETTER_AT = 8  # of a record of style b, behind its LSN
-    MOST_TIME = 64
+    HEARTBEAT_SIZE = 25
     CSN_SLACK = 1 << 16  # as in `gauss.stream`
     KEPT_HELD = 4 << 20  # bytes that stay allocated between transactions
 
@@ -196,7 +197,7 @@ cdef class HeldRecords:
     cdef size_t transaction_count, transaction_room  # whole ones
     cdef bint _is_open
     cdef size_t open_first  # record of its BEGIN; without one: how many are whole
-    cdef Bound begun  # times are looked for in the record
+    cdef size_t given  # records of the open one that `give_up` returned
 
     def __init__(self, str style not None, *, bint is_batch, bint by_csn, uint64_t newest_csn, size_t hold_bytes):
         self.layouts = Layouts(style)
@@ -264,6 +265,11 @@ cdef class HeldRecords:
             at += 1
         return at
 
+    @property
+    def is_full(self):
+        """Say whether the open transaction is larger than source.hold-bytes."""
+        return self._is_full()
+
     cdef bint _is_full(self) noexcept:
         cdef size_t records, size
         if not self._is_open:
@@ -322,6 +328,8 @@ cdef class HeldRecords:
         if size > 0x7FFFFFFF:
             return False
         kind = self._kind(text, size)
+        if kind == RECORD_HEARTBEAT:
+            return True
         if kind == RECORD_OTHER or is_open[0] == (kind == RECORD_BEGIN):
             return False
         if kind != RECORD_ROW:
@@ -343,6 +351,8 @@ cdef class HeldRecords:
                 return RECORD_ROW
             if text[LETTER_AT] == c"B":
                 return RECORD_BEGIN
+            if text[LETTER_AT] == c"h" and size == LETTER_AT + HEARTBEAT_SIZE:
+                return RECORD_HEARTBEAT
             return RECORD_COMMIT if text[LETTER_AT] == c"C" else RECORD_OTHER
         if self.style == STYLE_T:
             if size >= 6 and memcmp(text, b"table ", 6) == 0:
@@ -351,6 +361,8 @@ cdef class HeldRecords:
             return RECORD_ROW
         if size >= 6 and memcmp(text, b"BEGIN ", 6) == 0:
             return RECORD_BEGIN
+        if size == HEARTBEAT_SIZE and text[0] == c"h":
+            return RECORD_HEARTBEAT
         return RECORD_COMMIT if size and (text[0] | 32) == c"c" else RECORD_OTHER
 
     cdef bint _bound(
@@ -448,28 +460,34 @@ cdef class HeldRecords:
                 self.records[at].transaction = 0
         self.arena_used -= start
         self.record_count, self.open_first, self.transaction_count = left, 0, 0
-        if not left and self.arena_room > KEPT_HELD:
+        self._shrink()
+
+    cdef int _shrink(self) except -1:
+        """Free what a large transaction took."""
+        if not self.record_count and self.arena_room > KEPT_HELD:
             free(self.arena)
             free(self.records)
             self.arena, self.records = NULL, NULL
             self.arena_room = self.record_room = 0
+        return 0
 
     # ------------------------------------------------------------ to Python and back
-    def give_up(self):
-        """Return the records of the open transaction, its BEGIN first; they are not held any more."""
-        cdef size_t at
-        given = [self._pair(at) for at in range(self.open_first, self.record_count)]
-        if given:
-            self.arena_used = self.records[self.open_first].start
-        self.record_count = self.open_first
-        self._is_open = False
+    def give_up(self, size_t most):
+        """Return some records of the open transaction; none: nothing is held any more."""
+        cdef size_t at, first = self.open_first + self.given
+        cdef size_t end = min(self.record_count, first + most)
+        given = [self._pair(at) for at in range(first, end)]
+        self.given += end - first
+        if not given:
+            self.given = self.record_count = self.open_first = self.transaction_count = 0
+            self.arena_used = 0
+            self._is_open = False
+            self._shrink()
         return given
 
     def adopt(self, list records not None):
         """Hold an open transaction, its BEGIN first; False: it is left to Python."""
         cdef bint is_open = False
-        if self._is_open or self.record_count:
-            return False
         for holds in (False, True):
             is_open = False
             for position, record in records:

@@ -7,7 +7,7 @@ COMMIT whether the transaction was delivered, and a giant one has no bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
@@ -90,8 +90,10 @@ class TransactionBuffer:
                 else:
                     yield from self._rare(position, record)
 
-    def adopt(self, records: list[tuple[int, bytes]]) -> None:
+    def adopt(self, records: Iterable[tuple[int, bytes]], *, on_disk: bool = False) -> None:
         """Hold an open transaction that another one held: its BEGIN, and rows."""
+        if on_disk:
+            self._spill = self._make_spill()
         for position, record in records:
             if self.is_open:
                 self._hold(position, record)

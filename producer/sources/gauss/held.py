@@ -64,11 +64,21 @@ class Held(Sized, Protocol):
     def drop(self) -> None:
         """Forget whole transactions."""
 
-    def give_up(self) -> list[tuple[int, bytes]]:
-        """Return the open transaction's records, its BEGIN first; it is not held any more."""
+    @property
+    def is_full(self) -> bool:
+        """Say whether the open transaction is larger than source.hold-bytes."""
+
+    def give_up(self, most: int) -> list[tuple[int, bytes]]:
+        """Return the next records of the open transaction, its BEGIN first.
+
+        None: nothing is held any more.  Whole transactions were dropped before.
+        """
 
     def adopt(self, records: list[tuple[int, bytes]]) -> bool:
-        """Hold an open transaction, its BEGIN first; False: it is left to Python."""
+        """Hold an open transaction, its BEGIN first; False: it is left to Python.
+
+        Nothing else is held.
+        """
 
     def rows(self, records: list[tuple[int, bytes]]) -> None:
         """Hold rows of a transaction whose BEGIN was taken; nothing else is held."""

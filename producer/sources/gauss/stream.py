@@ -124,7 +124,7 @@ class GaussStream:
                 yield from self._whole(held)
                 if at == len(received):
                     return
-                self._buffer.adopt(held.give_up())
+                self._buffer.adopt(_given(held), on_disk=held.is_full)
             yield from self._buffered(received[at : at + 1])
             at += 1
             if (records := self._buffer.give_up()) and not held.adopt(records):
@@ -295,6 +295,11 @@ class GaussStream:
             yield first.position, message
         if self._mixed is not None:
             self._mixed.statement(first.statement)
+
+
+def _given(held: Held) -> Iterator[tuple[int, bytes]]:
+    while records := held.give_up(_MOST_HELD):
+        yield from records
 
 
 def _may_walk(begin: Begin) -> bool:

@@ -48,8 +48,8 @@ def sent(
 ) -> list[WalMessage]:
     """Messages of a walsender, by the emulator."""
     writer = encoder(mode, PROFILES[product], "utf-8")
-    out = [(start, start, payload) for item in items for start, payload in writer.feed(item)]
-    return [*out, *((start, start, payload) for start, payload in writer.idle())]
+    out = [message for item in items for message in writer.feed(item)]
+    return [(int(start), int(start), payload) for start, payload in (*out, *writer.idle())]
 
 
 # ---------------------------------------------------------------- recordings
@@ -272,8 +272,8 @@ def test_a_transaction_may_come_in_any_pieces(style: str, is_batch: bool) -> Non
     messages = []
     for at in range(1_000, 1_500, 100):
         changes = [*CHANGES, *CHANGES]
-        messages += [(s, s, p) for s, p in writer.feed(transaction(at, *changes))]
-        messages += [(s, s, p) for s, p in writer.idle()]
+        of = [*writer.feed(transaction(at, *changes)), *writer.idle()]
+        messages += [(int(start), int(start), payload) for start, payload in of]
 
     taken = [agree(World([ITEM]), messages, gauss_of(mode), ALL, read) for read in (1, 2, 3, 7)]
 
@@ -321,6 +321,17 @@ def test_what_is_unusual_is_left_to_python(style: str, odd: Item) -> None:
     taken = agree(World([ITEM], puts_aside=True), sent(items, mode, "gaussdb"), gauss, ALL, 1)
 
     assert taken.walked_rows > 0
+
+
+@pytest.mark.parametrize(("style", "is_batch"), STYLES)
+def test_a_heartbeat_stops_nothing(style: str, is_batch: bool) -> None:
+    mode = mode_of(style, is_batch, enable_heartbeat=True)
+    items: list[Transaction | Heartbeat] = [transaction(1_000, *CHANGES), Heartbeat(1, 2, 3)]
+    messages = sent([*items, transaction(2_000, *CHANGES), Heartbeat(4, 5, 6)], mode, "gaussdb")
+
+    taken = agree(World([ITEM]), messages, gauss_of(mode), ALL, 1 << 20)
+
+    assert taken.walked_rows == 4
 
 
 def test_a_value_that_was_not_sent_is_marked() -> None:
