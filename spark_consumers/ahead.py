@@ -111,14 +111,14 @@ class Ahead:
         self._held = 0  # rows of the batch under way
         self._is_over = False
         self._ready: deque[_Read] = deque()
-        self._coming: Promise[Sequence[_Read]] | None = begin(self._take)
+        self._coming: Promise[Sequence[_Read]] | None = None
 
     def next(self) -> tuple[Segment, Any] | None:
         """The next segment and its rows; None: the plan has ended."""
         if not self._ready:
-            assert self._coming is not None
-            self._ready.extend(self._coming.result())
-            self._coming = None
+            # The first batch has nothing to be read beside: another thread would cost its wake-up.
+            coming, self._coming = self._coming, None
+            self._ready.extend(self._take() if coming is None else coming.result())
             if not self._ready:
                 self._is_over = True
                 return None
