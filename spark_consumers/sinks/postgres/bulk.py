@@ -236,10 +236,17 @@ class _Share:
             return "rows do not carry its key"
         return ""
 
+    @property
+    def has_states(self) -> bool:
+        """Say whether the server can look for last states."""
+        plan = self.rows.plan
+        is_carried = set(plan.table.key) <= set(plan.columns) and not self.survey.unnamed
+        return bool(plan.table.key) and is_carried and not plan.table.key_is_deferrable
+
     def is_straight(self, inexact: Collection[str]) -> bool:
         """Say whether new rows need no look at what is there."""
-        table = self.rows.plan.table
-        return not self.survey.changes and (not table.key or str(table.id) not in inexact)
+        is_exact = str(self.rows.plan.table.id) not in inexact
+        return not self.survey.changes and (is_exact or not self.has_states)
 
 
 class _Window:
@@ -303,7 +310,7 @@ class _Window:
             if share not in straight
         }
         new = {share.rows.plan.table.oid: self._new(share) for share in straight}
-        if not any(share.rows.plan.table.key for share in straight):
+        if not any(share.has_states for share in straight):
             apply_works(self._cursor, {**works, **new}, inexact)
             return
         self._cursor.execute("SAVEPOINT straight")
@@ -314,8 +321,8 @@ class _Window:
                 raise
             # Someone else's row stands there. The stream's rows win, as in the driver's lane.
             self._cursor.execute("ROLLBACK TO SAVEPOINT straight")
-            works |= {share.rows.plan.table.oid: self._work(share) for share in straight}
-            apply_works(self._cursor, works, inexact)
+            again = {s.rows.plan.table.oid: self._work(s) for s in straight if s.has_states}
+            apply_works(self._cursor, {**works, **new, **again}, inexact)
 
     def _new(self, share: _Share) -> Work:
         plan = share.rows.plan

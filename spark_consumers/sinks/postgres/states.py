@@ -63,8 +63,9 @@ class StagedRows:
 
     @property
     def key(self) -> tuple[int, ...]:
-        """Numbers of the cells that name a row."""
-        return tuple(self.columns.index(name) for name in self.plan.table.key)
+        """Numbers of the cells that name a row, as far as the rows have them."""
+        there = [name for name in self.plan.table.key if name in self.columns]
+        return tuple(self.columns.index(name) for name in there)
 
     def cells(self, alias: str = "") -> list[str]:
         """The new row's cells that are written, in the target's types."""
