@@ -128,7 +128,8 @@ def _at_start(config: Config) -> SparkConf:
     os.environ.setdefault("PYSPARK_PYTHON", settings.get("spark.pyspark.python", sys.executable))
     if given["spark.master"].startswith("local"):
         if not {"spark.jars", "spark.jars.packages"} & settings.keys():
-            names = ["spark", *filter(None, [target.kind_of(config).jars])]
+            own = target.kind_of(config).jars if config.target is not None else ""
+            names = ["spark", *filter(None, [own])]
             found = jars.fetch(names, console=console)
             settings["spark.jars"] = ",".join(str(path) for name in names for path in found[name])
         os.environ["JAVA_HOME"] = str(java.find(shims=jars.cache()).home)
