@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
-from schemas.control import SchemaChange, TableLoad
+from schemas.control import SchemaChange
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId
 from schemas.topics import Topics
+from spark_consumers.cuts import chunk_rows
 from spark_consumers.errors import Incomplete, NotExpressible, StreamError
 from spark_consumers.frames import records, typed_changes
 from spark_consumers.kafka.read import RangeReader, SchemaOf
@@ -115,26 +116,32 @@ class FrameRows:
 
     def check(self, segment: Segment) -> None:
         """Count every commit's ordinals; see `cuts.check_complete`."""
+        if segment.loads:
+            self._check_loads(segment)
+            return
         found: Counter[int] = Counter(change.seq for change in self.ddl)
-        is_load = isinstance(segment.cut, TableLoad)
         for table in self._make:
-            for seq, rows, again, first, last in self._counted(table, is_load=is_load):
+            for seq, rows, again, first, last in self._counted(table, is_load=False):
                 found[seq] += rows
                 if again:
                     raise _incomplete(segment, "rows are there twice", seq=seq)
-                if not is_load and not 0 <= first <= last < segment.commit_rows.get(seq, 0):
+                if not 0 <= first <= last < segment.commit_rows.get(seq, 0):
                     raise _incomplete(segment, "a record that is not of a commit", seq=seq)
-        if is_load:
-            rows = sum(found.values())
-            if segment.rows not in (rows, rows - len(self.ddl)):
-                raise _incomplete(segment, f"{rows} of {segment.rows} rows of a load")
-            return
         wrong = {seq: n for seq, n in segment.commit_rows.items() if found[seq] != n}
         if wrong or found.keys() - segment.commit_rows.keys():
             text = ", ".join(
                 f"{seq}: {found[seq]} of {n}" for seq, n in list(wrong.items())[:_SAID]
             )
             raise _incomplete(segment, f"rows of {len(wrong)} commits are missing", commits=text)
+
+    def _check_loads(self, segment: Segment) -> None:
+        promised = chunk_rows(segment)
+        for table in self._make.keys() | promised.keys():
+            counted = self._counted(table, is_load=True) if table in self._make else ()
+            rows = sum(rows for _, rows, *_ in counted)
+            if rows != promised.get(table, 0):
+                what = f"{rows} of {promised.get(table, 0)} rows of a load"
+                raise _incomplete(segment, what, table=table)
 
     def between(self, table: TableId, after: Place, before: Place) -> DataFrame | None:
         frames = self._of(table)
