@@ -1,6 +1,6 @@
 """How fast `apply` brings changes from Kafka into a target, by the way they take.
 
-    python benchmarks/apply.py [--rows N] [--path NAME]… [--also NAME KEY=VALUE]…
+    python benchmarks/apply.py [--rows N] [--path NAME]… [--also NAME KEY=VALUE]… [--debezium]
 
     short          5 tables, about 5 changes a transaction: inserts, updates, deletes
     inserts        inserts, 100 to 1,000 rows a transaction
@@ -13,8 +13,12 @@
 The topics are filled first; `apply` is measured from the end of a warm-up of 25,000 rows, which
 starts Spark, to its last commit.  Beside it, in the same run:
 
-    Spark counts   Kafka's floor on the JVM: spark.read of the same topics, sum of sizes, warm
+    Spark reads    Kafka's floor on the JVM: the same topics by spark.read and from_avro, every
+                   column of the new rows, into nothing; warm
+    Spark counts   the same without from_avro: sum of sizes
     psql copy      `copy t to stdout | copy t from stdin` of what the tables hold at the end
+    --debezium     Debezium's JDBC sink on Kafka Connect, from its first row, and its second half;
+                   the topics are keyed by primary key, as it needs them
 
 At the end the target is compared with the source, row by row.
 """
@@ -31,12 +35,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
+from debezium import described_sink, jdbc_sink, prepare
 from report import Bars, Report, finish, number, parser, ratio
 from rig import (
     GAUSS_CDC,
+    Different,
     Rig,
     Settings,
     ask,
@@ -56,6 +63,7 @@ from workloads import (
     bulk_inserts,
     bulk_mixed,
     compare_copy,
+    content,
     make_tables,
     w4,
     w5,
@@ -91,18 +99,28 @@ PATHS: Final = {
 
 @dataclass(frozen=True)
 class Applied:
-    """What a path did: seconds, CPU-seconds, memory in MB, and the references' rates."""
+    """What a path did: seconds, CPU-seconds, memory in MB."""
 
-    changes: int
     seconds: float
     cpu: float
     driver: float
     jvm: float
-    floor: dict[str, float]  # rows a second, CPU-s/Mrow
-    copied: float  # rows a second
 
 
-def measure(at: Rig, name: str, rows: int, also: Mapping[str, Settings]) -> dict[str, Applied]:
+@dataclass(frozen=True)
+class Measured:
+    """A path by its settings, and the references' rates; rows a second, CPU-s/Mrow."""
+
+    changes: int
+    applied: dict[str, Applied]
+    floor: dict[str, dict[str, float]]  # reads, counts -> rate, own
+    copied: float
+    sink: tuple[float, float] | None  # Debezium's: from its first row, and its second half
+
+
+def measure(
+    at: Rig, name: str, rows: int, also: Mapping[str, Settings], *, debezium: bool
+) -> Measured:
     """Fill topics, apply them, compare; `also`: further settings of `apply`, by name."""
     way = PATHS[name]
     source, other = at.database(), at.database()
@@ -110,7 +128,8 @@ def measure(at: Rig, name: str, rows: int, also: Mapping[str, Settings]) -> dict
     make_tables(source, tables)
     make_tables(other, tables, published=False)
     prefix = unique("apply")
-    config = at.configuration(prefix, source)
+    keys: Settings = {"kafka": {"key": "primary-key"}} if debezium else {}
+    config = at.configuration(prefix, source, keys)
     at.call("slot", "create", config=config)
     warm_up(source)
     at.drain(config, wal_end(source), url=source)
@@ -118,25 +137,58 @@ def measure(at: Rig, name: str, rows: int, also: Mapping[str, Settings]) -> dict
     done = way.work(source, min(max(rows, way.least), way.most))
     at.drain(config, wal_end(source), url=source)
     last = newest(config)
-    floor = counted(at, config)
+    floor = on_the_jvm(at, prefix, source, other)
     rate = copied(source, other)
+    sink = by_jdbc_sink(at, prefix, source, done.total()) if debezium else None
     out = {}
     for title, settings in {name: {}, **{f"{name}, {t}": s for t, s in also.items()}}.items():
         target, own = at.database(), unique("apply")
         make_tables(target, tables, published=False)
         one = at.configuration(
-            own, source, settings,
+            own, source, keys, settings,
             {
                 "source": {"slot": prefix}, "kafka": {"prefix": prefix},
                 "target": {"dsn": target, "strict": way.strict},
                 "spark": {"checkpoint": str(at.folder / own)},
             },
         )  # fmt: skip
-        out[title] = Applied(done.total(), *apply(one, warm, last), floor, rate)
+        out[title] = Applied(*apply(one, warm, last))
         equal = compare_copy(source, target, tables)
         print(f"{title}: {equal:,} rows are equal after {done.total():,} changes")
     ask(source, "SELECT pg_drop_replication_slot(%s)", prefix)
-    return out
+    return Measured(done.total(), out, floor, rate, sink)
+
+
+def by_jdbc_sink(at: Rig, prefix: str, source: str, changes: int) -> tuple[float, float]:
+    """Rows a second of Debezium's JDBC sink: from its first row, and of its second half.
+
+    How far it is, the newest keys of its tables say; at the end rows are compared.
+    """
+    target = at.database()
+    make_tables(target, TABLES, published=False)
+    ends = {table: newest_key(source, table) for table in TABLES}
+    topics = [f"{prefix}.public.{table.name}" for table, end in ends.items() if end]
+    began = half = 0.0
+    end = time.monotonic() + _PATIENCE
+    with jdbc_sink(at, topics, target) as check:
+        while True:
+            shares = [newest_key(target, table) / end for table, end in ends.items() if end]
+            now, share = time.monotonic(), sum(shares) / len(shares)
+            began = began or (now if share else 0.0)
+            half = half or (now if share >= 0.5 else 0.0)
+            if share == 1.0 and all(content(target, t) == content(source, t) for t in TABLES):
+                break
+            check()
+            if now > end:
+                raise Different(f"Debezium's sink stands at {share:.0%}")
+            time.sleep(_LOOK)
+    print(f"Debezium's JDBC sink: rows are equal after {changes:,} changes")
+    return changes / (now - began), changes / 2 / max(now - half, _LOOK)
+
+
+def newest_key(url: str, table: Table) -> int:
+    """Return the largest key of a table."""
+    return int(ask(url, f"SELECT coalesce(max(id), 0) FROM {table.name}")[0][0])
 
 
 def warm_up(source: str) -> None:
@@ -198,56 +250,85 @@ def pipe(source: str, target: str, table: str) -> None:
 
 
 # ---------------------------------------------------------------- Kafka's floor on the JVM
-def counted(at: Rig, config: Path) -> dict[str, float]:
-    """Let Spark count what `apply` will read, in a process of its own."""
-    log = config.with_suffix(".floor.log")
-    topics = at.topics(config.stem)
-    command = [sys.executable, __file__, "--count", str(config), *topics]
+def on_the_jvm(at: Rig, prefix: str, source: str, target: str) -> dict[str, dict[str, float]]:
+    """Let Spark read and count what `apply` will read, in a process of its own."""
+    config = at.configuration(unique("floor"), source, {"target": {"dsn": target}})
+    log = config.with_suffix(".log")
+    topics = [topic for topic in at.topics(prefix) if not topic.endswith(f".{_WARM.name}")]
+    command = [sys.executable, __file__, "--floor", str(config), *topics]
     with program(command, log, output=subprocess.PIPE) as child:
         said, _ = child.communicate()
     if child.returncode:
         raise SystemExit(log.read_text("utf-8")[-3000:])
-    found: dict[str, float] = json.loads(said)
+    found: dict[str, dict[str, float]] = json.loads(said)
     return found
 
 
-def count(config: Path, topics: Sequence[str]) -> None:
-    """Print what counting takes when the JVM is warm."""
+def print_floor(config: Path, topics: Sequence[str]) -> None:
+    """Print what reading and counting take when the JVM is warm."""
+    from pyspark.sql.avro.functions import from_avro  # noqa: PLC0415
+    from pyspark.sql.functions import expr  # noqa: PLC0415
+
     from gauss_cdc.session import spark_session  # noqa: PLC0415  pyspark takes a second
+    from spark_consumers.kafka.registry import registry_at  # noqa: PLC0415
 
     given = load(config)
-    spark = spark_session(given)
-    frame = (
-        spark.read.format("kafka")
-        .option("kafka.bootstrap.servers", str(given.kafka.client["bootstrap.servers"]))
-        .option("kafka.isolation.level", "read_committed")
-        .option("subscribe", ",".join(t for t in topics if not t.endswith(f".{_WARM.name}")))
-        .option("startingOffsets", "earliest")
-        .option("endingOffsets", "latest")
-        .load()
-        .selectExpr("count(*) AS rows", "sum(length(value)) AS bytes")
-    )
-    leader = os.getpid()
-    for _ in range(3):
-        begin, used = time.monotonic(), session_cpu(leader)
-        row: Any = frame.collect()[0]
-        seconds, spent = time.monotonic() - begin, session_cpu(leader) - used
-    print(json.dumps({"rate": row["rows"] / seconds, "own": spent * 1e6 / row["rows"]}))
+    spark, registry = spark_session(given), registry_at(given.registry.url, given.registry.client())
+
+    def records(*names: str) -> Any:
+        return (
+            spark.read.format("kafka")
+            .option("kafka.bootstrap.servers", str(given.kafka.client["bootstrap.servers"]))
+            .option("kafka.isolation.level", "read_committed")
+            .option("subscribe", ",".join(names))
+            .option("startingOffsets", "earliest")
+            .option("endingOffsets", "latest")
+            .load()
+        )
+
+    def columns(topic: str) -> Any:
+        """All columns of the new rows: every record of a topic was written with one schema."""
+        (first,) = records(topic).select("value").limit(1).collect()
+        schema = json.dumps(registry(int.from_bytes(first.value[1:5])))
+        avro = expr("substring(value, 6)")
+        return records(topic).select(from_avro(avro, schema).alias("row")).select("row.after.*")
+
+    frames = [columns(topic) for topic in topics]
+    count = records(*topics).selectExpr("count(*) AS rows", "sum(length(value)) AS bytes")
+    rows = int(count.collect()[0].rows)
+    ways: dict[str, Callable[[], object]] = {
+        "reads": lambda: (
+            reduce(lambda one, other: one.union(other), frames)
+            .write.format("noop").mode("overwrite").save()
+        ),
+        "counts": count.collect,
+    }  # fmt: skip
+    out, leader = {}, os.getpid()
+    for name, way in ways.items():
+        for _ in range(3):
+            begin, used = time.monotonic(), session_cpu(leader)
+            way()
+            seconds, spent = time.monotonic() - begin, session_cpu(leader) - used
+        out[name] = {"rate": rows / seconds, "own": spent * 1e6 / rows}
+    print(json.dumps(out))
     spark.stop()
 
 
 def main() -> None:
     """Measure, compare, print."""
-    if sys.argv[1:2] == ["--count"]:
-        count(Path(sys.argv[2]), sys.argv[3:])
+    if sys.argv[1:2] == ["--floor"]:
+        print_floor(Path(sys.argv[2]), sys.argv[3:])
         return
     options = parser(__doc__)
-    options.add_argument("--rows", type=int, default=500_000, help="changes of each path")
+    options.add_argument("--rows", type=int, default=1_000_000, help="changes of each path")
     options.add_argument("--path", choices=list(PATHS), action="append")
     options.add_argument(
         "--also", nargs=2, metavar=("NAME", "KEY=VALUE"), action="append", default=[],
         help="apply with a setting, too; a name may be repeated",
     )  # fmt: skip
+    options.add_argument(
+        "--debezium", action="store_true", help="its JDBC sink on the same topics, too"
+    )
     given = options.parse_args()
     also: dict[str, Settings] = {}
     for name, text in given.also:
@@ -257,32 +338,49 @@ def main() -> None:
     report = Report("apply")
     lines, rates = [], {}
     with rig(given.set) as at:
-        measured = [measure(at, name, given.rows, also) for name in given.path or PATHS]
-        for title, one in [pair for path in measured for pair in path.items()]:
-            rate = one.changes / one.seconds
-            rates[title] = rate / 1000
-            lines.append(
-                [
-                    title,
-                    f"{one.changes:,}",
-                    number(rate / 1000),
-                    f"{number(one.floor['rate'] / 1000)} ({ratio(rate, one.floor['rate'])})",
-                    f"{number(one.copied / 1000)} ({ratio(rate, one.copied)})",
-                    number(one.cpu * 1e6 / one.changes),
-                    number(one.floor["own"]),
-                    number(one.driver),
-                    number(one.jvm),
-                ]
-            )
-    head = ["path", "changes", "krow/s", "Spark counts (of it)", "psql copy (of it)",
-            "CPU-s/Mrow", "of counting", "driver MB", "JVM MB"]  # fmt: skip
+        prepare(at, ["apicurio"] if given.debezium else [])
+        for name in given.path or PATHS:
+            path = measure(at, name, given.rows, also, debezium=given.debezium)
+            reads, counts = path.floor["reads"], path.floor["counts"]
+            for title, one in path.applied.items():
+                rate = path.changes / one.seconds
+                rates[title] = rate / 1000
+                whole, warm = path.sink or (0.0, 0.0)
+                lines.append(
+                    [
+                        title,
+                        f"{path.changes:,}",
+                        number(rate / 1000),
+                        _beside(rate, reads["rate"]),
+                        _beside(rate, counts["rate"]),
+                        _beside(rate, path.copied),
+                        *([_beside(rate, whole), _beside(rate, warm)] if given.debezium else []),
+                        number(one.cpu * 1e6 / path.changes),
+                        number(reads["own"]),
+                        number(one.driver),
+                        number(one.jvm),
+                    ]
+                )
+    head = [
+        *("path", "changes", "krow/s", "Spark reads (to it)", "Spark counts (to it)"),
+        "psql copy (to it)",
+        *(["JDBC sink (to it)", "its second half (to it)"] if given.debezium else []),
+        *("CPU-s/Mrow", "of Spark reads", "driver MB", "JVM MB"),
+    ]
     report.table("`apply`, from the end of its warm-up", head, lines)
     report.plots.append(Bars("apply: thousand changes a second", rates))
     report.note("Targets were compared with the source, row by row.")
+    if given.debezium:
+        report.note(described_sink())
     for name in also:
         settings = ", ".join(text for title, text in given.also if title == name)
         report.note(f"`{name}`: with {settings}.")
     finish(report, given)
+
+
+def _beside(rate: float, reference: float) -> str:
+    """A reference's rate, and ours to it."""
+    return f"{number(reference / 1000)} ({ratio(rate, reference)})"
 
 
 if __name__ == "__main__":

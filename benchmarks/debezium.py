@@ -1,4 +1,4 @@
-"""Debezium on Kafka Connect beside us, tuned for throughput or for latency.
+"""Debezium on Kafka Connect beside us, tuned for throughput or for latency, and its JDBC sink.
 
 Its jars come by the lock `debezium` of gauss_cdc/runtime/locks, when they are first asked for.
 Two converters: Apicurio's Avro converter, and one of our own that writes Avro with the least work
@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from rig import PUBLICATION, Rig
+from rig import PUBLICATION, Rig, unique
 
 from gauss_cdc.runtime import jars, java
 
@@ -47,16 +47,43 @@ _CONNECTOR: Final = {
     "topic.creation.default.replication.factor": "1",
     "topic.creation.default.partitions": "1",
 }
+# As Debezium's documentation tunes it for throughput: large polls, statements of many rows, and one
+# change per key of a poll.
+_SINK: Final = {
+    "connector.class": "io.debezium.connector.jdbc.JdbcSinkConnector",
+    "collection.name.format": "${source.table}",
+    "insert.mode": "upsert",
+    "primary.key.mode": "record_key",
+    "delete.enabled": "true",
+    "schema.evolution": "none",
+    "batch.size": "10000",
+    "use.reduction.buffer": "true",
+    "consumer.override.max.poll.records": "10000",
+    "consumer.override.max.partition.fetch.bytes": "10000000",
+    "consumer.override.fetch.min.bytes": "1000000",
+    "consumer.override.fetch.max.wait.ms": "50",
+}
 THROUGHPUT: Final = {"poll.interval.ms": "50", "producer.override.linger.ms": "50"}
 LATENCY: Final = {"poll.interval.ms": "5", "producer.override.linger.ms": "5"}
 
 
+def described_sink() -> str:
+    """The sink's configuration in a sentence."""
+    version, connect = _version("debezium-connector-jdbc"), _version("connect-runtime")
+    settings = ", ".join(f"{name}={value}" for name, value in _SINK.items())
+    return (
+        f"Debezium's JDBC sink {version} on Kafka Connect {connect}, java {HEAP}, a task for each "
+        f"topic: {settings}."
+    )
+
+
+def _version(artifact: str) -> str:
+    return next(a.version for a in jars.lock("debezium") if a.artifact == artifact)
+
+
 def described(tuning: Mapping[str, str]) -> str:
     """The configuration in a sentence, so that nobody has to believe that it is fair."""
-    version = next(
-        a.version for a in jars.lock("debezium") if a.artifact == "debezium-connector-postgres"
-    )
-    connect = next(a.version for a in jars.lock("debezium") if a.artifact == "connect-runtime")
+    version, connect = _version("debezium-connector-postgres"), _version("connect-runtime")
     left_out = {"connector.class", "publication.name", "publication.autocreate.mode"}
     settings = ", ".join(
         f"{name}={value}"
@@ -106,6 +133,30 @@ def debezium(
             },
         )
         yield connect.pid
+
+
+@contextmanager
+def jdbc_sink(at: Rig, topics: Sequence[str], target: str) -> Iterator[Callable[[], None]]:
+    """A worker with the JDBC sink on topics, into a database that has the tables.
+
+    Gives what raises if the connector failed.
+    """
+    from tests.connect import Connect  # noqa: PLC0415  needs the path above
+
+    url, name = urlsplit(target), unique("sink")
+    with Connect(at.addresses, at.folder / name, java=(HEAP,)) as connect:
+        connect.start(
+            name,
+            {
+                **_SINK,
+                "topics": ",".join(topics),
+                "tasks.max": str(len(topics)),
+                "connection.url": f"jdbc:postgresql://{url.hostname}:{url.port}{url.path}",
+                "connection.username": url.username or "",
+                "connection.password": url.password or "unused",
+            },
+        )
+        yield lambda: connect.check(name)
 
 
 def _compiled(folder: Path) -> Path:
