@@ -34,6 +34,7 @@ from spark_consumers.kafka.registry import newest_id
 from spark_consumers.model import Ledger, Segment
 from spark_consumers.run import run
 from spark_consumers.sinks.callback import CallbackSink, Group
+from spark_consumers.sinks.positions import HadoopPosition, LocalPosition, Position
 from spark_consumers.stream import Checkpoint, SparkStream, Starting
 from spark_consumers.versions import Version
 
@@ -150,26 +151,25 @@ def for_each_commit_group(
 ) -> None:
     """Call `fn` for each group of whole commits, in order, until `stop` is set.
 
-    Its position is kept in `checkpoint`, or given by `held` (see CommitGroup.upto); raises
-    ValueError for a checkpoint of another file system (`s3a://`, `hdfs://`) without `held`.
+    Its position is kept in `checkpoint`, a folder of this machine or of any file system that Spark
+    knows (`s3a://`, `hdfs://`), or given by `held` (see CommitGroup.upto).
     Kafka or a registry that does not answer is waited for (`observer` is informed); any
     other ApplyError is raised, and so is what `fn` raises.
     """
     event = stop or threading.Event()
     schema_of = options.schema_of()
     home = folders.local(checkpoint)
-    if home is not None:
-        home.mkdir(parents=True, exist_ok=True)
-    elif held is None:
-        raise ValueError(
-            f"{checkpoint} is not of this machine: keep group.upto, and give it by held"
-        )
+    position: Position = (
+        LocalPosition((home or Path()) / "ledger.json")
+        if home is not None or held is not None
+        else HadoopPosition(spark, folders.below(checkpoint, "position/ledger.json"))
+    )
 
     def hand_over(group: Group) -> None:
         ddl, is_committed = group.content
         fn(CommitGroup(spark, options, group.segment, ddl, schema_of, is_committed))
 
-    sink = CallbackSink(hand_over, options.source, path=(home or Path()) / "ledger.json", held=held)
+    sink = CallbackSink(hand_over, options.source, position=position, held=held)
     cuts = CutReader(options.client, options.source, schema_of)
     driver = RangeReader(options.client, options.source, schema_of)
 

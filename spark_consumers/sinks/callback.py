@@ -7,14 +7,12 @@ see a group twice stores `group.upto` with its own effects and gives it back as 
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from spark_consumers.model import Ledger, Segment
+from spark_consumers.sinks.positions import Position
 from spark_consumers.sinks.step import check_place
 
 
@@ -39,11 +37,11 @@ class CallbackSink:
         apply: Callable[[Group], None],
         source: str,
         *,
-        path: Path,
+        position: Position,
         held: Callable[[], Ledger | None] | None = None,
     ) -> None:
-        """`held` is what was taken already; without it the file at `path` holds it."""
-        self._apply, self._source, self._path, self._held = apply, source, path, held
+        """`held` is what was taken already; without it `position` holds it."""
+        self._apply, self._source, self._position, self._held = apply, source, position, held
 
     def start(self) -> Ledger:
         """No lock is taken: run one process per file."""
@@ -52,9 +50,7 @@ class CallbackSink:
     def ledger(self) -> Ledger:
         if self._held is not None:
             return self._held() or Ledger(self._source)
-        if not self._path.exists():
-            return Ledger(self._source)
-        return Ledger(**json.loads(self._path.read_text("utf-8")))
+        return self._position.read() or Ledger(self._source)
 
     def stage(self, segment: Segment, rows: Any) -> Any:
         del segment
@@ -64,19 +60,8 @@ class CallbackSink:
         check_place(self.ledger(), segment)
         self._apply(Group(segment, staged))
         if self._held is None:
-            write_ledger(self._path, segment.upto)
+            self._position.write(segment.upto)
         return segment.upto
 
     def close(self) -> None:
         """Nothing is held open."""
-
-
-def write_ledger(path: Path, ledger: Ledger) -> None:
-    """Replace the file, durable before it is visible."""
-    fields = {k: dict(v) if isinstance(v, Mapping) else v for k, v in asdict(ledger).items()}
-    new = path.with_suffix(".new")
-    with new.open("w", encoding="utf-8") as file:
-        json.dump(fields, file, ensure_ascii=False)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)

@@ -10,6 +10,8 @@ from schemas.control import LoadPhase
 from schemas.tables import Column, TableId, TableSchema
 from spark_consumers.api import CommitGroup, Options, changes, for_each_commit_group
 from spark_consumers.errors import RangeExpired, SubjectUnknown
+from spark_consumers.model import Ledger
+from spark_consumers.sinks.positions import HadoopPosition
 from tests.integration.kafka_feed import KafkaFeed
 from tests.spark_consumers.feed import alter, delete, insert, update
 
@@ -143,13 +145,22 @@ def test_an_error_of_the_function_ends_the_call_and_its_group_comes_again(
     assert seen == [0, 1, 1, 2, 2]
 
 
-def test_a_checkpoint_of_another_file_system_makes_no_local_folder(
+def test_a_position_is_kept_on_any_file_system_of_spark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    nowhere = Options({"bootstrap.servers": "127.0.0.1:1"}, "http://127.0.0.1:1", "bank")
+    """ViewFs stands for the others: a scheme of its own, which is no folder of this machine."""
+    conf = spark.sparkContext._jsc.hadoopConfiguration()
+    conf.set("fs.viewfs.mounttable.other.link./state", (tmp_path / "there").as_uri())
+    (tmp_path / "there").mkdir()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    url = "viewfs://other/state/mine/position/ledger.json"
+    ledger = Ledger("bank", 1, 7, 5001, inexact={"public.金": "loading"})
 
-    with pytest.raises(ValueError, match="held"):
-        for_each_commit_group(spark, nowhere, print, checkpoint="s3a://bucket/state")
+    position = HadoopPosition(spark, url)
+    assert position.read() is None
+    position.write(Ledger("bank"))
+    position.write(ledger)
 
-    assert not list(tmp_path.iterdir())
+    assert HadoopPosition(spark, url).read() == ledger
+    assert not list((tmp_path / "here").iterdir())

@@ -8,6 +8,7 @@ from spark_consumers.errors import Superseded
 from spark_consumers.job import Applier, PassOptions
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.callback import CallbackSink, Group
+from spark_consumers.sinks.positions import LocalPosition
 from tests.spark_consumers.feed import Feed, insert, table
 
 A = table("a", "id integer, v text")
@@ -27,14 +28,14 @@ def run(feed: Feed, sink: CallbackSink) -> Ledger:
 
 def test_groups_come_in_order_and_the_file_remembers(tmp_path: Path) -> None:
     feed, seen = started(), []
-    path = tmp_path / "ledger.json"
+    position = LocalPosition(tmp_path / "new" / "ledger.json")
 
     def fn(group: Group) -> None:
         seen.append(group.upto.seq)
 
-    run(feed, CallbackSink(fn, "bank", path=path))
+    run(feed, CallbackSink(fn, "bank", position=position))
     feed.commits([insert(A, "9", "x")])
-    again = CallbackSink(fn, "bank", path=path)
+    again = CallbackSink(fn, "bank", position=position)
     assert again.start().seq == 3
     ledger = run(feed, again)
     again.close()
@@ -51,7 +52,7 @@ def test_a_group_whose_function_failed_comes_again(tmp_path: Path) -> None:
         if seen == [0, 1]:
             raise OSError("disk full")
 
-    sink = CallbackSink(fn, "bank", path=tmp_path / "ledger.json")
+    sink = CallbackSink(fn, "bank", position=LocalPosition(tmp_path / "ledger.json"))
     with pytest.raises(OSError, match="disk full"):
         run(feed, sink)
     run(feed, sink)
@@ -65,7 +66,7 @@ def test_who_stores_the_ledger_with_its_effects_sees_each_group_once(tmp_path: P
     sink = CallbackSink(
         lambda group: held.append(group.upto),
         "bank",
-        path=tmp_path / "unused",
+        position=LocalPosition(tmp_path / "unused"),
         held=lambda: held[-1] if held else None,
     )
 
