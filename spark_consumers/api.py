@@ -61,6 +61,15 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
+class _Prepared:
+    """What is known of a group before its rows are read."""
+
+    ddl: tuple[SchemaChange, ...] = ()
+    is_committed: bool = True
+    driver_rows: int = 0  # the function's frames are read by executors
+
+
+@dataclass(frozen=True, slots=True)
 class CommitGroup:
     """Whole commits, or steps of loads (`segment.loads`), as the function gets them."""
 
@@ -162,12 +171,12 @@ def for_each_commit_group(
     position: Position = (
         LocalPosition((home or Path()) / "ledger.json")
         if home is not None or held is not None
-        else HadoopPosition(spark, folders.below(checkpoint, "position/ledger.json"))
+        else HadoopPosition(spark, folders.below(checkpoint, "position"))
     )
 
     def hand_over(group: Group) -> None:
-        ddl, is_committed = group.content
-        fn(CommitGroup(spark, options, group.segment, ddl, schema_of, is_committed))
+        found = group.content
+        fn(CommitGroup(spark, options, group.segment, found.ddl, schema_of, found.is_committed))
 
     sink = CallbackSink(hand_over, options.source, position=position, held=held)
     cuts = CutReader(options.client, options.source, schema_of)
@@ -175,9 +184,10 @@ def for_each_commit_group(
 
     def read(segment: Segment) -> Any:
         if not segment.ranges:
-            return (), True
+            return _Prepared()
         is_committed = driver.prepare(segment)
-        return tuple(driver.read_ddl(segment, is_committed=is_committed)), is_committed
+        ddl = tuple(driver.read_ddl(segment, is_committed=is_committed))
+        return _Prepared(ddl, is_committed, len(ddl))
 
     def asked(seconds: float = 0, /) -> bool:
         return event.wait(seconds) if seconds else event.is_set()

@@ -154,7 +154,7 @@ def test_a_position_is_kept_on_any_file_system_of_spark(
     (tmp_path / "there").mkdir()
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    url = "viewfs://other/state/mine/position/ledger.json"
+    url = "viewfs://other/state/mine/position"
     ledger = Ledger("bank", 1, 7, 5001, inexact={"public.金": "loading"})
 
     position = HadoopPosition(spark, url)
@@ -163,4 +163,5 @@ def test_a_position_is_kept_on_any_file_system_of_spark(
     position.write(ledger)
 
     assert HadoopPosition(spark, url).read() == ledger
+    assert [file.name for file in (tmp_path / "there").rglob("*.json")] == ["2.json"]
     assert not list((tmp_path / "here").iterdir())
