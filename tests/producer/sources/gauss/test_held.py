@@ -63,7 +63,8 @@ def test_recorded_streams_are_the_same(name: str) -> None:
     world = World(tables(read.workload), resume=0, encoding=read.written.encoding, puts_aside=True)
 
     walked = 0
-    for limits, at_once in (ALL, 1 << 20), ([1], 3), ([2, 1, 0], 1):
+    ways = [(ALL, 1 << 20), ([1], 3), ([2, 1, 0], 1)]
+    for limits, at_once in ways[:1] if "bulk" in name else ways:  # which are large
         walked += agree(world, messages, gauss, limits, at_once).walked_rows
 
     assert walked or "sqlascii" in name or "gbk" in name
@@ -196,7 +197,7 @@ def histories(draw: st.DrawFn) -> tuple[World, list[WalMessage], Gauss]:
     return world, messages, gauss
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     histories(),
     st.lists(st.integers(0, 4), min_size=1, max_size=4).filter(any),
