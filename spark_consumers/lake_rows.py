@@ -103,6 +103,8 @@ class TableFrames:
 class FrameRows:
     """Implements `lakes.core.SegmentContent`."""
 
+    driver_rows = 0  # executors hold them all
+
     def __init__(
         self, ddl: Sequence[SchemaChange], frames: Mapping[TableId, Callable[[], list[DataFrame]]]
     ) -> None:
