@@ -97,7 +97,7 @@ class Lanes:
         return SparkBulk(
             self._spark, shapes, ddl, ranges, self._client, loader, self._secrets, places, schemas,
             is_committed=is_committed, native=self._native, stop=self._stop,
-            description=_description(self._source, segment),
+            description=_description(self._source, segment, ranges),
         )  # fmt: skip
 
     def spreads(self, schema_ids: Mapping[str, tuple[int, ...]]) -> bool:
@@ -126,13 +126,14 @@ class Lanes:
         self._secrets.close()
 
 
-def _description(source: str, segment: Segment) -> str:
+def _description(source: str, segment: Segment, ranges: Sequence[Range]) -> str:
     """What a job does, for Spark's UI."""
     if segment.commit_rows:
         return f"{source}: commits {segment.first_seq}..{segment.last_seq}, {segment.rows:,} rows"
-    topics = sorted({r.topic for r in segment.ranges})
+    topics = sorted({r.topic for r in ranges})
+    rows = sum(r.end - r.start for r in ranges)
     more = f" and {len(topics) - 1} more" if len(topics) > 1 else ""
-    return f"{source}: load of {topics[0]}{more}, {segment.rows:,} rows"
+    return f"{source}: load of {topics[0]}{more}, {rows:,} rows"
 
 
 @dataclass(slots=True)
