@@ -155,7 +155,7 @@ def histories(draw: st.DrawFn) -> tuple[World, list[WalMessage], Gauss]:
                 sql = f"ALTER TABLE {where} ADD COLUMN {added.name} pg_catalog.text;"
                 changes.append(Ddl(Lsn(lsn + n), sql=sql.encode()))
                 continue
-            changes.append(row(draw, in_force[at], lsn + n))
+            changes += [row(draw, in_force[at], lsn + n)] * draw(st.sampled_from([1, 3, 4]))
         when = draw(st.sampled_from([WHEN, WHEN, "2025-05-09 14:13:20+05:30", "odd"]))
         user = draw(st.sampled_from([None, "cdc"]))
         end = lsn + 8
