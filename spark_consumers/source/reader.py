@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from importlib import import_module
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from confluent_kafka import Consumer
@@ -71,11 +72,9 @@ class _SharedReader:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a task's share; raise Incomplete unless exactly its records are there."""
-        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415  on executors
-
         assert isinstance(partition, CommitShare)
         options = self._options
-        rows = ChangeRows(self._columns(), to_arrow_schema(self._schema))
+        rows = ChangeRows(self._columns(), _arrow(self._schema))
         for schema_id, schema in partition.schemas.items():
             rows.know(schema_id, schema)
         if not partition.ranges:
@@ -208,6 +207,14 @@ class ChangesStream(_SharedReader, DataSourceStreamReader, _AvailableNow):  # ty
         if self._history is None:
             self._history = self._options.history(self._known())
         return self._history
+
+
+def _arrow(schema: StructType) -> pa.Schema:
+    """Return Spark's own Arrow schema; 4.2 and later ask for the zone of timestamps."""
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415  on executors
+
+    zone = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+    return to_arrow_schema(schema, **zone)  # type: ignore[arg-type,unused-ignore]
 
 
 _PARTS: Final = ("epoch", "seq", "cut", "state")
