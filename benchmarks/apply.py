@@ -286,14 +286,20 @@ def print_floor(config: Path, topics: Sequence[str]) -> None:
             .load()
         )
 
-    def columns(topic: str) -> Any:
+    def columns(topic: str) -> list[Any]:
         """All columns of the new rows: every record of a topic was written with one schema."""
-        (first,) = records(topic).select("value").limit(1).collect()
-        schema = json.dumps(registry(int.from_bytes(first.value[1:5])))
+        first = records(topic).select("value").limit(1).collect()
         avro = expr("substring(value, 6)")
-        return records(topic).select(from_avro(avro, schema).alias("row")).select("row.after.*")
+        return [
+            records(topic)
+            .select(
+                from_avro(avro, json.dumps(registry(int.from_bytes(row.value[1:5])))).alias("row")
+            )
+            .select("row.after.*")
+            for row in first
+        ]
 
-    frames = [columns(topic) for topic in topics]
+    frames = [frame for topic in topics for frame in columns(topic)]
     count = records(*topics).selectExpr("count(*) AS rows", "sum(length(value)) AS bytes")
     rows = int(count.collect()[0].rows)
     ways: dict[str, Callable[[], object]] = {
