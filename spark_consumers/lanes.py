@@ -91,9 +91,9 @@ class Lanes:
                 if shape not in shapes:  # another schema id may write the same columns
                     shapes.append(shape)
                 places[topic, schema_id] = shapes.index(shape)
-        if not all(map(loader.takes, shapes)):
-            return self._driver(segment)
         ranges = [r for r in segment.ranges if r.topic != names.ddl]
+        if not ranges or not all(map(loader.takes, shapes)):
+            return self._driver(segment)
         return SparkBulk(
             self._spark, shapes, ddl, ranges, self._client, loader, self._secrets, places, schemas,
             is_committed=is_committed, native=self._native, stop=self._stop,

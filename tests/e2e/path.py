@@ -70,9 +70,9 @@ class Path:
             ),
             **changes,
         )
-        schema_of = registry_at(addresses.registry_url)
-        self.cuts = CutReader(client, prefix, schema_of)
-        self.rows = RangeReader(client, prefix, schema_of)
+        self.schema_of = registry_at(addresses.registry_url)
+        self.cuts = CutReader(client, prefix, self.schema_of)
+        self.rows = RangeReader(client, prefix, self.schema_of)
         self.sink = PostgresSink(target, prefix)
         self.applier = job.Applier(self.cuts, self.rows, self.sink)
 

@@ -300,7 +300,7 @@ class Ran:
             value = message.value()
             number = int.from_bytes(value[1:5], "big")
             if number not in schemas:
-                schemas[number] = fastavro.parse_schema(self.path.rows._schema_of(number))
+                schemas[number] = fastavro.parse_schema(self.path.schema_of(number))
             stream = io.BytesIO(value[5:])
             out.append(fastavro.schemaless_reader(stream, schemas[number], None))
         consumer.close()

@@ -211,6 +211,9 @@ class PostgresSink:
             with self._waits.watched(self._pid), conn.cursor() as cursor:
                 cursor.execute(*message.text())
             conn.autocommit = False
+        except UnicodeEncodeError:  # bytes that are no text: nothing was sent
+            conn.autocommit = False
+            return None
         except DRIVER_ERRORS as error:
             if isinstance(problem := ours(error), TargetDown):
                 self._undo()
