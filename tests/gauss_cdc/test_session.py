@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 
 from gauss_cdc.config import Config, load, revealed
 from gauss_cdc.runtime.errors import Unavailable
@@ -27,6 +28,8 @@ def test_a_session_that_does_not_start_is_left_in_peace(
     """SIGTERM while `apply` starts: what failed meanwhile is not a traceback."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setitem(CONFIG.spark.options, "spark.jars", "none.jar")
+    for running in ("_active_spark_context", "_gateway"):  # of other tests in this process
+        monkeypatch.setattr(SparkContext, running, None)
     starting = Starting(lambda: spark_session(CONFIG))
     with pytest.raises(Unavailable, match="JAVA_HOME"):
         starting.session()
