@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Self
 
 from schemas.control import Commits, Hole, Range
 from spark_consumers.errors import CutsGap
-from spark_consumers.model import Columns, ListedEntries, ReadEntries
+from spark_consumers.model import ReadEntries, columns_of
 
 _SEQ_BITS: Final = 40
 
@@ -63,7 +63,7 @@ class Portion(NamedTuple):
 
 def part(cut: Commits, topic: str, after: int, upto: int | None = None) -> Portion:
     """Return the ranges that the commits `after < seq <= upto` of a record have in a topic."""
-    columns = _columns(cut)
+    columns = columns_of(cut.commits)
     size, start = len(columns), columns.first
     first = min(size, max(0, after + 1 - start))
     last = size if upto is None else min(size, max(first, upto + 1 - start))
@@ -88,7 +88,7 @@ def part(cut: Commits, topic: str, after: int, upto: int | None = None) -> Porti
 
 def fitting(cut: Commits, topic: str, after: int, room: int) -> int:
     """Return the last commit until which a topic has at most `room` records; at least one."""
-    columns = _columns(cut)
+    columns = columns_of(cut.commits)
     first = max(0, after + 1 - columns.first)
     places = [at for at, r in enumerate(cut.ranges) if r.topic == topic]
 
@@ -100,8 +100,3 @@ def fitting(cut: Commits, topic: str, after: int, room: int) -> int:
         return cut.head.last_seq
     lasts = range(first + 1, len(columns) + 1)
     return columns.first + first + max(0, bisect_right(lasts, room, key=records) - 1)
-
-
-def _columns(cut: Commits) -> Columns:
-    commits = cut.commits
-    return commits.columns if isinstance(commits, ReadEntries) else ListedEntries(commits)
