@@ -166,16 +166,8 @@ class DeltaTables:
         return TableVersion(row["version"], stamp, row["version"] == behind + 1)
 
     def _rows(self, table: TableId, work: Add | Apply) -> None:
-        spark, name = self._spark(), self.name(table)
-        match writing.planned(work, table, spark.table(name), self._mode):
-            case writing.Append(frame):
-                frame.writeTo(name).append()
-            case writing.Overwrite(frame):
-                from pyspark.sql.functions import lit  # noqa: PLC0415
-
-                frame.writeTo(name).overwrite(lit(True))  # noqa: FBT003
-            case writing.Merge() as merge:
-                writing.run(spark, merge, name)
+        name = self.name(table)
+        writing.write(self._spark(), work, table, name=name, target=name, mode=self._mode)
 
     def _alter(
         self, table: TableId, head: TableVersion | None, change: Any, stamp: Stamp

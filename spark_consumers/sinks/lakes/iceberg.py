@@ -160,16 +160,8 @@ class IcebergTables:
         return TableVersion(new, stamp)
 
     def _rows(self, table: TableId, work: Add | Apply, branch: str) -> None:
-        spark, target = self._spark(), self._at(table, branch)
-        match writing.planned(work, table, spark.table(self.name(table)), self._mode):
-            case writing.Append(frame):
-                frame.writeTo(target).append()
-            case writing.Overwrite(frame):
-                from pyspark.sql.functions import lit  # noqa: PLC0415
-
-                frame.writeTo(target).overwrite(lit(True))  # noqa: FBT003
-            case writing.Merge() as merge:
-                writing.run(spark, merge, target)
+        name, target = self.name(table), self._at(table, branch)
+        writing.write(self._spark(), work, table, name=name, target=target, mode=self._mode)
 
     def _alter(self, table: TableId, change: Any, branch: str) -> None:
         spark, name = self._spark(), self.name(table)

@@ -121,10 +121,20 @@ def planned(work: Add | Apply, table: TableId, target: DataFrame, mode: str) -> 
     return Merge(net.frame, _merge(net, columns, work.key))
 
 
-def run(spark: SparkSession, merge: Merge, target: str) -> None:
-    """Execute a MERGE into a table, as statements name it."""
-    merge.source.createOrReplaceTempView(_VIEW)
-    spark.sql(merge.statement.replace("{target}", target))
+def write(
+    spark: SparkSession, work: Add | Apply, table: TableId, *, name: str, target: str, mode: str
+) -> None:
+    """Bring rows into a table; `name` is what is read of it, `target` what is written to."""
+    match planned(work, table, spark.table(name), mode):
+        case Append(frame):
+            frame.writeTo(target).append()
+        case Overwrite(frame):
+            from pyspark.sql.functions import lit  # noqa: PLC0415  only where Spark is
+
+            frame.writeTo(target).overwrite(lit(True))  # noqa: FBT003
+        case Merge(source, statement):
+            source.createOrReplaceTempView(_VIEW)
+            spark.sql(statement.replace("{target}", target))
 
 
 def _require_rows(target: DataFrame, net: Net, key: Sequence[str], table: TableId) -> None:
