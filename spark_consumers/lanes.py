@@ -72,16 +72,15 @@ class Lanes:
         self._taken: dict[tuple[str, int], bool] = {}
 
     def __call__(self, segment: Segment) -> Rows | SparkBulk:
-        loader = self._loader
-        if loader is None or sum(r.end - r.start for r in segment.ranges) <= self._driver_rows:
+        loader, names = self._loader, Topics(self._source)
+        ranges = [r for r in segment.ranges if r.topic != names.ddl]
+        records = sum(r.end - r.start for r in segment.ranges)
+        if loader is None or not ranges or records <= self._driver_rows:
             return self._driver(segment)
-        is_committed = self._driver.prepare(segment)
-        ddl = self._driver.read_ddl(segment, is_committed=is_committed)
-        names = Topics(self._source)
         schemas: dict[int, dict[str, Any]] = {}
         shapes: list[StagedShape] = []
         places: dict[tuple[str, int], int] = {}
-        for topic in sorted({r.topic for r in segment.ranges} - {names.ddl}):
+        for topic in sorted({r.topic for r in ranges}):
             for schema_id in segment.schema_ids.get(topic, ()):
                 schemas[schema_id] = self._schema_of(schema_id)
                 table = names.table_by(topic, schemas[schema_id])
@@ -91,9 +90,10 @@ class Lanes:
                 if shape not in shapes:  # another schema id may write the same columns
                     shapes.append(shape)
                 places[topic, schema_id] = shapes.index(shape)
-        ranges = [r for r in segment.ranges if r.topic != names.ddl]
-        if not ranges or not all(map(loader.takes, shapes)):
+        if not all(map(loader.takes, shapes)):
             return self._driver(segment)
+        is_committed = self._driver.prepare(segment)
+        ddl = self._driver.read_ddl(segment, is_committed=is_committed)
         return SparkBulk(
             self._spark, shapes, ddl, ranges, self._client, loader, self._secrets, places, schemas,
             is_committed=is_committed, native=self._native, stop=self._stop,
