@@ -14,7 +14,7 @@ import copy
 import inspect
 import itertools
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,9 +32,17 @@ from producer.core.tally import PlainTally, Runs
 from producer.core.transactions import Transactions
 from producer.kafka import client
 from producer.native import MODULE
+from producer.sources.gauss import stream
+from producer.sources.gauss.boundaries import Boundaries
+from producer.sources.gauss.buffer import TransactionBuffer
+from producer.sources.gauss.decoders.messages import TxCommit
+from producer.sources.gauss.source import GaussSource
+from producer.sources.gauss.stream import GaussStream
+from producer.wire.replication import WalMessage
 from schemas import accept
 from schemas.accept import CutReplay
 from schemas.control import Cut, LoadPhase, TableLoad
+from schemas.positions import Lsn
 from spark_consumers import cuts
 from spark_consumers.job import Applier
 from spark_consumers.kafka import ranges, read
@@ -267,6 +275,77 @@ _NATIVE: list[Mutation] = [
 ]  # fmt: skip
 
 
+def _released_early(self: TransactionBuffer, received: Sequence[WalMessage]) -> Iterator[Any]:
+    """What is open when a read ends is released: its COMMIT was not received [H21]."""
+    yield from _FEED(self, received)
+    begun = self._boundaries._begun
+    if begun is not None and self._records:
+        position = self._records[-1][0]
+        yield from self._release(begun, TxCommit(begun.xid, begun.csn, end_lsn=Lsn(position)))
+        self._boundaries = Boundaries()
+
+
+_FEED = TransactionBuffer.feed
+_LONG: Faulty = {"transactions": 25, "steps": 700}
+_AGAIN: Faulty = {**_LONG, "producer_crashes": 8, "crash_at": "runs (cutting)"}
+# Of streams that are held until their COMMIT.
+_GAUSS: list[Mutation] = [
+    Mutation("gauss-keepalive", "a keepalive of parallel decoding moves nothing: it is ahead",
+             replaced(GaussSource, keepalives_move=property(lambda _: True)),
+             {"style": "b", "drops": 3, "producer_crashes": 4}),
+    Mutation("gauss-keepalive-csn", "nor does one of a slot that is ordered by CSN",
+             replaced(GaussSource, keepalives_move=property(lambda _: True)),
+             {"style": "b, by csn"}),
+    Mutation("gauss-csn-at-begin", "serial decoding tells the CSN at COMMIT only [H21]",
+             edit(stream, "together",
+                  ("begun.csn if ended.csn is None else ended.csn", "begun.csn")),
+             {"style": "mppdb"}),
+    Mutation("gauss-xid-at-begin", "GaussDB's parallel decoding tells the xid at COMMIT only",
+             edit(stream, "together",
+                  ("begun.xid if ended.xid is None else ended.xid", "begun.xid")),
+             {"style": "t", "use": "nothing"}),
+    Mutation("gauss-released-early", "a transaction is released when its COMMIT was received",
+             replaced(TransactionBuffer, feed=_released_early), {"style": "mppdb"}),
+    Mutation("gauss-by-lsn", "a slot ordered by CSN is resumed by CSN [H16]",
+             edit(GaussStream, "_framed", ("if self._by_csn:", "if False:")),
+             {"style": "b, by csn", "use": "nothing"}),
+    Mutation("gauss-csn-drop", "its first transaction that was not delivered is behind resume",
+             edit(GaussStream, "_framed", ("start, end = csn - 1, csn", "start, end = csn, csn")),
+             {"style": "b, by csn", "use": "nothing", **_AGAIN}),
+    Mutation("gauss-start-as-end", "the end of a commit record is not its start",
+             edit(GaussStream, "_framed", ("start, end = int(ended.end_lsn) - 1,",
+                                           "start, end = int(ended.end_lsn),")),
+             {"style": "mppdb"}),
+    Mutation("gauss-spill-forgets", "what was held in memory goes to disk, before the rest",
+             edit(TransactionBuffer, "_hold", ("self._spill.add(*held)", "pass")),
+             {"style": "mppdb", "giants": True}),
+    Mutation("gauss-spill-last", "before the rest",
+             edit(TransactionBuffer, "_hold",
+                  ("for held in self._records:", "for held in self._records[::-1]:")),
+             {"style": "mppdb", "giants": True}),
+    Mutation("gauss-put-aside-twice", "what cannot be read is of the transaction that it is in",
+             edit(TransactionBuffer, "_release",
+                  ("self._undecoded, self._undecoded_size = [], 0", "pass")),
+             {"style": "mppdb", "strange": True, **_LONG}),
+    Mutation("2nd-gauss-delivered", "what was delivered is not decoded again",
+             edit(GaussStream, "_release", ("if begin.commit_lsn >= self._resume:", "if True:")),
+             {"style": "mppdb", **_AGAIN}, "the assembler drops its rows"),
+]  # fmt: skip
+_HELD: list[Mutation] = [
+    Mutation("held-given-up", "an open transaction goes to Python before what is unusual in it",
+             edit(GaussStream, "_walked",
+                  ("self._buffer.adopt(_given(held), on_disk=held.is_full)",
+                   "self._buffer.adopt(list(_given(held))[:1], on_disk=held.is_full)")),
+             {"style": "b", "use": "all", "strange": True, **_LONG}),
+    Mutation("held-adopted", "and comes back behind it",
+             edit(GaussStream, "_walked", ("held.adopt(records)", "held.adopt(records[:1])")),
+             {"style": "b, batches", "use": "all", "strange": True, **_LONG}),
+    Mutation("held-dropped", "whole transactions are held until each was taken",
+             edit(GaussStream, "_whole", ("while stretch.at < size:", "if stretch.at < size:")),
+             {"style": "b, batches", "use": "switching", **_LONG}),
+]  # fmt: skip
+
+
 # Lines of the takeover that mutations move.
 _TAKE = """    yield Step("take slot")
     while"""
@@ -411,7 +490,9 @@ MUTATIONS: list[Mutation] = [
              {"mode": "plain", "producer_crashes": 9, "transactions": 25, "steps": 600,
               "crash_at": "runs (flushing)"}),
     # ------------------------------------------------------------ producer: what is native
-    *(_NATIVE if MODULE is not None else ()),
+    *((*_NATIVE, *_HELD) if MODULE is not None else ()),
+    # ------------------------------------------------------------ producer: GaussDB's streams
+    *_GAUSS,
     # ------------------------------------------------------------ readers
     Mutation("writer", "a record of an older writer is ignored [H7]",
              edit(CutReplay, "_accept",

@@ -1,6 +1,7 @@
 """The ports of the producer's turn, on the simulated world: source, topics, codec, clocks.
 
-The source speaks pgoutput, decoded by the product; values in Kafka are Avro (`registry.py`).
+The source speaks pgoutput, or a style of GaussDB (`gauss.py`), decoded by the product; values in
+Kafka are Avro (`registry.py`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from producer.core.records.row_plan import KeyPlan
 from producer.core.router import Binding, partition_of, table_key
 from producer.core.takeover import MadeSlot, Slot
 from producer.errors import ConnectionLost, SlotMissing
+from producer.native import Choice
 from producer.sources.postgres import pgoutput
 from producer.sources.postgres.stream import PgoutputStream
 from producer.sources.postgres.triggers.records import Trust
@@ -30,6 +32,7 @@ from schemas.tables import TableId, TableSchema
 from schemas.topics import Topics
 from tests.sim import registry
 from tests.sim.broker import Broker
+from tests.sim.gauss import Reading
 from tests.sim.registry import Decoded
 from tests.sim.source import Connection, table_id
 from tests.sim.world import Actor, World
@@ -139,6 +142,9 @@ class SimSource:
         found = self._source.tables.get(table.name)
         return None if found is None else found.schema(table.name)
 
+    def leave(self) -> None:
+        """The process is gone."""
+
     def look(self, known: Any, *, unless: str) -> None:
         """Nobody changes a table without a record of it here."""
 
@@ -215,6 +221,28 @@ class SimReading(NamedTuple):
         lines = ["\t".join(row.get(c.name, r"\N") for c in columns).encode() for row in rows]
         for at in range(0, len(lines), 3):
             hand_on(CopyLines(lines[at : at + 3], len(columns), table))
+
+
+class SimGaussSource(SimSource):
+    """A source of GaussDB; a slot ordered by CSN has a snapshot here, which a real one has not."""
+
+    def __init__(self, *around: Any, native: Choice) -> None:
+        super().__init__(*around)
+        assert self._source.decoding is not None
+        self._reading = Reading(self._source.decoding, self._source, native)
+
+    @property
+    def keepalives_move(self) -> bool:
+        return self._reading.keepalives_move
+
+    def start_reading(self, known: dict[TableId, TableSchema], *, resume: int, csn: int) -> None:
+        self._reading.start_reading(known, resume=resume, csn=csn)
+
+    def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
+        return self._reading.messages(received)
+
+    def leave(self) -> None:
+        self._reading.end()
 
 
 class AlienSource(SimSource):

@@ -31,6 +31,7 @@ from tests.sim.ports import (
     SimBlocking,
     SimClock,
     SimCodec,
+    SimGaussSource,
     SimOptions,
     SimPublisher,
     SimQuarantine,
@@ -74,6 +75,7 @@ class Process:
     plan: Plan
     connection: Connection | None = None
     delivery: SimDelivery | None = None
+    opened: SimSource | None = None
     progress: Progress = field(default_factory=Progress)
     stop_asked: bool = False
     ended: str = ""  # how it ended: crash, stop, or the name of an error
@@ -113,6 +115,8 @@ def make_producer(
                 around.source.drop_connection(process.connection)
             if process.delivery is not None:
                 process.delivery.die()
+            if process.opened is not None:
+                process.opened.leave()
             on_end(process)
 
     process = Process(Actor(name, body), plan)
@@ -135,8 +139,9 @@ def _run_once(around: Around, process: Process) -> None:
         decoded=around.decoded,
     )
     wire = SimWire(actor, process.connection, delivery, around.on_confirm)
-    kind = AlienSource if plan.is_alien else SimSource
-    opened = kind(actor, process.connection, wire, publisher.prepare_tables)
+    process.opened = opened = _open(
+        plan, source, actor, process.connection, wire, publisher.prepare_tables
+    )
     codec, clock, blocking = SimCodec(around.decoded), SimClock(world), SimBlocking(actor)
 
     def on_step(step: str) -> None:
@@ -188,6 +193,14 @@ def _run_once(around: Around, process: Process) -> None:
         changed=changed,
         native=native_of(plan.use, world.rng),
     ).run(request, process.progress)
+
+
+def _open(plan: Plan, source: Source, *around: Any) -> SimSource:
+    if plan.is_alien:
+        return AlienSource(*around)
+    if source.decoding is None:
+        return SimSource(*around)
+    return SimGaussSource(*around, native="off" if plan.use is Use.NOTHING else "auto")
 
 
 def _pause(actor: Actor, process: Process, seconds: float) -> bool:

@@ -53,6 +53,7 @@ class Value(NamedTuple):
     ordinal: int
     xid: int
     lsn: int = 1
+    csn: int = 0
 
 
 def schema_of(schema_id: int) -> dict[str, Any]:
@@ -163,4 +164,5 @@ def _row(record: dict[str, Any]) -> Value:
         source["ordinal"],
         source["txId"],
         source["lsn"],
+        source["csn"],
     )

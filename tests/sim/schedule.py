@@ -32,6 +32,7 @@ from spark_consumers.job import PassOptions
 from tests.sim.broker import Broker, Client
 from tests.sim.checkers import ALWAYS, Oracle
 from tests.sim.consumer import ApplierProcess, make_applier
+from tests.sim.gauss import PGOUTPUT, STYLES, Decoding
 from tests.sim.lake import LakeTarget
 from tests.sim.native import Use
 from tests.sim.ports import CUTS, TOPICS
@@ -74,6 +75,7 @@ class Faults:
     silences: int = 0  # times for which the broker does not answer
     strange: bool = False  # messages come that nobody can decode
     unfit: bool = False  # some rows are larger than a topic takes
+    style: str = PGOUTPUT  # how the source is decoded
     lake: bool = False  # the target has versions of tables, and no transactions
     talks: bool = False  # logical messages are written
     giants: bool = False  # most source transactions are large, and slow to come
@@ -144,6 +146,8 @@ class Simulation:
         self.world = world = World(seed)
         # These are not drawn, so that other histories stay as they were.
         strange = {"unfit": seed % 10 == 7, "lake": seed % 4 == 3}
+        if seed % 5 < 2:
+            strange["style"] = [*STYLES][seed // 5 % len(STYLES)]
         drawn = faults or replace(Faults.drawn(world.rng), **strange)
         self.faults = replace(drawn, **(overrides or {}))
         self.decoded = Decoded()
@@ -153,7 +157,9 @@ class Simulation:
         self.source.unfit = self.faults.unfit
         self.source.drops = self.faults.drops
         self.source.drop_weight = 0.2 if self.faults.rush else 0.03
-        self.source.talks = self.faults.talks
+        if self.faults.style != PGOUTPUT:
+            self.source.decoding = Decoding(self.faults.style)
+        self.source.talks = self.faults.talks and self.source.decoding is None
         topics = {TOPICS.cuts: 1, TOPICS.ddl: 1, TOPICS.message: 1}
         topics |= {TOPICS.table(t): 2 if t.name == "a" else 1 for t in self._tables()}
         self.broker = Broker(world, topics)
@@ -389,7 +395,7 @@ class Simulation:
         self.faults.slot_faults -= 1
         kind = self.world.rng.choice(["advanced", "made again", "dropped"])
         self.world.note(f"the slot is {kind}")
-        self.source.slot = None if kind == "dropped" else {"confirmed": self.source.wal_end}
+        self.source.slot = None if kind == "dropped" else {"confirmed": self.source.end}
 
     def _expire(self) -> None:
         """Retention as configured: it never passes what the target, or a backup, still needs."""
@@ -444,7 +450,7 @@ class Simulation:
                 right = self.source.slot is None
                 self._gap_in = self.oracle.epoch if right else self._gap_in
             case CutsBroken():  # a stranger's record at the end might as well be one that was lost
-                right = self.broker.is_strange(CUTS)
+                right = self.broker.is_strange(CUTS) or self._was_strange()
                 self._gap_in = self.oracle.epoch if right else self._gap_in
             case TopicHeld():  # its end may have come since
                 right = (
@@ -462,6 +468,11 @@ class Simulation:
                 return
         if not right:
             self.oracle.fail("false stop", f"{name} stops without a reason: {error}")
+
+    def _was_strange(self) -> bool:
+        """Say whether what follows a stranger's newest record came since it was read."""
+        is_late = self.world.steps - self.broker.marked < LATE_STEPS
+        return is_late and any(e.sender == "stranger" for e in self.broker.logs[CUTS])
 
     def _applier_ended(self, process: ApplierProcess) -> None:
         self.appliers.remove(process)

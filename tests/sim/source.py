@@ -1,4 +1,4 @@
-"""A PostgreSQL server: committed transactions, a slot, and what pgoutput would say.
+"""A server: committed transactions, a slot, and what pgoutput or GaussDB's decoding would say.
 
 Tables (the sink must handle each kind):
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,7 @@ from producer.core.changes import (
 )
 from schemas.positions import Lsn
 from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema
+from tests.sim.gauss import Decoding, Piece
 from tests.sim.payloads import payload
 from tests.sim.world import Move, World
 
@@ -44,6 +45,7 @@ TEXT = 25
 Row = dict[str, str]  # column -> value; NULL columns are left out
 NAMES = {1: "a", 2: "b", 3: "c", 4: "d", 9: "x"}  # relation id -> table
 EVERYTHING = "*"  # the table of a gap that may be anybody's
+_FIRST_CSN = 10  # far below the positions of the log
 KEYED = {"a", "b", "d", "x"}
 LARGE = 1000  # bytes of a value: with it a row has more than a topic takes
 
@@ -95,6 +97,14 @@ class Transaction:
     holes: set[str]  # tables whose older rows nobody sent
     is_shown: bool = True  # without rows: BEGIN and COMMIT are sent all the same
     is_led: bool = False  # a message that nobody can decode comes before its BEGIN
+    record_start: int = 0  # of its commit record; above is what the producer takes for it
+    record_end: int = 0
+    csn: int = 0
+
+    def __post_init__(self) -> None:
+        self.record_start = self.record_start or self.commit_start
+        self.record_end = self.record_end or self.end_lsn
+        self.csn = self.csn or self.commit_start
 
     def put_aside(self) -> list[int]:
         """Positions of the messages that nobody can decode, and of rows that are too large."""
@@ -137,6 +147,7 @@ class Source:
         self.strange = False  # messages come that nobody can decode; they say nothing
         self.unfit = False  # some rows are larger than a topic takes
         self.talks = False  # logical messages are written
+        self.decoding: Decoding | None = None  # of GaussDB; None: pgoutput
         self.lossy = lossy  # ADD COLUMN may be NOT NULL with an unknown default
         self.wal: list[Transaction] = []
         self.wal_end = 100
@@ -168,6 +179,13 @@ class Source:
         connection = Connection(self, name)
         self.connections.append(connection)
         return connection
+
+    @property
+    def end(self) -> int:
+        """Where a slot that is made now begins."""
+        if self.decoding is not None and self.decoding.by_csn:
+            return self.wal[-1].csn if self.wal else _FIRST_CSN
+        return self.wal_end
 
     def survivors(self, point: int) -> list[Transaction]:
         """What must be delivered from a consistent point on: the k-th has seq k + 1."""
@@ -206,6 +224,9 @@ class Source:
         )[0]
         if len(self.wal) == self.planned - 1:
             kind = "rows"  # so that there is something to confirm
+        decoding = self.decoding
+        if kind == "truncate" and decoding is not None and not decoding.tells_truncate:
+            kind = "rows"  # nobody could see it
         if self.talks and kind != "rows" and world.chance(0.5):
             self._speak()
             return
@@ -224,12 +245,14 @@ class Source:
             if kind == "ddl":
                 self._add_column(holes)
                 for _ in range(rng.randrange(3)):
-                    self._change(rng.choice(names), changes, expected)
+                    if decoding is None or not decoding.loses_rows:
+                        self._change(rng.choice(names), changes, expected)
             if kind == "truncate":
                 self._truncate(rng.sample(names, 2), changes, expected)
                 if world.chance(0.5):
                     self._change(rng.choice(names), changes, expected)
-            if world.chance(0.2):
+            is_over = kind == "ddl" and decoding is not None and decoding.loses_rows
+            if world.chance(0.2) and not is_over:
                 self._change("x", changes, expected)
         if self.talks and world.chance(0.2):
             told = Logical(True, Lsn(self.wal_end), "p", self._value().encode())
@@ -246,13 +269,17 @@ class Source:
         start = begin + (4 * len(changes) + 4 if world.chance(0.5) else 0)
         end = start + 8
         self.wal_end = end + rng.choice([0, 0, 8])
-        self.wal.append(
-            Transaction(
-                *(index, 700 + index, begin, start, end, changes, expected, holes),
-                is_shown=EVERYTHING in holes or world.chance(0.5),
-                is_led=is_led,
-            )
+        made = Transaction(
+            *(index, 700 + index, begin, start, end, changes, expected, holes),
+            is_shown=EVERYTHING in holes or world.chance(0.5),
+            is_led=is_led,
         )
+        if decoding is not None:
+            # A CSN is taken before the commit record is written: neighbours may descend.
+            made.csn = _FIRST_CSN + 3 * (index + 1 if decoding.by_csn else (index ^ 1) + 1)
+            made.commit_start, made.end_lsn = decoding.position(start, end, made.csn)
+            made.is_shown = made.is_shown or decoding.sends_empty
+        self.wal.append(made)
         self.states.append(copy.deepcopy(self.tables))
 
     def _speak(self) -> None:
@@ -308,7 +335,8 @@ class Source:
                 used = {r["id"] for r in table.rows}
                 row["id"] = next(str(i) for i in range(100) if str(i) not in used)
             cells = self._cells(name, row)
-            if name == "b" and row.get("big") == old.get("big") and "big" in row:
+            is_toast = name == "b" and self.decoding is None
+            if is_toast and row.get("big") == old.get("big") and "big" in row:
                 cells[[c.name for c in table.columns].index("big")] = UNCHANGED
             if name not in KEYED:
                 message = Update(number, "O", self._cells(name, old), cells)
@@ -327,6 +355,8 @@ class Source:
     def _add_column(self, holes: set[str]) -> None:
         """ADD COLUMN, perhaps NOT NULL with a default that nobody tells: a hole."""
         name = self.world.rng.choice("abc")
+        if self.decoding is not None and name not in KEYED:
+            return  # an old row of it may be older than what the catalog shows
         table = self.tables[name]
         if len(table.columns) >= 5:
             return
@@ -349,9 +379,9 @@ class Source:
     def make_slot(self) -> str:
         """Make the slot at the end of WAL with an exported snapshot; return the snapshot's name."""
         assert self.slot is None
-        self.slot = {"confirmed": self.wal_end}
+        self.slot = {"confirmed": self.end}
         name = f"snap-{len(self.snapshots)}"
-        self.snapshots[name] = (self.wal_end, copy.deepcopy(self.tables))
+        self.snapshots[name] = (self.end, copy.deepcopy(self.tables))
         return name
 
     def drop_connection(self, connection: Connection) -> None:
@@ -395,7 +425,8 @@ class Connection:
         self.is_linked = True
         self.socket: deque[tuple[str, int, Any]] = deque()  # messages as pgoutput's bytes
         self.statuses: deque[int] = deque()
-        self._at = self._inside = 0  # next transaction, next message in it
+        self._at = 0  # next transaction
+        self._steps: deque[list[Piece]] = deque()  # what of it was not sent
         self._described: dict[int, TableSchema] = {}
         self._reached = 0
 
@@ -406,7 +437,10 @@ class Connection:
             return False
         source.owner = self
         confirmed = source.slot["confirmed"]
-        self._at = sum(t.commit_start < confirmed for t in source.wal)
+        if source.decoding is not None and not source.decoding.by_csn:
+            self._at = sum(t.record_start < confirmed for t in source.wal)
+        else:
+            self._at = sum(t.commit_start < confirmed for t in source.wal)
         self._reached = max(0, confirmed - source.world.rng.choice([0, 0, 16, 40]))
         return True
 
@@ -416,57 +450,69 @@ class Connection:
 
     def send_some(self) -> None:
         """Put the next messages into the socket."""
-        for _ in range(self.source.world.rng.choice([1, 2, 4, 12, self.source.window])):
+        source, pieces = self.source, []
+        for _ in range(source.world.rng.choice([1, 2, 4, 12, source.window])):
             if not self.has_more():
                 break
-            self._send_one()
+            pieces += self._next_step()
+        messages: Iterable[tuple[int, bytes]] = ((piece.lsn, piece.record) for piece in pieces)
+        if source.decoding is not None:
+            messages = source.decoding.packed(pieces, source.world)
+        self.socket.extend(("message", lsn, record) for lsn, record in messages)
 
-    def _send_one(self) -> None:
+    def _next_step(self) -> list[Piece]:
         t = self.source.wal[self._at]
-        last = len(t.changes) + 1
-        if t.is_lone_message:
+        if not self._steps:
+            decoding = self.source.decoding
+            self._steps.extend(self._messages(t) if decoding is None else decoding.steps(t))
+        step = self._steps.popleft()
+        if not self._steps:
             self._at += 1
-            self._reached = t.end_lsn
-            self._send(t.end_lsn, t.changes[0][0])
+            self._reached = t.record_end
+        return step
+
+    def _messages(self, t: Transaction) -> Iterator[list[Piece]]:
+        """A transaction as pgoutput sends it, step by step."""
+        if t.is_lone_message:
+            yield [Piece(t.end_lsn, payload(t.changes[0][0]))]
             return
         if not t.changes and not t.is_shown:
-            self._at += 1
-            self._reached = t.end_lsn
+            yield []
             return
-        if self._inside == 0 and t.is_led:
-            self._send(t.begin_lsn, Undecoded(b"?", "no known kind"))
-        if self._inside == 0:
-            message: Message = Begin(Lsn(t.commit_start), 0, t.xid)
-        elif self._inside == last:
-            message = Commit(Lsn(t.commit_start), Lsn(t.end_lsn), 0)
-            self._reached = t.end_lsn
-        else:
-            message, shapes = t.changes[self._inside - 1]
-            ids: tuple[int, ...] = ()
-            if isinstance(message, Truncate):
-                ids = message.relations
-            elif not isinstance(message, Undecoded | Logical):
-                ids = (message.relation,)
-            for number in ids:
-                if self._described.get(number) != shapes[number]:
-                    self._described[number] = shapes[number]
-                    self._send(t.begin_lsn, _describe(number, shapes[number]))
-        self._send(t.begin_lsn + 4 * self._inside, message)
-        self._inside += 1
-        if self._inside > last:
-            self._at, self._inside = self._at + 1, 0
+        led = [Piece(t.begin_lsn, payload(Undecoded(b"?", "no known kind")))] if t.is_led else []
+        yield [*led, Piece(t.begin_lsn, payload(Begin(Lsn(t.commit_start), 0, t.xid)))]
+        for at, (message, shapes) in enumerate(t.changes, 1):
+            lsn = t.begin_lsn + 4 * at
+            yield [*self._news(t, message, shapes), Piece(lsn, payload(message))]
+        commit = payload(Commit(Lsn(t.commit_start), Lsn(t.end_lsn), 0))
+        yield [Piece(t.begin_lsn + 4 * len(t.changes) + 4, commit)]
 
-    def _send(self, lsn: int, message: Message) -> None:
-        self.socket.append(("message", lsn, payload(message)))
+    def _news(
+        self, t: Transaction, message: Message, shapes: dict[int, TableSchema]
+    ) -> Iterator[Piece]:
+        """Relations that the session was not told of."""
+        ids: tuple[int, ...] = ()
+        if isinstance(message, Truncate):
+            ids = message.relations
+        elif isinstance(message, Insert | Update | Delete):
+            ids = (message.relation,)
+        for number in ids:
+            if self._described.get(number) != shapes[number]:
+                self._described[number] = shapes[number]
+                yield Piece(t.begin_lsn, payload(_describe(number, shapes[number])))
 
     def send_keepalive(self) -> None:
-        """Tell how far decoding is: up to the very start of the next commit record."""
+        """Tell how far decoding is: up to the very start of the next commit record.
+
+        Where threads decode it is how far the log was read, ahead of what is sent.
+        """
         source = self.source
         ask = int(source.world.chance(0.3))
-        if not self.has_more():
+        is_parallel = source.decoding is not None and source.decoding.is_parallel
+        if is_parallel or not self.has_more():
             self._reached = max(self._reached, source.wal_end)
-        elif self._inside == 0 and source.world.chance(0.5):
-            self._reached = max(self._reached, source.wal[self._at].commit_start)
+        elif not self._steps and source.world.chance(0.5):
+            self._reached = max(self._reached, source.wal[self._at].record_start)
         self.socket.append(("keepalive", self._reached, ask))
 
     def take_status(self) -> None:

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from tests.sim.gauss import PGOUTPUT
 from tests.sim.mutations import MUTATIONS, Mutation
 from tests.sim.schedule import Outcome, Simulation
 
@@ -18,7 +19,7 @@ QUIET_SEEDS = 25  # of a second line of defence, which nobody may notice
 def run_mutated(mutation: Mutation, seed: int) -> Outcome:
     with ExitStack() as stack:
         mutation.apply(stack)
-        return Simulation(seed, overrides=mutation.faults).run()
+        return Simulation(seed, overrides={"style": PGOUTPUT, **mutation.faults}).run()
 
 
 @pytest.mark.parametrize("mutation", [m for m in MUTATIONS if not m.reason], ids=lambda m: m.name)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.sim.gauss import STYLES
 from tests.sim.schedule import Faults, Outcome, Simulation, simulate
 
 SECONDS = float(os.environ.get("GAUSS_CDC_SIM_SECONDS", "30"))
@@ -90,6 +91,12 @@ def test_native_and_python_take_turns_at_any_row():
     for seed in range(6):
         judge(Simulation(seed, overrides={**long, "use": "switching"}).run())
         judge(Simulation(seed, overrides={**long, "use": "all", "strange": True}).run())
+
+
+def test_transactions_of_every_style_of_gaussdb_are_held_until_their_commit():
+    long = {"transactions": 40, "steps": 800, "producer_crashes": 6, "use": "switching"}
+    for seed, style in enumerate(STYLES):
+        judge(Simulation(seed, overrides={**long, "style": style, "strange": seed % 2}).run())
 
 
 def test_a_load_survives_an_acknowledgement_without_an_offset():
