@@ -29,15 +29,19 @@ CODE  := $(wildcard schemas producer spark_consumers gauss_cdc tests benchmarks 
 
 BUILD := $(BIN)/python -W ignore -c 'from setuptools import setup; setup()' -q build_ext --inplace
 
+# Python keeps what it compiled, whatever the environment says: the tests start hundreds of programs.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test check mutate native fuzz lint chaos coverage venv clean
 
 demo: $(STAMP)
 	@$(BIN)/gauss-cdc demo --source $(SOURCE) $(ARGS)
 
-# Most tests wait for a server of their own worker: more workers than cores, the long files first.
-# The files of one worker share its services, so a file stays together.
+# Most tests wait for a server of their own worker: more workers than cores.
+# tests/workers.py says which worker takes which file, and when.
 test: lint
-	@$(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) \
+	@$(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
+	    --durations=25 --durations-min=5 $(ARGS) \
 	    $(E2E) $(INTEGRATION) tests/sim $(UNIT) || [ $$? -eq $(NONE) ]
 
 check: lint

@@ -1,0 +1,77 @@
+"""Which worker of `make test` takes which file, and when.
+
+A file stays on one worker, whose services it shares.  The files that need the Spark session stay
+on one, too: a session takes as long as a hundred small tests.  The longest files come first, so
+that no worker is left with one at the end.  Files with services wait more than they compute:
+between them stand some without, which compute; the others of these fill the end.
+"""
+
+from itertools import chain
+from typing import Any, Final
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+SERVED: Final = ("tests/e2e/", "tests/integration/")
+BETWEEN: Final = 0.5  # of the files without services, beside those with
+
+# Where the `spark` fixture is asked for; the file that takes longest is the first.
+SESSION: Final = (
+    "tests/integration/test_lakes.py",
+    "tests/integration/test_typed_changes.py",
+    "tests/integration/test_lanes.py",
+    "tests/integration/test_api.py",
+    "tests/integration/test_kafka_tls.py",
+    "tests/integration/test_dialect_spark.py",
+    "tests/integration/test_services.py",
+    "tests/e2e/test_documented_examples.py",
+    "tests/e2e/test_spark_source.py",
+)
+# Programs with a Java of their own, compilers, kills: a minute and more each.
+LONG: Final = (
+    "tests/e2e/test_cluster.py",
+    "tests/e2e/test_examples.py",
+    "tests/integration/test_wheel.py",
+    "tests/e2e/test_gauss_demo.py",
+    "tests/e2e/test_demo.py",
+    "tests/e2e/test_debezium_sink.py",
+)
+
+
+class ByFile(LoadScopeScheduling):
+    """Files by the order of the collection, those with Spark as one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "Spark" if file in SESSION else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    return ByFile(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    asking = {file_of(one) for one in items if "spark" in getattr(one, "fixturenames", ())}
+    if others := asking - {*SESSION}:
+        raise pytest.UsageError(f"tests/workers.py does not name {sorted(others)} of Spark")
+    if hasattr(config, "workerinput"):
+        places = {
+            file: at for at, file in enumerate(order(list(dict.fromkeys(map(file_of, items)))))
+        }
+        items.sort(key=lambda item: places[file_of(item)])
+
+
+def file_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
+
+
+def order(files: list[str]) -> list[str]:
+    """Files in the order in which workers take them."""
+    first = [file for file in (*SESSION, *LONG) if file in files]
+    served = [file for file in files if file.startswith(SERVED) and file not in first]
+    pure = [file for file in files if not file.startswith(SERVED)]
+    share = BETWEEN * len(pure) / max(len(served), 1)
+    cuts = [round(share * at) for at in range(len(served) + 1)]
+    mixed = ((file, *pure[cuts[at] : cuts[at + 1]]) for at, file in enumerate(served))
+    return [*first, *chain.from_iterable(mixed), *pure[cuts[-1] :]]
