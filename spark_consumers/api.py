@@ -28,7 +28,7 @@ from spark_consumers import folders
 from spark_consumers.frames import changes_frame, net_changes
 from spark_consumers.job import SILENT, Observer
 from spark_consumers.job import PassOptions as LoopOptions
-from spark_consumers.kafka.history import History, Standing
+from spark_consumers.kafka.history import History
 from spark_consumers.kafka.read import CutReader, RangeReader, SchemaOf, registry_at
 from spark_consumers.kafka.registry import newest_id
 from spark_consumers.model import Ledger, Segment
@@ -134,8 +134,8 @@ def changes(
     with closing(History(options.client, options.source, schema_of)) as history:
         epoch = history.newest().version.epoch
         walk = history.walk(table, history.behind(Version(epoch, after)))
-        found = walk.take(upto=None if upto is None else Standing(Version(epoch, upto)))
-        is_committed = history.readable(found.ranges)
+        found = walk.take_all(None if upto is None else Version(epoch, upto))
+        is_committed = history.readable(found)
     ids = found.schema_ids or (newest_id(schema_of, topic),)
     return changes_frame(
         spark,

@@ -191,9 +191,10 @@ class SparkStream:
 
     # ---------------------------------------------------------------- the query's thread
     def _keep(self) -> None:
-        """Keep a query running until `close`."""
+        """Keep a query running until `close`, from the first pass on: then there is a topic."""
         try:
             session = self._spark.session()
+            self._passes.wait_for_next()
             while not self._is_over.is_set():
                 try:
                     self._query(session)

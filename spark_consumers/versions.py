@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Self
 
-from schemas.control import Commits, Hole, Range
+from schemas.control import CommitEntry, Commits, Range
 from spark_consumers.errors import CutsGap
 from spark_consumers.model import ReadEntries, columns_of
 
@@ -33,6 +33,16 @@ class Version(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.epoch}/{self.seq}"
+
+    def before(self) -> Version:
+        """Return the version before; that of an epoch's loads is the end of the epoch before.
+
+        >>> Version(2, 5).before(), Version(2, 0).before() < Version(2, 0)
+        (Version(epoch=2, seq=4), True)
+        """
+        if self.seq:
+            return self._replace(seq=self.seq - 1)
+        return Version(self.epoch - 1, (1 << _SEQ_BITS) - 1)
 
     @classmethod
     def of(cls, number: int) -> Self:
@@ -58,7 +68,7 @@ class Portion(NamedTuple):
 
     last_seq: int
     ranges: tuple[Range, ...]
-    holes: Sequence[tuple[int, Hole]] = ()  # (seq, gap)
+    special: Sequence[CommitEntry] = ()  # commits with gaps or schema changes
 
 
 def part(cut: Commits, topic: str, after: int, upto: int | None = None) -> Portion:
@@ -78,12 +88,12 @@ def part(cut: Commits, topic: str, after: int, upto: int | None = None) -> Porti
             for r, skipped, taken in zip(cut.ranges, before, mine, strict=True)
             if r.topic == topic
         ]
-    holes = (
+    special = (
         ()
         if isinstance(cut.commits, ReadEntries)  # is read only where there are none
-        else [(e.seq, hole) for e in cut.commits[first:last] for hole in e.holes]
+        else [entry for entry in cut.commits[first:last] if entry.holes or entry.ddl]
     )
-    return Portion(start + last - 1, tuple(r for r in ranges if r.start < r.end), holes)
+    return Portion(start + last - 1, tuple(r for r in ranges if r.start < r.end), special)
 
 
 def fitting(cut: Commits, topic: str, after: int, room: int) -> int:

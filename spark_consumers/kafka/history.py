@@ -8,27 +8,47 @@ before costs nothing, however long it is.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from schemas.accept import Foreign, judge
-from schemas.control import Commits, Cut, LoadPhase, Range, Start, State, TableLoad
+from schemas.accept import Foreign, judge, reloads
+from schemas.control import (
+    CommitEntry,
+    Commits,
+    Cut,
+    Head,
+    LoadPhase,
+    Range,
+    SchemaChange,
+    Start,
+    State,
+    TableLoad,
+    Topic,
+)
 from schemas.tables import TableId
 from schemas.topics import Topics
+from spark_consumers.cuts import NOT_LOADED
 from spark_consumers.decode.control import decode_cut
-from spark_consumers.errors import KafkaDown, RangeExpired, SchemaUnknown, StreamError
+from spark_consumers.errors import (
+    KafkaDown,
+    RangeExpired,
+    SchemaUnknown,
+    StreamError,
+    TopicReplaced,
+)
 from spark_consumers.kafka.cluster import Cluster, down
 from spark_consumers.kafka.ranges import COMMON, END, SILENCE
 from spark_consumers.kafka.read import CLIENTS, Clients, CutReader, RangeReader
 from spark_consumers.kafka.registry import SchemaOf
-from spark_consumers.model import Ledger, Segment
+from spark_consumers.model import Ledger, Segment, columns_of
 from spark_consumers.versions import Version, fitting, part
 
-_LAST_SEQ: Final = (1 << 40) - 1
 _NEAR: Final = 32  # offsets within which looking for a commit ends
+_NO_OFFSET: Final = 1 << 62  # behind all of them
+_AGAIN: Final = "begin with a new checkpoint, at `snapshot`, `latest` or a later commit"
 
 
 class Standing(NamedTuple):
@@ -37,6 +57,7 @@ class Standing(NamedTuple):
     version: Version  # the last whole commit
     cut: int = 0  # offset in cuts of the first record that is not wholly behind it
     state: int = 0  # offset of a START or STATE at or before it
+    instance: str = ""  # of its writer: another topic has another one there
 
     def has(self, other: Standing) -> bool:
         """Say whether another place is not ahead of this one."""
@@ -47,8 +68,10 @@ class TableNote(NamedTuple):
     """Something about the table that is not a row of it."""
 
     version: Version
-    kind: str  # "truncate": empty your copy, a load follows; "gap": rows are missing
+    kind: str  # "truncate": empty your copy; "gap": rows are missing
     why: str = ""
+    ordinal: int = -1  # its place in the commit; -1: before all rows
+    at: int | None = None  # µs since 1970-01-01 UTC, of the commit
 
 
 class Found(NamedTuple):
@@ -58,6 +81,7 @@ class Found(NamedTuple):
     ranges: tuple[Range, ...] = ()
     schema_ids: tuple[int, ...] = ()  # in the order of the cuts; the last is the newest
     notes: tuple[TableNote, ...] = ()
+    topic_ids: tuple[str, ...] = ()  # of the table's topic, as the cuts know it
 
 
 class History:
@@ -94,9 +118,7 @@ class History:
             found = list(self._from(since, end))
             if found:
                 offset, cut = found[-1]
-                head = cut.head
-                state = offset if head.state_from < 0 else head.state_from
-                return Standing(Version(head.epoch, head.last_seq), offset + 1, state)
+                return _behind(offset, cut.head)
             if since == low:
                 raise StreamError(
                     "the cuts topic has no record of this source",
@@ -106,53 +128,52 @@ class History:
             window *= 4
 
     def behind(self, version: Version) -> Standing:
-        """Return the place after a commit; raise RangeExpired where its cuts were deleted."""
+        """Return the place after a commit, and after what was loaded there.
+
+        Raises RangeExpired where its cuts were deleted.
+        """
         low, end = self._ends()
         found = self._last(version, low, end)
         if found is None:
+            at, first = next(self._from(low, end), (low, None))
+            if first is not None and _begins(first, version):
+                return Standing(version, at, at, first.head.instance)
             raise RangeExpired(
                 "the cuts of these commits were deleted",
-                hint="begin at a later commit, or at `latest`",
+                hint=_AGAIN,
                 first=str(self._oldest(low, end)),
                 needed=str(version),
             )
         offset, cut = found
-        state = offset if cut.head.state_from < 0 else cut.head.state_from
-        if state < low:
-            raise RangeExpired(
-                "the START or STATE before these commits was deleted",
-                hint="begin at a later commit, or at `latest`",
-                first=low,
-                needed=state,
-            )
-        return Standing(version, offset + 1, state)
+        return _behind(offset, cut.head)._replace(version=version)
 
     def loads(self) -> Standing:
         """Return the place where the newest loads of the tables begin."""
         low, end = self._ends()
         epoch = self.newest().version.epoch
         while True:
-            before = self._last(Version(epoch - 1, _LAST_SEQ), low, end)
+            before = self._last(Version(epoch, 0).before(), low, end)
             at, start = next(self._from(low if before is None else before[0] + 1, end))
-            if not isinstance(start, Start):
+            if not isinstance(start, Start) or not _begins(start, Version(epoch, 0).before()):
                 raise RangeExpired(
                     "the loads of the tables are not in the cuts any more",
                     hint="begin at a later commit, or at `latest`",
                     first=low,
                 )
             if start.prev is None or not start.continues:
-                return Standing(Version(start.head.epoch, 0), at, at)
+                return Standing(Version(start.head.epoch, 0), at, at, start.head.instance)
             epoch = start.prev.epoch
 
     def walk(self, table: TableId, place: Standing) -> CommitWalk:
         """Return a walk over what comes behind a place; one at a time."""
-        return CommitWalk(self._following(place), self._names.table(table), table, place)
+        topic = self._names.table(table)
+        return CommitWalk(self._following(place), topic, table, place, self._changes)
 
-    def readable(self, ranges: Sequence[Range]) -> bool:
-        """Check that these ranges may be read; say whether read committed, see `RangeReader`."""
-        if not ranges:
+    def readable(self, found: Found) -> bool:
+        """Check that these rows may be read; say whether read committed, see `RangeReader`."""
+        if not found.ranges:
             return True
-        places = {(r.topic, r.partition): r.start for r in sorted(ranges, reverse=True)}
+        places = {(r.topic, r.partition): r.start for r in sorted(found.ranges, reverse=True)}
         first = self._cluster.first(places)
         for (topic, partition), start in places.items():
             if first[topic, partition] > start:
@@ -164,20 +185,48 @@ class History:
                     first=first[topic, partition],
                     needed=start,
                 )
+        topic = found.ranges[0].topic
+        for topic_id in found.topic_ids:  # offsets of an earlier life of it name other rows
+            self._rows.check_identity(self._segment(found.ranges, {topic: topic_id}))
+        return self._rows.wait_visible(found.ranges)
+
+    def _changes(self, cut: Commits, seq: int) -> Sequence[SchemaChange]:
+        """Read the schema changes of a record's commit."""
+        ranges = part(cut, self._names.ddl, seq - 1, seq).ranges
+        segment = self._segment(ranges, {})
+        is_committed = self._rows.prepare(segment)
+        return self._rows.read_ddl(segment, is_committed=is_committed)
+
+    def _segment(self, ranges: Sequence[Range], topic_ids: Mapping[str, str]) -> Segment:
         state = self._cuts.replay.state
-        ledger = Ledger(self._source)
-        if state is not None:
-            ids = {name: topic.id for name, topic in state.topics.items()}
-            ledger = Ledger(self._source, cluster_id=state.cluster_id, topics=ids)
         assert state is not None
-        named = Segment(Commits(state.head, (), ()), ledger, ledger, ranges=tuple(ranges))
-        return self._rows.prepare(named)
+        ledger = Ledger(self._source, cluster_id=state.cluster_id, topics=topic_ids)
+        return Segment(Commits(state.head, (), ()), ledger, ledger, ranges=tuple(ranges))
 
     def _following(self, place: Standing) -> Iterator[tuple[int, Cut] | None]:
-        """Accepted records behind a place; None wherever there is none by now."""
+        """Accepted records behind a place; None wherever there is none by now.
+
+        They begin with the place's own START or STATE: a reading that began at a later one
+        would leave out what was deleted before it.
+        """
+        low, _ = self._ends()
+        if place.state < low:
+            raise _expired(place, low)
         ledger = Ledger(self._source, next_offset=place.state)
+        is_begun = False
         while True:
-            yield from self._cuts(ledger)
+            for offset, cut in self._cuts(ledger):
+                if not is_begun and offset != place.state:
+                    raise _expired(place, offset)
+                if not is_begun and cut.head.instance != place.instance:
+                    raise TopicReplaced(
+                        "the cuts topic is another one than these commits stood in",
+                        hint=_AGAIN,
+                        topic=self._names.cuts,
+                        offset=offset,
+                    )
+                is_begun = True
+                yield offset, cut
             yield None
             replay = self._cuts.replay
             ledger = Ledger(self._source, replay.epoch, replay.n, replay.seq)
@@ -254,9 +303,13 @@ class CommitWalk:
         topic: str,
         table: TableId,
         place: Standing,
+        changes: Callable[[Commits, int], Sequence[SchemaChange]],
     ) -> None:
+        """`changes` reads the schema changes of a record's commit, by its seq."""
         self._records, self._topic, self._table = records, topic, table
+        self._changes = changes
         self._left: tuple[int, Cut] | None = None  # a record that was not taken, or in part
+        self._topics: Mapping[str, Topic] = {}  # as the newest START or STATE has them
         self.place = place
 
     def take(self, rows: int | None = None, upto: Standing | None = None) -> Found:
@@ -266,13 +319,14 @@ class CommitWalk:
         """
         ranges: list[Range] = []
         ids: dict[int, None] = {}
+        topic_ids: dict[str, None] = {}
         notes: list[TableNote] = []
         taken = 0
         while (upto is None or not self.place.has(upto)) and (rows is None or taken < rows):
             record = self._left or self._next()
             if record is None:
                 break
-            if upto is not None and record[1].head.epoch > upto.version.epoch:
+            if upto is not None and self._is_beyond(record[1], upto.version):
                 self._left = record
                 break
             room = None if rows is None else rows - taken
@@ -287,29 +341,46 @@ class CommitWalk:
             ranges += found.ranges
             notes += found.notes
             if found.ranges:
+                if (known := self._topics.get(self._topic)) is not None:
+                    topic_ids[known.id] = None
                 for schema_id in found.schema_ids:  # what came back is the newest again
                     ids.pop(schema_id, None)
                     ids[schema_id] = None
-        return Found(self.place, tuple(ranges), tuple(ids), tuple(notes))
+        return Found(self.place, tuple(ranges), tuple(ids), tuple(notes), tuple(topic_ids))
+
+    def take_all(self, last: Version | None) -> Found:
+        """Return all commits behind the place up to one, with what was loaded there."""
+        return self.take(upto=None if last is None else Standing(last, _NO_OFFSET))
 
     def _next(self) -> tuple[int, Cut] | None:
         while (record := next(self._records)) is not None:
-            if isinstance(record[1], State):
-                self.place = self.place._replace(state=max(record[0], self.place.state))
-            if record[0] >= self.place.cut:
+            offset, cut = record
+            if isinstance(cut, State):
+                self._topics = cut.topics
+                if offset >= self.place.state:
+                    self.place = self.place._replace(state=offset, instance=cut.head.instance)
+            if offset >= self.place.cut:
                 return record
         return None
+
+    def _is_beyond(self, cut: Cut, last: Version) -> bool:
+        """Say whether nothing of a record belongs to the commits up to one."""
+        if isinstance(cut, Commits):
+            first = Version(cut.head.epoch, columns_of(cut.commits).first)
+            known = self.place.version
+            return max(first, known._replace(seq=known.seq + 1)) > last
+        return _reach(cut) > last
 
     def _of(
         self, offset: int, cut: Cut, room: int | None, upto: Standing | None, *, is_first: bool
     ) -> Found | None:
         place, reached = self.place, _reach(cut)
-        behind = Standing(reached, offset + 1, place.state)
+        behind = place._replace(version=max(place.version, reached), cut=offset + 1)
         match cut:
             case Commits():
                 known = place.version.seq if place.version.epoch == reached.epoch else 0
                 if reached.seq <= known:
-                    return Found(behind._replace(version=place.version))
+                    return Found(behind)
                 last = reached.seq
                 if upto is not None and upto.version.epoch == reached.epoch:
                     last = min(last, upto.version.seq)
@@ -318,20 +389,28 @@ class CommitWalk:
                 mine = part(cut, self._topic, known, last)
                 if room is not None and not is_first and _rows(mine.ranges) > room:
                     return None
-                notes = tuple(
-                    TableNote(Version(reached.epoch, seq), "gap", f"{hole.kind}: {hole.why}")
-                    for seq, hole in mine.holes
-                    if hole.table == str(self._table)
-                )
+                notes = tuple(n for entry in mine.special for n in self._noted(cut, entry))
                 if last < reached.seq:
-                    behind = Standing(Version(reached.epoch, last), offset, place.state)
+                    behind = place._replace(version=Version(reached.epoch, last), cut=offset)
                 return Found(behind, mine.ranges, cut.schema_ids.get(self._topic, ()), notes)
             case TableLoad():
                 ranges = tuple(r for r in cut.ranges if r.topic == self._topic)
                 ids = cut.schema_ids.get(self._topic, ())
                 return Found(behind, ranges, ids, _of_load(cut) if cut.table == self._table else ())
+            case Start() if reloads(cut) and str(self._table) not in cut.loads:
+                return Found(behind, notes=(TableNote(reached, "gap", NOT_LOADED),))
             case _:
                 return Found(behind)
+
+    def _noted(self, cut: Commits, entry: CommitEntry) -> Iterator[TableNote]:
+        """What a commit says of the table besides its rows."""
+        version, at = Version(cut.head.epoch, entry.seq), entry.committed_at
+        for hole in entry.holes:
+            if hole.table == str(self._table):
+                yield TableNote(version, "gap", f"{hole.kind}: {hole.why}", at=at)
+        for change in self._changes(cut, entry.seq) if entry.ddl else ():
+            if (said := _of_change(change, self._table)) is not None:
+                yield TableNote(version, *said, change.ordinal, at)
 
 
 def _rows(ranges: Sequence[Range]) -> int:
@@ -353,10 +432,44 @@ def _reach(cut: Cut) -> Version:
     return Version(cut.head.epoch, cut.head.last_seq)
 
 
+def _behind(offset: int, head: Head) -> Standing:
+    """Return the place after a record."""
+    state = offset if head.state_from < 0 else head.state_from
+    return Standing(Version(head.epoch, head.last_seq), offset + 1, state, head.instance)
+
+
+def _begins(cut: Cut, version: Version) -> bool:
+    """Say whether a record begins an epoch that is the next one behind a commit."""
+    is_new = isinstance(cut, Start) and (cut.prev is not None or cut.head.n == 1)
+    return is_new and Version(cut.head.epoch, 0).before() <= version
+
+
+def _expired(place: Standing, first: int) -> RangeExpired:
+    return RangeExpired(
+        "the cuts behind these commits were deleted",
+        hint=_AGAIN,
+        commit=str(place.version),
+        needed=place.state,
+        first=first,
+    )
+
+
+def _of_change(change: SchemaChange, table: TableId) -> tuple[str, str] | None:
+    """What a schema change says of a table's rows, which it moves or drops without sending them."""
+    before, after = (one and one.id for one in (change.before, change.after))
+    if before == table != after:
+        return "truncate", change.tag if after is None else f"{change.tag}: now {after}"
+    if after == table and before not in (None, table):
+        return "gap", f"{change.tag}: its rows stand under {before}"
+    if change.moved is not None and table in (change.moved.table, after):
+        return "gap", f"{change.tag}: partitions moved without their rows"
+    return None
+
+
 def _of_load(cut: TableLoad) -> tuple[TableNote, ...]:
     """What a step of a table's load says, besides its rows."""
     version = _reach(cut)
-    if cut.phase is LoadPhase.BEGIN and version.epoch > 1:
+    if cut.phase is LoadPhase.BEGIN and version > (1, 0):
         return (TableNote(version, "truncate", "a load follows"),)
     if cut.phase is LoadPhase.END and cut.lossy is not None:
         return (TableNote(version, "gap", f"seen: {cut.lossy}"),)

@@ -16,9 +16,10 @@ from typing import Any
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from spark_consumers.errors import SettingRefused
 from spark_consumers.source.options import SourceOptions
 from spark_consumers.source.reader import ChangesReader, ChangesStream
-from spark_consumers.source.rows import OURS, columns_of
+from spark_consumers.source.rows import definition
 
 
 class GaussCdcSource(DataSource):
@@ -29,13 +30,14 @@ class GaussCdcSource(DataSource):
         return "gauss_cdc"
 
     def schema(self) -> str:
-        """Return the table's columns as the newest schema has them, and ours."""
-        options = SourceOptions.of(self.options)
-        columns = columns_of(options.newest())
-        return ", ".join(f"{name} {kind}" for name, kind in (*columns, *OURS))
+        """Return the table's columns, and ours."""
+        return definition(*SourceOptions.of(self.options).shape())
 
     def reader(self, schema: StructType) -> Any:
         return ChangesReader(SourceOptions.of(self.options), schema)
 
     def streamReader(self, schema: StructType) -> Any:  # noqa: N802  Spark's name
-        return ChangesStream(SourceOptions.of(self.options), schema)
+        options = SourceOptions.of(self.options)
+        if options.end is not None:
+            raise SettingRefused("a stream has no endingVersion", hint="read() has")
+        return ChangesStream(options, schema)

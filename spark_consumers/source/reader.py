@@ -1,9 +1,9 @@
 """The readers that Spark asks: planning on the driver, reading on executors.
 
-An offset is {"epoch", "seq", "cut", "state"}: the last whole commit, the first record of cuts that
-is not wholly behind it, and the START or STATE from which a reader comes there.  The end of the
-first batch also has "first", its beginning: Spark keeps no beginning, and asks for it again when
-that batch is repeated, when `latest` is another commit.
+An offset is {"epoch", "seq", "cut", "state", "instance"}: the last whole commit, the first record
+of cuts that is not wholly behind it, and the START or STATE from which a reader comes there, with
+its writer.  The end of the first batch also has "first", its beginning: Spark keeps no beginning,
+and asks for it again when that batch is repeated, when `latest` is another commit.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.types import StructType
 
 from schemas.control import Range
-from spark_consumers.errors import StreamError
+from spark_consumers.errors import SettingRefused, StreamError
 from spark_consumers.kafka.cluster import Cluster
 from spark_consumers.kafka.history import CommitWalk, Found, History, Standing, TableNote
 from spark_consumers.kafka.ranges import MessageFetch
-from spark_consumers.kafka.registry import SchemaCache, newest_id
+from spark_consumers.kafka.registry import SchemaCache
 from spark_consumers.source.options import SourceOptions
-from spark_consumers.source.rows import OURS, ChangeRows, batches, check_shape
+from spark_consumers.source.rows import OURS, ChangeRows, batches, check_shape, made_of
 from spark_consumers.versions import Version
 
 if TYPE_CHECKING:
@@ -59,9 +59,13 @@ class _SharedReader:
     """What both readers do."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        if schema.fieldNames()[-len(OURS) :] != [name for name, _ in OURS]:
+            raise SettingRefused(
+                "gauss_cdc has columns of its own",
+                hint="leave out schema(), and select after load()",
+            )
         self._options, self._schema = options, schema
         self._registry: SchemaCache | None = None
-        self._newest = 0  # schema id when planning began
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave connections and their memory on the driver."""
@@ -97,20 +101,19 @@ class _SharedReader:
     def _known(self) -> SchemaCache:
         if self._registry is None:
             self._registry = self._options.schema_of()
-            self._newest = newest_id(self._registry, self._options.topic)
         return self._registry
 
     def _shares(self, history: History, found: Found) -> Sequence[CommitShare]:
         """Divide what was found among tasks; raise ShapeChanged, RangeExpired."""
-        schema_of = self._known()
+        schema_of, newest = self._known(), made_of(self._schema)
         wanted = {
             one.name: one.dataType.simpleString() for one in self._schema if one.name not in _OURS
         }
         schemas = {}
         for schema_id in found.schema_ids:
             schema = schemas[schema_id] = schema_of(schema_id)
-            check_shape(schema, wanted, is_newer=schema_id > self._newest)
-        is_committed = history.readable(found.ranges)
+            check_shape(schema, wanted, is_newer=newest is not None and schema_id > newest)
+        is_committed = history.readable(found)
         shares = [
             CommitShare(ranges, schemas, is_committed=is_committed)
             for ranges in divided(found.ranges, _ROWS_A_TASK)
@@ -124,18 +127,8 @@ class ChangesReader(_SharedReader, DataSourceReader):
     """Reads all commits from one to another, once."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        options = self._options
-        with closing(options.history(self._known())) as history:
-            walk = history.walk(options.table, options.first(history))
-            upto = None if options.end is None else Standing(options.end)
-            found = walk.take(upto=upto)
-            if upto is not None and not found.place.has(upto):
-                raise StreamError(
-                    "the cuts do not go as far as endingVersion",
-                    last=str(found.place.version),
-                    needed=str(upto.version),
-                )
-            return self._shares(history, found)
+        with closing(self._options.history(self._known())) as history:
+            return self._shares(history, self._options.all_of(history))
 
 
 class ChangesStream(_SharedReader, DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
@@ -193,6 +186,13 @@ class ChangesStream(_SharedReader, DataSourceStreamReader, _AvailableNow):  # ty
         self._walk = None  # one at a time
         with closing(self._options.history(self._known())) as history:
             found = history.walk(self._options.table, begin).take(upto=_standing(end))
+            if not found.place.has(_standing(end)):
+                raise StreamError(
+                    "the cuts do not go as far as this batch did",
+                    hint="was the topic made again? then begin with a new checkpoint",
+                    last=str(found.place.version),
+                    needed=str(_standing(end).version),
+                )
             self._planned = end
             return self._shares(history, found)
 
@@ -217,16 +217,17 @@ def _arrow(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, **zone)  # type: ignore[arg-type,unused-ignore]
 
 
-_PARTS: Final = ("epoch", "seq", "cut", "state")
+_PARTS: Final = ("epoch", "seq", "cut", "state", "instance")
 
 
 def _offset(place: Standing) -> Offset:
-    values = (*place.version, place.cut, place.state)
+    values = (*place.version, place.cut, place.state, place.instance)
     return dict(zip(_PARTS, values, strict=True))
 
 
 def _standing(offset: Mapping[str, Any]) -> Standing:
-    return Standing(Version(offset["epoch"], offset["seq"]), offset["cut"], offset["state"])
+    epoch, seq, *rest = (offset[name] for name in _PARTS)
+    return Standing(Version(epoch, seq), *rest)
 
 
 def divided(ranges: Sequence[Range], size: int) -> Iterator[tuple[Range, ...]]:

@@ -5,8 +5,9 @@ A change becomes the rows that Spark's and Delta's readers of changes know:
     c, r    insert
     u       update_preimage, where the source sent something of the old row; update_postimage
     d       delete
-    t       truncate    all columns are NULL: every row went, or a load begins anew
-            gap         all columns are NULL: rows are missing, `_exact` says why
+    t       truncate    all columns are NULL: every row went
+            gap         all columns are NULL: rows are missing
+            In both `_exact` says why, unless the source truncated the table.
 
 Values are those of `changes()`: both come from one table (dialects/spark_types.py).
 """
@@ -28,6 +29,7 @@ from spark_consumers.versions import Version
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
 OURS: Final = (
     ("_change_type", "STRING"),
@@ -37,16 +39,32 @@ OURS: Final = (
     ("_unsent", "ARRAY<STRING>"),
     ("_exact", "MAP<STRING,STRING>"),
 )
+_MADE_OF: Final = "columns as of schema "
 _NAMES: Final = tuple(name for name, _ in OURS)
 _BATCH: Final = 10_000  # rows
 
 
-def columns_of(schema: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield quoted name and type of a table's columns; raise ShapeChanged for one named as ours."""
+def definition(schema: Mapping[str, Any], newest: int | None) -> str:
+    """Return the columns of a table and ours, as Spark's DDL spells them.
+
+    `newest`: the id of the schema if no later one is known.  It is kept as a comment: the query
+    may begin long after this.  Raises ShapeChanged for a column that is named as one of ours.
+    """
+    columns = []
     for name, column in Shape.of(schema).columns.items():
         if name.lower() in _NAMES:
             raise ShapeChanged("a column has the name of one of the data source's", column=name)
-        yield quote(name), column.name
+        columns.append(f"{quote(name)} {column.name}")
+    (first, kind), *rest = OURS
+    made = "" if newest is None else f" COMMENT '{_MADE_OF}{newest}'"
+    columns += [f"{first} {kind}{made}", *(f"{name} {kind}" for name, kind in rest)]
+    return ", ".join(columns)
+
+
+def made_of(schema: StructType) -> int | None:
+    """Return the id that `definition` was given."""
+    comment = str(schema[OURS[0][0]].metadata.get("comment", ""))
+    return int(comment.removeprefix(_MADE_OF)) if comment.startswith(_MADE_OF) else None
 
 
 def check_shape(
@@ -59,7 +77,7 @@ def check_shape(
     column more.
     """
     own = Shape.of(schema).columns
-    hint = "start the query again: it continues with the new columns"
+    hint = "load() again, and start the query: it continues with the new columns"
     if is_newer and (more := own.keys() - wanted.keys()):
         raise ShapeChanged("a column was added", hint=hint, column=min(more))
     for name, kind in wanted.items():
@@ -67,8 +85,10 @@ def check_shape(
         if was.upper() != kind.upper() and not is_wider(was, kind.upper()):
             raise ShapeChanged(
                 "a column's type changed",
-                hint="read the commits before it apart; a stream starts again behind it, with a "
-                "new checkpoint and startingVersion",
+                hint=hint
+                if is_newer and is_wider(kind.upper(), was)
+                else "read the commits before it apart, by endingVersion; a stream starts again "
+                "behind it, with a new checkpoint and startingVersion",
                 column=name,
                 was=was,
                 now=kind.upper(),
@@ -137,8 +157,8 @@ class ChangeRows:
 
     def note(self, note: TableNote) -> None:
         """Add a row for something that is not a change of a row."""
-        why = [("why", note.why)] if note.kind == "gap" else None
-        self._row((), (note.kind, int(note.version), None, -1, None, why))
+        why = [("why", note.why)] if note.why else None
+        self._row((), (note.kind, int(note.version), note.at, note.ordinal, None, why))
 
     def taken(self) -> pa.RecordBatch:
         """Return the rows so far, and begin anew."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spark_consumers.errors import SparkFailed, TargetDown
+from spark_consumers.errors import KafkaDown, SparkFailed, TargetDown
 from spark_consumers.job import Observer
 from spark_consumers.stream import (
     Checkpoint,
@@ -107,6 +107,43 @@ def test_what_fails_in_a_pass_is_raised_as_it_is_and_a_stop_does_not_wait_for_sp
 
     assert sink.seqs == [1]
     never.set()
+
+
+class NoTopic:
+    """A session in which no query can begin."""
+
+    def __init__(self, told: list[str]) -> None:
+        self._told = told
+
+    @property
+    def readStream(self) -> Any:  # noqa: N802  Spark's name
+        self._told.append("query")
+        raise OSError("no such topic")
+
+    @property
+    def sparkContext(self) -> Any:  # noqa: N802
+        raise OSError("gone")
+
+
+def test_the_query_begins_when_the_loop_has_read_cuts() -> None:
+    """Before the topic is there it would end, and the checkpoint be blamed for it."""
+    told: list[str] = []
+    stream = spark_that(lambda: NoTopic(told), lambda _: None)  # type: ignore[arg-type,return-value]
+
+    def drain() -> None:
+        told.append("pass")
+        if told.count("pass") == 1:
+            raise KafkaDown("unknown topic")
+
+    stream.begin()
+    with pytest.raises(KafkaDown):
+        stream.run(drain, lambda _=0: False, Observer())
+    with pytest.raises(SparkFailed):
+        stream.run(drain, lambda _=0: False, Observer())
+    stream.close()
+
+    assert told[:2] == ["pass", "pass"]
+    assert told.count("query") == 1
 
 
 # ---------------------------------------------------------------- the checkpoint

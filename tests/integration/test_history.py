@@ -1,0 +1,262 @@
+"""Commits of one table by exact offsets, from any of them on, in a real cluster's topics."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from schemas.control import Hole, LoadPhase, Moved
+from schemas.tables import TableId
+from spark_consumers.errors import ApplyError, RangeExpired, TopicReplaced
+from spark_consumers.kafka.history import Found, History, Standing
+from spark_consumers.versions import Version
+from tests.integration.kafka_feed import KafkaFeed
+from tests.spark_consumers.feed import Feed, Tx, alter, insert, table
+
+A, B = table("a", "id integer, v text"), table("b", "id integer, v text")
+
+
+@pytest.fixture
+def source(kafka: str, topic_prefix: str) -> KafkaFeed:
+    return KafkaFeed(kafka, topic_prefix, A, B)
+
+
+@pytest.fixture
+def history(source: KafkaFeed) -> Iterator[History]:
+    with closing(History(source.client, source.feed.source, source.registry)) as one:
+        yield one
+
+
+def commit(source: KafkaFeed, *rows: int) -> None:
+    """So many transactions, each with so many rows of A and one of B."""
+    source.feed.commits(
+        *([*(insert(A, str(at), "x") for at in range(n)), insert(B, "1", "x")] for n in rows)
+    )
+
+
+def load(source: KafkaFeed, rows: int) -> None:
+    source.feed.load(A, LoadPhase.BEGIN)
+    source.feed.load(A, LoadPhase.CHUNK, *([str(at), "x"] for at in range(rows)))
+    source.feed.load(A, LoadPhase.END)
+
+
+def forget(source: KafkaFeed, topic: str, before: int) -> None:
+    """What retention does."""
+    place = TopicPartition(topic, 0, before)
+    source.admin.delete_records([place])[place].result()
+
+
+def make_again(source: KafkaFeed, topic: str) -> None:
+    source.admin.delete_topics([topic])[topic].result()
+    source.create(topic)
+
+
+def rows(found: Found) -> int:
+    return sum(r.end - r.start for r in found.ranges)
+
+
+def notes(found: Found) -> list[tuple[str, str, str, int]]:
+    return [(str(n.version), n.kind, n.why, n.ordinal) for n in found.notes]
+
+
+def test_batches_of_any_size_hold_whole_commits_and_come_again_as_they_were(
+    source: KafkaFeed, history: History
+) -> None:
+    load(source, 3)
+    commit(source, 2, 0, 5, 1)
+    source.feed.heartbeat()
+    source.feed.state()
+    commit(source, 0, 0)
+    commit(source, 4, 4)
+    source.feed.load_again(A, B)
+    load(source, 2)
+    commit(source, 1, 7)
+    source.publish()
+    whole = history.walk(A.id, history.loads()).take_all(None)
+    first = history.behind(Version(1, 0).before())
+    every = history.walk(A.id, first).take_all(None)
+    assert (rows(whole), rows(every)) == (10, 29)
+    ends = {0, 3, 5, 10, 11, 15, 19, 21, 22, 29}  # rows behind which a commit or a chunk ends
+
+    for size in (1, 2, 3, 5, 6, 100):
+        walk, batches, at = history.walk(A.id, first), [first], 0
+        while (batch := walk.take(size)).place != batches[-1]:
+            at += rows(batch)
+            assert at in ends
+            batches.append(batch.place)
+            again = history.walk(A.id, batches[-2]).take(upto=batch.place)
+            assert again == batch
+            walk = history.walk(A.id, batch.place)  # one at a time
+        assert at == 29
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "wanted"),
+    [
+        ("1/0", "1/0", 3),
+        ("1/0", "1/2", 3 + 1 + 1),
+        ("1/1", "1/1", 1),
+        ("1/3", "1/3", 1 + 2),  # with what was loaded there
+        ("1/4", "1/4", 1),
+        ("2/0", "2/0", 4),
+        ("2/1", None, 1),
+        ("1/4", "2/1", 1 + 4 + 1),
+        ("1/3", "1/2", 0),
+        ("2/2", None, 0),
+        ("9/1", None, 0),
+    ],
+)
+def test_a_range_has_its_commits_and_what_was_loaded_at_them(
+    source: KafkaFeed, history: History, start: str, end: str | None, wanted: int
+) -> None:
+    load(source, 3)
+    commit(source, 1, 1)
+    commit(source, 1)
+    load(source, 2)
+    commit(source, 1)
+    source.feed.load_again(A, B)
+    load(source, 4)
+    commit(source, 1)
+    source.publish()
+
+    walk = history.walk(A.id, history.behind(Version.parse(start).before()))
+
+    assert rows(walk.take_all(None if end is None else Version.parse(end))) == wanted
+
+
+def test_a_commit_that_is_yet_to_come_is_waited_for(source: KafkaFeed, history: History) -> None:
+    commit(source, 1)
+    source.publish()
+    walk = history.walk(A.id, history.behind(Version(1, 3).before()))
+    source.feed.heartbeat()
+    commit(source, 1)
+    source.publish()
+    assert rows(walk.take()) == 0
+    commit(source, 2, 3)
+    source.publish()
+    assert rows(walk.take()) == 5
+
+
+def test_what_retention_removed_between_two_batches_is_not_passed_over(
+    source: KafkaFeed, history: History
+) -> None:
+    """A later STATE is a beginning for readers of later commits, not for this one."""
+    commit(source, 1)
+    source.publish()
+    place = history.newest()
+    commit(source, 1)
+    source.feed.state()
+    source.publish()
+    state = source.last_cut
+    commit(source, 1)
+    source.publish()
+    forget(source, source.names.cuts, state)
+
+    with pytest.raises(RangeExpired) as expired:
+        history.walk(A.id, place).take()
+    assert expired.value.where["commit"] == "1/1"
+    assert rows(history.walk(A.id, history.behind(Version(1, 2))).take()) == 1
+    for version in (Version(1, 1), Version(1, 0), Version(1, 0).before()):
+        with pytest.raises(RangeExpired):
+            history.behind(version)
+
+
+def test_a_takeover_is_not_taken_for_the_beginning_of_an_epoch(
+    source: KafkaFeed, history: History
+) -> None:
+    load(source, 2)
+    commit(source, 1)
+    source.feed.start()
+    source.publish()
+    at = source.last_cut
+    commit(source, 1)
+    source.publish()
+    assert rows(history.walk(A.id, history.loads()).take()) == 4
+    forget(source, source.names.cuts, at)
+
+    with pytest.raises(RangeExpired):
+        history.loads()
+    with pytest.raises(RangeExpired):
+        history.behind(Version(1, 0).before())
+    assert rows(history.walk(A.id, history.behind(Version(1, 1))).take()) == 1
+
+
+def test_offsets_of_a_topic_that_was_made_again_are_refused(
+    source: KafkaFeed, history: History, kafka: str
+) -> None:
+    """Rows of the new topic stand at the offsets of the old one."""
+    commit(source, 2)
+    source.publish()
+    place = history.newest()
+    before = history.walk(A.id, history.loads()).take()
+    topic = source.names.table(A.id)
+    make_again(source, topic)
+    source.feed.ends.pop(topic)
+    source.feed.load_again(A, B)
+    load(source, 9)
+    source.publish()
+
+    found = history.walk(A.id, history.behind(Version(1, 0).before())).take()
+    assert (rows(before), rows(found), len(found.topic_ids)) == (2, 11, 2)
+    with pytest.raises(TopicReplaced):
+        history.readable(found)
+    assert history.readable(history.walk(A.id, history.loads()).take())
+
+    make_again(source, source.names.cuts)
+    source.feed = Feed(source.feed.source, topics=source.feed.topics)
+    source.feed.writer = 7  # another history, which has a START where the old one had its own
+    source.feed.start()
+    commit(source, 1, 1, 1)
+    source.publish()
+    assert isinstance(problem(history, place), TopicReplaced)
+
+
+def problem(history: History, place: Standing) -> ApplyError | None:
+    try:
+        history.walk(A.id, place).take()
+    except ApplyError as error:
+        return error
+    return None
+
+
+def test_what_moves_rows_without_sending_them_is_noted(source: KafkaFeed, history: History) -> None:
+    renamed = replace(A, id=TableId("public", "a2"))
+    gone = replace(alter(A, A), after=None, tag="DROP TABLE")
+    commits: list[Any] = [
+        Tx(
+            [insert(A, "1", "x")], (Hole("public.a", "seen", "why"), Hole("public.b", "seen", "no"))
+        ),
+        [insert(A, "2", "x"), gone, insert(A, "3", "x")],
+        [alter(A, renamed)],
+        [alter(renamed, A)],
+        [replace(alter(A, A), moved=Moved("delete", A.id, "id < 5"))],
+        [replace(alter(B, B), moved=Moved("move", A.id))],
+        [alter(A, replace(A, key=())), alter(B, renamed)],
+    ]
+    for one in commits:
+        source.feed.commits(one)
+    load(source, 1)
+    source.feed.load_again(B)
+    commit(source, 1)
+    source.feed.load_again(A, B)
+    load(source, 1)
+    source.publish()
+
+    found = history.walk(A.id, history.behind(Version(1, 0).before())).take()
+
+    tag = alter(A, A).tag
+    assert notes(found) == [
+        ("1/1", "gap", "seen: why", -1),
+        ("1/2", "truncate", "DROP TABLE", 1),
+        ("1/3", "truncate", f"{tag}: now public.a2", 0),
+        ("1/4", "gap", f"{tag}: its rows stand under public.a2", 0),
+        ("1/5", "gap", f"{tag}: partitions moved without their rows", 0),
+        ("1/6", "gap", f"{tag}: partitions moved without their rows", 0),
+        ("1/7", "truncate", "a load follows", -1),
+        ("2/0", "gap", "not loaded", -1),
+        ("3/0", "truncate", "a load follows", -1),
+    ]
+    assert found.notes[0].at == 1_000_000
