@@ -39,6 +39,7 @@ OURS: Final = (
     ("_unsent", "ARRAY<STRING>"),
     ("_exact", "MAP<STRING,STRING>"),
 )
+_VERSION: Final = "_commit_version"
 _MADE_OF: Final = "columns as of schema "
 _NAMES: Final = tuple(name for name, _ in OURS)
 _BATCH: Final = 10_000  # rows
@@ -55,15 +56,14 @@ def definition(schema: Mapping[str, Any], newest: int | None) -> str:
         if name.lower() in _NAMES:
             raise ShapeChanged("a column has the name of one of the data source's", column=name)
         columns.append(f"{quote(name)} {column.name}")
-    (first, kind), *rest = OURS
     made = "" if newest is None else f" COMMENT '{_MADE_OF}{newest}'"
-    columns += [f"{first} {kind}{made}", *(f"{name} {kind}" for name, kind in rest)]
+    columns += (f"{name} {kind}{made * (name == _VERSION)}" for name, kind in OURS)
     return ", ".join(columns)
 
 
 def made_of(schema: StructType) -> int | None:
     """Return the id that `definition` was given."""
-    comment = str(schema[OURS[0][0]].metadata.get("comment", ""))
+    comment = str(schema[_VERSION].metadata.get("comment", ""))
     return int(comment.removeprefix(_MADE_OF)) if comment.startswith(_MADE_OF) else None
 
 

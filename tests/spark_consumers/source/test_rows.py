@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import LongType, StructField, StructType
 
 from producer.core.records.encode import TransactionConstants, compile_encoder
 from schemas.envelope import EnvelopeOptions, envelope_schema
@@ -15,7 +16,7 @@ from schemas.types import TypeOptions
 from spark_consumers.errors import ShapeChanged
 from spark_consumers.kafka.history import TableNote
 from spark_consumers.shapes import Shape
-from spark_consumers.source.rows import ChangeRows, batches, check_shape
+from spark_consumers.source.rows import ChangeRows, batches, check_shape, definition, made_of
 from spark_consumers.versions import Version
 from tests.schemas.types.values import CHOSEN, SAMPLES, Sample, numeric_mod
 from tests.spark_consumers.typed import UNFIT, WHOLE, expected, shown
@@ -152,6 +153,21 @@ def test_a_change_becomes_the_rows_that_readers_of_changes_know() -> None:
     assert rows[2]["_commit_timestamp"].timestamp() == 1_714_561_200.123456
 
 
+def test_a_frame_knows_of_which_schema_it_was_made() -> None:
+    """Its query may begin long after: a column that was added meanwhile must not be left out."""
+    text = definition(envelope_schema("bank", TABLE), 12)
+
+    assert text.startswith("`id` INT, `n` DECIMAL(9,2), `v` STRING, _change_type STRING")
+    assert "_commit_version BIGINT COMMENT 'columns as of schema 12', _commit" in text
+    assert "COMMENT" not in definition(envelope_schema("bank", TABLE), None)
+    for comment, made in (("columns as of schema 12", 12), ("my own", None)):
+        version = StructField("_commit_version", LongType(), metadata={"comment": comment})
+        assert made_of(StructType([version])) == made
+    ours = replace(TABLE, columns=(Column("_Ordinal", 23, -1, "integer"),))
+    with pytest.raises(ShapeChanged, match="has the name"):
+        definition(envelope_schema("bank", ours), 12)
+
+
 def test_a_schema_fits_a_query_by_the_names_of_columns() -> None:
     schema = envelope_schema("bank", TABLE)
     columns = {"id": "int", "n": "decimal(9,2)", "v": "string"}
@@ -160,5 +176,9 @@ def test_a_schema_fits_a_query_by_the_names_of_columns() -> None:
     check_shape(schema, {"id": "bigint", "n": "decimal(11,2)", "later": "date"}, is_newer=False)
     with pytest.raises(ShapeChanged, match="added"):
         check_shape(schema, {"id": "int"}, is_newer=True)
-    with pytest.raises(ShapeChanged, match="type changed"):
+    with pytest.raises(ShapeChanged, match="type changed") as changed:
         check_shape(schema, {**columns, "n": "decimal(9,4)"}, is_newer=False)
+    assert "read the commits before it apart" in str(changed.value)
+    with pytest.raises(ShapeChanged, match="type changed") as wider:
+        check_shape(schema, {**columns, "id": "smallint"}, is_newer=True)
+    assert "it continues" in str(wider.value)

@@ -1,4 +1,4 @@
-"""Commits of one table by exact offsets, from any of them on, in a real cluster's topics."""
+"""Commits of one table by exact offsets, from any of them on, on the simulation's broker."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -6,52 +6,116 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
 
-from schemas.control import Hole, LoadPhase, Moved
+from schemas.control import (
+    Commits,
+    Cut,
+    Hole,
+    LoadPhase,
+    Moved,
+    Range,
+    SchemaChange,
+    State,
+    TableLoad,
+    Topic,
+)
 from schemas.tables import TableId
 from spark_consumers.errors import ApplyError, RangeExpired, TopicReplaced
 from spark_consumers.kafka.history import Found, History, Standing
 from spark_consumers.versions import Version
-from tests.integration.kafka_feed import KafkaFeed
+from tests.sim.broker import Broker
+from tests.sim.ports import CUTS, TOPICS
+from tests.sim.reading import clients
+from tests.sim.registry import encode_change, encode_cut, schema_of
+from tests.sim.world import World
 from tests.spark_consumers.feed import Feed, Tx, alter, insert, table
+from tests.spark_consumers.kafka.test_read import Free
 
 A, B = table("a", "id integer, v text"), table("b", "id integer, v text")
 
 
-@pytest.fixture
-def source(kafka: str, topic_prefix: str) -> KafkaFeed:
-    return KafkaFeed(kafka, topic_prefix, A, B)
+class Published:
+    """Publishes what a Feed says on the simulation's broker, at the offsets that it gives."""
+
+    def __init__(self) -> None:
+        topics = (TOPICS.cuts, TOPICS.ddl, TOPICS.table(A.id), TOPICS.table(B.id))
+        self.broker = Broker(World(0), dict.fromkeys(topics, 1))
+        self.client = self.broker.connect("p", "gauss-cdc.bank")
+        assert self.broker.init_transactions(self.client)
+        self.state_at = self.last_cut = -1
+        self.begin()
+
+    def begin(self, writer: int = 0) -> None:
+        ids = self.broker.topic_ids
+        self.feed = Feed("bank", writer=writer, topics={name: Topic(ids[name], 1) for name in ids})
+        self.feed.start()
+        self.publish()
+
+    def publish(self) -> None:
+        """Write all records that the feed made since the last call."""
+        records, self.feed.records = self.feed.records, []
+        for _, made in records:
+            assert self.broker.begin(self.client)
+            cut = self.placed(made)
+            self.last_cut = self.broker.append(self.client, CUTS, b"bank", encode_cut(cut))
+            if isinstance(cut, State):
+                self.state_at = self.last_cut
+            self.broker.commit(self.client)
+            for transaction in self.broker.transactions:
+                for place in list(transaction.pending):
+                    self.broker._marker(transaction, place)
+
+    def placed(self, cut: Cut) -> Cut:
+        """Write a cut's rows; return it with what the broker knows."""
+        if isinstance(cut, State):
+            topics = {name: Topic(one, 1) for name, one in self.broker.topic_ids.items()}
+            return replace(cut, cluster_id=self.broker.cluster_id, topics=topics)
+        cut = replace(cut, head=replace(cut.head, state_from=self.state_at))
+        if isinstance(cut, Commits | TableLoad):
+            return replace(cut, ranges=tuple(self.rows(r) for r in cut.ranges))
+        return cut
+
+    def rows(self, r: Range) -> Range:
+        """Write the records of a range; return it as the broker has it."""
+        first = self.broker.high((r.topic, 0))
+        for at in range(r.start, r.end):
+            record = self.feed.content[r.topic, at]
+            value = encode_change(record) if isinstance(record, SchemaChange) else b"a row"
+            self.broker.append(self.client, (r.topic, 0), b"", value)
+        return Range(r.topic, 0, first, first + r.end - r.start)
+
+    def forget(self, before: int) -> None:
+        """What retention does to cuts."""
+        self.broker.starts[CUTS] = before
+
+    def make_again(self, topic: str) -> None:
+        self.broker.logs[topic, 0].clear()
+        self.broker.topic_ids[topic] += " again"
 
 
 @pytest.fixture
-def history(source: KafkaFeed) -> Iterator[History]:
-    with closing(History(source.client, source.feed.source, source.registry)) as one:
+def source() -> Published:
+    return Published()
+
+
+@pytest.fixture
+def history(source: Published) -> Iterator[History]:
+    mine: Any = clients(Free(source.broker.world), source.broker)  # type: ignore[arg-type]
+    with closing(History({}, "bank", schema_of, clients=mine)) as one:
         yield one
 
 
-def commit(source: KafkaFeed, *rows: int) -> None:
+def commit(source: Published, *rows: int) -> None:
     """So many transactions, each with so many rows of A and one of B."""
     source.feed.commits(
         *([*(insert(A, str(at), "x") for at in range(n)), insert(B, "1", "x")] for n in rows)
     )
 
 
-def load(source: KafkaFeed, rows: int) -> None:
+def load(source: Published, rows: int) -> None:
     source.feed.load(A, LoadPhase.BEGIN)
     source.feed.load(A, LoadPhase.CHUNK, *([str(at), "x"] for at in range(rows)))
     source.feed.load(A, LoadPhase.END)
-
-
-def forget(source: KafkaFeed, topic: str, before: int) -> None:
-    """What retention does."""
-    place = TopicPartition(topic, 0, before)
-    source.admin.delete_records([place])[place].result()
-
-
-def make_again(source: KafkaFeed, topic: str) -> None:
-    source.admin.delete_topics([topic])[topic].result()
-    source.create(topic)
 
 
 def rows(found: Found) -> int:
@@ -63,7 +127,7 @@ def notes(found: Found) -> list[tuple[str, str, str, int]]:
 
 
 def test_batches_of_any_size_hold_whole_commits_and_come_again_as_they_were(
-    source: KafkaFeed, history: History
+    source: Published, history: History
 ) -> None:
     load(source, 3)
     commit(source, 2, 0, 5, 1)
@@ -110,7 +174,7 @@ def test_batches_of_any_size_hold_whole_commits_and_come_again_as_they_were(
     ],
 )
 def test_a_range_has_its_commits_and_what_was_loaded_at_them(
-    source: KafkaFeed, history: History, start: str, end: str | None, wanted: int
+    source: Published, history: History, start: str, end: str | None, wanted: int
 ) -> None:
     load(source, 3)
     commit(source, 1, 1)
@@ -127,7 +191,7 @@ def test_a_range_has_its_commits_and_what_was_loaded_at_them(
     assert rows(walk.take_all(None if end is None else Version.parse(end))) == wanted
 
 
-def test_a_commit_that_is_yet_to_come_is_waited_for(source: KafkaFeed, history: History) -> None:
+def test_a_commit_that_is_yet_to_come_is_waited_for(source: Published, history: History) -> None:
     commit(source, 1)
     source.publish()
     walk = history.walk(A.id, history.behind(Version(1, 3).before()))
@@ -141,7 +205,7 @@ def test_a_commit_that_is_yet_to_come_is_waited_for(source: KafkaFeed, history: 
 
 
 def test_what_retention_removed_between_two_batches_is_not_passed_over(
-    source: KafkaFeed, history: History
+    source: Published, history: History
 ) -> None:
     """A later STATE is a beginning for readers of later commits, not for this one."""
     commit(source, 1)
@@ -153,7 +217,7 @@ def test_what_retention_removed_between_two_batches_is_not_passed_over(
     state = source.last_cut
     commit(source, 1)
     source.publish()
-    forget(source, source.names.cuts, state)
+    source.forget(state)
 
     with pytest.raises(RangeExpired) as expired:
         history.walk(A.id, place).take()
@@ -165,17 +229,20 @@ def test_what_retention_removed_between_two_batches_is_not_passed_over(
 
 
 def test_a_takeover_is_not_taken_for_the_beginning_of_an_epoch(
-    source: KafkaFeed, history: History
+    source: Published, history: History
 ) -> None:
     load(source, 2)
     commit(source, 1)
     source.feed.start()
+    (_, start) = source.feed.records[-1]
+    known = replace(start.head, resume=start.head.resume - 10)  # where the last commit ended
+    source.feed.records[-1] = (0, replace(start, head=known))
     source.publish()
     at = source.last_cut
     commit(source, 1)
     source.publish()
     assert rows(history.walk(A.id, history.loads()).take()) == 4
-    forget(source, source.names.cuts, at)
+    source.forget(at)
 
     with pytest.raises(RangeExpired):
         history.loads()
@@ -185,16 +252,15 @@ def test_a_takeover_is_not_taken_for_the_beginning_of_an_epoch(
 
 
 def test_offsets_of_a_topic_that_was_made_again_are_refused(
-    source: KafkaFeed, history: History, kafka: str
+    source: Published, history: History
 ) -> None:
     """Rows of the new topic stand at the offsets of the old one."""
     commit(source, 2)
     source.publish()
     place = history.newest()
     before = history.walk(A.id, history.loads()).take()
-    topic = source.names.table(A.id)
-    make_again(source, topic)
-    source.feed.ends.pop(topic)
+    topic = TOPICS.table(A.id)
+    source.make_again(topic)
     source.feed.load_again(A, B)
     load(source, 9)
     source.publish()
@@ -205,10 +271,8 @@ def test_offsets_of_a_topic_that_was_made_again_are_refused(
         history.readable(found)
     assert history.readable(history.walk(A.id, history.loads()).take())
 
-    make_again(source, source.names.cuts)
-    source.feed = Feed(source.feed.source, topics=source.feed.topics)
-    source.feed.writer = 7  # another history, which has a START where the old one had its own
-    source.feed.start()
+    source.make_again(TOPICS.cuts)
+    source.begin(writer=7)  # another history, with a START where the old one had its own
     commit(source, 1, 1, 1)
     source.publish()
     assert isinstance(problem(history, place), TopicReplaced)
@@ -222,7 +286,7 @@ def problem(history: History, place: Standing) -> ApplyError | None:
     return None
 
 
-def test_what_moves_rows_without_sending_them_is_noted(source: KafkaFeed, history: History) -> None:
+def test_what_moves_rows_without_sending_them_is_noted(source: Published, history: History) -> None:
     renamed = replace(A, id=TableId("public", "a2"))
     gone = replace(alter(A, A), after=None, tag="DROP TABLE")
     commits: list[Any] = [
