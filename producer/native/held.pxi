@@ -469,6 +469,7 @@ cdef class HeldRecords:
             free(self.records)
             self.arena, self.records = NULL, NULL
             self.arena_room = self.record_room = 0
+        self.layouts.shrink()
         return 0
 
     # ------------------------------------------------------------ to Python and back

@@ -13,6 +13,7 @@ cdef enum Style:
 cdef enum:
     BUCKETS = 1024  # of layouts; a power of two
     NO_COLUMN = -1
+    KEPT_SCRATCH = 4 << 20  # bytes that stay allocated between rows
 
 
 # ---------------------------------------------------------------- literals
@@ -313,13 +314,20 @@ cdef class Layouts:
         self.buckets[bucket] = <PyObject *>layout  # which `_all` keeps alive
         return 0
 
+    cdef void shrink(self) noexcept:
+        """Free what a large row took; its cells are not read any more."""
+        if self.scratch.room > KEPT_SCRATCH:
+            free(self.scratch.start)
+            self.scratch.start = NULL
+            self.scratch.used = self.scratch.room = 0
+
     cdef uint32_t _bucket(self, const uint8_t *text, size_t size) noexcept:
         return bucket_of(text, head_size(self.style, text, size))
 
     cdef PyObject *read(self, const uint8_t *text, size_t size) except? NULL:
         """The layout of a row, whose cells are read; NULL: none is known."""
         cdef PyObject *found = self.buckets[self._bucket(text, size)]
-        if found != NULL:
+        if found != NULL and self.style != STYLE_B:
             self.scratch.used = 0
             make_room(&self.scratch, 2 * size)  # each cell may be unescaped twice
         while found != NULL:

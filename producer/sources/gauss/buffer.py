@@ -65,6 +65,7 @@ class TransactionBuffer:
         self._undecoded_size = 0
         self._begun: tuple[int, bytes] | None = None  # the record of the open transaction's BEGIN
         self._is_plain = True  # the open transaction has rows only
+        self._stays = False  # it is not given up any more
 
     @property
     def is_open(self) -> bool:
@@ -90,8 +91,13 @@ class TransactionBuffer:
                 else:
                     yield from self._rare(position, record)
 
-    def adopt(self, records: Iterable[tuple[int, bytes]], *, on_disk: bool = False) -> None:
-        """Hold an open transaction that another one held: its BEGIN, and rows."""
+    def adopt(
+        self, records: Iterable[tuple[int, bytes]], *, on_disk: bool = False, stays: bool = False
+    ) -> None:
+        """Hold an open transaction that another one held: its BEGIN, and rows.
+
+        `stays`: the other one does not take it, so that it is not given up again.
+        """
         if on_disk:
             self._spill = self._make_spill()
         for position, record in records:
@@ -100,13 +106,15 @@ class TransactionBuffer:
             else:
                 for _ in self._rare(position, record):
                     pass  # of a BEGIN nothing is reported
+        self._stays = stays
 
     def give_up(self) -> list[tuple[int, bytes]]:
         """Return BEGIN and rows of the open transaction, to be held by another one.
 
-        Nothing where none is open, or where there is more in it, or it is on disk.
+        Nothing where none is open, or where there is more in it, or it is on disk, or stays here.
         """
-        if self._begun is None or not self._is_plain or self._spill is not None:
+        is_held = self._spill is not None or self._stays
+        if self._begun is None or not self._is_plain or is_held:
             return []
         records = [self._begun, *self._records]
         self._records, self._size = [], 0
@@ -168,6 +176,7 @@ class TransactionBuffer:
         self._records, self._size, self._spill = [], 0, None
         self._undecoded, self._undecoded_size = [], 0
         is_plain, self._is_plain, self._begun = self._is_plain, True, None
+        self._stays = False
         try:
             yield BufferedTransaction(begun, ended, records, undecoded, is_plain)
         finally:

@@ -21,6 +21,7 @@ from producer.sources.gauss.resolver import RelationResolver, Resolved
 from producer.wire.replication import WalMessage
 
 NO_COLUMN: Final = -1
+_MOST: Final = 4096  # layouts at a time, as in `names.Cache`
 # By decode-style: what stands around the cells of a row, one piece more than cells; None: unknown.
 _PIECES: Final[Mapping[str, Callable[[bytes], list[bytes] | None]]] = {
     "b": binary.pieces,
@@ -100,12 +101,17 @@ class Layouts:
         self._held, self._style, self._relations = held, style, relations
         self._pieces = _PIECES[style]
         self._version = relations.version
+        self._taken: set[RowLayout] = set()
 
     def check(self) -> None:
         """Forget what is not true any more; before each walk."""
         if self._version != self._relations.version:
-            self._held.forget()
+            self._forget()
             self._version = self._relations.version
+
+    def _forget(self) -> None:
+        self._held.forget()
+        self._taken.clear()
 
     def learn(self, record: bytes, change: NamedChange) -> None:
         """Take the layout of a row that was just resolved, if later rows may have it."""
@@ -116,8 +122,15 @@ class Layouts:
             return  # its table is found by more than these bytes
         resolved = self._relations.resolved(change)
         pieces = None if resolved is None else self._pieces(record)
-        if resolved is not None and pieces is not None:
-            self._held.learn(_layout(pieces, change, resolved, old_first=self._style == "t"))
+        if resolved is None or pieces is None:
+            return
+        layout = _layout(pieces, change, resolved, old_first=self._style == "t")
+        if layout in self._taken:  # but a value is not readable by it: an infinity
+            return
+        if len(self._taken) >= _MOST:
+            self._forget()
+        self._taken.add(layout)
+        self._held.learn(layout)
 
 
 def _layout(

@@ -128,7 +128,7 @@ class GaussStream:
             yield from self._buffered(received[at : at + 1])
             at += 1
             if (records := self._buffer.give_up()) and not held.adopt(records):
-                self._buffer.adopt(records)
+                self._buffer.adopt(records, stays=True)
 
     def _whole(self, held: Held) -> Iterator[tuple[int, Message]]:
         """Yield what is held; the walker takes what it can."""

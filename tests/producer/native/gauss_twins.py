@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from producer.sources.decoders import NAMING, Format
 from producer.sources.gauss.buffer import HOLD_BYTES
@@ -27,6 +28,7 @@ class Gauss:
     hold_bytes: int = HOLD_BYTES
     loses_rows_behind_ddl: bool = False
     reads_tables: bool = True  # the catalog shows the tables in force
+    held: Callable[..., Any] | None = None  # in place of `HeldRecords`
     spills: list[SpillFile] = field(default_factory=list)
 
     def __call__(
@@ -43,7 +45,7 @@ class Gauss:
         )
         held = None
         if is_native:
-            held = twins.native().HeldRecords(
+            held = (self.held or twins.native().HeldRecords)(
                 style,
                 is_batch=self.written.batch,
                 by_csn=self.by_csn,

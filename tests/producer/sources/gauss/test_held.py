@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,12 +24,14 @@ from gauss_cdc.sandbox.emulator.model import (
     Transaction,
 )
 from producer.sources.decoders import Format
+from producer.sources.gauss import held
+from producer.sources.gauss.held import RowLayout
 from producer.wire.replication import WalMessage
 from schemas.positions import Lsn
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema
 from tests.producer.native.gauss_twins import Gauss, agree
 from tests.producer.native.test_walk import KINDS, OPTIONS
-from tests.producer.native.twins import World
+from tests.producer.native.twins import World, native
 from tests.producer.sources.gauss.decoders.ledgers import CAPTURES, capture
 from tests.producer.sources.gauss.test_stream import messages_of, tables
 from tests.schemas.types.values import SAMPLES, SURPRISING
@@ -322,6 +325,64 @@ def test_what_is_unusual_is_left_to_python(style: str, odd: Item) -> None:
     taken = agree(World([ITEM], puts_aside=True), sent(items, mode, "gaussdb"), gauss, ALL, 1)
 
     assert taken.walked_rows > 0
+
+
+def counting(calls: Counter[str]) -> Any:
+    """`HeldRecords`, whose calls are counted."""
+
+    class Counting(native().HeldRecords):  # type: ignore[misc]  # it has no type here
+        def learn(self, layout: RowLayout) -> None:
+            calls["learn"] += 1
+            super().learn(layout)
+
+        def adopt(self, records: list[tuple[int, bytes]]) -> bool:
+            calls["adopt"] += 1
+            return bool(super().adopt(records))
+
+    return Counting
+
+
+@pytest.mark.parametrize("style", "tj")
+def test_a_shape_is_learnt_once_whatever_its_rows_hold(style: str) -> None:
+    mode, calls = mode_of(style, False), Counter[str]()
+    columns = (COLUMNS[0], Column("f", 701, type_name="double precision"))
+    of = replace(ITEM, columns=columns)
+    rows = [row_of(of, Op.INSERT, [b"%d" % n, b"Infinity"], None) for n in range(50)]
+    gauss = gauss_of(mode, held=counting(calls))
+
+    agree(World([of]), sent([transaction(1_000, *rows)], mode), gauss, ALL, 7)
+
+    assert calls["learn"] == 1
+
+
+@pytest.mark.parametrize(("style", "is_batch"), STYLES)
+def test_layouts_are_forgotten_before_they_fill_the_memory(
+    style: str, is_batch: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mode = mode_of(style, is_batch)
+    monkeypatch.setattr(held, "_MOST", 2)
+    changes = [change for change in CHANGES for _ in range(3)]
+
+    taken = agree(
+        World([ITEM, OTHER]),
+        sent([transaction(at, *changes) for at in (1_000, 2_000)], mode),
+        gauss_of(mode),
+        ALL,
+        1 << 20,
+    )
+
+    assert taken.walked_rows
+
+
+def test_a_transaction_that_is_left_to_python_is_offered_once() -> None:
+    """Each offer goes through all of it: one a message would cost its size squared."""
+    mode, calls = mode_of("b", False, include_user=True), Counter[str]()
+    of = [replace(transaction(at, *CHANGES * 10), user="cdc") for at in (1_000, 2_000)]
+    gauss = gauss_of(mode, held=counting(calls))
+
+    agree(World([ITEM]), sent(of, mode, "gaussdb"), gauss, ALL, 7)
+
+    assert calls["adopt"] == len(of)
 
 
 @pytest.mark.parametrize(("style", "is_batch"), STYLES)
