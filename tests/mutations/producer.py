@@ -251,8 +251,8 @@ MUTATIONS: Final = (
         "walker-keeps-layouts",
         "rows are not read by a layout that is not true any more",
         "producer/sources/gauss/held.py",
-        "            self._held.forget()\n",
-        "            pass\n",
+        "            self._forget()\n            self._version",
+        "            self._version",
         ("tests/producer/sources/gauss/test_held.py",),
     ),
     Mutation(
