@@ -133,7 +133,7 @@ def changes(
     topic = Topics(options.source).table(table)
     with closing(History(options.client, options.source, schema_of)) as history:
         epoch = history.newest().version.epoch
-        walk = history.walk(table, history.behind(Version(epoch, after)))
+        walk = history.walk(table, history.behind(Version(epoch, after)), loads=False)
         found = walk.take_all(None if upto is None else Version(epoch, upto))
         is_committed = history.readable(found)
     ids = found.schema_ids or (newest_id(schema_of, topic),)

@@ -164,10 +164,14 @@ class History:
                 return Standing(Version(start.head.epoch, 0), at, at, start.head.instance)
             epoch = start.prev.epoch
 
-    def walk(self, table: TableId, place: Standing) -> CommitWalk:
-        """Return a walk over what comes behind a place; one at a time."""
+    def walk(self, table: TableId, place: Standing, *, loads: bool = True) -> CommitWalk:
+        """Return a walk over what comes behind a place; one at a time.
+
+        `loads`: with what was loaded, which is no commit of the source.
+        """
         topic = self._names.table(table)
-        return CommitWalk(self._following(place), topic, table, place, self._changes)
+        records = self._following(place)
+        return CommitWalk(records, topic, table, place, self._changes, loads=loads)
 
     def readable(self, found: Found) -> bool:
         """Check that these rows may be read; say whether read committed, see `RangeReader`."""
@@ -304,10 +308,12 @@ class CommitWalk:
         table: TableId,
         place: Standing,
         changes: Callable[[Commits, int], Sequence[SchemaChange]],
+        *,
+        loads: bool,
     ) -> None:
         """`changes` reads the schema changes of a record's commit, by its seq."""
         self._records, self._topic, self._table = records, topic, table
-        self._changes = changes
+        self._changes, self._loads = changes, loads
         self._left: tuple[int, Cut] | None = None  # a record that was not taken, or in part
         self._topics: Mapping[str, Topic] = {}  # as the newest START or STATE has them
         self.place = place
@@ -393,7 +399,7 @@ class CommitWalk:
                 if last < reached.seq:
                     behind = place._replace(version=Version(reached.epoch, last), cut=offset)
                 return Found(behind, mine.ranges, cut.schema_ids.get(self._topic, ()), notes)
-            case TableLoad():
+            case TableLoad() if self._loads:
                 ranges = tuple(r for r in cut.ranges if r.topic == self._topic)
                 ids = cut.schema_ids.get(self._topic, ())
                 return Found(behind, ranges, ids, _of_load(cut) if cut.table == self._table else ())

@@ -191,6 +191,23 @@ def test_a_range_has_its_commits_and_what_was_loaded_at_them(
     assert rows(walk.take_all(None if end is None else Version.parse(end))) == wanted
 
 
+def test_commits_are_read_without_what_was_loaded_between_them(
+    source: Published, history: History
+) -> None:
+    load(source, 3)
+    commit(source, 1)
+    load(source, 2)
+    commit(source, 1)
+    load(source, 4)
+    source.publish()
+    place = history.behind(Version(1, 0))
+
+    found = history.walk(A.id, place, loads=False).take_all(Version(1, 2))
+
+    assert (rows(found), found.notes) == (2, ())
+    assert rows(history.walk(A.id, place).take_all(Version(1, 2))) == 1 + 2 + 1 + 4
+
+
 def test_a_commit_that_is_yet_to_come_is_waited_for(source: Published, history: History) -> None:
     commit(source, 1)
     source.publish()
