@@ -53,7 +53,7 @@ _NOISE: Final = re.compile(
     r"|Using Spark's default log4j|Setting (?:default|Spark) log level"
     r"|To adjust logging level|NOTE: |:: "
     r"|NativeCodeLoader: |Utils: Your hostname, |Utils: Set SPARK_LOCAL_IP"
-    r"|MicroBatchExecution: Query "
+    r"|MicroBatchExecution: Query |DeltaParquetFileFormat: Failed to translate filter "
     r"|=== Streaming Query ===|Identifier: |Current \w+ Offsets: |Current State: |Thread State: "
 )
 

@@ -40,6 +40,20 @@ from producer.errors import DecodeError
     show_default=True,
     help="Kind of target; a lake is a folder, and is sampled by read_at.",
 )
+@click.option(
+    "--mode",
+    type=click.Choice(["scd1", "scd2", "log"]),
+    default="scd1",
+    show_default=True,
+    help="What a lake holds.",
+)
+@click.option(
+    "--commits-again",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="With a lake: ask once more at the end, at N commits.",
+)
 @click.option("--json", "as_json", is_flag=True, help="The figures as JSON, to stdout.")
 def demo(
     *,
@@ -53,6 +67,8 @@ def demo(
     keep: Path | None,
     source: Literal["postgres", "opengauss", "gaussdb"],
     target: Literal["postgres", "delta", "iceberg"],
+    mode: Literal["scd1", "scd2", "log"],
+    commits_again: int,
     as_json: bool,
 ) -> None:
     """Run everything on this machine: load, kills, and a comparison of source and target.
@@ -73,6 +89,8 @@ def demo(
         keep=keep,
         source=source,
         target=target,
+        mode=mode,
+        commits_again=commits_again,
     )
     try:
         report = stage.demo(plan, console)

@@ -36,6 +36,7 @@ APPLY_STEPS: Final = (
 )
 _HUNT_SECONDS: Final = 3.0
 _HUNT_PAUSE: Final = 0.0003
+_STAND_PAUSE: Final = 0.1
 _READY_SECONDS: Final = 60.0
 _DOWN_SECONDS: Final = 1.0  # longest time a victim stays dead
 
@@ -89,7 +90,13 @@ class Killer:
         samples: Callable[[], int],
         on_kill: Callable[[Kill], None],
         on_return: Callable[[Kill, float], None],
+        stands: Callable[[], object] = lambda: None,
+        patience: float = 0.0,
     ) -> None:
+        """`patience`: seconds to wait until `apply` moved the target on, before it dies again.
+
+        `stands` says where the target is.  A step of a lake may take longer than kills lie apart.
+        """
         self._services = services
         self._programs = {program.name: program for program in programs}
         self._samples, self._on_kill, self._on_return = samples, on_kill, on_return
@@ -98,6 +105,8 @@ class Killer:
         self._victims = victims(kills, random)
         each = seconds / max(1, kills)
         self._moments = [(at + random.uniform(0.2, 0.8)) * each for at in range(kills)]
+        self._stands, self._patience = stands, patience
+        self._stood: object = None  # where the target was when `apply` died last
         self._hunted: dict[str, list[str]] = {"run": [], "apply": []}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="killer", daemon=True)
@@ -166,6 +175,12 @@ class Killer:
         while not is_ready and time.monotonic() < ready_by and not self._stop.wait(0.02):
             step = program.step()
             is_ready = bool(step) and not step.startswith("start: ")
+        if program.name == "apply":
+            moved_by = time.monotonic() + self._patience
+            while self._stands() == self._stood and time.monotonic() < moved_by:
+                if self._stop.wait(_STAND_PAUSE):
+                    return
+            self._stood = self._stands()
         steps = RUN_STEPS if program.name == "run" else APPLY_STEPS
         hunted = self._hunted[program.name]
         if len(hunted) == len(steps):

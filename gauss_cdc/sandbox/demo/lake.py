@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,18 +16,45 @@ from gauss_cdc.sandbox.demo.load import Workload
 from gauss_cdc.sandbox.demo.sampler import Broken, Sampler
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+    from spark_consumers.lakes import TablesAt
 
 _PAUSE: Final = 0.2
-_OLDER: Final = 50  # commits that a sample may look back
+_CLOSED: Final = "_commit_version <= {0}"
+_HELD: Final = "_valid_from <= {0} AND (_valid_to IS NULL OR _valid_to > {0})"
 
 
 class LakeSampler(Sampler):
-    """Asks the workload's question of the newest commit and of older ones, by `read_at`."""
+    """Asks the workload's question of the newest commit and of older ones, by `read_at`.
 
-    def __init__(self, kind: str, folder: str, source: str, workload: Workload) -> None:
+    What holds a history is asked of any commit since the load, not only of those that end a step.
+    """
+
+    def __init__(self, kind: str, mode: str, folder: str, source: str, workload: Workload) -> None:
         super().__init__(folder, source, workload)
-        self._kind, self._random = kind, random.Random(source)  # noqa: S311  any will do
+        self._kind, self._mode = kind, mode
+        self._random = random.Random(source)  # noqa: S311  any will do
+        self._first: tuple[int, int] | None = None  # the first commit that is exact
+
+    def ask_again(self, commits: int) -> int:
+        """Ask at so many commits, evenly over all since the load; return how many steps they are.
+
+        Each commit is looked up; a step that several of them find is asked once.
+        """
+        spark, seen = _session(self._kind, self._url), self.seen
+        if self._first is None:
+            return 0
+        epoch, first = self._first
+        steps: set[tuple[int, int]] = set()
+        for number in range(commits):
+            seq = first + (seen.seq - first) * number // max(1, commits - 1)
+            tables = self._tables(spark, f"{epoch}/{seq}")
+            found = (tables.ledger.epoch, tables.ledger.seq)
+            if found not in steps or self._mode != "scd1":
+                steps.add(found)
+                self._question(spark, tables, epoch, seq)
+        return len(steps)
 
     def _watch(self) -> None:
         spark = _session(self._kind, self._url)
@@ -37,29 +65,39 @@ class LakeSampler(Sampler):
     def _ask(self, spark: SparkSession) -> None:
         from pyspark.errors import AnalysisException  # noqa: PLC0415  where Spark is
 
-        from spark_consumers.lakes import read_at  # noqa: PLC0415
-
         seen = self.seen
-        back = self._random.choice([0, 0, self._random.randint(1, _OLDER)])
-        commit = f"{seen.epoch}/{seen.seq - back}" if back and seen.seq > back else None
+        commit, seq = None, 0
+        if self._first is not None and self._random.random() < 0.5:
+            seq = self._random.randint(self._first[1], seen.seq)
+            commit = f"{seen.epoch}/{seq}"
         try:
-            tables = read_at(spark, self._source, commit, kind=self._kind, dsn=self._url)  # type: ignore[arg-type]
+            tables = self._tables(spark, commit if self._mode == "scd1" else None)
         except (AnalysisException, LookupError):
             return  # nothing was applied yet
         ledger = tables.ledger
         if ledger.state != "EXACT":
             seen.not_exact += self._exact.is_set()
             return
+        self._first = self._first or (ledger.epoch, ledger.seq)
+        self._question(spark, tables, ledger.epoch, seq or ledger.seq)
+        if commit is None:
+            self._note(ledger.epoch, ledger.seq, ledger.committed_at)
         self._exact.set()
-        for name, frame in tables.items():
+
+    def _tables(self, spark: SparkSession, commit: str | None) -> TablesAt:
+        from spark_consumers.lakes import read_at  # noqa: PLC0415  where Spark is
+
+        return read_at(spark, self._source, commit, kind=self._kind, dsn=self._url)  # type: ignore[arg-type]
+
+    def _question(self, spark: SparkSession, tables: TablesAt, epoch: int, seq: int) -> None:
+        seen, expected = self.seen, self._workload.expected
+        for name in tables:
+            frame = rows_at(tables, name, self._mode, (epoch, seq))
             frame.createOrReplaceTempView(name.rpartition(".")[2])
         row = spark.sql(self._workload.question).first()
         seen.samples += 1
-        if row is None or tuple(row) != self._workload.expected:
-            found = tuple(row or ())
-            seen.broken.append(Broken(ledger.epoch, ledger.seq, found, self._workload.expected))
-        if commit is None:
-            self._note(ledger.epoch, ledger.seq, ledger.committed_at)
+        if row is None or tuple(row) != expected:
+            seen.broken.append(Broken(epoch, seq, tuple(row or ()), expected))
 
     def _note(self, epoch: int, seq: int, committed_at: int) -> None:
         seen, now = self.seen, time.monotonic()
@@ -75,30 +113,68 @@ class LakeSampler(Sampler):
         seen.epoch, seen.seq = epoch, seq
 
 
-def compare_lake(source_url: str, folder: str, kind: str, source: str) -> Comparison:
+def rows_at(tables: TablesAt, name: str, mode: str, commit: tuple[int, int]) -> DataFrame:
+    """The source's rows at a commit (epoch, seq), of whatever the lake holds.
+
+    Values that a log's last change of a row left out come from the change before, under its key.
+    """
+    frame, version = tables[name], (commit[0] << 40) + commit[1]
+    if mode == "scd1":
+        return frame
+    if mode == "scd2":
+        return frame.where(_HELD.format(version))
+    from pyspark.sql.functions import expr  # noqa: PLC0415  where Spark is
+
+    key = tables.key(name)
+    place = "struct(_commit_version, _ordinal, _change_type != 'update_preimage')"
+    gone = "_change_type IN ('delete', 'update_preimage')"
+    last = frame.where(_CLOSED.format(version)).groupBy(*key)
+    rows = last.agg(
+        expr(f"max_by({gone}, {place}) AS _gone"),
+        *(
+            expr(
+                f"max_by(`{c}`, {place}) FILTER (WHERE NOT {gone}"
+                f" AND NOT array_contains(coalesce(_unsent, array()), '{c}')) AS `{c}`"
+            )
+            for c in frame.columns
+            if c not in key and not c.startswith("_")
+        ),
+    )
+    return rows.where("NOT _gone")
+
+
+def compare_lake(source_url: str, folder: str, kind: str, mode: str, source: str) -> Comparison:
     """Compare every table of the source with the lake's newest commit."""
     from spark_consumers.lakes import read_at  # noqa: PLC0415  where Spark is
 
     found = Comparison()
     tables = read_at(_session(kind, folder), source, kind=kind, dsn=folder)  # type: ignore[arg-type]
+    commit = tables.ledger.epoch, tables.ledger.seq
     with closing(psycopg2.connect(source_url)) as connection, connection.cursor() as cursor:
         cursor.execute("SET TimeZone = 'UTC'")
-        for name, frame in tables.items():
-            columns = [column for column in frame.columns if column != "_exact"]
+        for name in tables:
+            table = sql.Identifier(*name.split(".", 1))
+            cursor.execute(sql.SQL("SELECT * FROM {} LIMIT 0").format(table))
+            columns = [column.name for column in cursor.description or ()]
+            frame = rows_at(tables, name, mode, commit)
+            if mode == "log":  # a row that changed its key left behind what was not sent
+                unsent = tables[name].selectExpr("explode(_unsent) AS c").distinct().collect()
+                columns = [c for c in columns if c not in {row[0] for row in unsent}]
+            elif mode == "scd1" and (more := {*frame.columns} - {*columns, "_exact"}):
+                found.differences.append(f"{name}: columns only in the lake: {sorted(more)}")
             cells = [f"`{column}`" for column in columns]
-            here = {repr(_plain(row)) for row in frame.select(*cells).collect()}
+            here = Counter(repr(_plain(row)) for row in frame.select(*cells).collect())
             cursor.execute(
                 sql.SQL("SELECT {} FROM {}").format(
-                    sql.SQL(", ").join(map(sql.Identifier, columns)),
-                    sql.Identifier(*name.split(".", 1)),
+                    sql.SQL(", ").join(map(sql.Identifier, columns)), table
                 )
             )
-            there = {repr(_plain(row)) for row in cursor.fetchall()}
-            found.rows[name] = len(there)
+            there = Counter(repr(_plain(row)) for row in cursor.fetchall())
+            found.rows[name] = there.total()
             if here != there:
                 found.differences.append(
-                    f"{name}: {len(here - there)} rows only in the lake,"
-                    f" {len(there - here)} only at the source"
+                    f"{name}: {(here - there).total()} rows only in the lake,"
+                    f" {(there - here).total()} only at the source"
                 )
     return found
 

@@ -45,6 +45,7 @@ _LOOK_SECONDS: Final = 0.25
 _LOAD_LIMIT: Final = 240.0  # for the first load to end
 _CATCH_UP_LIMIT: Final = 240.0
 _LAKE_PATIENCE: Final = 4  # each schema change is a step of a lake, and costs seconds
+_LAKE_STEP: Final = 120.0  # longest time between two kills of `apply` that no step survives
 
 
 class PlayFailed(Exception):
@@ -66,6 +67,8 @@ class DemoPlan:
     keep: Path | None = None
     source: Kind = "postgres"  # else PostgreSQL in disguise, and `run` reads what it says
     target: str = "postgres"  # or delta, iceberg
+    mode: str = "scd1"  # of a lake: log, scd1 or scd2
+    commits_again: int = 0  # of a lake: commits at which the end asks once more
 
 
 def demo(plan: DemoPlan, console: Console) -> Report:
@@ -93,6 +96,7 @@ def demo(plan: DemoPlan, console: Console) -> Report:
                     exactly_once=plan.exactly_once,
                     disguise=disguise,
                     target_kind=plan.target,
+                    mode=plan.mode,
                 )
                 report = play(plan, place, view, interrupts)
             is_kept = is_kept or not report.is_equal
@@ -144,10 +148,11 @@ class _Play:
         self._programs = [
             Program(name, place.config_file, folder=place.folder) for name in ("run", "apply")
         ]
-        sampler = partial(LakeSampler, place.target_kind) if place.is_lake else Sampler
-        self._sampler: Sampler = sampler(
+        sampler = partial(LakeSampler, place.target_kind, place.mode)
+        self._sampler: Sampler = (sampler if place.is_lake else Sampler)(
             place.target_url, self._config.kafka.prefix, self._workload
         )
+        self._patience = _LAKE_PATIENCE if place.is_lake else 1
         self._follower = CutsFollower(self._config)
         self._load = Load(
             place.source_url,
@@ -168,7 +173,7 @@ class _Play:
         self._start()
         if self._plan.kills_in_load:
             self._kill_in_load()
-        self._until(lambda: self._sampler.is_exact, "first load", _LOAD_LIMIT)
+        self._until(lambda: self._sampler.is_exact, "first load", _LOAD_LIMIT * self._patience)
         self._view.say("the first load has ended: from here on every sample counts")
         began = time.monotonic()
         self._play_kills()
@@ -206,7 +211,8 @@ class _Play:
     def _kill_in_load(self) -> None:
         """Both die once before the first load has ended; no sample is taken yet."""
         for program, step in zip(self._programs, ("load: CHUNK", "ledger moved"), strict=True):
-            self._until(partial(self._is_in, program, step), "first load", _LOAD_LIMIT, pause=0.001)
+            limit = _LOAD_LIMIT * self._patience
+            self._until(partial(self._is_in, program, step), "first load", limit, pause=0.001)
             kill = Kill(0, program.name, program.kill(), 0.0, 0)
             self._early.append(kill)
             self._view.say(f"{kill}, in the first load", style="yellow")
@@ -229,6 +235,8 @@ class _Play:
             samples=lambda: seen.samples,
             on_kill=self._tell_kill,
             on_return=self._tell_return,
+            stands=lambda: (seen.epoch, seen.seq),
+            patience=_LAKE_STEP if self._place.is_lake else 0.0,
         )
         self._stack.callback(killer.stop)
         killer.start()
@@ -236,7 +244,7 @@ class _Play:
         self._until(
             lambda: time.monotonic() > end and killer.is_done,
             "load and kills",
-            3 * plan.seconds + 60 * plan.kills + 60,
+            self._patience * (3 * plan.seconds + 60 * plan.kills + 60),
         )
         counts = self._load.counts
         report.commits = counts.commits - before.commits
@@ -255,7 +263,7 @@ class _Play:
         """Wait until the target stands where the source ended; then let both leave."""
         self._stage = "catching up"
         began = time.monotonic()
-        seconds = _CATCH_UP_LIMIT * (_LAKE_PATIENCE if self._place.is_lake else 1)
+        seconds = _CATCH_UP_LIMIT * self._patience
         limit = began + seconds
         with Endpoints(self._config) as places:
             end = places.wal_end()
@@ -285,6 +293,9 @@ class _Play:
             if not program.stop():
                 report.differences.append(f"{program.name} did not leave when asked")
         self._sampler.stop()
+        if isinstance(self._sampler, LakeSampler) and self._plan.commits_again:
+            steps = self._sampler.ask_again(self._plan.commits_again)
+            self._view.say(f"asked again at {self._plan.commits_again} commits, of {steps} steps")
         self._check_sampler()
 
     def _compare(self) -> None:
@@ -293,7 +304,7 @@ class _Play:
         if self._place.is_lake:
             compared = compare_lake(
                 self._place.source_url, self._place.target_url, self._place.target_kind,
-                self._config.kafka.prefix,
+                self._place.mode, self._config.kafka.prefix,
             )  # fmt: skip
         else:
             compared = compare(self._place.source_url, self._place.target_url)

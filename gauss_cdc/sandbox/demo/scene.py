@@ -61,6 +61,7 @@ kind = {kind}
 dsn = {target}
 """
 _LAKE: Final = """\
+mode = {mode}
 interval = "1s"
 """
 _JAVA: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Djava.io.tmpdir={}"
@@ -76,6 +77,7 @@ class Scene:
     target_url: str
     config_file: Path
     target_kind: str = "postgres"
+    mode: str = "scd1"  # of a lake
 
     @property
     def is_lake(self) -> bool:
@@ -114,6 +116,7 @@ def set_up(
     exactly_once: bool = True,
     disguise: Disguise | None = None,
     target_kind: str = "postgres",
+    mode: str = "scd1",
 ) -> Scene:
     """Write the configuration; services and databases are there.
 
@@ -128,6 +131,7 @@ def set_up(
         "source": source,
         "target": target,
         "kind": target_kind,
+        "mode": mode,
         "exclude": ["public.visit"] if is_lake else [],
         "slot": prefix,
         "prefix": prefix,
@@ -140,10 +144,10 @@ def set_up(
     # A JSON string is a TOML string.
     quoted = {name: json.dumps(value) for name, value in values.items()}
     lines = _POSTGRES.format(**quoted) if disguise is None else disguise.lines(prefix)
-    target_lines = _TARGET.format(**quoted) + _LAKE * is_lake
+    target_lines = _TARGET.format(**quoted) + _LAKE.format(**quoted) * is_lake
     text = _TOML.format(**quoted, source_lines=lines, target_lines=target_lines)
     file.write_text(text, encoding="utf-8")
-    return Scene(folder, services, source, target, file, target_kind)
+    return Scene(folder, services, source, target, file, target_kind, mode)
 
 
 def open_folder() -> Path:
