@@ -74,7 +74,11 @@ class FrameReader:
 
 
 class TableFrames:
-    """A table's changes; around schema changes each writer's columns stay apart."""
+    """A table's changes; around schema changes each writer's columns stay apart.
+
+    A cut names the shapes of all its commits, a segment may have some of them: its own rows say
+    which columns there are.
+    """
 
     def __init__(
         self,
@@ -90,6 +94,10 @@ class TableFrames:
         """Return frames of changes: one, or one for each schema."""
         schemas = {schema_id: dict(one) for schema_id, one in self._schemas.items()}
         rows = self._read()
+        if len(schemas) > 1:
+            found = rows.selectExpr("hex(substring(value, 2, 4))").distinct().collect()
+            there = schemas.keys() & {int(row[0], 16) for row in found} or {max(schemas)}
+            schemas = {schema_id: schemas[schema_id] for schema_id in there}
         if not self._is_apart or len(schemas) == 1:
             return [typed_changes(rows, schemas)]
         return [

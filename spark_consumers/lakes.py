@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from schemas.tables import TableId
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.lakes import places
 from spark_consumers.sinks.lakes.core import Watermark
@@ -37,8 +36,12 @@ class TablesAt(Mapping[str, "DataFrame"]):
         return self._mark.ledger
 
     def __getitem__(self, name: str) -> DataFrame:
-        version = self._mark.tables[name].version
-        return self._tables.read(TableId(*name.split(".", 1)), version)
+        mark = self._mark.tables[name]
+        return self._tables.read(mark.place, mark.version)
+
+    def key(self, name: str) -> tuple[str, ...]:
+        """The columns that name a row of a table; none where it has no key."""
+        return self._mark.tables[name].key
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._mark.tables)
@@ -60,7 +63,7 @@ def read_at(
 
     `commit` is `epoch/seq`, or the seq in the newest epoch; None: the newest step.  `kind` and
     `dsn` are those of [target].  With `is_exact`, a step must have ended at this very commit.
-    Raises LookupError where there is none.
+    Raises LookupError where there is none, or where it has expired.
     """
     tables: DeltaTables | IcebergTables
     if kind == "iceberg":
@@ -69,7 +72,7 @@ def read_at(
         tables = IcebergTables(lambda: spark, places.catalog(dsn), "")
     else:
         tables = DeltaTables(lambda: spark, partial(places.delta_place, dsn), source, "")
-    marks = tables.read(table_of(source))
+    known = marks = tables.read(table_of(source))
     if isinstance(commit, str):
         at = Version(*map(int, commit.split("/")))
         marks = marks.where(f"epoch = {at.epoch} AND seq <= {at.seq}")
@@ -80,6 +83,13 @@ def read_at(
     row = marks.selectExpr("max_by(mark, number)").first()
     mark = read_mark(row[0] or "") if row is not None else None
     if mark is None:
+        row = known.selectExpr("min_by(mark, number)").first()
+        first = read_mark(row[0] or "") if row is not None else None
+        if first is not None and first.number > 1:
+            oldest = Version(first.ledger.epoch, first.ledger.seq)
+            raise LookupError(
+                f"commit {commit} of {source} has expired: the oldest that is kept is {oldest}"
+            )
         raise LookupError(f"no step of {source} is known at or before commit {commit}")
     found = str(Version(mark.ledger.epoch, mark.ledger.seq))
     if is_exact and str(commit) not in (found, str(mark.ledger.seq)):

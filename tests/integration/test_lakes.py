@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from schemas.control import LoadPhase
+from schemas.envelope import EnvelopeOptions, envelope_schema
 from schemas.tables import UNCHANGED, Column, TableId, TableSchema
 from spark_consumers.cuts import segments
 from spark_consumers.errors import Superseded
-from spark_consumers.lake_rows import FrameRows
+from spark_consumers.lake_rows import FrameRows, TableFrames
 from spark_consumers.lakes import read_at
 from spark_consumers.model import Change, Rows, Segment
 from spark_consumers.sinks.base import Setup
@@ -28,6 +29,7 @@ from spark_consumers.sinks.lakes.delta import DeltaTables
 from spark_consumers.sinks.lakes.iceberg import IcebergTables
 from spark_consumers.sinks.lakes.marks import TableMarks
 from spark_consumers.sinks.lakes.sink import LakeSink
+from tests.integration.test_typed_changes import encoded, records
 from tests.spark_consumers.feed import Feed, alter, delete, insert, truncate, update
 
 if TYPE_CHECKING:
@@ -46,6 +48,8 @@ def typed(name: str, *more: str) -> TableSchema:
 
 A, B = typed("a"), typed("b")
 WIDE = typed("a", "w")
+RENAMED = typed("b_old")
+NARROW = replace(A, columns=A.columns[:2])
 
 
 def frame(spark: SparkSession, changes: Sequence[Change]) -> DataFrame:
@@ -88,22 +92,25 @@ class Lake:
     dsn: str  # for readers
     folder: str
     dies: list[str] = field(default_factory=list)  # steps in which the next attempts end
+    clock: float = 1_000_000.0  # what watermarks say; an applier comes each 100 seconds
 
     def marks(self) -> TableMarks:
-        return TableMarks(lambda: self.spark, self.tables, self.feed.source)
+        return TableMarks(lambda: self.spark, self.tables, self.feed.source, now=lambda: self.clock)
 
-    def sink(self) -> LakeSink:
+    def sink(self, keep: float = 1_000.0) -> LakeSink:
         def on_step(name: str) -> None:
             if name in self.dies:
                 self.dies.remove(name)
                 raise KilledError
 
         return LakeSink(
-            self.tables, self.marks(), self.feed.source, mode=self.mode, on_step=on_step
-        )
+            self.tables, self.marks(), self.feed.source, mode=self.mode, keep=keep,
+            on_step=on_step, now=lambda: self.clock,
+        )  # fmt: skip
 
     def apply(self, max_rows: int = 1_000) -> None:
         """An applier comes, and applies what the feed has."""
+        self.clock += 100
         sink = self.sink()
         sink.start()
         ledger = sink.ledger()
@@ -121,9 +128,13 @@ class Lake:
         return FrameRows(rows.ddl, makers)
 
     def at(self, mark: Watermark, table: TableSchema, *columns: str) -> list[tuple]:
-        version = mark.tables[str(table.id)].version
-        rows = self.tables.read(table.id, version).select(*columns or ("id", "v", "t"))
+        named = mark.tables[str(table.id)]
+        rows = self.tables.read(named.place, named.version).select(*columns or ("id", "v", "t"))
         return sorted(tuple(row) for row in rows.collect())
+
+    def files(self) -> set[Path]:
+        """Files with rows of `a`."""
+        return {*Path(self.folder).glob("public/a/**/*.parquet")}
 
     def rows(self, table: TableSchema, *columns: str) -> list[tuple]:
         """What `read_at` shows of the newest commit."""
@@ -132,8 +143,44 @@ class Lake:
         return sorted(tuple(row) for row in rows)
 
 
+def test_rows_have_the_columns_of_the_shape_that_wrote_them(spark: SparkSession) -> None:
+    """A cut that a schema change divides names both shapes, each segment of it has one."""
+    schemas = {7: envelope_schema("bank", A, EnvelopeOptions()),
+               8: envelope_schema("bank", NARROW, EnvelopeOptions())}  # fmt: skip
+    before = encoded(A, "c", None, ["1", "x", "long"], schema_id=7)
+    behind = encoded(NARROW, "c", None, ["2", "y"], schema_id=8)
+
+    def shown(*values: bytes, is_apart: bool) -> list[list[str]]:
+        frames = TableFrames(lambda: records(spark, *values), schemas, is_apart=is_apart)()
+        return [[*frame.schema["after"].dataType.names] for frame in frames]  # type: ignore[attr-defined]
+
+    assert shown(before, is_apart=False) == [["id", "v", "t"]]
+    assert shown(behind, is_apart=False) == [["id", "v"]]
+    assert sorted(shown(behind, before, is_apart=True)) == [["id", "v"], ["id", "v", "t"]]
+
+
 class KilledError(Exception):
     """The process ends here."""
+
+
+# Tables of three rows: to compile a query costs more than to run it.
+FEW_ROWS = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+
+@pytest.fixture(autouse=True)
+def few_rows(spark: SparkSession) -> Iterator[None]:
+    before = {name: spark.conf.get(name) for name in FEW_ROWS}
+    for name, value in FEW_ROWS.items():
+        spark.conf.set(name, value)
+    yield
+    for name, old in before.items():
+        assert old is not None
+        spark.conf.set(name, old)
 
 
 @pytest.fixture(params=["iceberg"])
@@ -153,12 +200,13 @@ def make_lake(
                 mode,
             )
         warehouse = spark.conf.get("spark.sql.catalog.lake.warehouse")
+        assert warehouse is not None
         place = ("lake", warehouse) if request.param == "iceberg" else (str(tmp_path),) * 2
         return Lake(spark, tables, feed, mode, request.param, *place)  # type: ignore[arg-type]
 
     yield make
     if request.param == "iceberg":
-        for name in ("a", "b"):
+        for name in ("a", "b", "b__2"):
             spark.sql(f"DROP TABLE IF EXISTS lake.public.{name} PURGE")
 
 
@@ -221,6 +269,17 @@ def test_scd1_has_the_last_state_of_each_key_at_each_watermark(
         example = example.replace(said, here)
     exec(compile(example, "docs/lakes.md", "exec"), {"spark": lake.spark})
 
+    # A renamed table stays where it is; another one takes its name.
+    feed.commits([alter(B, RENAMED), alter(None, B), insert(B, "1", "new", None)])
+    feed.commits([update(RENAMED, "9", "late", ...)])
+    lake.dies.append("rows applied")
+    with pytest.raises(KilledError):
+        lake.apply()
+    lake.apply()
+    assert lake.rows(RENAMED) == [(9, "late", None)]
+    assert lake.rows(B) == [(1, "new", None)]
+    assert lake.at(loaded, B) == [(1, "x", "long"), (2, "x", "long")]
+
     # Who has no Spark sees the same ledger; and nothing that is promised goes.
     inspector = SINKS[lake.kind].inspector(Setup(feed.source, dsn=lake.folder))
     assert inspector.ledger() == lake.marks().newest().ledger
@@ -228,7 +287,26 @@ def test_scd1_has_the_last_state_of_each_key_at_each_watermark(
     sink.start()
     sink.maintain()
     assert lake.at(loaded, A) == [(1, "x", "long"), (2, "x", "long")]
-    assert lake.rows(B) == [(9, "only", None)]
+    assert lake.rows(RENAMED) == [(9, "late", None)]
+    assert_expires(lake, keep=150.0)
+    assert lake.rows(RENAMED) == [(9, "late", None)]
+
+
+def assert_expires(lake: Lake, keep: float) -> None:
+    """Only the last `keep` seconds are promised: other files go, and their commits say so."""
+    marks = list(lake.marks().all())
+    promised = min(m.number for m in marks if m.written_at >= (lake.clock - keep) * 1e6) - 1
+    (oldest,) = (m for m in marks if m.number == promised)
+    rows, there = lake.at(oldest, WIDE), lake.files()
+    sink = lake.sink(keep)
+    sink.start()
+    sink.maintain()
+
+    assert lake.files() < there
+    assert min(m.number for m in lake.marks().all()) == promised
+    assert lake.at(oldest, WIDE) == rows
+    with pytest.raises(LookupError, match=r"commit 1/1 of .* has expired: the oldest"):
+        read_at(lake.spark, lake.feed.source, "1/1", kind=lake.kind, dsn=lake.dsn)
 
 
 # One of its commits takes seconds: here is only what differs from Iceberg, the versions.
@@ -271,21 +349,27 @@ def test_scd2_has_each_state_with_the_commits_between_which_it_held(
     feed.load(A, LoadPhase.CHUNK, ["1", "x", "long"], ["2", "x", "long"])
     feed.load(A, LoadPhase.END)
     feed.commits([update(A, "1", "y", ...)], [update(A, "1", "z", ...), insert(A, "3", "x", "t")])
-    feed.commits([update(A, "3", "half", ...), delete(A, "3")], [update(A, "4", "k", "t", old="2")])
+    feed.commits([update(A, "3", "half", ...), delete(A, "3")], [update(A, "4", "k", ..., old="2")])
     lake.apply()
+    feed.commits(
+        [update(A, "5", ..., "key", old="4"), insert(A, "4", "n", "t"),
+         update(A, "6", ..., ..., old="4"), update(A, "4", ..., ..., old="5")],
+    )  # fmt: skip
     feed.commits([truncate(A), insert(A, "1", "new", "t")])
     lake.apply()
 
     rows = lake.rows(A, "id", "_valid_from", "_valid_to", "v", "t", "_is_current")
-    at = [(1 << 40) + seq for seq in range(6)]
+    at = [(1 << 40) + seq for seq in range(7)]
     assert rows == [
         (1, at[0], at[1], "x", "long", False),
         (1, at[1], at[2], "y", "long", False),
-        (1, at[2], at[5], "z", "long", False),
-        (1, at[5], None, "new", "t", True),
+        (1, at[2], at[6], "z", "long", False),
+        (1, at[6], None, "new", "t", True),
         (2, at[0], at[4], "x", "long", False),
         (3, at[2], at[3], "x", "t", False),
-        (4, at[4], at[5], "k", "t", False),
+        (4, at[4], at[5], "k", "long", False),
+        (4, at[5], at[6], "k", "key", False),
+        (6, at[5], at[6], "n", "t", False),
     ]
 
 

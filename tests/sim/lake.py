@@ -67,10 +67,10 @@ class LakeServer:
     def at(self, mark: Watermark) -> Database:
         """All tables as a watermark names them."""
         out: dict[TableId, TargetTable] = {}
-        for table, versions in self.tables.items():
-            named = mark.tables.get(str(table))
-            if named is not None:
-                out[table] = next(v.table for v in versions if v.version.id == named.version)
+        for name, named in mark.tables.items():
+            versions = self.tables[named.place]
+            table = next(v.table for v in versions if v.version.id == named.version)
+            out[TableId(*name.split("."))] = table
         return Database(mark.ledger, out)
 
 
@@ -149,7 +149,7 @@ class LakeSimSink:
         first = core.oldest(core.promised(list(target.server.marks), since))
         self._actor.park("expires old versions")
         for table, versions in target.server.tables.items():
-            limit = first.get(str(table), 0)
+            limit = first.get(table, 0)
             versions[:] = [v for v in versions if v.version.id >= limit or v is versions[-1]]
 
 
@@ -209,7 +209,13 @@ class SimTables:
                 case core.Apply(rows, _, is_exact):
                     _apply_changes(tables, {table: rows}, {} if is_exact else {str(table): ""})
                 case core.Alter(change):
-                    _alter(tables, change)
+                    assert change.before is not None
+                    assert change.after is not None
+                    before, after = (
+                        replace(change.before, id=table),
+                        replace(change.after, id=table),
+                    )
+                    _alter(tables, replace(change, before=before, after=after))
         except ApplyError:
             if (newest.version if newest else None) == head:
                 raise  # else a lake would have written nonsense

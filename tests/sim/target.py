@@ -315,6 +315,8 @@ def _alter(tables: dict[TableId, TargetTable], change: SchemaChange) -> None:
         if known is None:
             tables[change.after.id] = TargetTable(change.after.names())
         return
+    if change.before.id != change.after.id:
+        known = tables[change.after.id] = tables.pop(change.before.id)
     if known is None:
         raise MissingTable("ALTER TABLE of a table that is not there", table=change.after.id)
     if new := [c for c in change.after.names() if c not in known.columns]:
@@ -333,7 +335,7 @@ def _apply_changes(
         for columns, run in by_columns(all_of):
             if missing := [c for c in columns if c not in table.columns]:
                 raise NotExpressible("columns without their DDL", table=table_id, columns=missing)
-            todo = collapse(columns, run, KEYS[table_id.name])
+            todo = collapse(columns, run, KEYS[table_id.name[0]])
             _write(table, todo, is_exact=str(table_id) not in inexact)
 
 

@@ -29,6 +29,7 @@ from tests.spark_consumers.feed import Feed, alter, insert, table, update
 KEYS = {"a": "id", "b": "id", "c": ""}
 A, B, C = (table(name, "id integer, v text", key=key) for name, key in KEYS.items())
 WIDE = table("a", "id integer, v text, w text")
+RENAMED = table("b_old", "id integer, v text")
 SEEDS = 200
 LOADED = 10  # START, and BEGIN, CHUNK and END of three tables
 
@@ -48,11 +49,12 @@ def feed_of(world: World) -> tuple[Feed, dict[tuple[int, int], dict[TableId, Tar
     a = A
     for number in range(rng.randint(4, 9)):
         rows: list[Any] = []
-        for one in (a, B, C):
+        for one in (a, *(b for b in (B, RENAMED) if b.id in tables), C):
             if rng.random() < 0.6:
                 value = f"v{number}"
                 more = ["w"] if one is WIDE else []
-                if one is not C and rng.random() < 0.5:
+                is_there = any(row["id"] == "1" for row in tables[one.id].rows)
+                if one is not C and is_there and rng.random() < 0.5:
                     rows.append(update(one, "1", value, *more))
                 else:
                     rows.append(insert(one, str(10 + number), value, *more))
@@ -60,6 +62,10 @@ def feed_of(world: World) -> tuple[Feed, dict[tuple[int, int], dict[TableId, Tar
             rows.append(alter(A, WIDE))
             rows.append(insert(WIDE, "50", "wide", "w"))
             a = WIDE
+        if number == 2 and rng.random() < 0.6:  # another table takes its name
+            rows = [alter(B, RENAMED)]
+            rows += rng.choice(([], [insert(RENAMED, "60", "renamed")]))
+            rows += rng.choice(([], [alter(None, B), insert(B, "61", "new")]))
         if not rows:
             continue
         feed.commits(rows)
@@ -183,7 +189,7 @@ WITHOUT = {
         LakeTarget, "publish", ("if before is not (marks[-1] if marks else None):", "if False:")
     ),
     "nothing goes that a promised watermark names": edit(
-        core, "oldest", ("out.setdefault(name, table.version)", "out[name] = table.version")
+        core, "oldest", ("out.setdefault(table.place,", "out.__setitem__(table.place,")
     ),
 }
 

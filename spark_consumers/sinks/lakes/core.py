@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain, count
 from typing import Any, Protocol, TypeAlias
 
 from schemas.control import LoadPhase, SchemaChange, TableLoad
@@ -78,7 +79,8 @@ class TableMark:
     """What a watermark says of one table."""
 
     version: int
-    key: tuple[str, ...] = ()
+    key: tuple[str, ...]
+    place: TableId  # what the lake calls it: the name that it had when it was made
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ class Watermark:
     ledger: Ledger
     tables: Mapping[str, TableMark] = field(default_factory=dict)  # schema.table -> version
     written_at: int = 0  # µs since 1970
+    cared_at: int = 0  # when the lake was last maintained, µs since 1970
 
 
 # ---------------------------------------------------------------- work
@@ -168,6 +171,16 @@ class Marks(Protocol):
         """Write the next one; raise Superseded, and write nothing, unless `before` is the last."""
 
 
+class KeptMarks(Marks, Protocol):
+    """Watermarks, and what removes old ones."""
+
+    def all(self) -> Iterable[Watermark]:
+        """Those that are there."""
+
+    def keep(self, kept: Sequence[Watermark]) -> None:
+        """Remove all others; raise Superseded, and remove nothing, where another one was added."""
+
+
 class SegmentContent(Protocol):
     """A segment's content."""
 
@@ -223,18 +236,20 @@ class LakeTransaction:
             if before is not None:  # older watermarks name its versions: it only goes from here
                 self._named.pop(str(before.id), None)
             return
-        if before is not None and before.id != after.id:
-            raise NotExpressible(
-                "a table of a lake cannot be renamed", table=before.id, hint=LOAD_AGAIN
-            )
         self._check_key(after)
-        if str(after.id) in self._named:
-            if before is not None:
-                self._write(after.id, Alter(change), key=after.key)
-        elif before is None:
-            self._write(after.id, Begin(after), key=after.key)
-        else:
-            raise MissingTable("the lake does not have a table of the stream", table=after.id)
+        if before is None:
+            if str(after.id) not in self._named:
+                self._write(after.id, Begin(after), key=after.key)
+            return
+        named = self._named.pop(str(before.id), None)
+        if named is None:
+            raise MissingTable(
+                "the lake does not have a table of the stream", table=before.id, hint=LOAD_AGAIN
+            )
+        # Its versions stay where they are: older watermarks name them there.
+        self._named[str(after.id)] = replace(named, key=after.key)
+        if replace(before, id=after.id) != after or change.moved is not None:
+            self._write(after.id, Alter(change), key=after.key)
 
     def write(self, after: Place, before: Place, inexact: Mapping[str, str]) -> None:
         for table in self._staged.tables:
@@ -282,18 +297,24 @@ class LakeTransaction:
         segment, name = self._segment, str(table)
         assert segment is not None
         named = self._named.get(name)
-        base = None if named is None else named.version
+        base, place = (None, self._free(table)) if named is None else (named.version, named.place)
         is_whole = isinstance(work, Begin)  # it keeps nothing of what is there
         stamp = Stamp(at=place_of(segment.upto), base=base)
-        head = self._tables.head(table)
+        head = self._tables.head(place)
         if head is None or not _is_done(head, stamp):
             if not is_whole:
                 if head is None or base is None:
                     raise MissingTable("a table of the lake is gone", table=table, hint=LOAD_AGAIN)
                 if head.content != base:
-                    head = _followed(self._tables.put_back(table, head, base), table)
-            head = _followed(self._tables.write(table, head, work, stamp), table)
-        self._named[name] = TableMark(head.id, key)
+                    head = _followed(self._tables.put_back(place, head, base), table)
+            head = _followed(self._tables.write(place, head, work, stamp), table)
+        self._named[name] = TableMark(head.id, key, place)
+
+    def _free(self, table: TableId) -> TableId:
+        """Where a new table goes: to its own name, unless one that was renamed stands there."""
+        taken = {mark.place for mark in self._named.values()}
+        more = (TableId(table.schema, f"{table.name}__{number}") for number in count(2))
+        return next(place for place in chain([table], more) if place not in taken)
 
 
 def take_fence(marks: Marks, source: str) -> Ledger:
@@ -313,12 +334,11 @@ def ledger_of(marks: Marks, source: str, fence: int | None) -> Ledger:
     return mark.ledger
 
 
-def maintain(
-    tables: TableVersions, care: Care, marks: Marks, kept: Iterable[Watermark], keep: float
-) -> None:
+def maintain(tables: TableVersions, care: Care, marks: KeptMarks, *, now: int, keep: float) -> None:
     """Compact tables, name what came of it, and remove what no promised watermark names.
 
-    `kept` are the promised ones.  A head that nobody names is put back first: what it replaced
+    Watermarks are promised for `keep` seconds before `now` (µs); others go first, so that no
+    reader finds one whose versions go.  A head that nobody names is put back: what it replaced
     would expire although it is named.
     """
     mark = marks.newest()
@@ -326,26 +346,29 @@ def maintain(
         return
     named = dict(mark.tables)
     for name, one in mark.tables.items():
-        table = TableId(*name.split(".", 1))
-        head = tables.head(table)
+        head = tables.head(one.place)
         if head is None:
             continue
         if head.content != one.version:
-            head = _followed(tables.put_back(table, head, one.version), table)
-        version = _followed(care.compact(table, head, keep), table)
-        named[name] = TableMark(version.id, one.key)
-    if named != mark.tables:
-        marks.append(mark, following(mark, mark.ledger, named))
-    for name, version_id in oldest(kept).items():
-        if name in named:
-            care.expire(TableId(*name.split(".", 1)), version_id, keep)
+            head = _followed(tables.put_back(one.place, head, one.version), one.place)
+        version = _followed(care.compact(one.place, head, keep), one.place)
+        named[name] = replace(one, version=version.id)
+    marks.append(mark, replace(following(mark, mark.ledger, named), cared_at=now))
+    kept = promised(marks.all(), now - int(keep * 1e6))
+    marks.keep(kept)
+    first = oldest(kept)
+    for one in named.values():
+        if one.place in first:
+            care.expire(one.place, first[one.place], keep)
 
 
 def following(
     before: Watermark | None, ledger: Ledger, tables: Mapping[str, TableMark]
 ) -> Watermark:
     """The watermark after `before`."""
-    return Watermark(1 if before is None else before.number + 1, ledger, dict(tables))
+    if before is None:
+        return Watermark(1, ledger, dict(tables))
+    return Watermark(before.number + 1, ledger, dict(tables), cared_at=before.cared_at)
 
 
 def place_of(ledger: Ledger) -> At:
@@ -360,15 +383,15 @@ def promised(marks: Iterable[Watermark], since: int) -> list[Watermark]:
     return [*older[-1:], *(mark for mark in known if mark.written_at >= since)]
 
 
-def oldest(marks: Iterable[Watermark]) -> dict[str, int]:
-    """The oldest version of each table that these watermarks name; whatever is older may go.
+def oldest(marks: Iterable[Watermark]) -> dict[TableId, int]:
+    """The oldest version in each place that these watermarks name; whatever is older may go.
 
     Whoever asks may be overtaken: newer watermarks name these versions, or newer ones.
     """
-    out: dict[str, int] = {}
+    out: dict[TableId, int] = {}
     for mark in sorted(marks, key=lambda mark: mark.number):
-        for name, table in mark.tables.items():
-            out.setdefault(name, table.version)
+        for table in mark.tables.values():
+            out.setdefault(table.place, table.version)
     return out
 
 

@@ -31,7 +31,7 @@ _PROPERTIES: Final = {
     "delta.columnMapping.mode": "name",  # columns may be renamed and dropped
     "delta.enableTypeWidening": "true",
 }
-_MARGIN_HOURS: Final = 7 * 24  # Delta refuses less
+_DAY: Final = 86_400
 _NO_TABLE: Final = {
     "DELTA_MISSING_DELTA_TABLE",
     "DELTA_TABLE_NOT_FOUND",
@@ -51,10 +51,13 @@ class DeltaTables:
     ) -> None:  # fmt: skip
         """`place` is how statements name a table: two parts, of a catalog or `delta` and a path."""
         self._spark, self._place, self._source, self._mode = spark, place, source, mode
-        # A table that rests gets a version every `keep`, and the one before it is promised for it.
+        # Delta shows no version that is older than this, though it may have been the newest one
+        # until a moment ago: `compact` gives a table that rests a version each `_rest`.
+        self._rest = min(int(keep), _DAY)
+        retention = f"interval {int(keep) + 2 * self._rest} seconds"
         self._properties = _PROPERTIES | {
-            "delta.logRetentionDuration": f"interval {int(2 * keep) + 86_400} seconds",
-            "delta.deletedFileRetentionDuration": f"interval {int(keep) + 86_400} seconds",
+            "delta.logRetentionDuration": retention,
+            "delta.deletedFileRetentionDuration": retention,
         }
 
     def name(self, table: TableId) -> str:
@@ -89,10 +92,8 @@ class DeltaTables:
         match work:
             case Begin(schema):
                 columns = shapes.columns(schema, self._mode)
-                with writing.errors("to make a table", table):
-                    self.make(table, columns)
                 if head is None:
-                    head = self.head(table)
+                    return self._commit(table, head, stamp, lambda: self.make(table, columns))
                 return self._commit(table, head, stamp, lambda: self._empty(table, columns))
             case Alter(change):
                 return self._alter(table, head, change, stamp)
@@ -104,6 +105,20 @@ class DeltaTables:
     ) -> TableVersion:
         """Add rows as they are."""
         return self._commit(table, head, stamp, lambda: frame.writeTo(self.name(table)).append())
+
+    def replace(
+        self, table: TableId, head: TableVersion, frame: DataFrame, stamp: Stamp
+    ) -> TableVersion:
+        """Make these the table's rows."""
+        from pyspark.sql.functions import lit  # noqa: PLC0415  only where Spark is
+
+        name = self.name(table)
+        return self._commit(
+            table,
+            head,
+            stamp,
+            lambda: frame.writeTo(name).overwrite(lit(True)),  # noqa: FBT003
+        )
 
     def make(self, table: TableId, columns: str) -> None:
         """Make a table with these columns where there is none."""
@@ -122,6 +137,7 @@ class DeltaTables:
         return self._spark().sql(f"SELECT * FROM {self.name(table)}{at}")  # noqa: S608  quoted
 
     def compact(self, table: TableId, head: TableVersion, keep: float) -> TableVersion:
+        del keep
         spark, name = self._spark(), self.name(table)
         with writing.errors("to compact a table", table):
             spark.sql(f"OPTIMIZE {name}")
@@ -129,17 +145,15 @@ class DeltaTables:
         assert row is not None
         if row["version"] != head.id:
             return TableVersion(row["version"], follows=row["version"] == head.id + 1)
-        if time.time() - row["timestamp"].timestamp() < keep:
+        if time.time() - row["timestamp"].timestamp() < self._rest:
             return head
-        # Delta's log forgets versions by their age, also one that was the newest until now.
         return self._commit(table, head, Stamp(), lambda: self._nothing(table))
 
     def expire(self, table: TableId, oldest: int, keep: float) -> None:
-        """Files that went `keep` ago are needed by nobody; the log removes itself."""
-        del oldest
-        hours = int(keep / 3600) + _MARGIN_HOURS
+        """Remove files that went before the table's own retention; the log removes itself."""
+        del oldest, keep
         with writing.errors("to expire versions", table):
-            self._spark().sql(f"VACUUM {self.name(table)} RETAIN {hours} HOURS")
+            self._spark().sql(f"VACUUM {self.name(table)}")
 
     # ------------------------------------------------------------ writes
     def _commit(

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from schemas.tables import TableId
 from spark_consumers.dialects.spark import literal, quote
-from spark_consumers.errors import NotExpressible
+from spark_consumers.errors import RowMissing
 from spark_consumers.sinks.lakes import changes as changed
+from spark_consumers.sinks.lakes import moved
 from spark_consumers.sinks.lakes.changes import EXACT, VERSION
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _PLACE: Final = "struct(seq, ordinal)"
 _WINDOW: Final = "PARTITION BY _key ORDER BY seq, ordinal"
+# A row keeps its values under another key.
+_ROW: Final = "PARTITION BY if(_row IS NULL, _key, NULL), _row ORDER BY seq, ordinal"
 _VALID: Final = (
     "_valid_from", "_valid_to", "_valid_from_timestamp", "_valid_to_timestamp", "_is_current",
 )  # fmt: skip
@@ -49,19 +52,21 @@ def history(
     table: TableId,
     columns: Sequence[str],
     key: Sequence[str],
+    *,
+    is_exact: bool,
 ) -> StatesMerge:
-    """Return the states that these changes end and begin."""
+    """Return the states that these changes end and begin; `target` is the table before them."""
     of = changed.kinds(changes, key)
     changed.check(table, of)
-    if of.moved_unsent:
-        raise NotExpressible(
-            "a row changed its key, and values that it kept were not sent",
-            table=table,
-            hint='REPLICA IDENTITY FULL sends them; or [target] mode = "scd1"',
-        )
     said = [(name, *changed.said(name)) for name in columns]
-    events = changed.events(changes.where("op != 't'"), key, of).selectExpr(
-        "_key", "_gone", "seq", "ordinal", f"{VERSION} AS _version", "committed_at AS _time",
+    events = changed.events(changes.where("op != 't'"), key, of)
+    if of.moved_unsent:
+        events = moved.traced(events)
+    else:
+        events = events.selectExpr("*", "CAST(NULL AS INT) AS _row", "_key AS _origin")
+    events = events.selectExpr(
+        "_key", "_gone", "_row", "_origin", "seq", "ordinal",
+        f"{VERSION} AS _version", "committed_at AS _time",
         *(f"if({sent}, {cell}, NULL) AS {quote(name)}" for name, cell, sent in said),
     )  # fmt: skip
     cuts = changes.where("op = 't'").selectExpr(
@@ -82,6 +87,10 @@ def history(
     states = _states(events, columns)
     if of.unsent:
         states = _filled(states, target, columns, key)
+        lost = " OR ".join(f"{quote(c)} IS NULL" for c in columns)
+        if is_exact and not states.where(lost).isEmpty():
+            raise RowMissing("a change needs a row that the lake does not have", table=table)
+        states = states.where(f"NOT ({lost})")
     rows = states.selectExpr(
         *(f"{quote(c)}.v AS {quote(c)}" for c in columns),
         f"{_texts(columns)} AS {EXACT}",
@@ -105,8 +114,8 @@ def history(
 def _states(events: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Return the last state of each key in each commit, and when the next one begins."""
     filled = events.selectExpr(
-        "_key", "_gone", "seq", "ordinal", "_version", "_time",
-        *(f"last({quote(c)}, true) OVER ({_WINDOW}) AS {quote(c)}" for c in columns),
+        "_key", "_gone", "_origin", "seq", "ordinal", "_version", "_time",
+        *(f"last({quote(c)}, true) OVER ({_ROW}) AS {quote(c)}" for c in columns),
         f"lead(seq) OVER ({_WINDOW}) AS _next",
     )  # fmt: skip
     last = filled.where("_next IS NULL OR _next != seq")
@@ -120,17 +129,17 @@ def _states(events: DataFrame, columns: Sequence[str]) -> DataFrame:
 def _filled(
     states: DataFrame, target: DataFrame, columns: Sequence[str], key: Sequence[str]
 ) -> DataFrame:
-    """Take what no change said from the state that is current."""
+    """Take what no change said from the state that is current, under the key that it has there."""
     names = ", ".join(f"{quote(k)} AS {quote(k)}" for k in key)
     now = target.where("_is_current").selectExpr(
-        f"struct({names}) AS _key",
+        f"struct({names}) AS _origin",
         *(
             f"struct({quote(c)} AS v, {EXACT}[{literal(c)}] AS t) AS {quote(f't {c}')}"
             for c in columns
         ),
     )
     rest = [c for c in states.columns if c not in columns]
-    return states.join(now, "_key", "left").selectExpr(
+    return states.join(now, "_origin", "left").selectExpr(
         *rest, *(f"coalesce({quote(c)}, {quote(f't {c}')}) AS {quote(c)}" for c in columns)
     )
 

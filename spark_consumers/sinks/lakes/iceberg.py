@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
+
+from py4j.protocol import Py4JError
 
 from schemas.tables import TableId
 from spark_consumers.dialects.spark import literal, quote
-from spark_consumers.errors import Superseded
+from spark_consumers.errors import ApplyError, Superseded
 from spark_consumers.sinks.lakes import core, shapes, writing
 from spark_consumers.sinks.lakes.changes import MORE
 from spark_consumers.sinks.lakes.core import Add, Alter, Apply, Begin, Stamp, TableVersion, Work
@@ -29,6 +32,8 @@ _PROPERTIES: Final = {
     "write.delete.mode": "merge-on-read",
     "write.update.mode": "merge-on-read",
     "write.merge.mode": "merge-on-read",
+    # Each commit writes all of the metadata anew.
+    "write.metadata.delete-after-commit.enabled": "true",
 }
 
 
@@ -85,6 +90,17 @@ class IcebergTables:
         return self._commit(
             table, head, stamp, lambda branch: frame.writeTo(self._at(table, branch)).append()
         )
+
+    def replace(
+        self, table: TableId, head: TableVersion, frame: DataFrame, stamp: Stamp
+    ) -> TableVersion:
+        """Make these the table's rows."""
+        from pyspark.sql.functions import lit  # noqa: PLC0415  only where Spark is
+
+        def write(branch: str) -> None:
+            frame.writeTo(self._at(table, branch)).overwrite(lit(True))  # noqa: FBT003
+
+        return self._commit(table, head, stamp, write)
 
     def make(self, table: TableId, columns: str) -> None:
         """Make a table with these columns, or give them to one that is there."""
@@ -149,14 +165,19 @@ class IcebergTables:
         branch = f"{_BRANCH}{uuid.uuid4().hex}"
         assert head is not None
         said = {f"spark.sql.iceberg.snapshot-property.{_STAMP}": core.stamp_text(stamp)}
-        with writing.errors("a write", table), writing.settings(self._spark(), said):
-            self._load(table).manageSnapshots().createBranch(branch, head.id).commit()
-            write(branch)
-            new = self._load(table).refs().get(branch).snapshotId()
-            if new == head.id:  # there was nothing to write
-                self._empty(table, branch)
+        try:
+            with writing.errors("a write", table), writing.settings(self._spark(), said):
+                self._load(table).manageSnapshots().createBranch(branch, head.id).commit()
+                write(branch)
                 new = self._load(table).refs().get(branch).snapshotId()
-            self._publish(table, head.id, new, branch)
+                if new == head.id:  # there was nothing to write
+                    self._empty(table, branch)
+                    new = self._load(table).refs().get(branch).snapshotId()
+                self._publish(table, head.id, new, branch)
+        except ApplyError:  # it is tried again: a branch of each attempt would stay
+            with suppress(Py4JError):
+                self._load(table).manageSnapshots().removeBranch(branch).commit()
+            raise
         return TableVersion(new, stamp)
 
     def _rows(self, table: TableId, work: Add | Apply, branch: str) -> None:

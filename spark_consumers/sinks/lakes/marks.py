@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 SCHEMA: Final = "gauss_cdc"
 COLUMNS: Final = (
     "number BIGINT, epoch BIGINT, n BIGINT, seq BIGINT, csn BIGINT, committed_at TIMESTAMP,"
-    " state STRING, fence BIGINT, tables MAP<STRING, BIGINT>, written_at TIMESTAMP, mark STRING"
+    " state STRING, fence BIGINT, tables MAP<STRING, BIGINT>, places MAP<STRING, STRING>,"
+    " written_at TIMESTAMP, mark STRING"
 )
 
 
@@ -46,6 +47,14 @@ class MarkTable(Protocol):
     ) -> TableVersion:
         """Add rows behind `head`; raise Superseded, and add nothing, where that is not the last."""
 
+    def replace(
+        self, table: TableId, head: TableVersion, frame: DataFrame, stamp: Stamp
+    ) -> TableVersion:
+        """Make these the only rows; raise Superseded, and do nothing, where `head` is not last."""
+
+    def expire(self, table: TableId, oldest: int, keep: float) -> None:
+        """See `core.Care`."""
+
     def read(self, table: TableId, version: int | None = None) -> DataFrame:
         """The table, at a version."""
 
@@ -65,6 +74,11 @@ class TableMarks:
         self._table, self._source = table_of(source), source
         self._seen: tuple[Watermark | None, TableVersion | None] = (None, None)
 
+    @property
+    def known(self) -> Watermark | None:
+        """The newest one that was read or written here."""
+        return self._seen[0]
+
     def newest(self) -> Watermark | None:
         head = self._tables.head(self._table)
         mark = None if head is None else read_mark(head.stamp.note)
@@ -80,7 +94,8 @@ class TableMarks:
         if head is None:
             self._tables.make(self._table, COLUMNS)
             head = self._tables.head(self._table)
-        mark = replace(mark, written_at=int(self._now() * 1e6))
+        now = int(self._now() * 1e6)
+        mark = replace(mark, written_at=now, cared_at=mark.cared_at or now)
         frame = self._spark().createDataFrame([_row(mark)], COLUMNS)
         self._seen = (None, None)
         version = self._tables.append(self._table, head, frame, Stamp(note=write_mark(mark)))
@@ -88,10 +103,26 @@ class TableMarks:
         if not version.follows:  # the row is there, and so may be others: look again
             raise Superseded("another applier touched the watermarks")
 
-    def all(self, where: str = "true") -> Iterable[Watermark]:
+    def all(self) -> Iterable[Watermark]:
         """Watermarks that the table holds."""
-        rows = self._tables.read(self._table).where(where).select("mark").collect()
+        rows = self._tables.read(self._table).select("mark").collect()
         return [mark for row in rows if (mark := read_mark(row[0])) is not None]
+
+    def keep(self, kept: Sequence[Watermark]) -> None:
+        """Leave these, in one file: each step adds a file, and a version, to the table.
+
+        The version before stays, for who reads at this moment.
+        """
+        mark, head = self._seen
+        assert mark is not None
+        assert head is not None
+        frame = self._spark().createDataFrame([_row(one) for one in kept], COLUMNS).coalesce(1)
+        self._seen = (None, None)
+        version = self._tables.replace(self._table, head, frame, Stamp(note=write_mark(mark)))
+        if not version.follows:
+            raise Superseded("another applier touched the watermarks")
+        self._seen = (mark, version)
+        self._tables.expire(self._table, head.id, 0)
 
 
 def write_mark(mark: Watermark) -> str:
@@ -104,8 +135,13 @@ def read_mark(text: str) -> Watermark | None:
     if not text:
         return None
     raw: Mapping[str, Any] = json.loads(text)
-    tables = {name: TableMark(t["version"], tuple(t["key"])) for name, t in raw["tables"].items()}
-    return Watermark(raw["number"], Ledger(**raw["ledger"]), tables, raw["written_at"])
+    tables = {
+        name: TableMark(t["version"], tuple(t["key"]), TableId(*t["place"]))
+        for name, t in raw["tables"].items()
+    }
+    return Watermark(
+        raw["number"], Ledger(**raw["ledger"]), tables, raw["written_at"], raw["cared_at"]
+    )
 
 
 def _row(mark: Watermark) -> tuple[object, ...]:
@@ -118,5 +154,6 @@ def _row(mark: Watermark) -> tuple[object, ...]:
     return (
         mark.number, ledger.epoch, ledger.n, ledger.seq, ledger.csn, at(ledger.committed_at),
         ledger.state, ledger.fence, {name: t.version for name, t in mark.tables.items()},
-        at(mark.written_at), write_mark(mark),
+        {name: str(t.place) for name, t in mark.tables.items()}, at(mark.written_at),
+        write_mark(mark),
     )  # fmt: skip

@@ -78,12 +78,8 @@ def resolved(
     """
     from pyspark.sql import functions as f  # noqa: PLC0415  only where Spark is
 
-    spark = events.sparkSession
-    type_ = events.schema["_key"].dataType
-    moved = events.where("_is_moved").select("_key").distinct()
-    rows = events.join(moved, "_key", "left_semi").select("seq", "ordinal", "op", "_old", "_new")
-    found = {(r[0], r[1]): (r[2], _key(r[3]), _key(r[4])) for r in rows.collect()}
-    lives = follow((*place, *found[place]) for place in sorted(found))
+    spark, type_ = events.sparkSession, _type(events)
+    lives = _lives(events)
     places = spark.createDataFrame(lives.changes, "seq bigint, ordinal bigint, _row int")
     values = (
         events.where("NOT _gone")
@@ -96,7 +92,7 @@ def resolved(
             )
         )
     )
-    shape = f"_row int, _origin {type_.simpleString()}, _key {type_.simpleString()}"
+    shape = f"_row int, _origin {type_}, _key {type_}"
     ends = [(row, lives.origins[row], key_) for key_, row in lives.now.items()]
     there = target.selectExpr(
         f"{_struct(key)} AS _origin", *(f"{quote(c)} AS {quote(f't {c}')}" for c in columns),
@@ -123,10 +119,10 @@ def resolved(
     come = whole.where(f"NOT ({lost})").selectExpr(
         *cells, f"if(size({exact}) > 0, {exact}, NULL) AS _exact", "false AS _gone"
     )
-    met = spark.createDataFrame([(k,) for k in lives.met], f"_key {type_.simpleString()}")
+    met = spark.createDataFrame([(k,) for k in lives.met], f"_key {type_}")
     gone = [(k,) for k in lives.met if k not in lives.now]
     nulls = {field.name: field.dataType.simpleString() for field in come.schema.fields}
-    go = spark.createDataFrame(gone, f"_key {type_.simpleString()}").selectExpr(
+    go = spark.createDataFrame(gone, f"_key {type_}").selectExpr(
         *(
             f"_key.{quote(c)} AS {quote(c)}"
             if c in key
@@ -137,6 +133,35 @@ def resolved(
         "true AS _gone",
     )
     return come.unionByName(go), met
+
+
+def traced(events: DataFrame) -> DataFrame:
+    """Say of each change which row it is of, and under which key the lake has that row.
+
+    `_row` is NULL where no changed key is met: the key itself says it then.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415  only where Spark is
+
+    lives = _lives(events)
+    places = events.sparkSession.createDataFrame(
+        [(seq, ordinal, row, lives.origins[row]) for seq, ordinal, row in lives.changes],
+        f"seq bigint, ordinal bigint, _row int, _from {_type(events)}",
+    )
+    return events.join(f.broadcast(places), ["seq", "ordinal"], "left").selectExpr(
+        *events.columns, "_row", "if(_row IS NULL, _key, _from) AS _origin"
+    )
+
+
+def _lives(events: DataFrame) -> Lives:
+    """Follow the rows of all keys that a changed key meets."""
+    moved = events.where("_is_moved").select("_key").distinct()
+    rows = events.join(moved, "_key", "left_semi").select("seq", "ordinal", "op", "_old", "_new")
+    found = {(r[0], r[1]): (r[2], _key(r[3]), _key(r[4])) for r in rows.collect()}
+    return follow((*place, *found[place]) for place in sorted(found))
+
+
+def _type(events: DataFrame) -> str:
+    return events.schema["_key"].dataType.simpleString()
 
 
 def _struct(key: Sequence[str]) -> str:

@@ -33,12 +33,15 @@ class LakeSink:
         on_step: Callable[[str], None] = lambda _: None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`mode`: log, scd1 or scd2; `keep`: seconds for which watermarks are promised."""
+        """`mode`: log, scd1 or scd2; `keep`: seconds for which watermarks are promised.
+
+        The lake itself says when it was last maintained: appliers come and go.
+        """
         self._tables, self._marks, self._source = tables, marks, source
         self._needs_key = mode != "log"
         self._on_step = on_step
         self._fence: int | None = None
-        self._keep, self._now, self._cared = keep, now, now()
+        self._keep, self._now = keep, now
 
     def start(self) -> Ledger:
         ledger = core.take_fence(self._marks, self._source)
@@ -58,18 +61,22 @@ class LakeSink:
             upto = rules.step(one, segment, fence=self._fence, on_step=self._on_step)
         finally:
             staged.close()
-        if self._now() - self._cared > _CARE:
+        known = self._marks.known
+        if known is not None and self._now() - known.cared_at / 1e6 > _CARE:
             self.maintain()
         return upto
 
     def maintain(self) -> None:
         """Compact and expire; an error is the next step's, if it stays."""
         self._on_step("maintain")
-        since = int((self._now() - self._keep) * 1e6)
-        kept = core.promised(self._marks.all(), since)
         with suppress(Superseded):
-            core.maintain(self._tables, self._tables, self._marks, kept, self._keep)
-        self._cared = self._now()
+            core.maintain(
+                self._tables,
+                self._tables,
+                self._marks,
+                now=int(self._now() * 1e6),
+                keep=self._keep,
+            )
 
     def close(self) -> None:
         """Nothing is held open; the session is the program's."""

@@ -106,7 +106,7 @@ def planned(work: Add | Apply, table: TableId, target: DataFrame, mode: str) -> 
     if mode == "scd2":
         if isinstance(work, Add):
             return Append(_fitted(history.loaded(rows, columns), there))
-        states = history.history(rows, target, table, columns, work.key)
+        states = history.history(rows, target, table, columns, work.key, is_exact=work.is_exact)
         return Merge(states.frame, states.statement.replace("{source}", _VIEW))
     if isinstance(work, Add):
         cells = [f"after.{quote(name)} AS {quote(name)}" for name in columns]
