@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from pydantic import SecretStr
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf
 from pyspark.find_spark_home import _find_spark_home
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from gauss_cdc import spark_settings, target
@@ -26,10 +25,10 @@ from gauss_cdc.logs import SPARK
 from gauss_cdc.runtime import jars, java
 from gauss_cdc.secrets import hidden
 from gauss_cdc.watch import console
+from spark_consumers import jvm
 from spark_consumers.errors import SparkFailed
 from spark_consumers.security import OWN as JAVA_CLIENT
 from spark_consumers.security import java_properties
-from spark_consumers.stream import SPARK_ERRORS, reason
 
 _log = logging.getLogger(SPARK)
 
@@ -65,19 +64,20 @@ def spark_session(config: Config) -> SparkSession:
     """
     try:
         return _session(config)
-    except SPARK_ERRORS as error:
+    except jvm.GONE_ERRORS as error:
         raise SparkFailed(
             "Spark does not start",
             hint="see the lines of area spark, and [spark] master and options",
             master=config.spark.master,
-            cause=reason(error),
+            cause=jvm.reason(error),
         ) from error
 
 
 def _session(config: Config) -> SparkSession:
-    context = SparkContext._active_spark_context or _context(config)  # noqa: SLF001
+    if not jvm.has_context():
+        _start(config)
     session = SparkSession.builder.getOrCreate()
-    given = dict(context.getConf().getAll()) | session.conf.getAll
+    given = session.conf.getAll
     for name, value in _settings(config, given).items():
         # What belongs to a context can be set before it starts only.
         if given.get(name) != value and session.conf.isModifiable(name):
@@ -85,21 +85,18 @@ def _session(config: Config) -> SparkSession:
     return session
 
 
-def _context(config: Config) -> SparkContext:
+def _start(config: Config) -> None:
     """Start Spark; under `spark-submit` its JVM runs already, and has its settings."""
-    if _SUBMITTED not in os.environ and SparkContext._gateway is None:  # noqa: SLF001  else: again
-        SparkContext._ensure_initialized(gateway=_gateway(_at_start(config)))  # noqa: SLF001
-    SparkContext._ensure_initialized()  # noqa: SLF001
-    jvm = SparkContext._jvm  # noqa: SLF001
-    assert jvm is not None
-    conf = SparkConf(_jvm=jvm)
-    if conf.get("spark.app.name", "") in ("", "pyspark-shell", Path(sys.argv[0]).name):
-        conf.setAppName(_name(config))  # nobody has named it
-    for name, value in _settings(config, dict(conf.getAll())).items():
-        conf.set(name, value)
-    for name, value in java_properties(config.spark_client()).items():
-        jvm.java.lang.System.setProperty(name, value)
-    return SparkContext(conf=conf)
+    if _SUBMITTED not in os.environ and not jvm.is_launched():  # else: again
+        _launch(_at_start(config))
+
+    def complete(conf: SparkConf) -> None:
+        if conf.get("spark.app.name", "") in ("", "pyspark-shell", Path(sys.argv[0]).name):
+            conf.setAppName(_name(config))  # nobody has named it
+        for name, value in _settings(config, dict(conf.getAll())).items():
+            conf.set(name, value)
+
+    jvm.start(complete, java_properties(config.spark_client()))
 
 
 def _settings(config: Config, given: Mapping[str, str]) -> dict[str, str]:
@@ -152,7 +149,7 @@ def public(settings: Mapping[str, str], config: Config) -> SparkConf:
     return out
 
 
-def _gateway(conf: SparkConf) -> Any:
+def _launch(conf: SparkConf) -> None:
     """Start a JVM whose output we read."""
     read, write = os.pipe()
     lines = os.fdopen(read, encoding="utf-8", errors="replace")
@@ -160,7 +157,7 @@ def _gateway(conf: SparkConf) -> Any:
     try:
         # Its Python workers inherit the environment: what they need is given to their task.
         with hidden():
-            return launch_gateway(conf, {"stdout": write, "stderr": write})  # type: ignore[no-untyped-call]
+            jvm.launch(conf, write)
     finally:
         os.close(write)
 

@@ -26,7 +26,8 @@ from spark_consumers.decode.batches import Spans
 from spark_consumers.errors import Incomplete, StreamError, TargetDown
 from spark_consumers.executors import RESULT, Job, copy_batches
 from spark_consumers.frames import range_options
-from spark_consumers.jobs import Secrets, collected, cores, map_in_arrow
+from spark_consumers.jobs import Secrets, collected
+from spark_consumers.jvm import SPARK_ERRORS, cores, map_in_arrow
 from spark_consumers.kafka.read import RangeReader, SchemaOf
 from spark_consumers.model import Rows, Segment
 from spark_consumers.sinks.base import StagedShape, StagingLoader
@@ -157,9 +158,6 @@ class SparkBulk:
 
     def copy(self, stages: Sequence[str]) -> Sequence[int]:
         """Run the job; return the attempts that succeeded."""
-        from py4j.protocol import Py4JError  # noqa: PLC0415  comes with pyspark
-        from pyspark.errors import PySparkException  # noqa: PLC0415
-
         spark = self.spark()
         need = sum(r.end - r.start for r in self.ranges)
         job = self._job(stages, spark)
@@ -175,7 +173,7 @@ class SparkBulk:
             )
             staged = map_in_arrow(rows, partial(copy_batches, job), RESULT)
             done = collected(spark, staged, description=self.description, stop=self.stop)
-        except (PySparkException, Py4JError) as error:
+        except SPARK_ERRORS as error:
             # Open, expired and lost ranges raise the same class: the next attempt's checks
             # ask the offsets themselves.
             raise TargetDown("the Spark job of a large segment failed", rows=need) from error

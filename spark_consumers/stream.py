@@ -19,20 +19,16 @@ from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from typing import Any, Final
 
-from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from schemas.topics import Topics
-from spark_consumers import folders
+from spark_consumers import folders, jvm
 from spark_consumers.errors import ApplyError, QueryEnded, SparkFailed
 from spark_consumers.job import Observer
+from spark_consumers.jvm import GONE_ERRORS, reason
 from spark_consumers.run import POLL, Stop
 from spark_consumers.security import java_client
-
-# What Spark, its gateway and a JVM that is gone raise.
-SPARK_ERRORS: Final = (PySparkException, Py4JError, OSError)
 
 _JOBS: Final = "gauss-cdc apply"  # tag of the loop's jobs
 _LOOK: Final = 0.3  # seconds between two looks at the query
@@ -186,7 +182,7 @@ class SparkStream:
     def session(self) -> SparkSession:
         """Wait for the session; the calling thread's jobs end when the loop is to stop."""
         session = self._spark.session()
-        session.sparkContext.addJobTag(_JOBS)
+        jvm.tag_jobs(session, _JOBS)
         return session
 
     # ---------------------------------------------------------------- the query's thread
@@ -218,9 +214,9 @@ class SparkStream:
             try:
                 self._watch(session, query)
             finally:
-                with suppress(*SPARK_ERRORS):
+                with suppress(*GONE_ERRORS):
                     query.stop()
-        except SPARK_ERRORS as error:
+        except GONE_ERRORS as error:
             if not self._is_over.is_set():
                 raise self._broken(session, error) from error
 
@@ -231,7 +227,7 @@ class SparkStream:
                 raise self._without_us(query)
             if self._stop is not None and self._stop() and not is_cancelled:
                 is_cancelled = True
-                session.sparkContext.cancelJobsWithTag(_JOBS)  # the loop waits for its job
+                jvm.cancel_jobs(session, _JOBS)  # the loop waits for its job
 
     def _without_us(self, query: StreamingQuery) -> ApplyError:
         """What ended a query that we did not: most likely a full folder, or files in it."""
@@ -242,9 +238,7 @@ class SparkStream:
 
     def _broken(self, session: SparkSession, error: BaseException) -> ApplyError:
         """A query that cannot begin, or a JVM that is gone."""
-        try:
-            _ = session.sparkContext.version
-        except SPARK_ERRORS:
+        if not jvm.is_alive(session):
             return SparkFailed(
                 "Spark's JVM ended",
                 hint="was it killed, or short of memory ([spark.options] spark.driver.memory)? "
@@ -287,7 +281,7 @@ class Starting:
     def stop(self) -> None:
         """End the session, if there is one yet; a JVM that is starting ends with us."""
         if self.is_ready and self._session is not None:
-            with suppress(*SPARK_ERRORS):
+            with suppress(*GONE_ERRORS):
                 self._session.stop()
 
     def _run(self) -> None:
@@ -328,17 +322,3 @@ class Checkpoint:
                 f"the checkpoint {self._configured} cannot be used ({why}); a temporary one takes "
                 "its place: it decides nothing"
             )
-
-
-def reason(error: BaseException) -> str:
-    """The first line of Java's or Python's message, without the stack trace."""
-    if isinstance(error, Py4JJavaError):
-        with suppress(Py4JError, OSError):
-            return _one_line(str(error.java_exception.toString()))
-    return _one_line(str(error) or type(error).__name__)
-
-
-def _one_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    line = lines[0] if lines else ""
-    return line if len(line) <= 300 else line[:299] + "…"

@@ -85,6 +85,7 @@ LAYERS = {
         ("spark_consumers.sizes",),
         ("spark_consumers.native",),
         ("spark_consumers.model",),
+        ("spark_consumers.jvm",),
         ("spark_consumers.errors", "spark_consumers.folders"),
     ),
     "gauss_cdc": (

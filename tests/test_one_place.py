@@ -40,6 +40,10 @@ ONE_PLACE = {
             "gauss_cdc/sandbox/emulator/model.py",
         },
     ),
+    "what Spark has below SparkSession": (
+        r"py4j|[Ss]parkContext\b|java_gateway|\._j(vm|sc|df|c|sparkSession)\b|\._sc\b|\.rdd\b",
+        {"spark_consumers/jvm.py"},
+    ),
     "quotes of SQL": (
         r"""\.replace\((["'])(\\?["'])\1, *(["'])\2\2\3\)""",
         {"schemas/quoting.py", "gauss_cdc/sandbox/emulator/quoting.py"},

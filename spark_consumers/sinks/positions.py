@@ -13,18 +13,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from spark_consumers.errors import SparkFailed
+from spark_consumers.jvm import Files
 from spark_consumers.model import Ledger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_MANAGERS: Final = (  # Spark 4.1 moved it
-    "org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager",
-    "org.apache.spark.sql.execution.streaming.CheckpointFileManager",
-)
 
 
 class Position(Protocol):
@@ -67,58 +62,27 @@ class HadoopPosition:
 
     def __init__(self, spark: SparkSession, folder: str) -> None:
         """`folder` is a URL; Spark makes it."""
-        session: Any = spark
-        self._jvm: Any = session._jvm  # noqa: SLF001  see above
-        self._folder = folder
-        conf = session._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
-        self._files = self._manager(conf)
-        self._files.createCheckpointDirectory()
+        self._files = Files(spark, folder)
 
     def read(self) -> Ledger | None:
         numbers = self._numbers()
         if not numbers:
             return None
-        file = self._files.open(self._path(max(numbers)))
-        try:
-            text = bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(file)).decode()
-        finally:
-            file.close()
-        return Ledger(**json.loads(text))
+        return Ledger(**json.loads(self._files.read(_name(max(numbers)))))
 
     def write(self, ledger: Ledger) -> None:
         before = self._numbers()
-        file = self._files.createAtomic(self._path(max(before, default=0) + 1), False)  # noqa: FBT003
-        try:
-            file.write(bytearray(_text(ledger).encode()))
-        except BaseException:
-            file.cancel()
-            raise
-        file.close()
+        self._files.write(_name(max(before, default=0) + 1), _text(ledger).encode())
         for number in before:
-            self._files.delete(self._path(number))
+            self._files.delete(_name(number))
 
     def _numbers(self) -> list[int]:
-        names = (str(one.getPath().getName()) for one in self._files.list(self._path()))
-        return [int(stem) for stem, dot, end in (n.partition(".") for n in names) if _is(stem, end)]
-
-    def _path(self, number: int | None = None) -> Any:
-        name = self._folder if number is None else f"{self._folder}/{number}.json"
-        return self._jvm.org.apache.hadoop.fs.Path(name)
-
-    def _manager(self, conf: Any) -> Any:
-        from py4j.java_gateway import JavaClass  # noqa: PLC0415  comes with pyspark
-
-        for name in _MANAGERS:
-            found = self._jvm
-            for part in name.split("."):
-                found = getattr(found, part)
-            if isinstance(found, JavaClass):  # else py4j takes the name for a package's
-                return found.create(self._path(), conf)
-        raise SparkFailed("this Spark has no writer of checkpoints that is known here")
+        parts = (name.partition(".") for name in self._files.names())
+        return [int(stem) for stem, _, end in parts if stem.isdecimal() and end == "json"]
 
 
-def _is(stem: str, end: str) -> bool:
-    return stem.isdecimal() and end == "json"
+def _name(number: int) -> str:
+    return f"{number}.json"
 
 
 def _text(ledger: Ledger) -> str:

@@ -20,7 +20,8 @@ from spark_consumers.decode import RowDecoder, split
 from spark_consumers.errors import ApplyError, Incomplete, NotText, QueryEnded, RowMissing
 from spark_consumers.executors import secrets
 from spark_consumers.job import Applier, Observer, PassOptions
-from spark_consumers.jobs import Secrets, collected, map_in_arrow
+from spark_consumers.jobs import Secrets, collected
+from spark_consumers.jvm import map_in_arrow
 from spark_consumers.kafka.read import CutReader, RangeReader
 from spark_consumers.lanes import Lanes, SparkBulk
 from spark_consumers.model import Segment

@@ -16,7 +16,6 @@ from spark_consumers.stream import (
     Passes,
     SparkStream,
     Starting,
-    reason,
 )
 from tests.spark_consumers.feed import insert
 from tests.spark_consumers.test_job import A, make
@@ -177,9 +176,3 @@ def test_after_a_query_that_ended_by_itself_another_folder_is_used(tmp_path: Pat
     checkpoint.give_up("No space left on device")
 
     assert checkpoint.folder() != str(tmp_path)
-
-
-def test_a_stack_is_recognised_by_its_first_line() -> None:
-    assert reason(ValueError("first\n\tat second")) == "first"
-    assert reason(ValueError()) == "ValueError"
-    assert len(reason(ValueError("x" * 1000))) == 300

@@ -205,12 +205,13 @@ def _session(kind: str, folder: str) -> SparkSession:
     settings = places.delta_settings(folder) if kind == "delta" else places.iceberg_settings(folder)
     names = ["spark", kind]
     found = jars.fetch(names)
-    session = (
+    return (
         SparkSession.builder.master("local[1]")
         .appName("gauss-cdc sampler")
         .config(map={**settings})
         .config("spark.jars", ",".join(str(path) for name in names for path in found[name]))
         .config("spark.ui.enabled", "false")
+        .config("spark.log.level", "OFF")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
@@ -220,5 +221,3 @@ def _session(kind: str, folder: str) -> SparkSession:
         .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
         .getOrCreate()
     )
-    session.sparkContext.setLogLevel("OFF")
-    return session

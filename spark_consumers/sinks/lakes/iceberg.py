@@ -1,7 +1,7 @@
 """Iceberg: a write goes to a branch of its own, and `main` moves there if it is where it was.
 
 Nobody sees a branch.  Moving `main` is one compare-and-set of the table's metadata, so that a
-version always follows what its writer looked at.  py4j is used for what Iceberg's SQL lacks: the
+version always follows what its writer looked at.  Java is used for what Iceberg's SQL lacks: the
 head with its summary, and that one commit.
 """
 
@@ -12,9 +12,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from py4j.protocol import Py4JError
+from pyspark.sql.types import StructType
 
 from schemas.tables import TableId
+from spark_consumers import jvm
 from spark_consumers.dialects.spark import literal, quote
 from spark_consumers.errors import ApplyError, Superseded
 from spark_consumers.sinks.lakes import core, shapes, writing
@@ -73,7 +74,7 @@ class IcebergTables:
         def write(branch: str) -> None:
             match work:
                 case Begin():
-                    everything = self._jvm().org.apache.iceberg.expressions.Expressions.alwaysTrue()
+                    everything = jvm.iceberg(self._spark()).expressions.Expressions.alwaysTrue()
                     delete = self._load(table).newDelete().deleteFromRowFilter(everything)
                     delete.toBranch(branch).set(_STAMP, core.stamp_text(stamp)).commit()
                 case Alter(change):
@@ -175,7 +176,7 @@ class IcebergTables:
                     new = self._load(table).refs().get(branch).snapshotId()
                 self._publish(table, head.id, new, branch)
         except ApplyError:  # it is tried again: a branch of each attempt would stay
-            with suppress(Py4JError):
+            with suppress(*jvm.SPARK_ERRORS):
                 self._load(table).manageSnapshots().removeBranch(branch).commit()
             raise
         return TableVersion(new, stamp)
@@ -206,9 +207,8 @@ class IcebergTables:
     def _has(self, name: str, columns: str) -> bool:
         """Say whether a table has exactly these columns."""
         spark = self._spark()
-        wanted = spark._jvm.org.apache.spark.sql.types.StructType.fromDDL(columns)  # type: ignore[union-attr]  # noqa: SLF001
-        there = spark.table(name)._jdf.schema()  # noqa: SLF001
-        return bool(wanted.asNullable().equals(there.asNullable()))
+        wanted, there = StructType.fromDDL(columns), spark.table(name).schema
+        return wanted.simpleString() == there.simpleString()  # which says nothing of NULL
 
     # ------------------------------------------------------------ metadata
     def _publish(self, table: TableId, was: int, new: int, branch: str | None) -> None:
@@ -218,17 +218,11 @@ class IcebergTables:
         main = base.ref(_MAIN)
         if main is None or main.snapshotId() != was:
             raise Superseded("another writer was faster", table=table)
-        metadata = self._jvm().org.apache.iceberg.TableMetadata.buildFrom(base)
+        metadata = jvm.iceberg(self._spark()).TableMetadata.buildFrom(base)
         metadata = metadata.setBranchSnapshot(new, _MAIN)
         if branch is not None:
             metadata = metadata.removeRef(branch)
         operations.commit(base, metadata.build())
 
     def _load(self, table: TableId) -> Any:
-        util = self._jvm().org.apache.iceberg.spark.Spark3Util
-        loaded = util.loadIcebergTable(self._spark()._jsparkSession, self.name(table))  # noqa: SLF001
-        loaded.refresh()
-        return loaded
-
-    def _jvm(self) -> Any:
-        return self._spark()._jvm  # noqa: SLF001
+        return jvm.iceberg_table(self._spark(), self.name(table))

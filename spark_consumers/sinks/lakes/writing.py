@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException
 
 from schemas.tables import TableId
 from spark_consumers.dialects.spark import literal, quote
 from spark_consumers.errors import MissingColumn, RowMissing, Superseded, TargetDown, TargetRefused
+from spark_consumers.jvm import SPARK_ERRORS, text_of
 from spark_consumers.sinks.lakes import changes, history
 from spark_consumers.sinks.lakes.changes import EXACT, GONE, KEPT, Net
 from spark_consumers.sinks.lakes.core import Add, Apply
@@ -46,9 +46,8 @@ def errors(what: str, table: TableId) -> Iterator[None]:
         raise TargetRefused(
             f"Spark refuses {what}", table=table, condition=error.getCondition()
         ) from error
-    except (PySparkException, Py4JError) as error:
-        text = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
-        if any(name in text for name in _CONFLICTS):
+    except SPARK_ERRORS as error:
+        if any(name in text_of(error) for name in _CONFLICTS):
             raise Superseded("another writer was faster", table=table) from error
         raise TargetDown(f"Spark failed: {what}", table=table) from error
 

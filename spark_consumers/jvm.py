@@ -1,0 +1,227 @@
+"""What Spark has below SparkSession: the one module that uses py4j and SparkContext.
+
+    the start of a JVM        its lines come to a pipe of ours, and no secret stands in its command
+                              line: SparkSession's builder does neither
+    a job's description       SparkContext's only; it names the commits in Spark's pages
+    a job's end               SparkSession's tags are of the thread that set them; `apply` stops
+                              jobs of another one
+    cores, files, master      SparkContext's only, where there is no Spark Connect
+    `mapInArrow`              asks the driver for pandas, which neither it nor workers use
+    files of checkpoints      no public form; Spark's own writer knows each file system
+    tables of Iceberg         their metadata, and the commit that compares: SQL has neither
+    errors                    what Java raises is py4j's where PySpark does not know its class
+
+All that is for `apply`, a driver program, and for lakes.  What other programs use works over Spark
+Connect: it reaches this module for a position on a Hadoop file system only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from py4j.java_gateway import JavaClass
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_consumers.errors import SparkFailed
+
+# What Spark and its gateway raise; and what a JVM that is gone does.
+SPARK_ERRORS: Final = (PySparkException, Py4JError)
+GONE_ERRORS: Final = (*SPARK_ERRORS, OSError)
+
+_DESCRIPTION: Final = "spark.job.description"
+_FILE_MANAGERS: Final = (  # Spark 4.1 moved it
+    "org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager",
+    "org.apache.spark.sql.execution.streaming.CheckpointFileManager",
+)
+
+
+# ---------------------------------------------------------------- the start
+def has_context() -> bool:
+    """Say whether Spark runs in this process."""
+    return SparkContext._active_spark_context is not None  # noqa: SLF001
+
+
+def launch(conf: SparkConf, output: int) -> None:
+    """Start a JVM with these settings in its command line; it writes to the descriptor `output`."""
+    gateway = launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+    SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001
+
+
+def is_launched() -> bool:
+    """Say whether this process has a JVM."""
+    return SparkContext._gateway is not None  # noqa: SLF001
+
+
+def start(complete: Callable[[SparkConf], None], properties: Mapping[str, str]) -> None:
+    """Start Spark in the JVM; `complete` adds to the settings that it has already."""
+    SparkContext._ensure_initialized()  # noqa: SLF001
+    java: Any = SparkContext._jvm  # noqa: SLF001
+    conf = SparkConf(_jvm=java)
+    complete(conf)
+    for name, value in properties.items():
+        java.java.lang.System.setProperty(name, value)
+    SparkContext(conf=conf)
+
+
+# ---------------------------------------------------------------- jobs
+def cores(spark: SparkSession) -> int:
+    """How many tasks run at once, as far as Spark knows."""
+    return int(spark.sparkContext.defaultParallelism)
+
+
+def tag_jobs(spark: SparkSession, tag: str) -> None:
+    """The calling thread's jobs have a tag from now on."""
+    spark.sparkContext.addJobTag(tag)
+
+
+def cancel_jobs(spark: SparkSession, tag: str) -> None:
+    """Cancel the jobs that run and have the tag."""
+    spark.sparkContext.cancelJobsWithTag(tag)
+
+
+@contextmanager
+def described(spark: SparkSession, description: str, tag: str) -> Iterator[None]:
+    """Jobs of the block, in this thread, have a description and one more tag."""
+    context: Any = spark.sparkContext
+    before = context.getLocalProperty(_DESCRIPTION)
+    context.setLocalProperty(_DESCRIPTION, description)
+    context.addJobTag(tag)
+    try:
+        yield
+    finally:
+        context.removeJobTag(tag)
+        context.setLocalProperty(_DESCRIPTION, before)
+
+
+def map_in_arrow(
+    frame: DataFrame, function: Callable[[Iterable[Any]], Iterator[Any]], schema: str
+) -> DataFrame:
+    """`frame.mapInArrow(function, schema)`, without pandas."""
+    from pyspark.sql.pandas import functions  # noqa: PLC0415  for jobs alone
+    from pyspark.util import PythonEvalType  # noqa: PLC0415
+
+    pandas: Any = functions  # its types leave out what makes such a function
+    udf = pandas.vectorized_udf(function, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    column, java = udf(*[frame[name] for name in frame.columns])._jc, _java_frame(frame)  # noqa: SLF001
+    return DataFrame(java.mapInArrow(column, False, None), frame.sparkSession)  # noqa: FBT003
+
+
+def _java_frame(frame: Any) -> Any:
+    return frame._jdf  # noqa: SLF001
+
+
+# ---------------------------------------------------------------- the application
+def is_local(spark: SparkSession) -> bool:
+    """Say whether tasks run in this machine's JVM."""
+    return str(spark.sparkContext.master).split("[", maxsplit=1)[0] == "local"
+
+
+def application(spark: SparkSession) -> str:
+    """Its id, which no other one has."""
+    return str(spark.sparkContext.applicationId)
+
+
+def send_file(spark: SparkSession, path: str) -> None:
+    """Send a file to all executors, which find it by its name."""
+    spark.sparkContext.addFile(path)
+
+
+def is_alive(spark: SparkSession) -> bool:
+    """Say whether the JVM answers."""
+    with suppress(*GONE_ERRORS):
+        return bool(spark.sparkContext.version)
+    return False
+
+
+# ---------------------------------------------------------------- files
+class Files:
+    """Files of a folder on any Hadoop file system, which become visible as a whole."""
+
+    def __init__(self, spark: SparkSession, folder: str) -> None:
+        """Make the folder, a URL, where it is not there."""
+        self._java, self._folder = _java(spark), folder
+        conf = _java_session(spark).sessionState().newHadoopConf()
+        self._manager = self._found().create(self._path(), conf)
+        self._manager.createCheckpointDirectory()
+
+    def names(self) -> list[str]:
+        """Return what is there."""
+        return [str(one.getPath().getName()) for one in self._manager.list(self._path())]
+
+    def read(self, name: str) -> bytes:
+        """Return all of a file."""
+        file = self._manager.open(self._path(name))
+        try:
+            return bytes(self._java.org.apache.commons.io.IOUtils.toByteArray(file))
+        finally:
+            file.close()
+
+    def write(self, name: str, content: bytes) -> None:
+        """Make a new file."""
+        file = self._manager.createAtomic(self._path(name), False)  # noqa: FBT003
+        try:
+            file.write(bytearray(content))
+        except BaseException:
+            file.cancel()
+            raise
+        file.close()
+
+    def delete(self, name: str) -> None:
+        """Remove a file."""
+        self._manager.delete(self._path(name))
+
+    def _path(self, name: str | None = None) -> Any:
+        path = self._folder if name is None else f"{self._folder}/{name}"
+        return self._java.org.apache.hadoop.fs.Path(path)
+
+    def _found(self) -> Any:
+        for name in _FILE_MANAGERS:
+            found = self._java
+            for part in name.split("."):
+                found = getattr(found, part)
+            if isinstance(found, JavaClass):  # else py4j takes the name for a package's
+                return found
+        raise SparkFailed("this Spark has no writer of checkpoints that is known here")
+
+
+# ---------------------------------------------------------------- Iceberg
+def iceberg(spark: SparkSession) -> Any:
+    """Iceberg's package."""
+    return _java(spark).org.apache.iceberg
+
+
+def iceberg_table(spark: SparkSession, name: str) -> Any:
+    """Load a table of Iceberg, as it is now."""
+    table = iceberg(spark).spark.Spark3Util.loadIcebergTable(_java_session(spark), name)
+    table.refresh()
+    return table
+
+
+def _java(spark: Any) -> Any:
+    return spark._jvm  # noqa: SLF001
+
+
+def _java_session(spark: Any) -> Any:
+    return spark._jsparkSession  # noqa: SLF001
+
+
+# ---------------------------------------------------------------- errors
+def text_of(error: BaseException) -> str:
+    """What Java or Python says, in Java's case with the class."""
+    if isinstance(error, Py4JJavaError):
+        with suppress(Py4JError, OSError):
+            return str(error.java_exception.toString())
+    return str(error)
+
+
+def reason(error: BaseException) -> str:
+    """The first line of Java's or Python's message, without the stack trace."""
+    text = text_of(error) or type(error).__name__
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return line if len(line) <= 300 else line[:299] + "…"
