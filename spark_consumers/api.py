@@ -8,12 +8,11 @@
     for_each_commit_group(spark, options, fn, checkpoint="state/mine")
 
 Both cut exactly at commits; nothing of an aborted, repeated or half-seen
-transaction is ever in a frame.
+transaction is ever in a frame.  Both work over Spark Connect, too.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -32,16 +31,13 @@ from spark_consumers.kafka.history import History
 from spark_consumers.kafka.read import CutReader, RangeReader, SchemaOf, registry_at
 from spark_consumers.kafka.registry import newest_id
 from spark_consumers.model import Ledger, Segment
-from spark_consumers.run import run
+from spark_consumers.run import Polling, run
 from spark_consumers.sinks.callback import CallbackSink, Group
-from spark_consumers.sinks.positions import HadoopPosition, LocalPosition, Position
-from spark_consumers.stream import Checkpoint, SparkStream, Starting
+from spark_consumers.sinks.positions import LocalPosition, Position, SparkPosition
 from spark_consumers.versions import Version
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +167,7 @@ def for_each_commit_group(
     position: Position = (
         LocalPosition((home or Path()) / "ledger.json")
         if home is not None or held is not None
-        else HadoopPosition(spark, folders.below(checkpoint, "position"))
+        else SparkPosition(spark, folders.below(checkpoint, "position"))
     )
 
     def hand_over(group: Group) -> None:
@@ -193,12 +189,5 @@ def for_each_commit_group(
         return event.wait(seconds) if seconds else event.is_set()
 
     with closing(cuts), closing(driver):
-        stream = SparkStream(
-            Starting(lambda: spark),
-            Checkpoint(folders.below(checkpoint, "spark"), _log.warning),
-            source=options.source,
-            client=options.client,
-            wait=cuts.wait,
-        )
         how = LoopOptions(max_rows=max_rows)
-        run(sink, cuts, read, stream, options=how, stop=asked, observer=observer)
+        run(sink, cuts, read, Polling(cuts.wait), options=how, stop=asked, observer=observer)

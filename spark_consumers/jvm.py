@@ -7,12 +7,11 @@
                               jobs of another one
     cores, files, master      SparkContext's only, where there is no Spark Connect
     `mapInArrow`              asks the driver for pandas, which neither it nor workers use
-    files of checkpoints      no public form; Spark's own writer knows each file system
     tables of Iceberg         their metadata, and the commit that compares: SQL has neither
     errors                    what Java raises is py4j's where PySpark does not know its class
 
-All that is for `apply`, a driver program, and for lakes.  What other programs use works over Spark
-Connect: it reaches this module for a position on a Hadoop file system only.
+All that is for `apply`, a driver program, and for lakes.  What other programs use does without, and
+works over Spark Connect.
 """
 
 from __future__ import annotations
@@ -21,24 +20,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_consumers.errors import SparkFailed
-
 # What Spark and its gateway raise; and what a JVM that is gone does.
 SPARK_ERRORS: Final = (PySparkException, Py4JError)
 GONE_ERRORS: Final = (*SPARK_ERRORS, OSError)
 
 _DESCRIPTION: Final = "spark.job.description"
-_FILE_MANAGERS: Final = (  # Spark 4.1 moved it
-    "org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager",
-    "org.apache.spark.sql.execution.streaming.CheckpointFileManager",
-)
 
 
 # ---------------------------------------------------------------- the start
@@ -137,57 +129,6 @@ def is_alive(spark: SparkSession) -> bool:
     with suppress(*GONE_ERRORS):
         return bool(spark.sparkContext.version)
     return False
-
-
-# ---------------------------------------------------------------- files
-class Files:
-    """Files of a folder on any Hadoop file system, which become visible as a whole."""
-
-    def __init__(self, spark: SparkSession, folder: str) -> None:
-        """Make the folder, a URL, where it is not there."""
-        self._java, self._folder = _java(spark), folder
-        conf = _java_session(spark).sessionState().newHadoopConf()
-        self._manager = self._found().create(self._path(), conf)
-        self._manager.createCheckpointDirectory()
-
-    def names(self) -> list[str]:
-        """Return what is there."""
-        return [str(one.getPath().getName()) for one in self._manager.list(self._path())]
-
-    def read(self, name: str) -> bytes:
-        """Return all of a file."""
-        file = self._manager.open(self._path(name))
-        try:
-            return bytes(self._java.org.apache.commons.io.IOUtils.toByteArray(file))
-        finally:
-            file.close()
-
-    def write(self, name: str, content: bytes) -> None:
-        """Make a new file."""
-        file = self._manager.createAtomic(self._path(name), False)  # noqa: FBT003
-        try:
-            file.write(bytearray(content))
-        except BaseException:
-            file.cancel()
-            raise
-        file.close()
-
-    def delete(self, name: str) -> None:
-        """Remove a file."""
-        self._manager.delete(self._path(name))
-
-    def _path(self, name: str | None = None) -> Any:
-        path = self._folder if name is None else f"{self._folder}/{name}"
-        return self._java.org.apache.hadoop.fs.Path(path)
-
-    def _found(self) -> Any:
-        for name in _FILE_MANAGERS:
-            found = self._java
-            for part in name.split("."):
-                found = getattr(found, part)
-            if isinstance(found, JavaClass):  # else py4j takes the name for a package's
-                return found
-        raise SparkFailed("this Spark has no writer of checkpoints that is known here")
 
 
 # ---------------------------------------------------------------- Iceberg

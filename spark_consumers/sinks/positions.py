@@ -1,9 +1,6 @@
 """Where a program without a target of its own keeps its position: a ledger in a file.
 
-On this machine it is written and renamed.  On any other file system it is written by Spark's own
-writer of checkpoints, which knows how a file becomes visible as a whole there: by a rename in HDFS,
-by one request in an object store.  That one has no form outside of the JVM; over Spark Connect,
-where there is no stream on cuts either, a program keeps `group.upto` with its effects.
+On this machine it is written and renamed; on any other file system Spark writes it.
 """
 
 from __future__ import annotations
@@ -15,7 +12,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from spark_consumers.jvm import Files
 from spark_consumers.model import Ledger
 
 if TYPE_CHECKING:
@@ -53,36 +49,44 @@ class LocalPosition:
         new.replace(self._path)
 
 
-class HadoopPosition:
-    """Ledgers in a folder of any file system that Spark knows (`s3a://`, `hdfs://`, `abfss://`).
+class SparkPosition:
+    """A ledger on any file system that Spark knows (`s3a://`, `hdfs://`, `abfss://`).
 
-    Each has a number and a file of its own, and the greatest counts: not every file system
-    replaces a file as a whole, but each makes a new one so.
+    Each has a number, and the greatest counts.  Two folders take turns: whatever a crash leaves of
+    the newest one, the one before it is whole.  It costs a job of Spark.
     """
 
     def __init__(self, spark: SparkSession, folder: str) -> None:
         """`folder` is a URL; Spark makes it."""
-        self._files = Files(spark, folder)
+        self._spark, self._folder = spark, folder
+        self._number = 0
+        self._ledger: Ledger | None = None
+        for text in (*self._lines(0), *self._lines(1)):
+            number, _, ledger = text.partition(" ")
+            if int(number) > self._number:
+                self._number, self._ledger = int(number), Ledger(**json.loads(ledger))
 
     def read(self) -> Ledger | None:
-        numbers = self._numbers()
-        if not numbers:
-            return None
-        return Ledger(**json.loads(self._files.read(_name(max(numbers)))))
+        return self._ledger
 
     def write(self, ledger: Ledger) -> None:
-        before = self._numbers()
-        self._files.write(_name(max(before, default=0) + 1), _text(ledger).encode())
-        for number in before:
-            self._files.delete(_name(number))
+        number = self._number + 1
+        frame = self._spark.createDataFrame([(f"{number} {_text(ledger)}",)], "line string")
+        frame.coalesce(1).write.mode("overwrite").text(self._place(number))
+        self._number, self._ledger = number, ledger
 
-    def _numbers(self) -> list[int]:
-        parts = (name.partition(".") for name in self._files.names())
-        return [int(stem) for stem, _, end in parts if stem.isdecimal() and end == "json"]
+    def _lines(self, number: int) -> list[str]:
+        from pyspark.errors import AnalysisException  # noqa: PLC0415  only where Spark is
 
+        try:
+            return [row.value for row in self._spark.read.text(self._place(number)).collect()]
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
+            return []
 
-def _name(number: int) -> str:
-    return f"{number}.json"
+    def _place(self, number: int) -> str:
+        return f"{self._folder}/{number % 2}"
 
 
 def _text(ledger: Ledger) -> str:

@@ -1,27 +1,23 @@
-"""A program of somebody else's with the data source `gauss_cdc`, in a process of its own.
+"""A program of somebody else's over Spark Connect: no JVM, and no classic session.
 
-python spark_program.py remote|master OPTIONS: over Spark Connect, or in a classic session; options
-as JSON.  It prints what a batch and what a stream found, as JSON.
+python spark_program.py URL OPTIONS: options of the data source `gauss_cdc` as JSON.  It prints what
+a batch, a stream and a function for groups of commits found, as JSON.
 """
 
 import json
 import sys
+from threading import Event
+from typing import Any
 
 from pyspark.sql import SparkSession
 
+from schemas.tables import TableId
+from spark_consumers.api import CommitGroup, Options, changes, for_each_commit_group
 from spark_consumers.source import GaussCdcSource
 
-how, given = sys.argv[1:]
+url, given = sys.argv[1:]
 options = json.loads(given)
-builder = SparkSession.builder.remote("local") if how == "remote" else SparkSession.builder
-for name, value in {
-    "spark.ui.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.driver.memory": "1g",
-    "spark.driver.host": "127.0.0.1",
-}.items():
-    builder = builder.config(name, value)
-spark = (builder if how == "remote" else builder.master("local[2]")).getOrCreate()
+spark = SparkSession.builder.remote(url).getOrCreate()
 spark.dataSource.register(GaussCdcSource)
 
 batch = spark.read.format("gauss_cdc").options(**options).load()
@@ -29,14 +25,41 @@ rows = batch.orderBy("_commit_version", "_ordinal").select("_change_type", "id")
 stream = spark.readStream.format("gauss_cdc").options(**options).load()
 query = stream.writeStream.format("memory").queryName("found").trigger(availableNow=True).start()
 query.awaitTermination()
+
+where = Options(
+    {"bootstrap.servers": options["kafka.bootstrap.servers"]},
+    options["registry"],
+    options["prefix"],
+)
+groups: list[list[Any]] = []
+
+
+def until(seq: int) -> None:
+    """Take groups up to a commit; the next call begins behind it."""
+    stop = Event()
+
+    def fn(group: CommitGroup) -> None:
+        for table in group.tables:
+            found = group.changes(table).orderBy("seq", "ordinal").collect()
+            net = group.net(table, ["id"]).orderBy("key").collect()
+            groups.append([group.upto.seq, [one.op for one in found], [one.op for one in net]])
+        if group.upto.seq == seq:
+            stop.set()
+
+    for_each_commit_group(
+        spark, where, fn, checkpoint="viewfs://other/state/mine", stop=stop, max_rows=1
+    )
+
+
+until(1)
+until(2)
 sys.stdout.write(
     json.dumps(
         {
-            "spark": spark.version,
             "batch": [list(row) for row in rows],
             "stream": spark.table("found").count(),
-            "progress": len([one for one in query.recentProgress if one["numInputRows"]]),
+            "changes": changes(spark, where, TableId("public", options["table"])).count(),
+            "groups": groups,
         }
     )
 )
-spark.stop()

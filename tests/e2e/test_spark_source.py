@@ -14,11 +14,20 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 from pyspark.errors import PySparkException
 
 from gauss_cdc.reference import ROOT
-from gauss_cdc.sandbox.services import Addresses, use_java
+from gauss_cdc.sandbox.services import Addresses, spark_confs, use_java
+from gauss_cdc.sandbox.services.process import (
+    LOOPBACK,
+    ProcessCommand,
+    accepts,
+    end_session,
+    free_ports,
+    poll,
+)
 from producer.core.unfit import WHY
 from spark_consumers.source import GaussCdcSource
 from spark_consumers.versions import Version
@@ -386,19 +395,51 @@ def test_what_is_missing_and_what_begins_anew_are_rows_of_the_stream(
     ]
 
 
-def test_it_works_over_spark_connect(path: Path, addresses: Addresses) -> None:
-    """A program without a JVM of its own: nothing of the data source asks for one."""
+@pytest.fixture
+def connect(addresses: Addresses, tmp_path: Folder) -> Iterator[str]:
+    """URL of a Spark Connect server; `viewfs://other/state` is a folder of it."""
+    (port,) = free_ports(1)
+    (tmp_path / "state").mkdir()
+    settings = {
+        **spark_confs(addresses),
+        "spark.master": "local[2]",
+        "spark.connect.grpc.binding.address": LOOPBACK,
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.hadoop.fs.viewfs.mounttable.other.link./state": (tmp_path / "state").as_uri(),
+    }
+    server = ProcessCommand(
+        (
+            Folder(pyspark.__file__).parent / "bin" / "spark-submit",
+            *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+            *(part for name, value in settings.items() for part in ("--conf", f"{name}={value}")),
+        ),
+        tmp_path,
+        environment={"JAVA_HOME": str(addresses.java_home), "PYTHONPATH": str(ROOT)},
+    ).spawn(tmp_path / "server.log")
+    try:
+        poll(lambda: accepts(port) or not server.alive, 120)
+        assert accepts(port), (tmp_path / "server.log").read_text()
+        yield f"sc://{LOOPBACK}:{port}"
+    finally:
+        end_session(server.pid)
+        server.wait(60)
+
+
+def test_everything_works_over_spark_connect(
+    path: Path, addresses: Addresses, connect: str, tmp_path: Folder
+) -> None:
+    """A program without a JVM of its own: neither the data source nor the API asks for one."""
     ask(path.source, "CREATE TABLE t (id int PRIMARY KEY)")
     ask(path.source, "INSERT INTO t VALUES (1)")
     path.start()
     path.arrive()
-    ask(path.source, "INSERT INTO t VALUES (2); DELETE FROM t WHERE id = 1")
+    ask(path.source, "INSERT INTO t VALUES (2)")
+    ask(path.source, "DELETE FROM t WHERE id = 1")
     path.arrive()
-    use_java(addresses)
 
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "tests.e2e.spark_program", "remote"),
+            *(sys.executable, "-m", "tests.e2e.spark_program", connect),
             json.dumps(options(path, addresses, "t")),
         ],
         capture_output=True,
@@ -411,3 +452,10 @@ def test_it_works_over_spark_connect(path: Path, addresses: Addresses) -> None:
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["batch"] == [["insert", 1], ["insert", 2], ["delete", 1]]
     assert found["stream"] == 3
+    assert found["changes"] == 2
+    assert found["groups"] == [
+        [0, ["r"], ["upsert"]],
+        [1, ["c"], ["upsert"]],
+        [2, ["d"], ["delete"]],
+    ]
+    assert list((tmp_path / "state").rglob("*.txt"))

@@ -10,8 +10,6 @@ from schemas.control import LoadPhase
 from schemas.tables import Column, TableId, TableSchema
 from spark_consumers.api import CommitGroup, Options, changes, for_each_commit_group
 from spark_consumers.errors import RangeExpired, SubjectUnknown
-from spark_consumers.model import Ledger
-from spark_consumers.sinks.positions import HadoopPosition
 from tests.integration.kafka_feed import KafkaFeed
 from tests.spark_consumers.feed import alter, delete, insert, update
 
@@ -118,7 +116,7 @@ def test_a_function_gets_each_group_of_commits_once(
 def test_an_error_of_the_function_ends_the_call_and_its_group_comes_again(
     source: KafkaFeed, spark, tmp_path: Path
 ) -> None:
-    """In the first pass, and in a batch of Spark's, which hands on only texts of errors."""
+    """In the first pass, and in a later one."""
     seen: list[int] = []
     stop = threading.Event()
 
@@ -143,25 +141,3 @@ def test_an_error_of_the_function_ends_the_call_and_its_group_comes_again(
     for_each_commit_group(spark, options(source), fn, checkpoint=str(tmp_path), stop=stop)
 
     assert seen == [0, 1, 1, 2, 2]
-
-
-def test_a_position_is_kept_on_any_file_system_of_spark(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark
-) -> None:
-    """ViewFs stands for the others: a scheme of its own, which is no folder of this machine."""
-    conf = spark.sparkContext._jsc.hadoopConfiguration()
-    conf.set("fs.viewfs.mounttable.other.link./state", (tmp_path / "there").as_uri())
-    (tmp_path / "there").mkdir()
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    url = "viewfs://other/state/mine/position"
-    ledger = Ledger("bank", 1, 7, 5001, inexact={"public.金": "loading"})
-
-    position = HadoopPosition(spark, url)
-    assert position.read() is None
-    position.write(Ledger("bank"))
-    position.write(ledger)
-
-    assert HadoopPosition(spark, url).read() == ledger
-    assert [file.name for file in (tmp_path / "there").rglob("*.json")] == ["2.json"]
-    assert not list((tmp_path / "here").iterdir())
