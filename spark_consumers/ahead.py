@@ -1,13 +1,16 @@
-"""Reading ahead: the next segments are fetched and decoded while the target applies one.
+"""Reading ahead: the next segments come near the target while it applies one.
 
-    plan -> batch -> read -> (segment, rows), one by one
+    plan -> batch -> read -> stage -> (segment, rows, staged), one by one
 
 A batch is one segment, or several commits of `strict` that are read at once and applied one by
 one.  One batch is read ahead, and only if it and the one under way are small enough to be held
-together; a larger one is read in its turn.  What a reading raises is raised in its turn, too.
-Only what follows the segment under way is read: who gives up the plan gives up what was read.
+together; a larger one is read in its turn.  What executors bring is staged ahead, too, except
+while tables are altered: what a staging place is like depends on its table.  Rows that the driver
+holds are staged in their turn.  What a reading raises is raised in its turn.  Only what follows
+the segment under way is read: who gives up the plan gives up what was read, and the sink removes
+what was staged when it is next asked for the ledger.
 
-The plan and what reads are used by one call at a time.
+The plan, what reads and what stages are used by one call at a time.
 """
 
 from __future__ import annotations
@@ -16,9 +19,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from schemas.control import Commits, SchemaChange
+from schemas.control import Commits, LoadPhase, SchemaChange
 from schemas.tables import TableId
 from spark_consumers.cuts import joined
 from spark_consumers.errors import ApplyError
@@ -26,12 +29,20 @@ from spark_consumers.model import Change, Rows, Segment
 from spark_consumers.sizes import Sizes
 
 ReadRows: TypeAlias = Callable[[Segment], Any]
+Stage: TypeAlias = Callable[[Segment, Any], Any]
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-_UNREAD: Final = object()  # in place of rows: they are read when it is their turn
-_Read: TypeAlias = tuple[Segment, Any]
+_LATER: Final = object()  # in place of what is done in its turn
+
+
+class Ready(NamedTuple):
+    """A segment that can be applied."""
+
+    segment: Segment
+    rows: Any = _LATER
+    staged: Any = _LATER
 
 
 class Promise(Protocol[T_co]):
@@ -91,12 +102,13 @@ class _Threaded(Generic[T]):
 
 
 class Ahead:
-    """The segments of a plan with their rows."""
+    """The segments of a plan with their rows, staged."""
 
     def __init__(
         self,
         plan: Iterable[Segment],
         read: ReadRows,
+        stage: Stage,
         begin: Begin,
         *,
         sizes: Sizes,
@@ -106,15 +118,16 @@ class Ahead:
 
         `together`: as many rows of commits that are applied one by one are read at once.
         """
-        self._batches, self._reader = _batches(plan, together), read
+        self._batches, self._reader, self._stage = _batches(plan, together), read, stage
         self._begin, self._sizes = begin, sizes
         self._held = 0  # rows of the batch under way
+        self._alters = False  # the batch under way changes tables
         self._is_over = False
-        self._ready: deque[_Read] = deque()
-        self._coming: Promise[Sequence[_Read]] | None = None
+        self._ready: deque[Ready] = deque()
+        self._coming: Promise[Sequence[Ready]] | None = None
 
-    def next(self) -> tuple[Segment, Any] | None:
-        """The next segment and its rows; None: the plan has ended."""
+    def next(self) -> Ready | None:
+        """The next segment, its rows and what the sink made of them; None: the plan has ended."""
         if not self._ready:
             # The first batch has nothing to be read beside: another thread would cost its wake-up.
             coming, self._coming = self._coming, None
@@ -122,14 +135,17 @@ class Ahead:
             if not self._ready:
                 self._is_over = True
                 return None
-            self._held = sum(_weight(one) for one in self._ready)
-        segment, rows = self._ready.popleft()
-        if rows is _UNREAD:
-            rows = self._read(segment)
-            self._held = _weight((segment, rows))
-        if self._coming is None and not (self._ready and self._ready[-1][1] is _UNREAD):
+            self._held = sum(map(_weight, self._ready))
+            self._alters = any(_alters(one.segment) for one in self._ready)
+        step = self._ready.popleft()
+        if step.rows is _LATER:
+            step = step._replace(rows=self._read(step.segment))
+            self._held = _weight(step)
+        if step.staged is _LATER:
+            step = step._replace(staged=self._stage(step.segment, step.rows))
+        if self._coming is None and not (self._ready and self._ready[-1].rows is _LATER):
             self._coming = self._begin(self._take)
-        return segment, rows
+        return step
 
     def close(self) -> None:
         """Throw away what was read and not taken."""
@@ -143,22 +159,29 @@ class Ahead:
             self._sizes.learn(rows)
         return rows
 
-    def _take(self) -> Sequence[_Read]:
+    def _brought(self, segment: Segment) -> Ready:
+        """Read a segment, and stage what executors bring, if that may be now."""
+        rows = self._read(segment)
+        if isinstance(rows, Rows) or self._alters or self._is_over:
+            return Ready(segment, rows)
+        return Ready(segment, rows, self._stage(segment, rows))
+
+    def _take(self) -> Sequence[Ready]:
         """Read the next batch, or leave it for its turn where it is too large to be held yet."""
         steps = next(self._batches, ())
         if self._is_over:
             return ()
         coming = sum(step.rows for step in steps)
         if self._held and not self._sizes.may_be_held(self._held + coming):
-            return [(step, _UNREAD) for step in steps]
+            return [*map(Ready, steps)]
         if len(steps) < 2:
-            return [(step, self._read(step)) for step in steps]
+            return [*map(self._brought, steps)]
         try:
             rows = self._read(joined(steps))
         except ApplyError:  # of one of them, which is the one to raise it
-            rows = _UNREAD
+            rows = _LATER
         if not isinstance(rows, Rows):
-            return [(step, _UNREAD) for step in steps]
+            return [*map(Ready, steps)]
         return list(_apart(steps, rows))
 
 
@@ -185,7 +208,7 @@ def _batches(plan: Iterable[Segment], together: int) -> Iterator[Sequence[Segmen
         yield batch
 
 
-def _apart(steps: Sequence[Segment], rows: Rows) -> Iterator[_Read]:
+def _apart(steps: Sequence[Segment], rows: Rows) -> Iterator[Ready]:
     """Give each of several segments its own of the rows, which were checked to be theirs."""
     step_of = {seq: at for at, step in enumerate(steps) for seq in step.commit_rows}
     changes: list[dict[TableId, list[Change]]] = [{} for _ in steps]
@@ -196,10 +219,14 @@ def _apart(steps: Sequence[Segment], rows: Rows) -> Iterator[_Read]:
     for one in rows.ddl:
         ddl[step_of[one.seq]].append(one)
     for step, own, own_ddl in zip(steps, changes, ddl, strict=True):
-        yield step, Rows(own, own_ddl)
+        yield Ready(step, Rows(own, own_ddl))
 
 
-def _weight(read: _Read) -> int:
+def _weight(step: Ready) -> int:
     """How many rows the driver holds of a segment."""
-    segment, rows = read
-    return segment.rows if isinstance(rows, Rows) else 0
+    return step.segment.rows if isinstance(step.rows, Rows) else 0
+
+
+def _alters(segment: Segment) -> bool:
+    """Say whether a segment makes tables or changes their columns."""
+    return segment.is_barrier or any(load.phase is LoadPhase.BEGIN for load in segment.loads)

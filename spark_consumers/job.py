@@ -156,12 +156,12 @@ class Applier:
                 raise
 
     def _pass(self, stop: Callable[[], bool]) -> Ledger:
-        if self._ledger is None:
-            self._observer.on_step("read ledger")
-            self._ledger = self._sink.ledger()
-        while self._some(self._ledger, stop):
-            pass
-        return self._ledger
+        while True:
+            if self._ledger is None:
+                self._observer.on_step("read ledger")
+                self._ledger = self._sink.ledger()
+            if not self._some(self._ledger, stop):
+                return self._ledger
 
     def _begin_anew(self, stuck: ApplyError, stop: Callable[[], bool]) -> bool:
         """Leave out what cannot be applied, where an epoch behind it loads everything again.
@@ -198,6 +198,7 @@ class Applier:
         ahead = Ahead(
             plan,
             self._read_rows,
+            self._sink.stage,
             self._begin,
             sizes=self._sizes,
             together=min(options.together, options.max_rows),
@@ -207,13 +208,12 @@ class Applier:
                 self._observer.on_step("read rows")
                 if (following := ahead.next()) is None:
                     break
-                segment, rows = following
-                self._observer.on_step("stage")
-                staged = self._sink.stage(segment, rows)
+                segment, rows, staged = following
                 self._observer.on_step("step")
                 self._ledger = self._sink.step(segment, staged)
                 self._count(segment, rows)
                 if self._ledger.inexact != segment.upto.inexact:
+                    self._ledger = None  # what was staged ahead goes when it is read
                     return True  # the step learned of a loss: later ledgers must carry it
         return False
 

@@ -28,10 +28,12 @@ class Sink(Protocol):
         """Keep every other applier of the source out; return what the target holds now."""
 
     def ledger(self) -> Ledger:
-        """What the target holds now."""
+        """What the target holds now; what was staged before is given up, and removed."""
 
     def stage(self, segment: Segment, rows: Any) -> Any:
         """Bring rows near the target under a name of this attempt; may be repeated.
+
+        A `Bulk` also in another thread, while `step` applies the segment before.
 
         `rows` are `model.Rows`, or a `Bulk` where the kind has a `StagingLoader`.
         """

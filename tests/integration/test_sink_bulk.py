@@ -1,6 +1,8 @@
 """What executors staged at a PostgreSQL is counted and applied inside the step: without Spark."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from threading import Semaphore
 from typing import Any
 
 import psycopg2
@@ -9,13 +11,14 @@ import pytest
 
 from schemas.control import LoadPhase, SchemaChange
 from schemas.tables import TableSchema
-from spark_consumers.errors import Fenced, Incomplete, RowMissing
+from spark_consumers.ahead import ReadingThread
+from spark_consumers.errors import Fenced, Incomplete, RowMissing, TargetDown
 from spark_consumers.job import Applier, PassOptions
 from spark_consumers.model import Change, Segment
 from spark_consumers.sinks.base import StagedShape
 from spark_consumers.sinks.postgres.loader import CopyLoader
 from spark_consumers.sinks.postgres.sink import PostgresSink
-from tests.spark_consumers.feed import Feed, alter, delete, insert, table, update
+from tests.spark_consumers.feed import Feed, alter, delete, insert, table, truncate, update
 
 A = table("a", "id integer, v text")
 LOG = table("log", "id integer, v text", key="")
@@ -40,6 +43,7 @@ class Tasks:
         self.counts = [1]
         self.refused: str | None = None
         self.driver_rows = 0
+        self.copied: Callable[[], None] = lambda: None
 
     def copy(self, stages: Sequence[str]) -> Sequence[int]:
         for task, changes in self.tasks.items():
@@ -47,6 +51,7 @@ class Tasks:
             copy = self.loader.for_tasks().load
             self.refused = copy(stages, task, staged, self.loader.secrets)
             assert self.refused is None, self.refused
+        self.copied()
         return self.counts
 
 
@@ -55,12 +60,16 @@ class Bulk:
 
     def __init__(self, url: str, **options: Any) -> None:
         self.url, self.feed = url, Feed()
-        self.sink = PostgresSink(url, "bank", **options)
+        self.sink = PostgresSink(url, "bank", on_step=self.report, **options)
         self.change: Callable[[Tasks], None] = lambda _: None
+        self.on_step: Callable[[str], None] = lambda _: None  # a place inside a step
         self.applier = Applier(
             self.feed.read_cuts, self.read, self.sink, PassOptions(max_rows=1_000_000, attempts=1)
         )
         self.feed.start()
+
+    def report(self, at: str) -> None:
+        self.on_step(at)
 
     def read(self, segment: Segment) -> Any:
         if not segment.ranges:
@@ -79,6 +88,13 @@ class Bulk:
     def apply(self, *transactions: Any) -> None:
         self.feed.commits(*transactions)
         self.applier.drain()
+
+    def apply_ahead(self, *transactions: Any) -> None:
+        """Apply commits of one record one by one, each staged while the one before is applied."""
+        self.feed.commits(*transactions)
+        options = PassOptions(max_rows=1, attempts=1)
+        with closing(ReadingThread()) as begin:
+            Applier(self.feed.read_cuts, self.read, self.sink, options, begin=begin).drain()
 
     def rows(self, what: str) -> list[Any]:
         with psycopg2.connect(self.url) as connection, connection.cursor() as cursor:
@@ -208,3 +224,43 @@ def test_what_was_staged_before_another_applier_came_is_given_up(bulk: Bulk) -> 
         bulk.apply([insert(A, "1", "x")])
 
     assert bulk.rows("a") == []
+
+
+STAGES = "pg_tables WHERE tablename LIKE 'stage%'"
+
+
+def test_a_segment_is_staged_while_a_step_holds_the_ledger_and_its_tables(bulk: Bulk) -> None:
+    """Two of one record of cuts; the first one empties the table."""
+    bulk.load(A, ["1", "one"])
+    copied, steps = Semaphore(0), iter([2, 0])
+    bulk.change = lambda tasks: setattr(tasks, "copied", copied.release)
+
+    def held(at: str) -> None:
+        if at == "rows applied":
+            assert all(copied.acquire(timeout=60) for _ in range(next(steps)))
+
+    bulk.on_step = held
+    bulk.apply_ahead([truncate(A), insert(A, "2", "two")], [update(A, "2", "new")])
+
+    assert bulk.rows("a") == [(2, "new")]
+    assert bulk.rows(STAGES) == []
+
+
+def test_what_was_staged_ahead_goes_where_the_step_before_it_fails(bulk: Bulk) -> None:
+    bulk.load(A)
+    copied = Semaphore(0)
+    bulk.change = lambda tasks: setattr(tasks, "copied", copied.release)
+
+    def fails(at: str) -> None:
+        if at == "rows applied":
+            assert all(copied.acquire(timeout=60) for _ in range(2))
+            raise TargetDown("gone")
+
+    bulk.on_step = fails
+    with pytest.raises(TargetDown):
+        bulk.apply_ahead([insert(A, "1", "x")], [insert(A, "2", "y")])
+    assert bulk.rows("a") == []
+    assert len(bulk.rows(STAGES)) == 2
+
+    bulk.sink.ledger()
+    assert bulk.rows(STAGES) == []

@@ -15,13 +15,14 @@ from spark_consumers.ahead import InTurn, Promise
 from spark_consumers.errors import ApplyError
 from spark_consumers.job import Observer, PassOptions
 from spark_consumers.kafka.read import CutReader, RangeReader
+from spark_consumers.model import Rows, Segment
 from spark_consumers.run import Polling, run
 from tests.sim.broker import Broker
 from tests.sim.lake import LakeSimSink
 from tests.sim.ports import CUTS, TOPICS
 from tests.sim.reading import clients
 from tests.sim.registry import schema_of
-from tests.sim.target import SimSink, Target
+from tests.sim.target import SimBulk, SimSink, Target
 from tests.sim.world import Actor, Whoever, World
 
 T = TypeVar("T")
@@ -134,6 +135,12 @@ def make_applier(
             if broker.lso(CUTS) > seen:
                 cuts.wait(seconds)
 
+        def read(segment: Segment) -> Rows | SimBulk:
+            """By executors, or by the driver."""
+            found = rows(segment)
+            by_executors = spreads and isinstance(sink, SimSink) and world.chance(0.5)
+            return SimBulk(found) if by_executors and segment.ranges else found
+
         def begin(call: Callable[[], T], /) -> Promise[T]:
             if not ahead:
                 return InTurn(call)
@@ -142,7 +149,7 @@ def make_applier(
 
         with closing(cuts), closing(rows):
             run(
-                sink, cuts, rows, Polling(wait),
+                sink, cuts, read, Polling(wait),
                 options=options, stop=stop, observer=process.reported, begin=begin,
                 spreads=lambda _: spreads,
             )  # fmt: skip

@@ -44,6 +44,7 @@ from schemas.accept import CutReplay
 from schemas.control import Cut, LoadPhase, TableLoad
 from schemas.positions import Lsn
 from spark_consumers import cuts
+from spark_consumers.ahead import Ahead
 from spark_consumers.job import Applier
 from spark_consumers.kafka import ranges, read
 from spark_consumers.kafka.read import CutReader, RangeReader
@@ -528,6 +529,9 @@ MUTATIONS: list[Mutation] = [
              replaced(SimSink, step=_half_visible), {"transactions": 14}),
     Mutation("checkpoint", "cuts are read from the ledger's place [H11]",
              replaced(CutReader, __call__=_from_checkpoint), {"restores": 2, "steps": 500}),
+    Mutation("staged-over-ddl", "nothing is staged while a step alters tables",
+             edit(Ahead, "_brought", ("or self._alters or", "or")), {"transactions": 14},
+             first_seed=90),
     # ------------------------------------------------------------ second lines of defence
     Mutation("2nd-no-lso", "the LSO is waited for", replaced(takeover, _wait_for_lso=_never_waits),
              {"strangers": 0}, "init_transactions waits for the markers of its own id"),

@@ -3,14 +3,18 @@
 Rows and ledger change in one atomic step.  A COMMIT whose answer is lost goes on
 as a *ghost*: it holds the ledger's lock and succeeds or fails later.  There is no
 advisory lock: two appliers may run at once, fence and comparison must do.
+
+What executors bring waits in staging tables: made beside a step that is under way, for the columns
+that their table has then, and dropped by the step that uses them.
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from schemas.control import LoadPhase, SchemaChange, TableLoad
 from schemas.tables import UNCHANGED, TableId
@@ -24,7 +28,7 @@ from spark_consumers.errors import (
 )
 from spark_consumers.model import Ledger, Rows, Segment
 from spark_consumers.sinks import step as rules
-from tests.sim.world import Actor, Crashed, Move, World
+from tests.sim.world import Actor, Crashed, Move, Whoever, World
 
 SOURCE = "bank"
 KEYS = {"a": ("id",), "b": ("id",), "c": (), "d": ("id",)}
@@ -55,6 +59,25 @@ class Ghost:
     """A COMMIT under way whose client does not listen any more."""
 
     after: Database
+    staged: Rows  # it drops their staging tables
+
+
+class SimBulk(NamedTuple):
+    """Rows that executors read."""
+
+    rows: Rows
+    driver_rows: int = 0
+
+
+Attempt: TypeAlias = tuple[int, int]  # fence, number
+
+
+class StagedRows(Rows):
+    """Rows that wait in staging tables of one attempt."""
+
+    def __init__(self, rows: Rows, attempt: Attempt) -> None:
+        super().__init__(rows.changes, rows.ddl)
+        self.attempt = attempt
 
 
 class Target:
@@ -65,6 +88,8 @@ class Target:
         self.now = Database(Ledger(SOURCE))
         self.version = 0  # counts commits, restores and ends of ghosts
         self.holder: Actor | Ghost | None = None  # of the ledger's row lock
+        # Staging tables: the columns of the tables that their rows are for.
+        self.stages: dict[Attempt, dict[TableId, tuple[str, ...]]] = {}
         self.backups: list[Database] = [self.now]
         self.lost_commits = 0
         self.restores = 0
@@ -82,6 +107,12 @@ class Target:
         self.version += 1
         self.on_commit(before, database)
 
+    def done(self, database: Database, staged: Rows) -> None:
+        """Make a step visible: what it used is dropped in it."""
+        if isinstance(staged, StagedRows):
+            self.stages.pop(staged.attempt, None)
+        self.commit(database)
+
     def release(self, holder: Actor | Ghost) -> None:
         """Let the ledger's lock go, if it is held."""
         if self.holder is holder:
@@ -93,7 +124,7 @@ class Target:
         self.holder = None
         self.version += 1
         if succeeds:
-            self.commit(ghost.after)
+            self.done(ghost.after, ghost.staged)
 
     def _restore(self) -> None:
         self.restores -= 1
@@ -131,6 +162,7 @@ class SimSink:
         self._fence: int | None = None
         self._known: Ledger | None = None  # what the target held after our last transaction
         self.seen = 0  # version of the target when it was last looked at
+        self._attempts = itertools.count()
 
     @property
     def is_overtaken(self) -> bool:
@@ -142,6 +174,7 @@ class SimSink:
         self.lock("takes the fence")
         now = self._target.now
         ledger = replace(now.ledger, fence=now.ledger.fence + 1)
+        self._target.stages.clear()
         self._target.release(self._actor)
         self._target.commit(Database(ledger, now.tables))
         self._fence, self._known = ledger.fence, ledger
@@ -152,16 +185,27 @@ class SimSink:
         self.lock("reads the ledger")
         self._target.release(self._actor)
         self._known = rules.check_fence(self.look(), SOURCE, self._fence)
+        self._target.stages.clear()
         return self._known
 
-    def stage(self, segment: Segment, rows: Rows) -> Rows:
-        del segment
-        return rows
+    def stage(self, segment: Segment, rows: Rows | SimBulk) -> Rows:
+        if isinstance(rows, Rows):
+            return rows
+        target, attempt = self._target, (self._fence or 0, next(self._attempts))
+        Whoever().park(f"makes staging tables for ..{segment.last_seq}")
+        rules.check_fence(target.now.ledger, SOURCE, self._fence)
+        known = target.now.tables
+        target.stages[attempt] = {t: known[t].columns for t in rows.rows.changes if t in known}
+        Whoever().park(f"executors copy ..{segment.last_seq}")
+        if attempt not in target.stages or (not target.world.calm and target.world.chance(0.05)):
+            raise TargetDown("a task failed")
+        return StagedRows(rows.rows, attempt)
 
     def step(self, segment: Segment, staged: Rows) -> Ledger:
         target, actor, known = self._target, self._actor, self._known
         self._known = None
-        is_small = not staged.ddl and not isinstance(segment.cut, TableLoad)
+        is_small = not isinstance(staged, StagedRows) and not staged.ddl
+        is_small = is_small and not isinstance(segment.cut, TableLoad)
         if known is not None and is_small and target.world.chance(0.5):
             one_message = SimMessage(self, target, staged, f"..{segment.last_seq}", known)
             if self._send(one_message, segment):
@@ -173,18 +217,18 @@ class SimSink:
                 actor.park("COMMIT")
             except Crashed:
                 if target.world.chance(0.5):  # it was sent, the server goes on
-                    target.holder = Ghost(one.database)
+                    target.holder = Ghost(one.database, staged)
                 raise
         except BaseException:
             target.release(actor)
             raise
         if target.lost_commits and not target.world.calm and target.world.chance(0.1):
             target.lost_commits -= 1
-            target.holder = Ghost(one.database)
+            target.holder = Ghost(one.database, staged)
             target.world.note(f"{actor.name} loses its connection during COMMIT")
             raise TargetDown("the connection is lost; the outcome of the commit is unknown")
         target.release(actor)
-        target.commit(one.database)
+        target.done(one.database, staged)
         self.seen, self._known = target.version, upto
         return upto
 
@@ -196,13 +240,13 @@ class SimSink:
             actor.park("sends a step", until=lambda: target.holder is None)
         except Crashed:
             if target.holder is None and target.world.chance(0.5) and message.is_taken():
-                target.holder = Ghost(message.database)
+                target.holder = Ghost(message.database, message.staged)
             raise
         if not message.is_taken():
             return False
         if target.lost_commits and not target.world.calm and target.world.chance(0.1):
             target.lost_commits -= 1
-            target.holder = Ghost(message.database)
+            target.holder = Ghost(message.database, message.staged)
             target.world.note(f"{actor.name} loses its connection after a step was sent")
             raise TargetDown("the connection is lost; the outcome of the step is unknown")
         target.commit(message.database)
@@ -228,12 +272,12 @@ class SimTransaction:
     """`step.Transaction`: rows are dictionaries, changes are collapsed as the product does."""
 
     def __init__(self, sink: SimSink, target: Target, staged: Rows, what: str) -> None:
-        self._sink, self._target, self._staged, self._what = sink, target, staged, what
+        self._sink, self._target, self.staged, self._what = sink, target, staged, what
         self.database = target.now
 
     @property
     def ddl(self) -> Sequence[SchemaChange]:
-        return self._staged.ddl
+        return self.staged.ddl
 
     def lock_ledger(self) -> Ledger:
         self._sink.lock(f"locks the ledger for {self._what}")
@@ -246,7 +290,16 @@ class SimTransaction:
         self.database = Database(upto, self.database.tables)
 
     def check_staged(self, segment: Segment) -> None:
-        """The reader has counted; what was staged elsewhere is PostgreSQL's to count."""
+        """The reader has counted; staged rows are there, and of the shape that they need."""
+        target, staged = self._target, self.staged
+        if not isinstance(staged, StagedRows):
+            return
+        if (shapes := target.stages.get(staged.attempt)) is None:
+            target.world.fail("staged", f"{self._what}: its staging tables are gone")
+        elif not staged.ddl and any(
+            columns != target.now.tables[table].columns for table, columns in shapes.items()
+        ):
+            target.world.fail("staged", f"{self._what}: a table was altered since rows were staged")
 
     def alter(self, change: SchemaChange, *, is_exact: bool) -> None:
         del is_exact
@@ -255,7 +308,7 @@ class SimTransaction:
     def write(self, after: rules.Place, before: rules.Place, inexact: Mapping[str, str]) -> None:
         changes = {
             table: [c for c in rows if after < (c.seq, c.ordinal) < before]
-            for table, rows in self._staged.changes.items()
+            for table, rows in self.staged.changes.items()
         }
         _apply_changes(self.database.tables, changes, inexact)
 
@@ -268,7 +321,7 @@ class SimTransaction:
                     tables[change.after.id] = TargetTable(change.after.names())
                 tables[cut.table].rows.clear()
             case LoadPhase.CHUNK:
-                changes = self._staged.changes.get(cut.table, ())
+                changes = self.staged.changes.get(cut.table, ())
                 tables[cut.table].rows.extend(_row(c.columns, c.after or []) for c in changes)
             case LoadPhase.END:
                 pass

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from schemas.control import LoadPhase
 from spark_consumers.ahead import Ahead, InTurn, Promise, ReadingThread
 from spark_consumers.errors import CutsGap, Incomplete
 from spark_consumers.model import Ledger, Rows, Segment
@@ -57,13 +58,17 @@ class Reading:
 
     def ahead(self, begin: Any = AtOnce, plan: Iterator[Segment] | None = None) -> Ahead:
         commits = self.feed.segments(Ledger("bank"), strict=True)[1:]
-        return Ahead(commits if plan is None else plan, self, begin, **self.options)
+        return Ahead(commits if plan is None else plan, self, staging, begin, **self.options)
+
+
+def staging(_: Segment, rows: Any) -> Any:
+    return rows
 
 
 def steps(ahead: Ahead) -> Iterator[tuple[Segment, Rows]]:
     with closing(ahead):
         while (step := ahead.next()) is not None:
-            yield step
+            yield step.segment, step.staged
 
 
 def applied(ahead: Ahead, until: type[Exception]) -> list[int]:
@@ -144,9 +149,40 @@ def test_a_commit_that_cannot_be_read_keeps_none_before_it_back() -> None:
 def test_rows_that_executors_read_are_not_divided() -> None:
     reading = Reading(1, 1, together=50)
     commits = reading.feed.segments(Ledger("bank"), strict=True)[1:]
-    ahead = Ahead(commits, lambda segment: [segment.first_seq], AtOnce, sizes=Sizes(9), together=50)
 
-    assert [rows for _, rows in steps(ahead)] == [[1], [2]]
+    assert [rows for _, rows in steps(executors(commits, together=50))] == [[1], [2]]
+
+
+def executors(plan: list[Segment], stage: Any = staging, *, together: int = 1) -> Ahead:
+    """What executors read of a segment is the number of its first commit here."""
+    return Ahead(
+        plan, lambda segment: [segment.first_seq], stage, AtOnce, sizes=Sizes(9), together=together
+    )
+
+
+def test_what_executors_bring_is_staged_while_the_segment_before_is_applied() -> None:
+    reading, staged = Reading(1, 1, 1), []
+    commits = reading.feed.segments(Ledger("bank"), strict=True)[1:]
+    ahead = executors(commits, lambda _, rows: staged.extend(rows))
+
+    assert [len(staged) for _ in steps(ahead)] == [2, 3, 3]
+
+
+def test_nothing_is_staged_while_tables_are_altered_or_made() -> None:
+    feed, staged = Feed(), []
+    feed.start()
+    feed.commits([insert(A, "1", "x")])
+    feed.commits(Tx([alter(A, WIDER), insert(WIDER, "2", "x", "y")]))
+    feed.commits([insert(WIDER, "3", "x", "y")])
+    feed.load(B, LoadPhase.BEGIN)
+    feed.load(B, LoadPhase.CHUNK, ["1", "x"])
+    feed.commits([insert(B, "2", "x")])
+    plan = feed.segments(Ledger("bank"), max_rows=1)
+    ahead = executors(plan, lambda segment, _: staged.append(segment.cut.head.n))
+
+    found = [(segment.cut.head.n, staged[-1]) for segment, _ in steps(ahead)]
+
+    assert found == [(1, 2), (2, 3), (3, 3), (4, 6), (6, 6), (7, 7)]
 
 
 def test_a_thread_reads_one_thing_at_a_time_and_ends_before_its_readers_are_closed() -> None:

@@ -9,10 +9,11 @@ The lock keeps a second applier waiting; what makes a step safe is the compariso
 
 from __future__ import annotations
 
+import itertools
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -24,6 +25,7 @@ from schemas.tables import TableId
 from spark_consumers.cuts import NOT_LOADED
 from spark_consumers.dialects import DIALECTS, EXTRAS
 from spark_consumers.errors import (
+    ApplyError,
     MissingColumn,
     MissingTable,
     NotExpressible,
@@ -52,7 +54,12 @@ from spark_consumers.sinks.postgres.bulk import (
 )
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS
 from spark_consumers.sinks.postgres.encoding import take_bytes
-from spark_consumers.sinks.postgres.ledger import lock_ledger, move_ledger, take_fence
+from spark_consumers.sinks.postgres.ledger import (
+    lock_ledger,
+    move_ledger,
+    read_ledger,
+    take_fence,
+)
 from spark_consumers.sinks.postgres.message import NotOneMessage, StepMessage
 from spark_consumers.sinks.postgres.products import POSTGRES, TargetProduct
 from spark_consumers.sinks.postgres.refusals import ours
@@ -134,6 +141,8 @@ class PostgresSink:
         self._runs_definitions = ddl == "all"
         # Staging tables of this source, whatever its name holds.
         self._stages = f"stage_{zlib.crc32(source.encode()):08x}_"
+        self._attempts = itertools.count()  # of staging: a table's name is one attempt's
+        self._has_staged = False  # since the ledger was read
         self._waits = Waits(self._connect, on_wait, has_blocking_pids=product.has_blocking_pids)
         self._pid = 0  # of the connection's backend
         self._conn: Any = None
@@ -146,12 +155,7 @@ class PostgresSink:
         """Wait until no other applier of this source runs, then take the fence."""
         with self._transaction() as cursor:
             ledger = take_fence(cursor, self._source)
-            cursor.execute(
-                "SELECT tablename FROM pg_catalog.pg_tables "
-                "WHERE schemaname = 'gauss_cdc' AND substr(tablename::text, 1, %s) = %s",
-                (len(self._stages), self._stages),
-            )
-            drop_stages(cursor, [name for (name,) in cursor.fetchall()])
+            self._drop_staged(cursor)
         self._fence, self._known = ledger.fence, ledger
         return ledger
 
@@ -161,21 +165,30 @@ class PostgresSink:
             return self.start()
         with self._transaction() as cursor:
             # Waits for a commit of ours that is still running somewhere.
-            ledger = self._locked(cursor)
-        self._known = ledger
+            ledger = check_fence(lock_ledger(cursor, self._source), self._source, self._fence)
+            if self._has_staged:
+                self._drop_staged(cursor)
+        self._known, self._has_staged = ledger, False
         return ledger
 
     def stage(self, segment: Segment, rows: Rows | Bulk) -> Staged | StagedBulk:
         """Let executors copy a large segment; the driver's rows wait for the step itself."""
         if isinstance(rows, Rows):
             return Staged(rows)
-        prefix = f"{self._stages}{self._fence}_{segment.cut.head.n}"
+        prefix = f"{self._stages}{self._fence}_{segment.cut.head.n}_{next(self._attempts)}"
         names = [f"{prefix}_{at}" for at in range(len(rows.shapes))]
-        with self._transaction() as cursor:
-            self._locked(cursor)
-            types = types_of(cursor, self._catalog, rows.shapes, rows.ddl)
-            for name, kinds in zip(names, types, strict=True):
-                create_stage(cursor, name, kinds)
+        self._has_staged = True
+        try:
+            # A step may be under way, with its connection and what it knows of the tables.
+            with closing(self._connect()) as conn, conn.cursor() as cursor:
+                self._set_up(cursor)
+                check_fence(read_ledger(conn, self._source), self._source, self._fence)
+                types = types_of(cursor, Catalog(product=self._product), rows.shapes, rows.ddl)
+                for name, kinds in zip(names, types, strict=True):
+                    create_stage(cursor, name, kinds)
+                conn.commit()
+        except DRIVER_ERRORS as error:
+            raise ours(error) from error
         return StagedBulk(rows, names, types, rows.copy(names))
 
     def step(self, segment: Segment, staged: Staged | StagedBulk) -> Ledger:
@@ -245,6 +258,9 @@ class PostgresSink:
 
     def close(self) -> None:
         """End the connection, and with it the lock."""
+        if self._has_staged and self._conn is not None:
+            with suppress(ApplyError):
+                self.ledger()  # removes what was staged and not applied
         self._waits.close()
         self._give_up()
 
@@ -332,9 +348,7 @@ class PostgresSink:
     def _prepare(self, conn: Any) -> None:
         conn.autocommit = True
         with conn.cursor() as cursor:
-            cursor.execute(self._product.settings)
-            for setting in self._product.limits:
-                cursor.execute(_SET_IF_KNOWN, setting)
+            self._set_up(cursor)
             cursor.execute("SELECT pg_backend_pid()")
             (self._pid,) = cursor.fetchone()
             if self._product.may_lose_empty:
@@ -349,6 +363,11 @@ class PostgresSink:
             )
             self._lock(cursor)
         conn.autocommit = False
+
+    def _set_up(self, cursor: Any) -> None:
+        cursor.execute(self._product.settings)
+        for setting in self._product.limits:
+            cursor.execute(_SET_IF_KNOWN, setting)
 
     def _lock(self, cursor: Any) -> None:
         """Hold the source's advisory lock for the life of this connection."""
@@ -367,8 +386,14 @@ class PostgresSink:
                 )
             time.sleep(_LOCK_POLL)
 
-    def _locked(self, cursor: Any) -> Ledger:
-        return check_fence(lock_ledger(cursor, self._source), self._source, self._fence)
+    def _drop_staged(self, cursor: Any) -> None:
+        """Remove all staging tables of the source; whoever holds its ledger may."""
+        cursor.execute(
+            "SELECT tablename FROM pg_catalog.pg_tables "
+            "WHERE schemaname = 'gauss_cdc' AND substr(tablename::text, 1, %s) = %s",
+            (len(self._stages), self._stages),
+        )
+        drop_stages(cursor, [name for (name,) in cursor.fetchall()])
 
 
 @dataclass(slots=True)
