@@ -23,9 +23,9 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from schemas.control import Commits, LoadPhase, SchemaChange
 from schemas.tables import TableId
-from spark_consumers.cuts import joined
 from spark_consumers.errors import ApplyError
 from spark_consumers.model import Change, Rows, Segment
+from spark_consumers.segments import joined
 from spark_consumers.sizes import Sizes
 
 ReadRows: TypeAlias = Callable[[Segment], Any]

@@ -15,9 +15,10 @@ from typing import Final, TypeAlias
 from schemas.control import Cut
 from schemas.errors import Verdict
 from spark_consumers.ahead import Ahead, Begin, InTurn, ReadRows
-from spark_consumers.cuts import segments, starts_anew
 from spark_consumers.errors import ApplyError, Fenced, Incomplete
+from spark_consumers.ledger import starts_anew
 from spark_consumers.model import Ledger, Rows, Segment
+from spark_consumers.segments import segments
 from spark_consumers.sinks.base import Bulk, Sink
 from spark_consumers.sizes import Sizes, Spreads, nowhere
 

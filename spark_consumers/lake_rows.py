@@ -15,7 +15,7 @@ from schemas.control import SchemaChange
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId
 from schemas.topics import Topics
-from spark_consumers.cuts import chunk_rows
+from spark_consumers.complete import chunk_rows
 from spark_consumers.errors import Incomplete, NotExpressible, StreamError
 from spark_consumers.frames import records, typed_changes
 from spark_consumers.kafka.read import RangeReader, SchemaOf

@@ -1,6 +1,6 @@
 """The consumer's vocabulary: ledgers, segments, changes.
 
-Pure.  `cuts.py` makes segments, `read.py` fills them with changes, a sink
+Pure.  `segments.py` makes segments, `read.py` fills them with changes, a sink
 moves a target by one segment in one atomic step.
 """
 

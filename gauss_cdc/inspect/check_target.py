@@ -13,10 +13,10 @@ from producer.kafka.cuts_reader import CutsReader
 from producer.kafka.registry import Registry
 from schemas.findings import Finding, Level, refused
 from schemas.tables import TableId, TableSchema
-from spark_consumers.cuts import segments
 from spark_consumers.errors import ApplyError, KafkaDown, RegistryDown
 from spark_consumers.kafka.read import CutReader, RangeReader, registry_at
 from spark_consumers.model import Ledger
+from spark_consumers.segments import segments
 
 
 def check_target(

@@ -22,7 +22,7 @@ from schemas.accept import CutGap, CutIdentity, CutReplay, judge
 from schemas.control import Cut, Range, SchemaChange
 from schemas.errors import LOAD_AGAIN
 from schemas.topics import Topics
-from spark_consumers.cuts import check_complete
+from spark_consumers.complete import check_complete
 from spark_consumers.decode.control import decode_cut
 from spark_consumers.errors import (
     CutsGap,

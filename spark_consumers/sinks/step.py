@@ -15,8 +15,8 @@ from typing import Final, Protocol, TypeAlias
 
 from schemas.control import LoadPhase, Origin, SchemaChange, TableLoad
 from schemas.tables import TableId
-from spark_consumers.cuts import EXACT, LOADING
 from spark_consumers.errors import Fenced, Superseded
+from spark_consumers.ledger import EXACT, LOADING
 from spark_consumers.model import Ledger, Segment
 
 Place: TypeAlias = tuple[int, int]  # (seq, ordinal)

@@ -17,11 +17,11 @@ import pytest
 from schemas.control import LoadPhase
 from schemas.envelope import EnvelopeOptions, envelope_schema
 from schemas.tables import UNCHANGED, Column, TableId, TableSchema
-from spark_consumers.cuts import segments
 from spark_consumers.errors import Superseded
 from spark_consumers.lake_rows import FrameRows, TableFrames
 from spark_consumers.lakes import read_at
 from spark_consumers.model import Change, Rows, Segment
+from spark_consumers.segments import segments
 from spark_consumers.sinks.base import Setup
 from spark_consumers.sinks.kinds import SINKS
 from spark_consumers.sinks.lakes.core import Watermark

@@ -6,7 +6,10 @@ from typing import Final
 
 from tests.mutations.table import Mutation
 
-_CUTS: Final = ("tests/spark_consumers/test_cuts.py",)
+_SEGMENTS: Final = ("tests/spark_consumers/test_segments.py",)
+_COMMITS: Final = ("tests/spark_consumers/test_commits.py",)
+_LEDGERS: Final = ("tests/spark_consumers/test_ledger.py",)
+_COMPLETE: Final = ("tests/spark_consumers/test_complete.py",)
 _JOB: Final = ("tests/spark_consumers/test_job.py",)
 _AHEAD: Final = ("tests/spark_consumers/test_ahead.py",)
 _SIZES: Final = ("tests/spark_consumers/test_sizes.py",)
@@ -24,7 +27,10 @@ def _pg(name: str, theme: str = "postgres") -> tuple[str, ...]:
     return (f"tests/integration/test_sink_{theme}.py::{name}",)
 
 
-_CUTS_FILE = "spark_consumers/cuts.py"
+_SEGMENTS_FILE = "spark_consumers/segments.py"
+_COMMITS_FILE = "spark_consumers/commits.py"
+_LEDGERS_FILE = "spark_consumers/ledger.py"
+_COMPLETE_FILE = "spark_consumers/complete.py"
 _JOB_FILE = "spark_consumers/job.py"
 _AHEAD_FILE = "spark_consumers/ahead.py"
 _SIZES_FILE = "spark_consumers/sizes.py"
@@ -133,51 +139,51 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "n-not-compared",
         "3.2: START, COMMITS and TABLE carry ledger.n + 1, else stop",
-        _CUTS_FILE,
+        _LEDGERS_FILE,
         "if head.n != at.n + 1 or (epoch and head.epoch != at.epoch):",
         "if epoch and head.epoch != at.epoch:",
-        _CUTS,
+        _LEDGERS,
     ),
     Mutation(
         "n-of-heartbeats-not-compared",
         "3.2: HEARTBEAT and STATE repeat the n that was reached",
-        _CUTS_FILE,
+        _SEGMENTS_FILE,
         "                if cut.head.n != at.n:\n",
         "                if False:\n",
-        _CUTS,
+        _SEGMENTS,
     ),
     Mutation(
         "takeover-not-compared",
         "3.2: a START of the same epoch knows the commits that the ledger has",
-        _CUTS_FILE,
+        _LEDGERS_FILE,
         "    elif head.last_seq != at.seq:\n",
         "    elif False:\n",
-        _CUTS,
+        _LEDGERS,
     ),
     Mutation(
         "commits-again",
         "3.2: commits that the ledger has are not applied again",
-        _CUTS_FILE,
+        _COMMITS_FILE,
         "        if ledger.seq >= first:\n",
         "        if False:\n",
-        _CUTS,
+        _COMMITS,
     ),
     Mutation(
         "commits-missing",
         "3.2: a commit that is missing in cuts stops",
-        _CUTS_FILE,
+        _COMMITS_FILE,
         "if first > ledger.seq + 1 or not is_whole:",
         "if not is_whole:",
-        _CUTS,
+        _COMMITS,
     ),
     # ------------------------------------------------------------ 3.3 segments
     Mutation(
         "ddl-among-others",
         "3.3: a commit with DDL is a segment of its own",
-        _CUTS_FILE,
+        _COMMITS_FILE,
         "next((place for place in self._barriers if place >= at), self._size)",
         "self._size",
-        _CUTS,
+        _COMMITS,
     ),
     Mutation(
         "many-where-few-wait",
@@ -190,7 +196,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "driver-takes-many",
         "3.3: what executors do not take is bounded by what the driver holds",
-        _CUTS_FILE,
+        _SEGMENTS_FILE,
         "            self._limit = min(self._limit, self._limit_of(schema_ids))\n",
         "            pass\n",
         _SIZES,
@@ -206,26 +212,26 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "entries-without-rows",
         "I3: a commit has its rows in the ranges of its cut",
-        _CUTS_FILE,
+        _COMMITS_FILE,
         "        if (at := self._columns.lacking()) >= 0:\n",
         "        if (at := -1) >= 0:\n",
-        _CUTS,
+        _COMMITS,
     ),
     Mutation(
         "strict-not-strict",
         "3.3: strict: one commit each",
-        _CUTS_FILE,
+        _COMMITS_FILE,
         "if strict or rows >= max_rows:",
         "if rows >= max_rows:",
-        _CUTS,
+        _COMMITS,
     ),
     Mutation(
         "split-record-finished",
         "3.3: n waits for the last commit of a record that is split",
-        _CUTS_FILE,
+        _COMMITS_FILE,
         "is_last = at == self._size - 1",
         "is_last = True",
-        _CUTS,
+        _COMMITS,
     ),
     # ------------------------------------------------------------ 3.4 rows
     Mutation(
@@ -311,26 +317,26 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "missing-ordinals",
         "3.4: a missing ordinal is noticed",
-        _CUTS_FILE,
+        _COMPLETE_FILE,
         "        if (missing := self._ticks.find(0)) < 0:\n",
         "        if (missing := -1) < 0:\n",
-        _CUTS,
+        _COMPLETE,
     ),
     Mutation(
         "ordinals-twice",
         "3.4: a row that is there twice is noticed",
-        _CUTS_FILE,
+        _COMPLETE_FILE,
         "        if self._ticks[place] and not",
         "        if False and not",
-        _CUTS,
+        _COMPLETE,
     ),
     Mutation(
         "rows-of-a-load-not-counted",
         "3.4: a load has as many rows as its cut says",
-        _CUTS_FILE,
+        _COMPLETE_FILE,
         "        if there != promised:\n",
         "        if False:\n",
-        _CUTS,
+        _COMPLETE,
     ),
     # ------------------------------------------------------------ 3.5 the step
     Mutation(
@@ -706,50 +712,50 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "load-not-marked",
         "3.7: BEGIN marks the table as loading",
-        _CUTS_FILE,
+        _LEDGERS_FILE,
         '            inexact[table] = "loading"\n',
         "            pass\n",
-        _CUTS,
+        _LEDGERS,
     ),
     Mutation(
         "shapes-of-loads-not-counted",
         "3.4: a load begins with its shape",
-        _CUTS_FILE,
+        _COMPLETE_FILE,
         "    if shapes not in (0, len(content.ddl)):",
         "    if False:",
-        _CUTS,
+        _COMPLETE,
     ),
     Mutation(
         "two-loads-of-a-table",
         "3.7: rows of a table in a segment are of one load",
-        _CUTS_FILE,
+        _SEGMENTS_FILE,
         "            cut.table not in tables and len(tables) < _MOST_TABLES\n",
         "            len(tables) < _MOST_TABLES\n",
-        _CUTS,
+        _SEGMENTS,
     ),
     Mutation(
         "loads-of-all-tables",
         "3.7: a segment loads no more tables than a target can lock",
-        _CUTS_FILE,
+        _SEGMENTS_FILE,
         "            cut.table not in tables and len(tables) < _MOST_TABLES\n",
         "            cut.table not in tables\n",
-        _CUTS,
+        _SEGMENTS,
     ),
     Mutation(
         "loads-unbounded",
         "3.7: steps of loads are packed up to the rows of a segment",
-        _CUTS_FILE,
+        _SEGMENTS_FILE,
         "if self._rows + cut.rows > min(self._limit, self._limit_of(cut.schema_ids)):",
         "if False:",
-        _CUTS,
+        _SEGMENTS,
     ),
     Mutation(
         "loads-among-commits",
         "3.3: loads and commits are not one segment",
-        _CUTS_FILE,
+        _SEGMENTS_FILE,
         "        if self._runs or not loads:\n            return not self._runs\n",
         "        if not loads:\n            return True\n",
-        _CUTS,
+        _SEGMENTS,
     ),
     Mutation(
         "loaded-and-emptied",
@@ -770,51 +776,51 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "load-never-ends",
         "3.7: END clears the mark",
-        _CUTS_FILE,
+        _LEDGERS_FILE,
         "            inexact.pop(table, None)\n",
         "            pass\n",
-        _CUTS,
+        _LEDGERS,
     ),
     Mutation(
         "gaps-not-marked",
         "3.7: gaps mark a table as not exact",
-        _CUTS_FILE,
+        _COMMITS_FILE,
         '**{gap.table: f"{gap.kind}: {gap.why}" for gap in holes}}',
         "}",
-        _CUTS,
+        _COMMITS,
     ),
     Mutation(
         "always-exact",
         "3.7: the state is EXACT when no load is open and no table is marked",
-        _CUTS_FILE,
+        _LEDGERS_FILE,
         "return LOADING if inexact else EXACT",
         "return EXACT",
-        _CUTS,
+        _LEDGERS,
     ),
     # ------------------------------------------------------------ 3.8 epochs
     Mutation(
         "prev-not-compared",
         "3.8: a new epoch counts only after the place that its prev names",
-        _CUTS_FILE,
-        "if at.epoch and cut.prev != place and not _is_new(at, cut):",
+        _LEDGERS_FILE,
+        "if at.epoch and cut.prev != place and not is_new(at, cut):",
         "if False:",
-        _CUTS,
+        _LEDGERS,
     ),
     Mutation(
         "epoch-without-load",
         "3.8: without continues the ledger is LOADING until every table was loaded",
-        _CUTS_FILE,
+        _LEDGERS_FILE,
         "        if not cut.continues:\n",
         "        if False:\n",
-        _CUTS,
+        _LEDGERS,
     ),
     Mutation(
         "topic-made-again",
         "3.8: a topic that was made again inside an epoch stops",
-        _CUTS_FILE,
+        _LEDGERS_FILE,
         "if known and new.get(name, known) != known:",
         "if False:",
-        _CUTS,
+        _LEDGERS,
     ),
     # ------------------------------------------------------------ a new load as the way out
     Mutation(
@@ -828,7 +834,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "way-out-without-load",
         "3.6: what cannot be applied is left out where a later epoch loads everything",
-        _CUTS_FILE,
+        _LEDGERS_FILE,
         "return reloads(cut) and cut.head.epoch > at.epoch",
         "return cut.head.epoch > at.epoch",
         _JOB,
@@ -861,7 +867,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "half-a-record",
         "3.3: the ledger moves by whole commits",
-        _CUTS_FILE,
+        _COMMITS_FILE,
         "            seq=seq,\n            csn=csn,\n",
         "            seq=ledger.seq,\n            csn=csn,\n",
         _SIM,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from schemas.control import SchemaChange
 from schemas.tables import TableId
-from spark_consumers.cuts import check_complete
+from spark_consumers.complete import check_complete
 from spark_consumers.errors import ApplyError, Superseded, TargetDown
 from spark_consumers.model import Change, Ledger, Rows, Segment
 from spark_consumers.sinks import step as rules

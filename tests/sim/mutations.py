@@ -43,8 +43,8 @@ from schemas import accept
 from schemas.accept import CutReplay
 from schemas.control import Cut, LoadPhase, TableLoad
 from schemas.positions import Lsn
-from spark_consumers import cuts
 from spark_consumers.ahead import Ahead
+from spark_consumers.commits import CommitsRecord
 from spark_consumers.job import Applier
 from spark_consumers.kafka import ranges, read
 from spark_consumers.kafka.read import CutReader, RangeReader
@@ -524,7 +524,7 @@ MUTATIONS: list[Mutation] = [
              edit(CutReader, "__call__", ("self._served = None", "pass")),
              {"lost_commits": 9, "second_appliers": 3, "transactions": 25, "steps": 700}),
     Mutation("ledger-behind", "the ledger moves with the rows",
-             edit(cuts._CommitsRecord, "_after", ("seq=seq,", "seq=ledger.seq,"))),
+             edit(CommitsRecord, "_after", ("seq=seq,", "seq=ledger.seq,"))),
     Mutation("half", "a target transaction holds whole commits [H9]",
              replaced(SimSink, step=_half_visible), {"transactions": 14}),
     Mutation("checkpoint", "cuts are read from the ledger's place [H11]",

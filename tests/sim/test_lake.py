@@ -15,9 +15,9 @@ import pytest
 
 from schemas.control import LoadPhase
 from schemas.tables import TableId
-from spark_consumers.cuts import segments
 from spark_consumers.errors import ApplyError, Fenced
 from spark_consumers.model import Ledger
+from spark_consumers.segments import segments
 from spark_consumers.sinks.lakes import core
 from tests.sim import target
 from tests.sim.lake import LakeTarget

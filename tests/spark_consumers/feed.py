@@ -23,8 +23,8 @@ from schemas.control import (
 )
 from schemas.tables import UNCHANGED, Column, TableId, TableSchema, Unique
 from schemas.topics import Topics
-from spark_consumers.cuts import segments
 from spark_consumers.model import Change, Ledger, Rows, Segment
+from spark_consumers.segments import segments
 
 IDENTITY = Identity("7000", 1, "bank", "gauss_cdc", "pgoutput")
 SOURCE = "bank"
@@ -257,3 +257,22 @@ def at_place(change: SchemaChange, epoch: int, seq: int, ordinal: int) -> Schema
     from dataclasses import replace
 
     return replace(change, epoch=epoch, seq=seq, ordinal=ordinal)
+
+
+def started() -> tuple[Feed, Ledger]:
+    """A feed, and the ledger behind its first record."""
+    feed = Feed()
+    feed.start()
+    return feed, feed.segments(Ledger("bank"))[-1].upto
+
+
+def loaded(*tables: TableSchema, chunks: int = 2, rows: int = 3) -> Feed:
+    """A feed with the loads of some tables, each `chunks` times `rows` rows."""
+    feed = Feed()
+    feed.start()
+    for schema in tables:
+        feed.load(schema, LoadPhase.BEGIN)
+        for chunk in range(chunks):
+            feed.load(schema, LoadPhase.CHUNK, *([f"{chunk}.{row}", "x"] for row in range(rows)))
+        feed.load(schema, LoadPhase.END)
+    return feed

@@ -2,9 +2,10 @@
 
 import pytest
 
-from spark_consumers.cuts import check_complete, segments
+from spark_consumers.complete import check_complete
 from spark_consumers.errors import CutsGap, KafkaDown
 from spark_consumers.model import Ledger, Rows
+from spark_consumers.segments import segments
 from spark_consumers.sizes import DRIVER_BYTES, SPREAD_BYTES, Sizes, nowhere
 from tests.spark_consumers.feed import Feed, alter, insert, table
 

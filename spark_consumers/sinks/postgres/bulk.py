@@ -27,7 +27,7 @@ from psycopg2 import sql
 from schemas.control import SchemaChange
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import UNCHANGED, TableId
-from spark_consumers.cuts import chunk_rows
+from spark_consumers.complete import chunk_rows
 from spark_consumers.errors import Incomplete, MissingColumn, NotExpressible, TargetRefused
 from spark_consumers.model import Cell, Change, Segment
 from spark_consumers.sinks.base import Bulk, StagedShape

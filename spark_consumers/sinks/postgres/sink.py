@@ -22,7 +22,6 @@ import psycopg2
 
 from schemas.control import LoadPhase, SchemaChange, TableLoad
 from schemas.tables import TableId
-from spark_consumers.cuts import NOT_LOADED
 from spark_consumers.dialects import DIALECTS, EXTRAS
 from spark_consumers.errors import (
     ApplyError,
@@ -34,6 +33,7 @@ from spark_consumers.errors import (
     TargetNotPermitted,
     TargetRefused,
 )
+from spark_consumers.ledger import NOT_LOADED
 from spark_consumers.model import Change, Ledger, Rows, Segment
 from spark_consumers.sinks.base import Bulk
 from spark_consumers.sinks.postgres.apply import (

@@ -1,0 +1,87 @@
+"""What was read is counted: nothing is missing, nothing is there twice."""
+
+from dataclasses import replace
+
+import pytest
+
+from schemas.control import LoadPhase, TableLoad
+from spark_consumers.complete import check_complete
+from spark_consumers.errors import Incomplete
+from spark_consumers.model import Change, Ledger, Rows
+from tests.spark_consumers.feed import (
+    Feed,
+    delete,
+    insert,
+    loaded,
+    started,
+    table,
+    truncate,
+)
+
+A = table("a", "id integer, v text")
+B = table("b", "id integer, v text")
+C = table("c", "id integer, v text")
+NEW = Ledger("bank")
+
+
+def rows_of(feed: Feed, ledger: Ledger) -> tuple:
+    (segment,) = feed.segments(ledger)
+    return segment, feed.read_rows(segment)
+
+
+@pytest.mark.parametrize("damage", ["lost", "twice", "foreign"])
+def test_rows_that_are_not_the_commits_are_refused(damage: str) -> None:
+    feed, ledger = started()
+    feed.commits([insert(A, "1", "x"), delete(A, "1"), truncate(A)])
+    segment, content = rows_of(feed, ledger)
+    changes = list(content.changes[A.id])
+    if damage == "lost":
+        changes.pop()
+    elif damage == "twice":
+        changes.append(changes[0])
+    else:
+        changes.append(Change(2, 0, "d", A.names(), None, None))
+
+    check_complete(segment, content)
+    with pytest.raises(Incomplete):
+        check_complete(segment, Rows({A.id: changes}))
+
+
+def test_a_truncation_may_stand_in_several_partitions() -> None:
+    feed, ledger = started()
+    feed.commits([truncate(A)])
+    segment, content = rows_of(feed, ledger)
+
+    check_complete(segment, Rows({A.id: [*content.changes[A.id]] * 2}))
+
+
+def test_a_load_with_fewer_rows_than_stated_is_refused() -> None:
+    feed, ledger = started()
+    feed.load(A, LoadPhase.CHUNK, ["1", "x"], ["2", "x"])
+    segment, content = rows_of(feed, ledger)
+
+    with pytest.raises(Incomplete):
+        check_complete(segment, Rows({A.id: content.changes[A.id][:1]}))
+
+
+def test_rows_of_loads_are_counted_for_each_table() -> None:
+    segment, content = rows_of(feed := loaded(A, B), feed.segments(NEW)[0].upto)
+    a, b = content.changes[A.id], content.changes[B.id]
+
+    check_complete(segment, content)
+    for wrong in ({A.id: a[1:], B.id: [*b, b[0]]}, {A.id: a}, {A.id: a, B.id: b, C.id: b[:1]}):
+        with pytest.raises(Incomplete):
+            check_complete(segment, Rows(wrong, content.ddl))
+
+
+def test_a_shape_that_a_load_begins_with_is_counted() -> None:
+    feed = loaded(A, B)
+    for at in (1, 5):
+        offset, record = feed.records[at]
+        assert isinstance(record, TableLoad)
+        feed.records[at] = offset, replace(record, rows=1)
+    segment, content = rows_of(feed, feed.segments(NEW)[0].upto)
+
+    check_complete(segment, content)
+    with pytest.raises(Incomplete):
+        check_complete(segment, Rows(content.changes, content.ddl[:1]))

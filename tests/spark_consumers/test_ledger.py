@@ -1,0 +1,159 @@
+"""Where a target stands after each record, and which records do not follow."""
+
+from dataclasses import replace
+
+import pytest
+
+from schemas.control import LoadPhase, Start, Topic
+from spark_consumers.complete import check_complete
+from spark_consumers.errors import CutsGap, LedgerForeign
+from spark_consumers.model import Ledger, Segment
+from spark_consumers.segments import segments
+from tests.spark_consumers.feed import (
+    Feed,
+    insert,
+    started,
+    table,
+)
+
+A = table("a", "id integer, v text")
+B = table("b", "id integer, v text")
+C = table("c", "id integer, v text")
+NEW = Ledger("bank")
+
+
+def test_a_takeover_moves_only_the_ledger() -> None:
+    feed, ledger = started()
+    feed.start()
+
+    (segment,) = feed.segments(ledger)
+
+    assert isinstance(segment.cut, Start)
+    assert (segment.rows, segment.ranges) == (0, ())
+    assert (segment.upto.n, segment.upto.writer, segment.upto.instance) == (2, 2, "i2")
+    assert segment.upto.next_offset == 3
+
+
+def test_loads_mark_and_clear_their_table() -> None:
+    feed = Feed()
+    feed.topics = {f"bank.public.{t}": Topic(f"id-{t}", 1) for t in "ab"} | {
+        "bank.ddl": Topic("d", 1)
+    }
+    feed.start()
+    for schema in (A, B):
+        feed.load(schema, LoadPhase.BEGIN)
+        feed.load(schema, LoadPhase.CHUNK, ["1", "x"])
+        feed.load(schema, LoadPhase.END)
+
+    plan: list[Segment] = []
+    for record in feed.records:
+        plan += segments(plan[-1].upto if plan else NEW, [record])
+
+    assert [dict(s.upto.inexact) for s in plan] == [
+        {"public.a": "not loaded", "public.b": "not loaded"},
+        {"public.a": "loading", "public.b": "not loaded"},
+        {"public.a": "loading", "public.b": "not loaded"},
+        {"public.b": "not loaded"},
+        {"public.b": "loading"},
+        {"public.b": "loading"},
+        {},
+    ]
+    assert [s.upto.state for s in plan[-2:]] == ["LOADING", "EXACT"]
+    for segment in plan[1:]:
+        assert [segment.cut] == [*segment.loads]
+        check_complete(segment, feed.read_rows(segment))
+
+
+@pytest.mark.parametrize("continues", [True, False])
+def test_a_new_epoch_begins_where_the_target_stands(continues: bool) -> None:
+    feed = Feed(topics={"bank.public.a": Topic("1", 1)})
+    feed.start()
+    feed.load(A, LoadPhase.BEGIN)
+    feed.load(A, LoadPhase.END)
+    feed.commits([insert(A, "1", "x")])
+    feed.start(epoch=2, continues=continues)
+
+    last = feed.segments(NEW)[-1].upto
+
+    assert (last.epoch, last.seq, last.n) == (2, 0, 5)
+    assert last.state == ("EXACT" if continues else "LOADING")
+
+
+def test_an_epoch_that_follows_another_place_is_a_gap() -> None:
+    feed, ledger = started()
+    feed.commits([insert(A, "1", "x")])
+    feed.start(epoch=2, continues=True)
+
+    with pytest.raises(CutsGap):
+        list(segments(replace(ledger, n=2), feed.records[2:]))
+
+
+def test_an_epoch_that_loads_all_tables_is_followed_whatever_the_target_missed() -> None:
+    feed, ledger = started()
+    feed.commits([insert(A, "1", "x")])
+    feed.start(epoch=2, continues=False)
+    start = feed.records[-1]
+
+    (segment,) = segments(replace(ledger, n=1, cluster_id="another"), [start])
+
+    assert (segment.upto.epoch, segment.upto.n, segment.upto.seq) == (2, 3, 0)
+    assert segment.upto.state == "EXACT"  # nothing was captured
+    with pytest.raises(CutsGap):  # of an epoch that the target has left
+        list(segments(replace(ledger, epoch=2), [start]))
+
+
+def test_an_empty_target_begins_with_an_epoch_that_loads_all_tables() -> None:
+    feed, _ = started()
+    feed.commits([insert(A, "1", "x")])
+    feed.start(epoch=2, continues=True)
+    with pytest.raises(CutsGap):
+        list(segments(NEW, feed.records[1:]))
+
+    feed.start(epoch=3, continues=False)
+    (segment,) = segments(NEW, feed.records[1:])
+
+    assert (segment.upto.epoch, segment.upto.n, segment.upto.seq) == (3, 4, 0)
+
+
+def test_a_missing_record_is_a_gap() -> None:
+    feed, ledger = started()
+    for i in range(3):
+        feed.commits([insert(A, str(i), "x")])
+
+    for lost in (1, 2):
+        records = [r for i, r in enumerate(feed.records) if i not in (0, lost)]
+        with pytest.raises(CutsGap):
+            list(segments(ledger, records))
+
+
+def test_a_takeover_that_knows_other_commits_is_a_gap() -> None:
+    feed, ledger = started()
+    feed.seq = 7
+    feed.start()
+
+    with pytest.raises(CutsGap):
+        feed.segments(ledger)
+
+
+def test_another_cluster_or_another_life_of_a_topic_is_refused() -> None:
+    feed = Feed(topics={"bank.public.a": Topic("1", 1)})
+    feed.start()
+    ledger = feed.segments(NEW)[-1].upto
+    feed.topics = {"bank.public.a": Topic("2", 1)}
+    feed.start()
+
+    with pytest.raises(LedgerForeign):
+        feed.segments(ledger)
+    with pytest.raises(LedgerForeign):
+        feed.segments(replace(ledger, cluster_id="other", topics={}))
+
+
+def test_topics_of_a_state_reach_the_ledger_with_the_next_step() -> None:
+    feed, ledger = started()
+    feed.topics = {"bank.public.a": Topic("1", 1)}
+    feed.state()
+    feed.commits([insert(A, "1", "x")])
+
+    (segment,) = feed.segments(ledger)
+
+    assert segment.upto.topics == {"bank.public.a": "1"}
