@@ -414,7 +414,11 @@ def connect(addresses: Addresses, tmp_path: Folder) -> Iterator[str]:
             *(part for name, value in settings.items() for part in ("--conf", f"{name}={value}")),
         ),
         tmp_path,
-        environment={"JAVA_HOME": str(addresses.java_home), "PYTHONPATH": str(ROOT)},
+        environment={
+            "JAVA_HOME": str(addresses.java_home),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": str(ROOT),
+        },
     ).spawn(tmp_path / "server.log")
     try:
         poll(lambda: accepts(port) or not server.alive, 120)
