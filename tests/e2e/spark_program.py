@@ -41,8 +41,9 @@ def until(seq: int) -> None:
     def fn(group: CommitGroup) -> None:
         for table in group.tables:
             found = group.changes(table).orderBy("seq", "ordinal").collect()
-            net = group.net(table, ["id"]).orderBy("key").collect()
-            groups.append([group.upto.seq, [one.op for one in found], [one.op for one in net]])
+            groups.append([group.upto.seq, [one.op for one in found]])
+            if group.upto.seq == 2:
+                groups.append([one.op for one in group.net(table, ["id"]).collect()])
         if group.upto.seq == seq:
             stop.set()
 

@@ -457,9 +457,5 @@ def test_everything_works_over_spark_connect(
     assert found["batch"] == [["insert", 1], ["insert", 2], ["delete", 1]]
     assert found["stream"] == 3
     assert found["changes"] == 2
-    assert found["groups"] == [
-        [0, ["r"], ["upsert"]],
-        [1, ["c"], ["upsert"]],
-        [2, ["d"], ["delete"]],
-    ]
+    assert found["groups"] == [[0, ["r"]], [1, ["c"]], [2, ["d"]], ["delete"]]
     assert list((tmp_path / "state").rglob("*.txt"))
