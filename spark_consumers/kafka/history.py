@@ -30,7 +30,6 @@ from schemas.control import (
 )
 from schemas.tables import TableId
 from schemas.topics import Topics
-from spark_consumers.cuts import NOT_LOADED
 from spark_consumers.decode.control import decode_cut
 from spark_consumers.errors import (
     KafkaDown,
@@ -43,6 +42,7 @@ from spark_consumers.kafka.cluster import Cluster, down
 from spark_consumers.kafka.ranges import COMMON, END, SILENCE
 from spark_consumers.kafka.read import CLIENTS, Clients, CutReader, RangeReader
 from spark_consumers.kafka.registry import SchemaOf
+from spark_consumers.ledger import NOT_LOADED
 from spark_consumers.model import Ledger, Segment, columns_of
 from spark_consumers.versions import Version, fitting, part
 
