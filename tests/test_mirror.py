@@ -90,7 +90,6 @@ TESTED_BY = {
     "producer.sources.postgres.triggers": "integration/test_ddl_triggers.py",
     "spark_consumers.api": "integration/test_api.py",
     "spark_consumers.dialects.spark_types": "integration/test_typed_changes.py",
-    "spark_consumers.source": "e2e/test_spark_source.py",
     "spark_consumers.shapes": "integration/test_typed_changes.py",
     "spark_consumers.dialects": "spark_consumers/dialects/test_hostile.py",
     "spark_consumers.native": "spark_consumers/decode/test_rows.py",

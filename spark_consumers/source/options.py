@@ -12,6 +12,7 @@ from schemas.tables import TableId
 from schemas.topics import Topics
 from spark_consumers.errors import SettingRefused, StreamError
 from spark_consumers.kafka.history import Found, History, Standing
+from spark_consumers.kafka.read import CLIENTS, Clients
 from spark_consumers.kafka.registry import SchemaCache, newest_id, registry_at
 from spark_consumers.versions import Version
 
@@ -33,11 +34,12 @@ class SourceOptions:
     table: TableId
     prefix: str  # [kafka] prefix of the source
     client: Mapping[str, Any] = field(repr=False)  # librdkafka's settings
-    registry: str = field(repr=False)
+    registry: str | SchemaCache = field(repr=False)  # its URL
     registry_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     start: str | Version = SNAPSHOT
     end: Version | None = None
     rows: int = _ROWS  # of a micro-batch, about: commits are whole
+    clients: Clients = CLIENTS
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Self:
@@ -79,7 +81,9 @@ class SourceOptions:
 
     def schema_of(self) -> SchemaCache:
         """Find schemas by id."""
-        return registry_at(self.registry, self.registry_options)
+        if isinstance(self.registry, str):
+            return registry_at(self.registry, self.registry_options)
+        return self.registry
 
     def shape(self) -> tuple[dict[str, Any], int | None]:
         """Return the schema whose columns are read, and its id if it is the newest.
@@ -97,7 +101,7 @@ class SourceOptions:
 
     def history(self, schema_of: SchemaCache) -> History:
         """Open the cuts."""
-        return History(self.client, self.prefix, schema_of)
+        return History(self.client, self.prefix, schema_of, clients=self.clients)
 
     def first(self, history: History) -> Standing:
         """Return the place behind which reading begins."""

@@ -8,7 +8,6 @@ and asks for it again when that batch is repeated, when `latest` is another comm
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -16,13 +15,11 @@ from importlib import import_module
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from confluent_kafka import Consumer
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from schemas.control import Range
 from spark_consumers.errors import SettingRefused, StreamError
-from spark_consumers.kafka.cluster import Cluster
 from spark_consumers.kafka.history import CommitWalk, Found, History, Standing, TableNote
 from spark_consumers.kafka.ranges import MessageFetch
 from spark_consumers.kafka.registry import SchemaCache
@@ -87,9 +84,9 @@ class _SharedReader:
         fetch = MessageFetch(
             options.client,
             options.prefix,
-            Cluster(options.client),
-            consumer=Consumer,
-            now=time.monotonic,
+            options.clients.cluster(options.client),
+            consumer=options.clients.consumer,
+            now=options.clients.now,
         )
         with closing(fetch):
             found = fetch.messages(partition.ranges, is_committed=partition.is_committed)

@@ -7,90 +7,15 @@ from typing import Any
 
 import pytest
 
-from schemas.control import (
-    Commits,
-    Cut,
-    Hole,
-    LoadPhase,
-    Moved,
-    Range,
-    SchemaChange,
-    State,
-    TableLoad,
-    Topic,
-)
+from schemas.control import Hole, Moved
 from schemas.tables import TableId
 from spark_consumers.errors import ApplyError, RangeExpired, TopicReplaced
 from spark_consumers.kafka.history import Found, History, Standing
 from spark_consumers.versions import Version
-from tests.sim.broker import Broker
-from tests.sim.ports import CUTS, TOPICS
-from tests.sim.reading import clients
-from tests.sim.registry import encode_change, encode_cut, schema_of
-from tests.sim.world import World
-from tests.spark_consumers.feed import Feed, Tx, alter, insert, table
-from tests.spark_consumers.kafka.test_read import Free
-
-A, B = table("a", "id integer, v text"), table("b", "id integer, v text")
-
-
-class Published:
-    """Publishes what a Feed says on the simulation's broker, at the offsets that it gives."""
-
-    def __init__(self) -> None:
-        topics = (TOPICS.cuts, TOPICS.ddl, TOPICS.table(A.id), TOPICS.table(B.id))
-        self.broker = Broker(World(0), dict.fromkeys(topics, 1))
-        self.client = self.broker.connect("p", "gauss-cdc.bank")
-        assert self.broker.init_transactions(self.client)
-        self.state_at = self.last_cut = -1
-        self.begin()
-
-    def begin(self, writer: int = 0) -> None:
-        ids = self.broker.topic_ids
-        self.feed = Feed("bank", writer=writer, topics={name: Topic(ids[name], 1) for name in ids})
-        self.feed.start()
-        self.publish()
-
-    def publish(self) -> None:
-        """Write all records that the feed made since the last call."""
-        records, self.feed.records = self.feed.records, []
-        for _, made in records:
-            assert self.broker.begin(self.client)
-            cut = self.placed(made)
-            self.last_cut = self.broker.append(self.client, CUTS, b"bank", encode_cut(cut))
-            if isinstance(cut, State):
-                self.state_at = self.last_cut
-            self.broker.commit(self.client)
-            for transaction in self.broker.transactions:
-                for place in list(transaction.pending):
-                    self.broker._marker(transaction, place)
-
-    def placed(self, cut: Cut) -> Cut:
-        """Write a cut's rows; return it with what the broker knows."""
-        if isinstance(cut, State):
-            topics = {name: Topic(one, 1) for name, one in self.broker.topic_ids.items()}
-            return replace(cut, cluster_id=self.broker.cluster_id, topics=topics)
-        cut = replace(cut, head=replace(cut.head, state_from=self.state_at))
-        if isinstance(cut, Commits | TableLoad):
-            return replace(cut, ranges=tuple(self.rows(r) for r in cut.ranges))
-        return cut
-
-    def rows(self, r: Range) -> Range:
-        """Write the records of a range; return it as the broker has it."""
-        first = self.broker.high((r.topic, 0))
-        for at in range(r.start, r.end):
-            record = self.feed.content[r.topic, at]
-            value = encode_change(record) if isinstance(record, SchemaChange) else b"a row"
-            self.broker.append(self.client, (r.topic, 0), b"", value)
-        return Range(r.topic, 0, first, first + r.end - r.start)
-
-    def forget(self, before: int) -> None:
-        """What retention does to cuts."""
-        self.broker.starts[CUTS] = before
-
-    def make_again(self, topic: str) -> None:
-        self.broker.logs[topic, 0].clear()
-        self.broker.topic_ids[topic] += " again"
+from tests.sim.ports import TOPICS
+from tests.sim.registry import schema_of
+from tests.spark_consumers.feed import Tx, alter, insert
+from tests.spark_consumers.published import A, B, Published, commit, load
 
 
 @pytest.fixture
@@ -100,22 +25,8 @@ def source() -> Published:
 
 @pytest.fixture
 def history(source: Published) -> Iterator[History]:
-    mine: Any = clients(Free(source.broker.world), source.broker)  # type: ignore[arg-type]
-    with closing(History({}, "bank", schema_of, clients=mine)) as one:
+    with closing(History({}, "bank", schema_of, clients=source.clients)) as one:
         yield one
-
-
-def commit(source: Published, *rows: int) -> None:
-    """So many transactions, each with so many rows of A and one of B."""
-    source.feed.commits(
-        *([*(insert(A, str(at), "x") for at in range(n)), insert(B, "1", "x")] for n in rows)
-    )
-
-
-def load(source: Published, rows: int) -> None:
-    source.feed.load(A, LoadPhase.BEGIN)
-    source.feed.load(A, LoadPhase.CHUNK, *([str(at), "x"] for at in range(rows)))
-    source.feed.load(A, LoadPhase.END)
 
 
 def rows(found: Found) -> int:
