@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gauss_cdc.sandbox.emulator import model
 from gauss_cdc.sandbox.emulator.formats.binary import BinaryRecords, record
-from gauss_cdc.sandbox.emulator.formats.ddl import truncate_line
+from gauss_cdc.sandbox.emulator.formats.ddl import tagged, truncate_line
 from gauss_cdc.sandbox.emulator.formats.names import Names
 from gauss_cdc.sandbox.emulator.formats.parallel import TextRecords
 from gauss_cdc.sandbox.emulator.formats.rows import JsonRowWriter, TextRowWriter
@@ -65,9 +65,21 @@ STYLES: Final[Mapping[str, Style]] = {
     "j": _parallel(Vendor.OPENGAUSS, "j"),
     "j, batches": _parallel(Vendor.GAUSSDB, "j", sending_batch="1"),
     "j, batches, by csn": _parallel(Vendor.GAUSSDB, "j", sending_batch="1", output_order="1"),
+    "b, ddl": _parallel(Vendor.GAUSSDB, "b", enable_ddl_decoding="true"),
+    "t, batches, ddl": _parallel(
+        Vendor.GAUSSDB, "t", sending_batch="1", enable_ddl_decoding="true"
+    ),
     "mppdb": Style(Vendor.GAUSSDB),
+    "mppdb, ddl": Style(Vendor.GAUSSDB, {"enable-ddl-decoding": "true"}),
     "test": Style(Vendor.OPENGAUSS, plugin="test_decoding"),
 }
+
+
+class Stated(NamedTuple):
+    """A statement, and the table that it made or altered."""
+
+    relation: int
+    sql: str
 
 
 class Piece(NamedTuple):
@@ -107,10 +119,12 @@ class Decoding:
             parallel_decode_num=int(said("parallel-decode-num") or 1),
             decode_style=said("decode-style") or "",
             sending_batch=said("sending-batch") == "1",
+            enable_ddl_decoding=said("enable-ddl-decoding") == "true",
         )
         is_gaussdb = asked.product is Vendor.GAUSSDB
         self._profile = PROFILES["gaussdb" if is_gaussdb else "og7"]
         self.loses_rows = is_gaussdb or self.is_parallel  # behind a statement
+        self.tells_ddl = said("enable-ddl-decoding") == "true"
         self.tells_truncate = self._profile.truncate and not self.is_parallel
         # The header of a message of one line has the start of a commit record, a batch its end.
         self._tells_start = self._mode.style in {"t", "j"} and not self._mode.sending_batch
@@ -156,8 +170,14 @@ class Decoding:
         place = t.record_start if self._tells_start else t.record_end
         yield [Piece(place, commit, is_bound=True)]
 
-    def _change(self, lsn: int, message: Message, shapes: Mapping[int, TableSchema]) -> bytes:
+    def _change(
+        self, lsn: int, message: Message | Stated, shapes: Mapping[int, TableSchema]
+    ) -> bytes:
         match message:
+            case Stated(_, sql):
+                text = tagged(self._mode, model.Ddl(Lsn(lsn), sql=sql.encode()))
+                assert text is not None
+                return self._records.ddl(Lsn(lsn), text) if self.is_parallel else text
             case Undecoded():
                 return self._unknown(lsn)
             case Truncate(relations):
@@ -246,6 +266,9 @@ class Reading(GaussSource):
     def shape(self, table: TableId) -> TableSchema | None:
         found = self._source.tables.get(table.name)
         return None if found is None else found.schema(table.name)
+
+    def _wrote(self, table: TableId, xid: int) -> bool | None:
+        return False  # a statement of the simulated source stands alone in its transaction
 
     def _check_log(self, resume: int) -> None:
         assert self._source.wal_end >= resume

@@ -36,6 +36,7 @@ from producer.sources.gauss import stream
 from producer.sources.gauss.boundaries import Boundaries
 from producer.sources.gauss.buffer import TransactionBuffer
 from producer.sources.gauss.decoders.messages import TxCommit
+from producer.sources.gauss.mixed import Mixed
 from producer.sources.gauss.source import GaussSource
 from producer.sources.gauss.stream import GaussStream
 from producer.wire.replication import WalMessage
@@ -328,6 +329,9 @@ _GAUSS: list[Mutation] = [
              edit(TransactionBuffer, "_release",
                   ("self._undecoded, self._undecoded_size = [], 0", "pass")),
              {"style": "mppdb", "strange": True, **_LONG}),
+    Mutation("gauss-mixed-silent", "rows before a statement leave a gap: others may be lost behind",
+             edit(Mixed, "end", ("elif is_mixed:", "elif False:")),
+             {"style": "b, ddl", **_LONG}),
     Mutation("2nd-gauss-delivered", "what was delivered is not decoded again",
              edit(GaussStream, "_release", ("if begin.commit_lsn >= self._resume:", "if True:")),
              {"style": "mppdb", **_AGAIN}, "the assembler drops its rows"),

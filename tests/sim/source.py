@@ -37,7 +37,7 @@ from producer.core.changes import (
 )
 from schemas.positions import Lsn
 from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema
-from tests.sim.gauss import Decoding, Piece
+from tests.sim.gauss import Decoding, Piece, Stated
 from tests.sim.payloads import payload
 from tests.sim.world import Move, World
 
@@ -46,6 +46,10 @@ Row = dict[str, str]  # column -> value; NULL columns are left out
 NAMES = {1: "a", 2: "b", 3: "c", 4: "d", 9: "x"}  # relation id -> table
 EVERYTHING = "*"  # the table of a gap that may be anybody's
 _FIRST_CSN = 10  # far below the positions of the log
+_CREATE = (
+    "CREATE TABLE public.d (id pg_catalog.text NOT NULL, v pg_catalog.text,"
+    " CONSTRAINT d_pkey PRIMARY KEY (id)) WITH (orientation = 'row') NOCOMPRESS"
+)
 KEYED = {"a", "b", "d", "x"}
 LARGE = 1000  # bytes of a value: with it a row has more than a topic takes
 
@@ -118,7 +122,7 @@ class Transaction:
     @property
     def survives(self) -> bool:
         """Say whether it gets a seq."""
-        told = any(isinstance(change, Logical) for change, _ in self.changes)
+        told = any(isinstance(change, Logical | Stated) for change, _ in self.changes)
         lacks_rows = any(is_unfit(change, shapes) for change, shapes in self.changes)
         return bool(self.expected or told or EVERYTHING in self.holes or lacks_rows)
 
@@ -238,12 +242,15 @@ class Source:
             self._change("x", changes, expected)
         elif kind == "create" and "d" not in self.tables:
             self.tables["d"] = Table([Column("id", TEXT, nullable=False), Column("v", TEXT)])
-            self._change("d", changes, expected)
+            if decoding is not None and decoding.tells_ddl:
+                self._state("d", _CREATE, changes)
+            else:
+                self._change("d", changes, expected)
         elif kind != "empty":
             for _ in range(rng.randrange(8, 14) if kind == "giant" else rng.randrange(1, 4)):
                 self._change(rng.choice(names), changes, expected)
             if kind == "ddl":
-                self._add_column(holes)
+                self._add_column(changes, holes)
                 for _ in range(rng.randrange(3)):
                     if decoding is None or not decoding.loses_rows:
                         self._change(rng.choice(names), changes, expected)
@@ -352,7 +359,12 @@ class Source:
             if op == "k" and name == "a" and isinstance(message, Update):
                 expected.append((name, "d", None))  # placed by key: the old one goes, too
 
-    def _add_column(self, holes: set[str]) -> None:
+    def _state(self, name: str, sql: str, changes: list[Any]) -> None:
+        """A statement, as GaussDB prints it."""
+        number = next(n for n, t in NAMES.items() if t == name)
+        changes.append((Stated(number, sql), self._shapes()))
+
+    def _add_column(self, changes: list[Any], holes: set[str]) -> None:
         """ADD COLUMN, perhaps NOT NULL with a default that nobody tells: a hole."""
         name = self.world.rng.choice("abc")
         if self.decoding is not None and name not in KEYED:
@@ -361,8 +373,16 @@ class Source:
         if len(table.columns) >= 5:
             return
         column = f"n{len(table.columns)}"
-        is_lossy = self.lossy and self.world.chance(0.5)
+        is_told = self.decoding is not None and self.decoding.tells_ddl
+        is_lossy = self.lossy and self.world.chance(0.5) and not is_told
         table.columns = [*table.columns, Column(column, TEXT, nullable=not is_lossy)]
+        if is_told:
+            # Rows behind a statement are not sent: where there are rows, more may have been lost.
+            there = [shapes[message.relation].id.name for message, shapes in changes]
+            holes |= {f"public.{touched}" for touched in (*there, name) if there}
+            self._state(
+                name, f"ALTER TABLE public.{name} ADD COLUMN {column} pg_catalog.text", changes
+            )
         if is_lossy:
             holes.add(f"public.{name}")
             for row in table.rows:
