@@ -1,4 +1,4 @@
-"""Whether a native module was built from the sources that stand beside it.
+"""Whether a native module was built from the sources beside it, and how one in a zip is loaded.
 
 In a checkout the sources change by `git pull`, and the module only by a build.  A module of
 older sources lacks what Python calls: it is treated as one that was not built.
@@ -6,7 +6,15 @@ older sources lacks what Python calls: it is treated as one that was not built.
 
 from __future__ import annotations
 
+import sys
+import tempfile
+from importlib.machinery import ModuleSpec
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Final
+from zipimport import zipimporter
+
+FILE: Final = "_native.abi3.so"  # in the package's folder, for every Python of one platform
 
 
 class Outdated(ImportError):
@@ -23,3 +31,29 @@ def check_built(package: str) -> None:
     built = [path.stat().st_mtime for path in folder.glob("_native.*so")]
     if built and sources and max(path.stat().st_mtime for path in sources) > max(built):
         raise Outdated(f"{folder} was changed after it was built: `make native` builds it anew")
+
+
+def load_from_zip(package: ModuleSpec) -> None:
+    """Load the native module of a package that lies in a zip, as `--py-files` brings it.
+
+    A system loads libraries from files only: the module is one for as long as that takes.  Where
+    none is in the zip, or no zip is there, nothing happens.  A library of another platform raises
+    ImportError.
+    """
+    loader: object = package.loader
+    if not isinstance(loader, zipimporter) or package.origin is None:
+        return
+    try:
+        library = loader.get_data(str(Path(package.origin).with_name(FILE)))
+    except OSError:
+        return
+    name = f"{package.name}._native"
+    with tempfile.TemporaryDirectory(prefix="gauss-cdc-native-") as folder:
+        file = Path(folder, FILE)
+        file.write_bytes(library)
+        spec = spec_from_file_location(name, file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+    sys.modules[name] = module

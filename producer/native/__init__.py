@@ -22,12 +22,13 @@ from producer.core.walk import Walker
 from producer.sources.gauss.held import Held
 from producer.wire import replication
 from producer.wire.replication import Split
-from schemas.native import Outdated, check_built
+from schemas.native import Outdated, check_built, load_from_zip
 
 MODULE: ModuleType | None = None  # the extension module, where it was built
 _MISSING = "at install there was no C compiler, or no Python.h"
 try:
     check_built(__file__)
+    load_from_zip(__spec__)
     from producer.native import _native
 except Outdated as why:
     _MISSING = str(why)

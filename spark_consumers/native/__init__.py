@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
-from schemas.native import check_built
+from schemas.native import check_built, load_from_zip
 from spark_consumers.model import Change, Columns
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 try:
     check_built(__file__)
+    load_from_zip(__spec__)
     from spark_consumers.native import _native
 except ImportError:
     IS_BUILT = False

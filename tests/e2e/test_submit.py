@@ -9,6 +9,7 @@ import pyspark
 
 from gauss_cdc.pack import pack
 from gauss_cdc.sandbox.services import use_java
+from spark_consumers import native
 
 _PROBE = """
 import sys
@@ -17,8 +18,10 @@ from gauss_cdc.config import load
 from gauss_cdc.session import spark_session
 
 def where(_):
-    import schemas.load, spark_consumers.lanes
+    import schemas.load, spark_consumers.lanes, spark_consumers.native
     files = [schemas.load.__file__, spark_consumers.lanes.__file__]
+    if spark_consumers.native.IS_BUILT:
+        files.append("NATIVE")
     return [*files, schemas.load.canonical("cut")[:20]]
 
 spark = spark_session(load(Path("bank.toml")))
@@ -95,6 +98,7 @@ def test_executors_run_our_code_out_of_the_zip_with_the_user_s_settings(
     )
 
     assert said.count("gauss-cdc.zip/") == 2
+    assert ("NATIVE" in said) is native.IS_BUILT
     assert '{"type":"record","na' in said
     assert "spark.sql.session.timeZone = Europe/Paris" in said  # --conf
     assert "spark.sql.shuffle.partitions = 5" in said  # spark-defaults.conf

@@ -1,11 +1,16 @@
 """A native module is used only where it was built from the sources beside it."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
-from schemas.native import Outdated, check_built
+from gauss_cdc.pack import pack
+from schemas.native import FILE, Outdated, check_built
+from spark_consumers import native
 
 
 @pytest.fixture
@@ -34,3 +39,38 @@ def test_an_installed_package_and_a_zip_have_no_sources(package: Path) -> None:
 
     check_built(str(package))
     check_built("/somewhere/gauss-cdc.zip/producer/native/__init__.py")
+
+
+def said_of_a_zip(folder: Path) -> list[str]:
+    """What the consumers' package says of itself in a Python that has it by a zip."""
+    program = (
+        "import schemas, spark_consumers.native as n; print(schemas.__file__); print(n.IS_BUILT)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": "code.zip", "TMPDIR": str(folder)},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert [path.name for path in folder.iterdir() if path.is_dir()] == []  # nothing is left
+    return done.stdout.split()
+
+
+def test_a_native_module_in_a_zip_is_loaded(tmp_path: Path) -> None:
+    pack(tmp_path / "code.zip")
+
+    file, is_built = said_of_a_zip(tmp_path)
+
+    assert "code.zip/" in file
+    assert is_built == str(native.IS_BUILT)
+
+
+def test_a_library_of_another_platform_in_a_zip_counts_as_none(tmp_path: Path) -> None:
+    pack(tmp_path / "whole.zip")
+    with ZipFile(tmp_path / "whole.zip") as whole, ZipFile(tmp_path / "code.zip", "w") as code:
+        for name in whole.namelist():
+            code.writestr(name, b"MZ" if name.endswith(FILE) else whole.read(name))
+
+    assert said_of_a_zip(tmp_path)[1] == "False"
