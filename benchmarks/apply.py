@@ -72,7 +72,7 @@ from workloads import (
 from gauss_cdc.config import load
 from gauss_cdc.inspect.places import Endpoints
 
-_WARM: Final = Table("w0")
+WARM: Final = Table("w0")
 _WARM_ROWS: Final = 25_000  # more than the driver takes: Spark's executors work, too
 _LOOK: Final = 0.02
 _PATIENCE: Final = 1800.0
@@ -124,7 +124,7 @@ def measure(
     """Fill topics, apply them, compare; `also`: further settings of `apply`, by name."""
     way = PATHS[name]
     source, other = at.database(), at.database()
-    tables = (*TABLES, _WARM)
+    tables = (*TABLES, WARM)
     make_tables(source, tables)
     make_tables(other, tables, published=False)
     prefix = unique("apply")
@@ -254,7 +254,7 @@ def on_the_jvm(at: Rig, prefix: str, source: str, target: str) -> dict[str, dict
     """Let Spark read and count what `apply` will read, in a process of its own."""
     config = at.configuration(unique("floor"), source, {"target": {"dsn": target}})
     log = config.with_suffix(".log")
-    topics = [topic for topic in at.topics(prefix) if not topic.endswith(f".{_WARM.name}")]
+    topics = [topic for topic in at.topics(prefix) if not topic.endswith(f".{WARM.name}")]
     command = [sys.executable, __file__, "--floor", str(config), *topics]
     with program(command, log, output=subprocess.PIPE) as child:
         said, _ = child.communicate()

@@ -63,6 +63,7 @@ _SINK: Final = {
     "consumer.override.fetch.min.bytes": "1000000",
     "consumer.override.fetch.max.wait.ms": "50",
 }
+_DRIVER: Final = "reWriteBatchedInserts=true"  # a batch is one statement of many rows
 THROUGHPUT: Final = {"poll.interval.ms": "50", "producer.override.linger.ms": "50"}
 LATENCY: Final = {"poll.interval.ms": "5", "producer.override.linger.ms": "5"}
 
@@ -73,7 +74,7 @@ def described_sink() -> str:
     settings = ", ".join(f"{name}={value}" for name, value in _SINK.items())
     return (
         f"Debezium's JDBC sink {version} on Kafka Connect {connect}, java {HEAP}, a task for each "
-        f"topic: {settings}."
+        f"topic: {settings}, {_DRIVER} in connection.url."
     )
 
 
@@ -151,7 +152,7 @@ def jdbc_sink(at: Rig, topics: Sequence[str], target: str) -> Iterator[Callable[
                 **_SINK,
                 "topics": ",".join(topics),
                 "tasks.max": str(len(topics)),
-                "connection.url": f"jdbc:postgresql://{url.hostname}:{url.port}{url.path}",
+                "connection.url": f"jdbc:postgresql://{url.hostname}:{url.port}{url.path}?{_DRIVER}",
                 "connection.username": url.username or "",
                 "connection.password": url.password or "unused",
             },

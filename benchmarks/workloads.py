@@ -124,6 +124,33 @@ def w5(url: str, rows: int) -> Counter[str]:
     return Counter(c=3 * transactions, u=transactions, d=(transactions + 1) // 2)
 
 
+def one_of_each(url: str, tables: Sequence[Table]) -> None:
+    """Insert a row into each table, with the key 0."""
+    ask(
+        url, "; ".join(f"INSERT INTO {t.name} SELECT {_VALUES} FROM (SELECT 0 g) x" for t in tables)
+    )
+
+
+def turns(url: str, tables: Sequence[Table], *, size: int, rows: int) -> Counter[str]:
+    """Inserts in transactions of a size, each into one table, in turns; at least so many rows."""
+    values = _VALUES.replace("'", "''")
+    times = -(-rows // size)
+    ask(
+        url,
+        f"""
+        DO $$ BEGIN
+          FOR n IN 0 .. {times - 1} LOOP
+            EXECUTE format('INSERT INTO %s SELECT {values} FROM generate_series(%s, %s) g',
+              ('{{{",".join(t.name for t in tables)}}}'::text[])[n % {len(tables)} + 1],
+              n::bigint * {size} + 1, (n::bigint + 1) * {size});
+            COMMIT;
+          END LOOP;
+        END $$
+        """,
+    )
+    return Counter(c=times * size)
+
+
 def bulk_inserts(url: str, rows: int, *, first: int = 1) -> Counter[str]:
     """One transaction that inserts."""
     last = first + rows - 1
