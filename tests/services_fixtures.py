@@ -51,7 +51,8 @@ _KINDS = {
 
 
 def pytest_configure() -> None:
-    """Choose, for the workers of the run, too."""
+    """Choose, for the workers of the run, too; every Java of a test runs shortly."""
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
     if _VARIABLE not in os.environ:
         os.environ[_WHY] = docker.why_not()
         os.environ[_VARIABLE] = "embedded" if os.environ[_WHY] else "docker"

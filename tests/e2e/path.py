@@ -66,7 +66,7 @@ class Path:
                 prefix=prefix,
                 client=client,
                 registry_url=addresses.registry_url,
-                limits=Limits(heartbeat_seconds=0.5),
+                limits=Limits(heartbeat_seconds=0.2),
             ),
             **changes,
         )

@@ -10,10 +10,9 @@ import pytest
 @pytest.mark.timeout(900)
 def test_the_demo_runs_on_postgresql_in_disguise() -> None:
     command = (sys.executable, "-m", "gauss_cdc", "demo", "--source", "gaussdb", "--json")
+    short = ("--seconds", "8", "--kills", "2", "--rate", "60", "--workers", "3")
 
-    done = subprocess.run(
-        [*command, "--seconds", "10", "--kills", "2"], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*command, *short], capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr[-3000:]
     figures = json.loads(done.stdout)

@@ -25,7 +25,7 @@ def play_here(plan, services, new_killable_database, topic_prefix, tmp_path):
 def test_no_kill_of_run_apply_or_broker_leaves_a_trace(
     services, new_killable_database, topic_prefix, tmp_path
 ):
-    plan = DemoPlan("bank", seconds=12, kills=3, seed=3, workers=4, rate=120)
+    plan = DemoPlan("bank", seconds=10, kills=3, seed=3, workers=4, rate=60)
 
     report = play_here(plan, services, new_killable_database, topic_prefix, tmp_path)
 
@@ -48,7 +48,7 @@ def test_tpcb_with_eight_clients_survives_kills_in_the_first_load_without_exactl
         kills=1,
         seed=2,
         workers=8,
-        rate=200,
+        rate=100,
         kills_in_load=True,
         exactly_once=False,
     )

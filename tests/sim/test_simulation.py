@@ -1,6 +1,6 @@
 """Random histories of the whole pipeline: nothing lost, nothing twice, never half, always on.
 
-`GAUSS_CDC_SIM_SECONDS` (30) bounds the random schedules, `GAUSS_CDC_SIM_SEED` replays
+`GAUSS_CDC_SIM_SECONDS` (15) bounds the random schedules, `GAUSS_CDC_SIM_SEED` replays
 one of them with its whole trace, `GAUSS_CDC_SIM_FROM` moves the seeds that are tried.
 """
 
@@ -17,7 +17,7 @@ import pytest
 from tests.sim.gauss import STYLES
 from tests.sim.schedule import Faults, Outcome, Simulation, simulate
 
-SECONDS = float(os.environ.get("GAUSS_CDC_SIM_SECONDS", "30"))
+SECONDS = float(os.environ.get("GAUSS_CDC_SIM_SECONDS", "15"))
 FIRST = int(os.environ.get("GAUSS_CDC_SIM_FROM", "0"))
 REPLAY = os.environ.get("GAUSS_CDC_SIM_SEED")
 TRACE_LINES = 150

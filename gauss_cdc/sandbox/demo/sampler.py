@@ -17,6 +17,7 @@ from psycopg2 import errors
 from gauss_cdc.sandbox.demo.load import Workload
 
 _PAUSE: Final = 0.04
+_REST: Final = 3  # times as long as a look took: looking leaves the machine to what is looked at
 _RETRY: Final = 0.2
 
 
@@ -99,11 +100,12 @@ class Sampler:
             connection.autocommit = True
             with connection.cursor() as cursor:
                 while not self._stop.is_set():
+                    began = time.monotonic()
                     if not self._exact.is_set():
                         self._look_for_exact(cursor)
                     else:
                         self._sample(cursor)
-                    self._stop.wait(_PAUSE)
+                    self._stop.wait(max(_PAUSE, _REST * (time.monotonic() - began)))
         finally:
             connection.close()
 
