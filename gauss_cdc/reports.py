@@ -65,6 +65,17 @@ class _Load:
     rows: int = 0
     expected: int = 0
 
+    @property
+    def rate(self) -> float:
+        """Rows a second since its begin."""
+        return self.rows / max(time.monotonic() - self.since, 0.001)
+
+    def left(self) -> dict[str, int]:
+        """Seconds until its end as `left_s`, by the estimate; nothing where there is none."""
+        if not self.rows or self.expected <= self.rows:
+            return {}
+        return {"left_s": round((self.expected - self.rows) / self.rate)}
+
 
 class RunReport:
     """Lines of `run`."""
@@ -96,7 +107,6 @@ class RunReport:
         rows, commits = now.rows - self._before[0], now.commits - self._before[1]
         self._before = now.rows, now.commits
         for table, load in list(self._loads.items()):
-            rate = load.rows / max(time.monotonic() - load.since, 0.001)
             log(
                 _run_log,
                 logging.INFO,
@@ -104,7 +114,8 @@ class RunReport:
                 table=table,
                 rows=load.rows,
                 of_about=max(load.rows, load.expected),
-                rows_per_s=round(rate),
+                rows_per_s=round(load.rate),
+                **load.left(),
             )
         if not now.takeovers or self._loads:
             return  # nothing streams yet
@@ -226,12 +237,11 @@ class ApplyReport(Observer):
         driver_rows = now.driver_rows - self._before[2]
         self._before = now.rows, now.commits, now.driver_rows
         for table, load in list(self._loads.items()):
-            rate = load.rows / max(time.monotonic() - load.since, 0.001)
             log(
                 *(_apply_log, logging.INFO, "loading"),
                 table=table,
                 rows=load.rows,
-                rows_per_s=round(rate),
+                rows_per_s=round(load.rate),
             )
         log(
             _apply_log,

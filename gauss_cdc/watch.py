@@ -12,6 +12,8 @@ from types import FrameType
 from typing import Final
 
 from rich.console import Console
+from rich.progress import ProgressColumn, Task
+from rich.text import Text
 
 from gauss_cdc.logs import printable
 
@@ -23,6 +25,15 @@ console: Final = Console(stderr=True)  # for people; programs read stdout
 def say(line: str, style: str | None = None) -> None:
     """Print a line that contains foreign names: `[ddl]` in a name is not markup."""
     console.print(printable(line), style=style, markup=False, soft_wrap=True)
+
+
+class RowRate(ProgressColumn):
+    """How many rows a second a task of a progress bar makes."""
+
+    def render(self, task: Task) -> Text:
+        """Show the rate of the last seconds; at the end, of all."""
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:,.0f} rows/s")
 
 
 STEP_FILE: Final = "GAUSS_CDC_STEP_FILE"

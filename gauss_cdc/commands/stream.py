@@ -13,14 +13,21 @@ from typing import Any, Final, Self
 
 import click
 from pydantic import ValidationError
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from gauss_cdc import logs, wiring
 from gauss_cdc.commands.base import DurationType, ExampleCommand, configured, logged
 from gauss_cdc.config import SparkSection, load
 from gauss_cdc.pack import pack
 from gauss_cdc.reports import ApplyReport, Reporter, RunReport
-from gauss_cdc.watch import StepName, StopSignal, console
+from gauss_cdc.watch import RowRate, StepName, StopSignal, console
 from producer import native
 from producer.core.loop import Progress as Streamed
 from producer.core.ports import RunObserver
@@ -148,6 +155,8 @@ class _LoadBars:
             TextColumn("loading {task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
+            RowRate(),
+            TimeRemainingColumn(),
             console=console,
             transient=True,
             disable=not console.is_terminal or logs.is_json(),

@@ -63,6 +63,7 @@ def test_a_load_is_seen_without_a_terminal_and_its_end_once(said) -> None:
     (loading, first), (loaded, last) = fields(said)
     assert (loading, loaded) == ("loading", "loaded")
     assert (first["table"], first["rows"], first["of_about"]) == ("public.big", 20_000, 50_000)
+    assert first["left_s"] <= 30_000 / first["rows_per_s"] + 1
     assert last["rows"] == 60_000
 
 
