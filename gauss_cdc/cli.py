@@ -19,7 +19,7 @@ from typing import Any, TextIO, cast
 import click
 
 from gauss_cdc import logs
-from gauss_cdc.commands import ddl, local, looking, recordings, slot, stream
+from gauss_cdc.commands import ddl, local, looking, recordings, slot, stream, verify
 from gauss_cdc.commands.base import FAULT, INTERRUPTED, OUTPUT, USAGE, fail
 from gauss_cdc.config import ConfigError
 from gauss_cdc.runtime.errors import Unavailable
@@ -77,6 +77,7 @@ for _command in (
     looking.check,
     looking.status,
     looking.wait,
+    verify.verify_tables,
     looking.cuts,
     looking.tail,
     recordings.decode_file,

@@ -85,6 +85,10 @@ NOT_RUN = {
         ("python docs/examples/", "spark-submit", "java -cp"),
         "tests/e2e/test_examples.py runs the programs on services of its own",
     ),
+    "compare": (
+        ("gauss-cdc verify",),
+        "README's ten minutes run it; tests/e2e/test_verify.py has what differs",
+    ),
     "benchmarks": (
         ("python benchmarks/",),
         "each takes minutes; tests/integration/test_benchmarks.py runs the first one quickly",

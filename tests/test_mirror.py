@@ -127,6 +127,7 @@ TESTED_BY = {
     "gauss_cdc.sandbox.services.cluster": "e2e/test_cluster.py",
     "gauss_cdc.settings": "gauss_cdc/test_config.py",
     "gauss_cdc.target": "integration/test_target_login.py",
+    "gauss_cdc.verify": "e2e/test_verify.py",
     "gauss_cdc.wiring": "gauss_cdc/test_config.py",
 }
 

@@ -414,7 +414,7 @@ class Endpoints:
             return ""
         options = wiring.producer_options(self._config)
         at = standing.target
-        known = known_tables(self._ddl(), self._registry, epoch=at.epoch, seq=at.seq)
+        known = self.known_tables(at)
         try:
             connection = self.source_connection()
             is_told = ddl_triggers.state(connection).enabled
@@ -435,6 +435,10 @@ class Endpoints:
             f for f in found if str(f.table) not in at.inexact and not _comes_with_a_row(f, known)
         ]
         return "; ".join(map(str, left))
+
+    def known_tables(self, at: Ledger) -> dict[TableId, TableSchema]:
+        """Tables of the stream, as the commit has them that a target holds."""
+        return known_tables(self._ddl(), self._registry, epoch=at.epoch, seq=at.seq)
 
     def _not_captured(self) -> list[str]:
         """Tables that match [tables] and are in no publication of ours, as the catalog is now."""

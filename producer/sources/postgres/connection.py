@@ -100,10 +100,12 @@ class ReplicationConnection(ServerConnection):
         _log.info("slot created slot=%s consistent_point=%s", name, created.consistent_point)
         return created
 
-    def begin_slot(self, name: str, plugin: str) -> None:
+    def begin_slot(self, name: str, plugin: str, *, temporary: bool = False) -> None:
         """Begin to create a logical slot that exports its snapshot; `begun_slot` returns it."""
         self._slot = name
-        self._session.begin(commands.create_slot(name, plugin, snapshot=Snapshot.EXPORT))
+        self._session.begin(
+            commands.create_slot(name, plugin, temporary=temporary, snapshot=Snapshot.EXPORT)
+        )
 
     def begun_slot(self, timeout: float) -> SlotCreated | None:
         """Return the slot that was begun, or None if it is not created within `timeout` seconds.

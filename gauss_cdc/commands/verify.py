@@ -1,0 +1,169 @@
+"""`verify`: source and target at one commit, while both are live."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final, Self
+
+import click
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from gauss_cdc import logs
+from gauss_cdc.commands.base import DurationType, ExampleCommand, configured, fail
+from gauss_cdc.config import load
+from gauss_cdc.logs import printable
+from gauss_cdc.verify.report import UNDECIDED, Outcome, RowKind, TableReport, exit_code
+from gauss_cdc.verify.rounds import Request, Sample, VerifyObserver, verify
+from gauss_cdc.watch import RowRate, StopSignal, console, say
+from schemas.errors import LOAD_AGAIN
+
+_SAMPLE: Final = re.compile(r"(\d+(?:\.\d+)?)(%?)")
+_STYLES: Final = {
+    Outcome.EQUAL: "green",
+    Outcome.DIFFERENT: "red",
+    Outcome.UNDECIDED: "yellow",
+}
+
+
+class SampleType(click.ParamType[Sample]):
+    """A share of rows, `5%`, or a number of rows of each table."""
+
+    name = "sample"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Sample:
+        """Parse it, or report its format."""
+        if isinstance(value, Sample):
+            return value
+        found = _SAMPLE.fullmatch(value)
+        if found is not None and found[2] and 0 < float(found[1]) <= 100:
+            return Sample(share=float(found[1]) / 100)
+        if found is not None and found[1].isdecimal() and not found[2] and int(found[1]) > 0:
+            return Sample(rows=int(found[1]))
+        return self.fail(f"{value!r} is neither a share, as 5%, nor a number of rows", param, ctx)
+
+
+@click.command("verify", cls=ExampleCommand, example="gauss-cdc verify --table public.account")
+@configured
+@click.option(
+    "--table", "tables", multiple=True, help="Only this table, as schema.name; repeatable."
+)
+@click.option("--sample", type=SampleType(), help="Compare a share of the rows (5%), or so many.")
+@click.option("--limit", type=click.IntRange(0), default=20, show_default=True,
+              help="Differing rows of a table that are kept; all are counted.")  # fmt: skip
+@click.option("--show-keys", is_flag=True, help="Print keys of differing rows: values of cells.")
+@click.option(
+    "--timeout", type=DurationType(), help="Wait so long for the target; default: no limit."
+)
+@click.option("--json", "as_json", is_flag=True, help="Everything as JSON on stdout.")
+def verify_tables(
+    config_path: Path,
+    *,
+    tables: tuple[str, ...],
+    sample: Sample | None,
+    limit: int,
+    show_keys: bool,
+    timeout: timedelta | None,
+    as_json: bool,
+) -> None:
+    """Compare source and target row by row at one commit, while both are live.
+
+    Exit code 7 if rows differ, 8 if a table could not be compared or the target does not reach
+    the source's position in time.
+    """
+    stop = StopSignal(None)
+    config = load(config_path)
+    until = None if timeout is None else time.monotonic() + timeout.total_seconds()
+
+    def pause(seconds: float) -> bool:
+        if seconds and until is not None and time.monotonic() > until:
+            return True
+        return stop.asked(seconds)
+
+    request = Request(tables, sample or Sample(), limit)
+    with _TableBars() as bars:
+        found = verify(config, request, VerifyObserver(say, bars.show, pause))
+    if stop.asked():
+        sys.exit(stop.exit_code)
+    if found is None:
+        fail("the target does not hold the source's position yet: nothing was compared", UNDECIDED)
+    if as_json:
+        click.echo(json.dumps([report.as_json(show_keys=show_keys) for report in found]))
+    else:
+        console.print(_reports_table(found))
+        if show_keys:
+            for report in found:
+                _print_keys(report)
+    if any(report.outcome is Outcome.DIFFERENT for report in found):
+        say(f"what differs is mended by a load: {LOAD_AGAIN}", style="yellow")
+    sys.exit(exit_code(found))
+
+
+def _reports_table(found: list[TableReport]) -> Table:
+    table = Table("table", "outcome", "commit", "source", "target", *RowKind)
+    for report in found:
+        table.add_row(
+            Text(printable(report.table)),
+            Text(report.outcome.value, style=_STYLES[report.outcome]),
+            f"{report.epoch}/{report.seq}",
+            f"{report.source_rows:,}",
+            f"{report.target_rows:,}",
+            *(f"{report.counts.get(kind, 0):,}" for kind in RowKind),
+        )
+        for line in filter(None, [report.undecided, *report.notes]):
+            table.add_row("", Text(printable(line)))
+    return table
+
+
+def _print_keys(report: TableReport) -> None:
+    """Keys of rows, on the terminal only: they never reach a log."""
+    for row in report.rows:
+        key = ", ".join(f"{n}={v}" for n, v in zip(report.key, row.key, strict=False))
+        columns = f" ({', '.join(row.columns)})" if row.columns else ""
+        say(f"{report.table}: {row.kind.value}: {key}{columns}")
+    if (rest := report.differing - len(report.rows)) > 0:
+        say(f"{report.table}: {rest:,} more")
+
+
+class _TableBars:
+    """A progress bar of each table; on a terminal only."""
+
+    def __init__(self) -> None:
+        self._progress = Progress(
+            TextColumn("comparing {task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            RowRate(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal or logs.is_json(),
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def show(self, table: str, rows: int, expected: int) -> None:
+        if table not in self._tasks:
+            self._tasks[table] = self._progress.add_task(table)
+        self._progress.update(self._tasks[table], completed=rows, total=max(rows, expected))

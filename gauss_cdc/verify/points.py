@@ -1,0 +1,148 @@
+"""The source under a snapshot whose place in the stream is known: that of a slot made for it.
+
+The slot lives as long as it takes to import its snapshot, and keeps no log.  A server of
+PostgreSQL drops it by itself; openGauss and GaussDB have no temporary slots, so its name is
+always the same one, and what a killed `verify` left behind is dropped by the next.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Final
+
+from gauss_cdc import wiring
+from gauss_cdc.config import Config
+from gauss_cdc.verify.sides import ComparedServer, settled
+from producer.errors import CdcError, ConnectionLost, SlotMissing, SlotTaken, Unsupported
+from producer.options import Options
+from producer.sources.gauss import slots as gauss_slots
+from producer.sources.gauss.connection import GaussConnection
+from producer.sources.gauss.options import effective
+from producer.sources.gauss.source import open_session
+from producer.sources.postgres import catalog, running
+from producer.sources.postgres.connection import ReplicationConnection
+from producer.sources.session import Asks
+from schemas.quoting import constant
+
+_LOOK: Final = 0.5  # seconds between two looks at what the new slot waits for
+_LONGEST_NAME: Final = 63
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePoint:
+    """Exactly the commits that begin before `position` are in the server's snapshot."""
+
+    position: int
+    server: ComparedServer
+
+
+@contextmanager
+def source_point(
+    config: Config, stop: Callable[[], bool], note: Callable[[str], None]
+) -> Iterator[SourcePoint | None]:
+    """Read the source as of now; None: asked to stop while the slot waited.
+
+    Raises Unsupported where the source's slots export no snapshot.
+    """
+    options = wiring.producer_options(config)
+    with ExitStack() as stack:
+        if options.kind == "postgres":
+            yield _postgres(options, stack, stop, note)
+        else:
+            yield _gauss(options, stack, stop, note)
+
+
+def _postgres(
+    options: Options, stack: ExitStack, stop: Callable[[], bool], note: Callable[[str], None]
+) -> SourcePoint | None:
+    name = f"{options.slot[: _LONGEST_NAME - 16]}_verify_{secrets.token_hex(4)}"
+    asker = catalog.connect(options.source)
+    stack.callback(asker.close)
+    with ReplicationConnection.open(options.source) as maker:
+        maker.begin_slot(name, options.plugin, temporary=True)
+        said = list[running.Blocker]()
+        while (made := maker.begun_slot(_LOOK)) is None:
+            if stop():  # the session does not notice a closed connection while it waits
+                with suppress(CdcError), catalog.asking(asker) as cursor:
+                    cursor.execute("SELECT pg_terminate_backend(%s)", [maker.backend_pid])
+                return None
+            found = running.blockers(asker, waiter=maker.backend_pid)
+            for blocker in found:
+                if blocker not in said:
+                    note(f"the snapshot waits for {blocker}; {blocker.way_out}")
+            said = found
+        reading, now = (
+            stack.enter_context(ReplicationConnection.open(options.source, replication=False))
+            for _ in range(2)
+        )
+        _import(reading, made.snapshot or "", has_policies=True)
+    settled(reading)
+    settled(now)
+    return SourcePoint(int(made.consistent_point), ComparedServer(reading, now, is_source=True))
+
+
+def _gauss(
+    options: Options, stack: ExitStack, stop: Callable[[], bool], note: Callable[[str], None]
+) -> SourcePoint | None:
+    decided = effective(options.plugin_options, options.terms)
+    if options.interface != "stream" or decided.ordered_by == "csn":
+        raise Unsupported(
+            "slots of this source export no snapshot: no state of it is known by its position",
+            hint='verify needs interface = "stream" and a slot in the order of the log',
+        )
+    name = f"{options.slot[: _LONGEST_NAME - 7]}_verify"
+
+    def note_blockers(found: list[gauss_slots.OpenTransaction]) -> None:
+        for blocker in found:
+            note(f"the snapshot waits for {blocker}")
+
+    asker = stack.enter_context(open_session(options))
+    with suppress(SlotMissing):
+        gauss_slots.drop(asker, name)  # SlotTaken: another verify runs
+    with GaussConnection.open(
+        options.source, hosts=options.hosts, role=options.role,
+        replication_port=options.ha_port or 0,
+    ) as maker:  # fmt: skip
+        making = gauss_slots.Making(
+            lambda: maker.create_slot(name, options.plugin),
+            slot=name,
+            maker=maker.query("SELECT pg_backend_pid()")[0][0] or "",
+            asker=asker,
+            on_blocked=note_blockers,
+        )
+        try:
+            while (made := making.result(_LOOK)) is None:
+                if stop():
+                    making.give_up()
+                    return None
+            reading, now = (stack.enter_context(open_session(options)) for _ in range(2))
+            _import(reading, made.snapshot or "", has_policies=False)
+        finally:
+            _drop(asker, name, note)
+    settled(reading)
+    settled(now)
+    return SourcePoint(int(made.consistent_point), ComparedServer(reading, now, is_source=True))
+
+
+def _drop(asker: Asks, name: str, note: Callable[[str], None]) -> None:
+    """Drop the slot, which would keep log."""
+    try:
+        gauss_slots.drop(asker, name)
+    except SlotMissing:
+        return
+    except (SlotTaken, ConnectionLost) as error:
+        note(
+            f"slot {name} remains and keeps log ({error.what}): the next verify drops it, or "
+            f"SELECT pg_drop_replication_slot({constant(name)})"
+        )
+
+
+def _import(session: Asks, snapshot: str, *, has_policies: bool) -> None:
+    session.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    session.query(f"SET TRANSACTION SNAPSHOT {constant(snapshot)}")
+    if has_policies:  # a policy would silently omit rows: an error is better
+        session.query("SET LOCAL row_security = off")
+        session.query("SET LOCAL idle_in_transaction_session_timeout = 0")

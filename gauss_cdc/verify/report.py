@@ -1,0 +1,104 @@
+"""What a comparison found.  Keys are values of cells: they are shown only where asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+EQUAL: Final = 0
+DIFFERENT: Final = 7
+UNDECIDED: Final = 8
+
+
+class Outcome(StrEnum):
+    """Of one table."""
+
+    EQUAL = "equal"
+    DIFFERENT = "different"
+    UNDECIDED = "not decided"
+
+
+class RowKind(StrEnum):
+    """How a row differs."""
+
+    MISSING = "missing"  # at the target
+    EXTRA = "extra"  # at the target
+    CHANGED = "changed"
+
+
+@dataclass(frozen=True, slots=True)
+class RowDifference:
+    """One row; `key` are values of cells, in the order of the key's columns."""
+
+    kind: RowKind
+    key: tuple[str | None, ...]
+    columns: tuple[str, ...] = ()  # that differ, of a changed row
+
+
+@dataclass(slots=True)
+class TableReport:
+    """One table at one commit."""
+
+    table: str
+    key: tuple[str, ...] = ()  # names of its columns
+    epoch: int = 0
+    seq: int = 0
+    source_rows: int = 0
+    target_rows: int = 0
+    counts: dict[RowKind, int] = field(default_factory=dict)
+    rows: list[RowDifference] = field(default_factory=list)  # the first ones
+    settled: int = 0  # rows that commits between the two snapshots changed
+    undecided: str = ""  # why nothing is known
+    is_passing: bool = False  # what undecided says: another round may decide it
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def differing(self) -> int:
+        """How many rows differ."""
+        return sum(self.counts.values())
+
+    @property
+    def outcome(self) -> Outcome:
+        """What is known."""
+        if self.counts:
+            return Outcome.DIFFERENT
+        return Outcome.UNDECIDED if self.undecided else Outcome.EQUAL
+
+    def add(self, found: RowDifference, limit: int) -> None:
+        """Count a difference, and keep it while there are few."""
+        self.counts[found.kind] = self.counts.get(found.kind, 0) + 1
+        if len(self.rows) < limit:
+            self.rows.append(found)
+
+    def as_json(self, *, show_keys: bool) -> dict[str, object]:
+        """Plain values; those of cells only with `show_keys`."""
+        out: dict[str, object] = {
+            "table": self.table,
+            "outcome": self.outcome.value,
+            "commit": {"epoch": self.epoch, "seq": self.seq},
+            "rows": {"source": self.source_rows, "target": self.target_rows},
+            "differences": {kind.value: self.counts.get(kind, 0) for kind in RowKind},
+            "settled": self.settled,
+            "why": self.undecided or None,
+            "notes": self.notes,
+        }
+        if show_keys:
+            out["keys"] = [
+                {
+                    "kind": row.kind.value,
+                    "key": dict(zip(self.key, row.key, strict=False)),
+                    "columns": list(row.columns),
+                }
+                for row in self.rows
+            ]
+        return out
+
+
+def exit_code(reports: Iterable[TableReport]) -> int:
+    """Of all tables: a difference counts more than what is not decided."""
+    found = {report.outcome for report in reports}
+    if Outcome.DIFFERENT in found:
+        return DIFFERENT
+    return UNDECIDED if Outcome.UNDECIDED in found else EQUAL

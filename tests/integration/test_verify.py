@@ -1,0 +1,217 @@
+"""Rows of two snapshots, with the changes between them given: PostgreSQL alone."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+
+import psycopg2
+import pytest
+
+from gauss_cdc.verify.report import Outcome, RowKind, TableReport
+from gauss_cdc.verify.rounds import Request, Sample, SnapshotPair, VerifyObserver
+from gauss_cdc.verify.sides import ComparedServer, TargetSession, settled
+from gauss_cdc.verify.window import Window
+from producer.sources import session_settings
+from producer.sources.dial import parse_dsn
+from producer.sources.postgres import catalog
+from producer.sources.postgres.source import stream_shapes
+from schemas.tables import UNCHANGED, TableId
+from spark_consumers.model import Change, Ledger
+from spark_consumers.sinks.postgres.catalog import read_tables
+
+T = TableId("public", "t")
+NAMES = ("id", "a", "b")
+TABLE = "CREATE TABLE t (id int PRIMARY KEY, a text, b numeric)"
+ROWS = "INSERT INTO t SELECT g, 'a' || g, g FROM generate_series(1, 300) g"
+
+
+@contextmanager
+def server(url: str, *, is_source: bool) -> Iterator[ComparedServer]:
+    with closing(psycopg2.connect(url)) as first, closing(psycopg2.connect(url)) as second:
+        reading, now = TargetSession(first), TargetSession(second)
+        for session in (reading, now):
+            session.connection.autocommit = True
+            settled(session, session_settings.POSTGRES)
+        reading.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        reading.query("SELECT 1")
+        yield ComparedServer(reading, now, is_source=is_source)
+
+
+def run(url: str, *statements: str) -> None:
+    with closing(psycopg2.connect(url)) as connection, connection, connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+
+
+def compared(
+    source: str,
+    target: str,
+    *changes: Change,
+    table: TableId = T,
+    sample: Sample | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> TableReport:
+    """Compare a table; `changes` are what the target holds and the source's snapshot does not."""
+    watch = VerifyObserver(print, lambda *_: None, threading.Event().wait)
+    with (
+        server(source, is_source=True) as ours,
+        server(target, is_source=False) as theirs,
+        closing(catalog.connect(parse_dsn(source))) as asked,
+    ):
+        (shape,) = stream_shapes(catalog.table_schemas(asked, [table]))
+        with theirs.reading.connection.cursor() as cursor:
+            there = read_tables(cursor, [table])
+        meanwhile()
+        window = Window(len(changes), {table: list(changes)} if changes else {})
+        request = Request(sample=sample or Sample())
+        pair = SnapshotPair(request, watch, ours, theirs, Ledger("s", epoch=1, seq=9), window)
+        return pair.compare(shape, there.get(table))
+
+
+def change(op: str, before=None, after=None) -> Change:
+    return Change(9, 0, op, NAMES, before, after)
+
+
+@pytest.fixture
+def pair(new_database) -> tuple[str, str]:
+    source, target = new_database(), new_database()
+    for url in (source, target):
+        run(url, TABLE, ROWS)
+    return source, target
+
+
+def test_a_lost_update_is_found_although_both_snapshots_show_the_same_row(pair) -> None:
+    found = compared(*pair, change("u", None, ["7", "new", "7"]))
+
+    assert [(row.kind, row.key, row.columns) for row in found.rows] == [
+        (RowKind.CHANGED, ("7",), ("a",))
+    ]
+
+
+def test_what_the_target_already_holds_of_later_commits_is_no_difference(pair) -> None:
+    source, target = pair
+    run(
+        target,
+        "UPDATE t SET a = 'new' WHERE id = 7",
+        "UPDATE t SET id = 1007, b = 1.50 WHERE id = 8",
+        "DELETE FROM t WHERE id = 9",
+        "INSERT INTO t VALUES (500, NULL, 'NaN')",
+    )
+
+    found = compared(
+        source,
+        target,
+        change("u", None, ["7", "new", UNCHANGED]),  # the source's snapshot has the rest
+        change("u", ["8", UNCHANGED, UNCHANGED], ["1007", UNCHANGED, "1.50"]),
+        change("d", ["9", UNCHANGED, UNCHANGED]),
+        change("c", None, ["500", None, "NaN"]),
+        change("c", None, ["501", None, "1"]),
+        change("d", ["501", UNCHANGED, UNCHANGED]),
+    )
+
+    assert found.outcome is Outcome.EQUAL, found
+    assert (found.settled, found.source_rows, found.target_rows) == (6, 300, 300)
+
+
+def test_of_changed_rows_what_a_stranger_did_is_still_found(pair) -> None:
+    source, target = pair
+    run(target, "UPDATE t SET b = 0 WHERE id = 7", "DELETE FROM t WHERE id IN (8, 20)")
+
+    found = compared(
+        source,
+        target,
+        change("u", None, ["7", "a7", "7"]),
+        change("u", None, ["8", "a8", "8"]),
+        change("d", ["30", UNCHANGED, UNCHANGED]),
+    )
+
+    assert {(row.kind, row.key) for row in found.rows} == {
+        (RowKind.CHANGED, ("7",)),
+        (RowKind.MISSING, ("8",)),
+        (RowKind.MISSING, ("20",)),
+        (RowKind.EXTRA, ("30",)),
+    }
+
+
+def test_rows_without_a_key_are_counted_with_those_that_come_and_go(new_database) -> None:
+    source, target = new_database(), new_database()
+    for url in (source, target):
+        run(url, "CREATE TABLE t (id int, a text, b numeric)", ROWS, ROWS)
+    gone, come = ["5", "a5", "5"], ["5", "a5", "5.0"]
+    run(
+        target,
+        "DELETE FROM t WHERE ctid = (SELECT min(ctid) FROM t WHERE id = 5)",
+        "INSERT INTO t VALUES (5, 'a5', 5.0)",
+    )
+
+    equal = compared(source, target, change("u", gone, come))
+    wrong = compared(source, target, change("u", gone, come), change("d", gone))
+    unsaid = compared(source, target, change("d", ["5", UNCHANGED, UNCHANGED]))
+
+    assert equal.outcome is Outcome.EQUAL, equal
+    assert wrong.counts == {RowKind.EXTRA: 1}
+    assert (unsaid.outcome, unsaid.is_passing) == (Outcome.UNDECIDED, True)
+
+
+def test_a_table_that_was_emptied_behind_the_snapshot_is_not_decided(pair) -> None:
+    source, target = pair
+
+    found = compared(source, target, meanwhile=lambda: run(target, "TRUNCATE t"))
+
+    assert found.outcome is Outcome.UNDECIDED
+    assert found.undecided == "it was emptied, rewritten or altered meanwhile"
+
+
+def test_a_table_that_the_target_lacks_has_all_its_rows_missing(pair) -> None:
+    source, target = pair
+    run(target, "DROP TABLE t")
+
+    assert compared(source, target).counts == {RowKind.MISSING: 300}
+
+
+def test_a_target_with_wider_types_and_another_order_of_columns_is_equal(new_database) -> None:
+    source, target = new_database(), new_database()
+    run(
+        source,
+        "CREATE TABLE t (id int PRIMARY KEY, a character(5), b numeric(10,1), c real, d boolean)",
+        "INSERT INTO t SELECT g, 'x' || g, g / 3.0, g / 7.0, g % 2 = 0"
+        " FROM generate_series(1, 50) g",
+        "INSERT INTO t VALUES (-1, NULL, 'NaN', '-0', NULL), (-2, '', 0, 'infinity', true)",
+    )
+    run(
+        target,
+        "CREATE TABLE t (c double precision, b numeric(12,4), d text, own int DEFAULT 1,"
+        " id bigint PRIMARY KEY, a character varying(9))",
+    )
+    with closing(psycopg2.connect(source)) as ours, ours.cursor() as cursor:
+        cursor.execute("SELECT id, concat(a), b::text, c::text, concat(d), a IS NULL FROM t")
+        for id_, a, b, c, d, is_null in cursor.fetchall():
+            values = [id_, None if is_null else a, b, c, d or None]
+            with closing(psycopg2.connect(target)) as theirs, theirs, theirs.cursor() as writing:
+                writing.execute(
+                    "INSERT INTO t (id, a, b, c, d) VALUES (%s, %s, %s, %s, %s)", values
+                )
+
+    assert compared(source, target).outcome is Outcome.EQUAL
+
+
+def test_ranges_and_samples_hold_the_same_rows_at_both_servers(new_database) -> None:
+    source, target = new_database(), new_database()
+    for url in (source, target):
+        run(
+            url,
+            "CREATE TABLE t (id bigint, at timestamptz, a text, PRIMARY KEY (id, at))",
+            "INSERT INTO t SELECT g % 300, '0040-01-01 BC'::timestamptz + g * interval '1 day', g"
+            " FROM generate_series(1, 120000) g",
+            "INSERT INTO t VALUES (1, '-infinity', ''), (299, 'infinity', NULL)",
+            "ANALYZE t",
+        )
+    run(target, "UPDATE t SET a = 'x' WHERE at = 'infinity'", "DELETE FROM t WHERE a = '70000'")
+
+    whole = compared(source, target)
+    part = compared(source, target, sample=Sample(rows=6000))
+
+    assert whole.counts == {RowKind.CHANGED: 1, RowKind.MISSING: 1}
+    assert (whole.source_rows, whole.target_rows) == (120_002, 120_001)
+    assert 4500 < part.source_rows < 7500
+    assert part.source_rows - part.target_rows <= 1
