@@ -7,7 +7,6 @@ before costs nothing, however long it is.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
@@ -190,8 +189,12 @@ class History:
                     needed=start,
                 )
         topic = found.ranges[0].topic
-        for topic_id in found.topic_ids:  # offsets of an earlier life of it name other rows
-            self._rows.check_identity(self._segment(found.ranges, {topic: topic_id}))
+        if len(found.topic_ids) > 1:  # offsets of its earlier life name other rows now
+            raise TopicReplaced(
+                "the table's topic was made again within these commits", hint=_AGAIN, topic=topic
+            )
+        ids = dict(zip((topic,), found.topic_ids, strict=False))  # none: it is newer than a STATE
+        self._rows.check_identity(self._segment(found.ranges, ids))
         return self._rows.wait_visible(found.ranges)
 
     def _changes(self, cut: Commits, seq: int) -> Sequence[SchemaChange]:
@@ -274,13 +277,14 @@ class History:
             )
         consumer = self._consumer
         with _polling(consumer, TopicPartition(self._names.cuts, 0, offset)):
-            until = time.monotonic() + SILENCE
+            until = self._clients.now() + SILENCE
             while True:
                 message = consumer.poll(1.0)
                 if message is None:
-                    if time.monotonic() > until:
+                    if self._clients.now() > until:
                         raise KafkaDown("the broker is silent", topic=self._names.cuts)
                     continue
+                until = self._clients.now() + SILENCE
                 if (error := message.error()) is not None:
                     if error.code() == END:
                         return

@@ -153,6 +153,24 @@ def test_a_change_becomes_the_rows_that_readers_of_changes_know() -> None:
     assert rows[2]["_commit_timestamp"].timestamp() == 1_714_561_200.123456
 
 
+def test_tables_of_any_width_and_names_have_their_rows() -> None:
+    wide = tuple(Column(f"c{n}", 23, -1, "integer") for n in range(1_600))
+    cases = (Column("id", 23, -1, "integer"), Column("ID", 25, -1, "text"), Column("a.b`c", 25))
+    matrix = (Column("m", 1007, -1, "integer[]"),)
+    for columns, texts, wanted, exact in (
+        ((), [], {}, None),
+        (wide, [str(n) for n in range(1_600)], {f"c{n}": n for n in range(1_600)}, None),
+        (cases, ["1", "x", "y"], {"id": 1, "ID": "x", "a.b`c": "y"}, None),
+        (matrix, ["{1,NULL}"], {"m": [1, None]}, None),
+        (matrix, ["{{1},{2}}"], {"m": None}, [("m", "{{1},{2}}")]),
+        (matrix, ["[0:0]={7}"], {"m": None}, [("m", "[0:0]={7}")]),
+    ):
+        table = TableSchema(TableId("s", "t"), columns)
+        (row,) = rows_of(envelope_schema("bank", table), encoded(table, "c", "", None, texts))
+        assert {name: row[name] for name in wanted} == wanted
+        assert row["_exact"] == exact
+
+
 def test_a_frame_knows_of_which_schema_it_was_made() -> None:
     """Its query may begin long after: a column that was added meanwhile must not be left out."""
     text = definition(envelope_schema("bank", TABLE), 12)
