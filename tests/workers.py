@@ -27,14 +27,17 @@ SESSION: Final = (
     "tests/e2e/test_documented_examples.py",
     "tests/e2e/test_spark_source.py",
 )
-# Programs with a Java of their own, compilers, kills: a minute and more each.
+# Programs with a Java of their own, compilers, kills: half a minute of CPU and more each.
 LONG: Final = (
+    "tests/e2e/test_kills.py",
     "tests/e2e/test_cluster.py",
     "tests/e2e/test_examples.py",
-    "tests/integration/test_wheel.py",
     "tests/e2e/test_gauss_demo.py",
-    "tests/e2e/test_demo.py",
-    "tests/e2e/test_debezium_sink.py",
+    "tests/e2e/test_gauss_golden.py",
+    "tests/e2e/test_documented_commands.py",
+    "tests/e2e/test_ddl.py",
+    "tests/e2e/test_ddl_gaps.py",
+    "tests/integration/test_wheel.py",
 )
 
 
