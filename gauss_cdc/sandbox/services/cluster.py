@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from importlib import util
 from pathlib import Path
 from typing import Any, Final, Self
@@ -26,6 +26,8 @@ from gauss_cdc.sandbox.services.process import (
 
 _START_SECONDS: Final = 180.0
 _EXECUTOR: Final = b"CoarseGrainedExecutorBackend"
+_JOB_START: Final = b'{"Event":"SparkListenerJobStart"'
+_TASK_END: Final = b'{"Event":"SparkListenerTaskEnd"'
 # Short runs compile little; executors get the same by `settings`.
 _JAVA: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
@@ -174,44 +176,57 @@ def _is_executor(pid: int) -> bool:
 
 
 class EventLog:
-    """What the event logs of some applications say of who did the work."""
+    """What the event logs of some applications say of who did the work; each byte is read once."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
+        self._at: dict[str, int] = {}  # application -> bytes that were read
+        self._jobs: list[dict[str, Any]] = []
+        self._tasks: list[dict[str, Any]] = []  # those that succeeded
 
     @property
     def has_started(self) -> bool:
         """Whether an application runs, or ran."""
-        return any(self._events())
+        self._follow()
+        return any(self._at.values())
 
     def jobs(self) -> list[str]:
         """Return what the jobs that were started so far are for, without those of queries."""
-        return [job["Properties"]["spark.job.description"] for job in self._jobs()]
+        self._follow()
+        return [job["Properties"]["spark.job.description"] for job in self._jobs]
 
     def rows(self) -> int:
         """Return the rows that tasks of these jobs read, of those tasks that succeeded."""
-        stages = {stage for job in self._jobs() for stage in job["Stage IDs"]}
+        self._follow()
+        stages = {stage for job in self._jobs for stage in job["Stage IDs"]}
         return sum(
-            _read(event["Task Info"]["Accumulables"])
-            for event in self._events()
-            if event["Event"] == "SparkListenerTaskEnd"
-            and event["Stage ID"] in stages
-            and event["Task End Reason"]["Reason"] == "Success"
+            _read(task["Task Info"]["Accumulables"])
+            for task in self._tasks
+            if task["Stage ID"] in stages
         )
 
-    def _jobs(self) -> Iterator[dict[str, Any]]:
-        for event in self._events():
-            if event["Event"] == "SparkListenerJobStart":
-                said = event["Properties"].get("spark.job.description", "")
-                if said and "batch = " not in said:
-                    yield event
-
-    def _events(self) -> Iterator[dict[str, Any]]:
+    def _follow(self) -> None:
+        """Read what was written since; a log gets another name at its end."""
         for file in sorted(self.folder.iterdir()):
-            for line in file.read_text("utf-8").splitlines(keepends=True):
-                if line.endswith("\n"):  # else it is being written
-                    yield json.loads(line)
+            application = file.name.removesuffix(".inprogress")
+            with file.open("rb") as log:
+                log.seek(self._at.get(application, 0))
+                new = log.read()
+            whole = new[: new.rfind(b"\n") + 1]  # what is behind it is being written
+            self._at[application] = self._at.get(application, 0) + len(whole)
+            for line in whole.splitlines():
+                if line.startswith((_JOB_START, _TASK_END)):
+                    self._take(json.loads(line))
+
+    def _take(self, event: dict[str, Any]) -> None:
+        if event["Event"] == "SparkListenerTaskEnd":
+            if event["Task End Reason"]["Reason"] == "Success":
+                self._tasks.append(event)
+            return
+        said = event["Properties"].get("spark.job.description", "")
+        if said and "batch = " not in said:
+            self._jobs.append(event)
 
 
 def _read(accumulables: list[dict[str, Any]]) -> int:

@@ -18,6 +18,7 @@ from gauss_cdc.sandbox.services.process import LOOPBACK, ProcessCommand, accepts
 # Everything that is kept three times in a cluster is kept once.  A librdkafka
 # producer may ask for a transaction.timeout.ms of up to transaction.max.timeout.ms.
 # A killed broker may only come back when its session has run out (default 9 s).
+# At rest nothing is written: by default the controller notes twice a second that nothing happened.
 _PROPERTIES: Final = """\
 process.roles=broker,controller
 node.id=1
@@ -38,6 +39,7 @@ transaction.state.log.num.partitions=1
 transaction.max.timeout.ms=900000
 broker.session.timeout.ms=3000
 broker.heartbeat.interval.ms=500
+metadata.max.idle.interval.ms=0
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 share.coordinator.state.topic.num.partitions=1
