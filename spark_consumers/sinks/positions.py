@@ -71,8 +71,8 @@ class SparkPosition:
 
     def write(self, ledger: Ledger) -> None:
         number = self._number + 1
-        frame = self._spark.createDataFrame([(f"{number} {_text(ledger)}",)], "line string")
-        frame.coalesce(1).write.mode("overwrite").text(self._place(number))
+        frame = self._spark.sql("SELECT ? AS line", args=[f"{number} {_text(ledger)}"])
+        frame.write.mode("overwrite").text(self._place(number))
         self._number, self._ledger = number, ledger
 
     def _lines(self, number: int) -> list[str]:
