@@ -39,7 +39,6 @@ class SourceOptions:
     start: str | Version = SNAPSHOT
     end: Version | None = None
     rows: int = _ROWS  # of a micro-batch, about: commits are whole
-    clients: Clients = CLIENTS
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Self:
@@ -99,9 +98,9 @@ class SourceOptions:
         newest = newest_id(schema_of, self.topic)
         return schema_of(newest), newest
 
-    def history(self, schema_of: SchemaCache) -> History:
+    def history(self, schema_of: SchemaCache, clients: Clients = CLIENTS) -> History:
         """Open the cuts."""
-        return History(self.client, self.prefix, schema_of, clients=self.clients)
+        return History(self.client, self.prefix, schema_of, clients=clients)
 
     def first(self, history: History) -> Standing:
         """Return the place behind which reading begins."""

@@ -22,6 +22,7 @@ from schemas.control import Range
 from spark_consumers.errors import SettingRefused, StreamError
 from spark_consumers.kafka.history import CommitWalk, Found, History, Standing, TableNote
 from spark_consumers.kafka.ranges import MessageFetch
+from spark_consumers.kafka.read import CLIENTS, Clients
 from spark_consumers.kafka.registry import SchemaCache
 from spark_consumers.source.options import SourceOptions
 from spark_consumers.source.rows import OURS, ChangeRows, batches, check_shape, made_of
@@ -55,13 +56,15 @@ class CommitShare(InputPartition):
 class _SharedReader:
     """What both readers do."""
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+    def __init__(
+        self, options: SourceOptions, schema: StructType, *, clients: Clients = CLIENTS
+    ) -> None:
         if schema.fieldNames()[-len(OURS) :] != [name for name, _ in OURS]:
             raise SettingRefused(
                 "gauss_cdc has columns of its own",
                 hint="leave out schema(), and select after load()",
             )
-        self._options, self._schema = options, schema
+        self._options, self._schema, self._clients = options, schema, clients
         self._registry: SchemaCache | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -84,9 +87,9 @@ class _SharedReader:
         fetch = MessageFetch(
             options.client,
             options.prefix,
-            options.clients.cluster(options.client),
-            consumer=options.clients.consumer,
-            now=options.clients.now,
+            self._clients.cluster(options.client),
+            consumer=self._clients.consumer,
+            now=self._clients.now,
         )
         with closing(fetch):
             found = fetch.messages(partition.ranges, is_committed=partition.is_committed)
@@ -124,15 +127,17 @@ class ChangesReader(_SharedReader, DataSourceReader):
     """Reads all commits from one to another, once."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        with closing(self._options.history(self._known())) as history:
+        with closing(self._options.history(self._known(), self._clients)) as history:
             return self._shares(history, self._options.all_of(history))
 
 
 class ChangesStream(_SharedReader, DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
     """Reads commits as they come, some at a time."""
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        super().__init__(options, schema)
+    def __init__(
+        self, options: SourceOptions, schema: StructType, *, clients: Clients = CLIENTS
+    ) -> None:
+        super().__init__(options, schema, clients=clients)
         self._history: History | None = None
         self._walk: CommitWalk | None = None
         self._initial: Offset | None = None
@@ -181,7 +186,7 @@ class ChangesStream(_SharedReader, DataSourceStreamReader, _AvailableNow):  # ty
             return self._shares(self._opened(), self._found[2])
         begin = _standing(end.get("first", start))
         self._walk = None  # one at a time
-        with closing(self._options.history(self._known())) as history:
+        with closing(self._options.history(self._known(), self._clients)) as history:
             found = history.walk(self._options.table, begin).take(upto=_standing(end))
             if not found.place.has(_standing(end)):
                 raise StreamError(
@@ -202,7 +207,7 @@ class ChangesStream(_SharedReader, DataSourceStreamReader, _AvailableNow):  # ty
 
     def _opened(self) -> History:
         if self._history is None:
-            self._history = self._options.history(self._known())
+            self._history = self._options.history(self._known(), self._clients)
         return self._history
 
 

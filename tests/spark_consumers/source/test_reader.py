@@ -4,12 +4,14 @@ Spark itself runs in tests/e2e/test_spark_source.py.
 """
 
 import json
+import pickle
 import random
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from pyspark.cloudpickle import dumps
 from pyspark.sql.types import (
     ArrayType,
     LongType,
@@ -52,7 +54,7 @@ def schema(*names: str) -> StructType:
 def options(source: Published, **more: Any) -> SourceOptions:
     newest = Published.schema_id(TOPICS.table(A.id))
     registry = SchemaCache(lambda number: json.dumps(schema_of(number)), lambda _: newest)
-    return SourceOptions(A.id, "bank", {}, registry, clients=source.clients, **more)
+    return SourceOptions(A.id, "bank", {}, registry, **more)
 
 
 def rows_of(
@@ -72,7 +74,10 @@ class Engine:
     `gives_start`: it says where the query stands and how much it wants, as 4.2 and later.
     """
 
-    def __init__(self, options: SourceOptions, rng: random.Random, *, gives_start: bool) -> None:
+    def __init__(
+        self, source: Published, options: SourceOptions, rng: random.Random, *, gives_start: bool
+    ) -> None:
+        self._clients = source.clients
         self._options, self._rng, self._gives_start = options, rng, gives_start
         self.offsets: list[str] = []
         self.commits = 0
@@ -92,7 +97,9 @@ class Engine:
     def _run(self, crashes: float) -> None:
         reader = self._reader
         if reader is None:
-            reader = self._reader = ChangesStream(self._options, schema("id", "v"))
+            reader = self._reader = ChangesStream(
+                self._options, schema("id", "v"), clients=self._clients
+            )
             if self.offsets:
                 newest = json.loads(self.offsets[-1])
                 if not self._gives_start:
@@ -143,7 +150,7 @@ def test_each_commit_is_in_one_batch_once_whatever_crashes(seed: int, gives_star
     source.publish()
     start = rng.choice(["snapshot", "latest", Version(1, 0), Version(1, 2)])
     size = rng.choice([1, 2, 5, 1_000])
-    engine = Engine(options(source, start=start, rows=size), rng, gives_start=gives_start)
+    engine = Engine(source, options(source, start=start, rows=size), rng, gives_start=gives_start)
     expected: list[tuple[int, int]] = []
     largest = size
 
@@ -198,7 +205,7 @@ def test_a_batch_has_its_commits_and_an_end_that_has_not_come_is_an_error() -> N
     source.publish()
 
     def found(**more: Any) -> list[int]:
-        reader = ChangesReader(options(source, **more), schema("id", "v"))
+        reader = ChangesReader(options(source, **more), schema("id", "v"), clients=source.clients)
         return [Version.of(r["_commit_version"]).seq for r in rows_of(reader, reader.partitions())]
 
     assert found() == [0, 0, 1, 2, 2, 2]
@@ -207,6 +214,16 @@ def test_a_batch_has_its_commits_and_an_end_that_has_not_come_is_an_error() -> N
     assert found(start="latest") == []
     with pytest.raises(StreamError, match="do not go as far"):
         found(end=Version(1, 3))
+
+
+def test_readers_travel_to_executors_without_connections() -> None:
+    given = {"table": "a", "prefix": "bank", "registry": "http://r", "kafka.client.id": "x"}
+    reader = ChangesStream(SourceOptions.of(given), schema("id", "v"))
+
+    there = pickle.loads(dumps(reader))
+
+    assert there._options == reader._options
+    assert there._schema == reader._schema
 
 
 def test_a_frame_that_is_older_than_a_column_is_refused() -> None:
@@ -218,12 +235,12 @@ def test_a_frame_that_is_older_than_a_column_is_refused() -> None:
     other = schema("id", "v")
     other["v"].dataType = LongType()
     with pytest.raises(ShapeChanged, match="type changed"):
-        ChangesReader(options(source), other).partitions()
+        ChangesReader(options(source), other, clients=source.clients).partitions()
     old = schema("id")
     for field in old:
         field.metadata = {"comment": "columns as of schema 1"}
     with pytest.raises(ShapeChanged, match="a column was added"):
-        ChangesReader(options(source), old).partitions()
+        ChangesReader(options(source), old, clients=source.clients).partitions()
 
 
 def test_rows_that_retention_removed_end_the_query_with_a_word_of_it() -> None:
@@ -233,4 +250,4 @@ def test_rows_that_retention_removed_end_the_query_with_a_word_of_it() -> None:
     source.broker.starts[TOPICS.table(A.id), 0] = 1
 
     with pytest.raises(RangeExpired, match="rows of these commits"):
-        ChangesReader(options(source), schema("id", "v")).partitions()
+        ChangesReader(options(source), schema("id", "v"), clients=source.clients).partitions()
