@@ -1,25 +1,19 @@
 """The data source `gauss_cdc` over the whole path, against PostgreSQL's own output."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path as Folder
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
-import pyarrow.parquet as pq
 import pyspark
 import pytest
 from pyspark.errors import PySparkException
 
 from gauss_cdc.reference import ROOT
-from gauss_cdc.sandbox.services import Addresses, spark_confs, use_java
+from gauss_cdc.sandbox.services import Addresses, spark_confs
 from gauss_cdc.sandbox.services.process import (
     LOOPBACK,
     ProcessCommand,
@@ -28,17 +22,13 @@ from gauss_cdc.sandbox.services.process import (
     free_ports,
     poll,
 )
-from producer.core.unfit import WHY
 from spark_consumers.source import GaussCdcSource
 from spark_consumers.versions import Version
-from tests.e2e.path import Path, ask, until
-from tests.e2e.test_ddl import install
+from tests.e2e.path import Path, ask
 from tests.spark_consumers.typed import expected, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-KILLS = int(os.environ.get("GAUSS_CDC_SOURCE_KILLS", "2"))
 
 
 @pytest.fixture
@@ -231,170 +221,6 @@ def test_a_stream_gives_each_commit_once_and_whole_through_crashes(
         assert sum(balances.values()) == 1_000
     now = ask(path.source, "SELECT id, balance FROM account")
     assert balances == dict(now)
-
-
-def test_a_driver_that_is_killed_leaves_each_commit_once_and_whole(
-    path: Path, addresses: Addresses, tmp_path: Folder
-) -> None:
-    """Spark's Parquet sink counts a file by the manifest of its micro-batch."""
-    ask(path.source, "CREATE TABLE account (id int PRIMARY KEY, balance int NOT NULL)")
-    ask(path.source, "ALTER TABLE account REPLICA IDENTITY FULL")
-    ask(path.source, "INSERT INTO account SELECT n, 100 FROM generate_series(0, 9) n")
-    path.start()
-    path.arrive()
-    use_java(addresses)
-    given = json.dumps(options(path, addresses, "account", maxRowsPerTrigger="5"))
-    commits = 0
-
-    def transfer(times: int) -> None:
-        nonlocal commits
-        for number in range(commits, commits + times):
-            ask(
-                path.source,
-                "UPDATE account SET balance = balance - 1 WHERE id = %s;"
-                "UPDATE account SET balance = balance + 1 WHERE id = %s",
-                number % 10,
-                (number + 3) % 10,
-            )
-        commits += times
-        path.arrive()
-
-    def program(how: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "tests.e2e.sink_program", given, str(tmp_path), how],
-            cwd=ROOT,
-            start_new_session=True,
-        )
-
-    for _ in range(KILLS):
-        transfer(20)
-        before = len(manifests(tmp_path))
-        driver = program("on")
-        until(
-            lambda: len(manifests(tmp_path)) >= before + 3 or driver.poll() is not None,  # noqa: B023
-            "batches of the sink",
-            time.sleep,
-        )
-        os.killpg(driver.pid, signal.SIGKILL)  # its JVM and its workers, too
-        assert driver.wait() == -signal.SIGKILL
-    transfer(3)
-    assert program("end").wait() == 0
-
-    last, balances = -1, dict[int, int]()
-    kinds: dict[int, list[str]] = {}
-    for files in manifests(tmp_path):
-        rows = [row for file in files for row in pq.read_table(file).to_pylist()]
-        rows.sort(key=lambda row: (row["_commit_version"], row["_ordinal"]))
-        assert len(rows) <= 10  # a chunk of ten rows, or two commits of four
-        assert rows[0]["_commit_version"] > last
-        last = rows[-1]["_commit_version"]
-        for row in rows:
-            kinds.setdefault(row["_commit_version"], []).append(row["_change_type"])
-            if row["_change_type"] == "update_preimage":
-                assert balances[row["id"]] == row["balance"]
-            else:
-                balances[row["id"]] = row["balance"]
-        assert sum(balances.values()) == 1_000
-    assert kinds.pop(int(Version(1, 0))) == ["insert"] * 10
-    update = ["update_preimage", "update_postimage"]
-    assert kinds == {int(Version(1, seq)): update * 2 for seq in range(1, commits + 1)}
-
-
-def manifests(folder: Folder) -> list[list[str]]:
-    """Files of each micro-batch that the Parquet sink has committed, in order."""
-    found = sorted(
-        (file for file in (folder / "rows" / "_spark_metadata").glob("*") if file.name.isdigit()),
-        key=lambda file: int(file.name),
-    )
-    return [
-        [unquote(urlsplit(json.loads(line)["path"]).path) for line in text.splitlines()[1:]]
-        for text in (file.read_text(encoding="utf-8") for file in found)
-        if "\n" in text
-    ]
-
-
-def test_what_is_missing_and_what_begins_anew_are_rows_of_the_stream(
-    path: Path, addresses: Addresses, spark: "SparkSession", tmp_path: Folder
-) -> None:
-    """A row that was put aside, TRUNCATE, a table that is renamed or dropped, a new epoch."""
-    path.options = replace(path.options, max_row_bytes=1 << 20, unfit_row="quarantine")
-    ask(path.source, "CREATE TABLE t (id int PRIMARY KEY, v text)")
-    ask(path.source, "INSERT INTO t VALUES (1, 'a')")
-    path.start()
-    path.arrive()
-    install(path.source, path.prefix)
-    spark.dataSource.register(GaussCdcSource)
-    seen: list[Any] = []
-
-    def found() -> list[tuple[Any, ...]]:
-        """What a stream that is started again reads now, in order."""
-        seen.clear()
-
-        def take(batch: "DataFrame", _number: int) -> None:
-            seen.extend(sorted(batch.collect(), key=lambda r: (r._commit_version, r._ordinal)))
-
-        frame = spark.readStream.format("gauss_cdc").options(**options(path, addresses, "t"))
-        query = (
-            frame.load()
-            .writeStream.foreachBatch(take)
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .start()
-        )
-        query.processAllAvailable()
-        query.stop()
-        return [
-            (str(Version.of(row._commit_version)), row._change_type, row.id,
-             (row._exact or {}).get("why"))
-            for row in seen
-        ]  # fmt: skip
-
-    assert found() == [("1/0", "insert", 1, None)]
-    huge = "(SELECT string_agg(md5(i::text), '') FROM generate_series(1, 60000) i)"
-    ask(path.source, f"INSERT INTO t VALUES (2, 'b'), (3, {huge}), (4, 'c')")
-    ask(path.source, "INSERT INTO t VALUES (5, 'd'); TRUNCATE t; INSERT INTO t VALUES (6, 'e')")
-    path.arrive()
-    assert found() == [
-        ("1/1", "gap", None, f"seen: {WHY}"),
-        ("1/1", "insert", 2, None),
-        ("1/1", "insert", 4, None),
-        ("1/2", "insert", 5, None),
-        ("1/2", "truncate", None, None),
-        ("1/2", "insert", 6, None),
-    ]
-    assert None not in {row._commit_timestamp for row in seen}
-
-    path.stop()
-    ask(path.source, "INSERT INTO t VALUES (7, 'f')")
-    path.options = replace(path.options, accept_gap=True)
-    path.start()
-    path.arrive()
-    ask(path.source, "DELETE FROM t WHERE id = 6")
-    path.arrive()
-    assert found() == [
-        ("2/0", "truncate", None, "a load follows"),
-        ("2/0", "insert", 6, None),
-        ("2/0", "insert", 7, None),
-        ("2/1", "delete", 6, None),
-    ]
-
-    ask(path.source, "ALTER TABLE t RENAME TO other; INSERT INTO other VALUES (8, 'g')")
-    ask(path.source, "ALTER TABLE other RENAME TO t; INSERT INTO t VALUES (9, 'h')")
-    ask(path.source, "DROP TABLE t; CREATE TABLE t (id int PRIMARY KEY, v text)")
-    ask(path.source, "INSERT INTO t VALUES (10, 'i')")
-    path.arrive()
-    rows = found()
-    assert [row[1:3] for row in rows] == [
-        ("truncate", None),
-        ("gap", None),
-        ("insert", 9),
-        ("truncate", None),
-        ("insert", 10),
-    ]
-    assert [row[3] for row in rows if row[3]] == [
-        "ALTER TABLE: now public.other",
-        "ALTER TABLE: its rows stand under public.other",
-        "DROP TABLE",
-    ]
 
 
 @pytest.fixture
