@@ -1,19 +1,24 @@
 """The data source `gauss_cdc` over the whole path, against PostgreSQL's own output."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path as Folder
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
+import pyarrow.parquet as pq
 import pyspark
 import pytest
 from pyspark.errors import PySparkException
 
 from gauss_cdc.reference import ROOT
-from gauss_cdc.sandbox.services import Addresses, spark_confs
+from gauss_cdc.sandbox.services import Addresses, spark_confs, use_java
 from gauss_cdc.sandbox.services.process import (
     LOOPBACK,
     ProcessCommand,
@@ -24,11 +29,13 @@ from gauss_cdc.sandbox.services.process import (
 )
 from spark_consumers.source import GaussCdcSource
 from spark_consumers.versions import Version
-from tests.e2e.path import Path, ask
+from tests.e2e.path import Path, ask, until
 from tests.spark_consumers.typed import expected, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+KILLS = int(os.environ.get("GAUSS_CDC_SOURCE_KILLS", "2"))
 
 
 @pytest.fixture
@@ -221,6 +228,86 @@ def test_a_stream_gives_each_commit_once_and_whole_through_crashes(
         assert sum(balances.values()) == 1_000
     now = ask(path.source, "SELECT id, balance FROM account")
     assert balances == dict(now)
+
+
+def test_a_driver_that_is_killed_leaves_each_commit_once_and_whole(
+    path: Path, addresses: Addresses, tmp_path: Folder
+) -> None:
+    """Spark's Parquet sink counts a file by the manifest of its micro-batch."""
+    ask(path.source, "CREATE TABLE account (id int PRIMARY KEY, balance int NOT NULL)")
+    ask(path.source, "ALTER TABLE account REPLICA IDENTITY FULL")
+    ask(path.source, "INSERT INTO account SELECT n, 100 FROM generate_series(0, 9) n")
+    path.start()
+    path.arrive()
+    use_java(addresses)
+    given = json.dumps(options(path, addresses, "account", maxRowsPerTrigger="5"))
+    commits = 0
+
+    def transfer(times: int) -> None:
+        nonlocal commits
+        for number in range(commits, commits + times):
+            ask(
+                path.source,
+                "UPDATE account SET balance = balance - 1 WHERE id = %s;"
+                "UPDATE account SET balance = balance + 1 WHERE id = %s",
+                number % 10,
+                (number + 3) % 10,
+            )
+        commits += times
+        path.arrive()
+
+    def program(how: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.e2e.sink_program", given, str(tmp_path), how],
+            cwd=ROOT,
+            start_new_session=True,
+        )
+
+    for _ in range(KILLS):
+        transfer(20)
+        before = len(manifests(tmp_path))
+        driver = program("on")
+        until(
+            lambda: len(manifests(tmp_path)) >= before + 3 or driver.poll() is not None,  # noqa: B023
+            "batches of the sink",
+            time.sleep,
+        )
+        os.killpg(driver.pid, signal.SIGKILL)  # its JVM and its workers, too
+        assert driver.wait() == -signal.SIGKILL
+    transfer(3)
+    assert program("end").wait() == 0
+
+    last, balances = -1, dict[int, int]()
+    kinds: dict[int, list[str]] = {}
+    for files in manifests(tmp_path):
+        rows = [row for file in files for row in pq.read_table(file).to_pylist()]
+        rows.sort(key=lambda row: (row["_commit_version"], row["_ordinal"]))
+        assert len(rows) <= 10  # a chunk of ten rows, or two commits of four
+        assert rows[0]["_commit_version"] > last
+        last = rows[-1]["_commit_version"]
+        for row in rows:
+            kinds.setdefault(row["_commit_version"], []).append(row["_change_type"])
+            if row["_change_type"] == "update_preimage":
+                assert balances[row["id"]] == row["balance"]
+            else:
+                balances[row["id"]] = row["balance"]
+        assert sum(balances.values()) == 1_000
+    assert kinds.pop(int(Version(1, 0))) == ["insert"] * 10
+    update = ["update_preimage", "update_postimage"]
+    assert kinds == {int(Version(1, seq)): update * 2 for seq in range(1, commits + 1)}
+
+
+def manifests(folder: Folder) -> list[list[str]]:
+    """Files of each micro-batch that the Parquet sink has committed, in order."""
+    found = sorted(
+        (file for file in (folder / "rows" / "_spark_metadata").glob("*") if file.name.isdigit()),
+        key=lambda file: int(file.name),
+    )
+    return [
+        [unquote(urlsplit(json.loads(line)["path"]).path) for line in text.splitlines()[1:]]
+        for text in (file.read_text(encoding="utf-8") for file in found)
+        if "\n" in text
+    ]
 
 
 @pytest.fixture
