@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path as Folder
 from typing import TYPE_CHECKING, Any
@@ -27,9 +28,11 @@ from gauss_cdc.sandbox.services.process import (
     free_ports,
     poll,
 )
+from producer.core.unfit import WHY
 from spark_consumers.source import GaussCdcSource
 from spark_consumers.versions import Version
 from tests.e2e.path import Path, ask, until
+from tests.e2e.test_ddl import install
 from tests.spark_consumers.typed import expected, shown
 
 if TYPE_CHECKING:
@@ -307,6 +310,90 @@ def manifests(folder: Folder) -> list[list[str]]:
         [unquote(urlsplit(json.loads(line)["path"]).path) for line in text.splitlines()[1:]]
         for text in (file.read_text(encoding="utf-8") for file in found)
         if "\n" in text
+    ]
+
+
+def test_what_is_missing_and_what_begins_anew_are_rows_of_the_stream(
+    path: Path, addresses: Addresses, spark: "SparkSession", tmp_path: Folder
+) -> None:
+    """A row that was put aside, TRUNCATE, a table that is renamed or dropped, a new epoch."""
+    path.options = replace(path.options, max_row_bytes=1 << 20, unfit_row="quarantine")
+    ask(path.source, "CREATE TABLE t (id int PRIMARY KEY, v text)")
+    ask(path.source, "INSERT INTO t VALUES (1, 'a')")
+    path.start()
+    path.arrive()
+    install(path.source, path.prefix)
+    spark.dataSource.register(GaussCdcSource)
+    seen: list[Any] = []
+
+    def found() -> list[tuple[Any, ...]]:
+        """What a stream that is started again reads now, in order."""
+        seen.clear()
+
+        def take(batch: "DataFrame", _number: int) -> None:
+            seen.extend(sorted(batch.collect(), key=lambda r: (r._commit_version, r._ordinal)))
+
+        frame = spark.readStream.format("gauss_cdc").options(**options(path, addresses, "t"))
+        query = (
+            frame.load()
+            .writeStream.foreachBatch(take)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .start()
+        )
+        query.processAllAvailable()
+        query.stop()
+        return [
+            (str(Version.of(row._commit_version)), row._change_type, row.id,
+             (row._exact or {}).get("why"))
+            for row in seen
+        ]  # fmt: skip
+
+    assert found() == [("1/0", "insert", 1, None)]
+    huge = "(SELECT string_agg(md5(i::text), '') FROM generate_series(1, 60000) i)"
+    ask(path.source, f"INSERT INTO t VALUES (2, 'b'), (3, {huge}), (4, 'c')")
+    ask(path.source, "INSERT INTO t VALUES (5, 'd'); TRUNCATE t; INSERT INTO t VALUES (6, 'e')")
+    path.arrive()
+    assert found() == [
+        ("1/1", "gap", None, f"seen: {WHY}"),
+        ("1/1", "insert", 2, None),
+        ("1/1", "insert", 4, None),
+        ("1/2", "insert", 5, None),
+        ("1/2", "truncate", None, None),
+        ("1/2", "insert", 6, None),
+    ]
+    assert None not in {row._commit_timestamp for row in seen}
+
+    path.stop()
+    ask(path.source, "INSERT INTO t VALUES (7, 'f')")
+    path.options = replace(path.options, accept_gap=True)
+    path.start()
+    path.arrive()
+    ask(path.source, "DELETE FROM t WHERE id = 6")
+    path.arrive()
+    assert found() == [
+        ("2/0", "truncate", None, "a load follows"),
+        ("2/0", "insert", 6, None),
+        ("2/0", "insert", 7, None),
+        ("2/1", "delete", 6, None),
+    ]
+
+    ask(path.source, "ALTER TABLE t RENAME TO other; INSERT INTO other VALUES (8, 'g')")
+    ask(path.source, "ALTER TABLE other RENAME TO t; INSERT INTO t VALUES (9, 'h')")
+    ask(path.source, "DROP TABLE t; CREATE TABLE t (id int PRIMARY KEY, v text)")
+    ask(path.source, "INSERT INTO t VALUES (10, 'i')")
+    path.arrive()
+    rows = found()
+    assert [row[1:3] for row in rows] == [
+        ("truncate", None),
+        ("gap", None),
+        ("insert", 9),
+        ("truncate", None),
+        ("insert", 10),
+    ]
+    assert [row[3] for row in rows if row[3]] == [
+        "ALTER TABLE: now public.other",
+        "ALTER TABLE: its rows stand under public.other",
+        "DROP TABLE",
     ]
 
 
