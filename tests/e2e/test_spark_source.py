@@ -267,7 +267,7 @@ def test_a_driver_that_is_killed_leaves_each_commit_once_and_whole(
         )
 
     for _ in range(KILLS):
-        transfer(20)
+        transfer(10)
         before = len(manifests(tmp_path))
         driver = program("on")
         until(
