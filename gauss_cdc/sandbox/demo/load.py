@@ -26,6 +26,8 @@ _AGAIN: Final = (
     errors.SerializationFailure,
     errors.UndefinedColumn,
     errors.UniqueViolation,
+    # "new multixact has more than one updating member": PostgreSQL 15's own, of subtransactions.
+    errors.InternalError_,
 )
 
 
