@@ -51,7 +51,7 @@ class LakeSampler(Sampler):
             seq = first + (seen.seq - first) * number // max(1, commits - 1)
             tables = self._tables(spark, f"{epoch}/{seq}")
             found = (tables.ledger.epoch, tables.ledger.seq)
-            if found not in steps or self._mode != "scd1":
+            if found not in steps:
                 steps.add(found)
                 self._question(spark, tables, epoch, seq)
         return len(steps)
