@@ -213,7 +213,8 @@ def session(kind: str, folder: Path) -> SparkSession:
     os.environ["JAVA_HOME"] = str(java.find(shims=jars.cache()).home)
     wanted = places.delta_settings if kind == "delta" else places.iceberg_settings
     settings = wanted(str(folder))
-    files = [path for some in jars.fetch([kind]).values() for path in some]
+    # Both kinds run in one JVM, whose class path is that of its start.
+    files = [path for some in jars.fetch(["delta", "iceberg"]).values() for path in some]
     made: Any = SparkSession.builder.master("local[2]").appName("lakes")
     options = {
         **settings,
