@@ -45,6 +45,7 @@ from schemas.errors import Verdict
 from schemas.tables import ReplicaIdentity, TableSchema
 from spark_consumers.compact import Collapsed
 from spark_consumers.errors import LedgerError, TargetDown, TargetError
+from spark_consumers.ledger import NOT_LOADED
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.postgres.catalog import TargetTable, read_tables
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, Refused
@@ -57,7 +58,7 @@ _log = logging.getLogger(__name__)
 _ROUNDS: Final = 4
 _LOOK: Final = 0.01  # seconds
 _KINDS: Final[Mapping[str, TargetProduct]] = {"postgres": POSTGRES, "opengauss": OPENGAUSS}
-_LOADING: Final = frozenset({"loading", "not loaded"})
+_LOADING: Final = frozenset({"loading", NOT_LOADED})
 
 
 class _NotComparable(Exception):

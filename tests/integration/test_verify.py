@@ -14,7 +14,6 @@ from gauss_cdc.verify.window import Window
 from producer.sources import session_settings
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import catalog
-from producer.sources.postgres.source import stream_shapes
 from schemas.tables import UNCHANGED, TableId
 from spark_consumers.model import Change, Ledger
 from spark_consumers.sinks.postgres.catalog import read_tables
@@ -58,7 +57,7 @@ def compared(
         server(target, is_source=False) as theirs,
         closing(catalog.connect(parse_dsn(source))) as asked,
     ):
-        (shape,) = stream_shapes(catalog.table_schemas(asked, [table]))
+        (shape,) = catalog.table_schemas(asked, [table])
         with theirs.reading.connection.cursor() as cursor:
             there = read_tables(cursor, [table])
         meanwhile()
