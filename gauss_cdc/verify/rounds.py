@@ -57,6 +57,7 @@ _log = logging.getLogger(__name__)
 
 _ROUNDS: Final = 4
 _LOOK: Final = 0.01  # seconds
+_UNFIT: Final = "a value of the source is none of the target's type"
 _KINDS: Final[Mapping[str, TargetProduct]] = {"postgres": POSTGRES, "opengauss": OPENGAUSS}
 _LOADING: Final = frozenset({"loading", NOT_LOADED})
 
@@ -256,7 +257,9 @@ class SnapshotPair:
         except (SourceError, TargetError) as error:
             if error.verdict is Verdict.RETRY:
                 raise
-            report.undecided = str(error)
+            state = str(error.where.get("sqlstate", ""))
+            # The server's message of such an error holds the value.
+            report.undecided = f"{_UNFIT} (sqlstate={state})" if state[:2] == "22" else str(error)
         return report
 
     def _check_moved(self, shape: TableSchema, *, is_loading: bool) -> None:

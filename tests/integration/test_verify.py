@@ -194,6 +194,16 @@ def test_a_target_with_wider_types_and_another_order_of_columns_is_equal(new_dat
     assert compared(source, target).outcome is Outcome.EQUAL
 
 
+def test_a_value_that_no_type_of_the_target_holds_is_not_said(new_database) -> None:
+    source, target = new_database(), new_database()
+    run(source, "CREATE TABLE t (id int PRIMARY KEY, a numeric)", "INSERT INTO t VALUES (1, 4.2)")
+    run(target, "CREATE TABLE t (id int PRIMARY KEY, a int)")
+
+    found = compared(source, target)
+
+    assert found.undecided == "a value of the source is none of the target's type (sqlstate=22P02)"
+
+
 def test_ranges_and_samples_hold_the_same_rows_at_both_servers(new_database) -> None:
     source, target = new_database(), new_database()
     for url in (source, target):
