@@ -88,6 +88,8 @@ def standing_table(standing: ReplicationStatus) -> Table:
         age = time.time() - cuts.written_at / 1e6
         table.add_row("Kafka", f"commit {cuts.epoch}/{cuts.seq}, source read to {Lsn(cuts.resume)}")
         table.add_row("", f"newest record {age:.1f} s ago; writer {cuts.writer}")
+        for load in cuts.under_way:
+            table.add_row("", escape(printable(f"loading {load}")))
         if cuts.alarm:
             what = f"{cuts.alarms} records of cuts are not ours; {cuts.alarm}"
             table.add_row("", f"[yellow]{escape(what)}[/]")

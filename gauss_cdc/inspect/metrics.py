@@ -29,6 +29,8 @@ METRICS: Final[dict[str, str]] = {  # after gauss_cdc_; unknown values are omitt
     "foreign_cuts": "Records of cuts since its newest STATE that are not ours",
     "epoch": "Epoch of the newest record of cuts",
     "kafka_seq": "Newest source transaction in Kafka",
+    "load_rows": "Rows in Kafka of a table (label `table`) that is being loaded",
+    "load_left_seconds": "Time until the end of that load, by the source's estimate",
     "target_seq": "Newest source transaction at the target",
     "target_exact": "1 while the target equals the source at one commit",
     "inexact_tables": "Tables of the target that are not exact",
@@ -82,11 +84,26 @@ class _Standing(Collector):
             if place in standing.down:
                 log(_log, logging.WARNING, "no answer", place=place, why=standing.down[place])
         yield each
+        yield from _of_loads(standing, name_of, label)
         for name, value in values(standing).items():
             if value is not None:
                 gauge = GaugeMetricFamily(f"gauss_cdc_{name}", METRICS[name], labels=label)
                 gauge.add_metric(name_of, value)
                 yield gauge
+
+
+def _of_loads(
+    standing: ReplicationStatus, name_of: list[str], label: list[str]
+) -> Iterator[GaugeMetricFamily]:
+    """What has a value for each table."""
+    loads = standing.cuts.under_way if standing.cuts is not None else ()
+    for name, of in (("load_rows", "rows"), ("load_left_seconds", "left_s")):
+        gauge = GaugeMetricFamily(f"gauss_cdc_{name}", METRICS[name], labels=[*label, "table"])
+        for load in loads:
+            if (value := getattr(load, of)) is not None:
+                gauge.add_metric([*name_of, str(load.table)], float(value))
+        if gauge.samples:
+            yield gauge
 
 
 def serve(config: Config, host: str, port: int) -> int:

@@ -6,11 +6,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, Final, Self, TypeVar
 
 from gauss_cdc import target, wiring
 from gauss_cdc.config import Config, ConfigError
+from gauss_cdc.inspect.loads import LoadStanding, loads_under_way
 from producer.core.catalog_watch import Described, Finding, differences
 from producer.core.ddl_log import known_tables
 from producer.errors import CdcError, ConnectionLost, RegistryError
@@ -18,14 +20,15 @@ from producer.kafka.cuts_reader import CutsReader
 from producer.kafka.registry import Registry
 from producer.sources.gauss import readings as gauss_readings
 from producer.sources.gauss import slots as gauss_slots
+from producer.sources.gauss import snapshot as gauss_snapshot
 from producer.sources.gauss.options import Decoding, effective, why_not_full
 from producer.sources.gauss.slots import OrderedBy
 from producer.sources.patterns import chooser
-from producer.sources.postgres import catalog, catalog_look, publications
+from producer.sources.postgres import catalog, catalog_look, publications, snapshot
 from producer.sources.postgres import options as pgoutput_options
 from producer.sources.postgres.triggers import install as ddl_triggers
 from schemas.accept import CutReplay, Foreign, Record, Records, judge, replay_tail
-from schemas.control import LoadPhase
+from schemas.control import LoadPhase, TableLoad
 from schemas.errors import Verdict
 from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
@@ -67,6 +70,7 @@ class CutsStanding:
     state_at: int = 0  # µs since 1970, of the newest START or STATE
     alarms: int = 0  # records since the writer's newest STATE that are not ours
     alarm: str = ""  # the newest of them, or one that does not follow
+    under_way: tuple[LoadStanding, ...] = ()  # loads, as far as their records show
 
     @property
     def is_loading(self) -> bool:
@@ -129,6 +133,8 @@ class ReplicationStatus:
             "notes": list(self.notes),
             "down": {place: str(error) for place, error in self.down.items()},
         }
+        if self.cuts is not None:
+            out["cuts"]["under_way"] = [load.as_json() for load in self.cuts.under_way]
         for section, name in (
             ("source", "wal_end"),
             ("source", "confirmed"),
@@ -160,6 +166,7 @@ class Endpoints:
         self._source: Any = None
         self._session: wiring.CatalogSession | None = None
         self._inspector: Inspector | None = None
+        self._table_records: dict[int, TableLoad] = {}  # by offset, as last read
 
     def __enter__(self) -> Self:
         return self
@@ -278,12 +285,15 @@ class Endpoints:
 
         def read(low: int, high: int) -> Records:
             records = self.read_cuts(low, high)
-            for _, cut in records:
+            for offset, cut in records:
+                if isinstance(cut, TableLoad):
+                    self._table_records[offset] = cut
                 if not isinstance(cut, Foreign):
                     head = cut.head
                     newest[head.instance] = max(newest.get(head.instance, 0), head.written_at)
             return records
 
+        self._table_records.clear()
         start = self.first_cut()
         if start is None:
             return None
@@ -308,6 +318,11 @@ class Endpoints:
             replay.state.head.written_at if replay.state is not None else written_at,
             alarms=replay.alarms,
             alarm=str(replay.suspect or replay.alarm),
+            under_way=loads_under_way(
+                cut
+                for _, cut in sorted(self._table_records.items())
+                if cut.head.epoch == replay.epoch
+            ),
         )
 
     def follow(
@@ -355,12 +370,16 @@ class Endpoints:
             )
             notes = [not_full] if not_full else []
             at_source.result()  # one connection, one question at a time
+            cuts = in_kafka.result()
+            if "source" not in down and cuts is not None and cuts.under_way:
+                estimating = pool.submit(asked, "source", partial(self._with_estimates, cuts))
+                cuts = estimating.result() or cuts
             if "source" not in down and source.kind == "postgres":
                 asking = pool.submit(asked, "source", self._not_captured)
                 notes += asking.result() or []
         return ReplicationStatus(
             at_source.result(),
-            in_kafka.result(),
+            cuts,
             at_target.result() if at_target is not None else None,
             notes=tuple(notes),
             down={place: down[place] for place in ENDPOINTS if place in down},
@@ -439,6 +458,15 @@ class Endpoints:
     def known_tables(self, at: Ledger) -> dict[TableId, TableSchema]:
         """Tables of the stream, as the commit has them that a target holds."""
         return known_tables(self._ddl(), self._registry, epoch=at.epoch, seq=at.seq)
+
+    def _with_estimates(self, cuts: CutsStanding) -> CutsStanding:
+        """Ask the source how many rows the tables have that are being loaded."""
+        if self._config.source.kind == "postgres":
+            estimated = partial(snapshot.estimated_rows, self.source_connection())
+        else:
+            estimated = partial(gauss_snapshot.estimated_rows, self.source_session())
+        loads = (replace(load, of_about=estimated(load.table)) for load in cuts.under_way)
+        return replace(cuts, under_way=tuple(loads))
 
     def _not_captured(self) -> list[str]:
         """Tables that match [tables] and are in no publication of ours, as the catalog is now."""

@@ -77,14 +77,7 @@ class GaussReading:
 
     def estimated_rows(self, table: TableId) -> int:
         """The planner's estimate, for a progress bar; 0 = unknown."""
-        ((rows,),) = self.session.query(
-            f"""
-            SELECT greatest(coalesce(sum(c.reltuples), 0), 0)::bigint FROM pg_catalog.pg_class c
-            WHERE c.oid = {_oid(table)} OR c.oid IN
-                (SELECT i.inhrelid FROM pg_catalog.pg_inherits i WHERE i.inhparent = {_oid(table)})
-            """  # noqa: S608  quoted
-        )
-        return int(rows or 0)
+        return estimated_rows(self.session, table)
 
     def copy_rows(
         self, table: TableId, columns: Sequence[Column], hand_on: Callable[[Sequence[Cells]], None]
@@ -151,6 +144,18 @@ class GaussReading:
                 table=table,
                 hint="load as a system administrator, or drop the policies, or exclude the table",
             )
+
+
+def estimated_rows(session: Asks, table: TableId) -> int:
+    """The planner's estimate, for a progress bar; 0 = unknown."""
+    ((rows,),) = session.query(
+        f"""
+        SELECT greatest(coalesce(sum(c.reltuples), 0), 0)::bigint FROM pg_catalog.pg_class c
+        WHERE c.oid = {_oid(table)} OR c.oid IN
+            (SELECT i.inhrelid FROM pg_catalog.pg_inherits i WHERE i.inhparent = {_oid(table)})
+        """  # noqa: S608  quoted
+    )
+    return int(rows or 0)
 
 
 def without_virtual(table: TableSchema) -> TableSchema:

@@ -1,0 +1,70 @@
+"""How far the tables are that are being loaded, by the records of cuts.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from schemas.control import LoadPhase, TableLoad
+from schemas.tables import TableId
+
+
+@dataclass(frozen=True, slots=True)
+class LoadStanding:
+    """A table whose load has begun and not ended."""
+
+    table: TableId
+    rows: int  # in Kafka
+    seconds: float  # from its BEGIN to its newest record
+    of_about: int = 0  # the source's estimate; 0: unknown
+
+    @property
+    def rows_per_s(self) -> int | None:
+        """Rows a second; None before the first chunk."""
+        return round(self.rows / self.seconds) if self.rows and self.seconds > 0 else None
+
+    @property
+    def left_s(self) -> int | None:
+        """Seconds until its end, by the estimate; None: unknown."""
+        if not self.rows_per_s or self.of_about <= self.rows:
+            return None
+        return round((self.of_about - self.rows) / self.rows_per_s)
+
+    def as_json(self) -> dict[str, object]:
+        """Plain values."""
+        return {
+            "table": str(self.table),
+            "rows": self.rows,
+            "of_about": self.of_about or None,
+            "rows_per_s": self.rows_per_s,
+            "left_s": self.left_s,
+        }
+
+    def __str__(self) -> str:
+        about = f" of about {self.of_about:,}" if self.of_about else ""
+        rate = f", {self.rows_per_s:,} rows/s" if self.rows_per_s is not None else ""
+        left = f", {self.left_s:,} s left" if self.left_s is not None else ""
+        return f"{self.table}: {self.rows:,} rows{about}{rate}{left}"
+
+
+def loads_under_way(records: Iterable[TableLoad]) -> tuple[LoadStanding, ...]:
+    """Count rows by table, from each one's newest BEGIN on; `records` are in their order.
+
+    A table whose BEGIN is not among them is left out: its rows are not known.
+    """
+    begun: dict[TableId, int] = {}  # µs since 1970
+    found: dict[TableId, LoadStanding] = {}
+    for cut in records:
+        match cut.phase:
+            case LoadPhase.BEGIN:
+                begun[cut.table] = cut.head.written_at
+                found[cut.table] = LoadStanding(cut.table, 0, 0)
+            case LoadPhase.CHUNK if cut.table in found:
+                seconds = (cut.head.written_at - begun[cut.table]) / 1e6
+                rows = found[cut.table].rows + cut.rows
+                found[cut.table] = LoadStanding(cut.table, rows, seconds)
+            case LoadPhase.END:
+                found.pop(cut.table, None)
+            case _:
+                pass
+    return tuple(found.values())

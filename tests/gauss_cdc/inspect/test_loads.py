@@ -1,0 +1,67 @@
+"""Rows, rate and time left of tables that are being loaded."""
+
+import io
+from dataclasses import replace
+
+from rich.console import Console
+
+from gauss_cdc.inspect.loads import loads_under_way
+from gauss_cdc.inspect.look import standing_table
+from gauss_cdc.inspect.places import CutsStanding, ReplicationStatus
+from schemas.control import Head, LoadPhase, TableLoad
+from schemas.tables import TableId
+
+BIG, SMALL = TableId("public", "big"), TableId("public", "small")
+
+
+def record(table: TableId, phase: LoadPhase, second: float, rows: int = 0) -> TableLoad:
+    head = Head(1, 1, 1, "a", 0, 0, 0, written_at=round(second * 1e6))
+    return TableLoad(head, table, phase, rows=rows)
+
+
+RECORDS = [
+    record(SMALL, LoadPhase.CHUNK, 1, 7),  # its BEGIN is too old to be read
+    record(BIG, LoadPhase.BEGIN, 10, 1),
+    record(BIG, LoadPhase.CHUNK, 12, 16_000),
+    record(BIG, LoadPhase.CHUNK, 20, 16_000),
+]
+
+
+def test_a_table_under_way_has_rows_a_rate_and_a_time_left() -> None:
+    (found,) = loads_under_way(RECORDS)
+
+    assert (found.table, found.rows, found.rows_per_s, found.left_s) == (BIG, 32_000, 3_200, None)
+    assert replace(found, of_about=64_000).left_s == 10
+    assert replace(found, of_about=30_000).left_s is None  # more than the estimate: unknown
+
+
+def test_a_load_that_ended_or_began_again_counts_from_there() -> None:
+    ended = [*RECORDS, record(BIG, LoadPhase.END, 21)]
+    again = [*ended, record(BIG, LoadPhase.BEGIN, 30, 1)]
+
+    assert loads_under_way(ended) == ()
+    (found,) = loads_under_way(again)
+    assert (found.rows, found.rows_per_s) == (0, None)
+
+
+def test_status_shows_it_to_people_and_to_programs() -> None:
+    (found,) = loads_under_way(RECORDS)
+    cuts = CutsStanding(
+        1, 4, 0, 0x50, 1, "a", {}, 0, under_way=(replace(found, of_about=64_000),)
+    )  # fmt: skip
+    standing = ReplicationStatus(None, cuts, None)
+    console = Console(width=120, file=io.StringIO(), record=True)
+
+    console.print(standing_table(standing))
+
+    text = console.export_text()
+    assert "loading public.big: 32,000 rows of about 64,000, 3,200 rows/s, 10 s left" in text
+    assert standing.as_json()["cuts"]["under_way"] == [
+        {
+            "table": "public.big",
+            "rows": 32_000,
+            "of_about": 64_000,
+            "rows_per_s": 3_200,
+            "left_s": 10,
+        }
+    ]
