@@ -84,7 +84,7 @@ class _Standing(Collector):
             if place in standing.down:
                 log(_log, logging.WARNING, "no answer", place=place, why=standing.down[place])
         yield each
-        yield from _of_loads(standing, name_of, label)
+        yield from of_loads(standing, name_of, label)
         for name, value in values(standing).items():
             if value is not None:
                 gauge = GaugeMetricFamily(f"gauss_cdc_{name}", METRICS[name], labels=label)
@@ -92,7 +92,7 @@ class _Standing(Collector):
                 yield gauge
 
 
-def _of_loads(
+def of_loads(
     standing: ReplicationStatus, name_of: list[str], label: list[str]
 ) -> Iterator[GaugeMetricFamily]:
     """What has a value for each table."""

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from gauss_cdc.inspect.loads import loads_under_way
 from gauss_cdc.inspect.look import standing_table
+from gauss_cdc.inspect.metrics import of_loads
 from gauss_cdc.inspect.places import CutsStanding, ReplicationStatus
 from schemas.control import Head, LoadPhase, TableLoad
 from schemas.tables import TableId
@@ -44,7 +45,7 @@ def test_a_load_that_ended_or_began_again_counts_from_there() -> None:
     assert (found.rows, found.rows_per_s) == (0, None)
 
 
-def test_status_shows_it_to_people_and_to_programs() -> None:
+def test_status_shows_it_to_people_to_programs_and_as_metrics() -> None:
     (found,) = loads_under_way(RECORDS)
     cuts = CutsStanding(
         1, 4, 0, 0x50, 1, "a", {}, 0, under_way=(replace(found, of_about=64_000),)
@@ -54,6 +55,15 @@ def test_status_shows_it_to_people_and_to_programs() -> None:
 
     console.print(standing_table(standing))
 
+    samples = {
+        sample.name: (sample.labels["table"], sample.value)
+        for gauge in of_loads(standing, ["bank"], ["source"])
+        for sample in gauge.samples
+    }
+    assert samples == {
+        "gauss_cdc_load_rows": ("public.big", 32_000),
+        "gauss_cdc_load_left_seconds": ("public.big", 10),
+    }
     text = console.export_text()
     assert "loading public.big: 32,000 rows of about 64,000, 3,200 rows/s, 10 s left" in text
     assert standing.as_json()["cuts"]["under_way"] == [
