@@ -19,7 +19,7 @@ from typing import Any, TextIO, cast
 import click
 
 from gauss_cdc import logs
-from gauss_cdc.commands import ddl, local, looking, recordings, slot, stream, verify
+from gauss_cdc.commands import ddl, local, looking, recordings, slot, snapshot, stream, verify
 from gauss_cdc.commands.base import FAULT, INTERRUPTED, OUTPUT, USAGE, fail
 from gauss_cdc.config import ConfigError
 from gauss_cdc.runtime.errors import Unavailable
@@ -83,6 +83,7 @@ for _command in (
     recordings.decode_file,
     recordings.record_stream,
     slot.slot_group,
+    snapshot.snapshot,
     ddl.ddl_group,
     local.demo,
     local.emulator,

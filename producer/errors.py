@@ -41,6 +41,12 @@ class TableChanging(SourceError):
     verdict = Verdict.RETRY
 
 
+class SourceBusy(SourceError):
+    """Other sessions must end first; what needs that is tried again."""
+
+    verdict = Verdict.RETRY
+
+
 class LoginRefused(SourceError):
     """Wrong password, unknown user, or an unsupported method."""
 
@@ -213,7 +219,7 @@ class SchemaRefused(RegistryError):
 
 
 class ContentChanged(CdcError):
-    """Tables or filters differ from those of the last run (the fingerprint)."""
+    """What decides which rows exist differs from the last run (the fingerprint)."""
 
     exit_code = 50
 

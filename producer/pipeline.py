@@ -75,7 +75,7 @@ def run(options: Options, observer: RunObserver, progress: Progress | None = Non
         )(_run_once, options, observer, progress)
     except ShutdownRequested:
         if not progress.has_streamed:
-            observer.on_note("stopped before the stream began: the next run starts over")
+            observer.on_note("stopped before the stream began: the next run loads what is missing")
     return progress.has_streamed
 
 
@@ -132,7 +132,8 @@ def _run_once(
         stack.callback(behind.close)
         log = start.log(reader, delivery, note=_log.warning, blocking=blocking)
         stack.callback(_undo, options, source, log, observer)
-        publisher.prepare_tables(source.prepare(observer.on_note))
+        captured = source.prepare(observer.on_note)
+        publisher.prepare_tables(captured)
         request = start.request(
             source,
             instance=uuid.uuid4().hex[:16],
@@ -157,6 +158,7 @@ def _run_once(
             wants=chooser(options.include, options.exclude),
             advice=lambda table: not_captured(options, table),
             changed=changed,
+            captured=captured,
             native=parts,
         ).run(request, progress, stream=stream)
 

@@ -36,17 +36,20 @@ from schemas.topics import key_subject, value_subject
 
 
 def fingerprint(options: Options, inputs: Mapping[str, object]) -> str:
-    """Hash of the settings that decide which rows exist in the stream.
+    """Hashes of the settings that decide which rows exist: of all, and of all but [tables].
 
     `inputs`: what the kind of source adds to it, such as options that remove changes.
     """
-    said = {
-        "include": sorted(options.include),
-        "exclude": sorted(options.exclude),
+    tables = {"include": sorted(options.include), "exclude": sorted(options.exclude)}
+    rest = {
         **inputs,  # its order counts: running prefixes have the hash of it
         "key": options.key,  # keyed rows have tombstones, and key changes are two records
         "partition_by": options.partition_by,  # rows of one key would change partitions
     }
+    return f"{_hash({**tables, **rest})}-{_hash(rest)}"
+
+
+def _hash(said: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:32]
 
 

@@ -75,5 +75,6 @@ class StartParts:
             fingerprint=fingerprint(self.options, source.fingerprint_inputs()),
             cluster_id=self.admin.cluster_id(),
             ddl_topic=self.options.topics.ddl,
+            resumes=source.rereads,
             **more,
         )

@@ -35,12 +35,12 @@ from schemas.control import (
     Cut,
     Head,
     Heartbeat,
-    LoadPhase,
     NewerFormat,
     Range,
     Start,
     State,
     TableLoad,
+    are_loading,
     greatest_csn,
     identities_of,
 )
@@ -190,7 +190,7 @@ class CutReplay:
 
     def is_loading(self) -> bool:
         """Say whether a table of this epoch was begun and not ended."""
-        return any(phase != LoadPhase.END for phase in self.loads.values())
+        return are_loading(self.loads)
 
     def _stand(self, head: Head) -> None:
         self.n, self.epoch, self.seq, self.resume = head.n, head.epoch, head.last_seq, head.resume

@@ -161,7 +161,9 @@ class State:
     content: str
     cluster_id: str
     topics: Mapping[str, Topic]
-    loads: Mapping[str, str] = field(default_factory=dict)  # schema.table -> BEGIN | CHUNK | END
+    loads: Mapping[str, str] = field(
+        default_factory=dict
+    )  # schema.table -> PENDING | BEGIN | CHUNK | END | LEFT
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +191,15 @@ class LoadPhase(StrEnum):
     BEGIN = "BEGIN"
     CHUNK = "CHUNK"
     END = "END"
+
+
+PENDING: Final = "PENDING"  # of `State.loads`: to be loaded, and not begun
+LEFT: Final = "LEFT"  # left [tables]: what came since is nowhere, so it is loaded if it comes back
+
+
+def are_loading(loads: Mapping[str, str]) -> bool:
+    """Say whether the load of a table, as `State.loads` has them, has not come to its end."""
+    return any(phase not in {LoadPhase.END, LEFT} for phase in loads.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,10 @@ LAYERS = {
             *("producer.acls", "producer.publish", "producer.sources.kinds"),
             "producer.meanwhile",
         ),
-        ("producer.sources.gauss.source", "producer.sources.postgres.source"),
+        (
+            *("producer.sources.gauss.source", "producer.sources.postgres.source"),
+            "producer.sources.postgres.point",
+        ),
         (
             *("producer.sources.base", "producer.sources.postgres.captured"),
             "producer.sources.postgres.catalog_look",

@@ -129,8 +129,8 @@ def test_a_command_that_a_document_names_exists(path: Path) -> None:
 
 
 def test_what_does_not_exist_is_found() -> None:
-    assert [*mentions("load it (gauss-cdc snapshot)")] == [["snapshot"]]
-    assert fault(["snapshot"]) == "no command snapshot"
+    assert [*mentions("load it (gauss-cdc reload)")] == [["reload"]]
+    assert fault(["reload"]) == "no command reload"
     assert fault(["slot", "rop", "--yes"]) == "no command slot rop"
     assert fault(["run", "--accept-gaps", "loads", "again"]) == "no option --accept-gaps of run"
     assert fault(["run", "--accept-gap", "loads", "again"]) is None

@@ -28,7 +28,7 @@ from producer.sources.postgres import catalog, catalog_look, publications, snaps
 from producer.sources.postgres import options as pgoutput_options
 from producer.sources.postgres.triggers import install as ddl_triggers
 from schemas.accept import CutReplay, Foreign, Record, Records, judge, replay_tail
-from schemas.control import LoadPhase, TableLoad
+from schemas.control import TableLoad, are_loading
 from schemas.errors import Verdict
 from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
@@ -75,7 +75,7 @@ class CutsStanding:
     @property
     def is_loading(self) -> bool:
         """A table of this epoch is not loaded to its end: no position shows what a target holds."""
-        return any(phase != LoadPhase.END for phase in self.loads.values())
+        return are_loading(self.loads)
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,6 +158,11 @@ class Assembler:
                     assert_never(message)
         return self._transactions.take()
 
+    def adopt(self, table: TableSchema) -> None:
+        """Take a table as it was read again, at a place between two transactions."""
+        self._relations.adopt(table)
+        self._bindings.resolve_again()
+
     def explain(self, findings: Iterable[Finding], position: int) -> list[Happened]:
         """Put changes that only the catalog showed into a transaction of their own.
 

@@ -108,6 +108,11 @@ class Bindings:
         self._record(change, binding, lsn)
         self._forget(change)
 
+    def resolve_again(self) -> None:
+        """Resolve every relation with its next row."""
+        for relation in list(self.of):
+            self._unbind(relation)
+
     # ------------------------------------------------------------ publication
     def _publish(self, table: TableSchema) -> Binding | None:
         """Register a shape before its first row; None: refused, and its rows are left out."""

@@ -58,9 +58,9 @@ class Chunks(Protocol):
 class PlainChunk:
     """`Chunk` in Python."""
 
-    def __init__(self, topic: str, epoch: int, point: int) -> None:
-        """`point`: the consistent point, which is the position of all rows."""
-        self._topic, self._epoch, self._point = topic, epoch, point
+    def __init__(self, topic: str, epoch: int, seq: int, point: int) -> None:
+        """`seq`: the newest commit before; `point`: the consistent point, the rows' position."""
+        self._topic, self._epoch, self._seq, self._point = topic, epoch, seq, point
         self._constant = transaction_headers(0, point)
         self._records: list[Record] = []
         self.size = 0
@@ -70,7 +70,7 @@ class PlainChunk:
 
     def put(self, partition: int, key: bytes | None, value: bytes, ordinal: int) -> None:
         """Add a record."""
-        position = CommitKey(self._epoch, 0, ordinal)
+        position = CommitKey(self._epoch, self._seq, ordinal)
         headers = row_headers(self._constant, self._point, position)
         self._records.append((self._topic, partition, key, value, headers))
         self.size += len(value)

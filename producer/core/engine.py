@@ -100,6 +100,7 @@ class Engine:
         self._confirmed = 0
         self._topics = dict(writer_state.topics)
         self._state_from = writer_state.state_from
+        self._loads = dict(writer_state.loads)
         self._state_due = False
         self._records_since_state = 0
         self._phase = Phase.SENDING
@@ -149,6 +150,43 @@ class Engine:
             or self._discarded
             or self._phase is not Phase.SENDING
         )
+
+    @property
+    def is_settled(self) -> bool:
+        """Say whether nothing is to be written before a load: no rows, no STATE."""
+        return self.is_idle and not self._state_due and not self._stopped
+
+    @property
+    def loads(self) -> Mapping[str, str]:
+        """How far the load of each table is."""
+        return self._loads
+
+    def mark_loads(self, loads: Mapping[str, str | None]) -> None:
+        """Note loads that are to come, or (None) that came to nothing: a STATE will say it."""
+        for table, phase in loads.items():
+            if phase is None:
+                self._loads.pop(table, None)
+            else:
+                self._loads[table] = phase
+        self._state_due = self._state_due or bool(loads)
+
+    def lend(self) -> WriterState:
+        """Give the numbers away while nothing is open: records of a load are written with them."""
+        assert self.is_settled
+        return replace(
+            self._writer_state,
+            head=self._head(self._n, self._seq, self._resume),
+            state_from=self._state_from,
+            topics=dict(self._topics),
+            loads=dict(self._loads),
+        )
+
+    def take_back(self, writer_state: WriterState) -> None:
+        """Take the numbers as the newest durable record of a load has them."""
+        self._records_since_state += writer_state.head.n - self._n
+        self._n, self._loads = writer_state.head.n, dict(writer_state.loads)
+        self._resume = max(self._resume, writer_state.head.resume)
+        self._written_at = self._now
 
     def step(self, happened: Happened) -> list[Command]:
         """Return the commands that `happened` calls for."""
@@ -345,8 +383,10 @@ class Engine:
             return
         moved = self._position > self._resume
         waited = self._now - self._written_at
-        due = waited >= self._limits.heartbeat_seconds or (
-            moved and (self._stopping or (self._hurry and waited >= _HURRY_SECONDS))
+        due = (
+            self._state_due
+            or waited >= self._limits.heartbeat_seconds
+            or (moved and (self._stopping or (self._hurry and waited >= _HURRY_SECONDS)))
         )
         if not due:
             return
@@ -376,7 +416,7 @@ class Engine:
             writer_state.content,
             writer_state.cluster_id,
             dict(self._topics),
-            writer_state.loads,
+            dict(self._loads),
         )
 
     def _head(self, n: int, seq: int, resume: int) -> Head:

@@ -1,9 +1,14 @@
-"""The first load, under the slot's own snapshot."""
+"""Loads: every table under the slot's own snapshot, or one table again at a place of the stream.
+
+A load's rows have the number of the newest commit before them, and ordinals of their own: those
+of the first load count from 0, those of a re-read from `REREAD`, far behind any commit's.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from producer.core.changes import Cells
 from producer.core.chunk import Chunk, Chunks, PlainChunk
@@ -20,11 +25,9 @@ from producer.core.ports import (
     RunObserver,
     RunOptions,
     ShutdownRequested,
-    Source,
 )
 from producer.core.records.encode import TransactionConstants
 from producer.core.router import Binding, table_key
-from producer.core.takeover import MadeSlot
 from producer.core.tally import Runs
 from producer.core.unfit import HINT, UNFIT, WHY, Unfit, of_row, put_aside
 from producer.errors import GroupUnusable, RowTooLarge
@@ -32,13 +35,16 @@ from schemas.control import LoadPhase, Origin, Range, SchemaChange, TableLoad
 from schemas.positions import CommitKey
 from schemas.tables import TableId, TableSchema
 
+REREAD: Final = 1 << 61  # ordinals of re-reads; a position stays below 2^62
+_PER_RECORD: Final = 1 << 24  # ordinals for each record of cuts: a chunk has fewer rows
+
 
 class Loader:
-    """The first load: every table under the slot's exported snapshot, as `op = r`.
+    """Reads tables under one snapshot, as `op = r`.
 
     Each chunk is one Kafka transaction with its TABLE record, so a reader of cuts
-    sees whole chunks only.  A crash in between starts over in a new epoch: nothing
-    was delivered from the stream before the end of the load.
+    sees whole chunks only.  A crash in between leaves the table unfinished: the next
+    run reads it again, from BEGIN, which empties it.  Tables that have END stay.
     """
 
     def __init__(
@@ -46,60 +52,76 @@ class Loader:
         options: RunOptions,
         writer_state: WriterState,
         *,
-        source: Source,
         log: CutsLog,
         delivery: Delivery,
         publisher: Publisher,
         observer: RunObserver,
         clock: Clock,
-        made: MadeSlot,
+        at: int,
         quarantine: Quarantine,
         behind: Behind,
         native: Chunks | None = None,
     ) -> None:
-        """`behind` writes a chunk while the next one is read."""
+        """`at` is the snapshot's place; `behind` writes a chunk while the next one is read."""
         self._behind = behind
         self._options, self._native = options, native
         self._quarantine = quarantine
-        self._source = source
         self._log = log
         self._delivery = delivery
         self._publisher = publisher
         self._observer = observer
         self._clock = clock
-        self._made = made
+        self._at = at
         self._head = replace(writer_state.head, state_from=writer_state.state_from)
         self._loads = dict(writer_state.loads)
         self._writer_state = writer_state
         self._ordinal = 0
 
-    def run(self, tables: list[TableId]) -> tuple[WriterState, dict[TableId, TableSchema]]:
+    def first(
+        self, reading: Reading, tables: list[TableId]
+    ) -> tuple[WriterState, dict[TableId, TableSchema]]:
         """Load all tables; return the writer's state after the load, and the tables' shapes."""
         shapes: dict[TableId, TableSchema] = {}
-        if not tables:
-            return self._writer_state, shapes
-        with self._source.reading(self._made) as reading:
-            for schema in (found := list(reading.shapes(tables))):
-                shapes[schema.id] = schema
-                self._table(
-                    reading, schema, is_first=schema is found[0], is_last=schema is found[-1]
-                )
-            self._behind.wait()
-        return replace(self._writer_state, head=self._head, loads=self._loads), shapes
+        for schema in (found := list(reading.shapes(tables))):
+            shapes[schema.id] = schema
+            self._table(reading, schema, is_first=schema is found[0], is_last=schema is found[-1])
+        return self._end(), shapes
+
+    def again(self, reading: Reading, table: TableSchema) -> WriterState:
+        """Read one table again; return the writer's state after it.
+
+        All commits before its point are durable, or had no rows to deliver: a table that was
+        hidden may have had some, which the snapshot shows.  So reading the source goes on at the
+        point from BEGIN on, or a crash would bring those rows again [H37].
+        """
+        self._head = replace(self._head, resume=max(self._head.resume, self._at))
+        self._ordinal = REREAD + self._head.n * _PER_RECORD
+        self._table(reading, table, is_first=True, is_last=True, is_again=True)
+        return self._end()
+
+    def _end(self) -> WriterState:
+        self._behind.wait()
+        return replace(self._writer_state, head=self._head, loads=self._loads)
 
     def _table(
-        self, reading: Reading, table: TableSchema, *, is_first: bool, is_last: bool
+        self,
+        reading: Reading,
+        table: TableSchema,
+        *,
+        is_first: bool,
+        is_last: bool,
+        is_again: bool = False,
     ) -> None:
         observer = self._observer
         observer.on_step("load: BEGIN")
         binding = self._publisher.publish(table)
         change = SchemaChange(
             epoch=self._head.epoch,
-            seq=0,
+            seq=self._head.last_seq,
             ordinal=self._ordinal,
             xid=0,
-            csn=self._made.consistent_point,
-            lsn=self._made.consistent_point,
+            csn=self._at,
+            lsn=self._at,
             origin=Origin.SNAPSHOT,
             tag="CREATE TABLE",
             before=None,
@@ -108,27 +130,28 @@ class Loader:
         )
         ddl = self._options.topics.ddl
         value = self._publisher.encode_change(change)
-        shape = PlainChunk(ddl, self._head.epoch, self._made.consistent_point)
+        shape = self._plain_chunk(ddl)
         shape.put(0, table_key(table.id), value, self._ordinal)
         self._ordinal += 1
-        self._write(shape.finish(), table.id, LoadPhase.BEGIN)
-        expected = reading.estimated_rows(table.id)
         tx = TransactionConstants(
             xid=0,
-            csn=self._made.consistent_point,
+            csn=self._at,
             epoch=self._head.epoch,
-            seq=0,
+            seq=self._head.last_seq,
             committed_at_us=self._clock.wall_us(),
             now_us=self._clock.wall_us(),
-            commit_lsn=self._made.consistent_point,
+            commit_lsn=self._at,
             snapshot="true",
         )
+        emptied = self._emptied(binding, tx) if is_again else ()
+        self._write([*shape.finish(), *emptied], table.id, LoadPhase.BEGIN, topic=ddl)
+        expected = reading.estimated_rows(table.id)
         first = replace(tx, snapshot="first" if is_first else "first_in_data_collection")
         last = replace(tx, snapshot="last" if is_last else "last_in_data_collection")
         tuning = self._options.tuning
         chunk = self._chunk(binding, tx)
         done = 0
-        lsn = self._made.consistent_point
+        lsn = self._at
         place = first
         lossy: str | None = None  # what is missing in the end
         newest: Cells | None = None  # is held back until it is known whether it is the last one
@@ -191,10 +214,27 @@ class Loader:
         self._write([], table.id, LoadPhase.END, lossy=lossy)
         observer.on_load(table.id, done, done)
 
+    def _emptied(self, binding: Binding, tx: TransactionConstants) -> Records:
+        """Tell plain readers that the table begins anew: one `t` for each of its partitions.
+
+        No cut names them: for readers of cuts BEGIN says it.
+        """
+        chunk = self._plain_chunk(binding.topic)
+        # Where keys are Avro, a text would break readers; no row has this key.
+        key = binding.key if binding.key_of is None else None
+        for partition in binding.every_partition():
+            value = binding.encoder.encode("t", "", None, None, tx, self._at, self._ordinal)
+            chunk.put(partition, key, value, self._ordinal)
+            self._ordinal += 1
+        return chunk.finish()
+
+    def _plain_chunk(self, topic: str) -> PlainChunk:
+        return PlainChunk(topic, self._head.epoch, self._head.last_seq, self._at)
+
     def _chunk(self, binding: Binding, constants: TransactionConstants) -> Chunk:
         plan = None if binding.key is None or binding.key_at else binding.plan
         if self._native is None or plan is None:
-            return PlainChunk(binding.topic, constants.epoch, constants.csn)
+            return self._plain_chunk(binding.topic)
         assert binding.key is not None
         return self._native.chunk(
             plan,
@@ -210,10 +250,10 @@ class Loader:
 
         With an accepted gap, the row that stopped the run does not stop it again.
         """
-        position = str(CommitKey(self._head.epoch, 0, self._ordinal))
+        position = str(CommitKey(self._head.epoch, self._head.last_seq, self._ordinal))
         if self._options.unfit_row != "quarantine" and not self._options.accept_gap:
             raise of_row(error, table, position) from error
-        lsn = self._made.consistent_point
+        lsn = self._at
         unfit = put_aside(
             error, table, op="r", before=None, after=cells, lsn=lsn, position=position
         )
@@ -227,7 +267,9 @@ class Loader:
         ids: Mapping[str, tuple[int, ...]] | None = None,
         *,
         lossy: str | None = None,
+        topic: str = "",
     ) -> None:
+        """Write records and what cuts say about them, or about those of one topic."""
         self._loads[str(table)] = phase.value
         head = replace(self._head, n=self._head.n + 1, written_at=self._clock.wall_us())
 
@@ -236,21 +278,24 @@ class Loader:
                 raise GroupUnusable("records of a chunk without an acknowledgement")
             if any(start < 0 for _, _, start, _ in acknowledged):
                 raise GroupUnusable("a record of a chunk was acknowledged without an offset")
+            named = [one for one in acknowledged if not topic or one[0] == topic]
             return self._log.framed(
                 TableLoad(
                     head,
                     table,
                     phase,
-                    ranges=runs_of(acknowledged),
-                    rows=len(records),
-                    as_of=self._made.consistent_point,
+                    ranges=runs_of(named),
+                    rows=sum(end - start for _, _, start, end in named),
+                    as_of=self._at,
                     schema_ids=ids or {},
                     lossy=lossy,
                 )
             )
 
         # Each record of cuts says how many there were before: they are written in order.
-        self._behind(lambda: self._delivery.write_now(records, cut))
+        # A shape counts with its BEGIN only, which the next run could not find out [H19].
+        is_begin = phase is LoadPhase.BEGIN
+        self._behind(lambda: self._delivery.write_now(records, cut, atomic=is_begin))
         self._head = head
 
 

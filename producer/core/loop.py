@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, assert_never
 
 from producer.core.assemble import Assembler
-from producer.core.catalog_watch import CatalogWatch
+from producer.core.catalog_watch import CatalogWatch, Unseen
 from producer.core.changes import Begin, Lost, Message, Stretch, Undecoded
 from producer.core.cuts_log import CutsLog
 from producer.core.engine import Engine
@@ -48,6 +49,7 @@ from producer.core.ports import (
     Source,
 )
 from producer.core.relations import Relations
+from producer.core.reread import Rereads
 from producer.errors import BrokerDown, CdcError, DecodeError
 from producer.wire.replication import Received
 from schemas.control import Cut
@@ -98,10 +100,15 @@ class Loop:
         assembler: Assembler,
         relations: Relations,
         progress: Progress,
+        rereads: Rereads,
+        left: Sequence[TableId],
         changed: list[TopicsChanged],
         advice: Callable[[TableId], str],
     ) -> None:
-        """`changed` is filled by the publisher; `advice` says how a new table is captured."""
+        """`changed` is filled by the publisher; `advice` says how a new table is captured.
+
+        `left` are tables that were captured by the run before, and are not any more.
+        """
         self._options, self._observer, self._progress = options, observer, progress
         self._source, self._delivery = source, delivery
         self._quarantine, self._log, self._clock = quarantine, log, clock
@@ -109,6 +116,7 @@ class Loop:
         blocking.beat = lambda: self._tell_source(force=True)
         self._changed, self._advice = changed, advice
         self._engine, self._assembler, self._relations = engine, assembler, relations
+        self._rereads, self._left = rereads, left
         self._catalog = CatalogWatch(wanted=relations.wants, publication=options.publication)
         self._look_due = 0.0
         self._at = engine.resume  # everything committed before was fed to the assembler
@@ -132,13 +140,18 @@ class Loop:
         observer.on_step("run: read")
         observer.on_note(f"streaming from {Lsn(self._engine.resume)}")
         self._progress.has_streamed = True
+        self._give_up_left()
         self._tick()
-        while self._stopped is None:
-            self._read()
-            self._watch_catalog()
-            self._poll_delivery()
-            self._tick()
-            self._leave_if_asked()
+        try:
+            while self._stopped is None:
+                if not self._read_again():
+                    self._read()
+                self._watch_catalog()
+                self._poll_delivery()
+                self._tick()
+                self._leave_if_asked()
+        finally:
+            self._rereads.let_go()
         if self._stopped.abort:
             self._delivery.abort(3.0)
         self._tell_source(force=True)
@@ -158,7 +171,9 @@ class Loop:
         self._observer.on_step("run: read")
         if self._pending is None:
             self._received = wire.receive(wait, (delivery.fileno(),))
-            self._pending = self._source.messages(self._received.messages)
+            self._pending = self._source.messages(
+                self._received.messages, one_by_one=self._rereads.has_point
+            )
             if self._received.reply_requested:
                 self._tell_source(force=True)
             self._read_at = self._clock.now()
@@ -177,6 +192,9 @@ class Loop:
         until = now() + tuning.slice_seconds
         stretches = 0  # of which the walker took some: it makes a few MB at once
         for count, (lsn, message) in enumerate(pending, 1):
+            if self._rereads.stops(message):
+                self._pending = chain([(lsn, message)], pending)
+                return
             at = message.at if isinstance(message, Stretch) else 0
             yield lsn, message
             stretches += isinstance(message, Stretch) and message.at > at
@@ -235,12 +253,55 @@ class Loop:
             else:  # it may have been a whole transaction, or its BEGIN
                 self._lost_between = lost
 
+    # ------------------------------------------------------------ re-reads
+    def _give_up_left(self) -> None:
+        """Leave a gap in tables that are not captured any more, before anything else.
+
+        The STATE that notes them is due and comes with it.
+        """
+        for table in self._left:
+            self._observer.on_note(f"{table} is not in [tables] any more; targets keep what it was")
+        if self._left:
+            gaps = [
+                Unseen(table, "is not captured any more: it left [tables]") for table in self._left
+            ]
+            self._step_all(self._assembler.explain(gaps, self._at))
+            self._step(InputDrained())
+
+    def _read_again(self) -> bool:
+        """Bring a re-read forward; True where the stream stands still for it."""
+        rereads, engine = self._rereads, self._engine
+        if self._leaving_since is not None:
+            rereads.let_go()
+            return False
+        is_taken = self._pending is None
+        if not rereads.has_point:
+            if is_taken and (gone := rereads.make_point(self._relations.known)) is not None:
+                engine.mark_loads({str(gone): None})
+            self._step_all([])
+            return False
+        if is_taken and not self._assembler.is_open:
+            rereads.reach(self._at)
+        if not rereads.is_standing:
+            return False
+        if not engine.is_settled:
+            self._step(InputDrained())
+            self._delivery.wait(_BUSY_WAIT)
+            return True
+        self._observer.on_step("run: a table is read again")
+        writer_state, table = rereads.read(engine.lend())
+        engine.take_back(writer_state)
+        self._assembler.adopt(table)
+        return True
+
     # ------------------------------------------------------------ catalog
     def _watch_catalog(self) -> None:
         """Compare what the stream has said with the catalog, every few seconds; see the module."""
         catalog, relations = self._catalog, self._relations
         if self._assembler.is_open or self._pending is not None or self._leaving_since is not None:
             return
+        if self._rereads.has_point:
+            return  # what it writes would stand before the point
         if not catalog.is_waiting:
             began = self._clock.now()
             if began < self._look_due:

@@ -6,7 +6,7 @@ parts that move one step at a time.  The code between the ports is the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
@@ -124,6 +124,21 @@ class Reading(Protocol):
         """Send all rows to `hand_on`, some at a time."""
 
 
+class Point(Protocol):
+    """A place between two commits, and the source as it was there."""
+
+    @property
+    def at(self) -> int:
+        """Its position: the snapshot shows all commits that begin before it, and no other."""
+
+    @property
+    def reading(self) -> Reading:
+        """The snapshot."""
+
+    def close(self) -> None:
+        """Let go of the snapshot."""
+
+
 class Source(takeover.Source, Protocol):
     """A source as takeover, load and loop use it."""
 
@@ -149,21 +164,52 @@ class Source(takeover.Source, Protocol):
     def reports_ddl(self) -> bool:
         """Say whether every statement that changes a table is described."""
 
+    @property
+    def rereads(self) -> bool:
+        """Say whether a table can be read again while the stream goes on."""
+
     def reading(self, made: MadeSlot) -> AbstractContextManager[Reading]:
         """Open a session under the slot's own snapshot."""
 
-    def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
+    def point(self, table: TableId) -> Point | None:
+        """Make a place at the present end of the log, to read a table there; None: it is gone.
+
+        It lies behind all that the stream has sent.  Raises CdcError: not now.
+        """
+
+    def requests(self) -> Mapping[TableId, int]:
+        """Return the tables that somebody asks to be read again, with the newest request's number.
+
+        A request stays until it is answered: it outlives every restart.
+        """
+
+    def answer(self, table: TableId, number: int) -> None:
+        """Forget requests for a table, up to a number."""
+
+    def messages(
+        self, received: Sequence[WalMessage], *, one_by_one: bool = False
+    ) -> Iterator[tuple[int, Message]]:
         """Decode; (position of the row, message) in the order of commits.
+
+        `one_by_one`: without stretches, so that the caller may stop before any transaction.
 
         A source that buffers transactions returns many messages for one; take slices.  The
         assembler takes each message before the next is decoded: both use the tables in force,
         which a statement changes here and a row of another shape changes there.
         """
 
-    def start_reading(self, known: dict[TableId, TableSchema], *, resume: int, csn: int) -> None:
+    def start_reading(
+        self,
+        known: dict[TableId, TableSchema],
+        *,
+        resume: int,
+        csn: int,
+        hidden: Container[TableId] = frozenset(),
+    ) -> None:
         """Prepare the stream: the tables in force at `resume`, the newest CSN delivered.
 
-        `known` is one state, shared with `Relations`: both record changes in it.
+        `known` is one state, shared with `Relations`: both record changes in it.  `hidden`
+        tables are not delivered yet; it changes.
         """
 
     def shape(self, table: TableId) -> TableSchema | None:
@@ -228,9 +274,16 @@ class Delivery(Protocol):
         """Ask for (key, value)s in cuts and for the commit: CutsDurable."""
 
     def write_now(
-        self, records: Records, cut: Callable[[list[Acknowledgement]], tuple[bytes, bytes]]
+        self,
+        records: Records,
+        cut: Callable[[list[Acknowledgement]], tuple[bytes, bytes]],
+        *,
+        atomic: bool = False,
     ) -> tuple[list[Acknowledgement], int]:
-        """Write records and one cut about them, in one transaction; blocks: for start and load."""
+        """Write records and one cut about them, in one transaction; blocks: for start and load.
+
+        `atomic`: the records, too, where rows are written outside of transactions.
+        """
 
     def abort(self, timeout: float) -> None:
         """Abort the open Kafka transaction, if any, on leaving."""

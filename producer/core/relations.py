@@ -83,6 +83,11 @@ class Relations:
             if change.after is not None:
                 self._stated.add(change.after.id)
 
+    def adopt(self, table: TableSchema) -> None:
+        """Take the shape under which a table was read again: in force from here on."""
+        self._known[table.id] = table
+        self._given_up.discard(table.oid)
+
     # ------------------------------------------------------------ what only the catalog says
     def drop(self, table: TableSchema) -> ShapeChange:
         """Remove a table that the catalog does not show any more."""

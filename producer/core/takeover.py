@@ -39,7 +39,7 @@ from producer.errors import (
     TopicReplaced,
 )
 from schemas.accept import CutReplay
-from schemas.control import Head, Identity, Prev, Start, Topic
+from schemas.control import PENDING, Head, Identity, Prev, Start, Topic
 from schemas.errors import LOAD_AGAIN, Verdict
 from schemas.positions import Lsn
 
@@ -132,6 +132,7 @@ class TakeoverRequest:
     ddl_topic: str
     accept_gap: bool = False  # begin a new epoch, for any reason of a stop
     load: bool = True
+    resumes: bool = False  # the source can read a table again: a load that was left is finished
     newest_epoch: int = 0  # the greatest epoch, for a log that does not show it
 
 
@@ -222,7 +223,7 @@ def _go_on(
     if (problem := _difference(log, request, replay, confirmed)) is not None:
         raise problem
     assert replay is not None
-    if replay.is_loading() and replay.seq == 0:
+    if replay.is_loading() and replay.seq == 0 and not request.resumes:
         # Its lock was lost with its session, and it went on until our fence.
         raise GroupUnusable("another run began a load while this one started")
     head = Head(
@@ -305,7 +306,7 @@ def _begin_epoch(
         request.fingerprint,
         request.cluster_id,
         topics,
-        dict.fromkeys(tables, "PENDING"),
+        dict.fromkeys(tables, PENDING),
         prev,
         None if prev is None else False,
         reason,
@@ -348,7 +349,7 @@ def _why_begin(
                 hint=f"retention removed them, or the topic was deleted: {LOAD_AGAIN}",
             )
         return "the cuts topic holds no record any more"
-    if replay.is_loading() and replay.seq == 0:
+    if replay.is_loading() and replay.seq == 0 and not request.resumes:
         problem = _other_source(replay, request)
         if problem is not None and not request.accept_gap:
             raise problem
@@ -443,9 +444,9 @@ def _difference(
     if (problem := _other_source(replay, request)) is not None:
         return problem
     was = replay.state
-    if was.content != request.fingerprint:
+    if not is_same_content(was.content, request.fingerprint, resumes=request.resumes):
         return ContentChanged(
-            "tables or filters differ from those of the last run",
+            "what decides which rows exist differs from the last run",
             hint=f"put them back, or: {LOAD_AGAIN}",
         )
     topics = log.topics()
@@ -476,6 +477,17 @@ def _difference(
     if confirmed > replay.resume:
         return _slot_ahead(Slot("", "", confirmed), replay.resume)
     return None
+
+
+def is_same_content(was: str, now: str, *, resumes: bool) -> bool:
+    """Say whether a run may go on with what the last one was configured to be.
+
+    A hash of all that decides which rows exist, and (not in records of older releases) a dash
+    and one of all but [tables]: where a table can be read again, [tables] may differ.
+    """
+    whole, _, rest = now.partition("-")
+    was_whole, _, was_rest = was.partition("-")
+    return was_whole == whole or (resumes and bool(rest) and was_rest == rest)
 
 
 def _other_source(replay: CutReplay, request: TakeoverRequest) -> CdcError | None:

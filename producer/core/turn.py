@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -19,6 +19,7 @@ from producer.core.ports import (
     Clock,
     Codec,
     Delivery,
+    Point,
     Publisher,
     Quarantine,
     Reader,
@@ -28,6 +29,7 @@ from producer.core.ports import (
     Source,
 )
 from producer.core.relations import Relations
+from producer.core.reread import Due, Rereads, asked
 from producer.core.takeover import Step, TakeoverRequest, TakeoverResult, take_over, take_slot
 from producer.core.tally import PlainTally
 from producer.core.walk import Native
@@ -56,6 +58,7 @@ class Turn:
     wants: Callable[[TableId], bool]  # [tables] of the configuration
     advice: Callable[[TableId], str]  # how a table that is not captured gets captured
     changed: list[TopicsChanged]  # filled by the publisher
+    captured: Sequence[TableId] = ()  # the tables that are to be captured now
     native: Native | None = None  # None: everything is done in Python
 
     def run(self, request: TakeoverRequest, progress: Progress, *, stream: bool = True) -> None:
@@ -110,23 +113,32 @@ class Turn:
                 seq=head.last_seq,
                 note=self.observer.on_note,
             )
-        loader = Loader(
+        known: dict[TableId, TableSchema] = {}
+        if self.source.tables:
+            loader = self._loader(writer_state, result.made.consistent_point)
+            with self.source.reading(result.made) as reading:
+                writer_state, known = loader.first(reading, self.source.tables)
+        self.drive(take_slot(self.source, writer_state.head.resume))
+        return writer_state, known
+
+    def _loader(self, writer_state: WriterState, at: int) -> Loader:
+        return Loader(
             self.options,
             writer_state,
-            source=self.source,
             log=self.log,
             delivery=self.delivery,
             publisher=self.publisher,
             observer=self.observer,
             clock=self.clock,
-            made=result.made,
+            at=at,
             quarantine=self.quarantine,
             behind=self.behind,
             native=self.native,
         )
-        writer_state, known = loader.run(self.source.tables)
-        self.drive(take_slot(self.source, writer_state.head.resume))
-        return writer_state, known
+
+    def _again(self, state: WriterState, point: Point, table: TableSchema) -> WriterState:
+        """Read one table again, at a place of the stream."""
+        return self._loader(state, point.at).again(point.reading, table)
 
     def _loop(
         self,
@@ -137,13 +149,17 @@ class Turn:
     ) -> Loop:
         options, source, publisher = self.options, self.source, self.publisher
         topics, head = options.topics, writer_state.head
-        source.start_reading(known, resume=head.resume, csn=result.csn)
+        found = Due([], [], {})
+        if source.rereads:
+            found = asked(self.captured, writer_state.loads, known, self.wants)
+        hidden = {table for table in found.tables if table not in known}
+        source.start_reading(known, resume=head.resume, csn=result.csn, hidden=hidden)
         relations = Relations(
             known,
             read_catalog=source.shape,
             name_type=source.type_name,
             name_table=source.table_name if source.ids_are_oids else None,
-            wanted=self.wants,
+            wanted=lambda table: self.wants(table) and table not in hidden,
             new_tables_are_complete=source.new_tables_are_complete,
             reports_ddl=source.reports_ddl,
         )
@@ -175,6 +191,10 @@ class Turn:
         )
         tally_of = PlainTally if self.native is None else self.native.tally
         untracked = frozenset({topics.message, topics.transaction})
+        engine = Engine(
+            writer_state, options.limits, tally_of(ddl_topic=topics.ddl, untracked_topics=untracked)
+        )
+        engine.mark_loads(found.noted)
         return Loop(
             options,
             source=source,
@@ -184,14 +204,23 @@ class Turn:
             clock=self.clock,
             observer=self.observer,
             log=self.log,
-            engine=Engine(
-                writer_state,
-                options.limits,
-                tally_of(ddl_topic=topics.ddl, untracked_topics=untracked),
-            ),
+            engine=engine,
             assembler=assembler,
             relations=relations,
             progress=progress,
+            rereads=Rereads(
+                found.tables,
+                hidden,
+                source=source,
+                captured=self.wants,
+                look_seconds=options.look_seconds,
+                read=self._again,
+                publish=publisher.publish,
+                blocking=self.blocking,
+                clock=self.clock,
+                note=self.observer.on_note,
+            ),
+            left=found.left,
             changed=self.changed,
             advice=self.advice,
         )

@@ -143,13 +143,16 @@ class Delivery:
 
         Acknowledgements come by `poll` or with the answer of `flush`.
         """
+        return self._send(self._rows, records, start)
+
+    def _send(self, writer: Writer, records: Records, start: int) -> int:
         assert not self._busy
         with self._explained():
-            if self._exactly_once:
+            if writer is self._transactional:
                 self._begin()
-            sent = self._rows.send(records, start)
+            sent = writer.send(records, start)
             if sent < len(records):
-                self._rows.poll(_ROOM_WAIT)
+                writer.poll(_ROOM_WAIT)
         return sent
 
     def poll(self) -> list[Acknowledgement]:
@@ -193,14 +196,23 @@ class Delivery:
         self._ask(lambda: self._write_cuts(cuts))
 
     def write_now(
-        self, records: Records, cut: Callable[[list[Acknowledgement]], tuple[bytes, bytes]]
+        self,
+        records: Records,
+        cut: Callable[[list[Acknowledgement]], tuple[bytes, bytes]],
+        *,
+        atomic: bool = False,
     ) -> tuple[list[Acknowledgement], int]:
-        """Write records and one cut about them, in one transaction; blocks: for start and load."""
+        """Write records and one cut about them, in one transaction; blocks: for start and load.
+
+        `atomic`: the records, too, where rows are written outside of transactions.
+        """
+        writer = self._transactional if atomic else self._rows
         sent, patience = 0, _Patience(self._silence)
-        while (sent := self.send(records, sent)) < len(records):
-            patience.see(self.progress)
+        while (sent := self._send(writer, records, sent)) < len(records):
+            patience.see(writer.progress)
         with self._explained():
-            acknowledged = self._flush().runs
+            self._drain(writer)
+            acknowledged = writer.take()
             answer = self._write_cuts([cut(acknowledged)])
         return acknowledged, answer.offsets[0]
 

@@ -84,6 +84,7 @@ class NativeParts:
             partition=partition,
             key=key,
             epoch=constants.epoch,
+            seq=constants.seq,
             point=constants.commit_lsn,
             max_row_bytes=max_row_bytes,
         )

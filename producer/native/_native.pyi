@@ -118,6 +118,7 @@ class NativeChunk(chunk.Chunk):
         partition: int,
         key: bytes,
         epoch: int,
+        seq: int,
         point: int,
         max_row_bytes: int,
     ) -> None: ...

@@ -328,11 +328,11 @@ def test_check_asks_what_run_and_apply_will_ask(place, new_database) -> None:
     path.stop()
     text = file.read_text()
 
-    # Other tables; a target that somebody altered.
-    file.write_text(text + '[tables]\nexclude = ["public.u"]\n')
+    # Another key; a target that somebody altered.
+    file.write_text(text.replace("[kafka]", '[kafka]\nkey = "primary-key"'))
     ask(path.target, "ALTER TABLE t ALTER n TYPE numeric(10,1); ALTER TABLE u DROP COLUMN v")
     found = errors(file)
-    assert "tables or filters differ" in found["run"]
+    assert "what decides which rows exist differs" in found["run"]
     assert "does not hold the source's values" in found["table public.t"]
     assert "source=numeric(10,2), target=numeric(10,1)" in found["table public.t"]
     assert "lacks columns of the source's (table=public.u, columns=v)" in found["table public.u"]
@@ -375,6 +375,19 @@ def test_a_table_that_cannot_hold_the_sources_values_is_refused_by_check_and_by_
     with pytest.raises(NotExpressible) as caught:
         path.catch_up()
     assert caught.value.what in said[0]
+
+
+def test_a_table_is_asked_for_and_the_request_taken_back(place) -> None:
+    path, file = place
+    ask(path.source, "CREATE TABLE t (id int PRIMARY KEY)")
+    wanted = ("snapshot", "--table", "public.t")
+
+    assert command(file, "snapshot").stdout == ""
+    assert json.loads(command(file, *wanted).stdout)["table"] == "public.t"
+    assert json.loads(command(file, "snapshot").stdout)["table"] == "public.t"
+    assert command(file, *wanted, "--cancel").stdout == ""
+    assert command(file, *wanted, "--cancel").exit_code == 2
+    assert command(file, "snapshot", "--table", "gauss_cdc.t").exit_code == 2
 
 
 def test_a_slot_without_a_load_leaves_older_rows_behind(place) -> None:

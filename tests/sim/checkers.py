@@ -20,6 +20,7 @@ from producer.core.changes import Delete, Logical, Truncate, Undecoded
 from producer.core.loop import Progress
 from schemas.accept import CutGap, CutIdentity, CutReplay, reloads, replay_tail
 from schemas.control import (
+    PENDING,
     CommitEntry,
     Commits,
     Cut,
@@ -30,13 +31,14 @@ from schemas.control import (
     State,
     TableLoad,
 )
+from schemas.tables import UNCHANGED
 from spark_consumers.model import Ledger
 from tests.sim import target as targets
 from tests.sim.broker import Broker, Transaction
 from tests.sim.gauss import Stated
 from tests.sim.ports import CUTS, PARTITIONS, TOPICS
 from tests.sim.registry import Decoded, Value, lone_message
-from tests.sim.source import EVERYTHING, LARGE, Source, is_unfit
+from tests.sim.source import EVERYTHING, LARGE, Source, is_unfit, table_id
 from tests.sim.source import Transaction as SourceTransaction
 from tests.sim.world import World
 
@@ -50,12 +52,19 @@ class Epoch:
 
     number: int
     point: int  # its consistent point: the first load shows what was before
-    loads: list[str] = field(default_factory=list)
+    at: int  # number of the source's next transaction
+    hidden: set[str]  # tables of which nothing is delivered: not captured, or not begun yet
+    loads: set[str] = field(default_factory=set)
     shapes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     loaded: dict[str, list[Any]] = field(default_factory=dict)
-    ended: set[str] = field(default_factory=set)  # tables whose load came to its end
+    loading: set[str] = field(default_factory=set)  # their load began and did not end
     holes: set[str] = field(default_factory=set)
+    done: list[SourceTransaction] = field(default_factory=list)  # the k-th has seq k + 1
     told: list[dict[str, tuple[str, ...]]] = field(default_factory=list)  # shapes as of each seq
+    # (n, table, point, columns): it was read again, and shows all commits before the point
+    again: list[tuple[int, str, int, tuple[str, ...]]] = field(default_factory=list)
+    begun: dict[str, int] = field(default_factory=dict)  # n of the first BEGIN
+    ends: dict[str, int] = field(default_factory=dict)  # n of the newest END
 
 
 class Oracle:
@@ -74,6 +83,7 @@ class Oracle:
         self._state_from = self._state_before = -1
         broker.on_decided = self.decided
         source.on_confirmed = self.confirmed
+        source.on_answered = self.answered
 
     def fail(self, checker: str, what: str) -> None:
         """Say false."""
@@ -94,6 +104,15 @@ class Oracle:
     def confirmed(self, lsn: int) -> None:
         """The slot moved."""
         self.look("confirm", f"slot at {lsn}, durable is {self.resume}", ok=lsn <= self.resume)
+
+    def answered(self, name: str, end: int) -> None:
+        """A request was answered: the table was read to its end behind the place of the request."""
+        if name not in self._source.captured:
+            return
+        epoch = self.epochs[self.epoch]
+        read = [n for n, table, point, _ in epoch.again if table == name and point >= end]
+        is_read = name not in epoch.loading and any(n < epoch.ends.get(name, 0) for n in read)
+        self.look("request", f"{name} was asked for at {end}, and not read since", ok=is_read)
 
     # ------------------------------------------------------------ cuts
     def decided(self, transaction: Transaction) -> None:
@@ -142,6 +161,7 @@ class Oracle:
             return
         if isinstance(cut, Start | State):
             self._topics = {name: topic.id for name, topic in cut.topics.items()}
+            self._loads(cut)
         for place in getattr(cut, "ranges", ()):
             there = self._broker.topic_ids[place.topic]
             demand(f"topics do not have {place.topic}", ok=self._topics.get(place.topic) == there)
@@ -154,10 +174,22 @@ class Oracle:
                 demand(f"seq {self.seq}", ok=head.last_seq == self.seq)
         self.n, self.resume = head.n, head.resume
         self.writer, self.instance = head.writer, head.instance
-        rest = self._source.survivors(self.epochs[self.epoch].point)[self.seq :]
-        if rest:
-            after = f"T{rest[0].index} at {rest[0].commit_start} is behind its resume"
-            demand(after, ok=rest[0].commit_start >= head.resume)
+        if (rest := self._next(self.epochs[self.epoch])) is not None:
+            after = f"T{rest.index} at {rest.commit_start} is behind its resume"
+            demand(after, ok=rest.commit_start >= head.resume)
+
+    def _next(self, epoch: Epoch) -> SourceTransaction | None:
+        """What is to be delivered next."""
+        return next((t for t in self._source.wal[epoch.at :] if t.survives(epoch.hidden)), None)
+
+    def _loads(self, cut: State) -> None:
+        """Tables that are to be loaded; what is not begun is hidden until then."""
+        epoch = self.epochs[self.epoch]
+        names = {name.partition(".")[2]: phase for name, phase in cut.loads.items()}
+        epoch.loads = set(names)
+        epoch.hidden |= {
+            name for name, phase in names.items() if phase == PENDING and name not in epoch.shapes
+        }
 
     def _start(self, offset: int, cut: Start, demand: Any) -> None:
         head = cut.head
@@ -175,11 +207,8 @@ class Oracle:
         demand("seq of a new epoch", ok=head.last_seq == 0)
         points = [point for point, _ in self._source.snapshots.values()]
         demand(f"resume is none of {points}", ok=head.resume in points)
-        epoch = Epoch(head.epoch, head.resume, sorted(cut.loads))
-        for name, table in self._source.state_at(head.resume).items():
-            if f"public.{name}" in cut.loads:
-                epoch.shapes[name] = tuple(c.name for c in table.columns)
-        epoch.told.append(dict(epoch.shapes))
+        epoch = Epoch(head.epoch, head.resume, self._source.before(head.resume), {"x"})
+        epoch.told.append({})
         self.epoch, self.seq = head.epoch, 0
         self.epochs[self.epoch] = epoch
 
@@ -206,16 +235,14 @@ class Oracle:
 
     def _commits(self, offset: int, cut: Commits) -> None:
         epoch = self.epochs[self.epoch]
-        survivors = self._source.survivors(epoch.point)
         cursor = [r.start for r in cut.ranges]
         for entry in cut.commits:
             self.looks["ranges"] += 1
             if entry.seq != self.seq + 1:
                 self.fail("chain", f"offset {offset}: seq {entry.seq} after {self.seq}")
-            if len(survivors) < entry.seq:
+            if (wanted := self._next(epoch)) is None:
                 self.fail("chain", f"offset {offset}: nothing was committed as seq {entry.seq}")
                 return
-            wanted = survivors[entry.seq - 1]
             found = entry.xid, entry.csn, entry.commit_start, entry.end_lsn
             there = wanted.xid, wanted.csn, wanted.commit_start, wanted.end_lsn
             if found != there:
@@ -223,6 +250,8 @@ class Oracle:
                           f"end), the source committed {there}")  # fmt: skip
                 return
             self.seq = entry.seq
+            epoch.at = wanted.index + 1
+            epoch.done.append(wanted)
             self._written[0] += 1
             self._written[1] += entry.rows
             values = []
@@ -267,7 +296,8 @@ class Oracle:
         self.epochs[self.epoch].holes |= holes
         if {hole.table for hole in entry.holes} != holes:
             self.fail("holes", f"{what}: holes {holes}, the cut says {entry.holes}")
-        if kept := {at in self._broker.quarantined for at in wanted.put_aside()}:
+        hidden = self.epochs[self.epoch].hidden
+        if kept := {at in self._broker.quarantined for at in wanted.put_aside(hidden)}:
             self.look(
                 "quarantine", f"{what}: its messages are not in quarantine", ok=kept == {True}
             )
@@ -275,12 +305,12 @@ class Oracle:
 
     def _expected(self, wanted: SourceTransaction) -> tuple[list[Any], set[str]]:
         """Rows as the source made them, and a DDL record wherever a table's shape is new."""
-        shapes = self.epochs[self.epoch].shapes
+        shapes, hidden = self.epochs[self.epoch].shapes, self.epochs[self.epoch].hidden
         out: list[Any] = []
         decoding = self._source.decoding
         is_told = decoding is not None and decoding.tells_ddl
         holes = (wanted.holes - {"public.x"}) & (wanted.holes if is_told else {EVERYTHING})
-        rows = iter(wanted.expected)
+        rows = (row for row in wanted.expected if row[0] not in hidden)
         for message, schemas in wanted.changes:
             if isinstance(message, Undecoded | Logical):
                 continue
@@ -288,7 +318,7 @@ class Oracle:
             for number in ids:
                 table = schemas[number]
                 name = table.id.name
-                if name == "x":
+                if name in hidden:
                     continue
                 # GaussDB describes no table: only new rows show their columns.
                 shows = decoding is None or not isinstance(message, Delete | Truncate)
@@ -323,13 +353,17 @@ class Oracle:
         rows = epoch.loaded.setdefault(name, [])
         if cut.phase is LoadPhase.BEGIN:
             rows.clear()
+            self._begin(offset, cut, values)
+        elif name not in epoch.loading:
+            self.fail("load", f"offset {offset}: {cut.phase} of {name} without a BEGIN")
         elif cut.phase is LoadPhase.CHUNK:
             for value in values:
                 cells = zip(value.columns, value.after, strict=True)
                 rows.append(tuple(sorted((c, v.decode()) for c, v in cells if v is not None)))
         else:
-            epoch.ended.add(name)
-            there = self._source.state_at(epoch.point)[name].content()
+            epoch.loading.discard(name)
+            epoch.ends[name] = cut.head.n
+            there = self._source.state_at(cut.as_of)[name].content()
             fit = [row for row in there if all(len(value) < LARGE for _, value in row)]
             if sorted(rows) != fit:
                 self.fail("load", f"{cut.table}: loaded {sorted(rows)}, the source had {there}")
@@ -338,6 +372,34 @@ class Oracle:
                 self.look(
                     "lossy", f"{cut.table}: rows are missing, and END is silent", ok=bool(cut.lossy)
                 )
+
+    def _begin(self, offset: int, cut: TableLoad, values: list[Any]) -> None:
+        """A load stands behind all commits before its point, and before all others."""
+        epoch, name = self.epochs[self.epoch], cut.table.name
+        coming = self._next(epoch)
+        if coming is not None and coming.commit_start < cut.as_of:
+            self.fail("point", f"offset {offset}: {name} as of {cut.as_of}, before T{coming.index}")
+        if epoch.done and epoch.done[-1].commit_start >= cut.as_of:
+            behind = epoch.done[-1].index
+            self.fail("point", f"offset {offset}: {name} as of {cut.as_of}, behind T{behind}")
+        if name in epoch.begun:  # plain readers may have rows of it
+            mine = self._broker.logs[CUTS][offset].transaction
+            for at in range(PARTITIONS.get(name, 1)):
+                log = self._broker.logs[TOPICS.table(cut.table), at]
+                told = [self._value(e) for e in log if e.transaction is mine and not e.is_marker]
+                self.look("H31", f"offset {offset}: {name}/{at} begins anew, and nobody tells",
+                          ok=[value.op for value in told] == ["t"])  # fmt: skip
+        epoch.at = max(epoch.at, self._source.before(cut.as_of))
+        epoch.hidden.discard(name)
+        epoch.loading.add(name)
+        columns = tuple(c.name for c in self._source.state_at(cut.as_of)[name].columns)
+        if [value.after.names() for value in values] != [columns]:
+            self.fail("load", f"offset {offset}: {name} begins as {values}, not {columns}")
+        epoch.shapes[name] = columns
+        epoch.again.append((cut.head.n, name, cut.as_of, columns))
+        epoch.begun.setdefault(name, cut.head.n)
+        if epoch.done:
+            self.looks["point"] += 1
 
     # ------------------------------------------------------------ target
     def applied(self, before: targets.Database, after: targets.Database) -> None:
@@ -358,7 +420,7 @@ class Oracle:
             self.fail("target", f"state {now.state} with inexact {now.inexact}")
         state = self._source.state_at(epoch.point)
         if now.seq:
-            wanted = self._source.survivors(epoch.point)[now.seq - 1]
+            wanted = epoch.done[now.seq - 1]
             state = self._source.states[wanted.index + 1]
             if now.commit_lsn != wanted.commit_start:
                 self.fail("target", f"{_short(now)} says commit {now.commit_lsn}")
@@ -371,10 +433,16 @@ class Oracle:
         was told of yet are left out.
         """
         ledger = database.ledger
-        told = self.epochs[ledger.epoch].told[ledger.seq]
+        epoch = self.epochs[ledger.epoch]
+        told, state = dict(epoch.told[ledger.seq]), dict(state)
+        reached = epoch.done[ledger.seq - 1].commit_start if ledger.seq else epoch.point
+        for n, name, point, columns in epoch.again:
+            if n <= ledger.n and (point > reached or not ledger.seq):
+                state[name], told[name] = self._source.state_at(point)[name], columns
         contents = {id_.name: table for id_, table in database.tables.items()}
         for name, table in state.items():
-            if name == "x" or f"public.{name}" in database.ledger.inexact:
+            unseen = name in epoch.hidden or ledger.n < epoch.begun.get(name, 0)
+            if unseen or f"public.{name}" in ledger.inexact:
                 continue
             there = contents[name].content() if name in contents else []
             here = [tuple(c for c in r if c[0] in told.get(name, ())) for r in table.content()]
@@ -386,13 +454,14 @@ class Oracle:
         """Say whether everything arrived."""
         if not self.epoch or len(self._source.wal) < self._source.planned:
             return False
-        epoch = self.epochs[self.epoch]
-        survivors, slot = self._source.survivors(epoch.point), self._source.slot
-        if len(epoch.ended) < len(epoch.loads):
+        epoch, slot = self.epochs[self.epoch], self._source.slot
+        if epoch.loads - epoch.ends.keys() or epoch.loading or self._source.asked:
             return False
-        if self.seq < len(survivors) or slot is None:
+        if epoch.hidden & self._source.captured & self._source.tables.keys():
             return False
-        if survivors and slot["confirmed"] < survivors[-1].end_lsn:
+        if self._next(epoch) is not None or slot is None:
+            return False
+        if epoch.done and slot["confirmed"] < epoch.done[-1].end_lsn:
             return False  # WAL is let go in the end
         if not all(self.looks[name] for name in ("ranges", "confirm", "belief")):
             self._source.planned += 1  # nothing was left for the stream: there is more
@@ -497,10 +566,11 @@ class Oracle:
         """Exactly-once mode: who reads committed data topics sees no row twice."""
         self.looks["plain"] += 1
         told = Counter(lone_message(e.value) for _, e in self._broker.decided((TOPICS.message, 0)))
-        for wanted in self._source.survivors(self.epochs[self.epoch].point):
+        for wanted in self.epochs[self.epoch].done:
             if wanted.is_lone_message and (count := told[wanted.end_lsn]) != 1:
                 self.fail("plain", f"the message at {wanted.end_lsn} is there {count} times")
         named: dict[int, set[int]] = {}
+        has_giants = False
         for _, entry in self._broker.decided(CUTS):
             cut = self._value(entry)
             if isinstance(cut, Commits) and entry.transaction:
@@ -525,6 +595,45 @@ class Oracle:
             )
             if twice := [key for key, count in seen.items() if count > 1]:
                 self.fail("plain", f"{topic}/{partition}: {twice} are there twice")
+            places = Counter((row.seq, row.ordinal) for _, row in rows if not row.xid)
+            if len(self.epochs) == 1 and any(count > 1 for count in places.values()):
+                self.fail("plain", f"{topic}/{partition}: loads share positions: {places}")
+            has_giants = has_giants or bool(giants - {0})
+        if len(self.epochs) == 1 and not has_giants and not any(self._broker.starts.values()):
+            self._tables_of_plain_readers()
+
+    def _tables_of_plain_readers(self) -> None:
+        """Who takes rows by key, partition by partition, has the table [H31]."""
+        epoch = self.epochs[self.epoch]
+        for name in {"a", "b", "d", "x"} & epoch.begun.keys():
+            if f"public.{name}" in epoch.holes or EVERYTHING in epoch.holes or name in epoch.hidden:
+                continue
+            there: dict[str, dict[str, Any]] = {}
+            for partition in range(PARTITIONS.get(name, 1)):
+                part: dict[str, dict[str, Any]] = {}
+                for _, entry in self._broker.decided((TOPICS.table(table_id(name)), partition)):
+                    if entry.value is not None:
+                        _follow(part, self._value(entry))
+                there |= part
+            here = sorted(tuple(sorted(row.items())) for row in there.values())
+            wanted = self._source.states[-1][name].content()
+            self.look("H31", f"{name} is {here}, the source has {wanted}", ok=here == wanted)
+
+
+def _follow(rows: dict[str, dict[str, Any]], change: Value) -> None:
+    """Apply a change to what a plain reader has of one partition."""
+    if change.op == "t":
+        rows.clear()
+        return
+    old = rows.pop(change.old_key, {}) if change.old_key is not None else {}
+    if change.after is None:
+        return
+    cells = dict(zip(change.columns, change.after, strict=True))
+    key = cells["id"].decode()
+    old = old or rows.get(key, {})
+    kept = {name: value for name, value in old.items() if cells.get(name) is UNCHANGED}
+    new = {n: c.decode() for n, c in cells.items() if c is not None and c is not UNCHANGED}
+    rows[key] = kept | new
 
 
 def _place(value: Any) -> tuple[int, int, int, int] | None:

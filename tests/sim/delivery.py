@@ -134,9 +134,16 @@ class SimDelivery:
         self._ask(f"writes {kinds}", write)
 
     def write_now(
-        self, records: Records, cut: Callable[[list[Acknowledgement]], tuple[bytes, bytes]]
+        self,
+        records: Records,
+        cut: Callable[[list[Acknowledgement]], tuple[bytes, bytes]],
+        *,
+        atomic: bool = False,
     ) -> tuple[list[Acknowledgement], int]:
         """Blocking, for start and loads."""
+        usual = self._rows, self._is_exact
+        if atomic:
+            self._rows, self._is_exact = self.client, True
         sent = 0
         while (sent := self.send(records, sent)) < len(records):
             pass
@@ -146,6 +153,7 @@ class SimDelivery:
         self.write_cuts([cut(flushed.runs)])
         committed = self._wait()
         assert isinstance(committed, CutsDurable)
+        self._rows, self._is_exact = usual
         return flushed.runs, committed.offsets[0]
 
     def abort(self, _timeout: float) -> None:

@@ -21,12 +21,14 @@ from typing import Any
 from unittest import mock
 
 from producer.core import ddl_log, load, takeover, turn
+from producer.core.assemble import Assembler
 from producer.core.bindings import Bindings
 from producer.core.cuts_log import CutsLog
 from producer.core.engine import Engine
 from producer.core.events import Command, Confirm, Happened, PositionReached
 from producer.core.logical_messages import LogicalMessages
 from producer.core.loop import Loop
+from producer.core.reread import Rereads
 from producer.core.row_writer import RowWriter
 from producer.core.tally import PlainTally, Runs
 from producer.core.transactions import Transactions
@@ -261,6 +263,9 @@ _NATIVE: list[Mutation] = [
              edit(Loop, "_step", ("self._ended(happened.commits, happened)",
                                   "self._ended(1, happened)")),
              {"use": "all", "transactions": 25, "steps": 700}),
+    Mutation("native-passes", "it takes no transaction behind a point",
+             edit(Loop, "_read", ("one_by_one=self._rereads.has_point", "one_by_one=False")),
+             {"use": "all", "asks": 6, "transactions": 25, "steps": 700}),
     Mutation("native-loss", "a loss between two transactions waits for a BEGIN that is decoded",
              edit(Loop, "_checked",
                   ("if isinstance(message, Stretch) and self._lost_between is not None:",
@@ -473,10 +478,49 @@ MUTATIONS: list[Mutation] = [
              {"second_producers": 1, "rush": True, "transactions": 14, "producer_crashes": 1,
               "crash_at": "waits for Kafka",
               "drops": 0, "timeouts": 0, "slot_faults": 0, "aliens": 0, "stops": 0}),
-    Mutation("load-not-restarted", "a load that did not finish begins again in a new epoch [H15]",
-             edit(takeover, "_why_begin",
-                  ("if replay.is_loading() and replay.seq == 0:", "if False:")),
+    # ------------------------------------------------------------ producer: re-reads
+    Mutation("load-not-finished", "a load that did not finish is finished by re-reads [H15]",
+             edit(turn, "asked", ("in [*open_, *added] if", "in added if")),
              {"producer_crashes": 6, "drops": 3}),
+    Mutation("added-not-loaded", "a table that was not captured before is read",
+             edit(turn, "asked", ("in [*open_, *added] if", "in open_ if")), {"adds": 1}),
+    Mutation("point-passed", "no commit behind a point is taken before the re-read",
+             edit(Rereads, "stops", ("commit_lsn >= self._point.at", "False")), {"asks": 3}),
+    Mutation("point-too-early", "and each one before it is",
+             edit(Loop, "_read_again", ("if not rereads.is_standing:", "if False:")),
+             {"asks": 3}),
+    Mutation("point-not-settled", "and is durable",
+             together(edit(Loop, "_read_again", ("if not engine.is_settled:", "if False:")),
+                      edit(Engine, "lend", ("assert self.is_settled", "pass"))), {"asks": 3}),
+    Mutation("point-reached-open", "a position counts when nothing is open before it",
+             edit(Loop, "_read_again", ("if is_taken and not self._assembler.is_open:", "if True:"),
+                  ("rereads.reach(self._at)", "rereads.reach(1 << 60)")), {"asks": 3}),
+    Mutation("not-hidden", "a table is not delivered before its load begins",
+             edit(turn.Turn, "_loop", ("and table not in hidden,", ",")), {"adds": 1}),
+    Mutation("shape-not-adopted", "its shape is the snapshot's, from BEGIN on",
+             edit(Assembler, "adopt", ("self._relations.adopt(table)", "pass")),
+             {"adds": 1, "asks": 3}),
+    Mutation("still-unbound", "and its rows are delivered from then on",
+             edit(Assembler, "adopt", ("self._bindings.resolve_again()", "pass")), {"adds": 1}),
+    Mutation("point-not-kept", "after a crash the source goes on at the newest point [H37]",
+             edit(load.Loader, "again", ("resume=max(self._head.resume, self._at)",
+                                         "resume=self._head.resume")),
+             {"adds": 1, "producer_crashes": 9}),
+    Mutation("numbers-not-taken", "the stream goes on with the numbers of the load's records",
+             edit(Engine, "take_back", ("self._n, self._loads = writer_state.head.n,",
+                                        "_, self._loads = writer_state.head.n,")), {"asks": 3}),
+    Mutation("loads-forgotten", "a STATE says how far loads are",
+             edit(Engine, "_state", ("dict(self._loads),", "writer_state.loads,")),
+             {"producer_crashes": 9, "asks": 3, "adds": 1, "steps": 600}),
+    Mutation("request-forgotten", "a request stays until the table was read behind it",
+             edit(Rereads, "_done", ("table, self._number)", "table, 1 << 60)")),
+             {"asks": 9, "transactions": 25, "steps": 700}),
+    Mutation("no-truncate", "plain readers are told that a table begins anew [H31]",
+             edit(load.Loader, "_table", ("if is_again else ()", "if False else ()")),
+             {"asks": 3, "mode": "exact", "expiries": 0}),
+    Mutation("one-position", "rows of loads have positions of their own",
+             edit(load.Loader, "again", ("REREAD + self._head.n * _PER_RECORD", "REREAD")),
+             {"asks": 6, "mode": "exact", "transactions": 4}),
     Mutation("loads-backwards", "steps of loads are taken in order",
              edit(rules, "step", ("in by_table(segment.loads):",
                                   "in reversed(by_table(segment.loads)):"))),

@@ -6,7 +6,8 @@ Kafka are Avro (`registry.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import copy
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,7 +20,7 @@ from producer.core.records.messages import MessageWriter
 from producer.core.records.row_plan import KeyPlan
 from producer.core.router import Binding, partition_of, table_key
 from producer.core.takeover import MadeSlot, Slot
-from producer.errors import ConnectionLost, SlotMissing
+from producer.errors import ConnectionLost, SlotMissing, SourceBusy
 from producer.native import Choice
 from producer.sources.postgres import pgoutput
 from producer.sources.postgres.stream import PgoutputStream
@@ -116,26 +117,67 @@ class SimSource:
     new_tables_are_complete = True
     ids_are_oids = False
     reports_ddl = False
+    rereads = True
 
-    def __init__(self, actor: Actor, connection: Connection, wire: SimWire, on_tables: Any) -> None:
+    def __init__(
+        self,
+        actor: Actor,
+        connection: Connection,
+        wire: SimWire,
+        on_tables: Any,
+        wants: Callable[[TableId], bool],
+    ) -> None:
+        self._wants = wants
         self._actor, self._wire, self._on_tables = actor, connection, on_tables
         self._source = connection.source
         self.wire = wire
         self.tables: list[TableId] = []
 
-    def start_reading(self, known: dict[TableId, TableSchema], *, resume: int, csn: int) -> None:
+    def start_reading(
+        self,
+        known: dict[TableId, TableSchema],
+        *,
+        resume: int,
+        csn: int,
+        hidden: Container[TableId] = (),
+    ) -> None:
         del csn
         self._stream = PgoutputStream(
             pgoutput.decode,
             known,
-            wanted=wants,
+            wanted=lambda table: self._wants(table) and table not in hidden,
             publication="p",
             judge=lambda _oid: Trust.FOREIGN,
             resume=resume,
         )
 
-    def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
-        return self._stream.messages(received)
+    def messages(
+        self, received: Sequence[WalMessage], *, one_by_one: bool = False
+    ) -> Iterator[tuple[int, Message]]:
+        return self._stream.messages(received, one_by_one=one_by_one)
+
+    def point(self, table: TableId) -> SimPoint | None:
+        """A place at the end of WAL; the slot that makes it may wait for somebody."""
+        self._actor.park("makes a point")
+        source = self._source
+        if source.world.chance(0.2):
+            raise SourceBusy("a place waits for open transactions")
+        if table.name not in source.tables:
+            return None
+        return SimPoint(source.wal_end, SimReading(copy.deepcopy(source.tables)))
+
+    def requests(self) -> dict[TableId, int]:
+        """What somebody asks for, and the newest number of a request for it."""
+        self._actor.park("looks for requests")
+        asked = sorted(self._source.asked.items())
+        return {table_id(name): number for number, (name, _) in asked}
+
+    def answer(self, table: TableId, number: int) -> None:
+        """Forget requests for a table up to one."""
+        self._actor.park("answers a request")
+        asked = self._source.asked
+        for known in [n for n, (name, _) in asked.items() if name == table.name and n <= number]:
+            self._source.on_answered(*asked.pop(known))
 
     def shape(self, table: TableId) -> TableSchema | None:
         """As it is now, which may be younger than the row."""
@@ -191,7 +233,11 @@ class SimSource:
 
     def captured(self, made: MadeSlot) -> tuple[str, ...]:
         self._park("lists the tables under the slot's snapshot")
-        self.tables = [table_id(n) for n in self._source.snapshots[made.snapshot][1] if n != "x"]
+        self.tables = [
+            table_id(n)
+            for n in self._source.snapshots[made.snapshot][1]
+            if self._wants(table_id(n))
+        ]
         self._on_tables(self.tables)
         return tuple(str(table) for table in self.tables)
 
@@ -223,8 +269,20 @@ class SimReading(NamedTuple):
             hand_on(CopyLines(lines[at : at + 3], len(columns), table))
 
 
+class SimPoint(NamedTuple):
+    """A place between two commits."""
+
+    at: int
+    reading: SimReading
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
 class SimGaussSource(SimSource):
     """A source of GaussDB; a slot ordered by CSN has a snapshot here, which a real one has not."""
+
+    rereads = False
 
     def __init__(self, *around: Any, native: Choice) -> None:
         super().__init__(*around)
@@ -235,10 +293,21 @@ class SimGaussSource(SimSource):
     def keepalives_move(self) -> bool:
         return self._reading.keepalives_move
 
-    def start_reading(self, known: dict[TableId, TableSchema], *, resume: int, csn: int) -> None:
+    def start_reading(
+        self,
+        known: dict[TableId, TableSchema],
+        *,
+        resume: int,
+        csn: int,
+        hidden: Container[TableId] = (),
+    ) -> None:
+        assert not hidden
         self._reading.start_reading(known, resume=resume, csn=csn)
 
-    def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
+    def messages(
+        self, received: Sequence[WalMessage], *, one_by_one: bool = False
+    ) -> Iterator[tuple[int, Message]]:
+        assert not one_by_one
         return self._reading.messages(received)
 
     def leave(self) -> None:
@@ -265,11 +334,6 @@ class AlienSource(SimSource):
 
 
 # ---------------------------------------------------------------- topics
-def wants(table: TableId) -> bool:
-    """Say whether rows of a table are delivered."""
-    return table.name != "x"
-
-
 class SimReader:
     """`CutsReader`: a topic of one partition, read committed."""
 

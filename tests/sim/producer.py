@@ -18,6 +18,7 @@ from producer.core.ports import RunObserver, Tuning
 from producer.core.takeover import TakeoverRequest
 from producer.kafka import client
 from schemas.control import Identity
+from schemas.tables import TableId
 from tests.sim.broker import Broker
 from tests.sim.delivery import SimDelivery
 from tests.sim.native import Use, native_of
@@ -38,7 +39,6 @@ from tests.sim.ports import (
     SimReader,
     SimSource,
     SimWire,
-    wants,
 )
 from tests.sim.registry import Decoded
 from tests.sim.source import Connection, Source, table_id
@@ -139,8 +139,13 @@ def _run_once(around: Around, process: Process) -> None:
         decoded=around.decoded,
     )
     wire = SimWire(actor, process.connection, delivery, around.on_confirm)
+    captured = set(source.captured)  # as the configuration says now
+
+    def wants(table: TableId) -> bool:
+        return table.name in captured
+
     process.opened = opened = _open(
-        plan, source, actor, process.connection, wire, publisher.prepare_tables
+        plan, source, actor, process.connection, wire, publisher.prepare_tables, wants
     )
     codec, clock, blocking = SimCodec(around.decoded), SimClock(world), SimBlocking(actor)
 
@@ -158,7 +163,8 @@ def _run_once(around: Around, process: Process) -> None:
         note=world.note,
         blocking=blocking,
     )
-    publisher.prepare_tables([table_id(name) for name in source.tables if name != "x"])
+    tables = [table_id(name) for name in source.tables if name in captured]
+    publisher.prepare_tables(tables)
     request = TakeoverRequest(
         identity=Identity(
             "sys-2" if plan.is_alien else source.system_id, source.timeline, "bank", SLOT, PLUGIN
@@ -168,6 +174,7 @@ def _run_once(around: Around, process: Process) -> None:
         instance=f"{actor.name}.{world.seed}",
         ddl_topic=TOPICS.ddl,
         accept_gap=plan.accept_gap,
+        resumes=opened.rereads,
     )
     options: Any = SimOptions(plan.limits, plan.tuning, accept_gap=plan.accept_gap)
     turn.Turn(
@@ -191,6 +198,7 @@ def _run_once(around: Around, process: Process) -> None:
         wants=wants,
         advice=str,
         changed=changed,
+        captured=tables,
         native=native_of(plan.use, world.rng),
     ).run(request, process.progress)
 

@@ -54,6 +54,7 @@ class Value(NamedTuple):
     xid: int
     lsn: int = 1
     csn: int = 0
+    old_key: str | None = None
 
 
 def schema_of(schema_id: int) -> dict[str, Any]:
@@ -165,4 +166,5 @@ def _row(record: dict[str, Any]) -> Value:
         source["txId"],
         source["lsn"],
         source["csn"],
+        (record["before"] or {}).get("id"),
     )

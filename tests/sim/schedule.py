@@ -78,6 +78,8 @@ class Faults:
     style: str = PGOUTPUT  # how the source is decoded
     lake: bool = False  # the target has versions of tables, and no transactions
     talks: bool = False  # logical messages are written
+    adds: int = 0  # times that [tables] gets another table
+    asks: int = 0  # re-reads that somebody asks for
     giants: bool = False  # most source transactions are large, and slow to come
     rush: bool = False  # second producers come while the first ones still start
     crash_at: str = ""  # where producers like to crash: what they are about to do
@@ -148,6 +150,7 @@ class Simulation:
         strange = {"unfit": seed % 10 == 7, "lake": seed % 4 == 3}
         if seed % 5 < 2:
             strange["style"] = [*STYLES][seed // 5 % len(STYLES)]
+        strange |= {"adds": int(seed % 5 == 2), "asks": seed % 3}
         drawn = faults or replace(Faults.drawn(world.rng), **strange)
         self.faults = replace(drawn, **(overrides or {}))
         self.decoded = Decoded()
@@ -197,7 +200,7 @@ class Simulation:
         world.sources_of_moves.append(self._moves)
 
     def _tables(self) -> list[Any]:
-        return [table_id(name) for name in self.source.tables if name != "x"]
+        return [table_id(name) for name in self.source.tables if name in self.source.captured]
 
     # ------------------------------------------------------------ run
     def run(self) -> Outcome:
@@ -295,8 +298,26 @@ class Simulation:
             out.append(Move(0.05, "the broker falls silent", self._silence))
         if faults.expiries:
             out.append(Move(0.05, "retention removes what nobody needs", self._expire))
+        if faults.adds and self._has_run and self.source.decoding is None:
+            out.append(Move(0.05, "[tables] gets another table", self._add_table))
+        if faults.asks and self._has_run and self.source.decoding is None:
+            out.append(Move(0.1, "somebody asks for a re-read", self._ask))
         if faults.slot_faults and self.source.slot and self.source.owner is None:
             out.append(Move(0.1, "somebody touches the slot", self._touch_slot))
+
+    def _add_table(self) -> None:
+        """The configuration changes, and `run` is started again."""
+        self.faults.adds -= 1
+        self.source.captured.add("x")
+        for process in [p for p in self.producers if not p.plan.is_alien]:
+            process.actor.crash()
+
+    def _ask(self) -> None:
+        self.faults.asks -= 1
+        source = self.source
+        source.requests += 1
+        name = self.world.rng.choice(sorted(source.tables))
+        source.asked[source.requests] = name, source.wal_end
 
     def _time(self) -> None:
         self.world.now += self.world.rng.choice([0.3, 1.0, 3.0, 8.0])

@@ -6,19 +6,19 @@ Tables (the sink must handle each kind):
     public.b   keyed, `big` is TOASTed: an update may leave it unsent
     public.c   no key, REPLICA IDENTITY FULL
     public.d   keyed, made while the stream runs
-    public.x   filtered: never delivered
+    public.x   not captured, unless somebody adds it to [tables]
 
 Columns are added to the first three.
 
 `Source.states[i]` is what a reader sees after the first i transactions, and
-`survivors` numbers the transactions that must be delivered: the oracle.
+what must be delivered depends on the tables that are hidden: `Transaction.survives`.
 """
 
 from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,21 +110,21 @@ class Transaction:
         self.record_end = self.record_end or self.end_lsn
         self.csn = self.csn or self.commit_start
 
-    def put_aside(self) -> list[int]:
+    def put_aside(self, hidden: Container[str]) -> list[int]:
         """Positions of the messages that nobody can decode, and of rows that are too large."""
         inside = [
             self.begin_lsn + 4 * at
             for at, (change, shapes) in enumerate(self.changes, 1)
-            if isinstance(change, Undecoded) or is_unfit(change, shapes)
+            if isinstance(change, Undecoded) or is_unfit(change, shapes, hidden)
         ]
         return [*([self.begin_lsn] if self.is_led else []), *inside]
 
-    @property
-    def survives(self) -> bool:
-        """Say whether it gets a seq."""
+    def survives(self, hidden: Container[str]) -> bool:
+        """Say whether it gets a seq while some tables are hidden."""
         told = any(isinstance(change, Logical | Stated) for change, _ in self.changes)
-        lacks_rows = any(is_unfit(change, shapes) for change, shapes in self.changes)
-        return bool(self.expected or told or EVERYTHING in self.holes or lacks_rows)
+        lacks_rows = any(is_unfit(change, shapes, hidden) for change, shapes in self.changes)
+        has_rows = any(name not in hidden for name, *_ in self.expected)
+        return has_rows or told or EVERYTHING in self.holes or lacks_rows
 
     @property
     def is_lone_message(self) -> bool:
@@ -132,13 +132,13 @@ class Transaction:
         return not self.xid
 
 
-def is_unfit(message: Message, shapes: dict[int, TableSchema]) -> bool:
-    """Say whether a captured row is larger than a topic takes."""
+def is_unfit(message: Message, shapes: dict[int, TableSchema], hidden: Container[str] = ()) -> bool:
+    """Say whether a delivered row is larger than a topic takes."""
     if not isinstance(message, Insert | Update | Delete):
         return False
     cells = [*(getattr(message, "old", None) or ()), *(getattr(message, "new", None) or ())]
     is_large = any(isinstance(cell, bytes) and len(cell) >= LARGE for cell in cells)
-    return is_large and shapes[message.relation].id.name != "x"
+    return is_large and shapes[message.relation].id.name not in hidden
 
 
 class Source:
@@ -170,6 +170,10 @@ class Source:
         self.owner: Connection | None = None
         self.lock: Connection | None = None
         self.snapshots: dict[str, tuple[int, Database]] = {}
+        self.captured = {"a", "b", "c", "d"}  # [tables]
+        self.asked: dict[int, tuple[str, int]] = {}  # number -> table, where WAL ended then
+        self.requests = 0
+        self.on_answered: Callable[[str, int], None] = lambda _name, _end: None
         self.connections: list[Connection] = []
         self.window = world.rng.choice([12, 60])  # messages that a session may be ahead
         self.drop_weight = 0.03
@@ -191,13 +195,13 @@ class Source:
             return self.wal[-1].csn if self.wal else _FIRST_CSN
         return self.wal_end
 
-    def survivors(self, point: int) -> list[Transaction]:
-        """What must be delivered from a consistent point on: the k-th has seq k + 1."""
-        return [t for t in self.wal if t.commit_start >= point and t.survives]
+    def before(self, point: int) -> int:
+        """How many transactions committed before a point."""
+        return sum(t.commit_start < point for t in self.wal)
 
     def state_at(self, point: int) -> Database:
         """The tables as of all commits before `point`."""
-        return self.states[sum(t.commit_start < point for t in self.wal)]
+        return self.states[self.before(point)]
 
     # ------------------------------------------------------------ transactions
     def _value(self) -> str:
@@ -354,7 +358,7 @@ class Source:
             said = ("u", tuple(cells))
         shapes = self._shapes()
         changes.append((message, shapes))
-        if name != "x" and not is_unfit(message, shapes):
+        if not is_unfit(message, shapes):
             expected.append((name, *said))
             if op == "k" and name == "a" and isinstance(message, Update):
                 expected.append((name, "d", None))  # placed by key: the old one goes, too

@@ -12,7 +12,7 @@ whole load: a replication session that is idle longer than wal_sender_timeout
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Final, Self
@@ -20,7 +20,7 @@ from typing import Final, Self
 from producer import native
 from producer.core.catalog_watch import Look
 from producer.core.changes import Message
-from producer.core.ports import Wire
+from producer.core.ports import Point, Wire
 from producer.core.takeover import MadeSlot, Slot
 from producer.errors import (
     CdcError,
@@ -29,6 +29,7 @@ from producer.errors import (
     SlotTaken,
     SourceError,
     SourceSwitched,
+    Unsupported,
 )
 from producer.options import Options
 from producer.sources import patterns
@@ -91,6 +92,7 @@ _STANDBY_PAUSE: Final = 0.5  # seconds; each attempt costs a login and a walsend
 class GaussSource:
     """A source of kind "opengauss" or "gaussdb"."""
 
+    rereads = False  # no second slot with a snapshot was tried on a real server
     ids_are_oids = False  # decoders number the tables in the stream
 
     def __init__(
@@ -412,7 +414,14 @@ class GaussSource:
 
     # ---- the stream
 
-    def start_reading(self, known: dict[TableId, TableSchema], *, resume: int, csn: int) -> None:
+    def start_reading(
+        self,
+        known: dict[TableId, TableSchema],
+        *,
+        resume: int,
+        csn: int,
+        hidden: Container[TableId] = frozenset(),  # noqa: ARG002
+    ) -> None:
         """Buffer transactions from here on; `known` are the tables in force at `resume`.
 
         Raises SourceSwitched where the server's log ends before `resume`.
@@ -476,7 +485,23 @@ class GaussSource:
                 hint=f"commits in between are lost; {LOAD_AGAIN}",
             )
 
-    def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
+    def point(self, table: TableId) -> Point | None:
+        """Tables cannot be read again here: see `rereads`."""
+        raise Unsupported("a table of this source cannot be read again by itself", table=table)
+
+    def requests(self) -> Mapping[TableId, int]:
+        """There are none: see `rereads`."""
+        return {}
+
+    def answer(self, table: TableId, number: int) -> None:
+        """Nobody asked."""
+
+    def messages(
+        self,
+        received: Sequence[WalMessage],
+        *,
+        one_by_one: bool = False,  # noqa: ARG002
+    ) -> Iterator[tuple[int, Message]]:
         """Yield the ended transactions, each in one piece."""
         assert self._stream is not None
         return self._stream.messages(received)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from typing import Final, Self
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
 from producer import native
-from producer.core.catalog_rows import as_sent
 from producer.core.catalog_watch import Look
-from producer.core.changes import Cells, Message
+from producer.core.changes import Message
 from producer.core.takeover import MadeSlot, Slot
 from producer.errors import (
     CdcError,
@@ -27,7 +25,14 @@ from producer.options import Options
 from producer.sources import patterns
 from producer.sources.base import try_lock
 from producer.sources.decoders import DECODERS
-from producer.sources.postgres import catalog, catalog_look, publications, running, snapshot
+from producer.sources.postgres import (
+    catalog,
+    catalog_look,
+    publications,
+    requests,
+    running,
+    snapshot,
+)
 from producer.sources.postgres import options as pgoutput_options
 from producer.sources.postgres.captured import (
     captured,
@@ -36,6 +41,12 @@ from producer.sources.postgres.captured import (
     reading_problems,
 )
 from producer.sources.postgres.connection import ReplicationConnection
+from producer.sources.postgres.point import (
+    PostgresPoint,
+    SnapshotReading,
+    make_point,
+    stream_shapes,
+)
 from producer.sources.postgres.stream import PgoutputStream
 from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.sources.postgres.triggers.records import Trust
@@ -44,7 +55,7 @@ from schemas.control import Identity
 from schemas.errors import Verdict
 from schemas.positions import Lsn
 from schemas.quoting import identifier
-from schemas.tables import Column, TableId, TableSchema
+from schemas.tables import TableId, TableSchema
 
 _FAILED_LOOKS: Final = 20  # in a row
 _BEGUN: Final = 4096  # transactions between two readings of the catalog that are waited for
@@ -62,33 +73,13 @@ _MAKE_SECONDS: Final = 0.5  # for a new slot before control returns to the calle
 _NOTE_SECONDS: Final = 2.0  # between two queries for whom it waits
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """An ordinary session under an imported snapshot."""
-
-    connection: Connection
-
-    def shapes(self, tables: list[TableId]) -> list[TableSchema]:
-        return stream_shapes(catalog.table_schemas(self.connection, tables))
-
-    def estimated_rows(self, table: TableId) -> int:
-        return snapshot.estimated_rows(self.connection, table)
-
-    def copy_rows(
-        self,
-        table: TableId,
-        columns: Sequence[Column],
-        hand_on: Callable[[Sequence[Cells]], None],
-    ) -> None:
-        snapshot.copy_rows(self.connection, table, columns, hand_on)
-
-
 class PostgresSource:
     """A source of kind "postgres"."""
 
     encoding = "utf-8"  # the sessions' client_encoding
     keepalives_move = True
     ids_are_oids = True
+    rereads = True
 
     def __init__(
         self,
@@ -287,11 +278,11 @@ class PostgresSource:
                 )
 
     @contextmanager
-    def reading(self, made: MadeSlot) -> Iterator[_Reading]:
+    def reading(self, made: MadeSlot) -> Iterator[SnapshotReading]:
         """Open a session under the slot's exported snapshot."""
         with snapshot.imported(self._options.source, made.snapshot) as connection:
             snapshot.hold(connection, self.connection, self.tables)
-            yield _Reading(connection)
+            yield SnapshotReading(connection)
 
     # ---- the stream
 
@@ -301,6 +292,7 @@ class PostgresSource:
         *,
         resume: int,
         csn: int,  # noqa: ARG002
+        hidden: Container[TableId] = frozenset(),
     ) -> None:
         """Begin to decode: pgoutput describes relations, event triggers (if any) their changes."""
         publication = publications.publication(self.connection, self._options.publication)
@@ -309,15 +301,23 @@ class PostgresSource:
         self.reports_ddl = found.reports_ddl
         if found.version and not found.reports_ddl:
             self._note(f"schema changes are inferred: {found.problem}; `gauss-cdc ddl install`")
-        self._stream = self._stream_of(known, resume=resume, has_triggers=found.reports_ddl)
+        self._stream = self._stream_of(
+            known, resume=resume, has_triggers=found.reports_ddl, hidden=hidden
+        )
 
     def _stream_of(
-        self, known: dict[TableId, TableSchema], *, resume: int = 0, has_triggers: bool = False
+        self,
+        known: dict[TableId, TableSchema],
+        *,
+        resume: int = 0,
+        has_triggers: bool = False,
+        hidden: Container[TableId] = frozenset(),
     ) -> PgoutputStream:
+        chosen = patterns.chooser(self._options.include, self._options.exclude)
         return PgoutputStream(
             DECODERS[self._options.plugin],
             known,
-            wanted=patterns.chooser(self._options.include, self._options.exclude),
+            wanted=lambda table: chosen(table) and table not in hidden,
             publication=self._options.publication,
             judge=self._judge,
             name_now=self.table_name,
@@ -326,9 +326,23 @@ class PostgresSource:
             on_begin=self._begun.append,
         )
 
-    def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
+    def point(self, table: TableId) -> PostgresPoint | None:
+        """Make a place between two commits; see `make_point`."""
+        return make_point(self._options, self.connection, table)
+
+    def requests(self) -> Mapping[TableId, int]:
+        """Return the tables that somebody asks to be read again."""
+        return requests.newest(self.connection, self._options.slot)
+
+    def answer(self, table: TableId, number: int) -> None:
+        """Forget requests for a table, up to a number."""
+        requests.forget(self.connection, self._options.slot, table, number)
+
+    def messages(
+        self, received: Sequence[WalMessage], *, one_by_one: bool = False
+    ) -> Iterator[tuple[int, Message]]:
         """Decode; convert records of statements into schema changes."""
-        return self._stream.messages(received)
+        return self._stream.messages(received, one_by_one=one_by_one)
 
     def shape(self, table: TableId) -> TableSchema | None:
         """Read one table's shape as it is now; None if it is gone."""
@@ -402,8 +416,3 @@ class PostgresSource:
             self._give_up()
         self.wire.close()
         self.connection.close()
-
-
-def stream_shapes(tables: list[TableSchema]) -> list[TableSchema]:
-    """Shapes as pgoutput describes them: without generated columns."""
-    return [as_sent(table) for table in tables]

@@ -81,13 +81,17 @@ class PgoutputStream:
         self._waiting: list[tuple[int, Message]] = []  # from a row of an undescribed table on
         self._waits_no_more = False
 
-    def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
-        """Decode lazily: yield (position, message)."""
+    def messages(
+        self, received: Sequence[WalMessage], *, one_by_one: bool = False
+    ) -> Iterator[tuple[int, Message]]:
+        """Decode lazily: yield (position, message); `one_by_one`: leave none to the walker."""
         decode, watched, waiting = self._decode, self._watched, self._waiting
         stretch, size = Stretch(received), len(received)
         burst = 1  # messages that are decoded here before the native walker is asked again
         while stretch.at < size:
-            if not waiting:
+            if one_by_one:
+                burst = _MOST_DECODED
+            elif not waiting:
                 at = stretch.at
                 yield NOWHERE, stretch
                 if stretch.at > at:

@@ -13,6 +13,7 @@ from producer.core.takeover import (
     TakeoverRequest,
     TakeoverResult,
     foresee,
+    is_same_content,
     take_over,
     take_slot,
 )
@@ -560,6 +561,36 @@ def test_a_first_load_that_did_not_finish_begins_again_in_a_new_epoch(
     assert taken.made is not None
     assert (taken.writer_state.head.epoch, taken.writer_state.head.writer) == (2, 2)
     assert world.started[0].prev == Prev(1, 0, 1 if phase is None else 2)
+
+
+@pytest.mark.parametrize("phase", [None, LoadPhase.BEGIN, LoadPhase.CHUNK])
+def test_where_tables_can_be_read_again_a_load_that_did_not_finish_is_gone_on_from(
+    phase: LoadPhase | None,
+) -> None:
+    world = loading(phase=phase)
+
+    taken = go(world, replace(WANTED, resumes=True))
+
+    assert taken.made is None
+    assert taken.writer_state.head.epoch == 1
+    assert world.started[0].loads == {"public.account": "PENDING" if phase is None else phase}
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "resumes", "is_same"),
+    [
+        ("all-rest", "all-rest", False, True),
+        ("all-rest", "other-rest", True, True),
+        ("all-rest", "other-rest", False, False),
+        ("all-rest", "other-different", True, False),
+        ("all", "all-rest", True, True),  # a record of an older release
+        ("all", "other-rest", True, False),
+    ],
+)
+def test_tables_may_differ_where_they_can_be_read_again_and_nothing_else(
+    was: str, now: str, resumes: bool, is_same: bool
+) -> None:
+    assert is_same_content(was, now, resumes=resumes) is is_same
 
 
 def test_a_first_load_that_finished_is_gone_on_from() -> None:

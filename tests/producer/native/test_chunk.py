@@ -56,7 +56,7 @@ def chunks(encoder: RowEncoder, max_row_bytes: int = 1 << 20) -> tuple[Chunk, Ch
     made = NativeParts(native().Places()).chunk(
         encoder.plan, CONSTANTS, topic=TOPIC, partition=2, key=KEY, max_row_bytes=max_row_bytes
     )
-    return PlainChunk(TOPIC, CONSTANTS.epoch, POINT), made
+    return PlainChunk(TOPIC, CONSTANTS.epoch, CONSTANTS.seq, POINT), made
 
 
 def load(chunk: Chunk, encoder: RowEncoder, rows: Sequence[Cells]) -> tuple[list[Record], int]:

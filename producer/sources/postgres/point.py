@@ -1,0 +1,97 @@
+"""A place between two commits, with a snapshot of exactly the commits before it.
+
+A temporary slot gives both: its consistent point, and the snapshot that it exports.  Transactions
+whose COMMIT record begins before that point are in the snapshot, all others in any stream behind
+it; this is the rule by which the slot of the stream drops what was delivered, too.  The slot is
+needed until a session has imported the snapshot, and ends with its own session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import Final
+
+from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
+
+from producer.core.catalog_rows import as_sent
+from producer.core.changes import Cells
+from producer.errors import CdcError, SourceBusy
+from producer.options import Options
+from producer.sources.postgres import catalog, running, snapshot
+from producer.sources.postgres.captured import captured, reading_problems
+from producer.sources.postgres.connection import ReplicationConnection
+from schemas.tables import Column, TableId, TableSchema
+
+_SECONDS: Final = 2.0  # for the slot: the stream waits meanwhile
+_NAME_BYTES: Final = 63  # of a slot
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotReading:
+    """An ordinary session under an imported snapshot."""
+
+    connection: Connection
+
+    def shapes(self, tables: list[TableId]) -> list[TableSchema]:
+        return stream_shapes(catalog.table_schemas(self.connection, tables))
+
+    def estimated_rows(self, table: TableId) -> int:
+        return snapshot.estimated_rows(self.connection, table)
+
+    def copy_rows(
+        self,
+        table: TableId,
+        columns: Sequence[Column],
+        hand_on: Callable[[Sequence[Cells]], None],
+    ) -> None:
+        snapshot.copy_rows(self.connection, table, columns, hand_on)
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresPoint:
+    """`ports.Point`."""
+
+    at: int
+    reading: SnapshotReading
+    _session: ExitStack
+
+    def close(self) -> None:
+        self._session.close()
+
+
+def make_point(options: Options, connection: Connection, table: TableId) -> PostgresPoint | None:
+    """Make a point and protect the table from DDL; None: it is not captured any more.
+
+    Raises SourceBusy while the slot waits for open transactions, TableChanging where DDL came
+    between the point and the protection, and what else the server refuses.
+    """
+    if table not in captured(connection, options).tables:
+        return None
+    for problem in reading_problems(connection, [table]):
+        raise problem
+    with ExitStack() as stack, ReplicationConnection.open(options.source) as wire:
+        suffix = f"_{wire.backend_pid}"
+        name = options.slot[: _NAME_BYTES - len(suffix)] + suffix
+        wire.begin_slot(name, options.plugin, temporary=True)
+        made = wire.begun_slot(_SECONDS)
+        if made is None:
+            raise _waits(connection, wire.backend_pid)
+        session = stack.enter_context(snapshot.imported(options.source, made.snapshot or ""))
+        snapshot.hold(session, connection, [table])
+        return PostgresPoint(int(made.consistent_point), SnapshotReading(session), stack.pop_all())
+
+
+def _waits(connection: Connection, waiter: int) -> SourceBusy:
+    """Say for whom a slot waits; end its session, which does not notice a closed connection."""
+    found = running.blockers(connection, waiter=waiter)
+    with suppress(CdcError), catalog.asking(connection) as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s)", [waiter])
+    who = "; ".join(f"{blocker}: {blocker.way_out}" for blocker in found[:1])
+    return SourceBusy("a place between two commits waits for open transactions", waits_for=who)
+
+
+def stream_shapes(tables: list[TableSchema]) -> list[TableSchema]:
+    """Shapes as pgoutput describes them: without generated columns."""
+    return [as_sent(table) for table in tables]

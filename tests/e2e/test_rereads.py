@@ -1,0 +1,144 @@
+"""Tables that are read again beside the stream: an interrupted load, an added table, a request."""
+
+import threading
+from dataclasses import replace
+from typing import Self
+
+import psycopg2
+
+from producer.core.ports import RunObserver, Tuning
+from producer.pipeline import run
+from producer.sources.dial import parse_dsn
+from producer.sources.postgres import requests
+from producer.sources.postgres.catalog import connect
+from schemas.tables import TableId
+from tests.e2e.path import PATIENCE, Path, ask, content, until
+
+TABLES = ("a", "b", "nokey")
+SMALL = Tuning(chunk_rows=50)
+ROWS = 4000
+
+
+class Writer(threading.Thread):
+    """Changes every table in each transaction, until it is told to end."""
+
+    def __init__(self, url: str, tables: tuple[str, ...], first: int) -> None:
+        super().__init__(daemon=True)
+        self._url, self._tables, self._first = url, tables, first
+        self._ended = threading.Event()
+        self.commits = 0
+
+    def run(self) -> None:
+        connection = psycopg2.connect(self._url)
+        with connection.cursor() as cursor:
+            n = 0
+            while not self._ended.is_set():
+                for table in self._tables:
+                    cursor.execute(f"INSERT INTO {table} VALUES ({self._first + n}, 'w{n}')")
+                    cursor.execute(f"DELETE FROM {table} WHERE id = {n % ROWS}")
+                    cursor.execute(f"UPDATE {table} SET v = 'u{n}' WHERE id = {(n * 7) % ROWS}")
+                connection.commit()
+                n += 1
+                self.commits = n
+        connection.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self.join(PATIENCE)
+
+
+def make(url: str, tables: tuple[str, ...]) -> None:
+    for table in tables:
+        key = "" if table == "nokey" else " PRIMARY KEY"
+        ask(url, f"CREATE TABLE {table} (id int{key}, v text)")
+        if not key:
+            ask(url, f"ALTER TABLE {table} REPLICA IDENTITY FULL")
+        ask(url, f"INSERT INTO {table} SELECT n, 'v' || n FROM generate_series(0, {ROWS - 1}) n")
+
+
+def load_in_part(path: Path) -> None:
+    """Run until the second table is half loaded, and leave."""
+    stop = threading.Event()
+
+    def on_load(table: TableId, done: int, _expected: int) -> None:
+        if table.name == "b" and done >= ROWS / 2:
+            stop.set()
+
+    watch = RunObserver(
+        on_step=lambda _: None,
+        on_load=on_load,
+        on_note=lambda _: None,
+        stop_asked=lambda seconds: stop.wait(seconds) if seconds else stop.is_set(),
+    )
+    assert not run(path.options, watch)
+
+
+def assert_equal(path: Path, tables: tuple[str, ...]) -> None:
+    ledger = path.catch_up()
+    for table in tables:
+        assert content(path.target, table) == content(path.source, table), table
+    assert ledger.inexact == {}
+    assert ledger.epoch == 1
+
+
+def is_read_again(path: Path) -> bool:
+    """Nothing is asked for any more, and no load is open."""
+    path.applier.drain()
+    ledger = path.applier.ledger
+    with connect(parse_dsn(path.source)) as connection:
+        asked = requests.requests(connection, path.options.slot)
+    return not asked and ledger is not None and not ledger.inexact
+
+
+def test_loads_are_finished_and_tables_added_and_read_again_under_load(
+    addresses, topic_prefix, new_database
+) -> None:
+    source, target = new_database(), new_database()
+    make(source, TABLES)
+    with Path(addresses, topic_prefix, source, target, tuning=SMALL) as path:
+        path.options = replace(path.options, include=("public.a", "public.b", "public.nokey"))
+        load_in_part(path)
+        path.applier.drain()
+        half = content(target, "b")
+        for table in TABLES:  # while nobody runs
+            ask(source, f"DELETE FROM {table} WHERE id % 3 = 0")
+
+        with Writer(source, TABLES, 10_000) as writer:
+            path.start()
+            until(lambda: writer.commits > 100 and is_read_again(path), "the load's end", _pause)
+
+        assert 0 < len(half) < ROWS
+        assert_equal(path, TABLES)
+        assert not any("public.a is read" in note for note in path.notes)
+
+        make(source, ("more",))
+        ask(source, f"ALTER PUBLICATION {topic_prefix} ADD TABLE more")
+        path.stop()
+        path.options = replace(path.options, include=("public.*",))
+        everything = (*TABLES, "more")
+        with Writer(source, everything, 50_000) as writer:
+            path.start()
+            until(lambda: writer.commits > 50 and _has(path, "more"), "the new table", _pause)
+        assert_equal(path, everything)
+
+        ask(target, "DELETE FROM a WHERE id % 2 = 0; INSERT INTO a VALUES (-1, 'a stranger')")
+        with connect(parse_dsn(source)) as connection:
+            tables = [TableId("public", "a"), TableId("public", "nokey")]
+            requests.ask(connection, path.options.slot, tables)
+        with Writer(source, everything, 90_000) as writer:
+            until(lambda: writer.commits > 50 and is_read_again(path), "what was asked", _pause)
+        assert_equal(path, everything)
+
+
+def _has(path: Path, table: str) -> bool:
+    path.applier.drain()
+    there = ask(path.target, "SELECT to_regclass(%s) IS NOT NULL", table)[0][0]
+    return bool(there) and is_read_again(path)
+
+
+def _pause(seconds: float) -> None:
+    threading.Event().wait(seconds)
