@@ -193,6 +193,8 @@ class LoadPhase(StrEnum):
     END = "END"
 
 
+EXACT: Final = "EXACT"  # of `TableLoad.mode`
+AGAIN: Final = "AGAIN"  # exact, too: readers may have rows of the table, and begin it anew
 PENDING: Final = "PENDING"  # of `State.loads`: to be loaded, and not begun
 LEFT: Final = "LEFT"  # left [tables]: what came since is nowhere, so it is loaded if it comes back
 
@@ -209,7 +211,7 @@ class TableLoad:
     head: Head
     table: TableId
     phase: LoadPhase
-    mode: str = "EXACT"
+    mode: str = EXACT
     ranges: tuple[Range, ...] = ()
     rows: int = 0
     as_of: int = 0

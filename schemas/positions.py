@@ -36,6 +36,15 @@ class Lsn(int):
     __str__ = __repr__
 
 
+def of_reread(n: int) -> int:
+    """Return the first ordinal of a table that is read again behind the `n`-th record of cuts.
+
+    Its rows have the number of the commit before them, which has fewer rows than 2^61.  A record
+    of cuts names fewer than 2^24 rows of a load, so no two of them have one position.
+    """
+    return (1 << 61) + (n << 24)
+
+
 class CommitKey(NamedTuple):
     """Total order over the row changes of one source.
 

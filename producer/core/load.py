@@ -1,14 +1,13 @@
 """Loads: every table under the slot's own snapshot, or one table again at a place of the stream.
 
 A load's rows have the number of the newest commit before them, and ordinals of their own: those
-of the first load count from 0, those of a re-read from `REREAD`, far behind any commit's.
+of the first load count from 0, those of a re-read from far behind any commit's (`of_reread`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
 from producer.core.changes import Cells
 from producer.core.chunk import Chunk, Chunks, PlainChunk
@@ -31,12 +30,9 @@ from producer.core.router import Binding, table_key
 from producer.core.tally import Runs
 from producer.core.unfit import HINT, UNFIT, WHY, Unfit, of_row, put_aside
 from producer.errors import GroupUnusable, RowTooLarge
-from schemas.control import LoadPhase, Origin, Range, SchemaChange, TableLoad
-from schemas.positions import CommitKey
+from schemas.control import AGAIN, EXACT, LoadPhase, Origin, Range, SchemaChange, TableLoad
+from schemas.positions import CommitKey, of_reread
 from schemas.tables import TableId, TableSchema
-
-REREAD: Final = 1 << 61  # ordinals of re-reads; a position stays below 2^62
-_PER_RECORD: Final = 1 << 24  # ordinals for each record of cuts: a chunk has fewer rows
 
 
 class Loader:
@@ -75,7 +71,7 @@ class Loader:
         self._head = replace(writer_state.head, state_from=writer_state.state_from)
         self._loads = dict(writer_state.loads)
         self._writer_state = writer_state
-        self._ordinal = 0
+        self._ordinal, self._mode = 0, EXACT
 
     def first(
         self, reading: Reading, tables: list[TableId]
@@ -95,7 +91,7 @@ class Loader:
         point from BEGIN on, or a crash would bring those rows again [H37].
         """
         self._head = replace(self._head, resume=max(self._head.resume, self._at))
-        self._ordinal = REREAD + self._head.n * _PER_RECORD
+        self._ordinal, self._mode = of_reread(self._head.n), AGAIN
         self._table(reading, table, is_first=True, is_last=True, is_again=True)
         return self._end()
 
@@ -284,6 +280,7 @@ class Loader:
                     head,
                     table,
                     phase,
+                    self._mode,
                     ranges=runs_of(named),
                     rows=sum(end - start for _, _, start, end in named),
                     as_of=self._at,

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from schemas.accept import Foreign, judge, reloads
 from schemas.control import (
+    AGAIN,
     CommitEntry,
     Commits,
     Cut,
@@ -27,6 +28,7 @@ from schemas.control import (
     TableLoad,
     Topic,
 )
+from schemas.positions import of_reread
 from schemas.tables import TableId
 from schemas.topics import Topics
 from spark_consumers.decode.control import decode_cut
@@ -479,6 +481,8 @@ def _of_change(change: SchemaChange, table: TableId) -> tuple[str, str] | None:
 def _of_load(cut: TableLoad) -> tuple[TableNote, ...]:
     """What a step of a table's load says, besides its rows."""
     version = _reach(cut)
+    if cut.phase is LoadPhase.BEGIN and cut.mode == AGAIN:  # behind the commit before it
+        return (TableNote(version, "truncate", "a load follows", of_reread(cut.head.n - 1)),)
     if cut.phase is LoadPhase.BEGIN and version > (1, 0):
         return (TableNote(version, "truncate", "a load follows"),)
     if cut.phase is LoadPhase.END and cut.lossy is not None:

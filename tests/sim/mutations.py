@@ -519,7 +519,7 @@ MUTATIONS: list[Mutation] = [
              edit(load.Loader, "_table", ("if is_again else ()", "if False else ()")),
              {"asks": 3, "mode": "exact", "expiries": 0}),
     Mutation("one-position", "rows of loads have positions of their own",
-             edit(load.Loader, "again", ("REREAD + self._head.n * _PER_RECORD", "REREAD")),
+             edit(load.Loader, "again", ("of_reread(self._head.n)", "of_reread(0)")),
              {"asks": 6, "mode": "exact", "transactions": 4}),
     Mutation("loads-backwards", "steps of loads are taken in order",
              edit(rules, "step", ("in by_table(segment.loads):",
