@@ -197,6 +197,11 @@ def _begin_without_emptying(self: SimTransaction, cut: TableLoad) -> None:
         _LOAD(self, cut)
 
 
+def _unstaged(_self: SimSink, _segment: Segment, rows: Any) -> Rows:
+    """Rows of executors come with the step."""
+    return rows if isinstance(rows, Rows) else rows.rows
+
+
 def _takes_all(*_: Any) -> None:
     return None
 
@@ -593,8 +598,10 @@ MUTATIONS: list[Mutation] = [
                    ("self._step(happened)\n    while self._changed:\n"
                     "        self._step(self._changed.pop(0))\n"))),
              {"transactions": 20, "steps": 600}, "acknowledgements, and so the cut, come later"),
-    Mutation("2nd-fence", "the fence of appliers", _NOT_FENCED,
-             {"second_appliers": 2}, "the comparison under the lock refuses a late attempt"),
+    Mutation("2nd-fence", "the fence of appliers, where nothing is staged",
+             together(_NOT_FENCED, replaced(SimSink, stage=_unstaged)),
+             {"second_appliers": 2},
+             "the comparison under the lock refuses a late attempt"),
     Mutation("2nd-wait", "readers wait for the LSO", _NOT_WAITED,
              reason="the counts refuse what is not all there yet"),
 ]  # fmt: skip
