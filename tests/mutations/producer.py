@@ -227,8 +227,8 @@ MUTATIONS: Final = (
         "walker-overtakes-what-waits",
         "rows behind one that waits for its table wait, too",
         "producer/sources/postgres/stream.py",
-        "            if not waiting:\n                at = stretch.at\n",
-        "            if True:\n                at = stretch.at\n",
+        "            elif not waiting:\n                at = stretch.at\n",
+        "            else:\n                at = stretch.at\n",
         _HAND_OVER,
     ),
     Mutation(

@@ -28,7 +28,7 @@ _MAKE: Final = (
 )
 
 
-class Request(NamedTuple):
+class AskedAgain(NamedTuple):
     """Somebody asks for a table to be read again."""
 
     table: TableId
@@ -36,7 +36,7 @@ class Request(NamedTuple):
     asked_at: datetime  # of the oldest
 
 
-def requests(connection: Connection, slot: str) -> list[Request]:
+def requests(connection: Connection, slot: str) -> list[AskedAgain]:
     """Return what is asked for, oldest first."""
     with asking(connection) as cursor:
         cursor.execute(_THERE)
@@ -47,7 +47,7 @@ def requests(connection: Connection, slot: str) -> list[Request]:
             " WHERE slot = %s GROUP BY 1, 2 ORDER BY 4",
             [slot],
         )
-        return [Request(TableId(s, t), number, at) for s, t, number, at in cursor.fetchall()]
+        return [AskedAgain(TableId(s, t), number, at) for s, t, number, at in cursor.fetchall()]
 
 
 def newest(connection: Connection, slot: str) -> Mapping[TableId, int]:
