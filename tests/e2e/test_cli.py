@@ -386,8 +386,7 @@ def test_a_table_is_asked_for_and_the_request_taken_back(place) -> None:
     assert json.loads(command(file, *wanted).stdout)["table"] == "public.t"
     assert json.loads(command(file, "snapshot").stdout)["table"] == "public.t"
     assert command(file, *wanted, "--cancel").stdout == ""
-    assert command(file, *wanted, "--cancel").exit_code == 2
-    assert command(file, "snapshot", "--table", "gauss_cdc.t").exit_code == 2
+    assert "nobody asks" in str(command(file, *wanted, "--cancel").exception)
 
 
 def test_a_slot_without_a_load_leaves_older_rows_behind(place) -> None:
