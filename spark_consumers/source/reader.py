@@ -74,8 +74,13 @@ class _SharedReader:
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__init__(**{name.removeprefix("_"): value for name, value in state.items()})  # type: ignore[misc]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a task's share; raise Incomplete unless exactly its records are there."""
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        """Read a task's share; raise Incomplete unless exactly its records are there.
+
+        None: Spark makes one task of no share.
+        """
+        if partition is None:
+            return
         assert isinstance(partition, CommitShare)
         options = self._options
         rows = ChangeRows(self._columns(), _arrow(self._schema))

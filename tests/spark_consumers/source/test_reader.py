@@ -60,7 +60,8 @@ def options(source: Published, **more: Any) -> SourceOptions:
 def rows_of(
     reader: ChangesReader | ChangesStream, partitions: Sequence[Any]
 ) -> list[dict[str, Any]]:
-    found = [row for one in partitions for b in reader.read(one) for row in b.to_pylist()]
+    shares = partitions or [None]  # as Spark has it
+    found = [row for one in shares for b in reader.read(one) for row in b.to_pylist()]
     return sorted(found, key=lambda row: (row["_commit_version"], row["_ordinal"]))
 
 
