@@ -295,8 +295,8 @@ class SimTransaction:
         if not isinstance(staged, StagedRows):
             return
         if (shapes := target.stages.get(staged.attempt)) is None:
-            target.world.fail("staged", f"{self._what}: its staging tables are gone")
-        elif not staged.ddl and any(
+            raise TargetDown("staging tables are gone")
+        if not staged.ddl and any(
             columns != target.now.tables[table].columns for table, columns in shapes.items()
         ):
             target.world.fail("staged", f"{self._what}: a table was altered since rows were staged")
