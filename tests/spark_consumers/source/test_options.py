@@ -1,6 +1,10 @@
 """Options as Spark hands them over."""
 
+import subprocess
+import sys
+
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 
 from schemas.tables import TableId
@@ -67,3 +71,9 @@ def test_a_stream_has_no_end() -> None:
         GaussCdcSource({**GIVEN, "endingVersion": "1/5"}).streamReader(StructType())
     with pytest.raises(SettingRefused, match="columns of its own"):
         GaussCdcSource(dict(GIVEN)).streamReader(StructType())
+
+
+def test_options_travel_to_executors_which_are_other_processes() -> None:
+    read = "import sys; from pyspark import cloudpickle; cloudpickle.load(sys.stdin.buffer)"
+
+    subprocess.run([sys.executable, "-c", read], input=cloudpickle.dumps(of()), check=True)
