@@ -108,6 +108,7 @@ def producer_options(config: Config, *, accept_gap: bool = False, load: bool = T
         partition_by=kafka.partition_by,
         max_row_bytes=kafka.max_row_bytes,
         native=kafka.native,
+        producer=kafka.producer,
         topic_settings=TopicSettings(
             partitions=kafka.partitions,
             replication=kafka.replication,

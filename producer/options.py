@@ -56,6 +56,7 @@ class Options:
     partition_by: Literal["table", "primary-key"] = "table"
     max_row_bytes: int = 8 << 20
     native: Choice = "auto"
+    producer: Literal["librdkafka", "direct"] = "librdkafka"
     topic_settings: TopicSettings = field(default_factory=TopicSettings)
     limits: Limits = field(default_factory=Limits)
     look_seconds: float = 3.0  # between two looks at the source's catalog

@@ -12,7 +12,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from producer.core.events import Record
 from producer.errors import CdcError, Fenced, RowTooLarge
 from producer.kafka.delivery import Answer, Delivery
-from tests.writers import WRITERS, WriterClass
+from producer.kafka.writer import MakeWriter
+from tests.writers import EVERY_WRITER
 
 CUT = (b"bank", b"cut")
 
@@ -42,7 +43,7 @@ def answer(delivery: Delivery) -> Answer:
     return said
 
 
-def writer(kafka: str, prefix: str, make: WriterClass, *, exactly_once: bool = True) -> Delivery:
+def writer(kafka: str, prefix: str, make: MakeWriter, *, exactly_once: bool = True) -> Delivery:
     return Delivery(
         {"bootstrap.servers": kafka},
         prefix=prefix,
@@ -62,7 +63,7 @@ def deliver(delivery: Delivery, rows: list[Record]) -> None:
     answer(delivery)
 
 
-@pytest.mark.parametrize("make", WRITERS)
+@pytest.mark.parametrize("make", EVERY_WRITER)
 @pytest.mark.parametrize("exactly_once", [True, False])
 @pytest.mark.parametrize("before", ["nothing", "rows sent", "rows acknowledged", "a cut"])
 def test_a_writer_that_is_fenced_says_so(
@@ -70,7 +71,7 @@ def test_a_writer_that_is_fenced_says_so(
     topics: str,
     stack: ExitStack,
     before: str,
-    make: WriterClass,
+    make: MakeWriter,
     *,
     exactly_once: bool,
 ) -> None:
@@ -96,9 +97,9 @@ def test_a_writer_that_is_fenced_says_so(
     assert caught.value.exit_code == 31
 
 
-@pytest.mark.parametrize("make", WRITERS)
+@pytest.mark.parametrize("make", EVERY_WRITER)
 def test_aborted_rows_are_read_by_nobody_and_the_writer_goes_on(
-    kafka: str, topics: str, make: WriterClass
+    kafka: str, topics: str, make: MakeWriter
 ) -> None:
     topic = f"{topics}.public.t"
     with closing(writer(kafka, topics, make)) as delivery:
@@ -123,9 +124,9 @@ def test_aborted_rows_are_read_by_nobody_and_the_writer_goes_on(
     assert found.value() == b"committed"
 
 
-@pytest.mark.parametrize("make", WRITERS)
+@pytest.mark.parametrize("make", EVERY_WRITER)
 def test_a_record_that_the_broker_refuses_as_too_large_is_named_so(
-    kafka: str, topic_prefix: str, make: WriterClass
+    kafka: str, topic_prefix: str, make: MakeWriter
 ) -> None:
     admin = AdminClient({"bootstrap.servers": kafka, "log_level": 0})
     small = NewTopic(f"{topic_prefix}.small", 1, 1, config={"max.message.bytes": "1000"})

@@ -1,0 +1,1 @@
+"""A producer of Kafka with record batches and connections of our own: `[kafka] producer`."""
