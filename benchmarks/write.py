@@ -2,10 +2,10 @@
 
     python benchmarks/write.py [--rows N] [--kafka HOST:PORT]
 
-Both writers send the same groups of 20,000 records of 180 bytes with four headers, each group with
+All writers send the same groups of 20,000 records of 180 bytes with four headers, each group with
 its cut in one Kafka transaction, to a broker that is started for it (or `--kafka`).  Records
 are made before: as Python objects, as without the native walker, or in one of its batches.
-Prints CPU-seconds per million records of this process with librdkafka's threads, best of the
+Prints CPU-seconds per million records of this process with its threads, best of the
 rounds, which are taken in turn, and ratios to the first line.
 """
 
@@ -33,6 +33,7 @@ from rich.table import Table
 from gauss_cdc.sandbox.services import LocalServices
 from producer.core.events import Record, Records
 from producer.kafka.delivery import Delivery
+from producer.kafka.direct.writer import DirectWriter
 from producer.kafka.native_writer import NativeWriter
 from producer.kafka.writer import ConfluentWriter, MakeWriter, Writer
 from producer.native import NativeParts, _native, parts
@@ -108,7 +109,7 @@ def broker(address: str | None) -> Iterator[str]:
 
 
 def main() -> None:
-    """Measure both writers."""
+    """Measure the writers."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=1_000_000, help="in each round")
     parser.add_argument("--kafka", help="bootstrap.servers")
@@ -120,6 +121,9 @@ def main() -> None:
 
     def by_librdkafka(settings: Any) -> Writer:
         return NativeWriter(settings, made)
+
+    def direct(settings: Any) -> Writer:
+        return DirectWriter(settings, made)
 
     with broker(asked.kafka) as kafka:
         prefix = f"bench{uuid.uuid4().hex[:8]}"
@@ -134,6 +138,8 @@ def main() -> None:
             "confluent_kafka, a batch": (ConfluentWriter, in_a_batch),
             "native, Python objects": (by_librdkafka, in_python),
             "native, a batch": (by_librdkafka, in_a_batch),
+            "direct, Python objects": (direct, in_python),
+            "direct, a batch": (direct, in_a_batch),
         }
         best = dict.fromkeys(contestants, float("inf"))
         for _ in range(_ROUNDS):

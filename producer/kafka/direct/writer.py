@@ -247,7 +247,9 @@ class DirectWriter:
         self._packer.take()
         for lane in self._lanes.values():
             lane.waiting.clear()
-        while any(lane.flying for lane in self._lanes.values()) and time.monotonic() < until:
+        while any(lane.flying for lane in self._lanes.values()):
+            if time.monotonic() >= until:
+                raise of_error(KafkaError(_TIMED_OUT, retriable=True))
             self._move(min(_SLICE, until - time.monotonic()))
             for lane in self._lanes.values():
                 lane.waiting.clear()
@@ -490,7 +492,8 @@ class DirectWriter:
             if connection is None:
                 if self._is_early(node):
                     return
-                connection = self._connect(self._brokers[node])
+                address = self._brokers.get(node)
+                connection = None if address is None else self._connect(address)
                 if connection is None:
                     self._forget_leader(node)
                     return
