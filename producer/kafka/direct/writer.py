@@ -547,7 +547,11 @@ class DirectWriter:
     def _judge(self, one: _Batch, stored: Stored) -> None:
         """Decide what becomes of a batch that was answered."""
         lane = self._lanes[one.place]
-        if stored.error in (0, _DUPLICATE):
+        if stored.error in (0, _DUPLICATE, _OUT_OF_ORDER) and lane.is_stalled:
+            # An earlier one failed.  What is stored is answered again, with its offset: so those
+            # without an answer follow each other, and the broker knows them all.
+            self._again(one)
+        elif stored.error in (0, _DUPLICATE):
             lane.flying -= 1
             lane.unknown_since = 0.0
             offset = stored.offset if not stored.error else -1
@@ -565,8 +569,6 @@ class DirectWriter:
                 self._leaders.pop(one.place, None)
             if stored.error == _UNKNOWN_TOPIC:
                 self._unknown(lane, stored.error)
-        elif stored.error == _OUT_OF_ORDER and lane.is_stalled:
-            self._again(one)  # it came behind one that was not stored
         else:
             lane.flying -= 1
             self._fail(stored.error, stored.why)
