@@ -16,7 +16,7 @@ from gauss_cdc.sandbox.services import LocalServices
 from producer.core.events import Acknowledgement, Record
 from producer.kafka.delivery import Delivery
 from producer.kafka.direct import writer as direct
-from producer.kafka.direct.connection import Connection
+from producer.kafka.direct.connection import BrokerConnection
 from producer.kafka.writer import MakeWriter
 from schemas.headers import row_headers, transaction_headers
 from schemas.positions import CommitKey
@@ -138,7 +138,7 @@ def test_lost_connections_lose_and_repeat_nothing(
     """Each answer may be lost after its request was done: rows, partitions, ends."""
     rng, lost = random.Random(1), []
 
-    class Flaky(Connection):
+    class Flaky(BrokerConnection):
         """Is lost before it is read, now and then."""
 
         def move(self) -> None:
@@ -153,7 +153,7 @@ def test_lost_connections_lose_and_repeat_nothing(
     how = {"batch.size": 20_000}
     with closing(delivery(kafka, topic_prefix, make, **how)) as writer:
         writer.init_transactions(60)
-        monkeypatch.setattr(direct, "Connection", Flaky)
+        monkeypatch.setattr(direct, "BrokerConnection", Flaky)
         for seed in range(6):
             more = rows(topic_prefix, 1500, seed=seed)[3:]
             acknowledged, _ = writer.write_now([more], lambda _: [(b"bank", b"cut")])

@@ -23,7 +23,7 @@ from producer.kafka.direct.requests import (
     framed,
     read_api_versions,
 )
-from producer.kafka.direct.wire import Answer
+from producer.kafka.direct.wire import Response
 
 _CONNECT_SECONDS: Final = 3.0
 _READ: Final = 256 << 10
@@ -34,11 +34,11 @@ _SEND_BUFFER: Final = 4 << 20
 class _Asked(NamedTuple):
     request: Request
     correlation: int
-    on_answer: Callable[[Answer], None]
+    on_answer: Callable[[Response], None]
     at: float  # of the monotonic clock
 
 
-class Connection:
+class BrokerConnection:
     """A connection; every method may raise OSError: it is lost, and so are its answers."""
 
     def __init__(self, address: tuple[str, int], client: str) -> None:
@@ -93,7 +93,7 @@ class Connection:
         """When the oldest of them was asked."""
         return self._asked[0].at if self._asked else time.monotonic()
 
-    def ask(self, request: Request, on_answer: Callable[[Answer], None]) -> None:
+    def ask(self, request: Request, on_answer: Callable[[Response], None]) -> None:
         """Send a request, as far as there is room; `move` does the rest."""
         self._next = self._next + 1 & 0x7FFFFFFF
         parts = framed(request, self._next, self._client)
@@ -152,7 +152,7 @@ class Connection:
         return found
 
 
-def ready(connections: Sequence[Connection], seconds: float) -> None:
+def ready(connections: Sequence[BrokerConnection], seconds: float) -> None:
     """Wait until one of them can be moved."""
     waiting = [one for one in connections if one.waits_to_write]
     with contextlib.suppress(ValueError):  # one of them was closed

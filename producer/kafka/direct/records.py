@@ -128,7 +128,7 @@ def _octets(value: bytes | None) -> bytes:
 
 
 # ---------------------------------------------------------------- compression
-class Codec(NamedTuple):
+class Compression(NamedTuple):
     """How records of a batch are compressed."""
 
     number: int  # in the attributes of a batch
@@ -181,10 +181,10 @@ _CODECS: Final[dict[str, tuple[int, Callable[[], Callable[[bytes], bytes]]]]] = 
 CODECS: Final = frozenset(_CODECS)  # by their names in compression.type
 
 
-def codec(name: str) -> Codec:
+def codec(name: str) -> Compression:
     """Find a codec by its name in compression.type."""
     number, make = _CODECS[name]
-    return Codec(number, make())
+    return Compression(number, make())
 
 
 # ---------------------------------------------------------------- the header

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from producer.core.events import Place
 from producer.errors import Unsupported
-from producer.kafka.direct.wire import NO_TAGS, Answer, array, text, unsigned
+from producer.kafka.direct.wire import NO_TAGS, Response, array, text, unsigned
 from schemas.version import VERSION
 
 Parts = list[bytes]  # of a body, in order; a large one is not copied
@@ -64,12 +64,12 @@ def api_versions() -> Request:
     return Request(_API_VERSIONS, 3, [body])
 
 
-def read_api_versions(answer: Answer) -> Versions:
+def read_api_versions(answer: Response) -> Versions:
     """Read it; raises Unsupported for a broker that is too old."""
     if answer.int16() == _UNSUPPORTED_VERSION:
         raise _too_old("ApiVersions")
 
-    def known(a: Answer) -> tuple[int, int, int]:
+    def known(a: Response) -> tuple[int, int, int]:
         found = a.int16(), a.int16(), a.int16()
         a.tags()
         return found
@@ -86,7 +86,7 @@ def read_api_versions(answer: Answer) -> Versions:
     if not has(_NEEDED):
         raise _too_old("the versions of requests")
 
-    def feature(a: Answer) -> tuple[str | None, int]:
+    def feature(a: Response) -> tuple[str | None, int]:
         name, highest, _ = a.text(), a.int16(), a.int16()
         a.tags()
         return name, highest
@@ -119,23 +119,23 @@ def metadata(topics: Iterable[str]) -> Request:
     return Request(_METADATA, 9, [names + b"\0\0\0" + NO_TAGS])
 
 
-def read_metadata(answer: Answer) -> Leaders:
+def read_metadata(answer: Response) -> Leaders:
     """Read it."""
     answer.int32()
 
-    def broker(a: Answer) -> tuple[int, tuple[str, int]]:
+    def broker(a: Response) -> tuple[int, tuple[str, int]]:
         node, host, port, _ = a.int32(), a.text() or "", a.int32(), a.text()
         a.tags()
         return node, (host, port)
 
-    def partition(a: Answer) -> tuple[int, int]:
+    def partition(a: Response) -> tuple[int, int]:
         _, number, leader, _ = a.int16(), a.int32(), a.int32(), a.int32()
         for _ in range(3):  # replicas, in sync, offline
-            a.array(Answer.int32)
+            a.array(Response.int32)
         a.tags()
         return number, leader
 
-    def topic(a: Answer) -> tuple[int, str, list[tuple[int, int]]]:
+    def topic(a: Response) -> tuple[int, str, list[tuple[int, int]]]:
         error, name, _ = a.int16(), a.text() or "", a.int8()
         partitions = a.array(partition)
         a.int32()
@@ -165,7 +165,7 @@ def find_coordinator(transactional_id: str) -> Request:
     return Request(_FIND_COORDINATOR, 3, [text(transactional_id) + b"\1" + NO_TAGS])
 
 
-def read_coordinator(answer: Answer) -> tuple[int, str, int]:
+def read_coordinator(answer: Response) -> tuple[int, str, int]:
     """Read it: error, host, port."""
     answer.int32()
     error, _, _ = answer.int16(), answer.text(), answer.int32()
@@ -180,7 +180,7 @@ def init_producer_id(
     return Request(_INIT_PRODUCER_ID, 4, [text(transactional_id) + numbers + NO_TAGS])
 
 
-def read_producing(answer: Answer) -> tuple[int, Producing]:
+def read_producing(answer: Response) -> tuple[int, Producing]:
     """Read it: error, and who we are."""
     answer.int32()
     return answer.int16(), Producing(answer.int64(), answer.int16())
@@ -199,16 +199,16 @@ def add_partitions(transactional_id: str, producing: Producing, places: Sequence
     return Request(_ADD_PARTITIONS, 3, [body])
 
 
-def read_added(answer: Answer) -> dict[Place, int]:
+def read_added(answer: Response) -> dict[Place, int]:
     """Read it: error by partition."""
     answer.int32()
 
-    def partition(a: Answer) -> tuple[int, int]:
+    def partition(a: Response) -> tuple[int, int]:
         found = a.int32(), a.int16()
         a.tags()
         return found
 
-    def topic(a: Answer) -> tuple[str, list[tuple[int, int]]]:
+    def topic(a: Response) -> tuple[str, list[tuple[int, int]]]:
         found = a.text() or "", a.array(partition)
         a.tags()
         return found
@@ -225,7 +225,7 @@ def end_txn(
     return Request(_END_TXN, version, [text(transactional_id) + numbers + NO_TAGS])
 
 
-def read_ended(answer: Answer, transaction_version: int) -> tuple[int, Producing | None]:
+def read_ended(answer: Response, transaction_version: int) -> tuple[int, Producing | None]:
     """Read it: error, and with transaction.version 2 who we are from now on."""
     answer.int32()
     error = answer.int16()
@@ -236,7 +236,7 @@ def read_ended(answer: Answer, transaction_version: int) -> tuple[int, Producing
 
 # ---------------------------------------------------------------- Produce
 @dataclass(frozen=True, slots=True)
-class Stored:
+class Appended:
     """What became of one record batch."""
 
     place: Place
@@ -272,13 +272,13 @@ def produce(
     return Request(PRODUCE, version, parts)
 
 
-def read_produced(answer: Answer) -> list[Stored]:
+def read_produced(answer: Response) -> list[Appended]:
     """Read it."""
 
-    def mistake(a: Answer) -> None:
+    def mistake(a: Response) -> None:
         a.int32(), a.text(), a.tags()
 
-    def partition(a: Answer) -> tuple[int, int, int, str | None]:
+    def partition(a: Response) -> tuple[int, int, int, str | None]:
         number, error, offset = a.int32(), a.int16(), a.int64()
         a.int64(), a.int64()  # the time of the append, the log's start
         a.array(mistake)
@@ -286,19 +286,19 @@ def read_produced(answer: Answer) -> list[Stored]:
         a.tags()
         return number, error, offset, why
 
-    def topic(a: Answer) -> tuple[str, list[tuple[int, int, int, str | None]]]:
+    def topic(a: Response) -> tuple[str, list[tuple[int, int, int, str | None]]]:
         found = a.text() or "", a.array(partition)
         a.tags()
         return found
 
     return [
-        Stored((name, number), error, offset, why)
+        Appended((name, number), error, offset, why)
         for name, found in answer.array(topic)
         for number, error, offset, why in found
     ]
 
 
-Handler = Callable[[Answer], None]
+Handler = Callable[[Response], None]
 
 
 def framed(request: Request, correlation: int, client: str) -> Parts:
@@ -310,9 +310,9 @@ def framed(request: Request, correlation: int, client: str) -> Parts:
     return [struct.pack(">i", size) + header, *request.body]
 
 
-def body_of(request: Request, frame: bytes) -> tuple[int, Answer]:
+def body_of(request: Request, frame: bytes) -> tuple[int, Response]:
     """Correlation id and body of an answer; ApiVersions' header has no tags."""
-    answer = Answer(frame)
+    answer = Response(frame)
     correlation = answer.int32()
     if request.key != _API_VERSIONS:
         answer.tags()

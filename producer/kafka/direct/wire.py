@@ -56,7 +56,7 @@ def array(items: Iterable[bytes]) -> bytes:
 NO_TAGS = b"\0"
 
 
-class Answer:
+class Response:
     """Reads a response from its begin to its end; raises DecodeError where it is too short."""
 
     def __init__(self, data: bytes) -> None:
@@ -92,19 +92,19 @@ class Answer:
         size = self.unsigned()
         return self._bytes(size - 1).decode("utf-8", "replace") if size else None
 
-    def array(self, item: Callable[[Answer], T]) -> list[T]:
+    def array(self, item: Callable[[Response], T]) -> list[T]:
         """COMPACT_ARRAY; NULL is empty."""
         count = self.unsigned() - 1
         if count > len(self._data):
             raise DecodeError("an answer of Kafka is longer than its frame")
         return [item(self) for _ in range(count)]
 
-    def tags(self) -> dict[int, Answer]:
+    def tags(self) -> dict[int, Response]:
         """Tagged fields, by number."""
         found = {}
         for _ in range(self.unsigned()):
             number = self.unsigned()
-            found[number] = Answer(self._bytes(self.unsigned()))
+            found[number] = Response(self._bytes(self.unsigned()))
         return found
 
     def _number(self, form: str, size: int) -> int:

@@ -26,9 +26,9 @@ from producer.core.events import Acknowledgement, Place, Records
 from producer.errors import CdcError, DecodeError, Unsupported
 from producer.kafka.client import FENCED, of_error
 from producer.kafka.direct import requests
-from producer.kafka.direct.connection import Connection, ready
+from producer.kafka.direct.connection import BrokerConnection, ready
 from producer.kafka.direct.records import (
-    Codec,
+    Compression,
     Full,
     Packer,
     PlainPacker,
@@ -36,9 +36,9 @@ from producer.kafka.direct.records import (
     codec,
     plain_crc32c,
 )
-from producer.kafka.direct.requests import Parts, Producing, Request, Stored
+from producer.kafka.direct.requests import Appended, Parts, Producing, Request
 from producer.kafka.direct.settings import WAY_OUT, refusal, settings_of
-from producer.kafka.direct.wire import Answer
+from producer.kafka.direct.wire import Response
 from producer.kafka.writer import MakeWriter, Writer
 from producer.native import NativeParts
 
@@ -128,7 +128,7 @@ class DirectWriter:
             else parts.packer(self._settings.batch_bytes)
         )
         self._crc32c = plain_crc32c if parts is None else parts.crc32c
-        self._codec: Codec = codec(self._settings.compression)
+        self._codec: Compression = codec(self._settings.compression)
         self._lanes: dict[Place, _Lane] = {}
         self._held = 0  # bytes that were taken from the packer and have no answer
         self._records = 0  # that have no answer
@@ -141,10 +141,10 @@ class DirectWriter:
         # ------ brokers
         self._brokers: dict[int, tuple[str, int]] = {}
         self._leaders: dict[Place, int] = {}
-        self._connections: dict[int, Connection] = {}
+        self._connections: dict[int, BrokerConnection] = {}
         self._flying: dict[int, deque[list[_Batch]]] = {}
-        self._control: Connection | None = None  # any broker, for questions
-        self._coordinator: Connection | None = None
+        self._control: BrokerConnection | None = None  # any broker, for questions
+        self._coordinator: BrokerConnection | None = None
         self._not_before: dict[object, float] = {}  # next try, by what is tried
         self._asks_leaders = False
         # ------ the transaction
@@ -302,7 +302,7 @@ class DirectWriter:
         for lane in self._lanes.values():
             lane.number = 0
 
-    def _ask_coordinator(self) -> Connection | None:
+    def _ask_coordinator(self) -> BrokerConnection | None:
         """Have a connection to the coordinator of the transactional id; None: not now."""
         if self._coordinator is not None or self._is_early("coordinator"):
             return self._coordinator
@@ -323,7 +323,7 @@ class DirectWriter:
         self._coordinator = self._connect((host, port))
         return self._coordinator
 
-    def _ask_any(self) -> Connection | None:
+    def _ask_any(self) -> BrokerConnection | None:
         """Have a connection to any broker; None: not now."""
         if self._control is not None or self._is_early("any"):
             return self._control
@@ -333,9 +333,9 @@ class DirectWriter:
                 return made
         return None
 
-    def _connect(self, address: tuple[str, int]) -> Connection | None:
+    def _connect(self, address: tuple[str, int]) -> BrokerConnection | None:
         try:
-            return Connection(address, self._settings.client)
+            return BrokerConnection(address, self._settings.client)
         except Unsupported as error:
             self._refused = error
             return None
@@ -353,9 +353,9 @@ class DirectWriter:
 
     def _wait_for(
         self,
-        connection: Connection,
+        connection: BrokerConnection,
         request: Request,
-        read: Callable[[Answer], Any],
+        read: Callable[[Response], Any],
         until: float,
     ) -> Any:
         """Ask, and wait for the answer; None: there is none."""
@@ -369,12 +369,12 @@ class DirectWriter:
         return found[0] if found else None
 
     # ------------------------------------------------------------ connections
-    def _all(self) -> list[Connection]:
+    def _all(self) -> list[BrokerConnection]:
         others = [one for one in (self._control, self._coordinator) if one is not None]
         return [*self._connections.values(), *others]
 
     def _ask(
-        self, connection: Connection, request: Request, on_answer: Callable[[Answer], None]
+        self, connection: BrokerConnection, request: Request, on_answer: Callable[[Response], None]
     ) -> bool:
         """Send a request; False: the connection is lost."""
         try:
@@ -384,7 +384,7 @@ class DirectWriter:
             return False
         return True
 
-    def _step(self, connection: Connection) -> bool:
+    def _step(self, connection: BrokerConnection) -> bool:
         """Move a connection; False: it is lost."""
         try:
             connection.move()
@@ -398,7 +398,7 @@ class DirectWriter:
             return False
         return True
 
-    def _lose(self, connection: Connection) -> None:
+    def _lose(self, connection: BrokerConnection) -> None:
         """Forget a connection; what has no answer is sent again, in the same order."""
         connection.close()
         if connection is self._control:
@@ -538,13 +538,13 @@ class DirectWriter:
             )
         return one
 
-    def _on_stored(self, node: int, answer: Answer) -> None:
+    def _on_stored(self, node: int, answer: Response) -> None:
         together = self._flying[node].popleft()
         stored = {one.place: one for one in requests.read_produced(answer)}
         for one in together:
-            self._judge(one, stored.get(one.place) or Stored(one.place, 13, -1, None))
+            self._judge(one, stored.get(one.place) or Appended(one.place, 13, -1, None))
 
-    def _judge(self, one: _Batch, stored: Stored) -> None:
+    def _judge(self, one: _Batch, stored: Appended) -> None:
         """Decide what becomes of a batch that was answered."""
         lane = self._lanes[one.place]
         if stored.error in (0, _DUPLICATE, _OUT_OF_ORDER) and lane.is_stalled:
@@ -599,7 +599,7 @@ class DirectWriter:
         if not self._ask(connection, requests.metadata(sorted(topics)), self._on_leaders):
             self._asks_leaders = False
 
-    def _on_leaders(self, answer: Answer) -> None:
+    def _on_leaders(self, answer: Response) -> None:
         self._asks_leaders = False
         found = requests.read_metadata(answer)
         self._brokers = found.brokers
@@ -644,7 +644,7 @@ class DirectWriter:
         request = requests.add_partitions(self._settings.transactional_id, self._producing, missing)
         self._ask(connection, request, self._on_added)
 
-    def _on_added(self, answer: Answer) -> None:
+    def _on_added(self, answer: Response) -> None:
         places, self._adding = self._adding, []
         errors = requests.read_added(answer)
         for place in places:
@@ -701,7 +701,7 @@ class DirectWriter:
         )
         self._end_asked = self._ask(connection, request, self._on_ended)
 
-    def _on_ended(self, answer: Answer) -> None:
+    def _on_ended(self, answer: Response) -> None:
         error, producing = requests.read_ended(answer, self._transaction_version)
         self._end_asked = False
         if error in _COORDINATOR_PASSES:

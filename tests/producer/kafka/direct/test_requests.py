@@ -5,7 +5,7 @@ import pytest
 from producer.errors import DecodeError, Unsupported
 from producer.kafka.direct import requests
 from producer.kafka.direct.requests import Producing, Request, framed
-from producer.kafka.direct.wire import Answer
+from producer.kafka.direct.wire import Response
 
 
 def test_a_request_begins_with_its_size_and_header() -> None:
@@ -27,7 +27,7 @@ def test_the_end_of_a_transaction_is_asked_for_by_the_version_of_the_cluster() -
     assert made[0].body[0].hex(" ") == "03 69 64 00 00 00 00 00 00 00 03 00 01 01 00"
 
 
-def versions(*ranges: tuple[int, int, int], level: int = 0) -> Answer:
+def versions(*ranges: tuple[int, int, int], level: int = 0) -> Response:
     known = b"".join(
         key.to_bytes(2, "big") + low.to_bytes(2, "big") + high.to_bytes(2, "big") + b"\0"
         for key, low, high in ranges
@@ -35,7 +35,7 @@ def versions(*ranges: tuple[int, int, int], level: int = 0) -> Answer:
     name = b"transaction.version"
     feature = bytes([2, len(name) + 1]) + name + level.to_bytes(2, "big") * 2 + b"\0"
     tags = bytes([1, 2, len(feature)]) + feature
-    return Answer(bytes([0, 0, len(ranges) + 1]) + known + bytes(4) + tags)
+    return Response(bytes([0, 0, len(ranges) + 1]) + known + bytes(4) + tags)
 
 
 OLD = [(0, 0, 9), (3, 0, 9), (10, 0, 4), (22, 0, 4), (24, 0, 3), (26, 0, 3)]
@@ -51,9 +51,9 @@ def test_transactions_are_of_the_version_that_the_cluster_has_finalized() -> Non
 
 
 @pytest.mark.parametrize(
-    "answer", [versions(*OLD[1:]), versions(*OLD[:-1], (26, 0, 2)), Answer(b"\0\x23\0")]
+    "answer", [versions(*OLD[1:]), versions(*OLD[:-1], (26, 0, 2)), Response(b"\0\x23\0")]
 )
-def test_a_broker_that_is_too_old_is_refused(answer: Answer) -> None:
+def test_a_broker_that_is_too_old_is_refused(answer: Response) -> None:
     with pytest.raises(Unsupported):
         requests.read_api_versions(answer)
 
@@ -63,12 +63,12 @@ def test_no_prefix_of_an_answer_is_an_answer() -> None:
         "02 02 74 02 00 00 00 05 00 00 00 00 00 00 00 00 00 09 ff ff ff ff ff ff ff ff"
         "00 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 00"
     )
-    (stored,) = requests.read_produced(Answer(whole))
+    (stored,) = requests.read_produced(Response(whole))
     assert (stored.place, stored.error, stored.offset) == (("t", 5), 0, 9)
 
     for size in range(len(whole) - 5):  # behind it: how long the client is asked to wait
         with pytest.raises(DecodeError):
-            requests.read_produced(Answer(whole[:size]))
+            requests.read_produced(Response(whole[:size]))
 
 
 def test_one_request_carries_batches_of_several_partitions() -> None:
