@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from producer.errors import DecodeError
 from producer.kafka.direct.requests import (
-    Request,
+    BrokerRequest,
     Versions,
     api_versions,
     body_of,
@@ -32,7 +32,7 @@ _SEND_BUFFER: Final = 4 << 20
 
 
 class _Asked(NamedTuple):
-    request: Request
+    request: BrokerRequest
     correlation: int
     on_answer: Callable[[Response], None]
     at: float  # of the monotonic clock
@@ -93,13 +93,13 @@ class BrokerConnection:
         """When the oldest of them was asked."""
         return self._asked[0].at if self._asked else time.monotonic()
 
-    def ask(self, request: Request, on_answer: Callable[[Response], None]) -> None:
+    def ask(self, request: BrokerRequest, on_answer: Callable[[Response], None]) -> None:
         """Send a request, as far as there is room; `move` does the rest."""
         self._next = self._next + 1 & 0x7FFFFFFF
         parts = framed(request, self._next, self._client)
         self._out.extend(memoryview(part) for part in parts if part)
         # What was sent is not needed any more.
-        asked = Request(request.key, request.version, [])
+        asked = BrokerRequest(request.key, request.version, [])
         self._asked.append(_Asked(asked, self._next, on_answer, time.monotonic()))
         self._write()
 

@@ -20,7 +20,7 @@ from schemas.version import VERSION
 Parts = list[bytes]  # of a body, in order; a large one is not copied
 
 
-class Request(NamedTuple):
+class BrokerRequest(NamedTuple):
     """A request of one version."""
 
     key: int
@@ -58,10 +58,10 @@ class Versions(NamedTuple):
     transaction_version: int  # 1, or 2
 
 
-def api_versions() -> Request:
+def api_versions() -> BrokerRequest:
     """Ask which versions a broker has."""
     body = text("gauss-cdc") + text(VERSION) + NO_TAGS
-    return Request(_API_VERSIONS, 3, [body])
+    return BrokerRequest(_API_VERSIONS, 3, [body])
 
 
 def read_api_versions(answer: Response) -> Versions:
@@ -113,10 +113,10 @@ class Leaders(NamedTuple):
     errors: dict[str, int]  # topics that have one
 
 
-def metadata(topics: Iterable[str]) -> Request:
+def metadata(topics: Iterable[str]) -> BrokerRequest:
     """Ask for the leaders of topics, which are not made by that."""
     names = array(text(name) + NO_TAGS for name in topics)
-    return Request(_METADATA, 9, [names + b"\0\0\0" + NO_TAGS])
+    return BrokerRequest(_METADATA, 9, [names + b"\0\0\0" + NO_TAGS])
 
 
 def read_metadata(answer: Response) -> Leaders:
@@ -160,9 +160,9 @@ class Producing(NamedTuple):
     epoch: int
 
 
-def find_coordinator(transactional_id: str) -> Request:
+def find_coordinator(transactional_id: str) -> BrokerRequest:
     """Ask which broker decides about the transactions of an id."""
-    return Request(_FIND_COORDINATOR, 3, [text(transactional_id) + b"\1" + NO_TAGS])
+    return BrokerRequest(_FIND_COORDINATOR, 3, [text(transactional_id) + b"\1" + NO_TAGS])
 
 
 def read_coordinator(answer: Response) -> tuple[int, str, int]:
@@ -174,10 +174,10 @@ def read_coordinator(answer: Response) -> tuple[int, str, int]:
 
 def init_producer_id(
     transactional_id: str | None, timeout_ms: int, known: Producing | None = None
-) -> Request:
+) -> BrokerRequest:
     """Ask for a producer's id and epoch: older ones are fenced.  `known`: only its next epoch."""
     numbers = struct.pack(">iqh", timeout_ms, *(known or Producing(-1, -1)))
-    return Request(_INIT_PRODUCER_ID, 4, [text(transactional_id) + numbers + NO_TAGS])
+    return BrokerRequest(_INIT_PRODUCER_ID, 4, [text(transactional_id) + numbers + NO_TAGS])
 
 
 def read_producing(answer: Response) -> tuple[int, Producing]:
@@ -186,7 +186,9 @@ def read_producing(answer: Response) -> tuple[int, Producing]:
     return answer.int16(), Producing(answer.int64(), answer.int16())
 
 
-def add_partitions(transactional_id: str, producing: Producing, places: Sequence[Place]) -> Request:
+def add_partitions(
+    transactional_id: str, producing: Producing, places: Sequence[Place]
+) -> BrokerRequest:
     """Say that the open transaction writes to partitions."""
     by_topic: dict[str, list[int]] = {}
     for topic, partition in places:
@@ -196,7 +198,7 @@ def add_partitions(transactional_id: str, producing: Producing, places: Sequence
         for name, partitions in by_topic.items()
     )
     body = text(transactional_id) + struct.pack(">qh", *producing) + topics + NO_TAGS
-    return Request(_ADD_PARTITIONS, 3, [body])
+    return BrokerRequest(_ADD_PARTITIONS, 3, [body])
 
 
 def read_added(answer: Response) -> dict[Place, int]:
@@ -218,11 +220,11 @@ def read_added(answer: Response) -> dict[Place, int]:
 
 def end_txn(
     transactional_id: str, producing: Producing, *, commit: bool, transaction_version: int
-) -> Request:
+) -> BrokerRequest:
     """Commit or abort."""
     numbers = struct.pack(">qh?", *producing, commit)
     version = _NEEDED_FOR_2[_END_TXN] if transaction_version == 2 else _NEEDED[_END_TXN]
-    return Request(_END_TXN, version, [text(transactional_id) + numbers + NO_TAGS])
+    return BrokerRequest(_END_TXN, version, [text(transactional_id) + numbers + NO_TAGS])
 
 
 def read_ended(answer: Response, transaction_version: int) -> tuple[int, Producing | None]:
@@ -251,7 +253,7 @@ def produce(
     *,
     timeout_ms: int,
     transaction_version: int,
-) -> Request:
+) -> BrokerRequest:
     """Store record batches, at most one of a partition."""
     by_topic: dict[str, list[tuple[int, Parts]]] = {}
     for (topic, partition), batch in batches:
@@ -269,7 +271,7 @@ def produce(
         parts.append(NO_TAGS)
     parts.append(NO_TAGS)
     version = _NEEDED_FOR_2[PRODUCE] if transaction_version == 2 else _NEEDED[PRODUCE]
-    return Request(PRODUCE, version, parts)
+    return BrokerRequest(PRODUCE, version, parts)
 
 
 def read_produced(answer: Response) -> list[Appended]:
@@ -301,7 +303,7 @@ def read_produced(answer: Response) -> list[Appended]:
 Handler = Callable[[Response], None]
 
 
-def framed(request: Request, correlation: int, client: str) -> Parts:
+def framed(request: BrokerRequest, correlation: int, client: str) -> Parts:
     """A request as it is sent, with its header of version 2."""
     name = client.encode()
     header = struct.pack(">hhih", request.key, request.version, correlation, len(name))
@@ -310,7 +312,7 @@ def framed(request: Request, correlation: int, client: str) -> Parts:
     return [struct.pack(">i", size) + header, *request.body]
 
 
-def body_of(request: Request, frame: bytes) -> tuple[int, Response]:
+def body_of(request: BrokerRequest, frame: bytes) -> tuple[int, Response]:
     """Correlation id and body of an answer; ApiVersions' header has no tags."""
     answer = Response(frame)
     correlation = answer.int32()

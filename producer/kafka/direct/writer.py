@@ -36,7 +36,7 @@ from producer.kafka.direct.records import (
     codec,
     plain_crc32c,
 )
-from producer.kafka.direct.requests import Appended, Parts, Producing, Request
+from producer.kafka.direct.requests import Appended, BrokerRequest, Parts, Producing
 from producer.kafka.direct.settings import WAY_OUT, refusal, settings_of
 from producer.kafka.direct.wire import Response
 from producer.kafka.writer import MakeWriter, Writer
@@ -354,7 +354,7 @@ class DirectWriter:
     def _wait_for(
         self,
         connection: BrokerConnection,
-        request: Request,
+        request: BrokerRequest,
         read: Callable[[Response], Any],
         until: float,
     ) -> Any:
@@ -374,7 +374,10 @@ class DirectWriter:
         return [*self._connections.values(), *others]
 
     def _ask(
-        self, connection: BrokerConnection, request: Request, on_answer: Callable[[Response], None]
+        self,
+        connection: BrokerConnection,
+        request: BrokerRequest,
+        on_answer: Callable[[Response], None],
     ) -> bool:
         """Send a request; False: the connection is lost."""
         try:

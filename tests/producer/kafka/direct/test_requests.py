@@ -4,7 +4,7 @@ import pytest
 
 from producer.errors import DecodeError, Unsupported
 from producer.kafka.direct import requests
-from producer.kafka.direct.requests import Producing, Request, framed
+from producer.kafka.direct.requests import BrokerRequest, Producing, framed
 from producer.kafka.direct.wire import Response
 
 
@@ -77,7 +77,7 @@ def test_one_request_carries_batches_of_several_partitions() -> None:
     ]  # fmt: skip
     made = requests.produce("id", batches, timeout_ms=5, transaction_version=2)
 
-    assert isinstance(made, Request)
+    assert isinstance(made, BrokerRequest)
     assert made.version == 12
     assert b"".join(made.body).hex(" ") == (
         "03 69 64 ff ff 00 00 00 05 03"
