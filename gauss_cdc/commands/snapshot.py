@@ -7,13 +7,9 @@ from pathlib import Path
 
 import click
 
-from gauss_cdc import wiring
+from gauss_cdc import rereads
 from gauss_cdc.commands.base import ExampleCommand, configured
 from gauss_cdc.config import load
-from producer.errors import Unsupported
-from producer.sources.patterns import chooser
-from producer.sources.postgres import catalog, requests
-from schemas.tables import TableId
 
 
 @click.command(cls=ExampleCommand, example="gauss-cdc snapshot --table public.account")
@@ -28,24 +24,13 @@ def snapshot(config_path: Path, *, names: tuple[str, ...], cancel: bool) -> None
     line. While a table is read, all others wait.
     """
     config = load(config_path)
-    if config.source.kind != "postgres":
-        raise Unsupported("tables of this kind of source cannot be read again by themselves")
-    tables = [TableId(*name.partition(".")[::2]) for name in names]
-    options = wiring.producer_options(config)
-    wanted = chooser(options.include, options.exclude)
-    for table in tables:
-        if not wanted(table):
-            raise click.UsageError(f"{table} is not in [tables]")
-    connection = catalog.connect(options.source)
     try:
         if cancel:
-            for table in tables:
-                if not requests.forget(connection, options.slot, table):
-                    raise click.UsageError(f"nobody asks for {table}")
-        elif tables:
-            requests.ask(connection, options.slot, tables)
-        for request in requests.requests(connection, options.slot):
-            said = {"table": str(request.table), "asked_at": request.asked_at.isoformat()}
-            click.echo(json.dumps(said))
-    finally:
-        connection.close()
+            rereads.cancel(config, names)
+        elif names:
+            rereads.ask(config, names)
+    except (rereads.NotAsked, rereads.NotCaptured) as error:
+        raise click.UsageError(str(error)) from error
+    for request in rereads.asked(config):
+        said = {"table": str(request.table), "asked_at": request.asked_at.isoformat()}
+        click.echo(json.dumps(said))

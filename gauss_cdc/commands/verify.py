@@ -22,9 +22,9 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from gauss_cdc import logs
+from gauss_cdc import logs, rereads
 from gauss_cdc.commands.base import DurationType, ExampleCommand, configured, fail
-from gauss_cdc.config import load
+from gauss_cdc.config import Config, load
 from gauss_cdc.logs import printable
 from gauss_cdc.verify.report import UNDECIDED, Outcome, RowKind, TableReport, exit_code
 from gauss_cdc.verify.rounds import Request, Sample, VerifyObserver, verify
@@ -66,6 +66,7 @@ class SampleType(click.ParamType[Sample]):
 @click.option("--sample", type=SampleType(), help="Compare a share of the rows (5%), or so many.")
 @click.option("--limit", type=click.IntRange(0), default=20, show_default=True,
               help="Differing rows of a table that are kept; all are counted.")  # fmt: skip
+@click.option("--repair", is_flag=True, help="Ask `run` to read tables that differ again.")
 @click.option("--show-keys", is_flag=True, help="Print keys of differing rows: values of cells.")
 @click.option(
     "--timeout", type=DurationType(), help="Wait so long for the target; default: no limit."
@@ -77,17 +78,23 @@ def verify_tables(
     tables: tuple[str, ...],
     sample: Sample | None,
     limit: int,
+    repair: bool,
     show_keys: bool,
     timeout: timedelta | None,
     as_json: bool,
 ) -> None:
     """Compare source and target row by row at one commit, while both are live.
 
+    With --repair a `run` reads tables that differ again while its stream goes on, as for
+    `gauss-cdc snapshot`.
+
     Exit code 7 if rows differ, 8 if a table could not be compared or the target does not reach
     the source's position in time.
     """
     stop = StopSignal(None)
     config = load(config_path)
+    if repair:
+        rereads.check(config)
     until = None if timeout is None else time.monotonic() + timeout.total_seconds()
 
     def pause(seconds: float) -> bool:
@@ -109,9 +116,21 @@ def verify_tables(
         if show_keys:
             for report in found:
                 _print_keys(report)
-    if any(report.outcome is Outcome.DIFFERENT for report in found):
-        say(f"what differs is mended by a load: {LOAD_AGAIN}", style="yellow")
+    if different := [one.table for one in found if one.outcome is Outcome.DIFFERENT]:
+        _mend(config, different, repair=repair)
     sys.exit(exit_code(found))
+
+
+def _mend(config: Config, tables: list[str], *, repair: bool) -> None:
+    """Ask for tables that differ, or say how they are made equal again."""
+    if repair:
+        rereads.ask(config, tables)
+        say("`run` is asked to read again: " + printable(", ".join(tables)), style="yellow")
+        say("`gauss-cdc snapshot` lists what is not done yet; then compare again")
+    elif rereads.possible(config):
+        say("`--repair` asks `run` to read what differs again", style="yellow")
+    else:
+        say(f"what differs is mended by a load: {LOAD_AGAIN}", style="yellow")
 
 
 def _reports_table(found: list[TableReport]) -> Table:

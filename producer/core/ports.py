@@ -6,7 +6,7 @@ parts that move one step at a time.  The code between the ports is the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
@@ -204,12 +204,12 @@ class Source(takeover.Source, Protocol):
         *,
         resume: int,
         csn: int,
-        hidden: Container[TableId] = frozenset(),
+        hidden: set[TableId] | None = None,
     ) -> None:
         """Prepare the stream: the tables in force at `resume`, the newest CSN delivered.
 
         `known` is one state, shared with `Relations`: both record changes in it.  `hidden`
-        tables are not delivered yet; it changes.
+        tables are not delivered yet; one whose creation the stream reports is taken out of them.
         """
 
     def shape(self, table: TableId) -> TableSchema | None:

@@ -11,8 +11,9 @@ The price: all tables wait while one is read.  Each has a point of its own, at t
 so that the stream catches up between two of them.
 
 A table that was never begun in this epoch is hidden: what the stream says of it before its
-point is in the snapshot.  One that was begun keeps what it has, and is marked as not exact at
-targets, until BEGIN empties it.
+point is in the snapshot.  If the stream reports its creation, it is complete without a point.
+One that was begun keeps what it has, and is marked as not exact at targets, until BEGIN
+empties it.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class Rereads:
         self._asked: dict[TableId, int] = {}  # requests, as of the last look
         self._number = 0  # of the newest request that the point comes after
         self._captured, self._look_seconds, self._look_due = captured, look_seconds, 0.0
-        self._hidden = hidden
+        self._hidden, self._was_hidden = hidden, frozenset(hidden)
         self._source, self._read, self._publish = source, read, publish
         self._blocking, self._clock, self._note = blocking, clock, note
         self._point: Point | None = None
@@ -112,7 +113,7 @@ class Rereads:
         return self._is_standing
 
     def make_point(self, known: Mapping[TableId, TableSchema]) -> TableId | None:
-        """Make the next table's point, if it is time; return a table that is gone instead.
+        """Make the next table's point, if it is time; return a table without a load instead.
 
         All that the stream has sent must have been taken: the point lies behind it.
         """
@@ -122,6 +123,9 @@ class Rereads:
             return None
         table = self._waiting[0]
         self._number = self._asked.get(table, 0)
+        if table in self._was_hidden - self._hidden and not self._number:
+            self._done(table)  # the stream reported its creation: nothing is missing
+            return table
         try:
             self._point = self._blocking(self._source.point, table)
             if self._point is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -140,6 +140,17 @@ class Turn:
         """Read one table again, at a place of the stream."""
         return self._loader(state, point.at).again(point.reading, table)
 
+    def _is_renamed(self, table: TableId, known: Mapping[TableId, TableSchema]) -> bool:
+        """Say whether the stream will rename a table that is known to this name.
+
+        A name that is not known need not be a table that was added.
+        """
+        if table in known:
+            return False
+        shape = self.blocking(self.source.shape, table)
+        oids = {other.oid for other in known.values() if other.oid}
+        return shape is not None and shape.oid in oids
+
     def _loop(
         self,
         result: TakeoverResult,
@@ -151,7 +162,8 @@ class Turn:
         topics, head = options.topics, writer_state.head
         found = Due([], [], {})
         if source.rereads:
-            found = asked(self.captured, writer_state.loads, known, self.wants)
+            captured = [t for t in self.captured if not self._is_renamed(t, known)]
+            found = asked(captured, writer_state.loads, known, self.wants)
         hidden = {table for table in found.tables if table not in known}
         source.start_reading(known, resume=head.resume, csn=result.csn, hidden=hidden)
         relations = Relations(

@@ -145,6 +145,11 @@ class Path:
             self.failure = failure
 
 
+def pause(seconds: float) -> None:
+    """Wait between two looks."""
+    threading.Event().wait(seconds)
+
+
 def content(url: str, table: str, order: str = "t") -> list[str]:
     """A table as text, in one order for both servers."""
     rows = ask(url, f'SELECT t::text FROM {table} t ORDER BY {order}::text COLLATE "C"')

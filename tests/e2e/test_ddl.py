@@ -230,6 +230,8 @@ def test_a_restarted_run_knows_what_was_recorded(path) -> None:
     path.stop()
     ask(path.source, "UPDATE account SET n = 1; ALTER TABLE account RENAME TO konto")
     ask(path.source, "INSERT INTO konto (id) VALUES (77); ALTER TABLE konto RENAME holder TO h")
+    ask(path.source, "CREATE TABLE made (id int PRIMARY KEY); INSERT INTO made VALUES (1)")
+    ask(path.source, "ALTER TABLE made RENAME TO remade; INSERT INTO remade VALUES (2)")
     path.start()
     ledger = path.catch_up()
 

@@ -12,7 +12,7 @@ from producer.sources.dial import parse_dsn
 from producer.sources.postgres import requests
 from producer.sources.postgres.catalog import connect
 from schemas.tables import TableId
-from tests.e2e.path import PATIENCE, Path, ask, content, until
+from tests.e2e.path import PATIENCE, Path, ask, content, pause, until
 
 TABLES = ("a", "b", "nokey")
 SMALL = Tuning(chunk_rows=50)
@@ -109,7 +109,7 @@ def test_loads_are_finished_and_tables_added_and_read_again_under_load(
 
         with Writer(source, TABLES, 10_000) as writer:
             path.start()
-            until(lambda: writer.commits > 100 and is_read_again(path), "the load's end", _pause)
+            until(lambda: writer.commits > 100 and is_read_again(path), "the load's end", pause)
 
         assert 0 < len(half) < ROWS
         assert_equal(path, TABLES)
@@ -122,7 +122,7 @@ def test_loads_are_finished_and_tables_added_and_read_again_under_load(
         everything = (*TABLES, "more")
         with Writer(source, everything, 50_000) as writer:
             path.start()
-            until(lambda: writer.commits > 50 and _has(path, "more"), "the new table", _pause)
+            until(lambda: writer.commits > 50 and _has(path, "more"), "the new table", pause)
         assert_equal(path, everything)
 
         ask(target, "DELETE FROM a WHERE id % 2 = 0; INSERT INTO a VALUES (-1, 'a stranger')")
@@ -130,7 +130,7 @@ def test_loads_are_finished_and_tables_added_and_read_again_under_load(
             tables = [TableId("public", "a"), TableId("public", "nokey")]
             requests.ask(connection, path.options.slot, tables)
         with Writer(source, everything, 90_000) as writer:
-            until(lambda: writer.commits > 50 and is_read_again(path), "what was asked", _pause)
+            until(lambda: writer.commits > 50 and is_read_again(path), "what was asked", pause)
         assert_equal(path, everything)
 
 
@@ -138,7 +138,3 @@ def _has(path: Path, table: str) -> bool:
     path.applier.drain()
     there = ask(path.target, "SELECT to_regclass(%s) IS NOT NULL", table)[0][0]
     return bool(there) and is_read_again(path)
-
-
-def _pause(seconds: float) -> None:
-    threading.Event().wait(seconds)

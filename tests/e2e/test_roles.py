@@ -15,13 +15,15 @@ from psycopg2 import sql
 
 from gauss_cdc.cli import cli
 from gauss_cdc.reference import ROOT
+from producer.errors import NotPermitted
 from producer.preflight import check_source
-from producer.sources.postgres import catalog
+from producer.sources.postgres import catalog, requests
 from producer.sources.postgres.captured import reading_problems
 from schemas.findings import Level
+from schemas.tables import TableId
 from spark_consumers.sinks.postgres.rights import database_problems, load_problems
 from spark_consumers.sinks.postgres.sink import PostgresSink
-from tests.e2e.path import Path
+from tests.e2e.path import Path, pause, until
 from tests.integration.private_postgres import PrivateServer, private_server
 
 SECURITY = ROOT / "docs" / "security.md"
@@ -107,7 +109,8 @@ def test_the_roles_of_the_documentation_are_enough_for_the_whole_path(
     copy = "hostssl copy cdc_target 127.0.0.1/32 scram-sha-256\n"
     hba.write_text(lines + copy + "host all postgres 127.0.0.1/32 trust\n")
     server.execute("SELECT pg_reload_conf()")
-    for block in blocks["source"]:
+    *source_blocks, requested = blocks["source"]
+    for block in source_blocks:
         run(server, "bank", block)
     for block in (*blocks["target"], *blocks["target-table"]):
         run(server, "copy", block)
@@ -150,6 +153,18 @@ def test_the_roles_of_the_documentation_are_enough_for_the_whole_path(
         ledger = path.catch_up()
 
         assert (ledger.state, ledger.inexact) == ("EXACT", {})
+        # Somebody else made the schema, as `ddl install` does: `run` goes on beside it.
+        server.execute("CREATE SCHEMA gauss_cdc")
+        with closing(catalog.connect(by_role)) as session:
+            assert requests.requests(session, topic_prefix) == []
+            with pytest.raises(NotPermitted, match="for an administrator"):
+                requests.ask(session, topic_prefix, [TableId("public", "account")])
+            run(server, "bank", requested)
+            path.stop()
+            path.start()
+            requests.ask(session, topic_prefix, [TableId("public", "account")])
+            until(lambda: not requests.requests(session, topic_prefix), "the re-read", pause)
+        assert path.catch_up().inexact == {}
         found = check(file)
     assert [f for f in found if f["level"] == "error"] == []
     with closing(server.admin("copy")) as admin, admin.cursor() as cursor:

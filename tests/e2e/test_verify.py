@@ -20,8 +20,10 @@ from gauss_cdc.sandbox.emulator.login import Account
 from gauss_cdc.verify.report import Outcome, RowKind, TableReport
 from gauss_cdc.verify.rounds import Request, VerifyObserver, verify
 from producer.sources.dial import parse_dsn
+from producer.sources.postgres import requests
+from producer.sources.postgres.catalog import connect
 from tests.e2e.gauss_facade import PASSWORD, USER, facade
-from tests.e2e.path import Path, ask
+from tests.e2e.path import Path, ask, pause, until
 from tests.schemas.types.values import SAMPLES
 
 TOML = """\
@@ -215,6 +217,10 @@ def test_the_command_says_what_differs_and_keeps_values_for_itself(
         printed = command(file, "--show-keys", "--limit", "1")
         lacking = command(file, "--table", "public.log")
         unknown = command(file, "--table", "public.none")
+        asked = command(file, "--repair", "--table", "public.account")
+        with connect(parse_dsn(path.source)) as source:
+            until(lambda: not requests.requests(source, path.options.slot), "the re-read", pause)
+        mended = command(file, "--table", "public.account")
 
     account, log = json.loads(silent.stdout)
     assert (account["outcome"], account["differences"]["changed"]) == ("different", 2)
@@ -228,6 +234,8 @@ def test_the_command_says_what_differs_and_keeps_values_for_itself(
     assert "public.account: 1 more" in printed.stderr
     assert "mallory" not in shown.output + printed.output
     assert isinstance(unknown.exception, ConfigError)
+    assert (asked.exit_code, mended.exit_code) == (7, 0)
+    assert "is asked to read again: public.account" in asked.stderr
 
 
 def test_values_of_every_type_are_equal_to_themselves(place: tuple[Path, File]) -> None:

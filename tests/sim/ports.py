@@ -7,7 +7,7 @@ Kafka are Avro (`registry.py`).
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -139,13 +139,13 @@ class SimSource:
         *,
         resume: int,
         csn: int,
-        hidden: Container[TableId] = (),
+        hidden: set[TableId] | None = None,
     ) -> None:
         del csn
         self._stream = PgoutputStream(
             pgoutput.decode,
             known,
-            wanted=lambda table: self._wants(table) and table not in hidden,
+            wanted=lambda table: self._wants(table) and table not in (hidden or ()),
             publication="p",
             judge=lambda _oid: Trust.FOREIGN,
             resume=resume,
@@ -299,7 +299,7 @@ class SimGaussSource(SimSource):
         *,
         resume: int,
         csn: int,
-        hidden: Container[TableId] = (),
+        hidden: set[TableId] | None = None,
     ) -> None:
         assert not hidden
         self._reading.start_reading(known, resume=resume, csn=csn)

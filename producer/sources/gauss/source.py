@@ -12,7 +12,7 @@ whole load: a replication session that is idle longer than wal_sender_timeout
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Final, Self
@@ -420,7 +420,7 @@ class GaussSource:
         *,
         resume: int,
         csn: int,
-        hidden: Container[TableId] = frozenset(),  # noqa: ARG002
+        hidden: set[TableId] | None = None,  # noqa: ARG002
     ) -> None:
         """Buffer transactions from here on; `known` are the tables in force at `resume`.
 

@@ -12,12 +12,23 @@ from typing import Final, NamedTuple
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
+from producer.errors import NotPermitted
 from producer.sources.postgres.catalog import asking
 from schemas.system_schemas import OWN_SCHEMA
 from schemas.tables import TableId
 
 _TABLE: Final = f"{OWN_SCHEMA}.snapshot_requests"
-_THERE: Final = f"SELECT to_regclass('{_TABLE}') IS NOT NULL"
+# By the catalog: a name in a schema that the role may not use is an error, not NULL.
+_USABLE: Final = f"""
+SELECT count(*) > 0 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = '{OWN_SCHEMA}' AND c.relname = 'snapshot_requests'
+AND has_schema_privilege(n.oid, 'USAGE')
+AND has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'DELETE')
+"""  # noqa: S608
+_WAY_OUT: Final = (
+    "the role may not make or write the table of requests: docs/security.md has the statements"
+    ' for an administrator ("Tables read again on request")'
+)
 _MAKE: Final = (
     f"CREATE SCHEMA IF NOT EXISTS {OWN_SCHEMA}",
     (
@@ -37,9 +48,9 @@ class AskedAgain(NamedTuple):
 
 
 def requests(connection: Connection, slot: str) -> list[AskedAgain]:
-    """Return what is asked for, oldest first."""
+    """Return what is asked for, oldest first; nothing where the role may not answer it."""
     with asking(connection) as cursor:
-        cursor.execute(_THERE)
+        cursor.execute(_USABLE)
         if not cursor.fetchone()[0]:
             return []
         cursor.execute(
@@ -56,23 +67,29 @@ def newest(connection: Connection, slot: str) -> Mapping[TableId, int]:
 
 
 def ask(connection: Connection, slot: str, tables: Sequence[TableId]) -> None:
-    """Ask for tables; makes the table of requests with the first one."""
-    with asking(connection) as cursor:
-        cursor.execute(_THERE)
-        if not cursor.fetchone()[0]:
-            for statement in _MAKE:
-                cursor.execute(statement)
-        for table in tables:
-            cursor.execute(
-                f"INSERT INTO {_TABLE} (slot, table_schema, table_name) VALUES (%s, %s, %s)",  # noqa: S608
-                [slot, *table],
-            )
+    """Ask for tables; makes the table of requests with the first one.
+
+    Raises NotPermitted where the role may not.
+    """
+    try:
+        with asking(connection) as cursor:
+            cursor.execute(_USABLE)
+            if not cursor.fetchone()[0]:
+                for statement in _MAKE:
+                    cursor.execute(statement)
+            for table in tables:
+                cursor.execute(
+                    f"INSERT INTO {_TABLE} (slot, table_schema, table_name) VALUES (%s, %s, %s)",  # noqa: S608
+                    [slot, *table],
+                )
+    except NotPermitted as error:
+        raise NotPermitted("tables cannot be asked for", hint=_WAY_OUT) from error
 
 
 def forget(connection: Connection, slot: str, table: TableId, number: int | None = None) -> int:
     """Remove requests for a table, up to a number; return how many there were."""
     with asking(connection) as cursor:
-        cursor.execute(_THERE)
+        cursor.execute(_USABLE)
         if not cursor.fetchone()[0]:
             return 0
         cursor.execute(

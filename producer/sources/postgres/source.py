@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Final, Self
 
@@ -292,7 +292,7 @@ class PostgresSource:
         *,
         resume: int,
         csn: int,  # noqa: ARG002
-        hidden: Container[TableId] = frozenset(),
+        hidden: set[TableId] | None = None,
     ) -> None:
         """Begin to decode: pgoutput describes relations, event triggers (if any) their changes."""
         publication = publications.publication(self.connection, self._options.publication)
@@ -311,13 +311,15 @@ class PostgresSource:
         *,
         resume: int = 0,
         has_triggers: bool = False,
-        hidden: Container[TableId] = frozenset(),
+        hidden: set[TableId] | None = None,
     ) -> PgoutputStream:
         chosen = patterns.chooser(self._options.include, self._options.exclude)
+        hidden = set() if hidden is None else hidden
         return PgoutputStream(
             DECODERS[self._options.plugin],
             known,
             wanted=lambda table: chosen(table) and table not in hidden,
+            reveal=hidden.discard,
             publication=self._options.publication,
             judge=self._judge,
             name_now=self.table_name,

@@ -61,15 +61,17 @@ class PgoutputStream:
         resume: int = 0,
         has_triggers: bool = False,
         on_begin: Callable[[int], None] = lambda _xid: None,
+        reveal: Callable[[TableId], object] = lambda _: None,
     ) -> None:
         """`known`: the tables in force, shared with the assembler; as of `resume`.
 
         `name_now` returns the present name of the table with an oid; None if it is gone.
-        `has_triggers`: event triggers describe each statement.
+        `has_triggers`: event triggers describe each statement.  `reveal` gets tables that
+        `wanted` hides, and that the stream has from their creation on.
         """
         self._decode, self._known, self._wanted = decode, known, wanted
         self._judge, self._resume, self._on_begin = judge, resume, on_begin
-        self._follower = Follower(known, wanted, publication, difference, name_now)
+        self._follower = Follower(known, wanted, publication, difference, name_now, reveal)
         self.has_triggers = has_triggers
         self._relations: dict[int, Relation] = {}
         self._channels: dict[int, Trust] = {}  # relations that our triggers write to

@@ -60,6 +60,8 @@ class Follower:
     infer: Infer  # for shapes known without column numbers
     # Present name of the table with an oid; None if it is gone.
     name_now: Callable[[int], TableId | None] = lambda _: None
+    # Stop hiding a table: the stream has it from its creation on.
+    reveal: Callable[[TableId], object] = lambda _: None
     # Where the transaction that changed them last committed, and their names since.
     _spaces: dict[int, tuple[int, str]] = field(default_factory=dict)  # schemas
     _named: dict[int, int] = field(default_factory=dict)  # tables
@@ -349,6 +351,8 @@ class Follower:
         for shape in message.tables:
             after = shape.table
             before = self.at(after.oid) or self._unnumbered(after)
+            if before is not None or after.oid in made:
+                self.reveal(after.id)
             if not shape.is_text and is_text(str(after.id)):
                 if before is not None:
                     why = "a name or a default is not text: the database has no encoding"
