@@ -145,7 +145,8 @@ class SimSource:
         self._stream = PgoutputStream(
             pgoutput.decode,
             known,
-            wanted=lambda table: self._wants(table) and table not in (hidden or ()),
+            wanted=self._wants,
+            hidden=hidden,
             publication="p",
             judge=lambda _oid: Trust.FOREIGN,
             resume=resume,

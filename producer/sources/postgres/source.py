@@ -314,12 +314,11 @@ class PostgresSource:
         hidden: set[TableId] | None = None,
     ) -> PgoutputStream:
         chosen = patterns.chooser(self._options.include, self._options.exclude)
-        hidden = set() if hidden is None else hidden
         return PgoutputStream(
             DECODERS[self._options.plugin],
             known,
-            wanted=lambda table: chosen(table) and table not in hidden,
-            reveal=hidden.discard,
+            wanted=chosen,
+            hidden=hidden,
             publication=self._options.publication,
             judge=self._judge,
             name_now=self.table_name,

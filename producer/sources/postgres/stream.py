@@ -61,17 +61,18 @@ class PgoutputStream:
         resume: int = 0,
         has_triggers: bool = False,
         on_begin: Callable[[int], None] = lambda _xid: None,
-        reveal: Callable[[TableId], object] = lambda _: None,
+        hidden: set[TableId] | None = None,
     ) -> None:
         """`known`: the tables in force, shared with the assembler; as of `resume`.
 
         `name_now` returns the present name of the table with an oid; None if it is gone.
-        `has_triggers`: event triggers describe each statement.  `reveal` gets tables that
-        `wanted` hides, and that the stream has from their creation on.
+        `has_triggers`: event triggers describe each statement.  `hidden` tables are wanted
+        later; one whose creation the stream reports is taken out of them.
         """
         self._decode, self._known, self._wanted = decode, known, wanted
         self._judge, self._resume, self._on_begin = judge, resume, on_begin
-        self._follower = Follower(known, wanted, publication, difference, name_now, reveal)
+        hidden = set() if hidden is None else hidden
+        self._follower = Follower(known, wanted, publication, difference, name_now, hidden)
         self.has_triggers = has_triggers
         self._relations: dict[int, Relation] = {}
         self._channels: dict[int, Trust] = {}  # relations that our triggers write to

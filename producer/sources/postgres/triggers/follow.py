@@ -60,8 +60,7 @@ class Follower:
     infer: Infer  # for shapes known without column numbers
     # Present name of the table with an oid; None if it is gone.
     name_now: Callable[[int], TableId | None] = lambda _: None
-    # Stop hiding a table: the stream has it from its creation on.
-    reveal: Callable[[TableId], object] = lambda _: None
+    hidden: set[TableId] = field(default_factory=set)  # wanted later, unless the stream made them
     # Where the transaction that changed them last committed, and their names since.
     _spaces: dict[int, tuple[int, str]] = field(default_factory=dict)  # schemas
     _named: dict[int, int] = field(default_factory=dict)  # tables
@@ -339,7 +338,7 @@ class Follower:
 
     def _is_captured(self, shape: RecordedTable, message: TriggerMessage) -> bool:
         return (
-            self.wanted(shape.table.id)
+            self._is_wanted(shape.table.id)
             and shape.persistence == "p"
             and not (shape.is_partition and message.via_root)
             and (shape.table.oid in message.joined or self.publication in shape.publications)
@@ -352,7 +351,7 @@ class Follower:
             after = shape.table
             before = self.at(after.oid) or self._unnumbered(after)
             if before is not None or after.oid in made:
-                self.reveal(after.id)
+                self.hidden.discard(after.id)
             if not shape.is_text and is_text(str(after.id)):
                 if before is not None:
                     why = "a name or a default is not text: the database has no encoding"
@@ -470,7 +469,10 @@ class Follower:
                 )
 
     def _is_in_scope(self, schema: str | None, identity: str) -> bool:
-        return self.wanted(TableId((schema or "").strip('"'), identity))
+        return self._is_wanted(TableId((schema or "").strip('"'), identity))
+
+    def _is_wanted(self, table: TableId) -> bool:
+        return self.wanted(table) and table not in self.hidden
 
 
 def _is_readable(message: TriggerMessage) -> bool:
