@@ -472,7 +472,7 @@ MUTATIONS: list[Mutation] = [
     Mutation("no-lock", "one lock per slot: it is held between the load and the stream, too",
              replaced(SimSource, try_lock=lambda _: True),
              {"second_producers": 5, "drops": 0, "producer_crashes": 1, "aliens": 0, "stops": 0,
-              "timeouts": 0}),
+              "timeouts": 0, "adds": 0, "asks": 0}, first_seed=130),
     Mutation("alien-looks-not", "what differs stops before anything is fenced",
              edit(takeover, "_compare", ("if problem is None:", "if True:")),
              {"aliens": 2}),
