@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
 from gauss_cdc import wiring
 from gauss_cdc.config import Config
 from producer.errors import Unsupported
+from producer.options import Options
 from producer.sources.patterns import chooser
 from producer.sources.postgres import catalog, requests
 from producer.sources.postgres.requests import AskedAgain
@@ -39,45 +40,42 @@ def check(config: Config) -> None:
         )
 
 
-def ask(config: Config, names: Sequence[str]) -> None:
-    """Ask for tables, named as schema.table; raise NotCaptured."""
+@contextmanager
+def session(config: Config) -> Iterator[SnapshotRequests]:
+    """Open the source to ask it; raise Unsupported where it cannot."""
     check(config)
     options = wiring.producer_options(config)
-    wanted = chooser(options.include, options.exclude)
-    tables = [_table(name) for name in names]
-    for table in tables:
-        if not wanted(table):
-            raise NotCaptured(f"{table} is not in [tables]")
-    with _source(config) as (connection, slot):
-        requests.ask(connection, slot, tables)
+    with closing(catalog.connect(options.source)) as connection:
+        yield SnapshotRequests(options, connection)
 
 
-def cancel(config: Config, names: Sequence[str]) -> None:
-    """Take requests back; raise NotAsked."""
-    check(config)
-    with _source(config) as (connection, slot):
+class SnapshotRequests:
+    """Requests for re-reads of one slot; tables are named as schema.table."""
+
+    def __init__(self, options: Options, connection: Connection) -> None:
+        """`connection` is a session at the source."""
+        self._connection, self._slot = connection, options.slot
+        self._wanted = chooser(options.include, options.exclude)
+
+    def ask(self, names: Sequence[str]) -> None:
+        """Ask for tables; raise NotCaptured."""
+        tables = [_table(name) for name in names]
+        for table in tables:
+            if not self._wanted(table):
+                raise NotCaptured(f"{table} is not in [tables]")
+        requests.ask(self._connection, self._slot, tables)
+
+    def cancel(self, names: Sequence[str]) -> None:
+        """Take requests back; raise NotAsked."""
         for name in names:
-            if not requests.forget(connection, slot, _table(name)):
+            if not requests.forget(self._connection, self._slot, _table(name)):
                 raise NotAsked(f"nobody asks for {name}")
 
-
-def asked(config: Config) -> list[AskedAgain]:
-    """Return the requests that are open, oldest first."""
-    check(config)
-    with _source(config) as (connection, slot):
-        return requests.requests(connection, slot)
+    def asked(self) -> list[AskedAgain]:
+        """Return the requests that are open, oldest first."""
+        return requests.requests(self._connection, self._slot)
 
 
 def _table(name: str) -> TableId:
     schema, _, table = name.partition(".")
     return TableId(schema, table)
-
-
-@contextmanager
-def _source(config: Config) -> Iterator[tuple[Connection, str]]:
-    options = wiring.producer_options(config)
-    connection = catalog.connect(options.source)
-    try:
-        yield connection, options.slot
-    finally:
-        connection.close()

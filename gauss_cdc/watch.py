@@ -9,12 +9,22 @@ import signal
 import threading
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Final, Self
 
 from rich.console import Console
-from rich.progress import ProgressColumn, Task
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
+from gauss_cdc import logs
 from gauss_cdc.logs import printable
 
 _log = logging.getLogger(__name__)
@@ -34,6 +44,41 @@ class RowRate(ProgressColumn):
         """Show the rate of the last seconds; at the end, of all."""
         speed = task.finished_speed or task.speed
         return Text("" if speed is None else f"{speed:,.0f} rows/s")
+
+
+class TableBars:
+    """A progress bar of each table, from its first rows on; on a terminal only."""
+
+    def __init__(self, doing: str, *, leave_when_done: bool = False) -> None:
+        """`doing`: what is done with a table; `leave_when_done`: other lines follow then."""
+        self._progress = Progress(
+            TextColumn(f"{doing} {{task.description}}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            RowRate(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal or logs.is_json(),
+        )
+        self._leave_when_done = leave_when_done
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def show(self, table: object, rows: int, expected: int) -> None:
+        """Say how many rows of a table are done, of about how many."""
+        name = str(table)
+        if name not in self._tasks:
+            self._progress.start()
+            self._tasks[name] = self._progress.add_task(name)
+        self._progress.update(self._tasks[name], completed=rows, total=max(rows, expected))
+        if self._leave_when_done and all(task.finished for task in self._progress.tasks):
+            self._progress.stop()
 
 
 STEP_FILE: Final = "GAUSS_CDC_STEP_FILE"

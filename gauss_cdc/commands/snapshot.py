@@ -23,14 +23,14 @@ def snapshot(config_path: Path, *, names: tuple[str, ...], cancel: bool) -> None
     outlives its restarts. Without --table, prints the requests that are open, one JSON object a
     line. While a table is read, all others wait.
     """
-    config = load(config_path)
-    try:
-        if cancel:
-            rereads.cancel(config, names)
-        elif names:
-            rereads.ask(config, names)
-    except (rereads.NotAsked, rereads.NotCaptured) as error:
-        raise click.UsageError(str(error)) from error
-    for request in rereads.asked(config):
-        said = {"table": str(request.table), "asked_at": request.asked_at.isoformat()}
-        click.echo(json.dumps(said))
+    with rereads.session(load(config_path)) as source:
+        try:
+            if cancel:
+                source.cancel(names)
+            elif names:
+                source.ask(names)
+        except (rereads.NotAsked, rereads.NotCaptured) as error:
+            raise click.UsageError(str(error)) from error
+        for request in source.asked():
+            said = {"table": str(request.table), "asked_at": request.asked_at.isoformat()}
+            click.echo(json.dumps(said))

@@ -9,25 +9,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import click
 from pydantic import ValidationError
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
 
 from gauss_cdc import logs, wiring
 from gauss_cdc.commands.base import DurationType, ExampleCommand, configured, logged
 from gauss_cdc.config import SparkSection, load
 from gauss_cdc.pack import pack
 from gauss_cdc.reports import ApplyReport, Reporter, RunReport
-from gauss_cdc.watch import RowRate, StepName, StopSignal, console
+from gauss_cdc.watch import StepName, StopSignal, TableBars, console
 from producer import native
 from producer.core.loop import Progress as Streamed
 from producer.core.ports import RunObserver
@@ -76,7 +68,10 @@ def run(config_path: Path, *, accept_gap: bool, log_every: timedelta) -> None:
     gc.set_threshold(100_000, 20, 100)
     progress = Streamed()
     report = RunReport(progress, by_csn=wiring.is_ordered_by_csn(options))
-    with _LoadBars() as bars, Reporter(log_every.total_seconds(), report.write):
+    with (
+        TableBars("loading", leave_when_done=True) as bars,
+        Reporter(log_every.total_seconds(), report.write),
+    ):
 
         def on_load(table: TableId, rows: int, expected: int) -> None:
             report.on_load(table, rows, expected)
@@ -145,34 +140,3 @@ def _with_hint() -> Iterator[None]:
     except Explained as error:
         error.hint = error.hint or _ANY_WAY_OUT
         raise
-
-
-class _LoadBars:
-    """Progress bars of a first load, shown from its first chunk on; on a terminal only."""
-
-    def __init__(self) -> None:
-        self._progress = Progress(
-            TextColumn("loading {task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            RowRate(),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal or logs.is_json(),
-        )
-        self._tasks: dict[TableId, TaskID] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def show(self, table: TableId, rows: int, expected: int) -> None:
-        if table not in self._tasks:
-            self._progress.start()
-            self._tasks[table] = self._progress.add_task(str(table))
-        self._progress.update(self._tasks[table], completed=rows, total=max(rows, expected))
-        if all(task.finished for task in self._progress.tasks):
-            self._progress.stop()

@@ -8,27 +8,19 @@ import sys
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import click
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 from rich.text import Text
 
-from gauss_cdc import logs, rereads
+from gauss_cdc import rereads
 from gauss_cdc.commands.base import DurationType, ExampleCommand, configured, fail
 from gauss_cdc.config import Config, load
 from gauss_cdc.logs import printable
 from gauss_cdc.verify.report import UNDECIDED, Outcome, RowKind, TableReport, exit_code
 from gauss_cdc.verify.rounds import Request, Sample, VerifyObserver, verify
-from gauss_cdc.watch import RowRate, StopSignal, console, say
+from gauss_cdc.watch import StopSignal, TableBars, console, say
 from schemas.errors import LOAD_AGAIN
 
 _SAMPLE: Final = re.compile(r"(\d+(?:\.\d+)?)(%?)")
@@ -103,7 +95,7 @@ def verify_tables(
         return stop.asked(seconds)
 
     request = Request(tables, sample or Sample(), limit)
-    with _TableBars() as bars:
+    with TableBars("comparing") as bars:
         found = verify(config, request, VerifyObserver(say, bars.show, pause))
     if stop.asked():
         sys.exit(stop.exit_code)
@@ -124,7 +116,8 @@ def verify_tables(
 def _mend(config: Config, tables: list[str], *, repair: bool) -> None:
     """Ask for tables that differ, or say how they are made equal again."""
     if repair:
-        rereads.ask(config, tables)
+        with rereads.session(config) as source:
+            source.ask(tables)
         say("`run` is asked to read again: " + printable(", ".join(tables)), style="yellow")
         say("`gauss-cdc snapshot` lists what is not done yet; then compare again")
     elif rereads.possible(config):
@@ -157,32 +150,3 @@ def _print_keys(report: TableReport) -> None:
         say(f"{report.table}: {row.kind.value}: {key}{columns}")
     if (rest := report.differing - len(report.rows)) > 0:
         say(f"{report.table}: {rest:,} more")
-
-
-class _TableBars:
-    """A progress bar of each table; on a terminal only."""
-
-    def __init__(self) -> None:
-        self._progress = Progress(
-            TextColumn("comparing {task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            RowRate(),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal or logs.is_json(),
-        )
-        self._tasks: dict[str, TaskID] = {}
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def show(self, table: str, rows: int, expected: int) -> None:
-        if table not in self._tasks:
-            self._tasks[table] = self._progress.add_task(table)
-        self._progress.update(self._tasks[table], completed=rows, total=max(rows, expected))

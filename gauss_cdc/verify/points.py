@@ -16,7 +16,7 @@ from typing import Final
 from gauss_cdc import wiring
 from gauss_cdc.config import Config
 from gauss_cdc.verify.sides import ComparedServer, settled
-from producer.errors import CdcError, ConnectionLost, SlotMissing, SlotTaken, Unsupported
+from producer.errors import ConnectionLost, SlotMissing, SlotTaken, Unsupported
 from producer.options import Options
 from producer.sources.gauss import slots as gauss_slots
 from producer.sources.gauss.connection import GaussConnection
@@ -65,9 +65,8 @@ def _postgres(
         maker.begin_slot(name, options.plugin, temporary=True)
         said = list[running.Blocker]()
         while (made := maker.begun_slot(_LOOK)) is None:
-            if stop():  # the session does not notice a closed connection while it waits
-                with suppress(CdcError), catalog.asking(asker) as cursor:
-                    cursor.execute("SELECT pg_terminate_backend(%s)", [maker.backend_pid])
+            if stop():
+                running.end_waiter(asker, maker.backend_pid)
                 return None
             found = running.blockers(asker, waiter=maker.backend_pid)
             for blocker in found:

@@ -33,6 +33,7 @@ from producer.core.reread import Due, Rereads, asked
 from producer.core.takeover import Step, TakeoverRequest, TakeoverResult, take_over, take_slot
 from producer.core.tally import PlainTally
 from producer.core.walk import Native
+from schemas.control import LoadPhase
 from schemas.tables import TableId, TableSchema
 
 PAUSE: Final = 0.1  # seconds between two tries of a step that waits
@@ -140,16 +141,22 @@ class Turn:
         """Read one table again, at a place of the stream."""
         return self._loader(state, point.at).again(point.reading, table)
 
-    def _is_renamed(self, table: TableId, known: Mapping[TableId, TableSchema]) -> bool:
-        """Say whether the stream will rename a table that is known to this name.
+    def _captured(
+        self, loads: Mapping[str, str], known: Mapping[TableId, TableSchema]
+    ) -> list[TableId]:
+        """Leave out tables that the stream will rename from a known name: nobody added them.
 
-        A name that is not known need not be a table that was added.
+        The catalog is asked only about names that would be read: none where no load is noted.
         """
-        if table in known:
-            return False
-        shape = self.blocking(self.source.shape, table)
-        oids = {other.oid for other in known.values() if other.oid}
-        return shape is not None and shape.oid in oids
+        oids = {table.oid for table in known.values() if table.oid}
+
+        def is_renamed(table: TableId) -> bool:
+            if table in known or not loads or loads.get(str(table)) == LoadPhase.END:
+                return False
+            shape = self.blocking(self.source.shape, table)
+            return shape is not None and shape.oid in oids
+
+        return [table for table in self.captured if not is_renamed(table)]
 
     def _loop(
         self,
@@ -162,7 +169,7 @@ class Turn:
         topics, head = options.topics, writer_state.head
         found = Due([], [], {})
         if source.rereads:
-            captured = [t for t in self.captured if not self._is_renamed(t, known)]
+            captured = self._captured(writer_state.loads, known)
             found = asked(captured, writer_state.loads, known, self.wants)
         hidden = {table for table in found.tables if table not in known}
         source.start_reading(known, resume=head.resume, csn=result.csn, hidden=hidden)

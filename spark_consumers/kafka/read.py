@@ -51,10 +51,6 @@ class Clients:
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
 
-    def __reduce__(self) -> str:
-        """By name: librdkafka's classes cannot be pickled, and what holds them travels in Spark."""
-        return "CLIENTS"
-
 
 CLIENTS: Final = Clients()
 

@@ -9,7 +9,7 @@ needed until a session has imported the snapshot, and ends with its own session.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +17,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  it is a 
 
 from producer.core.catalog_rows import as_sent
 from producer.core.changes import Cells
-from producer.errors import CdcError, SourceBusy
+from producer.errors import SourceBusy
 from producer.options import Options
 from producer.sources.postgres import catalog, running, snapshot
 from producer.sources.postgres.captured import captured, reading_problems
@@ -84,10 +84,9 @@ def make_point(options: Options, connection: Connection, table: TableId) -> Post
 
 
 def _waits(connection: Connection, waiter: int) -> SourceBusy:
-    """Say for whom a slot waits; end its session, which does not notice a closed connection."""
+    """Say for whom a slot waits, and end its session."""
     found = running.blockers(connection, waiter=waiter)
-    with suppress(CdcError), catalog.asking(connection) as cursor:
-        cursor.execute("SELECT pg_terminate_backend(%s)", [waiter])
+    running.end_waiter(connection, waiter)
     who = "; ".join(f"{blocker}: {blocker.way_out}" for blocker in found[:1])
     return SourceBusy("a place between two commits waits for open transactions", waits_for=who)
 

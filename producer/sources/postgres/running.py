@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer.sources.postgres.catalog import (
-    asking,
-)
+from producer.errors import CdcError
+from producer.sources.postgres.catalog import asking
 from schemas.quoting import literal
 
 
@@ -89,3 +89,12 @@ def blockers(connection: Connection, *, waiter: int | None = None) -> list[Block
         cursor.execute(_BLOCKERS, {"waiter": waiter})
         found = [Blocker(*row) for row in cursor.fetchall()]
     return sorted(found, key=lambda blocker: -(blocker.seconds or 0))
+
+
+def end_waiter(connection: Connection, waiter: int) -> None:
+    """End the session of a slot that is not made yet: it does not notice a closed connection.
+
+    Otherwise it would make the slot in the end, which would keep WAL without a reader.
+    """
+    with suppress(CdcError), asking(connection) as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s)", [waiter])

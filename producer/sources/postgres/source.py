@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from typing import Final, Self
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
@@ -237,14 +237,6 @@ class PostgresSource:
                 self._note(f"{what} for {blocker}; {blocker.way_out}")
         self._told = found
 
-    def _give_up(self) -> None:
-        """End the session that creates the slot: it does not notice a closed connection.
-
-        Otherwise it would create the slot in the end, which would keep WAL without a reader.
-        """
-        with suppress(CdcError), catalog.asking(self.connection) as cursor:
-            cursor.execute("SELECT pg_terminate_backend(%s)", [self.wire.backend_pid])
-
     def captured(self, made: MadeSlot) -> tuple[str, ...]:
         """List the tables under the slot's snapshot."""
         with snapshot.imported(self._options.source, made.snapshot) as connection:
@@ -414,6 +406,6 @@ class PostgresSource:
     def close(self) -> None:
         """Release slot and lock."""
         if self._making:
-            self._give_up()
+            running.end_waiter(self.connection, self.wire.backend_pid)
         self.wire.close()
         self.connection.close()
