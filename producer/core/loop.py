@@ -274,6 +274,8 @@ class Loop:
         if self._leaving_since is not None:
             rereads.let_go()
             return False
+        if (complete := rereads.needless()) is not None:
+            engine.mark_loads({str(complete): None})
         is_taken = self._pending is None
         if not rereads.has_point:
             if is_taken and (gone := rereads.make_point(self._relations.known)) is not None:

@@ -123,9 +123,6 @@ class Rereads:
             return None
         table = self._waiting[0]
         self._number = self._asked.get(table, 0)
-        if table in self._was_hidden - self._hidden and not self._number:
-            self._done(table)  # the stream reported its creation: nothing is missing
-            return table
         try:
             self._point = self._blocking(self._source.point, table)
             if self._point is not None:
@@ -138,6 +135,19 @@ class Rereads:
             return None
         if self._shape is not None:
             return None
+        self._done(table)
+        return table
+
+    def needless(self) -> TableId | None:
+        """Return a table whose creation the stream reported, before or behind its point's making.
+
+        Nothing of it is missing, and it is not read, unless somebody asks.
+        """
+        if not self._waiting or (table := self._waiting[0]) in self._asked:
+            return None
+        if table not in self._was_hidden or table in self._hidden:
+            return None
+        self._number = 0
         self._done(table)
         return table
 
