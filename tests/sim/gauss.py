@@ -275,5 +275,5 @@ class Reading(GaussSource):
 
     def end(self) -> None:
         """The process is gone, and its file with it."""
-        if self._stream is not None and (spill := self._stream._buffer._spill) is not None:
-            spill.close()
+        if self._stream is not None:
+            self._stream.close()

@@ -61,6 +61,7 @@ class TransactionBuffer:
         self._records: list[tuple[int, bytes]] = []
         self._size = 0
         self._spill: Spill | None = None
+        self._released: Spill | None = None  # of the transaction that is being read
         self._undecoded: list[Aside] = []  # of the open transaction
         self._undecoded_size = 0
         self._begun: tuple[int, bytes] | None = None  # the record of the open transaction's BEGIN
@@ -177,8 +178,16 @@ class TransactionBuffer:
         self._undecoded, self._undecoded_size = [], 0
         is_plain, self._is_plain, self._begun = self._is_plain, True, None
         self._stays = False
+        self._released = spill
         try:
             yield BufferedTransaction(begun, ended, records, undecoded, is_plain)
         finally:
+            if spill is not None:
+                spill.close()
+            self._released = None
+
+    def close(self) -> None:
+        """Free the disk space, also of a transaction that nobody reads to its end."""
+        for spill in (self._spill, self._released):
             if spill is not None:
                 spill.close()

@@ -558,6 +558,8 @@ class GaussSource:
         if was_streaming:
             self._wait_for_walsender()
         self._load.close()
+        if self._stream is not None:
+            self._stream.close()
         self._stack.close()
 
     def _wait_for_walsender(self) -> None:

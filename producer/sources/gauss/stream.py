@@ -107,6 +107,10 @@ class GaussStream:
         else:
             yield from self._walked(self._held, received)
 
+    def close(self) -> None:
+        """Free the disk space of the transactions that are held."""
+        self._buffer.close()
+
     def _buffered(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
         for found in self._buffer.feed(received):
             if isinstance(found, BufferedTransaction):

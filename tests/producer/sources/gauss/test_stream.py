@@ -411,6 +411,29 @@ def test_a_transaction_of_bytes_that_are_no_message_does_not_grow_without_end() 
     assert caught.value.where["messages"] == 63  # the first beyond, with 60 bytes for each
 
 
+def test_a_transaction_that_nobody_reads_to_its_end_frees_its_file() -> None:
+    files: list[SpillFile] = []
+
+    def spill() -> SpillFile:
+        files.append(SpillFile())
+        return files[-1]
+
+    held = GaussStream(
+        NAMING["mppdb_decoding", ""](Format("mppdb_decoding")),
+        resolver([ACC]),
+        spill=spill,
+        hold_bytes=1_000,
+    )
+    rows = [row(b"DELETE", {}, {b"id": b"7"})] * 50
+    framed = [b"BEGIN 5", *rows, b"COMMIT 5 (at 2024-05-01 08:00:00+08) CSN 77"]
+    found = held.messages([(100 + at, 100 + at, payload) for at, payload in enumerate(framed)])
+    next(found)
+
+    held.close()
+
+    assert [file._file.closed for file in files] == [True]
+
+
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
