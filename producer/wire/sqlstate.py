@@ -114,6 +114,11 @@ _ANYWHERE: Final[Mapping[str, Meaning]] = {
     "57P05": Meaning(ConnectionLost, "the server ends idle sessions; raise idle_session_timeout"),
 }
 
+# Data exceptions quote the value; what a function raises (P0) may say anything.
+_QUOTING: Final = frozenset({"22", "P0"})
+_OF_SETTINGS: Final = frozenset({"22023"})
+_IN_ITS_LOG: Final = "the message may quote a value, and stands in the server's log only"
+
 _CLASSES: Final[Mapping[str, Meaning]] = {
     "08": Meaning(ConnectionLost),
     "53": Meaning(ConnectionLost, _FULL),  # no connections, memory or disk left
@@ -141,7 +146,9 @@ def meaning_of(error: ServerError, asked: Asked) -> Meaning:
 def error_of(error: ServerError, asked: Asked, meaning: Meaning, **where: object) -> SourceError:
     """Build the error that `meaning` names.
 
-    The server's DETAIL is left out: it may hold cell values.
+    What may hold cell values is left out: the server's DETAIL, and the messages of data exceptions
+    and of functions that people wrote.
     """
-    what = f"{asked.value}: {error.message}"
+    is_of_names = error.sqlstate[:2] not in _QUOTING or error.sqlstate in _OF_SETTINGS
+    what = f"{asked.value}: {error.message if is_of_names else _IN_ITS_LOG}"
     return meaning.error(what, hint=meaning.hint, sqlstate=error.sqlstate, **where)

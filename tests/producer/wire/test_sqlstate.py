@@ -56,6 +56,23 @@ def test_the_error_says_where_and_what_to_do_but_not_the_detail() -> None:
     assert "(id)" not in text
 
 
+@pytest.mark.parametrize("state", ["22P02", "22003", "P0001"])
+def test_a_message_that_may_quote_a_value_is_not_repeated(state: str) -> None:
+    said = ServerError(sqlstate=state, message='invalid input syntax for type integer: "4111"')
+
+    text = str(refusal(said, Asked.QUERY, table="public.card"))
+
+    assert "4111" not in text
+    assert f"sqlstate={state}" in text
+    assert "server's log" in text
+
+
+def test_a_message_about_a_setting_is_repeated() -> None:
+    said = ServerError(sqlstate="22023", message="unrecognized pgoutput option: proto")
+
+    assert "proto" in str(refusal(said, Asked.START))
+
+
 def test_a_character_without_a_counterpart_has_a_way_out() -> None:
     assert "--accept-gap" in refusal(ServerError(sqlstate="22P05"), Asked.STREAM).hint
 
