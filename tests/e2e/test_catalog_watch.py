@@ -7,10 +7,8 @@ from pathlib import Path as File
 import pytest
 
 from spark_consumers.model import Ledger
+from tests.e2e.commands import command, configured
 from tests.e2e.path import Path, ask, content, until
-from tests.e2e.test_cli import TOML, _signals, command
-
-__all__ = ["_signals"]
 
 
 @pytest.fixture
@@ -96,16 +94,7 @@ def test_what_the_stream_does_not_report_is_seen_in_the_catalog(path: Path) -> N
 def test_wait_does_not_take_a_table_made_again_for_the_old_one(
     path: Path, addresses, tmp_path: File
 ) -> None:
-    file = tmp_path / "gauss-cdc.toml"
-    file.write_text(
-        TOML.format(
-            source=path.source,
-            target=path.target,
-            prefix=path.prefix,
-            kafka=addresses.kafka_bootstrap,
-            registry=addresses.registry_url,
-        )
-    )
+    file = configured(tmp_path, addresses, path.prefix, path.source, path.target)
     ask(path.source, "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)")
     path.start()
     path.catch_up()

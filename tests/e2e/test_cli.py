@@ -3,7 +3,6 @@
 import json
 import queue
 import re
-import signal
 import socket
 import threading
 import time
@@ -13,10 +12,8 @@ from pathlib import Path as File
 
 import psycopg2
 import pytest
-from click.testing import CliRunner, Result
 from confluent_kafka.admin import AdminClient
 
-from gauss_cdc.cli import cli
 from gauss_cdc.config import load
 from gauss_cdc.inspect.look import tail_lines
 from gauss_cdc.sandbox.services.process import poll
@@ -27,52 +24,8 @@ from schemas.load import CUT, canonical
 from spark_consumers.errors import ApplyError, NotExpressible, RegistryDown
 from spark_consumers.job import Applier
 from spark_consumers.kafka.read import CutReader, registry_at
-from tests.e2e.path import PATIENCE, Path, ask, until
-
-TOML = """\
-[source]
-dsn = "{source}"
-slot = "{prefix}"
-publication = "{prefix}"
-[kafka]
-prefix = "{prefix}"
-[kafka.client]
-"bootstrap.servers" = "{kafka}"
-[registry]
-url = "{registry}"
-[target]
-dsn = "{target}"
-"""
-
-
-@pytest.fixture
-def place(addresses, topic_prefix, new_database, tmp_path: File) -> Iterator[tuple[Path, File]]:
-    source, target = new_database(), new_database()
-    file = tmp_path / "gauss-cdc.toml"
-    file.write_text(
-        TOML.format(
-            source=source,
-            target=target,
-            prefix=topic_prefix,
-            kafka=addresses.kafka_bootstrap,
-            registry=addresses.registry_url,
-        )
-    )
-    with Path(addresses, topic_prefix, source, target) as path:
-        yield path, file
-
-
-@pytest.fixture(autouse=True)
-def _signals() -> Iterator[None]:
-    """Commands set handlers for the process; tests share one."""
-    before = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-def command(file: File, *words: str) -> Result:
-    return CliRunner().invoke(cli, [*words, "--config", str(file)], standalone_mode=False)
+from tests.e2e.commands import command
+from tests.e2e.path import PATIENCE, ask, until
 
 
 def raises(error: type[Exception], call: Callable[[], object]) -> bool:

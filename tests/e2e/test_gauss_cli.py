@@ -4,7 +4,6 @@ The server is the emulator's facade over a real PostgreSQL.
 """
 
 import json
-import signal
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,9 +11,8 @@ from pathlib import Path as File
 
 import psycopg2
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from gauss_cdc.cli import cli
 from gauss_cdc.sandbox.emulator.facade import Facade
 from gauss_cdc.sandbox.emulator.login import Account, Gate
 from gauss_cdc.sandbox.emulator.model import PROFILES
@@ -25,36 +23,12 @@ from producer.core.ports import RunObserver
 from producer.pipeline import create_slot
 from producer.sources.dial import parse_dsn
 from schemas.positions import Lsn
+from tests.e2e.commands import command, configured
 from tests.e2e.path import Path, ask, until
 from tests.gauss_cdc.sandbox.emulator.running import Running
 
 USER, PASSWORD = "cdc", "Gauss@123"
-TOML = """\
-[source]
-kind = "opengauss"
-dsn = "{source}"
-slot = "{prefix}"
-{more}
-[tables]
-include = ["public.*"]
-[kafka]
-prefix = "{prefix}"
-[kafka.client]
-"bootstrap.servers" = "{kafka}"
-[registry]
-url = "{registry}"
-[target]
-dsn = "{target}"
-"""
-
-
-@pytest.fixture(autouse=True)
-def _signals() -> Iterator[None]:
-    """Commands set handlers for the process; tests share one."""
-    before = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+KIND = {"kind": "opengauss", "plugin": "mppdb_decoding"}
 
 
 class Place:
@@ -64,8 +38,7 @@ class Place:
         self.path, self.file = path, file
 
     def command(self, *words: str) -> Result:
-        arguments = [*words, "--config", str(self.file)]
-        return CliRunner().invoke(cli, arguments, standalone_mode=False)
+        return command(self.file, *words)
 
     def findings(self) -> dict[str, list[tuple[str, str]]]:
         out: dict[str, list[tuple[str, str]]] = {}
@@ -91,19 +64,8 @@ def place(
     with Running(make) as running:
         database = source.rsplit("/", 1)[1]
         dsn = f"postgresql://{USER}@127.0.0.1:{running.emulator.port}/{database}?sslmode=disable"
-        file = tmp_path / "gauss-cdc.toml"
-        file.write_text(
-            TOML.format(
-                source=dsn,
-                target=target,
-                prefix=topic_prefix,
-                kafka=addresses.kafka_bootstrap,
-                registry=addresses.registry_url,
-                more="",
-            )
-        )
-        kind = {"kind": "opengauss", "plugin": "mppdb_decoding"}
-        with Path(addresses, topic_prefix, source, target, **kind) as path:
+        file = configured(tmp_path, addresses, topic_prefix, dsn, target, **KIND)
+        with Path(addresses, topic_prefix, source, target, **KIND) as path:
             path.options = replace(path.options, source=parse_dsn(dsn, PASSWORD))
             yield Place(path, file)
 
@@ -124,7 +86,7 @@ def test_check_says_what_the_manual_asks_for(place: Place) -> None:
 
 def test_check_reports_what_is_wrong_with_the_options_of_a_server(place: Place) -> None:
     text = place.file.read_text()
-    place.file.write_text(text.replace("[tables]", 'status-interval = "11s"\n[tables]'))
+    place.file.write_text(text.replace("[kafka]\n", 'status-interval = "11s"\n[kafka]\n'))
 
     (found,) = place.findings()["options"]
 
@@ -167,7 +129,9 @@ def test_a_slot_is_listed_moved_and_dropped(place: Place) -> None:
 
 def test_status_says_why_the_target_is_no_full_copy(place: Place) -> None:
     text = place.file.read_text()
-    place.file.write_text(text.replace("[tables]", "[source.options]\nonly-local = true\n[tables]"))
+    place.file.write_text(
+        text.replace("[kafka]\n", "[source.options]\nonly-local = true\n[kafka]\n")
+    )
     place.path.options = replace(place.path.options, plugin_options={"only-local": "true"})
     place.path.start()
     place.path.catch_up()

@@ -3,7 +3,6 @@
 import json
 import random
 import re
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,10 +10,7 @@ from dataclasses import replace
 from pathlib import Path as File
 
 import psycopg2
-import pytest
-from click.testing import CliRunner, Result
 
-from gauss_cdc.cli import cli
 from gauss_cdc.config import Config, ConfigError, load
 from gauss_cdc.sandbox.emulator.login import Account
 from gauss_cdc.verify.report import Outcome, RowKind, TableReport
@@ -22,24 +18,11 @@ from gauss_cdc.verify.rounds import Request, VerifyObserver, verify
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import requests
 from producer.sources.postgres.catalog import connect
+from tests.e2e.commands import command, configured
 from tests.e2e.gauss_facade import PASSWORD, USER, facade
 from tests.e2e.path import Path, ask, pause, until
 from tests.schemas.types.values import SAMPLES
 
-TOML = """\
-[source]
-dsn = "{source}"
-slot = "{prefix}"
-publication = "{prefix}"
-[kafka]
-prefix = "{prefix}"
-[kafka.client]
-"bootstrap.servers" = "{kafka}"
-[registry]
-url = "{registry}"
-[target]
-dsn = "{target}"
-"""
 TABLES = """
 CREATE TABLE account (id bigint PRIMARY KEY, balance numeric(12,2), note text);
 CREATE TABLE named (name text COLLATE "und-x-icu", part int, v real, PRIMARY KEY (name, part));
@@ -84,30 +67,6 @@ LOAD: tuple[str, ...] = (
     "UPDATE event SET x = -x WHERE at = 'infinity'",
     "UPDATE metric SET day = day + 1 WHERE id = %(n)s %% 600 + 1",
 )
-
-
-@pytest.fixture(autouse=True)
-def _signals() -> Iterator[None]:
-    """The command sets handlers for the process; tests share one."""
-    before = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-@pytest.fixture
-def place(addresses, topic_prefix, new_database, tmp_path: File) -> Iterator[tuple[Path, File]]:
-    source, target = new_database(), new_database()
-    file = written(tmp_path, addresses, topic_prefix, source, target)
-    with Path(addresses, topic_prefix, source, target) as path:
-        yield path, file
-
-
-def written(folder: File, addresses, prefix: str, source: str, target: str) -> File:
-    file = folder / "gauss-cdc.toml"
-    services = {"kafka": addresses.kafka_bootstrap, "registry": addresses.registry_url}
-    file.write_text(TOML.format(source=source, target=target, prefix=prefix, **services))
-    return file
 
 
 @contextmanager
@@ -209,18 +168,19 @@ def test_the_command_says_what_differs_and_keeps_values_for_itself(
     path.catch_up()
 
     with applying(path):
-        assert command(file).exit_code == 0
+        assert command(file, "verify").exit_code == 0
         ask(path.target, "UPDATE account SET owner = 'mallory' WHERE id IN (77, 78)")
         ask(path.target, "ALTER TABLE log DROP COLUMN line")
-        silent, shown = command(file, "--json"), command(file, "--json", "--show-keys")
-        sampled = command(file, "--table", "public.account", "--sample", "10%", "--json")
-        printed = command(file, "--show-keys", "--limit", "1")
-        lacking = command(file, "--table", "public.log")
-        unknown = command(file, "--table", "public.none")
-        asked = command(file, "--repair", "--table", "public.account")
+        silent = command(file, "verify", "--json")
+        shown = command(file, "verify", "--json", "--show-keys")
+        sampled = command(file, "verify", "--table", "public.account", "--sample", "10%", "--json")
+        printed = command(file, "verify", "--show-keys", "--limit", "1")
+        lacking = command(file, "verify", "--table", "public.log")
+        unknown = command(file, "verify", "--table", "public.none")
+        asked = command(file, "verify", "--repair", "--table", "public.account")
         with connect(parse_dsn(path.source)) as source:
             until(lambda: not requests.requests(source, path.options.slot), "the re-read", pause)
-        mended = command(file, "--table", "public.account")
+        mended = command(file, "verify", "--table", "public.account")
 
     account, log = json.loads(silent.stdout)
     assert (account["outcome"], account["differences"]["changed"]) == ("different", 2)
@@ -267,15 +227,11 @@ def test_a_source_behind_the_emulator_is_compared(
     monkeypatch.setenv("GAUSS_CDC_SOURCE_PASSWORD", PASSWORD)
     with facade(source, accounts=[Account(USER, PASSWORD, is_admin=True)]) as front:
         dsn = f"postgresql://{USER}@127.0.0.1:{front.emulator.port}/{front.database}"
-        file = written(tmp_path, addresses, topic_prefix, f"{dsn}?sslmode=disable", target)
-        file.write_text(file.read_text().replace(
-            "[source]", '[source]\nkind = "opengauss"\nplugin = "mppdb_decoding"'
-        ).replace(f'publication = "{topic_prefix}"\n', ""))  # fmt: skip
         kind = {"kind": "opengauss", "plugin": "mppdb_decoding"}
+        dsn = f"{dsn}?sslmode=disable"
+        file = configured(tmp_path, addresses, topic_prefix, dsn, target, **kind)
         with Path(addresses, topic_prefix, source, target, **kind) as path:
-            path.options = replace(
-                path.options, source=parse_dsn(f"{dsn}?sslmode=disable", PASSWORD)
-            )
+            path.options = replace(path.options, source=parse_dsn(dsn, PASSWORD))
             path.start()
             path.catch_up()
             with applying(path), repeated(
@@ -294,7 +250,3 @@ def test_a_source_behind_the_emulator_is_compared(
 
 def has_type(url: str, name: str) -> bool:
     return ask(url, "SELECT to_regtype(%s) IS NOT NULL", re.sub(r"\(.*?\)", "", name)) == [(True,)]
-
-
-def command(file: File, *words: str) -> Result:
-    return CliRunner().invoke(cli, ["verify", *words, "--config", str(file)])
