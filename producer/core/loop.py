@@ -170,7 +170,7 @@ class Loop:
             return
         self._observer.on_step("run: read")
         if self._pending is None:
-            self._received = wire.receive(wait, (delivery.fileno(),))
+            self._received = wire.receive(wait, delivery.filenos())
             self._pending = self._source.messages(
                 self._received.messages, one_by_one=self._rereads.has_point
             )

@@ -249,8 +249,8 @@ class Delivery(Protocol):
     def wait(self, seconds: float) -> None:
         """Wait for an answer."""
 
-    def fileno(self) -> int:
-        """Readable when `answers` has something."""
+    def filenos(self) -> tuple[int, ...]:
+        """Files of which one is readable when `poll` or `answers` may have something."""
 
     def init_transactions(self, timeout: float) -> None:
         """Fence older selves; their open transactions are decided when this returns."""

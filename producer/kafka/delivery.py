@@ -1,8 +1,8 @@
 """The one delivery: records and cuts of a run, in Kafka transactions.
 
-A writer's blocking calls (`flush`, `commit`, `init_transactions`) run in one worker thread, so
-that the loop continues to read and to send keepalives to the source.  During such a call nothing
-is sent.  Every wait ends: without progress for `silence` seconds it is BrokerDown.
+A writer's `flush` and `commit` run beside the loop (calls.py), which continues to read and to send
+keepalives to the source.  During such a call nothing is sent.  Every wait ends: without progress
+for `silence` seconds it is BrokerDown.
 
 A missing delivery report is never a success.
 """
@@ -10,13 +10,10 @@ A missing delivery report is never a success.
 from __future__ import annotations
 
 import contextlib
-import os
-import queue
-import select
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from producer.core.events import (
     Acknowledged,
@@ -27,15 +24,14 @@ from producer.core.events import (
 )
 from producer.core.ports import Answer
 from producer.errors import BrokerDown, CdcError, GroupUnusable
+from producer.kafka import calls
+from producer.kafka.calls import Call, Calls, InSteps, InThread
 from producer.kafka.client import LOGGED, QUIET, transactional_id
 from producer.kafka.writer import ConfluentWriter, MakeWriter, Writer
 
 _ROOM_WAIT: Final = 0.2  # seconds for room in librdkafka's queue
-_FLUSH_TRY: Final = 1.0
+_TRY: Final = 1.0  # seconds of one call of a writer that blocks
 _COMMIT_TRY: Final = 5.0
-
-
-Job: TypeAlias = Callable[[], Answer]
 
 
 class _Patience:
@@ -103,27 +99,26 @@ class Delivery:
         self._exactly_once = exactly_once
         self._rows = self._transactional if exactly_once else make(common)
         self._in_transaction = False
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
-        self._wake_read, self._wake_write = os.pipe()
-        os.set_blocking(self._wake_read, False)
-        self._busy = False
-        self._worker = threading.Thread(target=self._work, name="kafka", daemon=True)
-        self._worker.start()
+        writers = self._writers()
+        self._calls: Calls = (
+            InThread()
+            if any(writer.blocks for writer in writers)
+            else InSteps(lambda: tuple(fd for writer in writers for fd in writer.filenos()))
+        )
 
     # ------------------------------------------------------------ the loop's side
     @property
     def is_busy(self) -> bool:
-        """Say whether a blocking call is under way: nothing may be sent."""
-        return self._busy
+        """Say whether a call is under way: nothing may be sent."""
+        return self._calls.is_busy
 
-    def fileno(self) -> int:
-        """Readable when `answers` has something."""
-        return self._wake_read
+    def filenos(self) -> tuple[int, ...]:
+        """Files of which one is readable when `poll` or `answers` may have something."""
+        return self._calls.filenos()
 
     def wait(self, seconds: float) -> None:
         """Wait for an answer."""
-        select.select([self._wake_read], [], [], seconds)
+        calls.wait(self._calls, seconds)
 
     @property
     def progress(self) -> int:
@@ -146,7 +141,7 @@ class Delivery:
         return self._send(self._rows, records, start)
 
     def _send(self, writer: Writer, records: Records, start: int) -> int:
-        assert not self._busy
+        assert not self.is_busy
         with self._explained():
             if writer is self._transactional:
                 self._begin()
@@ -156,13 +151,13 @@ class Delivery:
         return sent
 
     def poll(self) -> list[Acknowledgement]:
-        """Take what was acknowledged since the last call; nothing during a call of the worker.
+        """Take what was acknowledged since the last call; nothing during a call.
 
         Acknowledgements during a flush belong to its answer: otherwise the engine would
         request the next call before this one has ended.
         """
         with self._explained():
-            if self._busy:
+            if self.is_busy:
                 self._raise_failure()
                 return []
             self._rows.poll(0)
@@ -170,30 +165,20 @@ class Delivery:
             return self._rows.take()
 
     def answers(self) -> list[Answer]:
-        """Take the worker's answers; errors are values here, to be raised by the loop."""
-        out: list[Answer] = []
-        while True:
-            try:
-                out.append(self._answers.get_nowait())
-            except queue.Empty:
-                break
-        if out:
-            self._busy = False
-            with contextlib.suppress(BlockingIOError):
-                os.read(self._wake_read, 4096)
-        return out
+        """Take the answers of calls; errors are values here, to be raised by the loop."""
+        return self._calls.answers()
 
     def flush(self) -> None:
-        """Ask the worker to wait for all acknowledgements: Acknowledged."""
-        self._ask(self._flush)
+        """Ask for all acknowledgements: Acknowledged."""
+        self._calls.begin(self._flush())
 
     def commit_part(self) -> None:
-        """Ask the worker to commit without a cut: PartDurable."""
-        self._ask(self._commit_part)
+        """Ask for a commit without a cut: PartDurable."""
+        self._calls.begin(self._commit_part())
 
     def write_cuts(self, cuts: Sequence[tuple[bytes, bytes]]) -> None:
-        """Ask the worker to write (key, value)s into cuts and to commit: CutsDurable."""
-        self._ask(lambda: self._write_cuts(cuts))
+        """Ask to write (key, value)s into cuts and to commit: CutsDurable."""
+        self._calls.begin(self._write_cuts(cuts, self._calls.patience))
 
     def write_now(
         self,
@@ -211,14 +196,13 @@ class Delivery:
         while (sent := self._send(writer, records, sent)) < len(records):
             patience.see(writer.progress)
         with self._explained():
-            self._drain(writer)
-            acknowledged = writer.take()
-            answer = self._write_cuts([cut(acknowledged)])
-        return acknowledged, answer.offsets[0]
+            acknowledged = calls.result(self._drained(writer, _TRY))
+            answer = calls.result(self._write_cuts([cut(acknowledged.runs)], _TRY))
+        return acknowledged.runs, answer.offsets[0]
 
     def abort(self, timeout: float) -> None:
         """Abort the open Kafka transaction, if any, on leaving."""
-        if not self._in_transaction or self._busy:
+        if not self._in_transaction or self.is_busy:
             return
         with self._explained():
             self._transactional.abort(timeout)
@@ -229,52 +213,37 @@ class Delivery:
         self._closing.set()
         for writer in self._writers():
             writer.purge()  # a call that is under way ends sooner
-        self._jobs.put(None)
-        self._worker.join(timeout=_COMMIT_TRY + 1)
-        # A worker that still hangs keeps its pipe: the descriptor must not be reused.
-        if not self._worker.is_alive():
-            os.close(self._wake_read)
-            os.close(self._wake_write)
+        if self._calls.close(_COMMIT_TRY + 1):
             for writer in self._writers():
                 writer.close()
 
-    # ------------------------------------------------------------ the worker's side
-    def _ask(self, job: Job) -> None:
-        assert not self._busy
-        self._busy = True
-        self._jobs.put(job)
+    # ------------------------------------------------------------ calls
+    def _flush(self) -> Call[Acknowledged]:
+        with self._explained():
+            return (yield from self._drained(self._rows, self._calls.patience))
 
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            try:
-                with self._explained():
-                    answer = job()
-            except CdcError as error:
-                answer = error
-            self._answers.put(answer)
-            os.write(self._wake_write, b"!")
-
-    def _flush(self) -> Acknowledged:
-        self._drain(self._rows)
-        return Acknowledged(self._rows.take())
-
-    def _commit_part(self) -> PartDurable:
-        if self._in_transaction:
-            self._commit()
+    def _commit_part(self) -> Call[PartDurable]:
+        with self._explained():
+            if self._in_transaction:
+                yield from self._commit(self._calls.patience)
         return PartDurable()
 
-    def _write_cuts(self, cuts: Sequence[tuple[bytes, bytes]]) -> CutsDurable:
-        self._begin()
-        writer, sent, patience = self._transactional, 0, _Patience(self._silence)
-        records: Records = [(self._cuts_topic, 0, key, value, []) for key, value in cuts]
-        while (sent := writer.send(records, sent)) < len(records):
-            writer.poll(_ROOM_WAIT)
-            patience.see(writer.progress)
-        self._drain(writer)
-        offsets = [offset for _, _, *run in writer.take() for offset in range(*run)]
-        if len(offsets) != len(cuts) or min(offsets) < 0:
-            raise GroupUnusable("a cut was not acknowledged with an offset")
-        self._commit()
+    def _write_cuts(
+        self, cuts: Sequence[tuple[bytes, bytes]], patience: float
+    ) -> Call[CutsDurable]:
+        with self._explained():
+            self._begin()
+            writer, sent, watch = self._transactional, 0, _Patience(self._silence)
+            records: Records = [(self._cuts_topic, 0, key, value, []) for key, value in cuts]
+            while (sent := writer.send(records, sent)) < len(records):
+                writer.poll(min(patience, _ROOM_WAIT))
+                watch.see(writer.progress)
+                yield
+            written = yield from self._drained(writer, patience)
+            offsets = [offset for _, _, *run in written.runs for offset in range(*run)]
+            if len(offsets) != len(cuts) or min(offsets) < 0:
+                raise GroupUnusable("a cut was not acknowledged with an offset")
+            yield from self._commit(patience)
         return CutsDurable(tuple(offsets))
 
     def _begin(self) -> None:
@@ -282,20 +251,23 @@ class Delivery:
             self._transactional.begin()
             self._in_transaction = True
 
-    def _commit(self) -> None:
+    def _commit(self, patience: float) -> Generator[None]:
         """Commit; repeat the call after a timeout, leave any other error to the next start."""
-        patience = _Patience(self._silence)
-        while not self._transactional.commit(_COMMIT_TRY):
+        watch, seconds = _Patience(self._silence), _COMMIT_TRY if patience else 0.0
+        while not self._transactional.commit(seconds):
             if self._closing.is_set():
                 raise BrokerDown("left before Kafka answered to a commit")
-            patience.see(0)
+            watch.see(0)
+            yield
         self._in_transaction = False
 
-    def _drain(self, writer: Writer) -> None:
+    def _drained(self, writer: Writer, patience: float) -> Call[Acknowledged]:
         """Wait until everything sent is acknowledged, as long as there is progress."""
-        patience = _Patience(self._silence)
-        while left := writer.flush(_FLUSH_TRY):
-            patience.see(left)
+        watch = _Patience(self._silence)
+        while left := writer.flush(patience):
+            watch.see(left)
+            yield
+        return Acknowledged(writer.take())
 
     # ------------------------------------------------------------ both sides
     def _writers(self) -> list[Writer]:

@@ -1,7 +1,7 @@
 """Deliveries by both writers on a real broker: fenced in many ways, aborted, refused."""
 
 import random
-import select
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 
@@ -36,8 +36,11 @@ def stack() -> Iterator[ExitStack]:
 
 
 def answer(delivery: Delivery) -> Answer:
-    assert select.select([delivery.fileno()], [], [], 120)[0]
-    (said,) = delivery.answers()
+    until = time.monotonic() + 120
+    while not (answers := delivery.answers()):
+        assert time.monotonic() < until
+        delivery.wait(1)
+    (said,) = answers
     if isinstance(said, CdcError):
         raise said
     return said

@@ -41,8 +41,8 @@ class SimDelivery:
     def progress(self) -> int:
         return len(self._rows.acknowledged)
 
-    def fileno(self) -> int:
-        return 0
+    def filenos(self) -> tuple[int, ...]:
+        return ()
 
     def wait(self, _seconds: float) -> None:
         """The loop reads no more while so much waits for Kafka."""

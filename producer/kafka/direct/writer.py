@@ -107,6 +107,8 @@ class _Lane:
 class DirectWriter:
     """`Writer` by record batches of our own."""
 
+    blocks = False
+
     def __init__(
         self,
         settings: Mapping[str, Any],
@@ -155,6 +157,10 @@ class DirectWriter:
         self._adding: list[Place] = []  # asked for
         self._ending: bool | None = None  # commit or abort: what was asked for, until it is done
         self._end_asked = False
+
+    def filenos(self) -> tuple[int, ...]:
+        """Its connections."""
+        return tuple(one.fileno() for one in self._all())
 
     # ------------------------------------------------------------ for any thread
     def raise_failure(self) -> None:
@@ -669,20 +675,22 @@ class DirectWriter:
             self._is_open = False
             return True
         self._ending = commit
-        while self._is_ending():
+        while True:
             if not self._end_asked:
                 self._ask_end()
-            connections = self._all()
-            if self._coordinator is None or not self._end_asked:
-                time.sleep(_MARKERS_BACKOFF)
-            else:
-                ready(connections, min(_SLICE, max(0.0, until - time.monotonic())))
-            for connection in connections:
+            for connection in self._all():
                 self._step(connection)
             if self._fatal is not None or (commit and self._failure is not None):
                 self.raise_failure()
-            if self._is_ending() and time.monotonic() >= until:
+            if not self._is_ending():
+                break
+            left = until - time.monotonic()
+            if left <= 0:
                 return False
+            if self._coordinator is None or not self._end_asked:
+                time.sleep(min(left, _MARKERS_BACKOFF))
+            else:
+                ready(self._all(), min(_SLICE, left))
         self._is_open = False
         return True
 

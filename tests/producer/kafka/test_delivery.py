@@ -56,7 +56,7 @@ def test_a_flush_without_a_broker_ends_and_says_so(delivery: Delivery) -> None:
     delivery.flush()
     assert delivery.is_busy
 
-    assert select.select([delivery.fileno()], [], [], 30)[0]
+    assert select.select(delivery.filenos(), [], [], 30)[0]
     (answer,) = delivery.answers()
 
     assert isinstance(answer, BrokerDown)
