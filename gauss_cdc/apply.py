@@ -80,7 +80,8 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
                 stop=stop,
             )
         sizes = (_LAKE_ROWS, _LAKE_ROWS) if is_lake else (_FEW_ROWS, _MANY_ROWS)
-        options = PassOptions(*sizes, strict=config.target.strict and not is_lake)
+        strict = config.target.strict and not is_lake
+        options = PassOptions(*sizes, strict=strict, ddl_apart=not is_lake)
         with closing(lanes):
             run(
                 kind.sink(setup), cuts, lanes, stream,

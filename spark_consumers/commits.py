@@ -73,15 +73,19 @@ class CommitsRecord:
         """And how many rows they have."""
         return self._columns.total(self.at, self._size)
 
-    def fitting(self, rows: int, max_rows: int, *, strict: bool, is_begun: bool) -> int:
+    def fitting(
+        self, rows: int, max_rows: int, *, strict: bool, ddl_apart: bool, is_begun: bool
+    ) -> int:
         """Return the index after the last commit that fits behind so many rows.
 
-        The first one of a segment always fits; one with DDL, and with `strict` any, stands alone.
+        The first one of a segment always fits; with `ddl_apart` one with DDL, and with `strict`
+        any, stands alone.
         """
         at = self.at
         if strict or rows >= max_rows:
             return at if is_begun else at + 1
-        barrier = next((place for place in self._barriers if place >= at), self._size)
+        barriers = self._barriers if ddl_apart else ()
+        barrier = next((place for place in barriers if place >= at), self._size)
         end = self._columns.fitting(at, barrier, max_rows - rows)
         return end if is_begun else max(end, at + 1)
 

@@ -32,6 +32,7 @@ class PassOptions:
     max_rows: int = 5_000
     most_rows: int = 0  # where much waits, and executors take it; 0: always `max_rows`
     strict: bool = False  # one source transaction = one target transaction
+    ddl_apart: bool = True  # a commit with schema changes is a step of its own
     attempts: int = 5  # passes without progress before a RETRY error is raised
     together: int = 1_000  # rows of `strict` commits that are read at once
 
@@ -190,6 +191,7 @@ class Applier:
             self._read_cuts(ledger),
             sizes=self._sizes,
             strict=self._options.strict,
+            ddl_apart=self._options.ddl_apart,
         )
         return self._apply(plan, stop)
 

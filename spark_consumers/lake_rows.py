@@ -7,7 +7,7 @@ counted first, and a lake reads them more than once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
@@ -51,6 +51,7 @@ class FrameReader:
             return FrameRows((), {})
         is_committed = self._driver.prepare(segment)
         ddl = self._driver.read_ddl(segment, is_committed=is_committed)
+        altered = {one.id for change in ddl for one in (change.before, change.after) if one}
         frames: dict[TableId, TableFrames] = {}
         for topic in sorted({r.topic for r in segment.ranges} - {self._names.ddl}):
             schemas = {i: self._schema_of(i) for i in segment.schema_ids.get(topic, ())}
@@ -62,7 +63,7 @@ class FrameReader:
             def read(ranges: Any = ranges) -> DataFrame:
                 return records(self._spark(), self._client, ranges, is_committed=is_committed)
 
-            frames[table] = TableFrames(read, schemas, is_apart=segment.is_barrier)
+            frames[table] = TableFrames(read, schemas, is_apart=table in altered)
         return FrameRows(ddl, frames)
 
     def spreads(self, _: Any) -> bool:
@@ -130,13 +131,12 @@ class FrameRows:
             self._check_loads(segment)
             return
         found: Counter[int] = Counter(change.seq for change in self.ddl)
-        for table in self._make:
-            for seq, rows, again, first, last in self._counted(table, is_load=False):
-                found[seq] += rows
-                if again:
-                    raise _incomplete(segment, "rows are there twice", seq=seq)
-                if not 0 <= first <= last < segment.commit_rows.get(seq, 0):
-                    raise _incomplete(segment, "a record that is not of a commit", seq=seq)
+        for _, seq, rows, again, first, last in self._counted(is_load=False):
+            found[seq] += rows
+            if again:
+                raise _incomplete(segment, "rows are there twice", seq=seq)
+            if not 0 <= first <= last < segment.commit_rows.get(seq, 0):
+                raise _incomplete(segment, "a record that is not of a commit", seq=seq)
         wrong = {seq: n for seq, n in segment.commit_rows.items() if found[seq] != n}
         if wrong or found.keys() - segment.commit_rows.keys():
             text = ", ".join(
@@ -145,12 +145,12 @@ class FrameRows:
             raise _incomplete(segment, f"rows of {len(wrong)} commits are missing", commits=text)
 
     def _check_loads(self, segment: Segment) -> None:
-        promised = chunk_rows(segment)
+        promised, found = chunk_rows(segment), Counter[TableId]()
+        for table, _, rows, *_ in self._counted(is_load=True):
+            found[table] += rows
         for table in self._make.keys() | promised.keys():
-            counted = self._counted(table, is_load=True) if table in self._make else ()
-            rows = sum(rows for _, rows, *_ in counted)
-            if rows != promised.get(table, 0):
-                what = f"{rows} of {promised.get(table, 0)} rows of a load"
+            if found[table] != promised.get(table, 0):
+                what = f"{found[table]} of {promised.get(table, 0)} rows of a load"
                 raise _incomplete(segment, what, table=table)
 
     def between(self, table: TableId, after: Place, before: Place) -> DataFrame | None:
@@ -180,13 +180,17 @@ class FrameRows:
             self._frames[table] = [frame.persist() for frame in self._make[table]()]
         return self._frames[table]
 
-    def _counted(self, table: TableId, *, is_load: bool) -> Sequence[Any]:
-        """Rows of (seq, rows, double ones, least ordinal, greatest).
+    def _counted(self, *, is_load: bool) -> Iterator[tuple[TableId, int, int, int, int, int]]:
+        """Yield (table, seq, rows, double ones, least ordinal, greatest), by one job.
 
         A TRUNCATE may stand in several partitions under one ordinal.
         """
         from pyspark.sql import DataFrame  # noqa: PLC0415  only where Spark is
         from pyspark.sql import functions as f  # noqa: PLC0415
+
+        tables = self.tables
+        if not tables:
+            return
 
         rows, again = (
             f.expr("count(DISTINCT ordinal)"),
@@ -194,9 +198,17 @@ class FrameRows:
         )
         if is_load:
             rows, again = f.count("*"), f.lit(0)
-        places = reduce(DataFrame.unionByName, (frame.select(*_PLACE) for frame in self._of(table)))
-        counted = places.groupBy("seq").agg(rows, again, f.min("ordinal"), f.max("ordinal"))
-        return counted.collect()
+        places = reduce(
+            DataFrame.unionByName,
+            (
+                frame.select(f.lit(at).alias("at"), *_PLACE)
+                for at, table in enumerate(tables)
+                for frame in self._of(table)
+            ),
+        )
+        counted = places.groupBy("at", "seq").agg(rows, again, f.min("ordinal"), f.max("ordinal"))
+        for at, *found in counted.collect():
+            yield tables[at], *found
 
 
 def _incomplete(segment: Segment, what: str, **where: Any) -> Incomplete:

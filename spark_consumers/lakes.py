@@ -50,6 +50,15 @@ class TablesAt(Mapping[str, "DataFrame"]):
         return len(self._mark.tables)
 
 
+def steps(
+    spark: SparkSession, source: str, *, kind: Literal["delta", "iceberg"], dsn: str
+) -> list[Version]:
+    """Return the commits that end a step and are kept, the oldest first: `read_at` shows each."""
+    marks = _tables(spark, source, kind=kind, dsn=dsn).read(table_of(source))
+    found = marks.where("epoch > 0").groupBy("epoch", "seq").agg({"number": "max"})
+    return [Version(row[0], row[1]) for row in sorted(found.collect(), key=lambda row: row[2])]
+
+
 def read_at(
     spark: SparkSession,
     source: str,
@@ -65,13 +74,7 @@ def read_at(
     `dsn` are those of [target].  With `is_exact`, a step must have ended at this very commit.
     Raises LookupError where there is none, or where it has expired.
     """
-    tables: DeltaTables | IcebergTables
-    if kind == "iceberg":
-        for name, value in places.iceberg_catalog(dsn).items():
-            spark.conf.set(name, value)
-        tables = IcebergTables(lambda: spark, places.catalog(dsn), "")
-    else:
-        tables = DeltaTables(lambda: spark, partial(places.delta_place, dsn), source, "")
+    tables = _tables(spark, source, kind=kind, dsn=dsn)
     known = marks = tables.read(table_of(source))
     if isinstance(commit, str):
         at = Version(*map(int, commit.split("/")))
@@ -95,3 +98,13 @@ def read_at(
     if is_exact and str(commit) not in (found, str(mark.ledger.seq)):
         raise LookupError(f"no step of {source} ends at commit {commit}; the one before: {found}")
     return TablesAt(tables, mark)
+
+
+def _tables(
+    spark: SparkSession, source: str, *, kind: str, dsn: str
+) -> DeltaTables | IcebergTables:
+    if kind == "iceberg":
+        for name, value in places.iceberg_catalog(dsn).items():
+            spark.conf.set(name, value)
+        return IcebergTables(lambda: spark, places.catalog(dsn), "")
+    return DeltaTables(lambda: spark, partial(places.delta_place, dsn), source, "")

@@ -7,7 +7,8 @@ a ledger, and yields steps that follow each other without a gap:
     TABLE     steps of loads that follow each other, packed up to `max_rows`: loads begin,
               bring chunks, end
     COMMITS   whole commits, packed up to `max_rows`, also across records; a
-              commit larger than that, or with DDL, is a step of its own
+              commit larger than that is a step of its own, and so is one with DDL, unless the
+              target takes schema changes in the midst of others
     STATE, HEARTBEAT  no step; they must repeat the n that was reached
 
 Where the ledger stands after each is `ledger.py`'s; `complete.py` is the other half of the
@@ -46,6 +47,7 @@ def segments(
     *,
     max_rows: int = 5_000,
     strict: bool = False,
+    ddl_apart: bool = True,
     sizes: Sizes | None = None,
 ) -> Iterator[Segment]:
     """Yield the steps that bring a target from `ledger` to the last of `accepted`.
@@ -56,7 +58,7 @@ def segments(
     sizes = sizes or Sizes(max_rows)
     coming = _Coming(accepted)
     at = ledger
-    packing = _Packing(sizes, coming, strict=strict)
+    packing = _Packing(sizes, coming, strict=strict, ddl_apart=ddl_apart)
     skipped = 0
     try:
         for offset, cut in coming:
@@ -108,8 +110,9 @@ def segments(
 class _Packing:
     """The segment that is being made: commits, or steps of loads."""
 
-    def __init__(self, sizes: Sizes, coming: _Coming, *, strict: bool) -> None:
-        self._sizes, self._coming, self._strict = sizes, coming, strict
+    def __init__(self, sizes: Sizes, coming: _Coming, *, strict: bool, ddl_apart: bool) -> None:
+        self._sizes, self._coming = sizes, coming
+        self._strict, self._ddl_apart = strict, ddl_apart
         self._runs: list[Run] = []
         self._loads: list[TableLoad] = []
         self._after = self._upto = Ledger("")
@@ -120,7 +123,13 @@ class _Packing:
         """Take those that fit, at least one into an empty segment; return the ledger after them."""
         is_begun = bool(self._runs)
         self._open(at, record.rows_left, record.schema_ids)
-        end = record.fitting(self._rows, self._limit, strict=self._strict, is_begun=is_begun)
+        end = record.fitting(
+            self._rows,
+            self._limit,
+            strict=self._strict,
+            ddl_apart=self._ddl_apart,
+            is_begun=is_begun,
+        )
         if end == record.at:
             return at
         run = record.take(end, at)
@@ -154,7 +163,8 @@ class _Packing:
     @property
     def is_full(self) -> bool:
         """Say whether no commit may come to those that are there."""
-        return self._strict or self._runs[-1].has_ddl or self._rows >= self._limit
+        has_barrier = self._ddl_apart and self._runs[-1].has_ddl
+        return self._strict or has_barrier or self._rows >= self._limit
 
     def end_loads(self) -> Iterator[Segment]:
         """Give the segment, if it is one of loads."""

@@ -23,7 +23,7 @@ from producer.errors import DecodeError
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of all random choices.")
 @click.option("--workload", type=click.Choice(["bank", "tpcb"]), default="bank", show_default=True)
 @click.option("--workers", type=click.IntRange(1), default=6, show_default=True, help="Sessions.")
-@click.option("--rate", type=float, default=300, show_default=True, help="Transactions a second.")
+@click.option("--rate", type=float, help="Transactions a second; default 300, with a lake 100.")
 @click.option("--at-least-once", is_flag=True, help="Play with exactly-once = false.")
 @click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep all in DIR.")
 @click.option(
@@ -62,7 +62,7 @@ def demo(
     seed: int,
     workload: str,
     workers: int,
-    rate: float,
+    rate: float | None,
     at_least_once: bool,
     keep: Path | None,
     source: Literal["postgres", "opengauss", "gaussdb"],
@@ -83,7 +83,7 @@ def demo(
         kills,
         seed,
         workers,
-        rate,
+        rate if rate is not None else stage.RATES.get(target, 300.0),
         kills_in_load=kills >= 10,  # chaos
         exactly_once=not at_least_once,
         keep=keep,

@@ -181,8 +181,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "ddl-among-others",
         "3.3: a commit with DDL is a segment of its own",
         _COMMITS_FILE,
-        "next((place for place in self._barriers if place >= at), self._size)",
-        "self._size",
+        "barriers = self._barriers if ddl_apart else ()",
+        "barriers = ()",
         _COMMITS,
     ),
     Mutation(

@@ -358,6 +358,7 @@ class Simulation:
                 rng.choice([1, 3, 8, 50]),
                 rng.choice([0, 20, 100]),
                 strict=rng.random() < 0.3,
+                ddl_apart=not self.faults.lake or rng.random() < 0.3,
                 together=rng.choice([1, 2, 5, 50]),
             ),
             ahead=rng.random() < 0.7,

@@ -62,6 +62,9 @@ def test_ddl_is_a_segment_of_its_own(records: int) -> None:
 
     assert [(s.rows, s.is_barrier) for s in plan] == [(1, False), (2, True), (1, False)]
     check_complete(plan[1], feed.read_rows(plan[1]))
+    (whole,) = feed.segments(ledger, ddl_apart=False)
+    assert (whole.rows, whole.is_barrier) == (4, True)
+    check_complete(whole, feed.read_rows(whole))
 
 
 def phases(plan: list[Segment]) -> list[str]:

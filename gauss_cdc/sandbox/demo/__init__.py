@@ -5,6 +5,6 @@ workloads `bank` and `tpcb` write, `programs` and `killer` start and kill,
 `sampler`, `compare` and `audit` look for the smallest difference.
 """
 
-from gauss_cdc.sandbox.demo.play import WORKLOADS, DemoPlan, PlayFailed, demo, play
+from gauss_cdc.sandbox.demo.play import RATES, WORKLOADS, DemoPlan, PlayFailed, demo, play
 
-__all__ = ["WORKLOADS", "DemoPlan", "PlayFailed", "demo", "play"]
+__all__ = ["RATES", "WORKLOADS", "DemoPlan", "PlayFailed", "demo", "play"]

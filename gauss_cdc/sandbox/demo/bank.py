@@ -14,7 +14,7 @@ are the numbers of its rows elsewhere.  Columns come and go while all others wri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from random import Random
 from typing import Final
@@ -74,10 +74,16 @@ class Bank:
 
     name = "bank"
     expected = (ACCOUNTS * OPENING, ACCOUNTS * OPENING, 0, 0)
-    question = """
-        SELECT (SELECT sum(balance) FROM account), (SELECT sum(total) FROM branch),
-               (SELECT sum(transfers) FROM branch) - (SELECT count(*) FROM transfer),
-               (SELECT sum(entries) FROM branch) - (SELECT count(*) FROM journal)"""
+    sums: Mapping[str, str] = {
+        "account": "sum(balance) AS balances",
+        "branch": "sum(total) AS totals, sum(transfers) AS transfers, sum(entries) AS entries",
+        "transfer": "count(*) AS transfer_rows",
+        "journal": "count(*) AS journal_rows",
+    }
+    told = (
+        "balances, totals, transfers - coalesce(transfer_rows, 0),"
+        " entries - coalesce(journal_rows, 0)"
+    )
 
     def __init__(self, *, is_ddl_alone: bool = False, ddl_turns: int = 1 << 30) -> None:
         """`ddl_turns`: turns after which columns stay as they are."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import time
+from bisect import bisect_right
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,16 +14,16 @@ import psycopg2
 from psycopg2 import sql
 
 from gauss_cdc.sandbox.demo.compare import Comparison
-from gauss_cdc.sandbox.demo.load import Workload
-from gauss_cdc.sandbox.demo.sampler import Broken, Sampler
+from gauss_cdc.sandbox.demo.load import Workload, question
+from gauss_cdc.sandbox.demo.sampler import REST, Broken, Sampler
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from spark_consumers.lakes import TablesAt
+    from spark_consumers.versions import Version
 
 _PAUSE: Final = 0.2
-_CLOSED: Final = "_commit_version <= {0}"
 _HELD: Final = "_valid_from <= {0} AND (_valid_to IS NULL OR _valid_to > {0})"
 
 
@@ -37,30 +39,64 @@ class LakeSampler(Sampler):
         self._random = random.Random(source)  # noqa: S311  any will do
         self._first: tuple[int, int] | None = None  # the first commit that is exact
 
-    def ask_again(self, commits: int) -> int:
-        """Ask at so many commits, evenly over all since the load; return how many steps they are.
+    def ask_again(self, commits: int) -> tuple[int, int]:
+        """Ask at so many commits, evenly over all since the load; return commits and questions.
 
-        Each commit is looked up; a step that several of them find is asked once.
+        A history answers for all of them at once.  Else each step is asked once, and `read_at` must
+        find it from the first and the last of the commits that belong to it.
         """
         spark, seen = _session(self._kind, self._url), self.seen
         if self._first is None:
-            return 0
+            return 0, 0
         epoch, first = self._first
-        steps: set[tuple[int, int]] = set()
-        for number in range(commits):
-            seq = first + (seen.seq - first) * number // max(1, commits - 1)
-            tables = self._tables(spark, f"{epoch}/{seq}")
-            found = (tables.ledger.epoch, tables.ledger.seq)
-            if found not in steps:
-                steps.add(found)
-                self._question(spark, tables, epoch, seq)
-        return len(steps)
+        span = range(first, seen.seq + 1)
+        asked = sorted({span[len(span) * at // commits] for at in range(commits)})
+        if self._mode != "scd1":
+            self._history(spark, self._tables(spark, None), epoch, asked)
+            return len(asked), 1
+        ends = [v.seq for v in self._steps(spark) if v.epoch == epoch]
+        by_step: dict[int, list[int]] = {}
+        for seq in asked:
+            by_step.setdefault(ends[bisect_right(ends, seq) - 1], []).append(seq)
+        for end, some in by_step.items():
+            for seq in {some[0], some[-1]}:
+                tables = self._tables(spark, f"{epoch}/{seq}")
+                if (tables.ledger.epoch, tables.ledger.seq) != (epoch, end):
+                    found = (tables.ledger.epoch, tables.ledger.seq)
+                    seen.broken.append(Broken(epoch, seq, found, (epoch, end)))
+            self._question(spark, tables, epoch, end)
+        return len(asked), len(by_step)
+
+    def _history(
+        self, spark: SparkSession, tables: TablesAt, epoch: int, asked: Sequence[int]
+    ) -> None:
+        """Ask at many commits: a state counts in each that it held at."""
+        seen, load = self.seen, self._workload
+        rows = [((epoch << 40) + seq,) for seq in asked]
+        spark.createDataFrame(rows, "_at bigint").createOrReplaceTempView("asked")
+        parts = "asked"
+        for name in tables:
+            table = name.rpartition(".")[2]
+            if table in load.sums:
+                states(tables, name, self._mode).createOrReplaceTempView(table)
+                parts += (
+                    f" LEFT JOIN (SELECT /*+ BROADCAST(asked) */ _at, {load.sums[table]}"  # noqa: S608
+                    f" FROM {table} JOIN asked ON {_HELD.format('_at')} GROUP BY _at) USING (_at)"
+                )
+        found = spark.sql(f"SELECT _at, {load.told} FROM {parts}").collect()  # noqa: S608  ours
+        seen.samples += len(found)
+        for at, *sums in found:
+            if tuple(sums) != load.expected:
+                seen.broken.append(Broken(epoch, at - (epoch << 40), tuple(sums), load.expected))
+        if len(found) != len(asked):
+            seen.broken.append(Broken(epoch, asked[-1], (len(found),), (len(asked),)))
 
     def _watch(self) -> None:
         spark = _session(self._kind, self._url)
         while not self._stop.is_set():
+            began = time.monotonic()
             self._ask(spark)
-            self._stop.wait(_PAUSE)
+            self._stop.wait(max(_PAUSE, REST * (time.monotonic() - began)))
 
     def _ask(self, spark: SparkSession) -> None:
         from pyspark.errors import AnalysisException  # noqa: PLC0415  where Spark is
@@ -89,12 +125,17 @@ class LakeSampler(Sampler):
 
         return read_at(spark, self._source, commit, kind=self._kind, dsn=self._url)  # type: ignore[arg-type]
 
+    def _steps(self, spark: SparkSession) -> Sequence[Version]:
+        from spark_consumers.lakes import steps  # noqa: PLC0415  where Spark is
+
+        return steps(spark, self._source, kind=self._kind, dsn=self._url)  # type: ignore[arg-type]
+
     def _question(self, spark: SparkSession, tables: TablesAt, epoch: int, seq: int) -> None:
         seen, expected = self.seen, self._workload.expected
         for name in tables:
             frame = rows_at(tables, name, self._mode, (epoch, seq))
             frame.createOrReplaceTempView(name.rpartition(".")[2])
-        row = spark.sql(self._workload.question).first()
+        row = spark.sql(question(self._workload)).first()
         seen.samples += 1
         if row is None or tuple(row) != expected:
             seen.broken.append(Broken(epoch, seq, tuple(row or ()), expected))
@@ -114,33 +155,54 @@ class LakeSampler(Sampler):
 
 
 def rows_at(tables: TablesAt, name: str, mode: str, commit: tuple[int, int]) -> DataFrame:
-    """The source's rows at a commit (epoch, seq), of whatever the lake holds.
-
-    Values that a log's last change of a row left out come from the change before, under its key.
-    """
-    frame, version = tables[name], (commit[0] << 40) + commit[1]
+    """The source's rows at a commit (epoch, seq), of whatever the lake holds."""
     if mode == "scd1":
-        return frame
+        return tables[name]
+    return states(tables, name, mode).where(_HELD.format((commit[0] << 40) + commit[1]))
+
+
+def states(tables: TablesAt, name: str, mode: str) -> DataFrame:
+    """The states of a table's rows, with `_valid_from` and `_valid_to`.
+
+    Values that a change of a log left out come from the change before, under its key.
+    """
+    frame = tables[name]
     if mode == "scd2":
-        return frame.where(_HELD.format(version))
+        return frame
     from pyspark.sql.functions import expr  # noqa: PLC0415  where Spark is
 
-    key = tables.key(name)
-    place = "struct(_commit_version, _ordinal, _change_type != 'update_preimage')"
+    key = ", ".join(f"`{c}`" for c in tables.key(name))
+    cells = [c for c in frame.columns if c not in tables.key(name) and not c.startswith("_")]
+    place = "struct(_ordinal, _change_type != 'update_preimage')"
     gone = "_change_type IN ('delete', 'update_preimage')"
-    last = frame.where(_CLOSED.format(version)).groupBy(*key)
-    rows = last.agg(
+    last = frame.groupBy(*tables.key(name), "_commit_version").agg(
         expr(f"max_by({gone}, {place}) AS _gone"),
         *(
             expr(
-                f"max_by(`{c}`, {place}) FILTER (WHERE NOT {gone}"
+                f"max_by(struct(`{c}` AS v), {place}) FILTER (WHERE NOT {gone}"
                 f" AND NOT array_contains(coalesce(_unsent, array()), '{c}')) AS `{c}`"
             )
-            for c in frame.columns
-            if c not in key and not c.startswith("_")
+            for c in cells
         ),
     )
-    return rows.where("NOT _gone")
+    over = f"OVER (PARTITION BY {key} ORDER BY _commit_version)"
+    return (
+        last.selectExpr(
+            *(f"`{c}`" for c in tables.key(name)),
+            *(f"last(`{c}`, true) {over} AS `{c}`" for c in cells),
+            "_gone",
+            "_commit_version AS _valid_from",
+            f"lead(_commit_version) {over} AS _valid_to",
+        )
+        .selectExpr(
+            *(f"`{c}`" for c in tables.key(name)),
+            *(f"`{c}`.v AS `{c}`" for c in cells),
+            "_gone",
+            "_valid_from",
+            "_valid_to",
+        )
+        .where("NOT _gone")
+    )
 
 
 def compare_lake(source_url: str, folder: str, kind: str, mode: str, source: str) -> Comparison:

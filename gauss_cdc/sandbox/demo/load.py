@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, Protocol, TypeAlias
@@ -61,8 +61,9 @@ class Workload(Protocol):
     """What happens at the source."""
 
     name: str
-    question: str  # one statement for the target: its sums
-    expected: tuple[Any, ...]  # what it must answer, always
+    sums: Mapping[str, str]  # of each table, with names
+    told: str  # what is made of these; a sum over no rows is NULL
+    expected: tuple[Any, ...]  # what that must be, always
 
     def create(self, cursor: Cursor) -> None:
         """Make the tables, and the rows that exist before the start."""
@@ -72,6 +73,12 @@ class Workload(Protocol):
 
     def events(self, turn: int) -> Sequence[Event]:
         """What happens in round number `turn`, in order."""
+
+
+def question(workload: Workload) -> str:
+    """Return the statement that asks a target for the sums at one moment."""
+    parts = (f"(SELECT {sums} FROM {of}) AS of_{of}" for of, sums in workload.sums.items())  # noqa: S608
+    return f"SELECT {workload.told} FROM {', '.join(parts)}"  # noqa: S608  names of ours
 
 
 @dataclass(slots=True)

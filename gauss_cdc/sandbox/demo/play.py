@@ -39,6 +39,8 @@ from gauss_cdc.sandbox.demo.tpcb import Tpcb
 from gauss_cdc.sandbox.demo.view import DemoState, View
 from gauss_cdc.sandbox.services import LocalServices
 
+# Transactions a second that a target follows while it is killed, on two cores.
+RATES: Final = {"delta": 100.0, "iceberg": 100.0}
 WORKLOADS: Final[dict[str, Callable[[], Workload]]] = {"bank": Bank, "tpcb": Tpcb}
 
 _LOOK_SECONDS: Final = 0.25
@@ -294,8 +296,8 @@ class _Play:
                 report.differences.append(f"{program.name} did not leave when asked")
         self._sampler.stop()
         if isinstance(self._sampler, LakeSampler) and self._plan.commits_again:
-            steps = self._sampler.ask_again(self._plan.commits_again)
-            self._view.say(f"asked again at {self._plan.commits_again} commits, of {steps} steps")
+            asked, times = self._sampler.ask_again(self._plan.commits_again)
+            self._view.say(f"asked again at {asked} commits, by {times} questions")
         self._check_sampler()
 
     def _compare(self) -> None:

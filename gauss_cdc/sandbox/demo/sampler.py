@@ -14,10 +14,10 @@ from typing import Any, Final
 import psycopg2
 from psycopg2 import errors
 
-from gauss_cdc.sandbox.demo.load import Workload
+from gauss_cdc.sandbox.demo.load import Workload, question
 
 _PAUSE: Final = 0.04
-_REST: Final = 3  # times as long as a look took: looking leaves the machine to what is looked at
+REST: Final = 3  # times as long as a look took: looking leaves the machine to what is looked at
 _RETRY: Final = 0.2
 
 
@@ -105,7 +105,7 @@ class Sampler:
                         self._look_for_exact(cursor)
                     else:
                         self._sample(cursor)
-                    self._stop.wait(max(_PAUSE, _REST * (time.monotonic() - began)))
+                    self._stop.wait(max(_PAUSE, REST * (time.monotonic() - began)))
         finally:
             connection.close()
 
@@ -118,7 +118,7 @@ class Sampler:
     def _sample(self, cursor: Any) -> None:
         cursor.execute(
             f"SELECT state, epoch, seq, committed_at, sums.*"  # noqa: S608  our own question
-            f" FROM gauss_cdc.ledger, ({self._workload.question}) AS sums WHERE source = %s",
+            f" FROM gauss_cdc.ledger, ({question(self._workload)}) AS sums WHERE source = %s",
             (self._source,),
         )
         state, epoch, seq, committed_at, *found = cursor.fetchone()

@@ -6,7 +6,7 @@ updates and an insert, the same delta in all of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Final
 
@@ -36,12 +36,15 @@ class Tpcb:
 
     name = "tpcb"
     expected = (0, 0, 0)
-    question = """
-        WITH history AS (SELECT coalesce(sum(delta), 0) AS sum FROM pgbench_history)
-        SELECT (SELECT sum(abalance) FROM pgbench_accounts) - sum,
-               (SELECT sum(tbalance) FROM pgbench_tellers) - sum,
-               (SELECT sum(bbalance) FROM pgbench_branches) - sum
-        FROM history"""
+    sums: Mapping[str, str] = {
+        "pgbench_accounts": "sum(abalance) AS accounts",
+        "pgbench_tellers": "sum(tbalance) AS tellers",
+        "pgbench_branches": "sum(bbalance) AS branches",
+        "pgbench_history": "sum(delta) AS moved",
+    }
+    told = (
+        "accounts - coalesce(moved, 0), tellers - coalesce(moved, 0), branches - coalesce(moved, 0)"
+    )
 
     def create(self, cursor: Cursor) -> None:
         cursor.execute(_TABLES)

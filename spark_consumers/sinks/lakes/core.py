@@ -206,12 +206,19 @@ class LakeTransaction:
     def __init__(
         self, tables: TableVersions, marks: Marks, staged: SegmentContent, *, needs_key: bool
     ) -> None:
-        """`needs_key`: changes go by the table's key."""
+        """`needs_key`: changes go by the table's key.
+
+        A table's changes are written when its own schema changes, and at the end: each write
+        costs seconds, and the order of two tables is nobody's to see.
+        """
         self._tables, self._marks, self._staged = tables, marks, staged
         self._needs_key = needs_key
         self._mark: Watermark | None = None
         self._named: dict[str, TableMark] = {}
         self._segment: Segment | None = None
+        self._upto: Place = FIRST  # changes before it may be written
+        self._inexact: Mapping[str, str] = {}
+        self._written: dict[TableId, Place] = {}
 
     @property
     def ddl(self) -> Sequence[SchemaChange]:
@@ -232,6 +239,8 @@ class LakeTransaction:
     def alter(self, change: SchemaChange, *, is_exact: bool) -> None:
         del is_exact
         before, after = change.before, change.after
+        if before is not None:
+            self._flush(before.id)
         if after is None:
             if before is not None:  # older watermarks name its versions: it only goes from here
                 self._named.pop(str(before.id), None)
@@ -252,17 +261,11 @@ class LakeTransaction:
             self._write(after.id, Alter(change), key=after.key)
 
     def write(self, after: Place, before: Place, inexact: Mapping[str, str]) -> None:
-        for table in self._staged.tables:
-            rows = self._staged.between(table, after, before)
-            if rows is None:
-                continue
-            named = self._named.get(str(table))
-            if named is None:
-                raise MissingTable(
-                    "the lake does not have a table of the stream", table=table, hint=LOAD_AGAIN
-                )
-            is_exact = str(table) not in inexact
-            self._write(table, Apply(rows, named.key, is_exact), key=named.key)
+        del after
+        self._upto, self._inexact = before, inexact
+        if before == LAST:
+            for table in self._staged.tables:
+                self._flush(table)
 
     def load(self, cut: TableLoad) -> None:
         match cut.phase:
@@ -291,6 +294,22 @@ class LakeTransaction:
                 hint="give it a primary key, leave it out of [tables], or log its changes:"
                 ' [target] mode = "log"',
             )
+
+    def _flush(self, table: TableId) -> None:
+        """Write the changes of a table that wait."""
+        after, self._written[table] = self._written.get(table, FIRST), self._upto
+        rows = None
+        if table in self._staged.tables:
+            rows = self._staged.between(table, after, self._upto)
+        if rows is None:
+            return
+        named = self._named.get(str(table))
+        if named is None:
+            raise MissingTable(
+                "the lake does not have a table of the stream", table=table, hint=LOAD_AGAIN
+            )
+        is_exact = str(table) not in self._inexact
+        self._write(table, Apply(rows, named.key, is_exact), key=named.key)
 
     def _write(self, table: TableId, work: Work, *, key: tuple[str, ...]) -> None:
         """One version more, built on the one that the watermark names."""

@@ -188,15 +188,18 @@ class DeltaTables:
     def _alter(
         self, table: TableId, head: TableVersion | None, change: Any, stamp: Stamp
     ) -> TableVersion:
-        """Each statement is a version of its own; only the last one completes the step."""
+        """Each statement is a version of its own; only the last one completes the work."""
         spark, place = self._spark(), self._place(table)
         there = [c for c in spark.table(self.name(table)).columns if c not in MORE[self._mode]]
         altered, on_rows = shapes.altering(change, there, place=place, mode=self._mode)
-        for text in [*altered, *on_rows]:
+        texts = [*altered, *on_rows]
+        if not texts:  # an earlier attempt came so far
+            return self._commit(table, head, stamp, lambda: self._nothing(table))
+        for text in texts[:-1]:
             head = self._commit(table, head, Stamp(), partial(spark.sql, text))
             if not head.follows:
                 return head
-        return self._commit(table, head, stamp, lambda: self._nothing(table))
+        return self._commit(table, head, stamp, partial(spark.sql, texts[-1]))
 
     def _nothing(self, table: TableId) -> None:
         """Make a version without a change."""
