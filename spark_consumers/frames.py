@@ -16,6 +16,7 @@ from schemas.control import Range
 from spark_consumers.dialects.spark import literal, quote
 from spark_consumers.dialects.spark_types import OfText
 from spark_consumers.errors import ShapeChanged
+from spark_consumers.given import given, struct
 from spark_consumers.security import java_client
 from spark_consumers.shapes import Shape, is_wider
 
@@ -104,7 +105,7 @@ def records(
     from pyspark.sql import functions as f  # noqa: PLC0415  only where Spark is
 
     if not ranges:
-        return spark.createDataFrame([], "partition int, offset long, value binary")
+        return given(spark, (), struct(partition="int", offset="long", value="binary"))
     tasks = max(1, sum(r.end - r.start for r in ranges) // 100_000)
     options = range_options(client, ranges, is_committed=is_committed, tasks=tasks)
     frame = spark.read.format("kafka").options(**options).load()
@@ -174,7 +175,8 @@ def _inside(spark: SparkSession, frame: DataFrame, ranges: Sequence[Range]) -> D
         for r in ranges
         for at in range(r.start // bucket, (r.end - 1) // bucket + 1)
     ]
-    spans = f.broadcast(spark.createDataFrame(held, "part int, bucket long, first long, last long"))
+    shape = struct(part="int", bucket="long", first="long", last="long")
+    spans = f.broadcast(given(spark, held, shape))
     inside = (
         (f.col("partition") == f.col("part"))
         & (f.expr(f"offset div {bucket}") == f.col("bucket"))
@@ -296,8 +298,8 @@ def net_changes(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
     key = f"struct({', '.join(f'{{row}}.{quote(name)} AS {quote(name)}' for name in keys)})"
     new, old = key.format(row="after"), key.format(row="before")
     # A change as effects on keys; of those of one change the delete comes first.
-    upsert = f"named_struct('step', 1, 'key', {new}, 'row', after, 'is_gone', false)"
-    gone = f"named_struct('step', 0, 'key', {old}, 'row', before, 'is_gone', true)"
+    upsert = f"namedstruct('step', 1, 'key', {new}, 'row', after, 'is_gone', false)"
+    gone = f"namedstruct('step', 0, 'key', {old}, 'row', before, 'is_gone', true)"
     effects = (
         f"CASE WHEN op = 'd' THEN array({gone})"
         f" WHEN op = 'u' AND before IS NOT NULL AND NOT {old} <=> {new}"

@@ -120,6 +120,7 @@ class FrameRows:
         self.ddl = ddl
         self._make = frames
         self._frames: dict[TableId, list[DataFrame]] = {}
+        self._spans: dict[tuple[TableId, int], tuple[Place, Place]] = {}  # of frames with rows
 
     @property
     def tables(self) -> Sequence[TableId]:
@@ -159,7 +160,14 @@ class FrameRows:
             return frames[0]
         # Schema changes take an ordinal, so that no change stands at either place.
         where = f"{behind(after)} AND NOT {behind(before)}"
-        some = [one for frame in frames if not (one := frame.where(where)).isEmpty()]
+        some = []
+        for at, frame in enumerate(frames):
+            first, last = self._spans.get((table, at), (FIRST, FIRST))
+            if first > before or last < after:
+                continue
+            one = frame.where(where)
+            if (after < first and last < before) or not one.isEmpty():
+                some.append(one)
         if len({one.schema.json() for one in some}) > 1:
             raise NotExpressible(
                 "rows of one table were written with different columns, and no schema change is"
@@ -188,8 +196,8 @@ class FrameRows:
         from pyspark.sql import DataFrame  # noqa: PLC0415  only where Spark is
         from pyspark.sql import functions as f  # noqa: PLC0415
 
-        tables = self.tables
-        if not tables:
+        made = [(table, at) for table in self._make for at in range(len(self._of(table)))]
+        if not made:
             return
 
         rows, again = (
@@ -201,14 +209,16 @@ class FrameRows:
         places = reduce(
             DataFrame.unionByName,
             (
-                frame.select(f.lit(at).alias("at"), *_PLACE)
-                for at, table in enumerate(tables)
-                for frame in self._of(table)
+                self._of(table)[at].select(f.lit(number).alias("made"), *_PLACE)
+                for number, (table, at) in enumerate(made)
             ),
         )
-        counted = places.groupBy("at", "seq").agg(rows, again, f.min("ordinal"), f.max("ordinal"))
-        for at, *found in counted.collect():
-            yield tables[at], *found
+        counted = places.groupBy("made", "seq").agg(rows, again, f.min("ordinal"), f.max("ordinal"))
+        for number, seq, count, double, low, high in counted.collect():
+            first, last = self._spans.get(made[number], (LAST, FIRST))
+            span = min(first, (seq, low)), max(last, (seq, high))
+            self._spans[made[number]] = span
+            yield made[number][0], seq, count, double, low, high
 
 
 def _incomplete(segment: Segment, what: str, **where: Any) -> Incomplete:

@@ -90,7 +90,7 @@ LAYERS = {
         ("spark_consumers.native",),
         ("spark_consumers.model",),
         ("spark_consumers.jvm",),
-        ("spark_consumers.errors", "spark_consumers.folders"),
+        ("spark_consumers.errors", "spark_consumers.folders", "spark_consumers.given"),
     ),
     "gauss_cdc": (
         ("gauss_cdc.__main__", "gauss_cdc.reference"),

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from spark_consumers.lakes import TablesAt
-    from spark_consumers.versions import Version
 
 _PAUSE: Final = 0.2
 _HELD: Final = "_valid_from <= {0} AND (_valid_to IS NULL OR _valid_to > {0})"
@@ -54,7 +53,7 @@ class LakeSampler(Sampler):
         if self._mode != "scd1":
             self._history(spark, self._tables(spark, None), epoch, asked)
             return len(asked), 1
-        ends = [v.seq for v in self._steps(spark) if v.epoch == epoch]
+        ends = self._ends(spark, epoch)
         by_step: dict[int, list[int]] = {}
         for seq in asked:
             by_step.setdefault(ends[bisect_right(ends, seq) - 1], []).append(seq)
@@ -125,10 +124,11 @@ class LakeSampler(Sampler):
 
         return read_at(spark, self._source, commit, kind=self._kind, dsn=self._url)  # type: ignore[arg-type]
 
-    def _steps(self, spark: SparkSession) -> Sequence[Version]:
+    def _ends(self, spark: SparkSession, epoch: int) -> Sequence[int]:
         from spark_consumers.lakes import steps  # noqa: PLC0415  where Spark is
 
-        return steps(spark, self._source, kind=self._kind, dsn=self._url)  # type: ignore[arg-type]
+        found = steps(spark, self._source, kind=self._kind, dsn=self._url)  # type: ignore[arg-type]
+        return [version.seq for version in found if version.epoch == epoch]
 
     def _question(self, spark: SparkSession, tables: TablesAt, epoch: int, seq: int) -> None:
         seen, expected = self.seen, self._workload.expected

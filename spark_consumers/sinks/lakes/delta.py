@@ -18,6 +18,7 @@ from pyspark.errors import AnalysisException
 from schemas.tables import TableId
 from spark_consumers.dialects.spark import quote
 from spark_consumers.errors import Superseded
+from spark_consumers.given import given
 from spark_consumers.sinks.lakes import core, shapes, writing
 from spark_consumers.sinks.lakes.changes import MORE
 from spark_consumers.sinks.lakes.core import Add, Alter, Apply, Begin, Stamp, TableVersion, Work
@@ -207,6 +208,6 @@ class DeltaTables:
         frame.writeTo(self.name(table)).append()
 
     def _empty(self, table: TableId, columns: str) -> None:
-        frame = self._spark().createDataFrame([], columns)
+        frame = given(self._spark(), (), columns)
         writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
         writer.saveAsTable(self.name(table))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from schemas.tables import TableId
 from spark_consumers.errors import Superseded
+from spark_consumers.given import given
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.lakes.core import Stamp, TableMark, TableVersion, Watermark
 
@@ -96,7 +97,7 @@ class TableMarks:
             head = self._tables.head(self._table)
         now = int(self._now() * 1e6)
         mark = replace(mark, written_at=now, cared_at=mark.cared_at or now)
-        frame = self._spark().createDataFrame([_row(mark)], COLUMNS)
+        frame = self._frame([mark])
         self._seen = (None, None)
         version = self._tables.append(self._table, head, frame, Stamp(note=write_mark(mark)))
         self._seen = (mark, version)
@@ -116,13 +117,16 @@ class TableMarks:
         mark, head = self._seen
         assert mark is not None
         assert head is not None
-        frame = self._spark().createDataFrame([_row(one) for one in kept], COLUMNS).coalesce(1)
+        frame = self._frame(kept).coalesce(1)
         self._seen = (None, None)
         version = self._tables.replace(self._table, head, frame, Stamp(note=write_mark(mark)))
         if not version.follows:
             raise Superseded("another applier touched the watermarks")
         self._seen = (mark, version)
         self._tables.expire(self._table, head.id, 0)
+
+    def _frame(self, marks: Sequence[Watermark]) -> DataFrame:
+        return given(self._spark(), [*map(_row, marks)], COLUMNS)
 
 
 def write_mark(mark: Watermark) -> str:

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from pyspark.sql.types import StructType
 
 from schemas.tables import TableId
 from spark_consumers.dialects.spark import literal, quote
 from spark_consumers.errors import RowMissing
+from spark_consumers.given import given
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Key: TypeAlias = tuple[Any, ...]
+_PLACES: Final = StructType().add("seq", "long").add("ordinal", "long").add("_row", "int")
 
 
 @dataclass(slots=True)
@@ -78,9 +82,9 @@ def resolved(
     """
     from pyspark.sql import functions as f  # noqa: PLC0415  only where Spark is
 
-    spark, type_ = events.sparkSession, _type(events)
+    spark, type_ = events.sparkSession, events.schema["_key"].dataType
     lives = _lives(events)
-    places = spark.createDataFrame(lives.changes, "seq bigint, ordinal bigint, _row int")
+    places = given(spark, lives.changes, _PLACES)
     values = (
         events.where("NOT _gone")
         .join(f.broadcast(places), ["seq", "ordinal"])
@@ -92,13 +96,13 @@ def resolved(
             )
         )
     )
-    shape = f"_row int, _origin {type_}, _key {type_}"
+    shape = StructType().add("_row", "int").add("_origin", type_).add("_key", type_)
     ends = [(row, lives.origins[row], key_) for key_, row in lives.now.items()]
     there = target.selectExpr(
         f"{_struct(key)} AS _origin", *(f"{quote(c)} AS {quote(f't {c}')}" for c in columns),
         "_exact AS _texts",
     )  # fmt: skip
-    whole = spark.createDataFrame(ends, shape).join(values, "_row").join(there, "_origin", "left")
+    whole = given(spark, ends, shape).join(values, "_row").join(there, "_origin", "left")
     unsent = " OR ".join(f"{quote(c)} IS NULL" for c in columns if c not in key) or "false"
     lost = f"({unsent}) AND {quote(f't {key[0]}')} IS NULL"
     if is_exact and not whole.where(lost).isEmpty():
@@ -119,10 +123,11 @@ def resolved(
     come = whole.where(f"NOT ({lost})").selectExpr(
         *cells, f"if(size({exact}) > 0, {exact}, NULL) AS _exact", "false AS _gone"
     )
-    met = spark.createDataFrame([(k,) for k in lives.met], f"_key {type_}")
+    only_key = StructType().add("_key", type_)
+    met = given(spark, [(k,) for k in lives.met], only_key)
     gone = [(k,) for k in lives.met if k not in lives.now]
     nulls = {field.name: field.dataType.simpleString() for field in come.schema.fields}
-    go = spark.createDataFrame(gone, f"_key {type_}").selectExpr(
+    go = given(spark, gone, only_key).selectExpr(
         *(
             f"_key.{quote(c)} AS {quote(c)}"
             if c in key
@@ -143,9 +148,10 @@ def traced(events: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f  # noqa: PLC0415  only where Spark is
 
     lives = _lives(events)
-    places = events.sparkSession.createDataFrame(
-        [(seq, ordinal, row, lives.origins[row]) for seq, ordinal, row in lives.changes],
-        f"seq bigint, ordinal bigint, _row int, _from {_type(events)}",
+    places = given(
+        events.sparkSession,
+        [(*place, row, lives.origins[row]) for *place, row in lives.changes],
+        StructType(_PLACES.fields).add("_from", events.schema["_key"].dataType),
     )
     return events.join(f.broadcast(places), ["seq", "ordinal"], "left").selectExpr(
         *events.columns, "_row", "if(_row IS NULL, _key, _from) AS _origin"
@@ -158,10 +164,6 @@ def _lives(events: DataFrame) -> Lives:
     rows = events.join(moved, "_key", "left_semi").select("seq", "ordinal", "op", "_old", "_new")
     found = {(r[0], r[1]): (r[2], _key(r[3]), _key(r[4])) for r in rows.collect()}
     return follow((*place, *found[place]) for place in sorted(found))
-
-
-def _type(events: DataFrame) -> str:
-    return events.schema["_key"].dataType.simpleString()
 
 
 def _struct(key: Sequence[str]) -> str:
