@@ -105,7 +105,7 @@ def records(
     from pyspark.sql import functions as f  # noqa: PLC0415  only where Spark is
 
     if not ranges:
-        return given(spark, (), struct(partition="int", offset="long", value="binary"))
+        return given(spark, (), struct(partition="integer", offset="long", value="binary"))
     tasks = max(1, sum(r.end - r.start for r in ranges) // 100_000)
     options = range_options(client, ranges, is_committed=is_committed, tasks=tasks)
     frame = spark.read.format("kafka").options(**options).load()
@@ -175,7 +175,7 @@ def _inside(spark: SparkSession, frame: DataFrame, ranges: Sequence[Range]) -> D
         for r in ranges
         for at in range(r.start // bucket, (r.end - 1) // bucket + 1)
     ]
-    shape = struct(part="int", bucket="long", first="long", last="long")
+    shape = struct(part="integer", bucket="long", first="long", last="long")
     spans = f.broadcast(given(spark, held, shape))
     inside = (
         (f.col("partition") == f.col("part"))

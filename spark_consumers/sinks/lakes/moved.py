@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Key: TypeAlias = tuple[Any, ...]
-_PLACES: Final = StructType().add("seq", "long").add("ordinal", "long").add("_row", "int")
+_PLACES: Final = StructType().add("seq", "long").add("ordinal", "long").add("_row", "integer")
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ def resolved(
             )
         )
     )
-    shape = StructType().add("_row", "int").add("_origin", type_).add("_key", type_)
+    shape = StructType().add("_row", "integer").add("_origin", type_).add("_key", type_)
     ends = [(row, lives.origins[row], key_) for key_, row in lives.now.items()]
     there = target.selectExpr(
         f"{_struct(key)} AS _origin", *(f"{quote(c)} AS {quote(f't {c}')}" for c in columns),
@@ -151,7 +151,7 @@ def traced(events: DataFrame) -> DataFrame:
     places = given(
         events.sparkSession,
         [(*place, row, lives.origins[row]) for *place, row in lives.changes],
-        StructType(_PLACES.fields).add("_from", events.schema["_key"].dataType),
+        StructType([*_PLACES.fields]).add("_from", events.schema["_key"].dataType),
     )
     return events.join(f.broadcast(places), ["seq", "ordinal"], "left").selectExpr(
         *events.columns, "_row", "if(_row IS NULL, _key, _from) AS _origin"
