@@ -93,6 +93,12 @@ class SourceSection(Section):
     """openGauss, GaussDB: an undecodable message is kept with its position either way;
     `quarantine` continues after it, and its changes are missing at the target."""
 
+    repair: Literal["auto", "ask", "off"] = "auto"
+    """Tables with rows or values that the source did not send: `auto` reads them again while the
+    stream goes on, less often where gaps come again and again; `ask` says so, and waits for
+    `gauss-cdc snapshot --table`; `off` marks them only. Where a table cannot be read again by
+    itself, `auto` is `ask`."""
+
     hold_bytes: int = Field(64 << 20, ge=1 << 16)
     """openGauss, GaussDB: memory for one transaction that must wait for its COMMIT; a larger one
     waits in a file."""

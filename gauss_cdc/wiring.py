@@ -93,6 +93,7 @@ def producer_options(config: Config, *, accept_gap: bool = False, load: bool = T
         interface=config.source.interface,
         sql_mode=config.source.sql_mode,
         allow_internal=config.source.allow_internal_options,
+        repair=config.source.repair,
         unknown_message=config.source.unknown_message,
         without_identity=config.tables.without_identity,
         unfit_row=config.tables.unfit_row,

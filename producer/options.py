@@ -59,6 +59,7 @@ class Options:
     producer: Literal["librdkafka", "direct"] = "librdkafka"
     topic_settings: TopicSettings = field(default_factory=TopicSettings)
     limits: Limits = field(default_factory=Limits)
+    repair: Literal["auto", "ask", "off"] = "auto"  # tables with gaps are read again
     look_seconds: float = 3.0  # between two looks at the source's catalog
     status_seconds: float = 10.0
     kafka_silence_seconds: float = 30.0  # then the source is released

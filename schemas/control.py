@@ -163,7 +163,7 @@ class State:
     topics: Mapping[str, Topic]
     loads: Mapping[str, str] = field(
         default_factory=dict
-    )  # schema.table -> PENDING | BEGIN | CHUNK | END | LEFT
+    )  # schema.table -> PENDING | BEGIN | CHUNK | END | LEFT | GAP
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,11 +197,12 @@ EXACT: Final = "EXACT"  # of `TableLoad.mode`
 AGAIN: Final = "AGAIN"  # exact, too: readers may have rows of the table, and begin it anew
 PENDING: Final = "PENDING"  # of `State.loads`: to be loaded, and not begun
 LEFT: Final = "LEFT"  # left [tables]: what came since is nowhere, so it is loaded if it comes back
+GAP: Final = "GAP"  # rows or values of it were not sent: it is exact again when it was read again
 
 
 def are_loading(loads: Mapping[str, str]) -> bool:
     """Say whether the load of a table, as `State.loads` has them, has not come to its end."""
-    return any(phase not in {LoadPhase.END, LEFT} for phase in loads.values())
+    return any(phase not in {LoadPhase.END, LEFT, GAP} for phase in loads.values())
 
 
 @dataclass(frozen=True, slots=True)

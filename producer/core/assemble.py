@@ -214,6 +214,7 @@ class Assembler:
             raise DecodeError("a loss outside a transaction", why=lost.why)
         table = TableId(lost.schema, lost.table)
         if not lost.schema:
-            self._transactions.add_gap(Hole("*", lost.kind, lost.why))
+            tables = map(str, self._relations.known)
+            self._transactions.add_gap(Hole("*", lost.kind, lost.why), tables=tables)
         elif self._relations.wants(table):
             self._transactions.add_gap(Hole(str(table), lost.kind, lost.why))

@@ -190,6 +190,10 @@ class Bindings:
             settings=said.settings,
             moved=change.moved,
         )
+        if (was := change.before) is not None and (
+            change.after is None or change.after.id != was.id
+        ):
+            transactions.end_name(was.id, None if change.after is None else change.after.id)
         for gap in change.holes:
             transactions.add_gap(gap)
         table = change.after or change.before

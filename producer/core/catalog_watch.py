@@ -55,6 +55,8 @@ class Look:
     tables: Mapping[int, Seen]  # by oid
     missing: tuple[TableId, ...] = ()  # they match [tables] and are not published
     signature: str = ""  # of all that was read; the same one: nothing changed since
+    arrived: tuple[TableId, ...] = ()  # they are published, and were not known
+    is_ours: bool = False  # the publication is, so a table of `missing` can be put into it
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,9 @@ def differences(
             continue
         seen = look.tables.get(table.oid) if table.oid else by_name.get(table.id)
         if seen is None:
-            yield _gone(table, by_name.get(table.id), publication, reports_ddl=reports_ddl)
+            other = by_name.get(table.id)
+            can_join = look.is_ours and not reports_ddl
+            yield _gone(table, other, publication, reports_ddl=reports_ddl, can_join=can_join)
         elif not seen.is_logged:
             why = "is UNLOGGED now: its later rows are not in the log; SET LOGGED, and load again"
             yield Unseen(table.id, why)
@@ -140,9 +144,15 @@ def differences(
 
 
 def _gone(
-    table: TableSchema, other: Seen | None, publication: str, *, reports_ddl: bool
+    table: TableSchema,
+    other: Seen | None,
+    publication: str,
+    *,
+    reports_ddl: bool,
+    can_join: bool,
 ) -> Dropped | Described | Unseen:
-    if other is None:
+    """A table is gone; `other` has its name now, and may be a new one that is to be published."""
+    if other is None or (can_join and not other.is_published):
         return Dropped(table.id, table)
     if not other.is_published or other.shape is None:
         how = "was dropped and made again, and the new table is not"
@@ -215,6 +225,14 @@ def relation_of(table: TableSchema) -> Relation:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Newcomers:
+    """Tables that are to be captured from now on."""
+
+    published: tuple[TableId, ...] = ()
+    unpublished: tuple[TableId, ...] = ()
+
+
 class CatalogWatch:
     """The look that waits for the stream, and the findings of earlier ones."""
 
@@ -226,6 +244,8 @@ class CatalogWatch:
         self._missing: set[TableId] | None = None
         self._emptied: set[int] = set()
         self._last: Look | None = None  # the newest that was judged
+        self._fresh: Look | None = None  # the same, until its newcomers were taken
+        self._passed: Collection[int] = ()  # oids of a look behind which the stream is
         self.signature = ""  # of a look whose findings are all reported; "": look again
 
     @property
@@ -244,7 +264,26 @@ class CatalogWatch:
         missing = set(look.missing)
         new = missing - self._missing if self._missing is not None else set()
         self._missing = missing
-        return sorted(new)
+        return [] if look.is_ours else sorted(new)
+
+    def newcomers(self, known: Known) -> Newcomers:
+        """Return the tables of the look just judged that the stream did not bring; once."""
+        look, self._fresh = self._fresh, None
+        if look is None:
+            return Newcomers()
+        self._passed = look.tables.keys()
+        unpublished = look.missing if look.is_ours else ()
+        return Newcomers(
+            *(tuple(t for t in s if t not in known) for s in (look.arrived, unpublished))
+        )
+
+    def look_again(self) -> None:
+        """Judge the next look, though nothing may have changed until then."""
+        self.signature = ""
+
+    def had(self, oid: int) -> bool:
+        """Say whether there was a table with this oid at a place that the stream has passed."""
+        return oid in self._passed
 
     def judge(
         self, position: int, known: Known, *, reports_ddl: bool, emptied: Collection[int] = ()
@@ -275,7 +314,7 @@ class CatalogWatch:
         new = [finding for finding in found if finding not in self._said]
         # A finding is reported once for as long as it holds, and again if it comes back.
         self._said = set(found)
-        self._last = look
+        self._last = self._fresh = look
         is_complete = len(settled) == len(self._known) == len(known)
         self.signature = look.signature if is_complete and not new else ""
         return new

@@ -47,6 +47,7 @@ from producer.core.events import (
     Walked,
     WriteCuts,
 )
+from producer.core.fates import followed
 from producer.core.tally import Tally
 from producer.errors import GroupUnusable
 from schemas.control import (
@@ -101,6 +102,7 @@ class Engine:
         self._topics = dict(writer_state.topics)
         self._state_from = writer_state.state_from
         self._loads = dict(writer_state.loads)
+        self.loads_version = 0  # of `loads`: it grows with each change
         self._state_due = False
         self._records_since_state = 0
         self._phase = Phase.SENDING
@@ -163,12 +165,19 @@ class Engine:
 
     def mark_loads(self, loads: Mapping[str, str | None]) -> None:
         """Note loads that are to come, or (None) that came to nothing: a STATE will say it."""
+        after = dict(self._loads)
         for table, phase in loads.items():
             if phase is None:
-                self._loads.pop(table, None)
+                after.pop(table, None)
             else:
-                self._loads[table] = phase
-        self._state_due = self._state_due or bool(loads)
+                after[table] = phase
+        self._note_loads(after)
+
+    def _note_loads(self, loads: dict[str, str]) -> None:
+        if loads == self._loads:
+            return
+        self._loads, self._state_due = loads, True
+        self.loads_version += 1
 
     def lend(self) -> WriterState:
         """Give the numbers away while nothing is open: records of a load are written with them."""
@@ -185,6 +194,7 @@ class Engine:
         """Take the numbers as the newest durable record of a load has them."""
         self._records_since_state += writer_state.head.n - self._n
         self._n, self._loads = writer_state.head.n, dict(writer_state.loads)
+        self.loads_version += 1
         self._resume = max(self._resume, writer_state.head.resume)
         self._written_at = self._now
 
@@ -247,6 +257,8 @@ class Engine:
         tally = self._tally
         if isinstance(happened, TransactionEnded):
             tally.end(happened)
+            if happened.fates:  # in the Kafka transaction of its own cut
+                self._note_loads(followed(self._loads, happened.fates))
         else:
             if not tally.is_open and self._is_full():
                 self._waiting.appendleft(happened)  # the oldest: `_go_on` takes it first again

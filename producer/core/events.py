@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from schemas.control import Cut, Hole, Topic
 from schemas.headers import Headers
@@ -28,6 +28,16 @@ class RowsAssembled:
     size: int  # bytes of keys and values
 
 
+class Fate(NamedTuple):
+    """What a transaction means for the load of a table, in its order.
+
+    `now` is `table`: rows or values were not sent; another name: renamed; None: dropped.
+    """
+
+    table: str  # schema.table
+    now: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class TransactionEnded:
     """The open source transaction committed; all its rows were assembled before."""
@@ -42,6 +52,7 @@ class TransactionEnded:
     ddl_ordinals: tuple[int, ...] = ()
     holes: tuple[Hole, ...] = ()
     user: str | None = None
+    fates: tuple[Fate, ...] = ()
 
 
 class Records(Protocol):

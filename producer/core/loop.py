@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Final, assert_never
 
 from producer.core.assemble import Assembler
-from producer.core.catalog_watch import CatalogWatch, Unseen
+from producer.core.catalog_watch import CatalogWatch, Newcomers, Unseen
 from producer.core.changes import Begin, Lost, Message, Stretch, Undecoded
 from producer.core.cuts_log import CutsLog
 from producer.core.engine import Engine
@@ -49,10 +49,11 @@ from producer.core.ports import (
     Source,
 )
 from producer.core.relations import Relations
-from producer.core.reread import Rereads
+from producer.core.reread import OPEN, Rereads
 from producer.errors import BrokerDown, CdcError, DecodeError
 from producer.wire.replication import Received
-from schemas.control import Cut
+from schemas.control import GAP, PENDING, Cut
+from schemas.errors import LOAD_AGAIN
 from schemas.positions import Lsn
 from schemas.tables import TableId
 
@@ -99,6 +100,7 @@ class Loop:
         engine: Engine,
         assembler: Assembler,
         relations: Relations,
+        catalog: CatalogWatch,
         progress: Progress,
         rereads: Rereads,
         left: Sequence[TableId],
@@ -117,7 +119,10 @@ class Loop:
         self._changed, self._advice = changed, advice
         self._engine, self._assembler, self._relations = engine, assembler, relations
         self._rereads, self._left = rereads, left
-        self._catalog = CatalogWatch(wanted=relations.wants, publication=options.publication)
+        self._catalog = catalog
+        self._gaps: set[str] = set()
+        self._refused: set[str] = set()  # sentences about tables that cannot be captured
+        self._loads_seen = -1  # the version of the loads that `rereads` knows
         self._look_due = 0.0
         self._at = engine.resume  # everything committed before was fed to the assembler
         self._pending: Iterator[tuple[int, Message]] | None = None
@@ -274,6 +279,11 @@ class Loop:
         if self._leaving_since is not None:
             rereads.let_go()
             return False
+        if self._loads_seen != engine.loads_version:
+            self._note_gaps()
+            self._loads_seen = engine.loads_version
+            if self._source.rereads:
+                rereads.follow(engine.loads, self._relations.known)
         if (complete := rereads.needless()) is not None:
             engine.mark_loads({str(complete): None})
         is_taken = self._pending is None
@@ -295,6 +305,18 @@ class Loop:
         engine.take_back(writer_state)
         self._assembler.adopt(table)
         return True
+
+    def _note_gaps(self) -> None:
+        """Say which tables have a gap that nobody mends by itself."""
+        gaps = {table for table, phase in self._engine.loads.items() if phase == GAP}
+        new, self._gaps = gaps - self._gaps, gaps
+        if self._options.repair != "ask" and self._source.rereads:
+            return
+        way_out = "`gauss-cdc snapshot --table` reads it again"
+        if not self._source.rereads:
+            way_out = LOAD_AGAIN
+        for table in sorted(new) if self._options.repair != "off" else ():
+            self._observer.on_note(f"{table} is not exact any more: {way_out}")
 
     # ------------------------------------------------------------ catalog
     def _watch_catalog(self) -> None:
@@ -329,6 +351,39 @@ class Loop:
         if found:
             self._step_all(self._assembler.explain(found, self._at))
             self._step(InputDrained())
+        self._take_in(catalog.newcomers(relations.known))
+
+    def _take_in(self, came: Newcomers) -> None:
+        """Capture tables that came without a statement: hidden first, then published, then read.
+
+        What the stream says of one before its point is in the snapshot.  An epoch that began
+        without a load loads none.  A crash in between: the next start finds it captured and not
+        known, and reads it.
+        """
+        rereads, engine, note = self._rereads, self._engine, self._observer.on_note
+        if not self._source.rereads or not engine.loads:
+            for table in came.unpublished:
+                note(f"new: {self._advice(table)}")
+            return
+        for table in (*came.published, *came.unpublished):
+            if str(table) in engine.loads and engine.loads[str(table)] in OPEN:
+                continue
+            rereads.hide(table)
+            refused = ""
+            if table in came.unpublished:
+                try:
+                    refused = self._blocking(self._source.publish, table)
+                except CdcError as error:
+                    refused = f"{table} is captured later: {error}"
+                    self._catalog.look_again()
+            if not refused:
+                note(f"new: table {table} is captured, and loaded beside the stream")
+                engine.mark_loads({str(table): PENDING})
+                continue
+            rereads.show(table)
+            if refused not in self._refused:
+                note(f"new: {refused}")
+            self._refused.add(refused)
 
     def _tell_source(self, *, force: bool = False) -> None:
         now = self._clock.now()

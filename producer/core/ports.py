@@ -177,6 +177,12 @@ class Source(takeover.Source, Protocol):
         It lies behind all that the stream has sent.  Raises CdcError: not now.
         """
 
+    def publish(self, table: TableId) -> str:
+        """Have a new table's changes sent from now on; return what somebody else must do, or "".
+
+        Raises CdcError: not now.
+        """
+
     def requests(self) -> Mapping[TableId, int]:
         """Return the tables that somebody asks to be read again, with the newest request's number.
 
@@ -378,6 +384,7 @@ class Tuning:
     slice_seconds: float = 0.2
     chunk_rows: int = 16_000  # of a first load; apply stages more than 20,000 by executors
     chunk_bytes: int = 16 << 20
+    rest_seconds: float = 10.0  # of a table that was read to mend a gap, until the next one is
 
 
 class RunOptions(Protocol):
@@ -401,6 +408,8 @@ class RunOptions(Protocol):
     def unfit_row(self) -> Literal["stop", "quarantine"]: ...
     @property
     def incompatible(self) -> Literal["stop", "new-version", "quarantine"]: ...
+    @property
+    def repair(self) -> Literal["auto", "ask", "off"]: ...
     @property
     def look_seconds(self) -> float: ...
     @property

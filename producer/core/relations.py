@@ -35,8 +35,11 @@ class Relations:
         wanted: Callable[[TableId], bool],
         new_tables_are_complete: bool,
         reports_ddl: bool = False,
+        had: Callable[[int], bool] = lambda _oid: False,
     ) -> None:
         """`known`: the tables in force, one state that is shared with the source.
+
+        `had` says of a table's oid whether it was there, unknown, at an earlier place.
 
         `reports_ddl`: the source describes every statement, with the shapes of tables after it.
 
@@ -48,7 +51,7 @@ class Relations:
         self._name_table = name_table
         self._wanted = wanted
         self._given_up: set[int] = set()  # oids of tables that were dropped here, unsure
-        self._new_tables_are_complete = new_tables_are_complete
+        self._new_tables_are_complete, self._had = new_tables_are_complete, had
         self._described: dict[int, Relation] = {}
         self._reports_ddl = reports_ddl
         self._stated: set[TableId] = set()  # tables whose shape is a statement's
@@ -184,6 +187,8 @@ class Relations:
             why = ""
             if not self._new_tables_are_complete:
                 why = "the table joined the publication later: its older rows were not copied"
+            elif self._had(relation.relation):
+                why = "the table had another name, which was not captured"
             elif relation.relation in self._given_up:
                 why = "the table had another name; its older rows were dropped with it"
             if why:

@@ -10,8 +10,9 @@ rows stand in the stream where the source was as they show it, and what follows 
 The price: all tables wait while one is read.  Each has a point of its own, at the end of the log,
 so that the stream catches up between two of them.
 
-A table that was never begun in this epoch is hidden: what the stream says of it before its
-point is in the snapshot.  If the stream reports its creation, it is complete without a point.
+Which tables wait is what `loads` say: loads that are open, tables with gaps, and what somebody
+asks for.  A table that was never begun in this epoch is hidden: what the stream says of it before
+its point is in the snapshot.  If the stream reports its creation, it is complete without a point.
 One that was begun keeps what it has, and is marked as not exact at targets, until BEGIN
 empties it.
 """
@@ -19,18 +20,23 @@ empties it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from producer.core.changes import Begin, Logical, Message
 from producer.core.engine import WriterState
 from producer.core.ports import Blocking, Clock, Point, Source
-from producer.errors import CdcError
-from schemas.control import LEFT, PENDING, LoadPhase
+from producer.errors import CdcError, SourceBusy
+from schemas.control import GAP, LEFT, PENDING, LoadPhase
 from schemas.tables import TableId, TableSchema
 
 _RETRY_SECONDS: Final = 30.0  # until a table that could not be read is tried again
+OPEN: Final = frozenset({PENDING, LoadPhase.BEGIN, LoadPhase.CHUNK})
+# A table that gets gaps again and again: it rests after it was read, each time twice as long.
+_LONGEST_REST: Final = 600.0
+_SHARE: Final = 20  # at least so many times what reading it took: all others waited
+_CALM: Final = 4  # without a gap for so many times its last rest, it begins anew
 
 Read = Callable[[WriterState, Point, TableSchema], WriterState]
 
@@ -49,23 +55,41 @@ def asked(
     loads: Mapping[str, str],
     known: Iterable[TableId],
     wants: Callable[[TableId], bool],
+    *,
+    renamed: Collection[TableId] = (),
+    repairs: bool = False,
 ) -> Due:
     """Compare the tables that are captured now with the loads until now.
 
     To be read are those whose load did not end, and those that were not captured before, or not
-    all the time.  An epoch that began without a load never loads by itself.
+    all the time; with `repairs`, those with a gap.  An epoch that began without a load never loads
+    by itself.  `renamed` are known tables with another name by now: the stream says so later, and
+    their load goes with them.
     """
     there, known = {str(table): table for table in captured}, set(known)
-    open_ = [name for name, phase in loads.items() if phase != LoadPhase.END]
+    open_ = [name for name, phase in loads.items() if phase not in {LoadPhase.END, GAP}]
+    gaps = [name for name, phase in loads.items() if phase == GAP and repairs]
     added = [name for name, table in there.items() if name not in loads and table not in known]
     added = added if loads else []
+    kept = {str(table) for table in renamed}
     noted: dict[str, str | None] = {
-        name: None for name in open_ if name not in there and loads[name] != LEFT
+        name: None
+        for name in open_
+        if name not in there and name not in kept and loads[name] != LEFT
     }
     left = [table for table in known if not wants(table) and loads.get(str(table)) != LEFT]
-    noted |= {str(table): LEFT for table in left} | dict.fromkeys(added, PENDING)
-    tables = [there[name] for name in [*open_, *added] if name in there]
+    back = [name for name in open_ if name in there and loads[name] == LEFT]
+    noted |= {str(table): LEFT for table in left} | dict.fromkeys([*back, *added], PENDING)
+    tables = [there[name] for name in [*open_, *gaps, *added] if name in there]
     return Due(tables, sorted(left), noted)
+
+
+@dataclass(slots=True)
+class _Rest:
+    """When a table was read to mend a gap, and how long it is left alone after that."""
+
+    at: float
+    seconds: float
 
 
 class Rereads:
@@ -78,28 +102,36 @@ class Rereads:
         *,
         source: Source,
         captured: Callable[[TableId], bool],
+        repairs: bool,
         look_seconds: float,
+        rest_seconds: float,
         read: Read,
         publish: Callable[[TableSchema], object],
         blocking: Blocking,
         clock: Clock,
         note: Callable[[str], None],
     ) -> None:
-        """`hidden` tables are not delivered; it is shared with who delivers.
+        """`tables` have names that `loads` may hold; `hidden` ones are not delivered.
 
-        `publish` makes the topic, before a record of cuts names it.
+        `hidden` is shared with who delivers.  `publish` makes the topic, before a record of cuts
+        names it.  `repairs`: tables with gaps are read again by themselves.
         """
-        self._waiting = deque(tables)
-        self._unfinished = set(self._waiting)  # of these, those that no request is the reason of
+        self._names = {str(table): table for table in tables}
+        self._waiting: deque[TableId] = deque()
+        self._open: dict[TableId, str] = {}  # phases; of these, some are nobody's request
         self._asked: dict[TableId, int] = {}  # requests, as of the last look
         self._number = 0  # of the newest request that the point comes after
         self._captured, self._look_seconds, self._look_due = captured, look_seconds, 0.0
-        self._hidden, self._was_hidden = hidden, frozenset(hidden)
+        self._repairs, self._rest_seconds = repairs, rest_seconds
+        self._hidden, self._was_hidden = hidden, set(hidden)
         self._source, self._read, self._publish = source, read, publish
         self._blocking, self._clock, self._note = blocking, clock, note
+        self._table: TableId | None = None  # of the point
         self._point: Point | None = None
         self._shape: TableSchema | None = None
-        self._due = 0.0
+        self._due = 0.0  # for any table
+        self._not_before: dict[TableId, float] = {}
+        self._rests: dict[TableId, _Rest] = {}
         self._is_standing = False
 
     @property
@@ -112,44 +144,102 @@ class Rereads:
         """Say whether the stream has come to the point."""
         return self._is_standing
 
-    def make_point(self, known: Mapping[TableId, TableSchema]) -> TableId | None:
-        """Make the next table's point, if it is time; return a table without a load instead.
+    # ------------------------------------------------------------ what waits
+    def hide(self, table: TableId) -> None:
+        """Deliver nothing of a table before its point: it is noted as PENDING."""
+        self._names[str(table)] = table
+        self._hidden.add(table)
+        self._was_hidden.add(table)
 
-        All that the stream has sent must have been taken: the point lies behind it.
-        """
-        if self._clock.now() >= self._look_due:
-            self._look()
-        if not self._waiting or self._clock.now() < self._due:
-            return None
-        table = self._waiting[0]
-        self._number = self._asked.get(table, 0)
-        try:
-            self._point = self._blocking(self._source.point, table)
-            if self._point is not None:
-                self._shape = self._blocking(self._shape_of, table, known)
-        except CdcError as error:
-            self.let_go()
-            self._waiting.rotate(-1)
-            self._due = self._clock.now() + _RETRY_SECONDS
-            self._note(f"{table} is read again later: {error}")
-            return None
-        if self._shape is not None:
-            return None
-        self._done(table)
-        return table
+    def show(self, table: TableId) -> None:
+        """Take back `hide`."""
+        self._hidden.discard(table)
+        self._was_hidden.discard(table)
+
+    def follow(self, loads: Mapping[str, str], known: Iterable[TableId]) -> None:
+        """Take the loads as they are noted by now."""
+        self._names |= {str(table): table for table in known}
+        wanted = {GAP, *OPEN} if self._repairs else OPEN
+        now = {self._named(name): phase for name, phase in loads.items() if phase in wanted}
+        for table, phase in now.items():
+            if phase == GAP and table not in self._open:
+                self._begin_gap(table)
+        self._open = now
+        self._line_up()
+
+    def _named(self, name: str) -> TableId:
+        return self._names.get(name) or TableId(*name.split(".", 1))
+
+    def _begin_gap(self, table: TableId) -> None:
+        """A table that was just read to mend a gap, and has one again, must wait."""
+        rest, now = self._rests.get(table), self._clock.now()
+        if rest is None:
+            return
+        if now >= rest.at + _CALM * rest.seconds:
+            del self._rests[table]
+        elif (left := rest.at + rest.seconds - now) > 0:
+            self._not_before[table] = now + left
+            self._note(
+                f"{table} has a gap again, {now - rest.at:.0f} s after it was read: it is read"
+                f" again in {left:.0f} s, and less often while this goes on"
+            )
+
+    def _line_up(self) -> None:
+        wanted = {**self._open, **self._asked}
+        self._waiting = deque(table for table in self._waiting if table in wanted)
+        there = set(self._waiting)
+        self._waiting.extend(table for table in wanted if table not in there)
 
     def needless(self) -> TableId | None:
         """Return a table whose creation the stream reported, before or behind its point's making.
 
         Nothing of it is missing, and it is not read, unless somebody asks.
         """
-        if not self._waiting or (table := self._waiting[0]) in self._asked:
+        for table in self._was_hidden:
+            if table in self._hidden or table in self._asked:
+                continue
+            if self._table == table or self._table is None:
+                self._number = 0
+                self._done(table)
+                return table
+        return None
+
+    # ------------------------------------------------------------ the point
+    def make_point(self, known: Mapping[TableId, TableSchema]) -> TableId | None:
+        """Make the next table's point, if it is time; return a table without a load instead.
+
+        All that the stream has sent must have been taken: the point lies behind it.
+        """
+        now = self._clock.now()
+        if now >= self._look_due:
+            self._look()
+        if not self._waiting or now < self._due:
             return None
-        if table not in self._was_hidden or table in self._hidden:
+        table = next((t for t in self._waiting if self._not_before.get(t, 0.0) <= now), None)
+        if table is None:
             return None
-        self._number = 0
+        self._table, self._number = table, self._asked.get(table, 0)
+        try:
+            self._point = self._blocking(self._source.point, table)
+            if self._point is not None:
+                self._shape = self._blocking(self._shape_of, table, known)
+        except CdcError as error:
+            self.let_go()
+            self._not_before[table] = self._clock.now() + _RETRY_SECONDS
+            if isinstance(error, SourceBusy):  # for any table, and each try stops the stream
+                self._due = self._not_before[table]
+            self._note(f"{table} is read again later: {error}")
+            return None
+        if self._shape is not None:
+            return None
+        phase = self._open.get(table)
         self._done(table)
-        return table
+        if phase != GAP:
+            return table
+        self._open[table] = GAP  # it is not captured now, and may be again
+        self._not_before[table] = now + 10 * self._look_seconds
+        self._line_up()
+        return None
 
     def _look(self) -> None:
         """Take requests, and notice those that were taken back."""
@@ -158,20 +248,23 @@ class Rereads:
         for table in [table for table in asked if not self._captured(table)]:
             self._note(f"{table} is not captured, and is not read again")
             self._blocking(self._source.answer, table, asked.pop(table))
-        for table in self._asked.keys() - asked.keys() - self._unfinished:
-            self._waiting.remove(table)
-        self._waiting.extend(table for table in asked if table not in self._waiting)
+        for table in asked.keys() - self._asked.keys():
+            self._not_before.pop(table, None)
+        if asked.keys() != self._asked.keys():
+            self._asked = asked
+            self._line_up()
         self._asked = asked
 
     def _done(self, table: TableId) -> None:
         self.let_go()
-        self._hidden.discard(table)
-        self._unfinished.discard(table)
-        self._waiting.popleft()
+        self.show(table)
+        self._open.pop(table, None)
+        self._not_before.pop(table, None)
         if self._number:
             self._blocking(self._source.answer, table, self._number)
             self._asked.pop(table, None)
             self._look_due = 0.0  # somebody may have asked again meanwhile
+        self._line_up()
 
     def _shape_of(self, table: TableId, known: Mapping[TableId, TableSchema]) -> TableSchema | None:
         assert self._point is not None
@@ -206,13 +299,23 @@ class Rereads:
         """Read the table; return the writer's state after it, and the shape in force."""
         assert self._point is not None
         assert self._shape is not None
-        shape = self._shape
+        shape, began = self._shape, self._clock.now()
+        is_repair = self._open.get(shape.id) == GAP
         writer_state = self._blocking(self._read, writer_state, self._point, shape)
+        if is_repair:
+            self._rest(shape.id, self._clock.now() - began)
         self._done(shape.id)
         return writer_state, shape
+
+    def _rest(self, table: TableId, took: float) -> None:
+        before = self._rests.get(table)
+        twice = 0.0 if before is None else 2 * before.seconds
+        seconds = min(_LONGEST_REST, max(self._rest_seconds, _SHARE * took, twice))
+        self._rests[table] = _Rest(self._clock.now(), seconds)
 
     def let_go(self) -> None:
         """Give the point up, if there is one: the stream goes on."""
         point, self._point, self._shape, self._is_standing = self._point, None, None, False
+        self._table = None
         if point is not None:
             point.close()

@@ -71,7 +71,7 @@ class RowWriter:
             self._put_aside(
                 put_aside(error, table, op=op, before=old, after=new, lsn=lsn, position=position)
             )
-            transactions.add_gap(Hole(str(table.id), "seen", WHY))
+            transactions.add_gap(Hole(str(table.id), "seen", WHY), tables=())
 
     def truncate(self, relations: tuple[int, ...], lsn: int) -> None:
         """Write one `t` per table and partition; those of one statement are adjacent."""

@@ -7,11 +7,12 @@ next commit.  One without a record gets no number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from producer.core.changes import Begin, Commit
 from producer.core.events import (
+    Fate,
     Happened,
     PositionReached,
     Record,
@@ -26,6 +27,7 @@ from producer.errors import DecodeError, HistoryDiffers
 from schemas.control import Hole
 from schemas.headers import POSITION, Headers, transaction_headers
 from schemas.positions import Lsn
+from schemas.tables import TableId
 
 POSTGRES_EPOCH_US: Final = 946_684_800_000_000  # 2000-01-01 in µs since 1970
 _BATCH_BYTES: Final = 1 << 20
@@ -59,6 +61,7 @@ class Transactions:
         self._position = b""
         self._ddl: list[int] = []
         self._gaps: list[Hole] = []
+        self._fates: list[Fate] = []
         self._batch: list[Record] = []
         self._size = 0
         self._lsn = -1
@@ -89,7 +92,7 @@ class Transactions:
                 )
             return
         self.ordinal = 0
-        self._ddl, self._gaps = [], []
+        self._ddl, self._gaps, self._fates = [], [], []
         self.constants = None
         self._is_framed = is_framed and self._frames is not None
         self._lsn = -1
@@ -145,6 +148,7 @@ class Transactions:
                 rows=self.ordinal,
                 ddl_ordinals=tuple(self._ddl),
                 holes=tuple(self._gaps),
+                fates=tuple(self._fates),
             )
         )
 
@@ -232,12 +236,22 @@ class Transactions:
         self._batch.append((topic, 0, key, value, headers))
         self._size += len(key) + len(value)
 
-    def add_gap(self, gap: Hole) -> None:
-        """Note a gap of the open transaction, once; it gets a number for that alone."""
+    def add_gap(self, gap: Hole, *, tables: Iterable[str] | None = None) -> None:
+        """Note a gap of the open transaction, once; it gets a number for that alone.
+
+        `tables`: those that are exact again when they were read again, if not the gap's own.
+        """
         if gap not in self._gaps:
             if self.constants is None:
                 self.number()
             self._gaps.append(gap)
+            self._fates += [
+                Fate(table, table) for table in ((gap.table,) if tables is None else tables)
+            ]
+
+    def end_name(self, table: TableId, now: TableId | None) -> None:
+        """Note that a table is renamed, or (None) dropped, in the open transaction."""
+        self._fates.append(Fate(str(table), None if now is None else str(now)))
 
     # ------------------------------------------------------------ what happened
     def use_schema(self, topic: str, schema_id: int) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from producer.core.assemble import Assembler, AssemblerPorts
+from producer.core.catalog_watch import CatalogWatch
 from producer.core.cuts_log import CutsLog
 from producer.core.ddl_log import known_tables
 from producer.core.engine import Engine, WriterState
@@ -141,22 +142,22 @@ class Turn:
         """Read one table again, at a place of the stream."""
         return self._loader(state, point.at).again(point.reading, table)
 
-    def _captured(
+    def _renamed(
         self, loads: Mapping[str, str], known: Mapping[TableId, TableSchema]
-    ) -> list[TableId]:
-        """Leave out tables that the stream will rename from a known name: nobody added them.
+    ) -> dict[TableId, TableId]:
+        """Find tables that the stream will rename from a known name: nobody added them.
 
         The catalog is asked only about names that would be read: none where no load is noted.
         """
-        oids = {table.oid for table in known.values() if table.oid}
-
-        def is_renamed(table: TableId) -> bool:
+        names = {table.oid: name for name, table in known.items() if table.oid}
+        out: dict[TableId, TableId] = {}
+        for table in self.captured:
             if table in known or not loads or loads.get(str(table)) == LoadPhase.END:
-                return False
+                continue
             shape = self.blocking(self.source.shape, table)
-            return shape is not None and shape.oid in oids
-
-        return [table for table in self.captured if not is_renamed(table)]
+            if shape is not None and shape.oid in names:
+                out[table] = names[shape.oid]
+        return out
 
     def _loop(
         self,
@@ -168,11 +169,23 @@ class Turn:
         options, source, publisher = self.options, self.source, self.publisher
         topics, head = options.topics, writer_state.head
         found = Due([], [], {})
+        repairs = source.rereads and options.repair == "auto"
         if source.rereads:
-            captured = self._captured(writer_state.loads, known)
-            found = asked(captured, writer_state.loads, known, self.wants)
+            renamed = self._renamed(writer_state.loads, known)
+            found = asked(
+                [table for table in self.captured if table not in renamed],
+                writer_state.loads,
+                known,
+                self.wants,
+                renamed=renamed.values(),
+                repairs=repairs,
+            )
         hidden = {table for table in found.tables if table not in known}
         source.start_reading(known, resume=head.resume, csn=result.csn, hidden=hidden)
+        catalog = CatalogWatch(
+            wanted=lambda table: self.wants(table) and table not in hidden,
+            publication=options.publication,
+        )
         relations = Relations(
             known,
             read_catalog=source.shape,
@@ -181,6 +194,7 @@ class Turn:
             wanted=lambda table: self.wants(table) and table not in hidden,
             new_tables_are_complete=source.new_tables_are_complete,
             reports_ddl=source.reports_ddl,
+            had=catalog.had,
         )
         assembler = Assembler(
             relations=relations,
@@ -226,13 +240,16 @@ class Turn:
             engine=engine,
             assembler=assembler,
             relations=relations,
+            catalog=catalog,
             progress=progress,
             rereads=Rereads(
-                found.tables,
+                [*self.captured, *known],
                 hidden,
                 source=source,
                 captured=self.wants,
+                repairs=repairs,
                 look_seconds=options.look_seconds,
+                rest_seconds=options.tuning.rest_seconds,
                 read=self._again,
                 publish=publisher.publish,
                 blocking=self.blocking,

@@ -67,6 +67,7 @@ class Path:
                 client=client,
                 registry_url=addresses.registry_url,
                 limits=Limits(heartbeat_seconds=0.2),
+                repair="ask",  # most tests look at the marks that gaps leave
             ),
             **changes,
         )

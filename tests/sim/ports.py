@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from producer.core.catalog_watch import Look, Seen
 from producer.core.changes import Message
 from producer.core.copy_lines import CopyLines
 from producer.core.events import Limits, TopicsChanged
@@ -35,7 +36,7 @@ from tests.sim import registry
 from tests.sim.broker import Broker
 from tests.sim.gauss import Reading
 from tests.sim.registry import Decoded
-from tests.sim.source import Connection, table_id
+from tests.sim.source import NAMES, Connection, table_id
 from tests.sim.world import Actor, World
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ class SimSource:
         source = self._source
         if source.world.chance(0.2):
             raise SourceBusy("a place waits for open transactions")
-        if table.name not in source.tables:
+        if table.name not in source.tables.keys() & source.published:
             return None
         return SimPoint(source.wal_end, SimReading(copy.deepcopy(source.tables)))
 
@@ -188,8 +189,38 @@ class SimSource:
     def leave(self) -> None:
         """The process is gone."""
 
-    def look(self, known: Any, *, unless: str) -> None:
-        """Nobody changes a table without a record of it here."""
+    def look(self, known: Any, *, unless: str) -> Look | None:
+        """Nobody changes a table without a record of it here; some are made without one."""
+        source = self._source
+        signature = f"{sorted(source.tables)} {sorted(source.published)}"
+        if "y" not in source.tables or signature == unless:
+            return None
+        self._actor.park("looks at the catalog")
+        there = [name for name in source.tables if self._wants(table_id(name))]
+        return Look(
+            source.wal_end,
+            {
+                number: Seen(table_id(name), number, False, True, is_published=True)
+                for number, name in NAMES.items()
+                if name in source.tables
+            },
+            tuple(table_id(name) for name in there if name not in source.published),
+            signature,
+            tuple(
+                table_id(name)
+                for name in there
+                if name in source.published and table_id(name) not in known
+            ),
+            is_ours=True,
+        )
+
+    def publish(self, table: TableId) -> str:
+        """Changes of a table are sent from the next commit on."""
+        self._actor.park("publishes a table")
+        if self._source.world.chance(0.2):
+            raise SourceBusy("the table is locked")
+        self._source.published.add(table.name)
+        return ""
 
     def type_name(self, _oid: int, _modifier: int) -> str:
         return ""
@@ -237,7 +268,7 @@ class SimSource:
         self.tables = [
             table_id(n)
             for n in self._source.snapshots[made.snapshot][1]
-            if self._wants(table_id(n))
+            if self._wants(table_id(n)) and n in self._source.published
         ]
         self._on_tables(self.tables)
         return tuple(str(table) for table in self.tables)
@@ -511,6 +542,7 @@ class SimOptions(NamedTuple):
     unknown_message: str = "quarantine"
     unfit_row: str = "quarantine"
     incompatible: str = "stop"
+    repair: str = "auto"
     look_seconds: float = 3.0
     status_seconds: float = 10.0
     kafka_silence_seconds: float = 20.0

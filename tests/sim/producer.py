@@ -163,7 +163,7 @@ def _run_once(around: Around, process: Process) -> None:
         note=world.note,
         blocking=blocking,
     )
-    tables = [table_id(name) for name in source.tables if name in captured]
+    tables = [table_id(name) for name in source.tables if name in captured & source.published]
     publisher.prepare_tables(tables)
     request = TakeoverRequest(
         identity=Identity(

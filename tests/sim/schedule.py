@@ -80,6 +80,7 @@ class Faults:
     talks: bool = False  # logical messages are written
     adds: int = 0  # times that [tables] gets another table
     asks: int = 0  # re-reads that somebody asks for
+    joins: int = 0  # tables that appear and are not published by themselves
     giants: bool = False  # most source transactions are large, and slow to come
     rush: bool = False  # second producers come while the first ones still start
     crash_at: str = ""  # where producers like to crash: what they are about to do
@@ -150,7 +151,7 @@ class Simulation:
         strange = {"unfit": seed % 10 == 7, "lake": seed % 4 == 3}
         if seed % 5 < 2:
             strange["style"] = [*STYLES][seed // 5 % len(STYLES)]
-        strange |= {"adds": int(seed % 5 == 2), "asks": seed % 3}
+        strange |= {"adds": int(seed % 5 == 2), "asks": seed % 3, "joins": int(seed % 5 == 3)}
         drawn = faults or replace(Faults.drawn(world.rng), **strange)
         self.faults = replace(drawn, **(overrides or {}))
         self.decoded = Decoded()
@@ -196,6 +197,7 @@ class Simulation:
             buffer_bytes=rng.choice([100, 1_000, 100_000]),
             slice_messages=rng.choice([1, 3, 50]),
             chunk_rows=2,
+            rest_seconds=1.0,
         )
         world.sources_of_moves.append(self._moves)
 
@@ -300,6 +302,8 @@ class Simulation:
             out.append(Move(0.05, "retention removes what nobody needs", self._expire))
         if faults.adds and self._has_run and self.source.decoding is None:
             out.append(Move(0.05, "[tables] gets another table", self._add_table))
+        if faults.joins and self._has_run and self.source.decoding is None:
+            out.append(Move(0.1, "a table is made", self._join))
         if faults.asks and self._has_run and self.source.decoding is None:
             out.append(Move(0.1, "somebody asks for a re-read", self._ask))
         if faults.slot_faults and self.source.slot and self.source.owner is None:
@@ -311,6 +315,10 @@ class Simulation:
         self.source.captured.add("x")
         for process in [p for p in self.producers if not p.plan.is_alien]:
             process.actor.crash()
+
+    def _join(self) -> None:
+        self.faults.joins -= 1
+        self.source.make_unpublished()
 
     def _ask(self) -> None:
         self.faults.asks -= 1

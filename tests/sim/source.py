@@ -7,6 +7,7 @@ Tables (the sink must handle each kind):
     public.c   no key, REPLICA IDENTITY FULL
     public.d   keyed, made while the stream runs
     public.x   not captured, unless somebody adds it to [tables]
+    public.y   keyed, made while the stream runs; nothing of it is sent until it is published
 
 Columns are added to the first three.
 
@@ -43,14 +44,14 @@ from tests.sim.world import Move, World
 
 TEXT = 25
 Row = dict[str, str]  # column -> value; NULL columns are left out
-NAMES = {1: "a", 2: "b", 3: "c", 4: "d", 9: "x"}  # relation id -> table
+NAMES = {1: "a", 2: "b", 3: "c", 4: "d", 5: "y", 9: "x"}  # relation id -> table
 EVERYTHING = "*"  # the table of a gap that may be anybody's
 _FIRST_CSN = 10  # far below the positions of the log
 _CREATE = (
     "CREATE TABLE public.d (id pg_catalog.text NOT NULL, v pg_catalog.text,"
     " CONSTRAINT d_pkey PRIMARY KEY (id)) WITH (orientation = 'row') NOCOMPRESS"
 )
-KEYED = {"a", "b", "d", "x"}
+KEYED = {"a", "b", "d", "x", "y"}
 LARGE = 1000  # bytes of a value: with it a row has more than a topic takes
 
 
@@ -170,7 +171,8 @@ class Source:
         self.owner: Connection | None = None
         self.lock: Connection | None = None
         self.snapshots: dict[str, tuple[int, Database]] = {}
-        self.captured = {"a", "b", "c", "d"}  # [tables]
+        self.captured = {"a", "b", "c", "d", "y"}  # [tables]
+        self.published = {"a", "b", "c", "d", "x"}
         self.asked: dict[int, tuple[str, int]] = {}  # number -> table, where WAL ended then
         self.requests = 0
         self.on_answered: Callable[[str, int], None] = lambda _name, _end: None
@@ -181,6 +183,13 @@ class Source:
         self.limit: Callable[[], int] = lambda: self.planned  # transactions up to now
         self.on_confirmed: Callable[[int], None] = lambda _: None
         world.sources_of_moves.append(self._moves)
+
+    def make_unpublished(self) -> None:
+        """A table appears that matches [tables], with rows; nobody publishes it by itself."""
+        self.tables["y"] = Table([Column("id", TEXT, nullable=False), Column("v", TEXT)])
+        for _ in range(self.world.rng.randrange(3)):
+            self._insert("y")
+        self.states[-1]["y"] = copy.deepcopy(self.tables["y"])
 
     def connect(self, name: str) -> Connection:
         """A new session."""
@@ -241,7 +250,7 @@ class Source:
         changes: list[tuple[Message, dict[int, TableSchema]]] = []
         expected: list[tuple[Any, ...]] = []
         holes: set[str] = set()
-        names = [n for n in ("a", "b", "c", "d") if n in self.tables]
+        names = [n for n in ("a", "b", "c", "d", "y") if n in self.tables]
         if kind == "filtered":
             self._change("x", changes, expected)
         elif kind == "create" and "d" not in self.tables:
@@ -316,6 +325,8 @@ class Source:
 
     def _change(self, name: str, changes: list[Any], expected: list[Any]) -> None:
         """One INSERT, UPDATE or DELETE, as pgoutput would send it."""
+        if name not in self.published:
+            changes, expected = [], []
         rng = self.world.rng
         table = self.tables[name]
         number = next(n for n, t in NAMES.items() if t == name)
@@ -393,9 +404,10 @@ class Source:
                 row[column] = "default"
 
     def _truncate(self, names: list[str], changes: list[Any], expected: list[Any]) -> None:
-        numbers = tuple(n for n, t in NAMES.items() if t in names)
         for name in names:
             self.tables[name].rows.clear()
+        names = [name for name in names if name in self.published]
+        numbers = tuple(n for n, t in NAMES.items() if t in names)
         changes.append((Truncate(numbers, cascade=False, restart_identity=False), self._shapes()))
         expected.extend((NAMES[n], "t", None) for n in numbers)
 

@@ -31,7 +31,7 @@ from spark_consumers.sinks import step as rules
 from tests.sim.world import Actor, Crashed, Move, Whoever, World
 
 SOURCE = "bank"
-KEYS = {"a": ("id",), "b": ("id",), "c": (), "d": ("id",), "x": ("id",)}
+KEYS = {"a": ("id",), "b": ("id",), "c": (), "d": ("id",), "x": ("id",), "y": ("id",)}
 
 
 @dataclass

@@ -489,6 +489,10 @@ class GaussSource:
         """Tables cannot be read again here: see `rereads`."""
         raise Unsupported("a table of this source cannot be read again by itself", table=table)
 
+    def publish(self, table: TableId) -> str:  # noqa: ARG002  the protocol's
+        """Return "": there is no publication."""
+        return ""
+
     def requests(self) -> Mapping[TableId, int]:
         """There are none: see `rereads`."""
         return {}

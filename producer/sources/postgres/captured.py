@@ -88,6 +88,7 @@ def _making_problems(
 def make_publication(connection: Connection, name: str, tables: list[TableId]) -> None:
     """Publish tables; a partitioned one as one, where the server can."""
     publications.create_publication(connection, name, tables, _settings(connection))
+    publications.mark_ours(connection, name)
 
 
 def _settings(connection: Connection) -> dict[str, str]:

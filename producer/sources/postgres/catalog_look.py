@@ -70,7 +70,16 @@ def not_captured(options: Options, table: TableId) -> str:
     return (
         f"table {table} matches [tables] and is not captured: ALTER PUBLICATION "
         f"{identifier(options.publication)} ADD TABLE {qualified(table)} "
-        "(its older rows require a new load)"
+        "(its rows are loaded beside the stream then)"
+    )
+
+
+def without_identity(table: TableId) -> str:
+    """Say why a table is not published by itself."""
+    return (
+        f"table {table} matches [tables] and is not captured: it has no key, and once it is"
+        " published UPDATE and DELETE fail in it; with a key, or after ALTER TABLE"
+        f" {qualified(table)} REPLICA IDENTITY FULL, it is captured by itself"
     )
 
 
@@ -109,13 +118,17 @@ def _look(
         tables: dict[int, Seen] = {}
         via_root = publication is not None and publication.via_root
         missing: list[TableId] = []
+        arrived: list[TableId] = []
         for oid, table, kind, persistence, is_partition in _tables(connection):
             seen = Seen(table, oid, kind == "p", persistence == "p", table in published)
             tables[oid] = seen
             # Of a partitioned table either the root is published, or each partition.
             stands = not is_partition if via_root else not seen.is_partitioned
-            if stands and seen.is_logged and not seen.is_published and wanted(table):
-                missing.append(table)
+            if stands and seen.is_logged and wanted(table):
+                if not seen.is_published:
+                    missing.append(table)
+                elif oid not in oids and table not in known:
+                    arrived.append(table)
         asked = [
             seen
             for seen in tables.values()
@@ -135,7 +148,15 @@ def _look(
                 parts=parts.get(seen.oid, {}),
                 membership=members.get(seen.oid, 0),
             )
-        return Look(_position(connection), tables, tuple(sorted(missing)), signature)
+        is_ours = publication is not None and publication.is_ours
+        return Look(
+            _position(connection),
+            tables,
+            tuple(sorted(missing)),
+            signature,
+            tuple(sorted(arrived)),
+            is_ours,
+        )
 
 
 @contextmanager

@@ -15,6 +15,8 @@ from producer.sources.postgres.catalog import (
 from schemas.tables import TableId
 
 _FILTERS: Final = 150_000  # from here on a publication may have WHERE and columns
+_OURS: Final = "made by gauss-cdc, which adds the tables of its [tables]"
+_LOCK_MS: Final = 1000  # for the lock on a table that is added: the stream waits meanwhile
 _ACTIONS: Final = ("insert", "update", "delete", "truncate")
 
 
@@ -28,12 +30,17 @@ class Publication:
     actions: frozenset[str]  # of insert, update, delete, truncate
     via_root: bool
     filtered: tuple[TableId, ...] = ()  # with WHERE or a column list, from 15 on
+    is_ours: bool = False  # `run` or `check --fix` made it, and says so in its comment
 
 
 def publication(connection: Connection, name: str) -> Publication | None:
     """Read a publication; None if there is none of this name."""
     with asking(connection, publication=name) as cursor:
-        cursor.execute("SELECT to_jsonb(p) FROM pg_publication p WHERE pubname = %s", [name])
+        cursor.execute(
+            "SELECT to_jsonb(p), coalesce(obj_description(oid, 'pg_publication') = %s, false)"
+            " FROM pg_publication p WHERE pubname = %s",
+            [_OURS, name],
+        )
         if (row := cursor.fetchone()) is None:
             return None
         cursor.execute(
@@ -49,6 +56,7 @@ def publication(connection: Connection, name: str) -> Publication | None:
         actions=frozenset(a for a in _ACTIONS if said.get(f"pub{a}", False)),
         via_root=said.get("pubviaroot", False),
         filtered=tuple(filtered),
+        is_ours=row[1],
     )
 
 
@@ -67,10 +75,12 @@ def _filtered(cursor: Any, name: str) -> list[TableId]:
 
 
 def extend_publication(connection: Connection, name: str, tables: Sequence[TableId]) -> None:
-    """Publish further tables; raises NotPermitted."""
-    statement = sql.SQL("ALTER PUBLICATION {} ADD TABLE {}")
+    """Publish further tables; raises NotPermitted, and SourceError where one is being altered."""
+    statement = sql.SQL("SET LOCAL lock_timeout = {}; ALTER PUBLICATION {} ADD TABLE {}")
     with asking(connection, publication=name) as cursor:
-        cursor.execute(statement.format(sql.Identifier(name), _table_list(tables)))
+        cursor.execute(
+            statement.format(sql.Literal(_LOCK_MS), sql.Identifier(name), _table_list(tables))
+        )
 
 
 def create_publication(
@@ -86,6 +96,16 @@ def create_publication(
     """
     with asking(connection, publication=name) as cursor:
         cursor.execute(_create_publication(name, tables, options))
+
+
+def mark_ours(connection: Connection, name: str) -> None:
+    """Say that `run` may add tables to a publication; nothing decides what else it holds."""
+    with asking(connection, publication=name) as cursor:
+        cursor.execute(
+            sql.SQL("COMMENT ON PUBLICATION {} IS {}").format(
+                sql.Identifier(name), sql.Literal(_OURS)
+            )
+        )
 
 
 def drop_unused_publication(connection: Connection, name: str) -> bool:

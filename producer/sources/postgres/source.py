@@ -16,6 +16,7 @@ from producer.core.changes import Message
 from producer.core.takeover import MadeSlot, Slot
 from producer.errors import (
     CdcError,
+    NotPermitted,
     SlotMismatch,
     SlotMissing,
     SlotTaken,
@@ -322,6 +323,16 @@ class PostgresSource:
     def point(self, table: TableId) -> PostgresPoint | None:
         """Make a place between two commits; see `make_point`."""
         return make_point(self._options, self.connection, table)
+
+    def publish(self, table: TableId) -> str:
+        """Put a new table into the publication; return what somebody else must do, or ""."""
+        if not catalog.table_schemas(self.connection, [table])[0].identity_columns:
+            return catalog_look.without_identity(table)
+        try:
+            publications.extend_publication(self.connection, self._options.publication, [table])
+        except NotPermitted:
+            return catalog_look.not_captured(self._options, table)
+        return ""
 
     def requests(self) -> Mapping[TableId, int]:
         """Return the tables that somebody asks to be read again."""

@@ -1,7 +1,9 @@
-"""Which tables a start must read again."""
+"""Which tables are read again, and when."""
 
-from producer.core.reread import asked
-from schemas.tables import TableId
+from typing import Any, cast
+
+from producer.core.reread import Rereads, asked
+from schemas.tables import ReplicaIdentity, TableId, TableSchema
 
 A, B, C = (TableId("public", name) for name in "abc")
 
@@ -45,3 +47,116 @@ def test_a_table_that_left_is_noted_once_and_read_again_when_it_comes_back() -> 
     assert (first.left, first.noted) == ([B], {"public.b": "LEFT"})
     assert (later.left, later.noted) == ([], {})
     assert (back.tables, back.left) == ([B], [])
+
+
+def test_a_table_with_a_gap_is_read_where_gaps_are_repaired() -> None:
+    loads = {"public.a": "GAP", "public.b": "GAP"}
+
+    assert asked([A], loads, [A, B], everything, repairs=True).tables == [A]
+    assert asked([A], loads, [A, B], everything).tables == []
+    assert asked([A], loads, [A, B], everything).noted == {}
+
+
+def test_a_load_waits_for_the_stream_to_rename_its_table() -> None:
+    found = asked([], {"public.a": "CHUNK"}, [A], everything, renamed=[A])
+
+    assert (found.tables, found.noted) == ([], {})
+
+
+# ---------------------------------------------------------------- the order of re-reads
+class Point:
+    """A place at which a table has its shape."""
+
+    at = 7
+
+    def __init__(self, table: TableId) -> None:
+        self.reading, self._table = self, table
+
+    def shapes(self, _tables: list[TableId]) -> list[Any]:
+        return [TableSchema(self._table, (), (), (), ReplicaIdentity.DEFAULT, ())]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Play:
+    """Re-reads with a clock that stands still, and a source that always has a point."""
+
+    def __init__(self) -> None:
+        self.time, self.read, self.notes = 0.0, list[str](), list[str]()
+        self.asked: dict[TableId, int] = {}
+        self.captured = {A, B, C}
+        self.rereads = Rereads(
+            (A, B, C), set(), source=self, captured=everything, repairs=True, look_seconds=1.0,
+            rest_seconds=10.0, read=self._read, publish=lambda _: None,
+            blocking=lambda call, *args: call(*args), clock=self, note=self.notes.append,
+        )  # fmt: skip
+
+    def now(self) -> float:
+        return self.time
+
+    def point(self, table: TableId) -> Point | None:
+        return Point(table) if table in self.captured else None
+
+    def requests(self) -> dict[TableId, int]:
+        return self.asked
+
+    def answer(self, table: TableId, _number: int) -> None:
+        self.asked.pop(table)
+
+    def _read(self, state: Any, _point: Any, table: TableSchema) -> Any:
+        self.read.append(table.id.name)
+        return state
+
+    def go(self, seconds: float, *gaps: str) -> str:
+        """Let time pass, and read what is due; the names of what was read."""
+        self.time += seconds
+        self.read.clear()
+        self.rereads.follow({f"public.{name}": "GAP" for name in gaps}, ())
+        for _ in gaps or self.asked:
+            self.rereads.make_point({})
+            if self.rereads.has_point:
+                self.rereads.read(cast("Any", None))
+        self.rereads.follow({f"public.{n}": "GAP" for n in gaps if n not in self.read}, ())
+        return "".join(self.read)
+
+
+def test_a_table_that_gets_gaps_again_and_again_is_read_less_and_less_often() -> None:
+    play = Play()
+
+    assert play.go(0, "a", "b") == "ab"
+    assert play.go(1, "a") == ""
+    assert play.go(8, "a", "c") == "c"
+    assert play.go(1, "a") == "a"
+    assert play.go(19, "a") == ""
+    assert play.go(1, "a") == "a"
+    assert play.notes[0] == (
+        "public.a has a gap again, 1 s after it was read: it is read again in 9 s, and less often"
+        " while this goes on"
+    )
+
+
+def test_a_gap_long_after_the_last_one_is_mended_at_once() -> None:
+    play = Play()
+
+    assert play.go(0, "a") == "a"
+    assert play.go(50, "a") == "a"
+    assert play.go(10, "a") == "a"
+
+
+def test_a_request_does_not_wait_for_the_rest_of_its_table() -> None:
+    play = Play()
+    assert play.go(0, "a") == "a"
+    assert play.go(1, "a") == ""
+    play.asked[A] = 1
+
+    assert play.go(1, "a") == "a"
+
+
+def test_a_table_that_is_not_captured_keeps_its_gap_until_it_is() -> None:
+    play = Play()
+    play.captured.discard(A)
+    assert play.go(0, "a", "b") == "b"
+    play.captured.add(A)
+
+    assert play.go(11, "a") == "a"

@@ -1,0 +1,34 @@
+"""The loads of an epoch, as the source's own transactions change them: gaps, renames, drops.
+
+What is noted here stands in a STATE of the same Kafka transaction as the gap or the rename
+itself: no crash separates a table that is not exact from the note that it is to be read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from producer.core.events import Fate
+from schemas.control import GAP, LEFT, PENDING, LoadPhase
+
+# A table in one of these is read from its beginning in any case.
+_OPEN: Final = frozenset({PENDING, LEFT, LoadPhase.BEGIN, LoadPhase.CHUNK})
+
+
+def followed(loads: Mapping[str, str], fates: Iterable[Fate]) -> dict[str, str]:
+    """Return the phases after a transaction.  An epoch that began without a load notes none."""
+    out = dict(loads)
+    if not loads:
+        return out
+    for table, now in fates:
+        if now == table:
+            if out.get(table) not in _OPEN:
+                out[table] = GAP
+            continue
+        was = out.pop(table, None)
+        if now is not None:
+            out.pop(now, None)  # of an older table that had this name
+            if was is not None:
+                out[now] = was
+    return out

@@ -1,0 +1,181 @@
+"""Tables that come and go, and gaps that are mended, while `run` runs and its sources change."""
+
+from dataclasses import replace
+
+import pytest
+
+from producer.core.ports import Tuning
+from spark_consumers.model import Ledger
+from tests.e2e.path import Path, ask, content, pause, until
+from tests.e2e.test_rereads import Writer, load_in_part, make
+
+QUICK = Tuning(chunk_rows=50, rest_seconds=0.1)
+
+
+@pytest.fixture
+def path(addresses, topic_prefix, new_database) -> Path:
+    source, target = new_database(), new_database()
+    how = {"look_seconds": 0.2, "repair": "auto", "tuning": QUICK}
+    with Path(addresses, topic_prefix, source, target, **how) as made:
+        yield made
+
+
+def is_there(path: Path, *tables: str) -> bool:
+    """The target has these tables, and each of its tables is exact."""
+    if path.failure is not None:
+        raise path.failure
+    ledger = path.applier.drain()
+    names = ask(path.target, "SELECT relname FROM pg_class WHERE relkind = 'r'")
+    return {(table,) for table in tables} <= set(names) and not ledger.inexact
+
+
+def assert_equal(path: Path, *tables: str) -> Ledger:
+    ledger = path.catch_up()
+    for table in tables:
+        assert content(path.target, table) == content(path.source, table), table
+    assert (ledger.inexact, ledger.epoch) == ({}, 1)
+    return ledger
+
+
+def test_tables_come_go_and_are_renamed_while_everything_is_written(path: Path) -> None:
+    make(path.source, ("a", "b", "gone"))
+    path.start()
+    path.catch_up()
+    with Writer(path.source, ("b",), 10_000) as writer:
+        make(path.source, ("c", "nokey"))
+        with Writer(path.source, ("c", "nokey"), 20_000):
+            ask(path.source, "DROP TABLE gone")
+            ask(path.source, "DROP TABLE a; CREATE TABLE a (id int PRIMARY KEY, v text, w text)")
+            ask(path.source, "INSERT INTO a SELECT n, 'again', 'w' FROM generate_series(1, 99) n")
+            until(lambda: is_there(path, "b", "c", "nokey"), "the new tables", pause)
+            until(lambda: _columns(path, "a") == 3, "the table made again", pause)
+            path.stop()
+            make(path.source, ("d",))
+            path.start()
+            ask(path.source, "ALTER TABLE a RENAME TO a2; INSERT INTO a2 VALUES (1000)")
+            ask(path.source, "CREATE TABLE empty (id int PRIMARY KEY)")
+            until(lambda: is_there(path, "a2", "d", "empty"), "tables made meanwhile", pause)
+        assert writer.commits > 20
+
+    assert_equal(path, "a2", "b", "c", "d", "empty", "nokey")
+    assert ask(path.target, "SELECT to_regclass('gone'), to_regclass('a')") == [(None, None)]
+
+
+def test_a_table_whose_updates_would_fail_is_not_published_by_itself(path: Path) -> None:
+    make(path.source, ("a",))
+    path.start()
+    path.catch_up()
+    ask(path.source, "CREATE TABLE bare (id int); INSERT INTO bare VALUES (1)")
+    until(lambda: any("bare" in note for note in path.notes), "the note", pause)
+
+    ask(path.source, "UPDATE bare SET id = 2")  # it is not published
+    ask(path.source, "ALTER TABLE bare REPLICA IDENTITY FULL; UPDATE bare SET id = 3")
+    until(lambda: is_there(path, "bare"), "the table", pause)
+
+    assert_equal(path, "a", "bare")
+
+
+@pytest.mark.parametrize("published", ["TABLE a", "ALL TABLES"])
+def test_a_publication_that_is_not_ours_is_left_to_its_owner(path: Path, published: str) -> None:
+    make(path.source, ("a",))
+    ask(path.source, f"CREATE PUBLICATION {path.prefix} FOR {published}")
+    path.start()
+    path.catch_up()
+    ask(path.source, "CREATE TABLE b (id int PRIMARY KEY); INSERT INTO b VALUES (1)")
+    ask(path.source, "CREATE TABLE empty (id int PRIMARY KEY)")
+    if published == "TABLE a":
+        until(lambda: len(_statements(path)) == 2, "the statements", pause)
+        for statement in _statements(path):
+            ask(path.source, statement)
+        ask(path.source, "INSERT INTO b VALUES (2)")
+    until(lambda: is_there(path, "b", "empty"), "the tables", pause)
+
+    assert_equal(path, "a", "b", "empty")
+
+
+def test_a_table_renamed_into_the_list_brings_its_older_rows(path: Path) -> None:
+    path.options = replace(path.options, exclude=("public.old",))
+    make(path.source, ("a", "old"))
+    ask(path.source, f"CREATE PUBLICATION {path.prefix} FOR ALL TABLES")
+    path.start()
+    path.catch_up()
+    ask(path.source, "INSERT INTO old VALUES (-1, 'seen by the stream, not captured')")
+    ask(path.source, "ALTER TABLE old RENAME TO young; INSERT INTO young VALUES (-2, 'captured')")
+    until(lambda: is_there(path, "young"), "the table", pause)
+
+    assert_equal(path, "a", "young")
+
+
+def test_a_table_that_was_renamed_during_its_interrupted_load_is_loaded(path: Path) -> None:
+    make(path.source, ("a", "b"))
+    load_in_part(path)
+    path.applier.drain()
+    ask(path.source, "ALTER TABLE b RENAME TO b2; DELETE FROM b2 WHERE id % 2 = 0")
+    path.start()
+    until(lambda: is_there(path, "a", "b2"), "the load", pause)
+
+    assert_equal(path, "a", "b2")
+    assert ask(path.target, "SELECT to_regclass('b')") == [(None,)]
+
+
+GAPS = {
+    "labels": "ALTER TYPE mood RENAME VALUE 'sad' TO 'glad'",
+    "pairs": "ALTER TYPE pair ADD ATTRIBUTE c int",
+    "lost": "ALTER PUBLICATION {p} DROP TABLE lost; DELETE FROM lost WHERE id = 1;"
+    "ALTER PUBLICATION {p} ADD TABLE lost",
+    "away": "ALTER PUBLICATION {p} DROP TABLE away; INSERT INTO away VALUES (2)",
+    "root": "CREATE TABLE root_2 (id int PRIMARY KEY); INSERT INTO root_2 VALUES (2);"
+    "ALTER TABLE root ATTACH PARTITION root_2 FOR VALUES IN (2)",
+    "emptied": "TRUNCATE emptied_1",
+    "computed": "ALTER TABLE computed ALTER v TYPE text USING md5(v), ADD w int DEFAULT 7 * 6;"
+    "INSERT INTO computed VALUES (2, 'plain')",
+}
+
+
+def test_every_gap_is_mended_and_the_ledger_says_exact_again(path: Path) -> None:
+    ask(
+        path.source,
+        "CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE TYPE pair AS (a int, b int);"
+        "CREATE TABLE labels (id int PRIMARY KEY, m mood); INSERT INTO labels VALUES (1, 'sad');"
+        "CREATE TABLE pairs (id int PRIMARY KEY, p pair); INSERT INTO pairs VALUES (1, '(1,2)');"
+        "CREATE TABLE lost (id int PRIMARY KEY); INSERT INTO lost VALUES (1), (2);"
+        "CREATE TABLE away (id int PRIMARY KEY); INSERT INTO away VALUES (1);"
+        "CREATE TABLE root (id int PRIMARY KEY) PARTITION BY LIST (id);"
+        "CREATE TABLE root_1 PARTITION OF root FOR VALUES IN (1); INSERT INTO root VALUES (1);"
+        "CREATE TABLE emptied (id int PRIMARY KEY) PARTITION BY LIST (id);"
+        "CREATE TABLE emptied_1 PARTITION OF emptied FOR VALUES IN (1);"
+        "INSERT INTO emptied VALUES (1);"
+        "CREATE TABLE computed (id int PRIMARY KEY, v text); INSERT INTO computed VALUES (1, 'v')",
+    )
+    path.start()
+    path.catch_up()
+    marked: set[str] = set()
+    for statement in GAPS.values():
+        for single in statement.format(p=path.prefix).split(";"):
+            ask(path.source, single)
+
+    def are_mended() -> bool:
+        marked.update(path.applier.drain().inexact)
+        return is_there(path) and is_equal(path)
+
+    def is_equal(path: Path) -> bool:
+        rest = [table for table in GAPS if table != "away"]
+        return all(content(path.target, table) == content(path.source, table) for table in rest)
+
+    until(lambda: "public.away" in path.applier.drain().inexact, "the one that is away", pause)
+    ask(path.source, f"ALTER PUBLICATION {path.prefix} ADD TABLE away")
+    until(are_mended, "no gap any more", pause)
+    assert_equal(path, *GAPS)
+
+
+def _statements(path: Path) -> set[str]:
+    """What the notes say to the publication's owner."""
+    start = "is not captured: ALTER PUBLICATION"
+    said = [note for note in path.notes if note.startswith("new: ") and start in note]
+    return {note.partition("captured: ")[2].partition(" (")[0] for note in said}
+
+
+def _columns(path: Path, table: str) -> int:
+    path.applier.drain()
+    asked = "SELECT count(*) FROM information_schema.columns WHERE table_name = %s"
+    return int(ask(path.target, asked, table)[0][0])

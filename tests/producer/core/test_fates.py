@@ -1,0 +1,41 @@
+"""What a transaction of the source means for the loads of an epoch."""
+
+from producer.core.events import Fate
+from producer.core.fates import followed
+
+LOADED = {"public.a": "END", "public.b": "END"}
+
+
+def test_a_table_with_a_gap_is_noted() -> None:
+    assert followed(LOADED, [Fate("public.a", "public.a")]) == LOADED | {"public.a": "GAP"}
+
+
+def test_a_table_that_was_made_by_the_stream_is_noted_too() -> None:
+    assert followed(LOADED, [Fate("public.c", "public.c")]) == LOADED | {"public.c": "GAP"}
+
+
+def test_a_load_that_is_open_reads_the_table_anyway() -> None:
+    for phase in ("PENDING", "BEGIN", "CHUNK", "LEFT"):
+        assert followed({"a.b": phase}, [Fate("a.b", "a.b")]) == {"a.b": phase}
+
+
+def test_a_load_goes_with_its_table() -> None:
+    loads = {"public.a": "CHUNK", "public.b": "END"}
+
+    assert followed(loads, [Fate("public.a", "public.c")]) == {
+        "public.c": "CHUNK",
+        "public.b": "END",
+    }
+    assert followed(loads, [Fate("public.a", "public.b")]) == {"public.b": "CHUNK"}
+    assert followed(loads, [Fate("public.d", "public.b")]) == {"public.a": "CHUNK"}
+
+
+def test_a_dropped_table_has_none_and_one_made_again_has_its_own() -> None:
+    gone = Fate("public.a", None)
+
+    assert followed(LOADED, [gone]) == {"public.b": "END"}
+    assert followed(LOADED, [gone, Fate("public.a", "public.a")])["public.a"] == "GAP"
+
+
+def test_an_epoch_that_began_without_a_load_notes_nothing() -> None:
+    assert followed({}, [Fate("public.a", "public.a")]) == {}
