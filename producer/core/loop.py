@@ -288,9 +288,10 @@ class Loop:
             engine.mark_loads({str(complete): None})
         is_taken = self._pending is None
         if not rereads.has_point:
-            if is_taken and (gone := rereads.make_point(self._relations.known)) is not None:
-                engine.mark_loads({str(gone): None})
-            self._step_all([])
+            if is_taken and rereads.is_due():
+                if (gone := rereads.make_point(self._relations.known)) is not None:
+                    engine.mark_loads({str(gone): None})
+                self._step_all([])
             return False
         if is_taken and not self._assembler.is_open:
             rereads.reach(self._at)

@@ -205,6 +205,11 @@ class Rereads:
         return None
 
     # ------------------------------------------------------------ the point
+    def is_due(self) -> bool:
+        """Say whether a look, or a table, is due; called between any two reads."""
+        now = self._clock.now()
+        return now >= self._look_due or (bool(self._waiting) and now >= self._due)
+
     def make_point(self, known: Mapping[TableId, TableSchema]) -> TableId | None:
         """Make the next table's point, if it is time; return a table without a load instead.
 
@@ -234,9 +239,9 @@ class Rereads:
             return None
         phase = self._open.get(table)
         self._done(table)
-        if phase != GAP:
+        if phase is None or (phase != GAP and table not in known):
             return table
-        self._open[table] = GAP  # it is not captured now, and may be again
+        self._open[table] = phase  # it is not captured now: renamed, or to be captured again
         self._not_before[table] = now + 10 * self._look_seconds
         self._line_up()
         return None

@@ -491,7 +491,7 @@ MUTATIONS: list[Mutation] = [
              edit(turn, "asked", ("[*back, *added], PENDING", "back, PENDING")), {"adds": 1}),
     Mutation("new-not-hidden", "a table that comes is hidden before it is published",
              edit(Loop, "_take_in", ("rereads.hide(table)", "pass")),
-             {"joins": 1, "transactions": 25, "steps": 700}),
+             {"joins": 1, "transactions": 25, "steps": 700}, first_seed=105),
     Mutation("new-not-noted", "and noted as to be loaded",
              edit(Loop, "_take_in", ("engine.mark_loads({str(table): PENDING})", "pass")),
              {"joins": 1}),
