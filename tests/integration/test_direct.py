@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from gauss_cdc.sandbox.services import LocalServices
 from producer.core.events import Acknowledgement, Record
 from producer.kafka.delivery import Delivery
-from producer.kafka.direct import writer as direct
+from producer.kafka.direct import brokers
 from producer.kafka.direct.connection import BrokerConnection
 from producer.kafka.writer import MakeWriter
 from schemas.headers import row_headers, transaction_headers
@@ -153,7 +153,7 @@ def test_lost_connections_lose_and_repeat_nothing(
     how = {"batch.size": 20_000}
     with closing(delivery(kafka, topic_prefix, make, **how)) as writer:
         writer.init_transactions(60)
-        monkeypatch.setattr(direct, "BrokerConnection", Flaky)
+        monkeypatch.setattr(brokers, "BrokerConnection", Flaky)
         for seed in range(6):
             more = rows(topic_prefix, 1500, seed=seed)[3:]
             acknowledged, _ = writer.write_now(more, lambda _: (b"bank", b"cut"))

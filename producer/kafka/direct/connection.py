@@ -12,7 +12,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from producer.errors import DecodeError
 from producer.kafka.direct.requests import (
@@ -25,6 +25,8 @@ from producer.kafka.direct.requests import (
 )
 from producer.kafka.direct.wire import Response
 
+Handler: TypeAlias = Callable[[Response | None], None]  # None: no answer comes
+
 _CONNECT_SECONDS: Final = 3.0
 _READ: Final = 256 << 10
 _BUFFERS: Final = 64  # of one call of sendmsg
@@ -34,7 +36,7 @@ _SEND_BUFFER: Final = 4 << 20
 class _Asked(NamedTuple):
     request: BrokerRequest
     correlation: int
-    on_answer: Callable[[Response], None]
+    on_answer: Handler
     at: float  # of the monotonic clock
 
 
@@ -61,7 +63,12 @@ class BrokerConnection:
 
     def _greet(self) -> Versions:
         found: list[Versions] = []
-        self.ask(api_versions(), lambda answer: found.append(read_api_versions(answer)))
+
+        def take(answer: Response | None) -> None:
+            assert answer is not None
+            found.append(read_api_versions(answer))
+
+        self.ask(api_versions(), take)
         until = time.monotonic() + _CONNECT_SECONDS
         self._socket.settimeout(0)
         while not found:
@@ -72,8 +79,11 @@ class BrokerConnection:
             self.move()
         return found[0]
 
-    def close(self) -> None:
+    def close(self) -> list[Handler]:
+        """Close it; return who waits for an answer, in the order of asking."""
         self._socket.close()
+        unanswered, self._asked = self._asked, deque()
+        return [asked.on_answer for asked in unanswered]
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -93,8 +103,12 @@ class BrokerConnection:
         """When the oldest of them was asked."""
         return self._asked[0].at if self._asked else time.monotonic()
 
-    def ask(self, request: BrokerRequest, on_answer: Callable[[Response], None]) -> None:
-        """Send a request, as far as there is room; `move` does the rest."""
+    def ask(self, request: BrokerRequest, on_answer: Handler) -> None:
+        """Send a request, as far as there is room; `move` does the rest.
+
+        `on_answer` reads its answer before it does anything else: a DecodeError in it counts as
+        no answer.
+        """
         self._next = self._next + 1 & 0x7FFFFFFF
         parts = framed(request, self._next, self._client)
         self._out.extend(memoryview(part) for part in parts if part)
@@ -117,11 +131,14 @@ class BrokerConnection:
             if len(data) < _READ:
                 break
         for frame in self._frames():
+            if not self._asked:  # an answer before this one closed the connection
+                return
             asked = self._asked.popleft()
-            correlation, answer = body_of(asked.request, frame)
-            if correlation != asked.correlation:
-                raise DecodeError("an answer of Kafka is of another request")
-            asked.on_answer(answer)
+            try:
+                asked.on_answer(body_of(asked.request, asked.correlation, frame))
+            except DecodeError:
+                self._asked.appendleft(asked)
+                raise
 
     def _write(self) -> None:
         out = self._out

@@ -8,12 +8,12 @@ have, so that one way of asking serves all.  Where the cluster has finalized tra
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from producer.core.events import Place
-from producer.errors import Unsupported
+from producer.errors import DecodeError, Unsupported
 from producer.kafka.direct.wire import NO_TAGS, Response, array, text, unsigned
 from schemas.version import VERSION
 
@@ -300,9 +300,6 @@ def read_produced(answer: Response) -> list[Appended]:
     ]
 
 
-Handler = Callable[[Response], None]
-
-
 def framed(request: BrokerRequest, correlation: int, client: str) -> Parts:
     """A request as it is sent, with its header of version 2."""
     name = client.encode()
@@ -312,10 +309,11 @@ def framed(request: BrokerRequest, correlation: int, client: str) -> Parts:
     return [struct.pack(">i", size) + header, *request.body]
 
 
-def body_of(request: BrokerRequest, frame: bytes) -> tuple[int, Response]:
-    """Correlation id and body of an answer; ApiVersions' header has no tags."""
+def body_of(request: BrokerRequest, correlation: int, frame: bytes) -> Response:
+    """Body of an answer; ApiVersions' header has no tags."""
     answer = Response(frame)
-    correlation = answer.int32()
+    if answer.int32() != correlation:
+        raise DecodeError("an answer of Kafka is of another request")
     if request.key != _API_VERSIONS:
         answer.tags()
-    return correlation, answer
+    return answer
