@@ -30,7 +30,7 @@ from producer.kafka.direct.failures import (
 from producer.kafka.direct.records import Compression, Crc, Full, Packer, batch, codec
 from producer.kafka.direct.requests import Appended, Leaders, Parts
 from producer.kafka.direct.settings import Settings
-from producer.kafka.direct.transaction import Transaction
+from producer.kafka.direct.transaction import KafkaTransaction
 from producer.kafka.direct.wire import Response
 
 _REQUEST_BYTES: Final = 1_000_000  # of a request; a larger batch is one alone
@@ -65,14 +65,14 @@ class _Lane:
     unknown_since: float = 0.0  # its topic is not known; 0: it is
 
 
-class Lanes:
+class PartitionLanes:
     """Batches that have no answer, by partition."""
 
     def __init__(
         self,
         settings: Settings,
         brokers: Brokers,
-        transaction: Transaction,
+        transaction: KafkaTransaction,
         failures: Failures,
         crc32c: Crc,
     ) -> None:

@@ -38,7 +38,7 @@ from producer.kafka.direct.wire import Response
 _INIT_SECONDS: Final = 1.0  # for who needs no transactional id
 
 
-class Transaction:
+class KafkaTransaction:
     """The producer's id and epoch, sequences, and what the open transaction has."""
 
     def __init__(

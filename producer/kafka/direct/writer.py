@@ -16,10 +16,10 @@ from producer.errors import CdcError, Unsupported
 from producer.kafka.direct.brokers import Brokers
 from producer.kafka.direct.connection import ready
 from producer.kafka.direct.failures import BACKOFF, SLICE, Failures, timed_out
-from producer.kafka.direct.lanes import Lanes
+from producer.kafka.direct.lanes import PartitionLanes
 from producer.kafka.direct.records import Packer, PlainPacker, plain_crc32c
 from producer.kafka.direct.settings import WAY_OUT, refusal, settings_of
-from producer.kafka.direct.transaction import Transaction
+from producer.kafka.direct.transaction import KafkaTransaction
 from producer.kafka.writer import MakeWriter, Writer
 from producer.native import NativeParts
 
@@ -63,10 +63,12 @@ class DirectWriter:
         crc32c = plain_crc32c if parts is None else parts.crc32c
         self._failures = Failures()
         self._brokers = Brokers(followed, self._failures)
-        self._transaction = Transaction(
+        self._transaction = KafkaTransaction(
             followed, self._brokers, self._failures, transaction_version
         )
-        self._lanes = Lanes(followed, self._brokers, self._transaction, self._failures, crc32c)
+        self._lanes = PartitionLanes(
+            followed, self._brokers, self._transaction, self._failures, crc32c
+        )
         self._sent = 0  # records that were taken, or given up
         self._sealed_at = time.monotonic()
 
