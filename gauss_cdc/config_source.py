@@ -96,7 +96,7 @@ class SourceSection(Section):
     repair: Literal["auto", "ask", "off"] = "auto"
     """Tables with rows or values that the source did not send: `auto` reads them again while the
     stream goes on, less often where gaps come again and again; `ask` says so, and waits for
-    `gauss-cdc snapshot --table`; `off` marks them only. Where a table cannot be read again by
+    `gauss-cdc snapshot --table T`; `off` marks them only. Where a table cannot be read again by
     itself, `auto` is `ask`."""
 
     hold_bytes: int = Field(64 << 20, ge=1 << 16)

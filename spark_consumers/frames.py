@@ -298,8 +298,8 @@ def net_changes(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
     key = f"struct({', '.join(f'{{row}}.{quote(name)} AS {quote(name)}' for name in keys)})"
     new, old = key.format(row="after"), key.format(row="before")
     # A change as effects on keys; of those of one change the delete comes first.
-    upsert = f"namedstruct('step', 1, 'key', {new}, 'row', after, 'is_gone', false)"
-    gone = f"namedstruct('step', 0, 'key', {old}, 'row', before, 'is_gone', true)"
+    upsert = f"named_struct('step', 1, 'key', {new}, 'row', after, 'is_gone', false)"
+    gone = f"named_struct('step', 0, 'key', {old}, 'row', before, 'is_gone', true)"
     effects = (
         f"CASE WHEN op = 'd' THEN array({gone})"
         f" WHEN op = 'u' AND before IS NOT NULL AND NOT {old} <=> {new}"
