@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from schemas.control import CommitEntry, Commits, Hole, Range
 from spark_consumers.errors import CutsGap
-from spark_consumers.ledger import follows, state_of
+from spark_consumers.ledger import follows, remarked, state_of
 from spark_consumers.model import Ledger, ReadEntries, columns_of
 
 
@@ -116,7 +116,9 @@ class CommitsRecord:
         """Return the ledger after a commit."""
         head, seq = self._cut.head, self._columns.first + at
         csn, commit_lsn, committed_at = self._columns.place(at)
-        inexact = {**ledger.inexact, **{gap.table: f"{gap.kind}: {gap.why}" for gap in holes}}
+        known = ledger.inexact
+        gaps = {g.table: remarked(known.get(g.table), f"{g.kind}: {g.why}") for g in holes}
+        inexact = {**known, **gaps}
         is_last = at == self._size - 1
         return replace(
             ledger,

@@ -3,7 +3,10 @@
 An empty target begins with the START of the first epoch, or of one that loads all tables; earlier
 records of a truncated log do not concern it.  A new epoch must name the place where the ledger
 stands as the end of the one before, unless it loads all tables: then it does not matter what the
-target missed.  Pure.
+target missed.
+
+A table's mark says why it is not exact, and of which commit its rows are where readers see those of
+an earlier one: `loading; readers see commit 1/42`.  Pure.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from spark_consumers.model import Ledger
 EXACT = "EXACT"
 LOADING = "LOADING"
 NOT_LOADED = "not loaded"  # why a table is not exact that an epoch begins without
+_UNDER_WAY = "loading"
+_SHOWS = "; readers see commit "
 
 
 def begins(cut: Cut) -> bool:
@@ -68,7 +73,7 @@ def started(at: Ledger, offset: int, cut: Start) -> Ledger:
                 "an epoch does not begin where the target stands", prev=cut.prev, at=place
             )
         if not cut.continues:
-            inexact, known = dict.fromkeys(_tables(at.source, cut), NOT_LOADED), {}
+            inexact, known = dict(_unloaded(at, cut)), {}
     elif head.last_seq != at.seq:
         raise CutsGap("a takeover knows other commits", last_seq=head.last_seq, known=at.seq)
     return replace(
@@ -98,8 +103,10 @@ def loaded(at: Ledger, offset: int, cut: TableLoad) -> Ledger:
     table = str(cut.table)
     inexact = dict(at.inexact)
     match cut.phase:
-        case LoadPhase.BEGIN | LoadPhase.CHUNK:
-            inexact[table] = "loading"
+        case LoadPhase.BEGIN:
+            inexact[table] = _UNDER_WAY  # a target that keeps its rows until END says more
+        case LoadPhase.CHUNK:
+            inexact.setdefault(table, _UNDER_WAY)
         case LoadPhase.END:
             inexact.pop(table, None)
             inexact.pop(Topics(at.source).table(cut.table), None)
@@ -113,6 +120,58 @@ def loaded(at: Ledger, offset: int, cut: TableLoad) -> Ledger:
         state=state_of(inexact),
         resume=max(at.resume, cut.head.resume),
     )
+
+
+def shown(at: Ledger, table: str) -> str:
+    """Of which commit the rows are that readers see of a table, as text; '' where of none.
+
+    >>> shown(Ledger("bank", epoch=1, seq=42), "public.t")
+    '1/42'
+    """
+    why = at.inexact.get(table)
+    if why is None:
+        return f"{at.epoch}/{at.seq}" if at.epoch else ""
+    said, _, commit = why.partition(_SHOWS)
+    if commit or said in {_UNDER_WAY, NOT_LOADED}:
+        return commit
+    return f"{at.epoch}/{at.seq} ({why})"
+
+
+def showing(why: str, commit: str) -> str:
+    """A mark of a table whose readers see the rows of an earlier commit; '': of none.
+
+    >>> showing("loading", "1/42")
+    'loading; readers see commit 1/42'
+    """
+    return f"{why}{_SHOWS}{commit}" if commit else why
+
+
+def remarked(before: str | None, why: str) -> str:
+    """Another mark of a table: readers see what they saw."""
+    return showing(why, (before or "").partition(_SHOWS)[2])
+
+
+def is_unloaded(why: str) -> bool:
+    """Say whether a mark is of a table that is still to be loaded, or of one under way."""
+    return why.partition(_SHOWS)[0] in {_UNDER_WAY, NOT_LOADED} or _SHOWS in why
+
+
+def loading_beside(commit: str) -> str:
+    """The mark of a table that is loaded beside the rows that readers see."""
+    return showing(_UNDER_WAY, commit)
+
+
+def unshown(why: str) -> str:
+    """The mark of a table whose readers do not see an earlier commit any more."""
+    return why.partition(_SHOWS)[0]
+
+
+def _unloaded(at: Ledger, cut: Start) -> Iterator[tuple[str, str]]:
+    """Marks until the loads: before them nothing is delivered, and rows stay as they were."""
+    names = Topics(at.source)
+    had = {str(names.table_of(topic)) for topic in at.topics} if cut.loads else set()
+    for table in _tables(at.source, cut):
+        yield table, showing(NOT_LOADED, shown(at, table) if table in had else "")
 
 
 def state_of(inexact: Mapping[str, str]) -> str:

@@ -45,7 +45,7 @@ from schemas.errors import Verdict
 from schemas.tables import ReplicaIdentity, TableSchema
 from spark_consumers.compact import Collapsed
 from spark_consumers.errors import LedgerError, TargetDown, TargetError
-from spark_consumers.ledger import NOT_LOADED
+from spark_consumers.ledger import is_unloaded
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.postgres.catalog import TargetTable, read_tables
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, Refused
@@ -59,7 +59,6 @@ _ROUNDS: Final = 4
 _LOOK: Final = 0.01  # seconds
 _UNFIT: Final = "a value of the source is none of the target's type"
 _KINDS: Final[Mapping[str, TargetProduct]] = {"postgres": POSTGRES, "opengauss": OPENGAUSS}
-_LOADING: Final = frozenset({"loading", NOT_LOADED})
 
 
 class _NotComparable(Exception):
@@ -245,7 +244,7 @@ class SnapshotPair:
         if inexact:
             report.notes.append(f"the ledger says that it is not exact: {inexact}")
         try:
-            self._check_moved(shape, is_loading=inexact in _LOADING)
+            self._check_moved(shape, is_loading=is_unloaded(inexact))
             if there is None:
                 self._count_missing(shape, report)
             else:

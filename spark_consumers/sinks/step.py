@@ -16,7 +16,7 @@ from typing import Final, Protocol, TypeAlias
 from schemas.control import LoadPhase, Origin, SchemaChange, TableLoad
 from schemas.tables import TableId
 from spark_consumers.errors import Fenced, Superseded
-from spark_consumers.ledger import EXACT, LOADING
+from spark_consumers.ledger import EXACT, LOADING, loading_beside, remarked, shown, unshown
 from spark_consumers.model import Ledger, Segment
 
 Place: TypeAlias = tuple[int, int]  # (seq, ordinal)
@@ -42,8 +42,11 @@ class TargetTransaction(Protocol):
     def check_staged(self, segment: Segment) -> None:
         """Raise Incomplete unless the staged rows are exactly what the cut promises."""
 
-    def alter(self, change: SchemaChange, *, is_exact: bool) -> None:
-        """Run a schema change; `is_exact`: its table's rows are known to be the source's."""
+    def alter(self, change: SchemaChange, *, is_exact: bool) -> bool:
+        """Run a schema change; `is_exact`: its table's rows are known to be the source's.
+
+        Say whether rows had to go that readers saw, of a table that is loaded beside them.
+        """
 
     def write(self, after: Place, before: Place, inexact: Mapping[str, str]) -> None:
         """Apply the staged changes between two places, in commit order.
@@ -51,8 +54,12 @@ class TargetTransaction(Protocol):
         A table that `inexact` names may lack rows that a change needs.
         """
 
-    def load(self, cut: TableLoad) -> None:
-        """Begin a table's load by its staged shape, add all its staged rows to it, or end it."""
+    def load(self, cut: TableLoad, *, keeps: bool) -> bool:
+        """Begin a table's load by its staged shape, add all its staged rows to it, or end it.
+
+        At BEGIN, `keeps`: readers see rows of a commit.  A target that can leaves them until END,
+        writes the load and all changes of the table beside them, and returns True.
+        """
 
     def move_ledger(self, before: Ledger, upto: Ledger) -> None:
         """Write the ledger; change nothing at all where it is not `before` in what is COMPARED."""
@@ -72,8 +79,15 @@ def step(
     upto = replace(segment.upto, fence=ledger.fence)
     transaction.check_staged(segment)
     if segment.loads:
+        beside: dict[str, str] = {}
         for load in by_table(segment.loads):
-            transaction.load(load)
+            table, is_begin = str(load.table), load.phase is LoadPhase.BEGIN
+            commit = shown(ledger, table) if is_begin else ""
+            if transaction.load(load, keeps=bool(commit)):
+                beside[table] = loading_beside(commit)
+            elif load.phase is LoadPhase.END:
+                beside.pop(table, None)
+        upto = replace(upto, inexact={**upto.inexact, **beside})
     else:
         upto = _apply(transaction, segment, upto)
     on_step("rows applied")
@@ -143,9 +157,11 @@ def _apply(transaction: TargetTransaction, segment: Segment, upto: Ledger) -> Le
         transaction.write(after, place, inexact)
         table = change.after or change.before
         is_exact = not _fences(change) and (table is None or not _marks(change) & set(inexact))
-        transaction.alter(change, is_exact=is_exact)
+        is_lost = transaction.alter(change, is_exact=is_exact)
         after = place
         upto = replace(upto, inexact=followed(upto.inexact, change, holed))
+        if is_lost and (mark := upto.inexact.get(str(table and table.id))) is not None:
+            upto = replace(upto, inexact={**upto.inexact, str(table and table.id): unshown(mark)})
         inexact = followed(inexact, change, holed)
     transaction.write(after, LAST, inexact)
     return replace(upto, state=LOADING if upto.inexact else EXACT)
@@ -187,5 +203,5 @@ def followed(
         if after is not None and mark is not None:
             out[str(after.id)] = mark
     if (lossy := _fences(change)) and (table := after or before) is not None:
-        out[str(table.id)] = lossy
+        out[str(table.id)] = remarked(out.get(str(table.id)), lossy)
     return out

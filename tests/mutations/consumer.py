@@ -45,6 +45,31 @@ _BULK_FILE = "spark_consumers/sinks/postgres/bulk.py"
 _APPLY_FILE = "spark_consumers/sinks/postgres/apply.py"
 
 MUTATIONS: Final[tuple[Mutation, ...]] = (
+    # ------------------------------------------------------------ loads beside the rows
+    Mutation(
+        "beside-chunk",
+        "3.7: the ledger names what readers see until END, also behind CHUNK",
+        _LEDGERS_FILE,
+        "inexact.setdefault(table, _UNDER_WAY)",
+        "inexact[table] = _UNDER_WAY",
+        _STEP,
+    ),
+    Mutation(
+        "beside-of-no-commit",
+        "3.7: rows of no commit are not kept",
+        _LEDGERS_FILE,
+        "if commit or said in {_UNDER_WAY, NOT_LOADED}:",
+        "if commit or said == NOT_LOADED:",
+        _STEP,
+    ),
+    Mutation(
+        "beside-still-shown",
+        "3.7: a table whose rows had to go shows no commit",
+        _STEP_FILE,
+        "str(table and table.id): unshown(mark)",
+        "str(table and table.id): mark",
+        _STEP,
+    ),
     # ------------------------------------------------------------ 3.0 start
     Mutation(
         "fence-not-moved",
@@ -713,8 +738,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "load-not-marked",
         "3.7: BEGIN marks the table as loading",
         _LEDGERS_FILE,
-        '            inexact[table] = "loading"\n',
-        "            pass\n",
+        "            inexact[table] = _UNDER_WAY  # a",
+        "            pass  # a",
         _LEDGERS,
     ),
     Mutation(
@@ -785,8 +810,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "gaps-not-marked",
         "3.7: gaps mark a table as not exact",
         _COMMITS_FILE,
-        '**{gap.table: f"{gap.kind}: {gap.why}" for gap in holes}}',
-        "}",
+        "inexact = {**known, **gaps}",
+        "inexact = {**known}",
         _COMMITS,
     ),
     Mutation(

@@ -34,6 +34,7 @@ from schemas.control import (
     TableLoad,
 )
 from schemas.tables import UNCHANGED
+from spark_consumers.ledger import is_unloaded, shown
 from spark_consumers.model import Ledger
 from tests.sim import target as targets
 from tests.sim.broker import Broker, Transaction
@@ -76,11 +77,13 @@ class Oracle:
         self._world, self._source, self._broker = world, source, broker
         self._value = decoded.of
         self.looks: Counter[str] = Counter()
+        self.keeps_rows = True  # the target leaves rows to readers while their table is loaded
         self.records: list[tuple[int, Cut]] = []  # durable records of cuts
         self.epochs: dict[int, Epoch] = {}
         self.epoch = self.n = self.seq = self.resume = self.writer = 0
         self.instance = ""
         self._written = [0, 0]  # transactions and rows, by the newest writer
+        self._exchanged: dict[str, set[int]] = {}  # table -> n of each END
         self._topics: dict[str, str] = {}  # name -> id, by the newest START or STATE
         self._state_from = self._state_before = -1
         broker.on_decided = self.decided
@@ -379,6 +382,7 @@ class Oracle:
         else:
             epoch.loading.discard(name)
             epoch.ends[name] = cut.head.n
+            self._exchanged.setdefault(name, set()).add(cut.head.n)
             epoch.loads[name] = LoadPhase.END
             epoch.holes.discard(str(cut.table))
             there = self._source.state_at(cut.as_of)[name].content()
@@ -443,6 +447,22 @@ class Oracle:
             if now.commit_lsn != wanted.commit_start:
                 self.fail("target", f"{_short(now)} says commit {now.commit_lsn}")
         self._equal(state, after, _short(now))
+        if was.instance and self.keeps_rows:
+            self._kept(before, after)
+
+    def _kept(self, before: targets.Database, after: targets.Database) -> None:
+        """Readers see rows of one commit, which the ledger names, until they see newer ones."""
+        for table, there in before.tables.items():
+            name, now = str(table), after.ledger
+            commit, why = shown(before.ledger, name), now.inexact.get(name)
+            if why is None or not commit or "(" in commit or table not in after.tables:
+                continue  # exact, or what readers had was of no commit, either
+            is_same = after.tables[table].content() == there.content()
+            if self._exchanged.get(table.name, set()) & set(range(before.ledger.n + 1, now.n + 1)):
+                continue  # its rows are the new ones, and lack some
+            if is_unloaded(why) or is_unloaded(before.ledger.inexact.get(name, "")):
+                self.look("H38", f"{_short(now)}: readers of {name} saw {commit}; {why}",
+                          ok=is_same and shown(now, name) == commit)  # fmt: skip
 
     def _equal(self, state: Any, database: targets.Database, where: str) -> None:
         """Every exact table shows what the source showed.

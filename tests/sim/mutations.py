@@ -46,6 +46,7 @@ from schemas import accept
 from schemas.accept import CutReplay
 from schemas.control import Cut, LoadPhase, TableLoad
 from schemas.positions import Lsn
+from spark_consumers import ledger
 from spark_consumers.ahead import Ahead
 from spark_consumers.commits import CommitsRecord
 from spark_consumers.job import Applier
@@ -192,9 +193,9 @@ def _from_checkpoint(self: CutReader, ledger: Ledger) -> Iterator[tuple[int, Cut
     broker.checkpoint = max(known, ledger.next_offset)
 
 
-def _begin_without_emptying(self: SimTransaction, cut: TableLoad) -> None:
-    if cut.phase is not LoadPhase.BEGIN or cut.table not in self.database.tables:
-        _LOAD(self, cut)
+def _begin_without_emptying(self: SimTransaction, cut: TableLoad, *, keeps: bool) -> bool:
+    is_there = cut.phase is LoadPhase.BEGIN and cut.table in self.database.written()
+    return cut.table in self.database.beside if is_there else _LOAD(self, cut, keeps=keeps)
 
 
 def _unstaged(_self: SimSink, _segment: Segment, rows: Any) -> Rows:
@@ -551,6 +552,21 @@ MUTATIONS: list[Mutation] = [
     Mutation("load-not-emptied", "BEGIN empties the table [H15]",
              replaced(SimTransaction, load=_begin_without_emptying),
              {"producer_crashes": 6, "drops": 3}),
+    Mutation("beside-emptied", "BEGIN leaves the rows that readers see [H38]",
+             edit(rules, "step", ("keeps=bool(commit)", "keeps=False"))),
+    Mutation("beside-newer", "and the ledger names their commit, the one before the load",
+             edit(rules, "step", ("loading_beside(commit)",
+                                  "loading_beside(f'{upto.epoch}/{upto.seq}')")),
+             {"slot_faults": 3, "steps": 500}),
+    Mutation("beside-epoch", "also of an older epoch",
+             edit(ledger, "_unloaded", ('shown(at, table) if table in had else ""', '""')),
+             {"slot_faults": 3, "steps": 500}),
+    Mutation("beside-gap", "also where a gap comes between",
+             edit(CommitsRecord, "_after", ("remarked(known.get(g.table), ", "str(")),
+             {**_LONG, "lossy": True, "asks": 6, "producer_crashes": 8}, first_seed=15),
+    Mutation("beside-stream", "changes between BEGIN and END go to the load's rows [H39]",
+             edit(SimTransaction, "write", ("self.database.written()", "self.database.tables")),
+             {**_LONG, "slot_faults": 3, "producer_crashes": 12, "drops": 3}, first_seed=14),
     Mutation("relations-not-rebuilt", "shapes are rebuilt from the ddl topic [H19]",
              replaced(turn, known_tables=lambda *_, **__: {})),
     Mutation("relations-too-far", "and never beyond the last accepted commit [H19]",

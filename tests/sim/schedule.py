@@ -177,6 +177,7 @@ class Simulation:
         self.source.limit = self._limit
         self.broker.on_fenced = self._fenced
         self.target.on_commit = self.oracle.applied
+        self.oracle.keeps_rows = not self.faults.lake
         self.events: Counter[str] = Counter()
         self.producers: list[Process] = []
         self.appliers: list[ApplierProcess] = []

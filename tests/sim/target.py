@@ -51,7 +51,16 @@ class Database:
     """What one commit of the target makes visible."""
 
     ledger: Ledger
-    tables: dict[TableId, TargetTable] = field(default_factory=dict)
+    tables: dict[TableId, TargetTable] = field(default_factory=dict)  # what readers see
+    beside: dict[TableId, TargetTable] = field(default_factory=dict)  # what loads bring, until END
+
+    def written(self) -> dict[TableId, TargetTable]:
+        """Where changes go."""
+        return {**self.tables, **self.beside}
+
+    def copy(self) -> Database:
+        """What a transaction works on."""
+        return Database(self.ledger, copy.deepcopy(self.tables), copy.deepcopy(self.beside))
 
 
 @dataclass(eq=False)
@@ -176,7 +185,7 @@ class SimSink:
         ledger = replace(now.ledger, fence=now.ledger.fence + 1)
         self._target.stages.clear()
         self._target.release(self._actor)
-        self._target.commit(Database(ledger, now.tables))
+        self._target.commit(Database(ledger, now.tables, now.beside))
         self._fence, self._known = ledger.fence, ledger
         return ledger
 
@@ -194,7 +203,7 @@ class SimSink:
         target, attempt = self._target, (self._fence or 0, next(self._attempts))
         Whoever().park(f"makes staging tables for ..{segment.last_seq}")
         rules.check_fence(target.now.ledger, SOURCE, self._fence)
-        known = target.now.tables
+        known = target.now.written()
         target.stages[attempt] = {t: known[t].columns for t in rows.rows.changes if t in known}
         Whoever().park(f"executors copy ..{segment.last_seq}")
         if attempt not in target.stages or (not target.world.calm and target.world.chance(0.05)):
@@ -282,12 +291,12 @@ class SimTransaction:
     def lock_ledger(self) -> Ledger:
         self._sink.lock(f"locks the ledger for {self._what}")
         ledger = self._sink.look()
-        self.database = Database(ledger, copy.deepcopy(self._target.now.tables))
+        self.database = self._target.now.copy()
         return ledger
 
     def move_ledger(self, before: Ledger, upto: Ledger) -> None:
         del before
-        self.database = Database(upto, self.database.tables)
+        self.database = replace(self.database, ledger=upto)
 
     def check_staged(self, segment: Segment) -> None:
         """The reader has counted; staged rows are there, and of the shape that they need."""
@@ -296,35 +305,47 @@ class SimTransaction:
             return
         if (shapes := target.stages.get(staged.attempt)) is None:
             raise TargetDown("staging tables are gone")
+        there = target.now.written()
         if not staged.ddl and any(
-            columns != target.now.tables[table].columns for table, columns in shapes.items()
+            columns != there[table].columns for table, columns in shapes.items()
         ):
             target.world.fail("staged", f"{self._what}: a table was altered since rows were staged")
 
-    def alter(self, change: SchemaChange, *, is_exact: bool) -> None:
+    def alter(self, change: SchemaChange, *, is_exact: bool) -> bool:
         del is_exact
+        beside = self.database.beside
+        if change.before is None or change.before.id in beside:
+            assert change.after is not None
+            beside.pop(change.after.id, None) if change.before is None else _alter(beside, change)
         _alter(self.database.tables, change)
+        return False
 
     def write(self, after: rules.Place, before: rules.Place, inexact: Mapping[str, str]) -> None:
         changes = {
             table: [c for c in rows if after < (c.seq, c.ordinal) < before]
             for table, rows in self.staged.changes.items()
         }
-        _apply_changes(self.database.tables, changes, inexact)
+        _apply_changes(self.database.written(), changes, inexact)
 
-    def load(self, cut: TableLoad) -> None:
-        tables = self.database.tables
+    def load(self, cut: TableLoad, *, keeps: bool) -> bool:
+        tables, beside = self.database.tables, self.database.beside
         match cut.phase:
             case LoadPhase.BEGIN:
+                keeps = keeps and cut.table in tables
+                beside.pop(cut.table, None)
                 for change in rules.shapes_of(self.ddl, cut.table):
                     assert change.after is not None
-                    tables[change.after.id] = TargetTable(change.after.names())
-                tables[cut.table].rows.clear()
+                    begun = beside if keeps else tables
+                    begun[cut.table] = TargetTable(change.after.names())
+                return keeps
             case LoadPhase.CHUNK:
                 changes = self.staged.changes.get(cut.table, ())
-                tables[cut.table].rows.extend(_row(c.columns, c.after or []) for c in changes)
+                there = self.database.written()[cut.table]
+                there.rows.extend(_row(c.columns, c.after or []) for c in changes)
             case LoadPhase.END:
-                pass
+                if cut.table in beside:
+                    tables[cut.table] = beside.pop(cut.table)
+        return False
 
 
 class SimMessage(SimTransaction):
@@ -351,7 +372,7 @@ class SimMessage(SimTransaction):
         now = self._target.now
         if not rules.is_same(now.ledger, self._known):
             return False
-        self.database = Database(now.ledger, copy.deepcopy(now.tables))
+        self.database = now.copy()
         try:
             for one in self._writes:
                 super().write(*one)

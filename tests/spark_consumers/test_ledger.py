@@ -157,3 +157,23 @@ def test_topics_of_a_state_reach_the_ledger_with_the_next_step() -> None:
     (segment,) = feed.segments(ledger)
 
     assert segment.upto.topics == {"bank.public.a": "1"}
+
+
+def test_until_they_are_loaded_again_tables_show_the_commit_of_the_epoch_before() -> None:
+    feed = Feed(topics={"bank.public.a": Topic("1", 1)})
+    feed.start()
+    feed.load(A, LoadPhase.BEGIN)
+    feed.load(A, LoadPhase.END)
+    feed.commits([insert(A, "1", "x")])
+    feed.load_again(A, B)
+    shows = "not loaded; readers see commit 1/1"
+
+    again = feed.segments(NEW)[-1].upto
+
+    assert again.inexact == {"public.a": shows, "public.b": "not loaded"}
+
+    feed.load_again(A, B)
+    assert feed.segments(again)[-1].upto.inexact["public.a"] == shows
+
+    feed.load(A, LoadPhase.BEGIN)
+    assert feed.segments(again)[-1].upto.inexact["public.a"] == "loading"

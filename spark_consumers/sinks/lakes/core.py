@@ -236,8 +236,12 @@ class LakeTransaction:
         self._segment = segment
         self._staged.check(segment)
 
-    def alter(self, change: SchemaChange, *, is_exact: bool) -> None:
+    def alter(self, change: SchemaChange, *, is_exact: bool) -> bool:
         del is_exact
+        self._alter(change)
+        return False
+
+    def _alter(self, change: SchemaChange) -> None:
         before, after = change.before, change.after
         if before is not None:
             self._flush(before.id)
@@ -267,7 +271,8 @@ class LakeTransaction:
             for table in self._staged.tables:
                 self._flush(table)
 
-    def load(self, cut: TableLoad) -> None:
+    def load(self, cut: TableLoad, *, keeps: bool) -> bool:
+        del keeps  # readers find the older versions by their watermark
         match cut.phase:
             case LoadPhase.BEGIN:
                 for change in shapes_of(self.ddl, cut.table):
@@ -281,6 +286,7 @@ class LakeTransaction:
                         self._write(cut.table, Add(rows), key=self._named[str(cut.table)].key)
             case LoadPhase.END:
                 pass
+        return False
 
     def move_ledger(self, before: Ledger, upto: Ledger) -> None:
         del before

@@ -62,11 +62,11 @@ class StepMessage:
     def check_staged(self, segment: Segment) -> None:
         """Rows were counted when they were read, and have not moved since."""
 
-    def alter(self, change: SchemaChange, *, is_exact: bool) -> None:
+    def alter(self, change: SchemaChange, *, is_exact: bool) -> bool:
         raise NotOneMessage(change, is_exact)
 
-    def load(self, cut: TableLoad) -> None:
-        raise NotOneMessage(cut)
+    def load(self, cut: TableLoad, *, keeps: bool) -> bool:
+        raise NotOneMessage(cut, keeps)
 
     def move_ledger(self, before: Ledger, upto: Ledger) -> None:
         """First of all: who is late waits here, and writes nothing."""

@@ -33,7 +33,7 @@ from spark_consumers.errors import (
     TargetNotPermitted,
     TargetRefused,
 )
-from spark_consumers.ledger import NOT_LOADED
+from spark_consumers.ledger import NOT_LOADED, unshown
 from spark_consumers.model import Change, Ledger, Rows, Segment
 from spark_consumers.sinks.base import Bulk
 from spark_consumers.sinks.postgres.apply import (
@@ -244,7 +244,9 @@ class PostgresSink:
         if isinstance(staged, StagedBulk):
             staged.bulk.driver_rows = 0  # of this attempt
         with self._transaction() as cursor:
-            waiting = {name for name, why in segment.after.inexact.items() if why == NOT_LOADED}
+            waiting = {
+                name for name, why in segment.after.inexact.items() if unshown(why) == NOT_LOADED
+            }
             one = _Step(
                 cursor, self._source, self._catalog, self._tables, self._loads, staged, waiting,
                 self._on_note,
@@ -424,8 +426,9 @@ class _Step:
         if isinstance(self.staged, StagedBulk):
             check_bulk(self.cursor, segment, self.staged)
 
-    def alter(self, change: SchemaChange, *, is_exact: bool) -> None:
+    def alter(self, change: SchemaChange, *, is_exact: bool) -> bool:
         self.made.alter(self.cursor, self.catalog, change, is_exact=is_exact)
+        return False
 
     def write(self, after: Place, before: Place, inexact: Mapping[str, str]) -> None:
         cursor, catalog, staged = self.cursor, self.catalog, self.staged
@@ -446,7 +449,8 @@ class _Step:
         changes = {table: rows for table, rows in changes.items() if rows}
         apply_changes(cursor, catalog, changes, inexact=inexact)
 
-    def load(self, cut: TableLoad) -> None:
+    def load(self, cut: TableLoad, *, keeps: bool) -> bool:
+        del keeps
         cursor, catalog, staged = self.cursor, self.catalog, self.staged
         match cut.phase:
             case LoadPhase.BEGIN:
@@ -463,10 +467,11 @@ class _Step:
                 self.loads.add(cursor, cut.table, cut.rows)
                 if isinstance(staged, StagedBulk):
                     load_bulk(cursor, catalog, staged, cut.table)
-                    return
+                    return False
                 load_rows(cursor, catalog, cut.table, staged.rows.changes.get(cut.table, ()))
             case LoadPhase.END:
                 self.loads.end(cursor, cut.table)
+        return False
 
 
 def _check_empty(cursor: Any) -> None:

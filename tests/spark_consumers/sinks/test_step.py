@@ -9,6 +9,7 @@ import pytest
 from schemas.control import Hole, LoadPhase, SchemaChange, TableLoad
 from spark_consumers.errors import Fenced, Incomplete, Superseded
 from spark_consumers.model import Ledger, Segment
+from spark_consumers.segments import segments
 from spark_consumers.sinks.step import FIRST, LAST, Place, by_table, shapes_of, step
 from tests.spark_consumers.feed import Feed, Tx, alter, create, insert, table
 
@@ -22,7 +23,7 @@ class Noting:
     def __init__(self, ledger: Ledger | None, ddl: Sequence[SchemaChange] = ()) -> None:
         self.ledger, self.ddl = ledger, ddl
         self.did: list[Any] = []
-        self.is_whole = True
+        self.is_whole, self.can_keep, self.loses = True, False, False
 
     def lock_ledger(self) -> Ledger | None:
         self.did.append("lock")
@@ -33,14 +34,16 @@ class Noting:
         if not self.is_whole:
             raise Incomplete("a row is missing")
 
-    def alter(self, change: SchemaChange, *, is_exact: bool) -> None:
+    def alter(self, change: SchemaChange, *, is_exact: bool) -> bool:
         self.did.append(("alter", change.ordinal, is_exact))
+        return self.loses
 
     def write(self, after: Place, before: Place, inexact: Mapping[str, str]) -> None:
         self.did.append(("write", after, before, sorted(inexact)))
 
-    def load(self, cut: TableLoad) -> None:
+    def load(self, cut: TableLoad, *, keeps: bool) -> bool:
         self.did.append(("load", cut.phase))
+        return keeps and self.can_keep
 
     def move_ledger(self, before: Ledger, upto: Ledger) -> None:
         self.did.append("move")
@@ -192,3 +195,74 @@ def test_several_steps_of_loads_are_taken_in_order_and_a_tables_chunks_at_once()
         "lock", "check", *(("load", phase) for phase in (*LoadPhase, *LoadPhase)), "move"
     ]  # fmt: skip
     assert list(shapes_of(ddl, A.id)) == ddl[:1]
+
+
+LOADED = Ledger("bank", epoch=1, n=1, seq=4, instance="i1", topics={"bank.public.a": "1"})
+
+
+def marks(transaction: Noting, feed: Feed) -> list[str]:
+    """What the ledger says of a after each record, which is a step of its own."""
+    out = []
+    for record in feed.records:
+        assert transaction.ledger is not None
+        (segment,) = segments(transaction.ledger, [record])
+        found = step(transaction, segment, fence=0)
+        out.append(found.inexact.get("public.a", ""))
+    return out
+
+
+@pytest.mark.parametrize(
+    ("mark", "commit"),
+    [
+        (None, "1/4"),
+        ("seen: TRUNCATE", "1/4 (seen: TRUNCATE)"),
+        ("not loaded; readers see commit 0/9", "0/9"),
+        ("seen: TRUNCATE; readers see commit 0/9", "0/9"),
+    ],
+)
+def test_a_table_that_is_loaded_beside_its_rows_says_of_which_commit_they_are(
+    mark: str | None, commit: str
+) -> None:
+    feed = Feed(n=1, epoch=1, writer=1)
+    for phase in LoadPhase:
+        feed.load(A, phase)
+    at = replace(LOADED, inexact={} if mark is None else {"public.a": mark})
+    transaction = Noting(at, [create(A)])
+    transaction.can_keep = True
+
+    found = marks(transaction, feed)
+
+    assert found == [f"loading; readers see commit {commit}"] * 2 + [""]
+
+
+@pytest.mark.parametrize("mark", ["loading", "not loaded"])
+def test_rows_of_no_commit_are_not_kept(mark: str) -> None:
+    feed = Feed(n=1, epoch=1, writer=1)
+    feed.load(A, LoadPhase.BEGIN)
+    transaction = Noting(replace(LOADED, inexact={"public.a": mark}), [create(A)])
+    transaction.can_keep = True
+
+    assert marks(transaction, feed) == ["loading"]
+
+
+def test_what_comes_between_begin_and_end_does_not_hide_what_readers_see() -> None:
+    feed = Feed(n=1, epoch=1, seq=4, writer=1)
+    lossy = replace(alter(A, WIDER), lossy="rows of w")
+    feed.commits(Tx([lossy], (Hole("public.a", "seen", "TRUNCATE"),)), [alter(WIDER, A)])
+    at = replace(LOADED, inexact={"public.a": "loading; readers see commit 1/3"})
+    first, second = feed.segments(at)
+    assert first.upto.inexact == {"public.a": "seen: TRUNCATE; readers see commit 1/3"}
+    transaction = Noting(at, feed.read_rows(first).ddl)
+
+    upto = step(transaction, first, fence=0)
+
+    assert upto.inexact == {"public.a": "rows of w; readers see commit 1/3"}
+
+    transaction.ddl, transaction.loses = feed.read_rows(second).ddl, True
+    upto = step(
+        transaction,
+        replace(second, after=upto, upto=replace(second.upto, inexact=upto.inexact)),
+        fence=0,
+    )
+
+    assert upto.inexact == {"public.a": "rows of w"}
