@@ -88,6 +88,8 @@ TESTED_BY = {
     "producer.sources.postgres.catalog": "integration/test_postgres_catalog.py",
     "producer.sources.postgres.catalog_look": "integration/test_catalog_look.py",
     "producer.sources.postgres.connection": "integration/test_postgres_driver.py",
+    "producer.sources.postgres.parts": "integration/test_readers.py",
+    "producer.sources.postgres.readers": "integration/test_readers.py",
     "producer.sources.postgres.triggers": "integration/test_ddl_triggers.py",
     "spark_consumers.api": "integration/test_api.py",
     "spark_consumers.dialects.spark_types": "integration/test_typed_changes.py",

@@ -20,7 +20,7 @@ from producer.sources.gauss.checks import check_gauss_source
 from producer.sources.gauss.connection import GaussConnection
 from producer.sources.postgres import catalog
 from producer.sources.postgres.captured import captured_tables
-from producer.sources.postgres.point import stream_shapes
+from producer.sources.postgres.snapshot import stream_shapes
 from schemas.findings import Finding, Level
 from schemas.tables import TableId, TableSchema
 from spark_consumers.errors import ApplyError, TargetDown

@@ -30,7 +30,7 @@ from producer.sources.gauss.options import effective
 from producer.sources.gauss.snapshot import without_virtual
 from producer.sources.postgres import catalog
 from producer.sources.postgres.captured import captured_tables
-from producer.sources.postgres.point import stream_shapes
+from producer.sources.postgres.snapshot import stream_shapes
 from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.sources.postgres.triggers.follow import Follower
 from producer.sources.postgres.triggers.records import TriggerMessage, read

@@ -133,6 +133,11 @@ class Link:
                 raise
         return bytes(buffer[:got])
 
+    def interrupt(self) -> None:
+        """End both directions; safe while another thread reads or writes."""
+        with contextlib.suppress(OSError):  # it is closed
+            socket.socket.shutdown(self.sock, socket.SHUT_RDWR)
+
     def wait_readable(self, deadline: float | None) -> None:
         """Wait for bytes; raise at the deadline."""
         if self.has_pending:

@@ -24,6 +24,7 @@ _log = logging.getLogger(__name__)
 
 READ_BYTES: Final = 8 << 20  # upper bound of one read; memory is allocated only as far as filled
 SEND_LIMIT: Final = 10.0  # seconds; a server that does not read 39 bytes is gone
+_LINES_BYTES: Final = 256 << 10  # read at once of a copy by lines
 _COPY_BYTES: Final = 64 << 10  # of a copy to the server between two reads of its answers
 
 
@@ -144,6 +145,28 @@ class Session:
                 got = self._next(None, answer)
                 if got.tag == "d":
                     yield got.body
+                elif got.tag != "c":
+                    is_whole = self._take(answer, got)
+        finally:
+            if not is_whole:
+                self._end("a copy was abandoned")
+        if answer.error is not None:
+            raise self._refuse(answer.error, Asked.QUERY, **where)
+
+    def copy_lines(self, sql: str, **where: object) -> Iterator[list[bytes]]:
+        """Run a COPY TO STDOUT in text form; its lines without their ends, some at a time.
+
+        An abandoned iteration ends the session.
+        """
+        self._turn(sql, Copying.OUT, **where)
+        answer, is_whole = Answer(), False
+        try:
+            while not is_whole:
+                if lines := self.frames.lines():
+                    yield lines
+                elif (got := self.frames.next()) is None:
+                    self.link.wait_readable(None)
+                    self.frames.feed(self.link.read(_LINES_BYTES))
                 elif got.tag != "c":
                     is_whole = self._take(answer, got)
         finally:

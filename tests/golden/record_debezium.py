@@ -34,6 +34,7 @@ from gauss_cdc.sandbox.services import LocalServices
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import catalog, publications, snapshot
 from producer.sources.postgres.connection import ReplicationConnection
+from producer.sources.postgres.readers import SnapshotReading
 from schemas.positions import Lsn
 from schemas.tables import TableId
 from tests.connect import Connect
@@ -174,9 +175,10 @@ class _Source:
         self._tables = [asdict(shape) for shape in shapes]
         self._rows: dict[str, list[list[str | None]]] = {}
         with snapshot.imported(self._arguments, made.snapshot or "") as seen:
-            for shape in shapes:
+            reading = SnapshotReading(seen, self._arguments, 0)
+            for shape in reading.shapes(ids):
                 rows: list[Any] = []
-                snapshot.copy_rows(seen, shape.id, shape.columns, rows.extend)
+                reading.copy_rows(shape.id, shape.columns, rows.extend)
                 self._rows[shape.id.name] = [
                     [None if cell is None else cell.decode() for cell in row] for row in rows
                 ]

@@ -14,8 +14,9 @@ from producer.errors import SourceError, TableChanging
 from producer.sources.gauss import snapshot as gauss_snapshot
 from producer.sources.gauss.connection import GaussConnection
 from producer.sources.gauss.snapshot import GaussReading
-from producer.sources.postgres import catalog, snapshot
+from producer.sources.postgres import snapshot
 from producer.sources.postgres.connection import ReplicationConnection, parse_dsn
+from producer.sources.postgres.readers import SnapshotReading
 from producer.sources.session_settings import POSTGRES as SESSION_SETTINGS
 from producer.wire.replication import WalMessage
 from schemas.errors import Verdict
@@ -82,8 +83,9 @@ def test_cells_are_those_of_the_load_from_postgresql(
 
     theirs: list[Cells] = []
     with snapshot.imported(parse_dsn(postgres_url), exported) as connection:
-        (shape,) = catalog.table_schemas(connection, [table])
-        snapshot.copy_rows(connection, table, shape.columns, theirs.extend)
+        reading = SnapshotReading(connection, parse_dsn(postgres_url), 0)
+        (shape,) = reading.shapes([table])
+        reading.copy_rows(table, shape.columns, theirs.extend)
     assert rows == theirs
     assert rows[0][:5] == [b"t", b"x", b"ab   ", b"", b"\\x00ff"]
     assert rows[2] == [None] * 15

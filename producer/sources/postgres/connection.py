@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Self
 
 from producer.errors import (
@@ -172,6 +172,14 @@ class ReplicationConnection(ServerConnection):
                 hint=f"raise max_slot_wal_keep_size; {LOAD_AGAIN}",
                 slot=slot,
             )
+
+    def copy_lines(self, sql: str) -> Iterator[list[bytes]]:
+        """Run a COPY TO STDOUT; its lines without their ends, some at a time."""
+        return self._session.copy_lines(sql)
+
+    def interrupt(self) -> None:
+        """Let go of the server: who waits for it, in another thread, gets ConnectionLost."""
+        self._link.interrupt()
 
     # ---- the stream
 

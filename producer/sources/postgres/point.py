@@ -8,45 +8,22 @@ needed until a session has imported the snapshot, and ends with its own session.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer.core.catalog_rows import as_sent
-from producer.core.changes import Cells
 from producer.errors import SourceBusy
 from producer.options import Options
-from producer.sources.postgres import catalog, running, snapshot
+from producer.sources.postgres import running, snapshot
 from producer.sources.postgres.captured import captured, reading_problems
 from producer.sources.postgres.connection import ReplicationConnection
-from schemas.tables import Column, TableId, TableSchema
+from producer.sources.postgres.readers import SnapshotReading
+from schemas.tables import TableId
 
 _SECONDS: Final = 2.0  # for the slot: the stream waits meanwhile
 _NAME_BYTES: Final = 63  # of a slot
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotReading:
-    """An ordinary session under an imported snapshot."""
-
-    connection: Connection
-
-    def shapes(self, tables: list[TableId]) -> list[TableSchema]:
-        return stream_shapes(catalog.table_schemas(self.connection, tables))
-
-    def estimated_rows(self, table: TableId) -> int:
-        return snapshot.estimated_rows(self.connection, table)
-
-    def copy_rows(
-        self,
-        table: TableId,
-        columns: Sequence[Column],
-        hand_on: Callable[[Sequence[Cells]], None],
-    ) -> None:
-        snapshot.copy_rows(self.connection, table, columns, hand_on)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +57,9 @@ def make_point(options: Options, connection: Connection, table: TableId) -> Post
             raise _waits(connection, wire.backend_pid)
         session = stack.enter_context(snapshot.imported(options.source, made.snapshot or ""))
         snapshot.hold(session, connection, [table])
-        return PostgresPoint(int(made.consistent_point), SnapshotReading(session), stack.pop_all())
+        reading = SnapshotReading(session, options.source, options.load_workers)
+        stack.callback(reading.close)
+        return PostgresPoint(int(made.consistent_point), reading, stack.pop_all())
 
 
 def _waits(connection: Connection, waiter: int) -> SourceBusy:
@@ -89,8 +68,3 @@ def _waits(connection: Connection, waiter: int) -> SourceBusy:
     running.end_waiter(connection, waiter)
     who = "; ".join(f"{blocker}: {blocker.way_out}" for blocker in found[:1])
     return SourceBusy("a place between two commits waits for open transactions", waits_for=who)
-
-
-def stream_shapes(tables: list[TableSchema]) -> list[TableSchema]:
-    """Shapes as pgoutput describes them: without generated columns."""
-    return [as_sent(table) for table in tables]

@@ -7,18 +7,20 @@ sends: memory is bounded by one batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 from psycopg2 import errors, sql
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer.core.copy_lines import CopyLines
+from producer.core.catalog_rows import as_sent
 from producer.errors import DecodeError, TableChanging
 from producer.sources.dial import ConnectionArguments
 from producer.sources.postgres import catalog
-from schemas.tables import Column, TableId
+from producer.sources.postgres.parts import Part
+from schemas.quoting import literal, names
+from schemas.tables import Column, TableId, TableSchema
 
 _LOCK_SECONDS = 5
 # A table and all below it, with the file that holds its rows: TRUNCATE and rewrites make another.
@@ -59,11 +61,11 @@ def hold(reading: Connection, now: Connection, tables: Sequence[TableId]) -> Non
     """
     if not tables:
         return
-    names = sql.SQL(", ").join(sql.Identifier(*table) for table in tables)
+    all_of_them = sql.SQL(", ").join(sql.Identifier(*table) for table in tables)
     with catalog.asking(reading) as cursor:
         cursor.execute("SET LOCAL lock_timeout = %s", [f"{_LOCK_SECONDS}s"])
         try:
-            cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(names))
+            cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(all_of_them))
         except (errors.LockNotAvailable, errors.UndefinedTable, errors.WrongObjectType) as error:
             raise TableChanging(
                 "a table of the load is being altered, renamed or dropped",
@@ -98,25 +100,54 @@ def estimated_rows(connection: Connection, table: TableId) -> int:
         return int(cursor.fetchone()[0])
 
 
-def copy_rows(
+def beginning(name: str, part: Part) -> str:
+    """Write statements that begin a transaction under a snapshot, to read a part of a table.
+
+    Raises in the server where the table's lock, or an index', is not to be had: who waits for it
+    would wait behind DDL, which waits for the session that gave the snapshot.
+    """
+    settings = {"row_security": "off", "lock_timeout": f"{_LOCK_SECONDS}s", **_in_order(part)}
+    return "; ".join(
+        [
+            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+            f"SET TRANSACTION SNAPSHOT {literal(name)}",
+            *(f"SET LOCAL {setting} = {literal(value)}" for setting, value in settings.items()),
+            f"LOCK TABLE {part.lock} IN ACCESS SHARE MODE NOWAIT",
+        ]
+    )
+
+
+def statement(part: Part, columns: Sequence[Column]) -> str:
+    """Write the COPY of a part."""
+    return f"COPY (SELECT {names(c.name for c in columns)} FROM {part.rows}) TO STDOUT"  # noqa: S608
+
+
+def copy_part(
     connection: Connection,
-    table: TableId,
+    part: Part,
     columns: Sequence[Column],
-    hand_on: Callable[[CopyLines], None],
+    hand_on: Callable[[list[bytes]], None],
 ) -> None:
-    """Send all rows to `hand_on` some hundred at a time, as cells of text."""
-    with catalog.asking(connection, table=table) as cursor:
-        cursor.execute("SELECT relkind FROM pg_class WHERE oid = to_regclass(%s)",
-                       [_regclass(connection, table)])  # fmt: skip
-        (relkind,) = cursor.fetchone()
-        # An inheritance parent's own rows only: its children are tables of their own. A
-        # partitioned table has none, and stands for its partitions.
-        source = sql.SQL("" if relkind == "p" else "ONLY ") + sql.Identifier(*table)
-        names = sql.SQL(", ").join(sql.Identifier(column.name) for column in columns)
-        statement = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(names, source)
-        parser = _Rows(len(columns), table, hand_on)
-        cursor.copy_expert(statement.as_string(cursor), parser)
+    """Send all rows of a part to `hand_on`, some hundred lines of COPY at a time."""
+    in_order = _in_order(part)
+    with catalog.asking(connection, table=part.table) as cursor:
+        for setting, value in in_order.items():
+            cursor.execute(f"SET LOCAL {setting} = {literal(value)}")
+        parser = _Rows(part.table, hand_on)
+        cursor.copy_expert(statement(part, columns), parser)
         parser.finish()
+        for setting in in_order:
+            cursor.execute(f"SET LOCAL {setting} TO DEFAULT")
+
+
+def _in_order(part: Part) -> Mapping[str, str]:
+    """Return settings under which a part has one order: of a key, or of the file of its rows."""
+    scans = () if part.by == "key" else ("indexscan", "indexonlyscan", "bitmapscan")
+    return {
+        "max_parallel_workers_per_gather": "0",
+        "synchronize_seqscans": "off",
+        **{f"enable_{scan}": "off" for scan in scans},
+    }
 
 
 def _regclass(connection: Connection, table: TableId) -> str:
@@ -126,8 +157,8 @@ def _regclass(connection: Connection, table: TableId) -> str:
 class _Rows:
     """The file object that COPY writes to, a row at a time."""
 
-    def __init__(self, width: int, table: TableId, hand_on: Callable[[CopyLines], None]) -> None:
-        self._width, self._table, self._hand_on = width, table, hand_on
+    def __init__(self, table: TableId, hand_on: Callable[[list[bytes]], None]) -> None:
+        self._table, self._hand_on = table, hand_on
         self._rows: list[bytes] = []
         self._size = 0
 
@@ -145,4 +176,9 @@ class _Rows:
             raise DecodeError("COPY sent a part of a row", table=self._table)
         self._rows, self._size = [], 0
         if lines:
-            self._hand_on(CopyLines(lines, self._width, self._table))
+            self._hand_on(lines)
+
+
+def stream_shapes(tables: list[TableSchema]) -> list[TableSchema]:
+    """Shapes as pgoutput describes them: without generated columns."""
+    return [as_sent(table) for table in tables]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Final, Self
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
@@ -29,6 +29,7 @@ from producer.sources.decoders import DECODERS
 from producer.sources.postgres import (
     catalog,
     catalog_look,
+    parts,
     publications,
     requests,
     running,
@@ -44,10 +45,10 @@ from producer.sources.postgres.captured import (
 from producer.sources.postgres.connection import ReplicationConnection
 from producer.sources.postgres.point import (
     PostgresPoint,
-    SnapshotReading,
     make_point,
-    stream_shapes,
 )
+from producer.sources.postgres.readers import SnapshotReading
+from producer.sources.postgres.snapshot import stream_shapes
 from producer.sources.postgres.stream import PgoutputStream
 from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.sources.postgres.triggers.records import Trust
@@ -241,7 +242,8 @@ class PostgresSource:
     def captured(self, made: MadeSlot) -> tuple[str, ...]:
         """List the tables under the slot's snapshot."""
         with snapshot.imported(self._options.source, made.snapshot) as connection:
-            self.tables = captured_tables(connection, self._options)
+            tables = captured_tables(connection, self._options)
+            self.tables = parts.ordered(connection, tables, self._options.load_order)
         self._on_tables(self.tables)
         return tuple(str(table) for table in self.tables)
 
@@ -272,10 +274,14 @@ class PostgresSource:
 
     @contextmanager
     def reading(self, made: MadeSlot) -> Iterator[SnapshotReading]:
-        """Open a session under the slot's exported snapshot."""
+        """Open sessions under the slot's exported snapshot."""
         with snapshot.imported(self._options.source, made.snapshot) as connection:
             snapshot.hold(connection, self.connection, self.tables)
-            yield SnapshotReading(connection)
+            options = self._options
+            with closing(
+                SnapshotReading(connection, options.source, options.load_workers)
+            ) as found:
+                yield found
 
     # ---- the stream
 

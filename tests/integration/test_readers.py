@@ -1,0 +1,237 @@
+"""Tables read by several sessions under one snapshot, on a real server that ends sessions."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import psycopg2
+import pytest
+
+from gauss_cdc.sandbox.services.process import poll
+from producer.core.changes import Cells
+from producer.core.ports import ShutdownRequested
+from producer.errors import ConnectionLost
+from producer.sources.dial import parse_dsn
+from producer.sources.postgres import catalog, parts, snapshot
+from producer.sources.postgres.readers import SnapshotReading
+from schemas.tables import TableId
+from tests.services_fixtures import execute
+
+# Six megabytes: more than a worker holds, and than sockets do.
+BIG = """
+CREATE TABLE big (id int PRIMARY KEY, v text);
+INSERT INTO big SELECT n, repeat(chr(97 + mod(n, 26)), 700) FROM generate_series(1, 20000) n;
+"""
+TABLES = """
+CREATE TABLE a_empty (id int PRIMARY KEY);
+CREATE TABLE b_keyless (v text, n int);
+INSERT INTO b_keyless SELECT 'same', mod(n, 3) FROM generate_series(1, 5000) n;
+CREATE COLLATION nobodys (provider = icu, locale = 'de-u-kn', deterministic = false);
+CREATE TABLE c_text (k text COLLATE nobodys PRIMARY KEY, v text);
+INSERT INTO c_text SELECT 'ä' || n, E'tab\\t\\\\ and\\nline' FROM generate_series(1, 5000) n;
+CREATE TABLE d_parent (id int PRIMARY KEY);
+CREATE TABLE d_child () INHERITS (d_parent);
+INSERT INTO d_parent SELECT generate_series(1, 3000);
+INSERT INTO d_child SELECT generate_series(1, 3000);
+CREATE TABLE e_parts (id int, at int) PARTITION BY RANGE (id);
+CREATE TABLE e_low PARTITION OF e_parts FOR VALUES FROM (0) TO (3000);
+CREATE TABLE e_high PARTITION OF e_parts FOR VALUES FROM (3000) TO (9000) PARTITION BY LIST (at);
+CREATE TABLE e_odd (at int, id int);
+ALTER TABLE e_high ATTACH PARTITION e_odd FOR VALUES IN (1);
+CREATE TABLE e_none PARTITION OF e_high FOR VALUES IN (2);
+INSERT INTO e_parts SELECT n, 1 FROM generate_series(0, 6000) n;
+CREATE TABLE f_days (day date PRIMARY KEY, v int);
+INSERT INTO f_days SELECT date '1999-01-01' + n, n FROM generate_series(1, 5000) n;
+"""
+NAMES = ("a_empty", "b_keyless", "c_text", "d_parent", "e_parts", "f_days")
+CHANGES = """
+DELETE FROM b_keyless WHERE n = 1; UPDATE c_text SET v = 'new';
+INSERT INTO d_parent SELECT generate_series(5000, 9000); UPDATE e_parts SET id = 0 WHERE id < 3000;
+"""
+PAGE = 8192  # bytes
+
+Rows = dict[TableId, list[tuple[bytes | None, ...]]]
+
+
+def tables(names: Sequence[str]) -> list[TableId]:
+    return [TableId("public", name) for name in names]
+
+
+def ask(url: str, statement: str) -> list[tuple[Any, ...]]:
+    with closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor:
+        connection.autocommit = True
+        cursor.execute(statement)
+        return cursor.fetchall()
+
+
+@contextmanager
+def opened(
+    url: str, names: Sequence[str], workers: int, role: str = "", **more: Any
+) -> Iterator[SnapshotReading]:
+    """A reading under a snapshot whose first session is gone, as at a point."""
+    arguments = parse_dsn(url)
+    arguments = replace(arguments, user=role or arguments.user)
+    with closing(catalog.connect(arguments)) as now:
+        with closing(catalog.connect(arguments)) as first, first.cursor() as cursor:
+            cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_export_snapshot()")
+            imported = snapshot.imported(arguments, cursor.fetchone()[0])
+            holder = imported.__enter__()
+        try:
+            snapshot.hold(holder, now, tables(names))
+            with closing(SnapshotReading(holder, arguments, workers, **more)) as reading:
+                yield reading
+        finally:
+            imported.__exit__(None, None, None)
+
+
+def read(
+    reading: SnapshotReading, names: Sequence[str], meanwhile: Callable[[], None] = lambda: None
+) -> Rows:
+    """All rows, sorted; `meanwhile` is called once, behind the first ones."""
+    found: Rows = {}
+    called: list[None] = []
+    for shape in reading.shapes(tables(names)):
+        rows = found.setdefault(shape.id, [])
+
+        def take(some: Sequence[Cells], rows: list[Any] = rows) -> None:
+            rows.extend(map(tuple, some))
+            if not called:
+                called.append(None)
+                meanwhile()
+
+        reading.copy_rows(shape.id, shape.columns, take)
+        rows.sort(key=repr)
+    return found
+
+
+def end_workers(url: str) -> None:
+    ended = ask(
+        url,
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND query LIKE 'COPY%'",
+    )
+    assert ended[0][0] >= 1
+
+
+def test_every_row_of_every_table_is_read_once_whoever_reads(postgres_url: str) -> None:
+    execute(postgres_url, TABLES)
+
+    with opened(postgres_url, NAMES, 3, least_bytes=2 * PAGE) as reading:
+        execute(postgres_url, CHANGES)
+        by_three = read(reading, NAMES)
+        by_holder = read(SnapshotReading(reading.connection, parse_dsn(postgres_url), 0), NAMES)
+
+    assert by_three == by_holder
+    counts = {table.name: len(rows) for table, rows in by_three.items()}
+    assert counts == dict(zip(NAMES, (0, 5000, 5000, 3000, 6001, 5000), strict=True))
+    kinds = Counter(row[1] for row in by_three[TableId("public", "b_keyless")])
+    assert sorted(kinds.values()) == [1666, 1667, 1667]
+
+
+@pytest.mark.parametrize("statistics", ["", "; ANALYZE"])
+def test_ranges_of_a_key_have_every_row_once(postgres_url: str, statistics: str) -> None:
+    """For servers before 14, where a range of ctid reads the whole table."""
+    execute(postgres_url, TABLES + BIG + statistics)
+    names = ("big", "c_text", "f_days")
+    with opened(postgres_url, names, 0) as reading:
+        shapes = reading.shapes(tables(names))
+        divided = parts.divided(reading.connection, shapes, 3, least_bytes=4 * PAGE, by_ctid=False)
+        read_again: Rows = {shape.id: [] for shape in shapes}
+        for shape in shapes:
+            for part in divided[shape.id]:
+                lines: list[bytes] = []
+                snapshot.copy_part(reading.connection, part, shape.columns, lines.extend)
+                read_again[shape.id] += [tuple(line.split(b"\t", 1)) for line in lines]
+        truth = {s.id: rows for s, rows in zip(shapes, map(len, read_again.values()), strict=True)}
+
+    assert list(truth.values()) == [20000, 5000, 5000]
+    assert all(len(set(rows)) == len(rows) for rows in read_again.values())
+    kinds = {table.name: {part.by for part in of} for table, of in divided.items()}
+    days = "key" if statistics else "whole"
+    assert kinds == {"big": {"key"}, "c_text": {"whole"}, "f_days": {days}}
+
+
+def test_a_session_that_ends_costs_its_part_only(postgres_url: str) -> None:
+    execute(postgres_url, BIG)
+
+    with opened(postgres_url, ["big"], 1, least_bytes=8 << 20) as reading:
+        rows = read(reading, ["big"], lambda: end_workers(postgres_url))
+
+    assert Counter(id_ for id_, _ in rows[TableId("public", "big")]) == Counter(
+        str(n).encode() for n in range(1, 20001)
+    )
+
+
+def test_a_table_that_ddl_waits_for_is_read_to_its_end(postgres_url: str) -> None:
+    """A new session would wait behind the DROP, which waits for the one that holds the table."""
+    execute(postgres_url, BIG)
+    dropper = threading.Thread(target=execute, args=(postgres_url, "DROP TABLE big"))
+
+    def drop() -> None:
+        dropper.start()
+        waits = "SELECT count(*) FROM pg_locks WHERE relation = 'big'::regclass AND NOT granted"
+        assert poll(lambda: ask(postgres_url, waits) == [(1,)], 60)
+        end_workers(postgres_url)
+
+    with opened(postgres_url, ["big"], 1, least_bytes=8 << 20) as reading:
+        rows = read(reading, ["big"], drop)
+        assert dropper.is_alive()
+    dropper.join(60)
+
+    assert len(set(rows[TableId("public", "big")])) == 20000
+    assert ask(postgres_url, "SELECT to_regclass('big')") == [(None,)]
+
+
+def test_a_server_without_room_for_sessions_is_read_by_one(
+    postgres_url: str, topic_prefix: str
+) -> None:
+    role = f"{topic_prefix}_role"
+    execute(postgres_url, f"{BIG} CREATE ROLE {role} LOGIN CONNECTION LIMIT 3")
+    execute(postgres_url, f"GRANT SELECT ON big TO {role}")
+
+    with (
+        opened(postgres_url, ["big"], 2, role, least_bytes=PAGE) as reading,
+        closing(psycopg2.connect(postgres_url, user=role)),
+    ):
+        rows = read(reading, ["big"])
+    execute(postgres_url, f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+    assert len(set(rows[TableId("public", "big")])) == 20000
+
+
+def test_a_holder_that_ended_protected_nothing(postgres_url: str) -> None:
+    execute(postgres_url, BIG)
+
+    with opened(postgres_url, ["big"], 2, least_bytes=PAGE) as reading:
+        end = f"SELECT pg_terminate_backend({reading.connection.info.backend_pid})"
+        with pytest.raises(ConnectionLost):
+            read(reading, ["big"], lambda: execute(postgres_url, end))
+
+
+def test_a_stop_leaves_no_session_behind(postgres_url: str) -> None:
+    execute(postgres_url, BIG)
+
+    def stop() -> None:
+        raise ShutdownRequested
+
+    with pytest.raises(ShutdownRequested), opened(postgres_url, ["big"], 2) as reading:
+        read(reading, ["big"], stop)
+
+    others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+    assert poll(lambda: ask(postgres_url, others) == [(1,)], 60)
+
+
+def test_tables_are_loaded_in_the_order_asked_for(postgres_url: str) -> None:
+    execute(postgres_url, TABLES + BIG)
+    names = tables(["big", "a_empty", "e_parts", "b_keyless"])
+    with closing(catalog.connect(parse_dsn(postgres_url))) as connection:
+        by_name = parts.ordered(connection, names, "name")
+        by_size = parts.ordered(connection, names, "smallest")
+        by_pattern = parts.ordered(connection, names, ("public.e_*", "public.b*"))
+
+    assert [table.name for table in by_name] == ["a_empty", "b_keyless", "big", "e_parts"]
+    assert [table.name for table in by_size] == ["a_empty", "b_keyless", "e_parts", "big"]
+    assert [table.name for table in by_pattern] == ["e_parts", "b_keyless", "big", "a_empty"]
