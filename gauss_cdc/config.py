@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     Field,
     SecretStr,
     ValidationError,
@@ -29,11 +28,10 @@ from pydantic import (
 
 from gauss_cdc import kafka_settings
 from gauss_cdc.config_source import SourceSection
+from gauss_cdc.config_tables import LoadSection, TablesSection
 from gauss_cdc.secrets import from_environment, from_file, holds_secret, is_secret, option
 from gauss_cdc.settings import ConfigError, Duration, Options, Public, Section, duration
-from producer.errors import SourceError
 from producer.kafka.direct.settings import WAY_OUT, refusal
-from producer.sources.patterns import parse
 from schemas.topics import Topics
 from spark_consumers.security import OWN as JAVA_CLIENT
 from spark_consumers.sinks.kinds import SINKS
@@ -49,42 +47,7 @@ SOURCE_SSL_PASSWORD = "GAUSS_CDC_SOURCE_SSL_PASSWORD"  # noqa: S105
 TARGET_SSL_PASSWORD = "GAUSS_CDC_TARGET_SSL_PASSWORD"  # noqa: S105
 
 
-def _as_list(value: object) -> object:
-    """One pattern may stand without brackets."""
-    return (value,) if isinstance(value, str) else value
-
-
-Patterns = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
 _MASTER = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|yarn|[a-z0-9]+://.+")
-
-
-class TablesSection(Section):
-    """[tables]: what is captured. `schema.table`, `*` for a whole part."""
-
-    include: Patterns = ("*.*",)
-    """Tables to capture, one pattern or a list: `public.*`, `*.orders`, `shop.item`."""
-
-    exclude: Patterns = ()
-    """Tables to leave out of `include`."""
-
-    without_identity: Literal["stop", "skip-and-record"] = "stop"
-    """openGauss, GaussDB: an UPDATE or DELETE that does not identify a row, or a row whose columns
-    are unknown. `skip-and-record` continues, and the table is marked as not exact."""
-
-    unfit_row: Literal["stop", "quarantine"] = "stop"
-    """A row larger than `kafka.max-row-bytes`, or with a value that cannot be written. `quarantine`
-    keeps what it can of the row in `<prefix>.quarantine` and continues; its table is marked as not
-    exact. With `stop`, any role that may insert such a row stops everything."""
-
-    @field_validator("include", "exclude")
-    @classmethod
-    def _grammar(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
-        for pattern in patterns:
-            try:
-                parse(pattern)
-            except SourceError as exc:
-                raise ValueError(f"{pattern!r}: {exc.hint}") from None
-        return patterns
 
 
 class TypesSection(Section):
@@ -347,6 +310,7 @@ class Config(Section):
 
     source: SourceSection
     tables: TablesSection = TablesSection()
+    load: LoadSection = LoadSection()
     types: TypesSection = TypesSection()
     ddl: DdlSection = DdlSection()
     kafka: KafkaSection
@@ -383,6 +347,8 @@ def load(path: Path) -> Config:
         # Not `from exc`: it repeats the input, which may wrongly contain a secret.
         reasons = "\n".join(_explain(path, text, error) for error in exc.errors())
         raise ConfigError(reasons) from None
+    if config.source.kind != "postgres" and (keys := config.load.postgres_only()):
+        raise ConfigError(_place(path, text, ["load", keys[0]], 'only with kind = "postgres"'))
     if wrong := list(config.source.problems()):
         raise ConfigError("\n".join(_place(path, text, ["source", *k], why) for k, why in wrong))
     if (refused := kafka_settings.problem(config.kafka.client_settings())) is not None:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from gauss_cdc.config import Config
 from producer.core.events import Limits
+from producer.core.ports import Tuning
 from producer.kafka.topics import TopicSettings
 from producer.options import Options
 from producer.sources.dial import ConnectionArguments, parse_dsn
@@ -123,6 +124,9 @@ def producer_options(config: Config, *, accept_gap: bool = False, load: bool = T
             transaction_timeout=kafka.transaction_timeout.total_seconds(),
         ),
         status_seconds=config.source.status_interval.total_seconds(),
+        load_workers=config.load.workers,
+        load_order=config.load.order,
+        tuning=Tuning(chunk_rows=config.load.chunk_rows),
         accept_gap=accept_gap,
         load=load,
     )

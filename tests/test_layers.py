@@ -105,8 +105,8 @@ LAYERS = {
         ("gauss_cdc.session", "gauss_cdc.target", "gauss_cdc.reports"),
         ("gauss_cdc.wiring", "gauss_cdc.gauss_dbapi"),
         (
-            *("gauss_cdc.config", "gauss_cdc.config_source", "gauss_cdc.kafka_settings"),
-            "gauss_cdc.spark_settings",
+            *("gauss_cdc.config", "gauss_cdc.config_source", "gauss_cdc.config_tables"),
+            *("gauss_cdc.kafka_settings", "gauss_cdc.spark_settings"),
         ),
         ("gauss_cdc.settings",),
         ("gauss_cdc.logs", "gauss_cdc.pack", "gauss_cdc.secrets", "gauss_cdc.watch"),

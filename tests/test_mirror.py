@@ -128,6 +128,7 @@ TESTED_BY = {
     "gauss_cdc.sandbox.emulator.scratch": "integration/test_record_gauss.py",
     "gauss_cdc.sandbox.services": "integration/test_services.py",
     "gauss_cdc.sandbox.services.cluster": "e2e/test_cluster.py",
+    "gauss_cdc.config_tables": "gauss_cdc/test_config.py",
     "gauss_cdc.settings": "gauss_cdc/test_config.py",
     "gauss_cdc.target": "integration/test_target_login.py",
     "gauss_cdc.verify": "e2e/test_verify.py",

@@ -383,3 +383,33 @@ unknown-types = "fail"
 
 def test_a_choice_that_debezium_has_not_is_refused(file: Path) -> None:
     assert "types.decimal-handling" in refused(file, SMALL + '[types]\ndecimal-handling = "int"\n')
+
+
+# ---------------------------------------------------------------- loads
+def test_how_tables_are_loaded_reaches_the_producer(file: Path) -> None:
+    assert producer_options(load(file)).load_workers == 2
+
+    file.write_text(
+        SMALL + '[load]\nworkers = 5\nchunk-rows = 100\norder = ["public.first", "*.second"]\n'
+    )
+    options = producer_options(load(file))
+    assert (options.load_workers, options.tuning.chunk_rows) == (5, 100)
+    assert options.load_order == ("public.first", "*.second")
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ("workers = 0", "load.workers"),
+        ('order = ["nodot"]', "'nodot': write schema.table"),
+        ('order = "largest"', "load.order"),
+    ],
+)
+def test_a_load_that_cannot_be_is_refused(file: Path, section: str, said: str) -> None:
+    assert said in refused(file, f"{SMALL}[load]\n{section}\n")
+
+
+def test_only_postgresql_is_loaded_by_several_sessions(file: Path) -> None:
+    gaussdb = SMALL.replace("[source]", '[source]\nkind = "gaussdb"')
+
+    assert 'only with kind = "postgres"' in refused(file, f"{gaussdb}[load]\nworkers = 2\n")

@@ -230,8 +230,8 @@ def test_tables_are_loaded_in_the_order_asked_for(postgres_url: str) -> None:
     with closing(catalog.connect(parse_dsn(postgres_url))) as connection:
         by_name = parts.ordered(connection, names, "name")
         by_size = parts.ordered(connection, names, "smallest")
-        by_pattern = parts.ordered(connection, names, ("public.e_*", "public.b*"))
+        by_pattern = parts.ordered(connection, names, ("public.e_parts", "*.b_keyless"))
 
     assert [table.name for table in by_name] == ["a_empty", "b_keyless", "big", "e_parts"]
     assert [table.name for table in by_size] == ["a_empty", "b_keyless", "e_parts", "big"]
-    assert [table.name for table in by_pattern] == ["e_parts", "b_keyless", "big", "a_empty"]
+    assert [table.name for table in by_pattern] == ["e_parts", "b_keyless", "a_empty", "big"]

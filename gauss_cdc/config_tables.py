@@ -1,0 +1,77 @@
+"""[tables] and [load]: what is captured, and how what is there already is read."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, field_validator
+
+from gauss_cdc.settings import Section
+from producer.errors import SourceError
+from producer.sources.patterns import parse
+
+
+def _as_list(value: object) -> object:
+    """One pattern may stand without brackets."""
+    return (value,) if isinstance(value, str) else value
+
+
+Patterns = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
+
+
+def _checked(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    for pattern in patterns:
+        try:
+            parse(pattern)
+        except SourceError as exc:
+            raise ValueError(f"{pattern!r}: {exc.hint}") from None
+    return patterns
+
+
+class TablesSection(Section):
+    """[tables]: what is captured. `schema.table`, `*` for a whole part."""
+
+    include: Patterns = ("*.*",)
+    """Tables to capture, one pattern or a list: `public.*`, `*.orders`, `shop.item`."""
+
+    exclude: Patterns = ()
+    """Tables to leave out of `include`."""
+
+    without_identity: Literal["stop", "skip-and-record"] = "stop"
+    """openGauss, GaussDB: an UPDATE or DELETE that does not identify a row, or a row whose columns
+    are unknown. `skip-and-record` continues, and the table is marked as not exact."""
+
+    unfit_row: Literal["stop", "quarantine"] = "stop"
+    """A row larger than `kafka.max-row-bytes`, or with a value that cannot be written. `quarantine`
+    keeps what it can of the row in `<prefix>.quarantine` and continues; its table is marked as not
+    exact. With `stop`, any role that may insert such a row stops everything."""
+
+    @field_validator("include", "exclude")
+    @classmethod
+    def _grammar(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        return _checked(patterns)
+
+
+class LoadSection(Section):
+    """[load]: how tables are read, for the first time or again."""
+
+    workers: Annotated[int, Field(ge=1, le=64)] = 2
+    """PostgreSQL: sessions that read at once, besides one that holds the snapshot. They read ahead
+    of the one writer, at most some 4 MiB of rows each."""
+
+    chunk_rows: Annotated[int, Field(ge=1)] = 16_000
+    """Rows of a chunk. Each is one Kafka transaction, and what `apply` can take at a time; it
+    stages more than 20,000 by executors. One of 16 MiB is closed in any case."""
+
+    order: Literal["name", "smallest"] | Patterns = "name"
+    """PostgreSQL: which tables of a first load come first: by `name`, the `smallest`, or as a list
+    of patterns has them, tables that match none last."""
+
+    @field_validator("order", mode="after")
+    @classmethod
+    def _order(cls, order: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        return order if isinstance(order, str) else _checked(order)
+
+    def postgres_only(self) -> list[str]:
+        """Return keys that are set and mean something for PostgreSQL only."""
+        return [key for key in ("workers", "order") if key in self.model_fields_set]
