@@ -73,7 +73,7 @@ SELECT b::text FROM (
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TablePart:
     """Rows of one table."""
 
     table: TableId
@@ -83,7 +83,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _Relation:
     table: TableId
     kind: str  # pg_class.relkind
     is_heap: bool
@@ -121,7 +121,7 @@ def divided(
     *,
     least_bytes: int = LEAST_BYTES,
     by_ctid: bool | None = None,
-) -> dict[TableId, list[Part]]:
+) -> dict[TableId, list[TablePart]]:
     """Divide tables for so many workers; under the snapshot, and behind the lock.
 
     A table without a page has no part. `by_ctid`: None = where the server reads ranges of it.
@@ -132,7 +132,7 @@ def divided(
     with asking(connection) as cursor:
         cursor.execute("SELECT current_setting('block_size')::int")
         page = int(cursor.fetchone()[0])
-    out: dict[TableId, list[Part]] = {}
+    out: dict[TableId, list[TablePart]] = {}
     for shape in shapes:
         found = files.get(shape.id, [])
         size = sum(file.size for file in found)
@@ -145,20 +145,20 @@ def divided(
     return out
 
 
-def _files(connection: Connection, tables: Sequence[TableId]) -> dict[TableId, list[_File]]:
+def _files(connection: Connection, tables: Sequence[TableId]) -> dict[TableId, list[_Relation]]:
     """Read each table with its partitions, the table itself first."""
     with asking(connection) as cursor:
         cursor.execute(_FILES, [[table.schema for table in tables], [t.name for t in tables]])
         rows = cursor.fetchall()
-    out: dict[TableId, list[_File]] = {table: [] for table in tables}
+    out: dict[TableId, list[_Relation]] = {table: [] for table in tables}
     for ord_, schema, name, *rest in rows:
-        file = _File(TableId(schema, name), *rest)
+        file = _Relation(TableId(schema, name), *rest)
         of = out[tables[ord_ - 1]]
         of.insert(0 if file.table == tables[ord_ - 1] else len(of), file)
     return out
 
 
-def _lock(table: TableId, files: Sequence[_File]) -> str:
+def _lock(table: TableId, files: Sequence[_Relation]) -> str:
     """Name a table for FROM and LOCK.
 
     Of an inheritance parent its own rows only: its children are tables of their own. A
@@ -167,28 +167,30 @@ def _lock(table: TableId, files: Sequence[_File]) -> str:
     return ("" if files and files[0].kind == "p" else "ONLY ") + qualified(table)
 
 
-def _by_ctid(files: Sequence[_File], table: TableId, pages: int, page: int) -> Iterator[Part]:
+def _by_ctid(
+    files: Sequence[_Relation], table: TableId, pages: int, page: int
+) -> Iterator[TablePart]:
     lock = _lock(table, files)
     leaves = [file for file in files if file.kind != "p"]
     if not all(leaf.kind == "r" and leaf.is_heap and leaf.is_readable for leaf in leaves):
-        yield Part(table, lock, lock)
+        yield TablePart(table, lock, lock)
         return
     for leaf in leaves:
         # The last one is open: it has what was written since the size was read, of which the
         # snapshot shows nothing.
         bounds = [*range(0, -(-leaf.size // page), pages), None]
         if len(bounds) == 2:
-            yield Part(table, f"ONLY {qualified(leaf.table)}", lock)
+            yield TablePart(table, f"ONLY {qualified(leaf.table)}", lock)
             continue
         for low, high in pairwise(bounds):
             below = "" if high is None else f" AND ctid < '({high},0)'"
             rows = f"ONLY {qualified(leaf.table)} WHERE ctid >= '({low},0)'{below}"
-            yield Part(table, rows, lock, "ctid")
+            yield TablePart(table, rows, lock, "ctid")
 
 
 def _by_key(
-    connection: Connection, files: Sequence[_File], shape: TableSchema, part_bytes: int
-) -> Iterator[Part]:
+    connection: Connection, files: Sequence[_Relation], shape: TableSchema, part_bytes: int
+) -> Iterator[TablePart]:
     file = files[0] if files else None
     if file is not None and file.kind == "r" and file.is_heap and not file.size:
         return
@@ -197,14 +199,14 @@ def _by_key(
     if file is not None and file.kind == "r" and key is not None and file.size > part_bytes:
         bounds = _bounds(connection, shape.id, *key, count=-(-file.size // part_bytes))
     if not bounds or key is None:
-        yield Part(shape.id, lock, lock)
+        yield TablePart(shape.id, lock, lock)
         return
     name = identifier(key[0])
     for low, high in pairwise([None, *bounds, None]):
         limits = [f"{name} >= {constant(low)}"] if low is not None else []
         limits += [f"{name} < {constant(high)}"] if high is not None else []
         rows = f"ONLY {qualified(shape.id)} WHERE {' AND '.join(limits)} ORDER BY {name}"
-        yield Part(shape.id, rows, lock, "key")
+        yield TablePart(shape.id, rows, lock, "key")
 
 
 def _key(shape: TableSchema) -> tuple[str, int] | None:

@@ -30,7 +30,7 @@ from producer.errors import ConnectionLost, SourceError, TableChanging
 from producer.sources.dial import ConnectionArguments
 from producer.sources.postgres import catalog, parts, snapshot
 from producer.sources.postgres.connection import ReplicationConnection
-from producer.sources.postgres.parts import Part
+from producer.sources.postgres.parts import TablePart
 from schemas.tables import Column, TableId, TableSchema
 
 _log = logging.getLogger(__name__)
@@ -147,7 +147,7 @@ class SnapshotReading:
 class _Job:
     """A part, and how far it was read."""
 
-    part: Part
+    part: TablePart
     columns: tuple[Column, ...]
     rows: int = 0  # that were passed on
     _last: list[bytes] = field(default_factory=list)  # the newest of them
@@ -188,7 +188,7 @@ class _Left(Exception):
 
 
 @dataclass(slots=True)
-class _Table:
+class _Begun:
     """What is to be done for a table, and what was read of it."""
 
     open: int = 0  # parts that were not read to their end
@@ -204,14 +204,14 @@ class _Ahead:
         self._changed = threading.Condition()
         self._waiting = deque(jobs)
         self._workers = workers
-        self._tables: dict[TableId, _Table] = {}
+        self._tables: dict[TableId, _Begun] = {}
         for job in jobs:
             self._of(job.part.table).open += 1
         self._error: BaseException | None = None
         self._has_ended = False
 
-    def _of(self, table: TableId) -> _Table:
-        return self._tables.setdefault(table, _Table())
+    def _of(self, table: TableId) -> _Begun:
+        return self._tables.setdefault(table, _Begun())
 
     # ---- who writes
     def next(self, table: TableId) -> list[bytes] | _Job | None:

@@ -18,7 +18,7 @@ from producer.core.catalog_rows import as_sent
 from producer.errors import DecodeError, TableChanging
 from producer.sources.dial import ConnectionArguments
 from producer.sources.postgres import catalog
-from producer.sources.postgres.parts import Part
+from producer.sources.postgres.parts import TablePart
 from schemas.quoting import literal, names
 from schemas.tables import Column, TableId, TableSchema
 
@@ -100,7 +100,7 @@ def estimated_rows(connection: Connection, table: TableId) -> int:
         return int(cursor.fetchone()[0])
 
 
-def beginning(name: str, part: Part) -> str:
+def beginning(name: str, part: TablePart) -> str:
     """Write statements that begin a transaction under a snapshot, to read a part of a table.
 
     Raises in the server where the table's lock, or an index', is not to be had: who waits for it
@@ -117,14 +117,14 @@ def beginning(name: str, part: Part) -> str:
     )
 
 
-def statement(part: Part, columns: Sequence[Column]) -> str:
+def statement(part: TablePart, columns: Sequence[Column]) -> str:
     """Write the COPY of a part."""
     return f"COPY (SELECT {names(c.name for c in columns)} FROM {part.rows}) TO STDOUT"  # noqa: S608
 
 
 def copy_part(
     connection: Connection,
-    part: Part,
+    part: TablePart,
     columns: Sequence[Column],
     hand_on: Callable[[list[bytes]], None],
 ) -> None:
@@ -140,7 +140,7 @@ def copy_part(
             cursor.execute(f"SET LOCAL {setting} TO DEFAULT")
 
 
-def _in_order(part: Part) -> Mapping[str, str]:
+def _in_order(part: TablePart) -> Mapping[str, str]:
     """Return settings under which a part has one order: of a key, or of the file of its rows."""
     scans = () if part.by == "key" else ("indexscan", "indexonlyscan", "bitmapscan")
     return {
