@@ -383,7 +383,10 @@ class SimMessage(SimTransaction):
 
 
 def _alter(tables: dict[TableId, TargetTable], change: SchemaChange) -> None:
-    assert change.after is not None
+    if change.after is None:
+        assert change.before is not None
+        tables.pop(change.before.id)
+        return
     known = tables.get(change.after.id)
     if change.before is None:
         if known is None:

@@ -26,8 +26,9 @@ from tests.sim.target import Database, TargetTable
 from tests.sim.world import Actor, Move, Violation, World
 from tests.spark_consumers.feed import Feed, alter, insert, table, update
 
-KEYS = {"a": "id", "b": "id", "c": ""}
-A, B, C = (table(name, "id integer, v text", key=key) for name, key in KEYS.items())
+KEYS = {"a": "id", "b": "id", "c": "", "d": "id"}
+A, B, C, D = (table(name, "id integer, v text", key=key) for name, key in KEYS.items())
+OTHER = table("d", "id integer, w text")
 WIDE = table("a", "id integer, v text, w text")
 RENAMED = table("b_old", "id integer, v text")
 SEEDS = 200
@@ -66,6 +67,8 @@ def feed_of(world: World) -> tuple[Feed, dict[tuple[int, int], dict[TableId, Tar
             rows = [alter(B, RENAMED)]
             rows += rng.choice(([], [insert(RENAMED, "60", "renamed")]))
             rows += rng.choice(([], [alter(None, B), insert(B, "61", "new")]))
+        if number == 1 and rng.random() < 0.6:  # made twice in one step, with other columns
+            rows += [alter(None, D), alter(D, None), alter(None, OTHER), insert(OTHER, "70", "w")]
         if not rows:
             continue
         feed.commits(rows)
@@ -194,6 +197,9 @@ WITHOUT = {
     ),
     "a watermark stands directly behind the one its step was built on": edit(
         LakeTarget, "publish", ("if before is not (marks[-1] if marks else None):", "if False:")
+    ),
+    "a table that is made twice in one step is made twice": edit(
+        core.LakeTransaction, "_stamp", ("base = -made", "base = None")
     ),
     "nothing goes that a promised watermark names": edit(
         core, "oldest", ("out.setdefault(table.place,", "out.__setitem__(table.place,")

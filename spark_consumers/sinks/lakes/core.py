@@ -18,6 +18,7 @@ follows the one that it was built on.  Pure over `TableVersions` and `Marks`.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, count
@@ -39,7 +40,9 @@ class Stamp:
     """What a version says of itself, in the lake's own metadata."""
 
     at: At | None = None  # the end of its step
-    base: int | None = None  # the version that it was built on, as the watermark or step named it
+    # The version that it was built on, as the watermark or step named it.  Of a table that is new
+    # there is none: -1 of the second one that its step makes in one place, -2 of the third.
+    base: int | None = None
     same_as: int | None = None  # it repeats the rows of this version
     note: str = ""  # of a watermark: all of it
 
@@ -219,6 +222,7 @@ class LakeTransaction:
         self._upto: Place = FIRST  # changes before it may be written
         self._inexact: Mapping[str, str] = {}
         self._written: dict[TableId, Place] = {}
+        self._made = Counter[TableId]()  # new tables in each place
 
     @property
     def ddl(self) -> Sequence[SchemaChange]:
@@ -324,7 +328,7 @@ class LakeTransaction:
         named = self._named.get(name)
         base, place = (None, self._free(table)) if named is None else (named.version, named.place)
         is_whole = isinstance(work, Begin)  # it keeps nothing of what is there
-        stamp = Stamp(at=place_of(segment.upto), base=base)
+        stamp = self._stamp(segment, place, base)
         head = self._tables.head(place)
         if head is None or not _is_done(head, stamp):
             if not is_whole:
@@ -334,6 +338,14 @@ class LakeTransaction:
                     head = _followed(self._tables.put_back(place, head, base), table)
             head = _followed(self._tables.write(place, head, work, stamp), table)
         self._named[name] = TableMark(head.id, key, place)
+
+    def _stamp(self, segment: Segment, place: TableId, base: int | None) -> Stamp:
+        """What tells this version from all others, also those of the same step."""
+        if base is None:
+            if made := self._made[place]:
+                base = -made
+            self._made[place] += 1
+        return Stamp(at=place_of(segment.upto), base=base)
 
     def _free(self, table: TableId) -> TableId:
         """Where a new table goes: to its own name, unless one that was renamed stands there."""
