@@ -208,7 +208,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         _COMMITS_FILE,
         "barriers = self._barriers if ddl_apart else ()",
         "barriers = ()",
-        _COMMITS,
+        _SEGMENTS,
     ),
     Mutation(
         "many-where-few-wait",
@@ -248,7 +248,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         _COMMITS_FILE,
         "if strict or rows >= max_rows:",
         "if rows >= max_rows:",
-        _COMMITS,
+        _SEGMENTS,
     ),
     Mutation(
         "split-record-finished",
