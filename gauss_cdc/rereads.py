@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
-from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
-
 from gauss_cdc import wiring
 from gauss_cdc.config import Config
 from producer.errors import Unsupported
 from producer.options import Options
+from producer.sources import requests
+from producer.sources.gauss.point import exports_snapshot
+from producer.sources.gauss.source import open_session
 from producer.sources.patterns import chooser
-from producer.sources.postgres import catalog, requests
-from producer.sources.postgres.requests import AskedAgain
+from producer.sources.postgres import catalog
+from producer.sources.requests import AskedAgain
+from producer.sources.session import Asks
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId
 
@@ -27,8 +29,8 @@ class NotAsked(ValueError):
 
 
 def possible(config: Config) -> bool:
-    """Say whether this kind of source can read one table again."""
-    return config.source.kind == "postgres"
+    """Say whether this source can read one table again."""
+    return config.source.kind == "postgres" or exports_snapshot(wiring.producer_options(config))
 
 
 def check(config: Config) -> None:
@@ -45,16 +47,20 @@ def session(config: Config) -> Iterator[SnapshotRequests]:
     """Open the source to ask it; raise Unsupported where it cannot."""
     check(config)
     options = wiring.producer_options(config)
-    with closing(catalog.connect(options.source)) as connection:
-        yield SnapshotRequests(options, connection)
+    if options.kind == "postgres":
+        with closing(catalog.connect(options.source)) as connection:
+            yield SnapshotRequests(options, catalog.QueryingConnection(connection))
+    else:
+        with open_session(options) as asking:
+            yield SnapshotRequests(options, asking)
 
 
 class SnapshotRequests:
     """Requests for re-reads of one slot; tables are named as schema.table."""
 
-    def __init__(self, options: Options, connection: Connection) -> None:
-        """`connection` is a session at the source."""
-        self._connection, self._slot = connection, options.slot
+    def __init__(self, options: Options, session: Asks) -> None:
+        """`session` is at the source."""
+        self._session, self._slot = session, options.slot
         self._wanted = chooser(options.include, options.exclude)
 
     def ask(self, names: Sequence[str]) -> None:
@@ -63,17 +69,17 @@ class SnapshotRequests:
         for table in tables:
             if not self._wanted(table):
                 raise NotCaptured(f"{table} is not in [tables]")
-        requests.ask(self._connection, self._slot, tables)
+        requests.ask(self._session, self._slot, tables)
 
     def cancel(self, names: Sequence[str]) -> None:
         """Take requests back; raise NotAsked."""
         for name in names:
-            if not requests.forget(self._connection, self._slot, _table(name)):
+            if not requests.forget(self._session, self._slot, _table(name)):
                 raise NotAsked(f"nobody asks for {name}")
 
     def asked(self) -> list[AskedAgain]:
         """Return the requests that are open, oldest first."""
-        return requests.requests(self._connection, self._slot)
+        return requests.requests(self._session, self._slot)
 
 
 def _table(name: str) -> TableId:

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from gauss_cdc import wiring
 from gauss_cdc.config import Config
 from gauss_cdc.verify.sides import ComparedServer, settled
-from producer.errors import ConnectionLost, SlotMissing, SlotTaken, Unsupported
+from producer.errors import Unsupported
 from producer.options import Options
 from producer.sources.gauss import slots as gauss_slots
-from producer.sources.gauss.connection import GaussConnection
-from producer.sources.gauss.options import effective
+from producer.sources.gauss.point import exporting_slot, exports_snapshot
 from producer.sources.gauss.source import open_session
 from producer.sources.postgres import catalog, running
 from producer.sources.postgres.connection import ReplicationConnection
@@ -86,57 +85,27 @@ def _postgres(
 def _gauss(
     options: Options, stack: ExitStack, stop: Callable[[], bool], note: Callable[[str], None]
 ) -> SourcePoint | None:
-    decided = effective(options.plugin_options, options.terms)
-    if options.interface != "stream" or decided.ordered_by == "csn":
+    if not exports_snapshot(options):
         raise Unsupported(
             "slots of this source export no snapshot: no state of it is known by its position",
             hint='verify needs interface = "stream" and a slot in the order of the log',
         )
-    name = f"{options.slot[: _LONGEST_NAME - 7]}_verify"
 
     def note_blockers(found: list[gauss_slots.OpenTransaction]) -> None:
         for blocker in found:
             note(f"the snapshot waits for {blocker}")
 
     asker = stack.enter_context(open_session(options))
-    with suppress(SlotMissing):
-        gauss_slots.drop(asker, name)  # SlotTaken: another verify runs
-    with GaussConnection.open(
-        options.source, hosts=options.hosts, role=options.role,
-        replication_port=options.ha_port or 0,
-    ) as maker:  # fmt: skip
-        making = gauss_slots.Making(
-            lambda: maker.create_slot(name, options.plugin),
-            slot=name,
-            maker=maker.query("SELECT pg_backend_pid()")[0][0] or "",
-            asker=asker,
-            on_blocked=note_blockers,
-        )
-        try:
-            while (made := making.result(_LOOK)) is None:
-                if stop():
-                    making.give_up()
-                    return None
-            reading, now = (stack.enter_context(open_session(options)) for _ in range(2))
-            _import(reading, made.snapshot or "", has_policies=False)
-        finally:
-            _drop(asker, name, note)
+    # SlotTaken: another verify runs.
+    with exporting_slot(options, asker, "verify", on_blocked=note_blockers, note=note) as making:
+        while (made := making.result(_LOOK)) is None:
+            if stop():
+                return None
+        reading, now = (stack.enter_context(open_session(options)) for _ in range(2))
+        _import(reading, made.snapshot or "", has_policies=False)
     settled(reading)
     settled(now)
     return SourcePoint(int(made.consistent_point), ComparedServer(reading, now, is_source=True))
-
-
-def _drop(asker: Asks, name: str, note: Callable[[str], None]) -> None:
-    """Drop the slot, which would keep log."""
-    try:
-        gauss_slots.drop(asker, name)
-    except SlotMissing:
-        return
-    except (SlotTaken, ConnectionLost) as error:
-        note(
-            f"slot {name} remains and keeps log ({error.what}): the next verify drops it, or "
-            f"SELECT pg_drop_replication_slot({constant(name)})"
-        )
 
 
 def _import(session: Asks, snapshot: str, *, has_policies: bool) -> None:

@@ -305,6 +305,7 @@ class Loop:
         writer_state, table = rereads.read(engine.lend())
         engine.take_back(writer_state)
         self._assembler.adopt(table)
+        self._source.adopt(table)
         return True
 
     def _note_gaps(self) -> None:

@@ -177,6 +177,9 @@ class Source(takeover.Source, Protocol):
         It lies behind all that the stream has sent.  Raises CdcError: not now.
         """
 
+    def adopt(self, table: TableSchema) -> None:
+        """Take the shape under which a table was read again: in force from here on."""
+
     def publish(self, table: TableId) -> str:
         """Have a new table's changes sent from now on; return what somebody else must do, or "".
 

@@ -8,8 +8,8 @@ import psycopg2
 
 from producer.core.ports import RunObserver, Tuning
 from producer.pipeline import run
+from producer.sources import requests
 from producer.sources.dial import parse_dsn
-from producer.sources.postgres import requests
 from producer.sources.postgres.catalog import connect
 from schemas.tables import TableId
 from tests.e2e.path import PATIENCE, Path, ask, content, pause, until

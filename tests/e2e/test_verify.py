@@ -15,8 +15,8 @@ from gauss_cdc.config import Config, ConfigError, load
 from gauss_cdc.sandbox.emulator.login import Account
 from gauss_cdc.verify.report import Outcome, RowKind, TableReport
 from gauss_cdc.verify.rounds import Request, VerifyObserver, verify
+from producer.sources import requests
 from producer.sources.dial import parse_dsn
-from producer.sources.postgres import requests
 from producer.sources.postgres.catalog import connect
 from tests.e2e.commands import command, configured
 from tests.e2e.gauss_facade import PASSWORD, USER, facade

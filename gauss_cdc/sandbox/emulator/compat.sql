@@ -242,6 +242,10 @@ LANGUAGE sql AS $$ SELECT coalesce(gauss_compat.position(), pg_catalog.pg_curren
 CREATE OR REPLACE FUNCTION gauss_compat.pg_current_xlog_insert_location() RETURNS text
 LANGUAGE sql AS
 $$ SELECT coalesce(gauss_compat.position(), pg_catalog.pg_current_wal_insert_lsn())::text $$;
+-- pgoutput shows no transaction that has nothing but an id; GaussDB's decoders show it as empty.
+CREATE OR REPLACE FUNCTION gauss_compat.txid_current() RETURNS int8 LANGUAGE sql AS
+$$ SELECT pg_logical_emit_message(true, 'gauss_compat.background', '');
+   SELECT pg_catalog.txid_current() $$;
 CREATE OR REPLACE FUNCTION gauss_compat.pg_xlog_location_diff(text, text) RETURNS numeric
 LANGUAGE sql AS $$ SELECT pg_catalog.pg_wal_lsn_diff($1::pg_lsn, $2::pg_lsn) $$;
 

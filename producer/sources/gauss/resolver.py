@@ -97,18 +97,20 @@ class RelationResolver:
         oid_of: OidOf,
         skip_unidentified: bool = False,
         names_run_together: bool = False,
+        hidden: set[TableId] | None = None,
     ) -> None:
         """`known`: the tables in force, shared with the assembler; statements update them here.
 
         `skip_unidentified`: a change that does not identify its row becomes Lost, instead
         of raising Unsupported.  `names_run_together`: decode-style t, which
-        writes a blank between schema and table and quotes neither.
+        writes a blank between schema and table and quotes neither.  `hidden` tables are wanted
+        later; one whose creation the stream reports is taken out of them.
         """
-        self._wanted = wanted
+        self._wanted, self._hidden = wanted, set() if hidden is None else hidden
         # By the start and by statements: what rows showed since is in force as they are given here.
         self._said = {table.id: table for table in known.values() if _is_typed(table)}
         self._read: dict[TableId, TableSchema] = {}  # by the catalog, since the last statement
-        self._deparsed = Deparsed(known, wanted, read_catalog)
+        self._deparsed = Deparsed(known, wanted, read_catalog, self._hidden)
         self._read_catalog, self._oid_of = read_catalog, oid_of
         self._skip_unidentified = skip_unidentified
         self._names_run_together = names_run_together
@@ -157,6 +159,17 @@ class RelationResolver:
         was_said = before is None or self._said.pop(before.id, None) is not None
         if after is not None and was_said and _is_typed(after):
             self._said[after.id] = after
+
+    def adopt(self, table: TableSchema) -> None:
+        """Take the shape under which a table was read again: in force from here on."""
+        self.version += 1
+        self._tables.pop((table.id.schema, table.id.name), None)
+        self._read.pop(table.id, None)
+        self._meant.clear()
+        if _is_typed(table):
+            self._said[table.id] = table
+        else:
+            self._said.pop(table.id, None)
 
     def row(self, change: NamedChange) -> Iterator[Message]:
         """Yield the row's relation if it is new, then the row."""
@@ -231,8 +244,9 @@ class RelationResolver:
     # ------------------------------------------------------------ tables
     def _is_unwanted(self, schema: str, name: str) -> bool:
         if (schema, name) not in self._unwanted:
-            if self._wanted(TableId(schema, name)):
-                return False
+            table = TableId(schema, name)
+            if self._wanted(table):
+                return table in self._hidden
             self._unwanted.add((schema, name))
         return True
 

@@ -302,7 +302,7 @@ class Making(Generic[T]):
         """
         if find(asker, slot) is not None:  # `give_up` must not drop another client's
             raise SourceError("a slot of this name exists already", slot=slot)
-        self._make, self._slot, self._maker, self._asker = make, slot, maker, asker
+        self._make, self._slot, self.maker, self._asker = make, slot, maker, asker
         self._on_blocked, self._patience = on_blocked, patience
         self._tell_at = time.monotonic() + patience
         self._noted: list[OpenTransaction] = []
@@ -310,6 +310,11 @@ class Making(Generic[T]):
         self._failed: list[BaseException] = []
         self._thread = threading.Thread(target=self._run, name=f"make {slot}", daemon=True)
         self._thread.start()
+
+    @property
+    def is_over(self) -> bool:
+        """Say whether `make` has ended, in any way."""
+        return not self._thread.is_alive()
 
     def result(self, wait: float) -> T | None:
         """Return the result of `make`, or None if it does not end within `wait` seconds."""
@@ -320,7 +325,7 @@ class Making(Generic[T]):
             return self._made[0]
         if time.monotonic() >= self._tell_at:
             self._tell_at = time.monotonic() + self._patience
-            if (now := blockers(self._asker, but=self._maker)) != self._noted:
+            if (now := blockers(self._asker, but=self.maker)) != self._noted:
                 self._noted = now
                 self._on_blocked(now)
         return None
@@ -333,7 +338,7 @@ class Making(Generic[T]):
         """
         deadline = time.monotonic() + _UNDO
         if self._thread.is_alive():
-            for pid in {self._maker, *_makers(self._asker, self._slot)}:
+            for pid in {self.maker, *_makers(self._asker, self._slot)}:
                 self._asker.query(f"SELECT pg_terminate_backend({int(pid)})")
             self._thread.join(_UNDO)
         while (left := find(self._asker, self._slot)) is not None:

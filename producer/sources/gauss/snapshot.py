@@ -30,6 +30,8 @@ from schemas.tables import Column, TableId, TableSchema
 _QUIET: Final = {"row_security": "off", "idle_in_transaction_session_timeout": "0"}
 # A statement is parsed by the catalog as it is now, whatever the snapshot: no such column, table.
 _ALTERED: Final = frozenset({"42703", "42P01"})
+_LOCKED: Final = frozenset({"57014", "55P03"})  # the statement's time is over, or no lock is had
+_LOCK_SECONDS: Final = 2  # the stream waits meanwhile
 _VIRTUAL: Final = "v"  # a generated column that is neither stored nor sent
 
 
@@ -60,6 +62,40 @@ def imported(open_session: Callable[[], CopyingSession], snapshot: str) -> Itera
         if encoding is None:
             raise DecodeError("the server does not report its encoding")
         yield GaussReading(session, encoding)
+
+
+def hold(reading: GaussReading, now: Asks, table: TableId) -> None:
+    """Protect a table from DDL, as of the snapshot of `reading`, until its session ends.
+
+    A snapshot does not protect from DDL: a table that was emptied or rewritten since then is read
+    as empty, without an error.  Raises TableChanging where it was changed before.
+    """
+    session = reading.session
+    session.query(f"SET LOCAL statement_timeout = {_LOCK_SECONDS * 1000}")
+    try:
+        session.query(f"LOCK TABLE {qualified(table)} IN ACCESS SHARE MODE")
+    except SourceError as error:
+        if error.where.get("sqlstate") not in _LOCKED | _ALTERED:
+            raise
+        raise TableChanging(
+            "a table is being altered, renamed or dropped",
+            table=table,
+            hint="it is read again automatically when that is done",
+        ) from error
+    session.query("SET LOCAL statement_timeout = 0")
+    files = (
+        "SELECT c.oid::text, c.relfilenode::text FROM pg_catalog.pg_class c"  # noqa: S608  quoted
+        f" WHERE c.oid = {_oid(table)} OR c.oid IN"
+        f" (SELECT i.inhrelid FROM pg_catalog.pg_inherits i WHERE i.inhparent = {_oid(table)})"
+        " ORDER BY c.oid"
+    )
+    # Statements are parsed by the catalog of now; rows of the catalog are those of the snapshot.
+    shapes = gauss_catalog.table_schemas
+    is_same = session.query(files) == now.query(files)
+    if not is_same or shapes(session, [table]) != shapes(now, [table]):
+        raise TableChanging(
+            "a table was altered or emptied while its snapshot was made", table=table
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Final, Self
 
 from producer import native
@@ -29,10 +30,9 @@ from producer.errors import (
     SlotTaken,
     SourceError,
     SourceSwitched,
-    Unsupported,
 )
 from producer.options import Options
-from producer.sources import patterns
+from producer.sources import patterns, requests
 from producer.sources.base import try_lock
 from producer.sources.decoders import NAMING
 from producer.sources.gauss import (
@@ -43,6 +43,9 @@ from producer.sources.gauss import (
 )
 from producer.sources.gauss import (
     gaps,
+)
+from producer.sources.gauss import (
+    point as gauss_point,
 )
 from producer.sources.gauss import (
     readings as gauss_readings,
@@ -92,7 +95,6 @@ _STANDBY_PAUSE: Final = 0.5  # seconds; each attempt costs a login and a walsend
 class GaussSource:
     """A source of kind "opengauss" or "gaussdb"."""
 
-    rereads = False  # no second slot with a snapshot was tried on a real server
     ids_are_oids = False  # decoders number the tables in the stream
 
     def __init__(
@@ -161,9 +163,14 @@ class GaussSource:
         return self.decided.mode is Decoding.SERIAL and self.decided.ordered_by == "lsn"
 
     @property
+    def rereads(self) -> bool:
+        """Say whether a second slot with a snapshot can be had, which only a primary makes."""
+        return self._has_snapshot and self.server.is_primary
+
+    @property
     def _has_snapshot(self) -> bool:
         """Only a slot made over the replication protocol, ordered by LSN, exports one."""
-        return self._options.interface == "stream" and self.decided.ordered_by == "lsn"
+        return gauss_point.exports_snapshot(self._options)
 
     # ---- before the stream
 
@@ -420,7 +427,7 @@ class GaussSource:
         *,
         resume: int,
         csn: int,
-        hidden: set[TableId] | None = None,  # noqa: ARG002
+        hidden: set[TableId] | None = None,
     ) -> None:
         """Buffer transactions from here on; `known` are the tables in force at `resume`.
 
@@ -437,6 +444,7 @@ class GaussSource:
             oid_of=oid_of,
             skip_unidentified=options.without_identity == "skip-and-record",
             names_run_together=form.style == "t",
+            hidden=hidden,
         )
         mode = gaps.decoding_mode(self.decided)
         self._stream = GaussStream(
@@ -486,29 +494,37 @@ class GaussSource:
             )
 
     def point(self, table: TableId) -> Point | None:
-        """Tables cannot be read again here: see `rereads`."""
-        raise Unsupported("a table of this source cannot be read again by itself", table=table)
+        """Make a place between two commits; see `make_point`."""
+        return gauss_point.make_point(
+            self._options, self.asking, partial(open_session, self._options), table, self._note
+        )
+
+    def adopt(self, table: TableSchema) -> None:
+        """Take the shape under which a table was read again."""
+        assert self._stream is not None
+        self._stream.adopt(table)
 
     def publish(self, table: TableId) -> str:  # noqa: ARG002  the protocol's
         """Return "": there is no publication."""
         return ""
 
     def requests(self) -> Mapping[TableId, int]:
-        """There are none: see `rereads`."""
-        return {}
+        """Return the tables that somebody asks to be read again."""
+        return requests.newest(self.asking, self._options.slot)
 
     def answer(self, table: TableId, number: int) -> None:
-        """Nobody asked."""
+        """Forget requests for a table, up to a number."""
+        requests.forget(self.asking, self._options.slot, table, number)
 
     def messages(
         self,
         received: Sequence[WalMessage],
         *,
-        one_by_one: bool = False,  # noqa: ARG002
+        one_by_one: bool = False,
     ) -> Iterator[tuple[int, Message]]:
         """Yield the ended transactions, each in one piece."""
         assert self._stream is not None
-        return self._stream.messages(received)
+        return self._stream.messages(received, one_by_one=one_by_one)
 
     def shape(self, table: TableId) -> TableSchema | None:
         """Read one table's shape as it is now; None if it is gone."""

@@ -45,7 +45,7 @@ from producer.sources.gauss.system_schemas import is_system_schema
 from producer.wire.replication import NOWHERE, WalMessage
 from schemas.errors import LOAD_AGAIN
 from schemas.positions import Lsn
-from schemas.tables import TableId
+from schemas.tables import TableId, TableSchema
 
 # CSNs of neighbours may descend (a CSN is assigned before the commit record is written), but only
 # over as many transactions as can commit at one time.
@@ -98,14 +98,25 @@ class GaussStream:
         self._wrote, self._holds = wrote, holds
         self._first: ddl_pairs.Waiting | None = None  # a statement that may have more messages
         self._held = held
+        self._is_slow = False  # the walker takes nothing
         self._layouts = None if held is None else Layouts(held, style, relations)
 
-    def messages(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
-        """Take received messages; yield (position, message) of the transactions that ended."""
+    def messages(
+        self, received: Sequence[WalMessage], *, one_by_one: bool = False
+    ) -> Iterator[tuple[int, Message]]:
+        """Take received messages; yield (position, message) of the transactions that ended.
+
+        `one_by_one`: leave none to the walker, so that the caller may stop before any.
+        """
+        self._is_slow = one_by_one
         if self._held is None:
             yield from self._buffered(received)
         else:
             yield from self._walked(self._held, received)
+
+    def adopt(self, table: TableSchema) -> None:
+        """Take the shape under which a table was read again."""
+        self._relations.adopt(table)
 
     def close(self) -> None:
         """Free the disk space of the transactions that are held."""
@@ -136,7 +147,7 @@ class GaussStream:
 
     def _whole(self, held: Held) -> Iterator[tuple[int, Message]]:
         """Yield what is held; the walker takes what it can."""
-        stretch, size, may_walk = Stretch(held), len(held), True
+        stretch, size, may_walk = Stretch(held), len(held), not self._is_slow
         burst = 1  # records that are decoded here before the walker is asked again
         while stretch.at < size:
             if may_walk:
@@ -154,10 +165,10 @@ class GaussStream:
                     continue
                 begin, commit = self._framed(*self._ends(held, *bounds))
                 if at == bounds[1]:
-                    may_walk = True
+                    may_walk = not self._is_slow
                     yield int(commit.end_lsn), commit
                     continue
-                may_walk = _may_walk(begin)
+                may_walk = not self._is_slow and _may_walk(begin)
                 yield int(begin.commit_lsn), begin
                 if begin.commit_lsn < self._resume:  # delivered: the shapes are later ones
                     stretch.at = bounds[1]

@@ -75,6 +75,21 @@ def asking(connection: Connection, **where: object) -> Iterator[Any]:
         raise refusal(said, Asked.QUERY, **where) from error
 
 
+class QueryingConnection:
+    """`session.Asks` on a connection of psycopg2: rows are texts."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def query(self, sql: str) -> list[list[str | None]]:
+        """Run one statement; raises SourceError."""
+        with asking(self._connection) as cursor:
+            cursor.execute(sql)
+            if cursor.description is None:
+                return []
+            return [[None if v is None else str(v) for v in row] for row in cursor.fetchall()]
+
+
 # ---- the server
 
 

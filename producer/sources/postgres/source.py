@@ -23,7 +23,7 @@ from producer.errors import (
     SourceError,
 )
 from producer.options import Options
-from producer.sources import patterns
+from producer.sources import patterns, requests
 from producer.sources.base import try_lock
 from producer.sources.decoders import DECODERS
 from producer.sources.postgres import (
@@ -31,7 +31,6 @@ from producer.sources.postgres import (
     catalog_look,
     parts,
     publications,
-    requests,
     running,
     snapshot,
 )
@@ -94,6 +93,7 @@ class PostgresSource:
         self._options = options
         self.wire = wire
         self.connection = connection
+        self._asks = catalog.QueryingConnection(connection)
         self.tables: list[TableId] = []  # of the load, once the slot is created
         self.new_tables_are_complete = False
         self.reports_ddl = False
@@ -330,6 +330,9 @@ class PostgresSource:
         """Make a place between two commits; see `make_point`."""
         return make_point(self._options, self.connection, table)
 
+    def adopt(self, table: TableSchema) -> None:
+        """The stream describes its tables itself."""
+
     def publish(self, table: TableId) -> str:
         """Put a new table into the publication; return what somebody else must do, or ""."""
         if not catalog.table_schemas(self.connection, [table])[0].identity_columns:
@@ -342,11 +345,11 @@ class PostgresSource:
 
     def requests(self) -> Mapping[TableId, int]:
         """Return the tables that somebody asks to be read again."""
-        return requests.newest(self.connection, self._options.slot)
+        return requests.newest(self._asks, self._options.slot)
 
     def answer(self, table: TableId, number: int) -> None:
         """Forget requests for a table, up to a number."""
-        requests.forget(self.connection, self._options.slot, table, number)
+        requests.forget(self._asks, self._options.slot, table, number)
 
     def messages(
         self, received: Sequence[WalMessage], *, one_by_one: bool = False

@@ -9,7 +9,7 @@ it, and reported in `lossy` where it is unknown.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from producer.core.shape_change import ShapeChange
 from producer.core.sql_words import Words
@@ -30,6 +30,7 @@ class Deparsed:
     known: dict[TableId, TableSchema]
     wanted: Callable[[TableId], bool]
     read_catalog: Callable[[TableId], TableSchema | None]
+    hidden: set[TableId] = field(default_factory=set)  # wanted later, unless the stream made them
 
     def follow(self, ddl: Ddl) -> list[ShapeChange]:
         """Return the changes of one statement, in the order in which they apply.
@@ -87,6 +88,7 @@ class Deparsed:
             return
         if not self.wanted(table):
             return
+        self.hidden.discard(table)
         before = self.known.pop(table, None)
         if before is not None:
             why = "it is created again, and its DROP was not sent"
@@ -120,6 +122,7 @@ class Deparsed:
                     before, before, statement.tag, (Hole(str(before.id), "seen", why),), why
                 )
                 continue
+            self.hidden.discard(made.after.id)
             self.known[made.after.id] = made.after
             yield ShapeChange(
                 before, made.after, statement.tag, holes, lossy,
@@ -141,6 +144,8 @@ class Deparsed:
 
     def _came_in(self, statement: Statement, table: TableId) -> Iterator[ShapeChange]:
         """Yield a table that got a captured name; its older rows were not captured."""
+        if table in self.hidden:
+            return
         read = self.read_catalog(table)
         if read is None:
             yield from self._other(statement)
@@ -249,7 +254,8 @@ class Deparsed:
         names = (name,) if name is not None else statement.names or (None,)
         for each in names:
             schema = "" if each is None else each.schema or each.name
-            if each is not None and not self.wanted(TableId(schema, each.name)):
+            named = None if each is None else TableId(schema, each.name)
+            if named is not None and (not self.wanted(named) or named in self.hidden):
                 continue
             yield ShapeChange(
                 None,
