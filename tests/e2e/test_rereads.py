@@ -10,7 +10,7 @@ from producer.core.ports import RunObserver, Tuning
 from producer.pipeline import run
 from producer.sources import requests
 from producer.sources.dial import parse_dsn
-from producer.sources.postgres.catalog import connect
+from producer.sources.postgres.catalog import QueryingConnection, connect
 from schemas.tables import TableId
 from tests.e2e.path import PATIENCE, Path, ask, content, pause, until
 
@@ -90,7 +90,7 @@ def is_read_again(path: Path) -> bool:
     path.applier.drain()
     ledger = path.applier.ledger
     with connect(parse_dsn(path.source)) as connection:
-        asked = requests.requests(connection, path.options.slot)
+        asked = requests.requests(QueryingConnection(connection), path.options.slot)
     return not asked and ledger is not None and not ledger.inexact
 
 
@@ -128,7 +128,7 @@ def test_loads_are_finished_and_tables_added_and_read_again_under_load(
         ask(target, "DELETE FROM a WHERE id % 2 = 0; INSERT INTO a VALUES (-1, 'a stranger')")
         with connect(parse_dsn(source)) as connection:
             tables = [TableId("public", "a"), TableId("public", "nokey")]
-            requests.ask(connection, path.options.slot, tables)
+            requests.ask(QueryingConnection(connection), path.options.slot, tables)
         with Writer(source, everything, 90_000) as writer:
             until(lambda: writer.commits > 50 and is_read_again(path), "what was asked", pause)
         assert_equal(path, everything)

@@ -17,7 +17,8 @@ from gauss_cdc.cli import cli
 from gauss_cdc.reference import ROOT
 from producer.errors import NotPermitted
 from producer.preflight import check_source
-from producer.sources.postgres import catalog, requests
+from producer.sources import requests
+from producer.sources.postgres import catalog
 from producer.sources.postgres.captured import reading_problems
 from schemas.findings import Level
 from schemas.tables import TableId
@@ -155,7 +156,8 @@ def test_the_roles_of_the_documentation_are_enough_for_the_whole_path(
         assert (ledger.state, ledger.inexact) == ("EXACT", {})
         # Somebody else made the schema, as `ddl install` does: `run` goes on beside it.
         server.execute("CREATE SCHEMA gauss_cdc")
-        with closing(catalog.connect(by_role)) as session:
+        with closing(catalog.connect(by_role)) as connection:
+            session = catalog.QueryingConnection(connection)
             assert requests.requests(session, topic_prefix) == []
             with pytest.raises(NotPermitted, match="for an administrator"):
                 requests.ask(session, topic_prefix, [TableId("public", "account")])

@@ -17,7 +17,7 @@ from gauss_cdc.verify.report import Outcome, RowKind, TableReport
 from gauss_cdc.verify.rounds import Request, VerifyObserver, verify
 from producer.sources import requests
 from producer.sources.dial import parse_dsn
-from producer.sources.postgres.catalog import connect
+from producer.sources.postgres.catalog import QueryingConnection, connect
 from tests.e2e.commands import command, configured
 from tests.e2e.gauss_facade import PASSWORD, USER, facade
 from tests.e2e.path import Path, ask, pause, until
@@ -179,7 +179,8 @@ def test_the_command_says_what_differs_and_keeps_values_for_itself(
         unknown = command(file, "verify", "--table", "public.none")
         asked = command(file, "verify", "--repair", "--table", "public.account")
         with connect(parse_dsn(path.source)) as source:
-            until(lambda: not requests.requests(source, path.options.slot), "the re-read", pause)
+            asks = QueryingConnection(source)
+            until(lambda: not requests.requests(asks, path.options.slot), "the re-read", pause)
         mended = command(file, "verify", "--table", "public.account")
 
     account, log = json.loads(silent.stdout)

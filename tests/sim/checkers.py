@@ -255,6 +255,7 @@ class Oracle:
                           f"end), the source committed {there}")  # fmt: skip
                 return
             self.seq = entry.seq
+            epoch.hidden -= wanted.makes() & self._source.captured
             epoch.at = wanted.index + 1
             epoch.done.append(wanted)
             self._written[0] += 1
@@ -328,7 +329,8 @@ class Oracle:
         out: list[Any] = []
         decoding = self._source.decoding
         is_told = decoding is not None and decoding.tells_ddl
-        holes = (wanted.holes - {"public.x"}) & (wanted.holes if is_told else {EVERYTHING})
+        seen = wanted.holes - {f"public.{name}" for name in hidden}
+        holes = seen & (wanted.holes if is_told else {EVERYTHING})
         rows = (row for row in wanted.expected if row[0] not in hidden)
         for message, schemas in wanted.changes:
             if isinstance(message, Undecoded | Logical):
@@ -493,7 +495,9 @@ class Oracle:
         if not self.epoch or len(self._source.wal) < self._source.planned:
             return False
         epoch, slot = self.epochs[self.epoch], self._source.slot
-        rests = {LoadPhase.END} if self._source.decoding is None else {LoadPhase.END, GAP}
+        decoding = self._source.decoding
+        is_mended = decoding is None or decoding.rereads
+        rests = {LoadPhase.END} if is_mended else {LoadPhase.END, GAP}
         if set(epoch.loads.values()) - rests or epoch.loading or self._source.asked:
             return False
         if epoch.hidden & self._source.captured & self._source.tables.keys():

@@ -107,12 +107,13 @@ class Decoding:
             plugin=asked.plugin,
             plugin_options=asked.options,
             include=("public.*",),
-            exclude=("public.x",),
+            exclude=("public.x",),  # until [tables] gets it
         )
         self.decided = effective(asked.options, self.options.terms)
         said = self.decided.get
         self.is_parallel = int(said("parallel-decode-num") or 1) > 1
         self.by_csn = said("output-order") == "1"
+        self.rereads = not self.by_csn
         self.sends_empty = said("skip-empty-xacts") == "false"
         self._mode = Mode(
             plugin=asked.plugin,
@@ -256,7 +257,8 @@ class Reading(GaussSource):
 
     def __init__(self, decoding: Decoding, source: Source, native: Choice) -> None:
         hold = source.world.rng.choice(HOLD_BYTES)
-        self._options = replace(decoding.options, native=native, hold_bytes=hold)
+        exclude = decoding.options.exclude if "x" not in source.captured else ()
+        self._options = replace(decoding.options, native=native, hold_bytes=hold, exclude=exclude)
         self.decided = decoding.decided
         product = Product(decoding.options.kind)
         self.server = Server(product, "7.0.0", is_primary=True, database="bank", encoding="UTF8")

@@ -174,6 +174,9 @@ class SimSource:
         asked = sorted(self._source.asked.items())
         return {table_id(name): number for number, (name, _) in asked}
 
+    def adopt(self, table: TableSchema) -> None:
+        """The stream describes its tables itself."""
+
     def answer(self, table: TableId, number: int) -> None:
         """Forget requests for a table up to one."""
         self._actor.park("answers a request")
@@ -314,8 +317,6 @@ class SimPoint(NamedTuple):
 class SimGaussSource(SimSource):
     """A source of GaussDB; a slot ordered by CSN has a snapshot here, which a real one has not."""
 
-    rereads = False
-
     def __init__(self, *around: Any, native: Choice) -> None:
         super().__init__(*around)
         assert self._source.decoding is not None
@@ -325,6 +326,24 @@ class SimGaussSource(SimSource):
     def keepalives_move(self) -> bool:
         return self._reading.keepalives_move
 
+    @property
+    def rereads(self) -> bool:
+        return self._reading.rereads
+
+    def point(self, table: TableId) -> SimPoint | None:
+        """As of the slot's making; a commit behind it shows that the stream came there."""
+        found = super().point(table)
+        if found is not None:
+            self._actor.park("commits something")
+            self._source.commit_nothing()
+        return found
+
+    def adopt(self, table: TableSchema) -> None:
+        self._reading.adopt(table)
+
+    def look(self, known: Any, *, unless: str) -> Look | None:
+        """The stream or its gaps report changes."""
+
     def start_reading(
         self,
         known: dict[TableId, TableSchema],
@@ -333,14 +352,12 @@ class SimGaussSource(SimSource):
         csn: int,
         hidden: set[TableId] | None = None,
     ) -> None:
-        assert not hidden
-        self._reading.start_reading(known, resume=resume, csn=csn)
+        self._reading.start_reading(known, resume=resume, csn=csn, hidden=hidden)
 
     def messages(
         self, received: Sequence[WalMessage], *, one_by_one: bool = False
     ) -> Iterator[tuple[int, Message]]:
-        assert not one_by_one
-        return self._reading.messages(received)
+        return self._reading.messages(received, one_by_one=one_by_one)
 
     def leave(self) -> None:
         self._reading.end()

@@ -301,11 +301,13 @@ class Simulation:
             out.append(Move(0.05, "the broker falls silent", self._silence))
         if faults.expiries:
             out.append(Move(0.05, "retention removes what nobody needs", self._expire))
-        if faults.adds and self._has_run and self.source.decoding is None:
+        decoding = self.source.decoding
+        rereads = decoding is None or decoding.rereads
+        if faults.adds and self._has_run and rereads:
             out.append(Move(0.05, "[tables] gets another table", self._add_table))
         if faults.joins and self._has_run and self.source.decoding is None:
             out.append(Move(0.1, "a table is made", self._join))
-        if faults.asks and self._has_run and self.source.decoding is None:
+        if faults.asks and self._has_run and rereads:
             out.append(Move(0.1, "somebody asks for a re-read", self._ask))
         if faults.slot_faults and self.source.slot and self.source.owner is None:
             out.append(Move(0.1, "somebody touches the slot", self._touch_slot))
@@ -481,7 +483,9 @@ class Simulation:
                 right = self.source.slot is None
                 self._gap_in = self.oracle.epoch if right else self._gap_in
             case CutsBroken():  # a stranger's record at the end might as well be one that was lost
-                right = self.broker.is_strange(CUTS) or self._was_strange()
+                right = self.broker.is_strange(CUTS) or self._was_strange(
+                    is_alien=process.plan.is_alien
+                )
                 self._gap_in = self.oracle.epoch if right else self._gap_in
             case TopicHeld():  # its end may have come since
                 right = (
@@ -500,9 +504,11 @@ class Simulation:
         if not right:
             self.oracle.fail("false stop", f"{name} stops without a reason: {error}")
 
-    def _was_strange(self) -> bool:
+    def _was_strange(self, *, is_alien: bool) -> bool:
         """Say whether what follows a stranger's newest record came since it was read."""
         is_late = self.world.steps - self.broker.marked < LATE_STEPS
+        # A run for another source stops in any case, and may have read long ago.
+        is_late = is_late or is_alien
         return is_late and any(e.sender == "stranger" for e in self.broker.logs[CUTS])
 
     def _applier_ended(self, process: ApplierProcess) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -120,12 +120,22 @@ class Transaction:
         ]
         return [*([self.begin_lsn] if self.is_led else []), *inside]
 
-    def survives(self, hidden: Container[str]) -> bool:
+    def survives(self, hidden: Collection[str]) -> bool:
         """Say whether it gets a seq while some tables are hidden."""
-        told = any(isinstance(change, Logical | Stated) for change, _ in self.changes)
+        made = self.makes()
+        told = any(
+            isinstance(change, Logical)
+            or (isinstance(change, Stated) and NAMES[change.relation] not in {*hidden} - made)
+            for change, _ in self.changes
+        )
         lacks_rows = any(is_unfit(change, shapes, hidden) for change, shapes in self.changes)
         has_rows = any(name not in hidden for name, *_ in self.expected)
         return has_rows or told or EVERYTHING in self.holes or lacks_rows
+
+    def makes(self) -> set[str]:
+        """Tables whose creation a statement reports: nothing of them is missing."""
+        stated = [change for change, _ in self.changes if isinstance(change, Stated)]
+        return {NAMES[change.relation] for change in stated if change.sql.startswith("CREATE")}
 
     @property
     def is_lone_message(self) -> bool:
@@ -299,6 +309,18 @@ class Source:
             made.csn = _FIRST_CSN + 3 * (index + 1 if decoding.by_csn else (index ^ 1) + 1)
             made.commit_start, made.end_lsn = decoding.position(start, end, made.csn)
             made.is_shown = made.is_shown or decoding.sends_empty
+        self.wal.append(made)
+        self.states.append(copy.deepcopy(self.tables))
+
+    def commit_nothing(self) -> None:
+        """Commit a transaction that has an id and no changes."""
+        index, start = len(self.wal), self.wal_end
+        self.wal_end = start + 8
+        made = Transaction(index, 700 + index, start, start, self.wal_end, [], [], set())
+        if self.decoding is not None:
+            made.csn = _FIRST_CSN + 3 * (index + 1 if self.decoding.by_csn else (index ^ 1) + 1)
+            made.commit_start, made.end_lsn = self.decoding.position(start, self.wal_end, made.csn)
+            made.is_shown = self.decoding.sends_empty
         self.wal.append(made)
         self.states.append(copy.deepcopy(self.tables))
 
