@@ -28,7 +28,7 @@ LAYERS = {
         ),
         (
             *("producer.sources.gauss.source", "producer.sources.postgres.source"),
-            "producer.sources.postgres.point",
+            *("producer.sources.gauss.point", "producer.sources.postgres.point"),
         ),
         (
             *("producer.sources.base", "producer.sources.postgres.captured"),

@@ -69,6 +69,8 @@ TESTED_BY = {
     "producer.sources.dsn": "integration/test_postgres_tls.py",
     "producer.start": "integration/test_faults_producer.py",
     "producer.sources.streaming": "integration/test_postgres_source.py",
+    "producer.sources.requests": "e2e/test_rereads.py",
+    "producer.sources.gauss.point": "e2e/test_gauss_rereads.py",
     "producer.sources.gauss": "integration/test_gauss_source.py",
     "producer.sources.gauss.buffer": "producer/sources/gauss/test_stream.py",
     "producer.sources.gauss.catalog": "integration/test_gauss_catalog.py",
