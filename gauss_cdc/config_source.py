@@ -18,7 +18,7 @@ from producer.wire.commands import SLOT_NAME
 
 _ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]/@]+):([0-9]{1,5})")
 _NOT_POSTGRES: Final = (
-    *("hosts", "role", "ha-port", "interface", "sql-mode"),
+    *("ha-port", "interface", "sql-mode"),
     *("allow-internal-options", "unknown-message", "hold-bytes", "spill-folder"),
 )
 
@@ -53,11 +53,11 @@ class SourceSection(Section):
     TLS is verified unless it says otherwise, see docs/security.md."""
 
     hosts: tuple[str, ...] = ()
-    """openGauss, GaussDB: all nodes, as `["db1:5432", "db2:5432"]`; unset = the dsn's. After a
-    switch-over `run` continues at the node with the right role."""
+    """All servers of the cluster, as `["db1:5432", "db2:5432"]`; unset = the dsn's, which may name
+    several for PostgreSQL. After a switch-over `run` continues at the one with the right role."""
 
     role: Literal["primary", "standby", "any"] = "primary"
-    """openGauss, GaussDB: which node of `hosts` is read. Slots are created on the primary."""
+    """Which server of `hosts` is read; PostgreSQL: the primary. Slots are made on the primary."""
 
     ha_port: int | None = Field(None, ge=1, le=65535)
     """openGauss, GaussDB: port for replication, mostly the main port + 1; unset = the dsn's port.
@@ -65,6 +65,10 @@ class SourceSection(Section):
 
     slot: str = "gauss_cdc"
     """Replication slot. The first `run` of a prefix creates it, with the first load."""
+
+    failover_slot: Literal["auto", "on", "off"] = "auto"
+    """PostgreSQL 17 and later: standbys with `sync_replication_slots` have the slot, too, so that
+    `run` continues after a promotion; `auto` = where several servers are named."""
 
     publication: str = Field("gauss_cdc", min_length=1, max_length=63)
     """PostgreSQL: publication. Created by the first `run` or `check --fix`, from [tables]."""
@@ -162,6 +166,8 @@ class SourceSection(Section):
             known = ", ".join(PLUGINS[Vendor(self.kind)])
             yield ("plugin",), f"{self.kind} has no {self.plugin!r}; one of {known}"
             return
+        if "failover_slot" in self.model_fields_set:
+            yield ("failover-slot",), 'only with kind = "postgres"'
         if self.interface == "stream" and "sql_mode" in self.model_fields_set:
             yield ("sql-mode",), 'only with interface = "sql"'
         if self.interface == "sql" and self.role == "standby":
@@ -173,6 +179,8 @@ class SourceSection(Section):
         for key in _NOT_POSTGRES:
             if key.replace("-", "_") in self.model_fields_set:
                 yield (key,), 'only with kind = "opengauss" or "gaussdb"'
+        if self.role != "primary":
+            yield ("role",), "PostgreSQL is read at the primary"
         if self.output_plugin != "pgoutput":
             yield ("plugin",), "PostgreSQL is read by pgoutput"
         for refused in pgoutput_options.problems(self.options):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 
 from gauss_cdc.config import Config
@@ -32,13 +33,15 @@ def _milliseconds(seconds: float) -> int:
 
 
 def source_arguments(config: Config) -> ConnectionArguments:
-    """Connection arguments of the source."""
-    password = config.source.password.get_secret_value()
-    return parse_dsn(
-        config.source.dsn,
-        password or None,
-        sslpassword=config.source.ssl_password.get_secret_value(),
+    """Connection arguments of the source; of a cluster of PostgreSQL, with all its hosts."""
+    source, is_postgres = config.source, config.source.kind == "postgres"
+    found = parse_dsn(
+        source.dsn,
+        source.password.get_secret_value() or None,
+        sslpassword=source.ssl_password.get_secret_value(),
+        is_cluster=is_postgres,
     )
+    return replace(found, hosts=source.hosts) if is_postgres and source.hosts else found
 
 
 class CatalogSession(Protocol):
@@ -90,6 +93,7 @@ def producer_options(config: Config, *, accept_gap: bool = False, load: bool = T
         plugin_options=config.source.options,
         hosts=config.source.hosts,
         role=config.source.role,
+        failover_slot=config.source.failover_slot,
         ha_port=config.source.ha_port,
         interface=config.source.interface,
         sql_mode=config.source.sql_mode,

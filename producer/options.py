@@ -32,6 +32,7 @@ class Options:
     kind: str = "postgres"
     plugin: str = "pgoutput"
     plugin_options: Mapping[str, str] = field(default_factory=dict)
+    failover_slot: Literal["auto", "on", "off"] = "auto"  # of PostgreSQL: standbys have it, too
     # From here to spill_folder: openGauss and GaussDB only.
     hosts: tuple[str, ...] = ()  # all nodes, as host:port; (): the one of `source`
     role: Role = "primary"  # which of them is read

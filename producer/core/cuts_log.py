@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from producer.core.events import Records as Produced
 from producer.core.ports import Clock, Codec, Delivery, Reader, TopicCatalog
+from producer.core.promotion import Tail, tail_behind
 from producer.errors import CutsBroken, RegistryError, TakenOver
 from schemas.accept import CutReplay, Records, judge, replay_tail
 from schemas.control import Cut, Start, Topic
@@ -83,12 +85,26 @@ class CutsLog:
         assert self._delivery is not None
         self._blocking(self._delivery.init_transactions, 30.0)
 
-    def write_start(self, start: Start) -> int:
-        """Write START, durable."""
+    def tail_behind(self, position: int, epoch: int) -> Tail:
+        """Look through what was delivered behind a position."""
+        if self._reader is None:
+            return Tail()
+        start, _ = self._reader.bounds()
+        found: Tail = self._blocking(
+            lambda: tail_behind(
+                self._read, start, self.lso(), position=position, epoch=epoch, names=self._names
+            )
+        )
+        return found
+
+    def write_start(self, start: Start, shapes: Produced = ()) -> int:
+        """Write START, and the shapes that it begins with in one Kafka transaction, durable."""
         assert self._delivery is not None
         self.begins = start.reason or ""
         stamped = replace(start, head=replace(start.head, written_at=self._clock.wall_us()))
-        _, offset = self._delivery.write_now([], lambda _: self.framed(stamped))
+        _, offset = self._delivery.write_now(
+            list(shapes), lambda _: self.framed(stamped), atomic=True
+        )
         self.has_started = True
         return offset
 

@@ -8,10 +8,11 @@ from typing import Final, TypeVar
 
 from producer.core.assemble import Assembler, AssemblerPorts
 from producer.core.catalog_watch import CatalogWatch
+from producer.core.chunk import PlainChunk
 from producer.core.cuts_log import CutsLog
 from producer.core.ddl_log import known_tables
 from producer.core.engine import Engine, WriterState
-from producer.core.events import TopicsChanged
+from producer.core.events import Records, TopicsChanged
 from producer.core.load import Loader, keep
 from producer.core.loop import Loop, Progress
 from producer.core.ports import (
@@ -31,10 +32,11 @@ from producer.core.ports import (
 )
 from producer.core.relations import Relations
 from producer.core.reread import Due, Rereads, asked
+from producer.core.router import table_key
 from producer.core.takeover import Step, TakeoverRequest, TakeoverResult, take_over, take_slot
 from producer.core.tally import PlainTally
 from producer.core.walk import Native
-from schemas.control import LoadPhase
+from schemas.control import LoadPhase, Origin, SchemaChange, Start
 from schemas.tables import TableId, TableSchema
 
 PAUSE: Final = 0.1  # seconds between two tries of a step that waits
@@ -68,13 +70,25 @@ class Turn:
 
         Raises ShutdownRequested where it is left before the stream began, and CdcError.
         """
-        result = self.drive(take_over(self.source, self.log, request, patience=self._patience()))
+        restated: dict[TableId, TableSchema] = {}
+        result = self.drive(
+            take_over(
+                self.source,
+                self.log,
+                request,
+                patience=self._patience(),
+                restate=lambda start: self._restated(start, restated),
+            )
+        )
         progress.takeovers += 1
         for subject in self.blocking(self.codec.repair, self.options.prefix):
             self.observer.on_note(
                 f"{subject}: its compatibility is what it was before an older run ended"
             )
-        writer_state, known = self._shapes(result)
+        if result.continues:
+            writer_state, known = result.writer_state, restated
+        else:
+            writer_state, known = self._shapes(result)
         self.changed.clear()
         if stream:
             self._loop(result, writer_state, known, progress).run()
@@ -122,6 +136,39 @@ class Turn:
                 writer_state, known = loader.first(reading, self.source.tables)
         self.drive(take_slot(self.source, writer_state.head.resume))
         return writer_state, known
+
+    def _restated(self, start: Start, known: dict[TableId, TableSchema]) -> Records:
+        """Say the shapes of the epoch before again, for one that continues; they fill `known`.
+
+        In START's Kafka transaction: which epochs continue is not known to a later start [H19].
+        """
+        assert start.prev is not None
+        known |= self.blocking(
+            known_tables,
+            self.ddl,
+            self.codec,
+            epoch=start.prev.epoch,
+            seq=start.prev.seq,
+            note=self.observer.on_note,
+        )
+        head, topics = start.head, self.options.topics
+        chunk = PlainChunk(topics.ddl, head.epoch, head.last_seq, head.resume)
+        for ordinal, table in enumerate(known.values()):
+            change = SchemaChange(
+                epoch=head.epoch,
+                seq=head.last_seq,
+                ordinal=ordinal,
+                xid=0,
+                csn=head.resume,
+                lsn=head.resume,
+                origin=Origin.SNAPSHOT,
+                tag="CREATE TABLE",
+                before=None,
+                after=table,
+                topic=topics.table(table.id),
+            )
+            chunk.put(0, table_key(table.id), self.publisher.encode_change(change), ordinal)
+        return chunk.finish()
 
     def _loader(self, writer_state: WriterState, at: int) -> Loader:
         return Loader(

@@ -59,6 +59,7 @@ class ConnectionArguments:
 
     host: str = "localhost"  # a name, an address, or a path: the folder of a Unix socket
     port: int = 5432
+    hosts: tuple[str, ...] = ()  # PostgreSQL: the servers of a cluster, one of which is meant
     dbname: str = ""
     user: str = ""
     password: str | None = field(default=None, repr=False)
@@ -219,10 +220,11 @@ def is_loopback(host: str) -> bool:
 
 
 def parse_dsn(
-    dsn: str, password: str | None = None, *, sslpassword: str = ""
+    dsn: str, password: str | None = None, *, sslpassword: str = "", is_cluster: bool = False
 ) -> ConnectionArguments:
     """Read a postgresql:// URI or a key=value string; the given secrets win over those in it.
 
+    `is_cluster`: it may name several hosts, of which one is the primary.
     Raises SourceError for a setting we would have to ignore.
     """
     if unknown := [name for name in names_in(dsn) if name not in _KNOWN and name not in _REFUSED]:
@@ -240,12 +242,21 @@ def parse_dsn(
             "the dsn cannot be read", hint="write postgresql://user@host:port/database"
         ) from None
     said = {name: value for name, value in given.items() if value}
+    if is_cluster and said.get("target_session_attrs") in ("primary", "read-write"):
+        del said["target_session_attrs"]  # which is what we look for
     for name in said:
         if name in _REFUSED:
             raise SourceError("the dsn has an unsupported setting", hint=_REFUSED[name], name=name)
     host, port = said.get("host", "localhost"), said.get("port", "5432")
+    hosts: tuple[str, ...] = ()
     if "," in host + port + said.get("hostaddr", ""):
-        raise SourceError("the dsn names several hosts", hint="name the primary only", host=host)
+        if not is_cluster or "hostaddr" in said:
+            raise SourceError(
+                "the dsn names several hosts", hint="name the primary only", host=host
+            )
+        hosts = _listed(host, port)
+        said = {**said, "host": host.partition(",")[0], "port": port.partition(",")[0] or "5432"}
+        host = said["host"]
     if not (user := said.get("user", "")):
         raise SourceError("the dsn names no user", hint="write postgresql://user@host/database")
     taken: dict[str, Any] = {"host": host, "user": user, "dbname": said.get("dbname", user)}
@@ -255,6 +266,7 @@ def parse_dsn(
                 taken[name] = read(said[name])
             except ValueError as error:
                 raise SourceError(f"the dsn's {name} {error}", host=host) from None
+    taken["hosts"] = hosts
     known = {one.name for one in fields(ConnectionArguments)}
     if "fallback_application_name" in taken:
         taken.setdefault("application_name", taken["fallback_application_name"])
@@ -267,6 +279,22 @@ def parse_dsn(
     arguments = ConnectionArguments(**{name: taken[name] for name in taken.keys() & known})
     _judge(arguments)
     return _with_usual_files(arguments)
+
+
+def _listed(hosts: str, ports: str) -> tuple[str, ...]:
+    """The hosts of a dsn, each with its port: as libpq takes them.
+
+    >>> _listed("db1,::1", "5432"), _listed("db1,db2", "1,")
+    (('db1:5432', '[::1]:5432'), ('db1:1', 'db2:5432'))
+    """
+    names, given = hosts.split(","), ports.split(",")
+    if len(given) not in (1, len(names)) or not all(names):
+        raise SourceError("the dsn has not as many ports as hosts", hosts=hosts, ports=ports)
+    each = given * len(names) if len(given) == 1 else given
+    return tuple(
+        f"{f'[{name}]' if ':' in name else name}:{port or 5432}"
+        for name, port in zip(names, each, strict=True)
+    )
 
 
 def names_in(dsn: str) -> list[str]:
@@ -414,7 +442,7 @@ _KNOWN: Final[Mapping[str, Callable[[str], Any]]] = {
     "sslnegotiation": _one_of("postgres"),
 }
 
-_HOSTS: Final = "name the primary; openGauss and GaussDB have [source] hosts"
+_HOSTS: Final = "leave it out: [source] hosts names the servers, and role which of them is read"
 _SECRET: Final = "use the variables and files for secrets, see docs/security.md"  # noqa: S105
 _GSS: Final = "there is no login by GSS: use scram-sha-256, or a client's certificate"
 # Settings of libpq that one of our two clients does not support: what to do instead.

@@ -33,6 +33,13 @@ class Snapshot(StrEnum):
     USE = "USE_SNAPSHOT"  # for the transaction this session has open
 
 
+_IN_OPTIONS: Final = {
+    Snapshot.EXPORT: "export",
+    Snapshot.NONE: "nothing",
+    Snapshot.USE: "use",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class SystemIdentity:
     """Who the server is."""
@@ -62,14 +69,24 @@ class TimelineSwitch:
 
 
 def create_slot(
-    name: str, plugin: str, *, temporary: bool = False, snapshot: Snapshot = Snapshot.EXPORT
+    name: str,
+    plugin: str,
+    *,
+    temporary: bool = False,
+    snapshot: Snapshot = Snapshot.EXPORT,
+    failover: bool = False,
 ) -> str:
-    """Text that makes a logical slot.
+    r"""Text that makes a logical slot; `failover`: standbys have it, too (servers from 17 on).
 
     >>> create_slot("bank", "pgoutput")
     'CREATE_REPLICATION_SLOT "bank" LOGICAL "pgoutput" EXPORT_SNAPSHOT'
+    >>> create_slot("bank", "pgoutput", failover=True)
+    'CREATE_REPLICATION_SLOT "bank" LOGICAL "pgoutput" (SNAPSHOT \'export\', FAILOVER)'
     """
     kind = "TEMPORARY LOGICAL" if temporary else "LOGICAL"
+    if failover:
+        options = f"(SNAPSHOT '{_IN_OPTIONS[snapshot]}', FAILOVER)"
+        return f"CREATE_REPLICATION_SLOT {_slot(name)} {kind} {identifier(plugin)} {options}"
     return f"CREATE_REPLICATION_SLOT {_slot(name)} {kind} {identifier(plugin)} {snapshot.value}"
 
 
@@ -80,6 +97,11 @@ def create_gauss_slot(name: str, plugin: str) -> str:
     'CREATE_REPLICATION_SLOT "bank" LOGICAL "mppdb_decoding"'
     """
     return f"CREATE_REPLICATION_SLOT {_slot(name)} LOGICAL {identifier(plugin)}"
+
+
+def make_failover(name: str) -> str:
+    """Text that has standbys synchronize a slot (servers from 17 on)."""
+    return f"ALTER_REPLICATION_SLOT {_slot(name)} (FAILOVER)"
 
 
 def drop_slot(name: str, *, wait: bool = False) -> str:

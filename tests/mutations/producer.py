@@ -23,6 +23,7 @@ _TRANSACTIONS_FILE = "producer/core/transactions.py"
 _ENGINE_FILE = "producer/core/engine.py"
 _TALLY_FILE = "producer/core/tally.py"
 _TAKEOVER_FILE = "producer/core/takeover.py"
+_COMPARISON_FILE = "producer/core/comparison.py"
 _DELIVERY_FILE = "producer/kafka/delivery.py"
 
 MUTATIONS: Final = (
@@ -300,15 +301,15 @@ MUTATIONS: Final = (
     Mutation(
         "slot-not-compared",
         "a slot that is ahead of the newest cut stops the start",
-        _TAKEOVER_FILE,
-        "    if confirmed > replay.resume:\n",
-        "    if confirmed < 0:\n",
+        _COMPARISON_FILE,
+        "    if confirmed > (place := place_of(source, request, replay)):\n",
+        "    if confirmed < (place := 0):\n",
         _TAKEOVER,
     ),
     Mutation(
         "topics-not-compared",
         "a topic that was made again stops the start",
-        _TAKEOVER_FILE,
+        _COMPARISON_FILE,
         "        if there is None or there[0].id != topic.id:\n",
         "        if there is None:\n",
         _TAKEOVER,
@@ -316,9 +317,25 @@ MUTATIONS: Final = (
     Mutation(
         "ends-not-compared",
         "a topic that ends before rows that a cut names stops the start",
-        _TAKEOVER_FILE,
+        _COMPARISON_FILE,
         "        if high < end:\n",
         "        if high < 0:\n",
+        _TAKEOVER,
+    ),
+    Mutation(
+        "lost-tail-not-seen",
+        "an epoch continues only if nothing behind the switch point was delivered",
+        _COMPARISON_FILE,
+        "    if lost.is_empty:\n",
+        "    if True:\n",
+        _TAKEOVER,
+    ),
+    Mutation(
+        "resume-behind-the-switch-point",
+        "an epoch that continues reads the new timeline from its beginning on",
+        _COMPARISON_FILE,
+        "min(replay.resume, at)",
+        "replay.resume",
         _TAKEOVER,
     ),
     Mutation(

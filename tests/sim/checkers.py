@@ -41,7 +41,7 @@ from tests.sim.broker import Broker, Transaction
 from tests.sim.gauss import Stated
 from tests.sim.ports import CUTS, PARTITIONS, TOPICS
 from tests.sim.registry import Decoded, Value, lone_message
-from tests.sim.source import EVERYTHING, LARGE, Source, is_unfit, table_id
+from tests.sim.source import EVERYTHING, LARGE, Database, Source, is_unfit, table_id
 from tests.sim.source import Transaction as SourceTransaction
 from tests.sim.world import World
 
@@ -54,6 +54,9 @@ class Epoch:
     """One history of the source."""
 
     number: int
+    wal: list[SourceTransaction]  # the source's, on this epoch's timeline
+    states: list[Database]
+    timeline: int
     point: int  # its consistent point: the first load shows what was before
     at: int  # number of the source's next transaction
     hidden: set[str]  # tables of which nothing is delivered: not captured, or not begun yet
@@ -69,6 +72,14 @@ class Epoch:
     begun: dict[str, int] = field(default_factory=dict)  # n of the first BEGIN
     ends: dict[str, int] = field(default_factory=dict)  # n of the newest END
 
+    def before(self, point: int) -> int:
+        """How many transactions committed before a point."""
+        return sum(t.commit_start < point for t in self.wal)
+
+    def state_at(self, point: int) -> Database:
+        """The source's tables as of all commits before `point`."""
+        return self.states[self.before(point)]
+
 
 class Oracle:
     """All checkers of one world."""
@@ -81,6 +92,7 @@ class Oracle:
         self.records: list[tuple[int, Cut]] = []  # durable records of cuts
         self.epochs: dict[int, Epoch] = {}
         self.epoch = self.n = self.seq = self.resume = self.writer = 0
+        self._greatest = 0  # resume of any record: an epoch that continues may go back
         self.instance = ""
         self._written = [0, 0]  # transactions and rows, by the newest writer
         self._exchanged: dict[str, set[int]] = {}  # table -> n of each END
@@ -103,8 +115,8 @@ class Oracle:
     # ------------------------------------------------------------ confirmations
     def believed(self, name: str, lsn: int) -> None:
         """A producer sent a status message, which may never arrive."""
-        self.look("belief", f"{name} confirms {lsn}, durable is {self.resume}",
-                  ok=lsn <= self.resume)  # fmt: skip
+        self.look("belief", f"{name} confirms {lsn}, durable is {self._greatest}",
+                  ok=lsn <= self._greatest)  # fmt: skip
 
     def confirmed(self, lsn: int) -> None:
         """The slot moved."""
@@ -178,6 +190,7 @@ class Oracle:
             case Heartbeat() | State():
                 demand(f"seq {self.seq}", ok=head.last_seq == self.seq)
         self.n, self.resume = head.n, head.resume
+        self._greatest = max(self._greatest, head.resume)
         self.writer, self.instance = head.writer, head.instance
         if (rest := self._next(self.epochs[self.epoch])) is not None:
             after = f"T{rest.index} at {rest.commit_start} is behind its resume"
@@ -185,7 +198,16 @@ class Oracle:
 
     def _next(self, epoch: Epoch) -> SourceTransaction | None:
         """What is to be delivered next."""
-        return next((t for t in self._source.wal[epoch.at :] if t.survives(epoch.hidden)), None)
+        return next((t for t in epoch.wal[epoch.at :] if t.survives(epoch.hidden)), None)
+
+    def has_lost_tail(self) -> bool:
+        """Say whether something was delivered that the promoted server does not have."""
+        epoch, source = self.epochs[self.epoch], self._source
+        if epoch.timeline == source.timeline:
+            return False
+        end = source.ends[epoch.timeline]
+        commits = any(t.end_lsn > end for t in epoch.done)
+        return commits or epoch.point > end or any(at > end for _, _, at, _ in epoch.again)
 
     def _loads(self, cut: State) -> None:
         """Tables that are to be loaded; what is not begun is hidden until then."""
@@ -200,6 +222,9 @@ class Oracle:
         head = cut.head
         demand(f"writer after {self.writer}", ok=head.writer == self.writer + 1)
         demand("is of another source", ok=cut.identity.system_id == self._source.system_id)
+        known = self.epochs.get(self.epoch)
+        if known and known.number == head.epoch:
+            demand("changes its timeline", ok=cut.identity.timeline == known.timeline)
         demand("state_from", ok=head.state_from == -1)
         self._state_from, self._written = offset, [0, 0]
         if head.epoch == self.epoch:
@@ -210,9 +235,31 @@ class Oracle:
         demand(f"epoch after {self.epoch}", ok=head.epoch == self.epoch + 1)
         demand(f"does not name {place}", ok=cut.prev == place)
         demand("seq of a new epoch", ok=head.last_seq == 0)
+        source, timeline = self._source, cut.identity.timeline
+        wal, states = source.former.get(timeline, (source.wal, source.states))
+        at = sum(t.commit_start < head.resume for t in wal)
+        if cut.continues:
+            assert known is not None
+            demand("continues, and a tail was lost", ok=not self.has_lost_tail())
+            end = source.ends[known.timeline]
+            demand(f"goes on behind {end}", ok=head.resume <= end)
+            self.epoch, self.seq = head.epoch, 0
+            self.epochs[self.epoch] = replace(
+                known,
+                number=head.epoch,
+                wal=wal,
+                states=states,
+                timeline=timeline,
+                point=head.resume,
+                at=min(known.at, at),
+                done=[],
+                told=[dict(known.shapes)],
+                again=[],
+            )
+            return
         points = [point for point, _ in self._source.snapshots.values()]
         demand(f"resume is none of {points}", ok=head.resume in points)
-        epoch = Epoch(head.epoch, head.resume, self._source.before(head.resume), {"x", "y"})
+        epoch = Epoch(head.epoch, wal, states, timeline, head.resume, at, {"x", "y"})
         epoch.told.append({})
         self.epoch, self.seq = head.epoch, 0
         self.epochs[self.epoch] = epoch
@@ -387,7 +434,7 @@ class Oracle:
             self._exchanged.setdefault(name, set()).add(cut.head.n)
             epoch.loads[name] = LoadPhase.END
             epoch.holes.discard(str(cut.table))
-            there = self._source.state_at(cut.as_of)[name].content()
+            there = epoch.state_at(cut.as_of)[name].content()
             fit = [row for row in there if all(len(value) < LARGE for _, value in row)]
             if sorted(rows) != fit:
                 self.fail("load", f"{cut.table}: loaded {sorted(rows)}, the source had {there}")
@@ -413,10 +460,10 @@ class Oracle:
                 told = [self._value(e) for e in log if e.transaction is mine and not e.is_marker]
                 self.look("H31", f"offset {offset}: {name}/{at} begins anew, and nobody tells",
                           ok=[value.op for value in told] == ["t"])  # fmt: skip
-        epoch.at = max(epoch.at, self._source.before(cut.as_of))
+        epoch.at = max(epoch.at, epoch.before(cut.as_of))
         epoch.hidden.discard(name)
         epoch.loading.add(name)
-        columns = tuple(c.name for c in self._source.state_at(cut.as_of)[name].columns)
+        columns = tuple(c.name for c in epoch.state_at(cut.as_of)[name].columns)
         if [value.after.names() for value in values] != [columns]:
             self.fail("load", f"offset {offset}: {name} begins as {values}, not {columns}")
         epoch.shapes[name] = columns
@@ -442,10 +489,10 @@ class Oracle:
             return
         if (now.state == "EXACT") != (not now.inexact):
             self.fail("target", f"state {now.state} with inexact {now.inexact}")
-        state = self._source.state_at(epoch.point)
+        state = epoch.state_at(epoch.point)
         if now.seq:
             wanted = epoch.done[now.seq - 1]
-            state = self._source.states[wanted.index + 1]
+            state = epoch.states[wanted.index + 1]
             if now.commit_lsn != wanted.commit_start:
                 self.fail("target", f"{_short(now)} says commit {now.commit_lsn}")
         self._equal(state, after, _short(now))
@@ -478,7 +525,7 @@ class Oracle:
         reached = epoch.done[ledger.seq - 1].commit_start if ledger.seq else epoch.point
         for n, name, point, columns in epoch.again:
             if n <= ledger.n and (point > reached or not ledger.seq):
-                state[name], told[name] = self._source.state_at(point)[name], columns
+                state[name], told[name] = epoch.state_at(point)[name], columns
         contents = {id_.name: table for id_, table in database.tables.items()}
         for name, table in state.items():
             unseen = name in epoch.hidden or ledger.n < epoch.begun.get(name, 0)
@@ -498,6 +545,8 @@ class Oracle:
         decoding = self._source.decoding
         is_mended = decoding is None or decoding.rereads
         rests = {LoadPhase.END} if is_mended else {LoadPhase.END, GAP}
+        if epoch.timeline != self._source.timeline:
+            return False
         if set(epoch.loads.values()) - rests or epoch.loading or self._source.asked:
             return False
         if epoch.hidden & self._source.captured & self._source.tables.keys():

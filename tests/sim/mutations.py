@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-from producer.core import ddl_log, load, takeover, turn
+from producer.core import comparison, ddl_log, load, promotion, takeover, turn
 from producer.core.assemble import Assembler
 from producer.core.bindings import Bindings
 from producer.core.cuts_log import CutsLog
@@ -447,7 +447,8 @@ MUTATIONS: list[Mutation] = [
     # ------------------------------------------------------------ producer: start
     Mutation("no-start", "a takeover writes START", replaced(CutsLog, write_start=_no_start)),
     Mutation("no-compare", "the slot is compared with the last cut [H1]",
-             edit(takeover, "_difference", ("if confirmed > replay.resume", "if False")),
+             edit(takeover, "difference",
+                  ("if confirmed > (place := place_of(source, request, replay))", "if False")),
              {"slot_faults": 2, "steps": 500}),
     Mutation("no-compare-after-load", "after a load, too",
              edit(turn, "take_slot", ("slot.confirmed > resume", "False")),
@@ -487,6 +488,26 @@ MUTATIONS: list[Mutation] = [
              {"second_producers": 1, "rush": True, "transactions": 14, "producer_crashes": 1,
               "crash_at": "waits for Kafka",
               "drops": 0, "timeouts": 0, "slot_faults": 0, "aliens": 0, "stops": 0}),
+    # ------------------------------------------------------------ producer: promotions
+    Mutation("tail-not-looked-at", "an epoch continues only if the server has all delivered [H17]",
+             edit(comparison, "_other_history", ("if lost.is_empty:", "if True:")),
+             {"losses": 2, "slot_faults": 0, "aliens": 0}),
+    Mutation("tail-by-newest", "all records behind the switch point are looked at",
+             edit(promotion, "tail_behind",
+                  ("if cut.head.epoch == epoch and cut.head.resume <= position:", "if True:")),
+             {"losses": 2, "slot_faults": 0, "aliens": 0}),
+    Mutation("resume-behind-switch", "reading goes on at the switch point, if it is earlier [H17]",
+             edit(takeover, "place_of", ("min(replay.resume, at)", "replay.resume")),
+             {"promotions": 2, "transactions": 8, "steps": 700}),
+    Mutation("shapes-not-restated", "an epoch that continues begins with the tables' shapes [H19]",
+             edit(takeover, "_go_on", ("restate(start) if start.continues", "() if 0")),
+             {"promotions": 2, "producer_crashes": 6}),
+    Mutation("loads-not-carried", "and with the loads that did not end",
+             edit(takeover, "_start", ("dict(replay.loads)", "{}")),
+             {"promotions": 2, "asks": 3}),
+    Mutation("point-elsewhere", "a point is made on the server that streams [H40]",
+             edit(SimSource, "_visit", ("self._wire.timeline != self._source.timeline", "False")),
+             {"losses": 2, "asks": 9}),
     # ------------------------------------------------------------ producer: re-reads
     Mutation("load-not-finished", "a load that did not finish is finished by re-reads [H15]",
              edit(Rereads, "follow", ("if phase in wanted", "if phase == GAP")),

@@ -160,7 +160,7 @@ class SimSource:
 
     def point(self, table: TableId) -> SimPoint | None:
         """A place at the end of WAL; the slot that makes it may wait for somebody."""
-        self._actor.park("makes a point")
+        self._visit("makes a point")
         source = self._source
         if source.world.chance(0.2):
             raise SourceBusy("a place waits for open transactions")
@@ -170,7 +170,7 @@ class SimSource:
 
     def requests(self) -> dict[TableId, int]:
         """What somebody asks for, and the newest number of a request for it."""
-        self._actor.park("looks for requests")
+        self._visit("looks for requests")
         asked = sorted(self._source.asked.items())
         return {table_id(name): number for number, (name, _) in asked}
 
@@ -179,7 +179,7 @@ class SimSource:
 
     def answer(self, table: TableId, number: int) -> None:
         """Forget requests for a table up to one."""
-        self._actor.park("answers a request")
+        self._visit("answers a request")
         asked = self._source.asked
         for known in [n for n, (name, _) in asked.items() if name == table.name and n <= number]:
             self._source.on_answered(*asked.pop(known))
@@ -198,7 +198,7 @@ class SimSource:
         signature = f"{sorted(source.tables)} {sorted(source.published)}"
         if "y" not in source.tables or signature == unless:
             return None
-        self._actor.park("looks at the catalog")
+        self._visit("looks at the catalog")
         there = [name for name in source.tables if self._wants(table_id(name))]
         return Look(
             source.wal_end,
@@ -219,7 +219,7 @@ class SimSource:
 
     def publish(self, table: TableId) -> str:
         """Changes of a table are sent from the next commit on."""
-        self._actor.park("publishes a table")
+        self._visit("publishes a table")
         if self._source.world.chance(0.2):
             raise SourceBusy("the table is locked")
         self._source.published.add(table.name)
@@ -230,6 +230,12 @@ class SimSource:
 
     def table_name(self, _oid: int) -> None:
         """Ids are no oids."""
+
+    def _visit(self, label: str) -> None:
+        """In a session of its own, which a promotion ends, too."""
+        self._actor.park(label)
+        if self._wire.timeline != self._source.timeline:
+            raise ConnectionLost("the server closed the connection")
 
     def _park(self, label: str) -> None:
         self._actor.park(label)
@@ -242,8 +248,11 @@ class SimSource:
             self._source.lock = self._wire
         return self._source.lock is self._wire
 
+    def switch_point(self, timeline: int) -> int | None:
+        return self._source.ends.get(timeline)
+
     def slot(self) -> Slot | None:
-        self._actor.park("looks at the slot")
+        self._visit("looks at the slot")
         slot = self._source.slot
         return None if slot is None else Slot(PLUGIN, "bank", slot["confirmed"])
 
@@ -254,7 +263,7 @@ class SimSource:
         return self._wire.start()
 
     def make_slot(self) -> MadeSlot | None:
-        self._actor.park("looks for an old slot")
+        self._visit("looks for an old slot")
         if self._source.slot is not None:
             self._park("drops the old slot")
             if self._source.owner is not None:

@@ -80,6 +80,8 @@ class Faults:
     talks: bool = False  # logical messages are written
     adds: int = 0  # times that [tables] gets another table
     asks: int = 0  # re-reads that somebody asks for
+    promotions: int = 0  # of a standby that has everything
+    losses: int = 0  # of one that lacks the newest commits
     joins: int = 0  # tables that appear and are not published by themselves
     giants: bool = False  # most source transactions are large, and slow to come
     rush: bool = False  # second producers come while the first ones still start
@@ -309,6 +311,10 @@ class Simulation:
             out.append(Move(0.1, "a table is made", self._join))
         if faults.asks and self._has_run and rereads:
             out.append(Move(0.1, "somebody asks for a re-read", self._ask))
+        if faults.promotions and self._has_run:
+            out.append(Move(0.05, "a standby is promoted", lambda: self._promote(loses=False)))
+        if faults.losses and self._has_run:
+            out.append(Move(0.05, "a late standby is promoted", lambda: self._promote(loses=True)))
         if faults.slot_faults and self.source.slot and self.source.owner is None:
             out.append(Move(0.1, "somebody touches the slot", self._touch_slot))
 
@@ -424,11 +430,24 @@ class Simulation:
         self.faults.silences -= 1
         self.broker.silent_until = self.world.now + self.world.rng.choice([3.0, 12.0, 40.0])
 
+    def _promote(self, *, loses: bool) -> None:
+        source, rng = self.source, self.world.rng
+        lost = rng.randint(0, min(3, source.may_lose())) if loses else 0
+        if loses:
+            self.faults.losses -= 1
+        else:
+            self.faults.promotions -= 1
+        keeps_slot = rng.random() < 0.8
+        source.promote(lost, keeps_slot=keeps_slot, lag=rng.randrange(4))
+        slot = "keeps its slot" if source.slot else "has no slot"
+        self.world.note(f"it lacks {lost} transactions behind {source.wal_end}, and {slot}")
+
     def _touch_slot(self) -> None:
         self.faults.slot_faults -= 1
         kind = self.world.rng.choice(["advanced", "made again", "dropped"])
         self.world.note(f"the slot is {kind}")
-        self.source.slot = None if kind == "dropped" else {"confirmed": self.source.end}
+        end = self.source.end
+        self.source.slot = None if kind == "dropped" else {"confirmed": end, "made": end}
 
     def _expire(self) -> None:
         """Retention as configured: it never passes what the target, or a backup, still needs."""
@@ -493,7 +512,10 @@ class Simulation:
                     or self.world.steps - self.broker.marked < LATE_STEPS
                     or any(t.client is None and CUTS in t.places for t in self.broker.transactions)
                 )
-            case SourceSwitched() | SlotMismatch():
+            case SourceSwitched():
+                right = process.plan.is_alien or self.oracle.has_lost_tail()
+                self._gap_in = self.oracle.epoch if right else self._gap_in
+            case SlotMismatch():
                 right = process.plan.is_alien
             case CdcError():
                 right = False

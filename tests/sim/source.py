@@ -168,6 +168,8 @@ class Source:
         self.wal_end = 100
         self.next_value = 0
         self.system_id, self.timeline = "sys-1", 1
+        self.ends: dict[int, int] = {}  # of former timelines
+        self.former: dict[int, tuple[list[Transaction], list[Database]]] = {}
         columns = {"a": "id v", "b": "id v big", "c": "v w", "x": "id v"}
         self.tables: Database = {
             name: Table([Column(c, TEXT, nullable=c != "id") for c in text.split()])
@@ -213,14 +215,6 @@ class Source:
         if self.decoding is not None and self.decoding.by_csn:
             return self.wal[-1].csn if self.wal else _FIRST_CSN
         return self.wal_end
-
-    def before(self, point: int) -> int:
-        """How many transactions committed before a point."""
-        return sum(t.commit_start < point for t in self.wal)
-
-    def state_at(self, point: int) -> Database:
-        """The tables as of all commits before `point`."""
-        return self.states[self.before(point)]
 
     # ------------------------------------------------------------ transactions
     def _value(self) -> str:
@@ -300,7 +294,7 @@ class Source:
         end = start + 8
         self.wal_end = end + rng.choice([0, 0, 8])
         made = Transaction(
-            *(index, 700 + index, begin, start, end, changes, expected, holes),
+            *(index, 700 * self.timeline + index, begin, start, end, changes, expected, holes),
             is_shown=EVERYTHING in holes or world.chance(0.5),
             is_led=is_led,
         )
@@ -316,13 +310,48 @@ class Source:
         """Commit a transaction that has an id and no changes."""
         index, start = len(self.wal), self.wal_end
         self.wal_end = start + 8
-        made = Transaction(index, 700 + index, start, start, self.wal_end, [], [], set())
+        made = Transaction(index, 700 * self.timeline + index, start, start, self.wal_end, [], [], set())
         if self.decoding is not None:
             made.csn = _FIRST_CSN + 3 * (index + 1 if self.decoding.by_csn else (index ^ 1) + 1)
             made.commit_start, made.end_lsn = self.decoding.position(start, self.wal_end, made.csn)
             made.is_shown = self.decoding.sends_empty
         self.wal.append(made)
         self.states.append(copy.deepcopy(self.tables))
+
+    # ------------------------------------------------------------ promotion
+    def may_lose(self) -> int:
+        """How many of the newest transactions may be lost: no table is, with its name."""
+        since = self.ends.get(self.timeline - 1, 0)
+        kept = [
+            state.keys() == self.tables.keys() and t.begin_lsn >= since
+            for t, state in zip(reversed(self.wal), reversed(self.states[:-1]), strict=True)
+        ]
+        return kept.index(False) if False in kept else len(kept)
+
+    def promote(self, lost: int, *, keeps_slot: bool, lag: int) -> None:
+        """A standby that had not received the last `lost` transactions becomes the primary.
+
+        Its slot was synchronized `lag` transactions ago.
+        """
+        count, since = len(self.wal) - lost, self.ends.get(self.timeline - 1, 100)
+        self.former[self.timeline] = self.wal, self.states
+        self.wal, self.states = self.wal[:count], self.states[: count + 1]
+        self.tables = copy.deepcopy(self.states[-1])
+        if lost or self.world.chance(0.5):  # nor had it the end of the log, which holds no commit
+            self.wal_end = max(since, self.wal[-1].record_end if self.wal else 0)
+        self.ends[self.timeline] = self.wal_end
+        self.timeline += 1
+        for connection in self.connections:
+            connection.statuses.clear()
+            connection.is_linked = False
+        self.owner = self.lock = None
+        self.asked = {n: (name, min(end, self.wal_end)) for n, (name, end) in self.asked.items()}
+        if self.slot is None or not keeps_slot or self.slot["made"] > self.wal_end:
+            self.slot = None
+            return
+        known = [t.commit_start for t in self.wal[-1 - lag :]]
+        synchronized = min(self.slot["confirmed"], self.wal_end, *known)
+        self.slot = {**self.slot, "confirmed": max(self.slot["made"], synchronized)}
 
     def _speak(self) -> None:
         """Write a message outside of transactions: the next commit may begin where it ends."""
@@ -437,7 +466,7 @@ class Source:
     def make_slot(self) -> str:
         """Make the slot at the end of WAL with an exported snapshot; return the snapshot's name."""
         assert self.slot is None
-        self.slot = {"confirmed": self.end}
+        self.slot = {"confirmed": self.end, "made": self.end}
         name = f"snap-{len(self.snapshots)}"
         self.snapshots[name] = (self.end, copy.deepcopy(self.tables))
         return name
@@ -479,7 +508,7 @@ class Connection:
     """A replication session: the lock, the slot and the stream live in it."""
 
     def __init__(self, source: Source, name: str) -> None:
-        self.source, self.name = source, name
+        self.source, self.name, self.timeline = source, name, source.timeline
         self.is_linked = True
         self.socket: deque[tuple[str, int, Any]] = deque()  # messages as pgoutput's bytes
         self.statuses: deque[int] = deque()

@@ -39,10 +39,10 @@ from producer.sources.connection import ServerConnection
 from producer.sources.dial import ConnectionArguments, Link, dial
 from producer.sources.gauss import login as gauss_auth
 from producer.sources.gauss import server as gauss_server
-from producer.sources.gauss.hosts import first_that_opens, targets
 from producer.sources.gauss.options.model import Role
 from producer.sources.gauss.server import Server
 from producer.sources.gauss.sqlstate import is_ambiguous, refusal
+from producer.sources.hosts import first_that_opens, targets
 from producer.sources.session import Session
 from producer.sources.streaming import Streaming
 from producer.wire import commands, protocol

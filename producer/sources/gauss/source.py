@@ -246,6 +246,10 @@ class GaussSource:
         confirmed = found.confirmed_csn if found.ordered_by == "csn" else found.confirmed
         return Slot(found.plugin or "physical", found.database, int(confirmed or 0), invalid)
 
+    def switch_point(self, timeline: int) -> int | None:  # noqa: ARG002  the protocol's
+        """Return None: the server tells no history of its timelines."""
+        return None
+
     def try_take(self) -> bool:
         """Begin to stream from the slot's confirmed position; False while another client does."""
         if self._options.interface == "sql":

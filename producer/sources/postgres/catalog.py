@@ -19,7 +19,7 @@ from producer.core.catalog_rows import PlainIndex, TableRights, table_schema, us
 from producer.errors import ConnectionLost, SourceError, Unsupported
 from producer.sources import patterns
 from producer.sources.dial import ConnectionArguments
-from producer.sources.postgres.connection import ReplicationConnection
+from producer.sources.postgres.connection import ReplicationConnection, reach
 from producer.sources.session_settings import POSTGRES
 from producer.wire.protocol import ServerError
 from producer.wire.sqlstate import Asked, refusal
@@ -36,8 +36,11 @@ _TREES: Final = 120_000  # pg_partition_tree
 def connect(arguments: ConnectionArguments) -> Connection:
     """Log in by psycopg2, with the session settings of the stream; autocommit is on.
 
+    To the primary, where the arguments name several hosts.
+
     Raises ConnectionLost, LoginRefused, NotPermitted.
     """
+    arguments = reach(arguments)
     options = " ".join(
         f"-c {name}={value.replace(' ', chr(92) + ' ')}"
         for name, value in POSTGRES.items()
@@ -146,6 +149,7 @@ class SlotState:
     restart: Lsn | None
     wal_status: str  # reserved | extended | unreserved | lost; "" before 13
     invalidation_reason: str  # from 17 on; "conflict" also for 16's `conflicting`; "" = none
+    failover: bool = False  # standbys synchronize it; from 17 on
 
     @property
     def is_invalid(self) -> bool:
@@ -174,7 +178,15 @@ def slot_state(connection: Connection, name: str) -> SlotState | None:
         restart=_lsn(said["restart_lsn"]),
         wal_status=said.get("wal_status") or "",
         invalidation_reason=reason,
+        failover=bool(said.get("failover")),
     )
+
+
+def log_end(connection: Connection) -> Lsn:
+    """Return where a primary's log ends."""
+    with asking(connection) as cursor:
+        cursor.execute("SELECT pg_current_wal_lsn()")
+        return Lsn.parse(cursor.fetchone()[0])
 
 
 def _lsn(text: str | None) -> Lsn | None:

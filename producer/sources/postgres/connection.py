@@ -9,15 +9,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from typing import Self
+from dataclasses import replace
+from typing import Final, Self
 
 from producer.errors import (
     ConnectionLost,
     DecodeError,
+    RoleDiffers,
     SlotInvalid,
     SlotMismatch,
 )
-from producer.sources import session_settings
+from producer.sources import hosts, session_settings
 from producer.sources.connection import ServerConnection
 from producer.sources.dial import ConnectionArguments, Link, dial, parse_dsn
 from producer.sources.session import Session
@@ -45,11 +47,12 @@ class ReplicationConnection(ServerConnection):
 
     @classmethod
     def open(cls, arguments: ConnectionArguments, *, replication: bool = True) -> Self:
-        """Connect and log in.
+        """Connect and log in; to the primary, where the arguments name several hosts.
 
         Raises ConnectionLost, LoginRefused, NotPermitted.  Without `replication`
         the session is an ordinary one, which has no slot commands.
         """
+        arguments = reach(arguments)
         deadline = time.monotonic() + arguments.connect_timeout
         link = dial(arguments, deadline)
         try:
@@ -76,6 +79,16 @@ class ReplicationConnection(ServerConnection):
 
     # ---- queries
 
+    def timeline_as_primary(self) -> int:
+        """Return the timeline that the server writes; raise RoleDiffers for a standby."""
+        ((name,),) = self.query(_WRITES)
+        if name is None:
+            raise RoleDiffers(
+                "the server is a standby",
+                hint="name the primary, or all servers in [source] hosts",
+            )
+        return int(name[:8], 16)
+
     def timeline_history(self, timeline: int) -> tuple[TimelineSwitch, ...]:
         """Read the history of `timeline`: former timelines and where each ended."""
         if timeline <= 1:
@@ -100,12 +113,20 @@ class ReplicationConnection(ServerConnection):
         _log.info("slot created slot=%s consistent_point=%s", name, created.consistent_point)
         return created
 
-    def begin_slot(self, name: str, plugin: str, *, temporary: bool = False) -> None:
+    def begin_slot(
+        self, name: str, plugin: str, *, temporary: bool = False, failover: bool = False
+    ) -> None:
         """Begin to create a logical slot that exports its snapshot; `begun_slot` returns it."""
         self._slot = name
         self._session.begin(
-            commands.create_slot(name, plugin, temporary=temporary, snapshot=Snapshot.EXPORT)
+            commands.create_slot(
+                name, plugin, temporary=temporary, snapshot=Snapshot.EXPORT, failover=failover
+            )
         )
+
+    def make_failover(self, name: str) -> None:
+        """Have standbys synchronize a slot that nobody uses; servers from 17 on."""
+        self.query(commands.make_failover(name))
 
     def begun_slot(self, timeout: float) -> SlotCreated | None:
         """Return the slot that was begun, or None if it is not created within `timeout` seconds.
@@ -204,3 +225,34 @@ class ReplicationConnection(ServerConnection):
             user=arguments.user,
             dbname=arguments.dbname,
         )
+
+
+# The control file has the timeline of the last checkpoint, which a promotion is ahead of.
+_WRITES: Final = (
+    "SELECT CASE WHEN NOT pg_is_in_recovery() THEN pg_walfile_name(pg_current_wal_lsn()) END"
+)
+
+
+def reach(arguments: ConnectionArguments) -> ConnectionArguments:
+    """Return the arguments of the primary, where they name several hosts.
+
+    All hosts are asked: an old primary may still be there, on an older timeline, after another
+    server was promoted.  Raises as `hosts.first_that_opens` does.
+    """
+    if not arguments.hosts:
+        return arguments
+
+    def attempt(at: ConnectionArguments) -> tuple[int, ConnectionArguments]:
+        with ReplicationConnection.open(at, replication=False) as session:
+            return session.timeline_as_primary(), at
+
+    candidates = hosts.targets(replace(arguments, hosts=()), arguments.hosts)
+    found = hosts.all_that_open(candidates, attempt)
+    timeline, newest = max(found, key=lambda one: one[0])
+    if len(found) > 1:
+        _log.warning(
+            "several servers are primaries, the newest timeline counts hosts=%s timeline=%d",
+            ",".join(f"{at.host}:{at.port}" for _, at in found),
+            timeline,
+        )
+    return newest

@@ -14,7 +14,7 @@ from typing import Final
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer.errors import SourceBusy
+from producer.errors import ConnectionLost, SourceBusy
 from producer.options import Options
 from producer.sources.postgres import running, snapshot
 from producer.sources.postgres.captured import captured, reading_problems
@@ -38,9 +38,13 @@ class PostgresPoint:
         self._session.close()
 
 
-def make_point(options: Options, connection: Connection, table: TableId) -> PostgresPoint | None:
+def make_point(
+    options: Options, connection: Connection, table: TableId, server: tuple[str, int]
+) -> PostgresPoint | None:
     """Make a point and protect the table from DDL; None: it is not captured any more.
 
+    `server`: system id and timeline of the one that streams.  An address may lead to another one
+    by now, which was promoted: a point there is none of the stream [H40].
     Raises SourceBusy while the slot waits for open transactions, TableChanging where DDL came
     between the point and the protection, and what else the server refuses.
     """
@@ -51,6 +55,9 @@ def make_point(options: Options, connection: Connection, table: TableId) -> Post
     with ExitStack() as stack, ReplicationConnection.open(options.source) as wire:
         suffix = f"_{wire.backend_pid}"
         name = options.slot[: _NAME_BYTES - len(suffix)] + suffix
+        said = wire.identify()
+        if (said.system_id, said.timeline) != server:
+            raise ConnectionLost("another server has this address by now", timeline=said.timeline)
         wire.begin_slot(name, options.plugin, temporary=True)
         made = wire.begun_slot(_SECONDS)
         if made is None:

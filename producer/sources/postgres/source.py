@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from typing import Final, Self
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
@@ -17,10 +18,12 @@ from producer.core.takeover import MadeSlot, Slot
 from producer.errors import (
     CdcError,
     NotPermitted,
+    OptionRefused,
     SlotMismatch,
     SlotMissing,
     SlotTaken,
     SourceError,
+    SourceSwitched,
 )
 from producer.options import Options
 from producer.sources import patterns, requests
@@ -41,7 +44,7 @@ from producer.sources.postgres.captured import (
     ensure_publication,
     reading_problems,
 )
-from producer.sources.postgres.connection import ReplicationConnection
+from producer.sources.postgres.connection import ReplicationConnection, reach
 from producer.sources.postgres.point import (
     PostgresPoint,
     make_point,
@@ -53,7 +56,7 @@ from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.sources.postgres.triggers.records import Trust
 from producer.wire.replication import WalMessage
 from schemas.control import Identity
-from schemas.errors import Verdict
+from schemas.errors import LOAD_AGAIN, Verdict
 from schemas.positions import Lsn
 from schemas.quoting import identifier
 from schemas.tables import TableId, TableSchema
@@ -61,6 +64,7 @@ from schemas.tables import TableId, TableSchema
 _FAILED_LOOKS: Final = 20  # in a row
 _BEGUN: Final = 4096  # transactions between two readings of the catalog that are waited for
 _VISIBLE_SECONDS: Final = 10.0
+_FAILOVER: Final = 170_000  # from here on standbys synchronize slots
 _OWN_TIMEOUT: Final = 120_000  # from 12 on a session may set the server's wal_sender_timeout
 # The streaming session holds the lock and the slot.  When the machine of a `run` or its network
 # fails, the server detects it by this timeout only, and the next `run` waits so long: 60 s by
@@ -107,6 +111,9 @@ class PostgresSource:
         )
         self._note: Callable[[str], None] = lambda _: None
         self._has_made_publication = self._has_made_slot = False  # and no START is durable yet
+        self._server = "", 0  # system id and timeline
+        self._history: dict[int, int] = {}  # former timelines, and where each ended
+        self._is_failover = False  # standbys are to have the slot
         self._making = False  # a slot, which waits for open transactions
         self._told: list[running.Blocker] = []
         self._tell_at = 0.0
@@ -116,7 +123,9 @@ class PostgresSource:
 
     @classmethod
     def open(cls, options: Options, on_tables: Callable[[list[TableId]], None]) -> Self:
-        """Connect twice: to stream, and for queries."""
+        """Connect twice: to stream, and for queries; both, and all later ones, to one server."""
+        is_cluster = len(options.source.hosts) > 1
+        options = replace(options, source=reach(options.source))
         with ExitStack() as stack:
             connection = catalog.connect(options.source)
             stack.callback(connection.close)
@@ -125,8 +134,21 @@ class PostgresSource:
             if connection.server_version >= _OWN_TIMEOUT:
                 wire.query(_SENDER_TIMEOUT)
             source = cls(options, wire, connection, on_tables)
+            source._find_failover(is_cluster=is_cluster)
             stack.pop_all()
             return source
+
+    def _find_failover(self, *, is_cluster: bool) -> None:
+        """Decide whether standbys are to have the slot."""
+        asked = self._options.failover_slot
+        can = self.connection.server_version >= _FAILOVER
+        if asked == "on" and not can:
+            raise OptionRefused(
+                "standbys synchronize slots from PostgreSQL 17 on",
+                hint='source.failover-slot = "auto" or "off"',
+                option="failover-slot",
+            )
+        self._is_failover = can and (asked == "on" or (asked == "auto" and is_cluster))
 
     # ---- before the stream
 
@@ -152,9 +174,18 @@ class PostgresSource:
         """Identify the server."""
         said = self.wire.identify()
         options = self._options
+        self._server = said.system_id, said.timeline
+        # While the session streams it takes no questions.
+        self._history = {
+            switch.timeline: int(switch.at) for switch in self.wire.timeline_history(said.timeline)
+        }
         return Identity(
             said.system_id, said.timeline, said.dbname or "", options.slot, options.plugin
         )
+
+    def switch_point(self, timeline: int) -> int | None:
+        """Return where the server's history left an older timeline."""
+        return self._history.get(timeline)
 
     def try_lock(self) -> bool:
         """Take the lock in the session that creates the slot and streams: it ends with it."""
@@ -175,6 +206,8 @@ class PostgresSource:
     def try_take(self) -> bool:
         """Begin to stream from the slot's confirmed position."""
         try:
+            if self._is_failover:
+                self._share_slot()
             self.wire.start(
                 self._options.slot, self._plugin_options, split=native.split(self._options.native)
             )
@@ -183,6 +216,14 @@ class PostgresSource:
         self._is_streaming = True
         self.keep_alive(force=True)
         return True
+
+    def _share_slot(self) -> None:
+        """Have standbys synchronize a slot that was made without it."""
+        state = catalog.slot_state(self.connection, self._options.slot)
+        if state is not None and not state.failover:
+            if state.active_pid is not None:
+                raise SlotTaken("the slot is in use", slot=self._options.slot)
+            self.wire.make_failover(self._options.slot)
 
     def make_slot(self) -> MadeSlot | None:
         """Drop an old slot of ours, create a new one with its exported snapshot."""
@@ -215,7 +256,7 @@ class PostgresSource:
                 return None
             except SlotMissing:
                 pass
-        self.wire.begin_slot(options.slot, options.plugin)
+        self.wire.begin_slot(options.slot, options.plugin, failover=self._is_failover)
         self._making, self._tell_at = True, time.monotonic() + _MAKE_SECONDS
         return self._made()
 
@@ -293,7 +334,19 @@ class PostgresSource:
         csn: int,  # noqa: ARG002
         hidden: set[TableId] | None = None,
     ) -> None:
-        """Begin to decode: pgoutput describes relations, event triggers (if any) their changes."""
+        """Begin to decode: pgoutput describes relations, event triggers (if any) their changes.
+
+        Raises SourceSwitched where the server's log ends before `resume`: its new transactions
+        would have positions that we silently drop as delivered.
+        """
+        if (end := catalog.log_end(self.connection)) < resume:
+            raise SourceSwitched(
+                "the source's log ends before what was delivered: it was restored",
+                log_end=end,
+                resume=Lsn(resume),
+                slot=self._options.slot,
+                hint=f"commits in between are lost; {LOAD_AGAIN}",
+            )
         publication = publications.publication(self.connection, self._options.publication)
         self.new_tables_are_complete = bool(publication and publication.all_tables)
         found = ddl_triggers.state(self.connection, self._options.publication)
@@ -328,7 +381,7 @@ class PostgresSource:
 
     def point(self, table: TableId) -> PostgresPoint | None:
         """Make a place between two commits; see `make_point`."""
-        return make_point(self._options, self.connection, table)
+        return make_point(self._options, self.connection, table, self._server)
 
     def adopt(self, table: TableSchema) -> None:
         """The stream describes its tables itself."""

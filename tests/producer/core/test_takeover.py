@@ -6,6 +6,8 @@ from typing import TypeVar
 
 import pytest
 
+from producer.core.events import Records
+from producer.core.promotion import Tail, tail_behind
 from producer.core.takeover import (
     MadeSlot,
     Slot,
@@ -36,6 +38,7 @@ from schemas.accept import CutReplay, Foreign, Record, replay_tail
 from schemas.control import (
     CommitEntry,
     Commits,
+    Cut,
     Head,
     Heartbeat,
     Identity,
@@ -47,6 +50,7 @@ from schemas.control import (
     Topic,
 )
 from schemas.tables import TableId
+from schemas.topics import Topics
 
 ACCOUNT, CUTS, DDL = "bank.public.account", "bank.cuts", "bank.ddl"
 TOPICS = {name: Topic(f"id of {name}", 1) for name in (ACCOUNT, CUTS, DDL)}
@@ -73,6 +77,8 @@ class World:
     highs: dict[str, int] = field(default_factory=lambda: {ACCOUNT: 10, CUTS: 0, DDL: 5})
     the_topics: dict[str, Topic] = field(default_factory=lambda: dict(TOPICS))
     started: list[Start] = field(default_factory=list)
+    shapes: Records = ()  # written with START
+    ends: dict[int, int] = field(default_factory=dict)  # of the server's former timelines
 
     @property
     def end(self) -> int:
@@ -89,6 +95,9 @@ class World:
         if isinstance(self.the_slot, CdcError):
             raise self.the_slot
         return self.the_slot
+
+    def switch_point(self, timeline: int) -> int | None:
+        return self.ends.get(timeline)
 
     def try_take(self) -> bool:
         self.done.append("take")
@@ -109,13 +118,17 @@ class World:
     def lso(self) -> int:
         return self.end - self.undecided
 
+    def _read(self, low: int, high: int) -> list[tuple[int, Record]]:
+        return [(offset, cut) for offset, cut in self.records if low <= offset < high]
+
     def tail(self) -> CutReplay | None:
         self.done.append("tail")
+        return replay_tail(self._read, self.first, self.lso())
 
-        def read(low: int, high: int) -> list[tuple[int, Record]]:
-            return [(offset, cut) for offset, cut in self.records if low <= offset < high]
-
-        return replay_tail(read, self.first, self.lso())
+    def tail_behind(self, position: int, epoch: int) -> Tail:
+        return tail_behind(
+            self._read, self.first, self.lso(), position=position, epoch=epoch, names=Topics("bank")
+        )
 
     def topics(self) -> Mapping[str, tuple[Topic, Mapping[int, int]]]:
         return {name: (topic, {0: self.highs[name]}) for name, topic in self.the_topics.items()}
@@ -123,9 +136,10 @@ class World:
     def init_transactions(self) -> None:
         self.done.append("fence")
 
-    def write_start(self, start: Start) -> int:
+    def write_start(self, start: Start, shapes: Records = ()) -> int:
         self.done.append("START")
         self.started.append(start)
+        self.shapes = shapes
         offset = self.end
         self.records.append((offset, start))
         return offset
@@ -394,6 +408,107 @@ def test_what_is_not_ours_in_cuts_does_not_stop_a_start(forged: Record) -> None:
     world.records.append((world.end, forged))
 
     assert go(world).writer_state.head == right
+
+
+# ---------------------------------------------------------------- promotions
+def promoted(*records: tuple[int, Record], at: int = 600) -> World:
+    """Timeline 2 left timeline 1 at a position; `records` came behind what `running` has."""
+    world = running()
+    world.records.extend(records)
+    world.ends = {1: at}
+    return world
+
+
+ON_TIMELINE_2 = replace(WANTED, identity=replace(IDENTITY, timeline=2))
+
+
+def test_a_promoted_server_that_has_everything_is_gone_on_with_in_an_epoch_of_its_own() -> None:
+    world = promoted()
+    told: list[Start] = []
+
+    def restate(start: Start) -> Records:
+        told.append(start)
+        return [(DDL, 0, b"account", b"its shape", [])]
+
+    taken, _ = drive(take_over(world, world, ON_TIMELINE_2, restate=restate))
+
+    (wrote,) = world.started
+    assert told == [wrote]
+    assert wrote.head == Head(3, 2, 2, "me", 0, 500, -1)
+    assert (wrote.prev, wrote.continues) == (Prev(1, 1, 2), True)
+    assert wrote.reason == "the source was promoted: timeline 1 ends at 0/258"
+    assert wrote.identity.timeline == 2
+    assert wrote.loads == {"public.account": "END"}
+    assert world.shapes == [(DDL, 0, b"account", b"its shape", [])]
+    assert (taken.continues, taken.made) == (True, None)
+    assert "make" not in world.done
+
+
+def test_an_idle_position_behind_the_switch_point_is_taken_back() -> None:
+    world = promoted((4, Heartbeat(Head(2, 1, 1, "w1", 1, 650, 0))))
+
+    go(world, ON_TIMELINE_2)
+
+    assert world.started[0].head.resume == 600
+
+
+def loaded_at(position: int) -> TableLoad:
+    head = Head(3, 1, 1, "w1", 1, position, 0)
+    return TableLoad(head, TableId("public", "account"), LoadPhase.BEGIN, as_of=position)
+
+
+@pytest.mark.parametrize(
+    ("lost", "tables"),
+    [
+        (commits(3, 2, resume=700), "public.account"),
+        (loaded_at(650), "public.account"),
+        (replace(commits(3, 2, resume=700), ranges=(Range("other.a.b", 0, 3, 4),)), "any"),
+    ],
+    ids=["a commit", "a re-read", "a commit of nobody knows what"],
+)
+def test_a_lost_tail_stops_and_names_its_tables(lost: Cut, tables: str) -> None:
+    world = promoted((4, lost))
+
+    with pytest.raises(SourceSwitched, match="lacks commits that were delivered") as caught:
+        go(world, ON_TIMELINE_2)
+
+    assert caught.value.where["tables"] == tables
+    assert caught.value.where["switch_point"] == 600
+    assert "fence" not in world.done
+
+
+def test_records_before_the_lost_tail_that_expired_stop_it_for_all_tables() -> None:
+    world = World(records=[(40, start(1)), (42, commits(2, 1, resume=500))], first=40)
+    world.ends = {1: 399}
+
+    with pytest.raises(SourceSwitched) as caught:
+        go(world, ON_TIMELINE_2)
+
+    assert caught.value.where["tables"] == "any"
+
+
+def test_a_promoted_server_without_the_slot_says_that_it_is_missing() -> None:
+    world = promoted()
+    world.the_slot = None
+
+    with pytest.raises(SlotMissing):
+        go(world, ON_TIMELINE_2)
+
+
+def test_a_slot_behind_the_switch_point_is_not_ours() -> None:
+    world = promoted()
+    world.the_slot = replace(SLOT, confirmed=601)
+
+    with pytest.raises(SlotAhead):
+        go(world, ON_TIMELINE_2)
+
+
+def test_an_old_primary_is_not_gone_back_to() -> None:
+    world = promoted()
+    world.records[0] = (0, replace(start(1), identity=replace(IDENTITY, timeline=2)))
+
+    with pytest.raises(SourceSwitched, match="its history is not the one that was delivered"):
+        go(world, WANTED)
 
 
 # ---------------------------------------------------------------- undecided records

@@ -7,7 +7,7 @@ import pytest
 
 from producer.errors import CdcError, ConnectionLost, LoginRefused, SourceError
 from producer.sources.dial import ConnectionArguments, dial, parse_dsn
-from producer.sources.gauss.hosts import targets
+from producer.sources.hosts import targets
 
 
 def test_a_uri_and_a_key_value_string_say_the_same() -> None:

@@ -2,7 +2,7 @@ import pytest
 
 from producer.errors import CdcError, ConnectionLost, LoginRefused, RoleDiffers, SourceError
 from producer.sources.dial import ConnectionArguments
-from producer.sources.gauss.hosts import first_that_opens, split_host, targets
+from producer.sources.hosts import first_that_opens, split_host, targets
 
 ARGUMENTS = ConnectionArguments(
     host="here", hostaddr="10.0.0.1", port=8000, dbname="d", user="u", password="secret"

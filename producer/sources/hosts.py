@@ -9,7 +9,7 @@ everywhere and a wrong one locks the account.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -54,10 +54,26 @@ def first_that_opens(
     Raises the error of the only candidate; RoleDiffers when all answer and none
     has the role; else ConnectionLost with the error of each.
     """
+    return next(_opening(candidates, attempt))
+
+
+def all_that_open(
+    candidates: Sequence[ConnectionArguments], attempt: Callable[[ConnectionArguments], Opened]
+) -> list[Opened]:
+    """Return the results of `attempt` for each candidate that succeeds, at least one.
+
+    Raises as `first_that_opens` does.
+    """
+    return list(_opening(candidates, attempt))
+
+
+def _opening(
+    candidates: Sequence[ConnectionArguments], attempt: Callable[[ConnectionArguments], Opened]
+) -> Iterator[Opened]:
     errors: list[tuple[ConnectionArguments, ConnectionLost]] = []
     for candidate in candidates:
         try:
-            return attempt(candidate)
+            opened = attempt(candidate)
         except ConnectionLost as error:
             if len(candidates) == 1:
                 raise
@@ -66,6 +82,10 @@ def first_that_opens(
             if errors:
                 error.where["before"] = _shown(errors)
             raise
+        else:
+            yield opened
+    if len(errors) < len(candidates):
+        return
     kind = (
         RoleDiffers
         if all(isinstance(error, RoleDiffers) for _, error in errors)

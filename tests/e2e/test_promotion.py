@@ -1,0 +1,118 @@
+"""A standby of PostgreSQL is promoted under load: with all that was delivered, and without."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import psycopg2
+import pytest
+
+from gauss_cdc.sandbox.services import Addresses
+from producer.errors import SourceSwitched
+from producer.sources.dial import parse_dsn
+from tests.e2e.path import PATIENCE, Path, content, until
+from tests.integration.private_pair import SLOT, Pair, Server, private_pair
+
+TABLES = (
+    "CREATE TABLE account (id int PRIMARY KEY, balance int NOT NULL)",
+    "CREATE TABLE entry (account int NOT NULL, delta int NOT NULL)",
+    "ALTER TABLE entry REPLICA IDENTITY FULL",
+    "CREATE TABLE quiet (id int PRIMARY KEY, note text)",
+    "INSERT INTO account SELECT i, 0 FROM generate_series(1, 50) i",
+    "INSERT INTO quiet VALUES (1, 'as it was')",
+)
+
+
+@contextmanager
+def paired(
+    addresses: Addresses, prefix: str, target: str, **settings: str
+) -> Iterator[tuple[Pair, Path]]:
+    with private_pair(*TABLES, **settings) as pair:
+        hosts = pair.primary.host, pair.standby.host
+        url = f"postgresql://postgres@{','.join(hosts)}/bank"
+        with Path(addresses, prefix, pair.primary.url, target) as path:
+            arguments = parse_dsn(url, is_cluster=True)
+            path.options = replace(path.options, source=arguments, include=("public.*",))
+            yield pair, path
+
+
+class Load:
+    """Transactions until the server is gone; both tables say the same of each account."""
+
+    def __init__(self, server: Server) -> None:
+        self._server, self.committed = server, 0
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        try:
+            connection = psycopg2.connect(self._server.url)
+            while True:
+                with connection, connection.cursor() as cursor:
+                    account, delta = self.committed % 50 + 1, self.committed % 7 + 1
+                    cursor.execute("INSERT INTO entry VALUES (%s, %s)", [account, delta])
+                    cursor.execute(
+                        "UPDATE account SET balance = balance + %s WHERE id = %s", [delta, account]
+                    )
+                self.committed += 1
+        except psycopg2.Error:
+            return  # it is over
+
+    def join(self) -> None:
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+
+
+def same(pair: Pair, path: Path, tables: tuple[str, ...] = ("account", "entry", "quiet")) -> None:
+    """After a promotion: the target has what the new primary has."""
+    path.source = pair.standby.url
+    path.catch_up()
+    for table in tables:
+        assert content(path.target, table) == content(pair.standby.url, table)
+
+
+def test_the_stream_goes_on_at_the_promoted_standby(
+    addresses: Addresses, topic_prefix: str, new_database: Callable[[], str]
+) -> None:
+    """The primary is killed; a slot that waits for the standby delivers nothing it lacks."""
+    waits = {"synchronized_standby_slots": SLOT}
+    with paired(addresses, topic_prefix, new_database(), **waits) as (pair, path):
+        path.start()
+        path.catch_up()
+        pair.wait_for_slot(path.options.slot)
+        load = Load(pair.primary)
+        until(lambda: load.committed > 300, "a load", threading.Event().wait)
+        pair.primary.stop(signal.SIGKILL)
+        load.join()
+        pair.promote()
+        pair.standby.ask("UPDATE quiet SET note = 'after the promotion'")
+        same(pair, path)
+        path.stop()
+        ledger = path.catch_up_to(0)
+
+        assert (ledger.epoch, ledger.state) == (2, "EXACT")
+        ((sums,),) = pair.standby.ask("SELECT count(*) FROM entry")
+        assert isinstance(sums, int)
+        assert sums > 0
+
+
+def test_a_lost_tail_stops_by_name(
+    addresses: Addresses, topic_prefix: str, new_database: Callable[[], str]
+) -> None:
+    with paired(addresses, topic_prefix, new_database()) as (pair, path):
+        path.start()
+        path.catch_up()
+        pair.wait_for_slot(path.options.slot)
+        pair.cut_off()
+        pair.primary.ask("UPDATE account SET balance = 1 WHERE id = 7")
+        path.catch_up()
+        pair.primary.stop(signal.SIGKILL)
+        pair.promote()
+        until(lambda: path.failure is not None, "the stop", threading.Event().wait)
+
+        with pytest.raises(SourceSwitched, match="lacks commits that were delivered") as caught:
+            path.stop()
+
+    assert caught.value.where["tables"] == "public.account"
