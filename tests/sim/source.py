@@ -310,7 +310,9 @@ class Source:
         """Commit a transaction that has an id and no changes."""
         index, start = len(self.wal), self.wal_end
         self.wal_end = start + 8
-        made = Transaction(index, 700 * self.timeline + index, start, start, self.wal_end, [], [], set())
+        made = Transaction(
+            index, 700 * self.timeline + index, start, start, self.wal_end, [], [], set()
+        )
         if self.decoding is not None:
             made.csn = _FIRST_CSN + 3 * (index + 1 if self.decoding.by_csn else (index ^ 1) + 1)
             made.commit_start, made.end_lsn = self.decoding.position(start, self.wal_end, made.csn)
