@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import count
 from pathlib import Path
 from threading import Event
 from typing import Any, Self
@@ -56,6 +57,7 @@ from tests.services_fixtures import drop_database, open_directory
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 NO_COMPILER = "this Java has no compiler: it cannot run Commits.java"
 LARGE = 4_000  # rows
+LOOKS = 2_000  # at what `run` does, from one question to Kafka to the next: it is passed quickly
 SENDING = ("run: rows sent", "run: waiting for acknowledgements")  # nothing is committed yet
 TOML = """\
 [source]
@@ -197,15 +199,22 @@ class Scene:
     def kill_while_rows_are_sent(self, bank: Bank) -> None:
         """Leave rows in Kafka that no cut names: they are sent again."""
         journal = TopicPartition(f"{self.prefix}.public.journal", 0)
+        run = self.run._process
+        assert run is not None
         for _ in range(20):
-            before = self.high(journal)
+            before = self.high(journal) + LARGE // 40  # more than the marks of what went before
             bank.large(LARGE)
-            while self.high(journal) == before:
+            for look in count():
                 assert not self.run.died(), self.run.last_words()
-            if self.run.kill() in SENDING:
-                return
-            self.run.start()
-            self.streams()
+                if self.run.step() in SENDING:
+                    run.send(signal.SIGSTOP)  # it stays there while Kafka is asked
+                    if self.high(journal) > before and self.run.step() in SENDING:
+                        self.run.kill()
+                        return
+                    run.send(signal.SIGCONT)
+                    self._pause.wait(0.001)
+                elif look % LOOKS == 0 and self.high(journal) > before:
+                    break
         raise AssertionError("a large transaction is never seen under way")
 
     def high(self, place: TopicPartition) -> int:

@@ -256,15 +256,19 @@ def _plain(row: Any) -> tuple[object, ...]:
 
 def _session(kind: str, folder: str) -> SparkSession:
     """A session of our own, which reads only."""
+    import logging  # noqa: PLC0415
     import os  # noqa: PLC0415
 
-    from pyspark.sql import SparkSession  # noqa: PLC0415  where Spark is
+    from pyspark.logger import PySparkLogger  # noqa: PLC0415  where Spark is
+    from pyspark.sql import SparkSession  # noqa: PLC0415
 
     from gauss_cdc.runtime import jars, java  # noqa: PLC0415
     from spark_consumers.sinks.lakes import places  # noqa: PLC0415
 
     os.environ["JAVA_HOME"] = str(java.find(shims=jars.cache()).home)
     settings = places.delta_settings(folder) if kind == "delta" else places.iceberg_settings(folder)
+    # It prints what it also raises: that there is no watermark yet.
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     names = ["spark", kind]
     found = jars.fetch(names)
     return (

@@ -100,9 +100,11 @@ def history(
     ends = events.groupBy("_key").agg(
         *changed.exprs(f"min_by(_version, {_PLACE}) AS _at", f"min_by(_time, {_PLACE}) AS _when")
     )
-    first = cuts.selectExpr("min(_v)", "min_by(_t, struct(_s, _o))").first()
-    cut = first[0] if first is not None else None
-    if cut is not None:
+    cut = None
+    if of.truncated is not None:
+        first = cuts.selectExpr("min(_v)").first()
+        assert first is not None
+        cut = first[0]
         earlier = f"least(_at, {cut})"
         ends = ends.selectExpr("_key", f"{earlier} AS _at", "_when")
     frame = rows.selectExpr("true AS _new", "*").unionByName(
