@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from schemas.control import SchemaChange
+from schemas.control import LoadPhase, SchemaChange
 from schemas.tables import TableId
 from schemas.topics import Topics
 from spark_consumers import folders
@@ -91,6 +91,12 @@ class CommitGroup:
             for schema_id in self.segment.schema_ids.get(topic, ())[:1]
         )
         return tuple(table for table in found if table is not None)
+
+    @property
+    def emptied(self) -> tuple[TableId, ...]:
+        """Tables whose load, or re-read, begins here: their copies are emptied before any row."""
+        begins = [load.table for load in self.segment.loads if load.phase is LoadPhase.BEGIN]
+        return tuple(begins)
 
     def changes(self, table: TableId) -> DataFrame:
         """Typed changes of one table; sort by (seq, ordinal) where order matters."""

@@ -87,6 +87,7 @@ def test_a_function_gets_each_group_of_commits_once(
     stop = threading.Event()
 
     def fn(group: CommitGroup) -> None:
+        seen.extend((str(table), "emptied") for table in group.emptied)
         for table in group.tables:
             rows = group.changes(table).orderBy("seq", "ordinal").collect()
             seen.append((str(table), [(r.seq, r.op) for r in rows]))
@@ -100,6 +101,7 @@ def test_a_function_gets_each_group_of_commits_once(
     source.publish()
     for_each_commit_group(spark, options(source), fn, checkpoint=str(tmp_path), stop=stop)
     assert seen == [
+        ("public.a", "emptied"),
         ("public.a", [(0, "r")]),
         ("public.a", [(1, "c"), (2, "d")]),
         ("public.b", [(1, "c")]),
@@ -111,6 +113,15 @@ def test_a_function_gets_each_group_of_commits_once(
     source.publish()
     for_each_commit_group(spark, options(source), fn, checkpoint=str(tmp_path), stop=stop)
     assert seen == [("public.b", [(3, "c")])]
+
+    seen.clear()
+    stop.clear()
+    source.feed.load(B, LoadPhase.BEGIN)  # it is read again
+    source.feed.load(B, LoadPhase.CHUNK, ["1", "y"], ["3", "new"])
+    source.feed.load(B, LoadPhase.END)
+    source.publish()
+    for_each_commit_group(spark, options(source), fn, checkpoint=str(tmp_path), stop=stop)
+    assert seen == [("public.b", "emptied"), ("public.b", [(0, "r"), (0, "r")])]
 
 
 def test_an_error_of_the_function_ends_the_call_and_its_group_comes_again(

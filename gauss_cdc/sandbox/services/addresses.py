@@ -12,6 +12,7 @@ from gauss_cdc.sandbox.services.errors import ServiceError
 _DELTA: Final = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
 }
 
 

@@ -51,6 +51,8 @@ def delta_settings(dsn: str) -> dict[str, str]:
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         # Of a table's log; the default of 50 makes each statement 50 tasks longer.
         "spark.databricks.delta.snapshotPartitions": "2",
+        # VACUUM lists files by so many tasks, several times; the default of 10,000 takes a minute.
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
         # What a MERGE takes is the same however often it is made: offsets say what is read.
         "spark.databricks.delta.merge.materializeSource": "none",
     }

@@ -119,6 +119,21 @@ def test_commits_are_read_without_what_was_loaded_between_them(
     assert rows(history.walk(A.id, place).take_all(Version(1, 2))) == 1 + 2 + 1 + 4
 
 
+def test_an_epoch_that_continues_says_nothing_and_its_commits_follow(
+    source: Published, history: History
+) -> None:
+    load(source, 2)
+    commit(source, 1, 1)
+    source.feed.start(epoch=2, continues=True)
+    commit(source, 3)
+    source.publish()
+
+    found = history.walk(A.id, history.behind(Version(1, 1))).take_all(None)
+
+    assert (rows(found), found.notes, found.place.version) == (4, (), (2, 1))
+    assert rows(history.walk(A.id, history.loads()).take_all(None)) == 2 + 5
+
+
 def test_a_commit_that_is_yet_to_come_is_waited_for(source: Published, history: History) -> None:
     commit(source, 1)
     source.publish()
