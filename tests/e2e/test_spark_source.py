@@ -388,9 +388,12 @@ def test_what_is_missing_and_what_begins_anew_are_rows_of_the_stream(
 
     with connect_to(parse_dsn(path.source)) as connection:
         requests.ask(connection, path.options.slot, [TableId("public", "t")])
-        until(
-            lambda: not requests.requests(connection, path.options.slot), "the re-read", time.sleep
-        )
+
+    def is_read_again() -> bool:
+        with connect_to(parse_dsn(path.source)) as connection:
+            return not requests.requests(connection, path.options.slot)
+
+    until(is_read_again, "the re-read", time.sleep)
     path.arrive()
     assert found() == [("2/1", "truncate", None, "a load follows"), ("2/1", "insert", 7, None)]
 
