@@ -29,8 +29,9 @@ from gauss_cdc.sandbox.services.process import (
     poll,
 )
 from producer.core.unfit import WHY
+from producer.sources import requests
 from producer.sources.dial import parse_dsn
-from producer.sources.postgres import requests
+from producer.sources.postgres.catalog import QueryingConnection
 from producer.sources.postgres.catalog import connect as connect_to
 from schemas.tables import TableId
 from spark_consumers.source import GaussCdcSource
@@ -387,11 +388,11 @@ def test_what_is_missing_and_what_begins_anew_are_rows_of_the_stream(
     assert found() == []
 
     with connect_to(parse_dsn(path.source)) as connection:
-        requests.ask(connection, path.options.slot, [TableId("public", "t")])
+        requests.ask(QueryingConnection(connection), path.options.slot, [TableId("public", "t")])
 
     def is_read_again() -> bool:
         with connect_to(parse_dsn(path.source)) as connection:
-            return not requests.requests(connection, path.options.slot)
+            return not requests.requests(QueryingConnection(connection), path.options.slot)
 
     until(is_read_again, "the re-read", time.sleep)
     path.arrive()
