@@ -256,6 +256,10 @@ class TargetSection(Section):
     keep: Duration = timedelta(days=7)
     """How long `read_at` finds the commits of a lake."""
 
+    load: Literal["shadow", "in-place"] = "shadow"
+    """A table that is loaded again: `shadow` puts its rows beside those that readers see, and
+    exchanges them when all are there; `in-place` empties it first, and needs no room for both."""
+
     strict: bool = False
     """One source transaction = one target transaction. Default: grouped, always whole ones."""
 

@@ -32,6 +32,7 @@ def setup(config: Config) -> Setup:
         code=config.ddl.code,
         mode=section.mode,
         keep=section.keep.total_seconds(),
+        shadow=section.load == "shadow",
     )
     if (client := _CLIENTS.get(section.kind)) is None:
         return made  # it brings its own

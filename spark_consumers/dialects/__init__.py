@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from schemas.tables import Column, TableSchema
@@ -19,6 +20,12 @@ EXTRAS: Final[Mapping[str, Extras]] = {
 COLUMN_TYPES: Final[Mapping[str, Callable[[TableSchema, Column], str]]] = {
     "postgres": postgres.column_type,
     "opengauss": opengauss.column_type,
+}
+
+# The same for tables of our own in the ledger's schema, where no table of the stream may be.
+INSIDE: Final[Mapping[str, Dialect]] = {
+    "postgres": partial(postgres.statements, inside=True),
+    "opengauss": partial(opengauss.statements, inside=True),
 }
 
 DIALECTS: Final[Mapping[str, Dialect]] = {

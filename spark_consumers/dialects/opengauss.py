@@ -38,10 +38,10 @@ _OBJECTS: Final = frozenset({
 })  # fmt: skip
 
 
-def statements(change: SchemaChange) -> list[str]:
+def statements(change: SchemaChange, *, inside: bool = False) -> list[str]:
     """Return what brings a copy from `change.before` to `change.after`, in order."""
     known = replace(change, before=_known(change.before), after=_known(change.after))
-    return [_spelled(statement) for statement in postgres.statements(known)]
+    return [_spelled(statement) for statement in postgres.statements(known, inside=inside)]
 
 
 def extras(change: SchemaChange, *, code: bool = False) -> list[str | LeftOut]:

@@ -52,12 +52,16 @@ _OTHERS: Final = (
 )
 
 
-def statements(change: SchemaChange) -> list[str]:
-    """Return what brings a copy from `change.before` to `change.after`, in order."""
+def statements(change: SchemaChange, *, inside: bool = False) -> list[str]:
+    """Return what brings a copy from `change.before` to `change.after`, in order.
+
+    `inside`: it is a table of our own, in our schema.
+    """
     before, after = change.before, change.after
-    refuse_reserved(*(table.id for table in (before, after) if table is not None))
-    if change.moved is not None:
-        refuse_reserved(change.moved.table)
+    if not inside:
+        refuse_reserved(*(table.id for table in (before, after) if table is not None))
+        if change.moved is not None:
+            refuse_reserved(change.moved.table)
     if after is None:
         return [] if before is None else [f"DROP TABLE IF EXISTS {_table(before.id)}"]
     if before is None or change.origin is Origin.SNAPSHOT:

@@ -55,6 +55,7 @@ from spark_consumers.sinks.postgres.encoding import is_no_text, no_text
 from spark_consumers.sinks.postgres.plan import Plan, make_plan
 from spark_consumers.sinks.postgres.products import POSTGRES, TargetProduct
 from spark_consumers.sinks.postgres.refusals import about
+from spark_consumers.sinks.postgres.shadows import Shadows
 
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 _STAGE_COLUMNS: Final = 2  # of a staging table, besides a row's cells and its old key
@@ -73,6 +74,7 @@ class Catalog:
     staged: set[str] = field(default_factory=set)
     made: int = 0  # plans so far: names of staging tables
     guarded: bool = False  # a COPY into a table was refused: every row is staged
+    shadows: Shadows | None = None  # None: who looks sees what readers see
 
     def need(self, cursor: Any, tables: Iterable[TableId]) -> None:
         """Read the tables that are not known yet; raise MissingTable."""
@@ -93,6 +95,12 @@ class Catalog:
         """Read those that are not known yet, and that the target has."""
         if unknown := [table for table in tables if table not in self.tables]:
             self.tables |= read_tables(cursor, unknown, self.product)
+            shadows = self.shadows.find(cursor, unknown) if self.shadows is not None else {}
+            there = read_tables(cursor, shadows.values(), self.product) if shadows else {}
+            self.tables |= {
+                table: replace(there[shadow], id=table, shadow=shadow)
+                for table, shadow in shadows.items()
+            }
 
     def forget(self, cursor: Any) -> None:
         """Tables changed, or their state is unknown: read and stage again."""
@@ -506,4 +514,4 @@ def _text(cell: Cell) -> str:
 
 
 def _name(table: TargetTable) -> sql.Composable:
-    return sql.Identifier(table.id.schema, table.id.name)
+    return sql.Identifier(table.place.schema, table.place.name)

@@ -47,6 +47,12 @@ class TargetTable:
     uniques: tuple[TargetUnique, ...]
     parents: frozenset[int]  # oids of tables that our foreign keys point at
     children: frozenset[int]  # oids of tables whose foreign keys point here
+    shadow: TableId | None = None  # what is described: where its rows go until END of its load
+
+    @property
+    def place(self) -> TableId:
+        """Where its rows are written."""
+        return self.shadow or self.id
 
 
 MOST_COLUMNS: Final = 1600  # of a table; PostgreSQL manual, appendix "PostgreSQL Limits"

@@ -27,6 +27,10 @@ CREATE TABLE IF NOT EXISTS gauss_cdc.tables (
 CREATE TABLE IF NOT EXISTS gauss_cdc.loads (  -- that began and did not end
     source text, table_schema text, table_name text,
     loaded bigint NOT NULL,  -- rows: all that the table may hold
+    PRIMARY KEY (source, table_schema, table_name));
+CREATE TABLE IF NOT EXISTS gauss_cdc.shadows (  -- loads whose rows readers see from END on
+    source text, table_schema text, table_name text,
+    shadow text NOT NULL,  -- a table of this schema, with the rows
     PRIMARY KEY (source, table_schema, table_name))
 """
 _FIELDS: Final = (

@@ -76,7 +76,7 @@ def make_plan(
 
     cell = {name: f"c{at}" for at, name in enumerate(names)}
     quoted = {name: quote(name) for name in names}
-    name = f"{quote(table.id.schema)}.{quote(table.id.name)}"
+    name = f"{quote(table.place.schema)}.{quote(table.place.name)}"
     into = ", ".join(quoted.values())
     temp = f"pg_temp.{stage}"
     same_key = " AND ".join(f"t.{quoted[n]} = s.{cell[n]}" for n in key)

@@ -35,6 +35,7 @@ class TargetProduct:
     limits: tuple[tuple[str, str], ...]  # (value, setting), where the server knows it
     has_blocking_pids: bool
     has_policies: bool  # row security that row_security_active() reports
+    has_images: bool  # rows are compared as they are stored: *<>, from PostgreSQL 9.4
 
 
 # Keepalives at both ends: without them a server that lost us keeps the lock for two hours.
@@ -57,6 +58,7 @@ POSTGRES: Final = TargetProduct(
     has_discard=True,
     may_lose_empty=False,
     has_policies=True,
+    has_images=True,
     limits=(*_SILENCE, _LOCKS),
     has_blocking_pids=True,
 )
@@ -97,6 +99,7 @@ OPENGAUSS: Final = TargetProduct(
     has_discard=False,
     may_lose_empty=True,
     has_policies=False,
+    has_images=False,
     limits=_SILENCE,
     has_blocking_pids=False,
 )

@@ -22,7 +22,7 @@ import psycopg2
 
 from schemas.control import LoadPhase, SchemaChange, TableLoad
 from schemas.tables import TableId
-from spark_consumers.dialects import DIALECTS, EXTRAS
+from spark_consumers.dialects import DIALECTS, EXTRAS, INSIDE
 from spark_consumers.errors import (
     ApplyError,
     MissingColumn,
@@ -54,6 +54,7 @@ from spark_consumers.sinks.postgres.bulk import (
 )
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS
 from spark_consumers.sinks.postgres.encoding import take_bytes
+from spark_consumers.sinks.postgres.exchange import exchange
 from spark_consumers.sinks.postgres.ledger import (
     lock_ledger,
     move_ledger,
@@ -70,6 +71,7 @@ from spark_consumers.sinks.postgres.rights import (
     ownership_problems,
     power_problems,
 )
+from spark_consumers.sinks.postgres.shadows import Shadows
 from spark_consumers.sinks.postgres.tables import OpenLoads, Tables
 from spark_consumers.sinks.postgres.waits import REPORT_EVERY, Waits, holder
 from spark_consumers.sinks.step import FIRST, Place, check_fence, shapes_of, step
@@ -113,12 +115,14 @@ class PostgresSink:
         code: bool = False,
         on_note: Callable[[str], None] = lambda _: None,
         message_rows: int = _MESSAGE_ROWS,
+        shadow: bool = True,
     ) -> None:
         """`connect` is a DSN, or a callable that gives a DB-API connection.
 
         Steps of up to `message_rows` rows are one message where their rows allow it.
 
         With `replace`, tables that hold rows before their first load are emptied.
+        With `shadow`, a table that is loaded again serves its rows until the load's END.
         With `replica_role`, foreign keys and triggers are off where the user may do so.
         A `product` other than PostgreSQL needs a `connect` of its own (sinks.driver).
         """
@@ -127,9 +131,12 @@ class PostgresSink:
         )
         self._source = source
         self._wants_replica, self._product = replica_role, product
+        self._shadows, self._keeps = Shadows(source), shadow
         self._tables = Tables(
             source,
             DIALECTS[product.dialect],
+            self._shadows,
+            inside=INSIDE[product.dialect],
             replace=replace,
             apply=ddl,
             extras=EXTRAS.get(product.dialect),
@@ -149,7 +156,7 @@ class PostgresSink:
         self._fence: int | None = None
         self._message_rows = message_rows if product.has_on_conflict else -1
         self._known: Ledger | None = None  # what the target held after our last transaction
-        self._catalog = Catalog(product=product)
+        self._catalog = self._unread()
 
     def start(self) -> Ledger:
         """Wait until no other applier of this source runs, then take the fence."""
@@ -183,7 +190,7 @@ class PostgresSink:
             with closing(self._connect()) as conn, conn.cursor() as cursor:
                 self._set_up(cursor)
                 check_fence(read_ledger(conn, self._source), self._source, self._fence)
-                types = types_of(cursor, Catalog(product=self._product), rows.shapes, rows.ddl)
+                types = types_of(cursor, self._unread(), rows.shapes, rows.ddl)
                 for name, kinds in zip(names, types, strict=True):
                     create_stage(cursor, name, kinds)
                 conn.commit()
@@ -249,7 +256,7 @@ class PostgresSink:
             }
             one = _Step(
                 cursor, self._source, self._catalog, self._tables, self._loads, staged, waiting,
-                self._on_note,
+                self._on_note, self._shadows, keeps=self._keeps,
             )  # fmt: skip
             upto = step(one, segment, fence=self._fence, on_step=self._on_step)
             if isinstance(staged, StagedBulk):
@@ -333,7 +340,10 @@ class PostgresSink:
             self._conn.commit()
         except DRIVER_ERRORS:
             self._give_up()
-            self._catalog = Catalog(product=self._product)
+            self._catalog = self._unread()
+
+    def _unread(self) -> Catalog:
+        return Catalog(product=self._product, shadows=self._shadows)
 
     def _connected(self) -> Any:
         if self._conn is not None and not self._conn.closed:
@@ -360,9 +370,8 @@ class PostgresSink:
             for problem in power_problems(cursor) if self._runs_definitions else ():
                 self._on_note(f"WARNING: {problem}")
             is_replica = self._wants_replica and may_replicate(cursor)
-            self._catalog = Catalog(
-                is_replica=is_replica, product=self._product, takes_bytes=take_bytes(conn)
-            )
+            self._catalog = self._unread()
+            self._catalog.is_replica, self._catalog.takes_bytes = is_replica, take_bytes(conn)
             self._lock(cursor)
         conn.autocommit = False
 
@@ -410,6 +419,8 @@ class _Step:
     staged: Staged | StagedBulk
     waiting: set[str]  # tables that are still to be loaded
     on_note: Callable[[str], None]
+    shadows: Shadows
+    keeps: bool  # rows of a table that is loaded again
 
     @property
     def ddl(self) -> Sequence[SchemaChange]:
@@ -427,8 +438,7 @@ class _Step:
             check_bulk(self.cursor, segment, self.staged)
 
     def alter(self, change: SchemaChange, *, is_exact: bool) -> bool:
-        self.made.alter(self.cursor, self.catalog, change, is_exact=is_exact)
-        return False
+        return self.made.alter(self.cursor, self.catalog, change, is_exact=is_exact)
 
     def write(self, after: Place, before: Place, inexact: Mapping[str, str]) -> None:
         cursor, catalog, staged = self.cursor, self.catalog, self.staged
@@ -450,28 +460,48 @@ class _Step:
         apply_changes(cursor, catalog, changes, inexact=inexact)
 
     def load(self, cut: TableLoad, *, keeps: bool) -> bool:
-        del keeps
         cursor, catalog, staged = self.cursor, self.catalog, self.staged
+        if cut.phase is LoadPhase.BEGIN:
+            return self._begin(cut, keeps=keeps and self.keeps)
+        catalog.need(cursor, [cut.table])
+        place = catalog.tables[cut.table].place
         match cut.phase:
-            case LoadPhase.BEGIN:
-                for change in shapes_of(self.ddl, cut.table):
-                    self.made.begin(cursor, catalog, change)
-                catalog.need(cursor, [cut.table])
-                begun = catalog.tables[cut.table]
-                if not catalog.is_replica:
-                    refuse_cascade(cursor, begun, self.waiting)
-                clear_tables(cursor, [begun])
-                self.waiting.discard(str(cut.table))  # none may empty it any more
-                self.loads.begin(cursor, cut.table)
             case LoadPhase.CHUNK:
-                self.loads.add(cursor, cut.table, cut.rows)
+                self.loads.add(cursor, cut.table, cut.rows, place=place)
                 if isinstance(staged, StagedBulk):
                     load_bulk(cursor, catalog, staged, cut.table)
                     return False
                 load_rows(cursor, catalog, cut.table, staged.rows.changes.get(cut.table, ()))
             case LoadPhase.END:
-                self.loads.end(cursor, cut.table)
+                self.loads.end(cursor, cut.table, place=place)
+                if place != cut.table:
+                    exchange(cursor, catalog, self.shadows, cut.table)
         return False
+
+    def _begin(self, cut: TableLoad, *, keeps: bool) -> bool:
+        """Empty the table, or make a shadow of it: then readers have its rows until END."""
+        cursor, catalog = self.cursor, self.catalog
+        if self.shadows.leave(cursor, cut.table):  # of a load that did not end
+            catalog.forget(cursor)
+        columns: tuple[str, ...] = ()
+        for change in shapes_of(self.ddl, cut.table):
+            keeps = self.made.begin(cursor, catalog, change, keeps=keeps) and keeps
+            columns = change.after.names() if change.after is not None else ()
+        catalog.need(cursor, [cut.table])
+        begun = catalog.tables[cut.table]
+        # Under foreign keys that act, rows come and go in the order of their tables only.
+        is_free = catalog.is_replica or not (begun.children | begun.parents)
+        keeps = keeps and bool(columns) and is_free
+        if keeps:
+            self.shadows.make(cursor, begun, columns)
+            catalog.forget(cursor)
+        else:
+            if not catalog.is_replica:
+                refuse_cascade(cursor, begun, self.waiting)
+            clear_tables(cursor, [begun])
+        self.waiting.discard(str(cut.table))  # none may empty it any more
+        self.loads.begin(cursor, cut.table)
+        return keeps
 
 
 def _check_empty(cursor: Any) -> None:

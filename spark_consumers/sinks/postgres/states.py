@@ -36,6 +36,17 @@ _ONE_TEXT: Final = re.compile(
 _COLLATED: Final = re.compile(r"text|name|character varying(\(\d+\))?")
 
 
+def exact(cell: str, kind: str) -> str:
+    """Write a key's cell so that = compares what it is: not 1.0 with 1.00, nor by a collation.
+
+    >>> exact("t.id", "integer"), exact("t.id", "numeric"), exact("t.id", "text")
+    ('t.id', 't.id::text', 't.id COLLATE "C"')
+    """
+    if _COLLATED.fullmatch(kind):
+        return f'{cell} COLLATE "C"'
+    return cell if _ONE_TEXT.fullmatch(kind) else f"{cell}::text"
+
+
 def staged_types(columns: Sequence[str], plan: Plan | None) -> tuple[str, ...]:
     """Types of a staging table's cells: the target's, so that COPY casts them; or text.
 

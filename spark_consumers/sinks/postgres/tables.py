@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from schemas import type_names
-from schemas.control import SchemaChange
+from schemas.control import Origin, SchemaChange
 from schemas.errors import LOAD_AGAIN
-from schemas.tables import TableId, TableSchema
+from schemas.tables import Column, TableId, TableSchema
 from spark_consumers.dialects import COLUMN_TYPES, user_types
 from spark_consumers.dialects.base import Dialect, Extras, LeftOut, quote, refuse_reserved
 from spark_consumers.dialects.fitting import fits
 from spark_consumers.errors import MissingColumn, MissingTable, NotExpressible, TargetNotEmpty
 from spark_consumers.sinks.postgres.apply import Catalog
+from spark_consumers.sinks.postgres.catalog import TargetTable
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, sqlstate
 from spark_consumers.sinks.postgres.rights import load_problems
+from spark_consumers.sinks.postgres.shadows import Shadows, written
 
 # Each part in quotes, whether it needs them or not: as type_names.parse() writes them.
 _TYPES: Final = """
@@ -69,13 +72,9 @@ def _has_schema(cursor: Any, table: TableSchema | None) -> bool:
     return cursor.fetchone() is not None
 
 
-def _name(table: TableId) -> str:
-    return f"{quote(table.schema)}.{quote(table.name)}"
-
-
 def lock_table(cursor: Any, table: TableId) -> None:
     """Lock a table against other writers until this transaction ends."""
-    cursor.execute(f"LOCK TABLE {_name(table)} IN SHARE ROW EXCLUSIVE MODE")
+    cursor.execute(f"LOCK TABLE {written(table)} IN SHARE ROW EXCLUSIVE MODE")
 
 
 class OpenLoads:
@@ -94,12 +93,10 @@ class OpenLoads:
         self._forget(cursor, table)
         cursor.execute("INSERT INTO gauss_cdc.loads VALUES (%s, %s, %s, 0)", (self._source, *table))
 
-    def add(self, cursor: Any, table: TableId, rows: int) -> None:
-        """A chunk is about to be written: ask whether the table holds the ones before it alone."""
+    def add(self, cursor: Any, table: TableId, rows: int, *, place: TableId) -> None:
+        """A chunk is about to be written: ask whether `place` holds the ones before it alone."""
         if table not in self._counted:
-            lock_table(cursor, table)
-            if (loaded := self._loaded(cursor, table)) is not None:
-                self._compare(cursor, table, loaded)
+            self._compare(cursor, table, place)
             self._counted.add(table)
         cursor.execute(
             "UPDATE gauss_cdc.loads SET loaded = loaded + %s "
@@ -107,24 +104,26 @@ class OpenLoads:
             (rows, self._source, *table),
         )
 
-    def end(self, cursor: Any, table: TableId) -> None:
-        """The table is to be called exact: it must hold what was loaded, and nothing else."""
+    def end(self, cursor: Any, table: TableId, *, place: TableId) -> None:
+        """The table is to be called exact: `place` must hold what was loaded, and nothing else."""
         lock_table(cursor, table)
-        if (loaded := self._loaded(cursor, table)) is not None:
-            self._compare(cursor, table, loaded)
+        self._compare(cursor, table, place)
         self._forget(cursor, table)
 
     def ask_again(self) -> None:
         """A transaction was undone, or another run begins."""
         self._counted.clear()
 
-    def _compare(self, cursor: Any, table: TableId, loaded: int) -> None:
-        cursor.execute(f"SELECT count(*) FROM {_name(table)}")
+    def _compare(self, cursor: Any, table: TableId, place: TableId) -> None:
+        lock_table(cursor, place)
+        if (loaded := self._loaded(cursor, table)) is None:
+            return
+        cursor.execute(f"SELECT count(*) FROM {written(place)}")
         there = cursor.fetchone()[0]
         if there == loaded:
             return
         if self._replace and not loaded:
-            cursor.execute(f"DELETE FROM {_name(table)}")
+            cursor.execute(f"DELETE FROM {written(place)}")
             return
         raise TargetNotEmpty(
             "a table that is being loaded holds other rows than those of the load",
@@ -161,7 +160,9 @@ class Tables:
         self,
         source: str,
         dialect: Dialect,
+        shadows: Shadows,
         *,
+        inside: Dialect,
         replace: bool,
         apply: str = "tables",
         extras: Extras | None = None,
@@ -170,29 +171,36 @@ class Tables:
     ) -> None:
         """`apply`: what of schema changes is followed, "none", "tables" or "all".
 
+        `inside` is the dialect for shadow tables, which stand in a schema of ours.
         `code`: with "all", also what runs code of the source's at the target.
         """
         self._source, self._dialect, self._replace = source, dialect, replace
+        self._shadows, self._inside = shadows, inside
         self._apply, self._extras, self._on_note = apply, extras, on_note
         self._code = code
         self._left_out = 0
 
     def alter(
         self, cursor: Any, catalog: Catalog, change: SchemaChange, *, is_exact: bool = True
-    ) -> None:
-        """Run a schema change in its place; a table that is not exact may lose its rows by it."""
+    ) -> bool:
+        """Run a schema change in its place; a table that is not exact may lose its rows by it.
+
+        Say whether readers lose rows in this way that a load left them.
+        """
         if self._apply == "none":
-            return
+            return False
         before, after = change.before, change.after
         refuse_reserved(*(table.id for table in (before, after) if table is not None))
         if after is not None and (before is None or before.id != after.id):
             self._make_room(cursor, catalog, after.id)
         if before is not None and after is not None and before.id != after.id:
-            cursor.execute(
-                "UPDATE gauss_cdc.tables SET table_schema = %s, table_name = %s "
-                "WHERE source = %s AND table_schema = %s AND table_name = %s",
-                (*after.id, self._source, *before.id),
-            )
+            for ours in ("tables", "loads"):
+                cursor.execute(
+                    f"UPDATE gauss_cdc.{ours} SET table_schema = %s, table_name = %s "
+                    "WHERE source = %s AND table_schema = %s AND table_name = %s",
+                    (*after.id, self._source, *before.id),
+                )
+            self._shadows.rename(cursor, before.id, after.id)
             self.own(cursor, catalog, after.id, why="is renamed by the stream")
         elif after is not None and before is None:
             self.own(cursor, catalog, after.id, why="is created by the stream")
@@ -202,10 +210,12 @@ class Tables:
                 "AND table_name = %s",
                 (self._source, *before.id),
             )
+            self._shadows.leave(cursor, before.id)
         if self._apply == "all":
             change = self._rename_types(cursor, change)
-        self.create(cursor, catalog, change, is_exact=is_exact)
+        is_lost = self.create(cursor, catalog, change, is_exact=is_exact)
         self._go_beyond(cursor, change)
+        return is_lost
 
     def _make_room(self, cursor: Any, catalog: Catalog, name: TableId) -> None:
         """Give up a table of ours whose name another one takes at the source.
@@ -218,6 +228,8 @@ class Tables:
             (self._source, *name),
         )
         gone = cursor.fetchone()
+        if self._shadows.leave(cursor, name):
+            catalog.forget(cursor)
         if gone is None or not self.is_there(cursor, catalog, name):
             return
         table = f"{quote(name.schema)}.{quote(name.name)}"
@@ -280,10 +292,13 @@ class Tables:
         if not self._code:
             cursor.execute("SET LOCAL search_path TO DEFAULT")
 
-    def begin(self, cursor: Any, catalog: Catalog, change: SchemaChange) -> None:
+    def begin(
+        self, cursor: Any, catalog: Catalog, change: SchemaChange, *, keeps: bool = False
+    ) -> bool:
         """A load begins: a table of our own making takes the shape that the source has by now.
 
-        It may have been made by an earlier load, before columns came and went.
+        It may have been made by an earlier load, before columns came and went.  Say whether a
+        table of ours was there and has its rows; they go with its old shape, unless `keeps`.
         """
         table = change.after
         if table is None:
@@ -292,23 +307,41 @@ class Tables:
         for problem in load_problems(cursor, [table.id], has_policies=policies):
             raise problem
         cursor.execute(
-            "SELECT 1 FROM gauss_cdc.tables WHERE source = %s AND table_schema = %s "
-            "AND table_name = %s AND made",
+            "SELECT made FROM gauss_cdc.tables WHERE source = %s AND table_schema = %s "
+            "AND table_name = %s",
             (self._source, *table.id),
         )
-        if cursor.fetchone() is not None and self.is_there(cursor, catalog, table.id):
+        ours = cursor.fetchone()
+        has_rows = ours is not None and self.is_there(cursor, catalog, table.id)
+        if has_rows and ours[0]:
             there = catalog.tables[table.id]
-            if (set(there.columns), set(there.key)) != (set(table.names()), set(table.key)):
-                cursor.execute(f"DROP TABLE {quote(table.id.schema)}.{quote(table.id.name)}")
+            is_other = (set(there.columns), set(there.key)) != (set(table.names()), set(table.key))
+            if is_other and not (keeps and self._reshape(cursor, there, change)):
+                cursor.execute(f"DROP TABLE {written(table.id)}")
+                has_rows = False
+            if is_other:
                 catalog.forget(cursor)
         self.check_shape(cursor, catalog, change)
         self.own(cursor, catalog, table.id, why="is to be loaded first")
         self.create(cursor, catalog, change)
+        return has_rows
+
+    def _reshape(self, cursor: Any, there: TargetTable, change: SchemaChange) -> bool:
+        """Let columns come and go around the rows that readers see; say whether they could."""
+        table = change.after
+        if table is None or set(there.key) != set(table.key):
+            return False
+        gone = (Column(n, 25, -1, "text") for n in there.columns if n not in table.names())
+        known = [column for column in table.columns if column.name in there.columns]
+        before = replace(table, columns=(*known, *gone))
+        altered = replace(change, before=before, origin=Origin.INFERRED, sql="", lossy=None)
+        statements = self._dialect(_with_types_of_the_target(cursor, altered))
+        return all(_try(cursor, statement) is None for statement in statements)
 
     def create(
         self, cursor: Any, catalog: Catalog, change: SchemaChange, *, is_exact: bool = True
-    ) -> None:
-        """Run a schema change's statements."""
+    ) -> bool:
+        """Run a schema change's statements, also in shadows; see `alter`."""
         table = change.after
         is_new = (
             table is not None
@@ -316,7 +349,10 @@ class Tables:
             and not self.is_there(cursor, catalog, table.id)
         )
         schema = f"CREATE SCHEMA IF NOT EXISTS {quote(table.id.schema)}" if table else ""
-        for statement in self._dialect(_with_types_of_the_target(cursor, change)):
+        inside = [*self._in_shadows(cursor, change)]
+        seen = replace(change, moved=None) if inside else change
+        is_lost = False
+        for statement in self._dialect(_with_types_of_the_target(cursor, seen)):
             if statement == schema and _has_schema(cursor, table):
                 continue  # it would ask for CREATE on the database all the same
             if is_exact or change.before is None or table is None:
@@ -324,7 +360,10 @@ class Tables:
             elif (why := _try(cursor, statement)) is not None:
                 if why != _DEPENDENT:
                     self._empty(cursor, change.before.id, table.id)
+                    is_lost = bool(inside)
                 self._run(cursor, statement)
+        for change_inside in inside:
+            self._follow_inside(cursor, change_inside)
         catalog.forget(cursor)
         if is_new and table is not None:
             cursor.execute(
@@ -332,6 +371,31 @@ class Tables:
                 "AND table_schema = %s AND table_name = %s",
                 (self._source, *table.id),
             )
+        return is_lost
+
+    def _in_shadows(self, cursor: Any, change: SchemaChange) -> Iterator[SchemaChange]:
+        """The same change of shadows; rows that moved between tables move where changes go."""
+        table, moved = change.after, change.moved
+        if table is None or change.before is None:
+            return
+        places = self._shadows.find(cursor, [table.id, *([moved.table] if moved else [])])
+        place = places.get(table.id)
+        now = replace(table, id=place or table.id, unique=())
+        if place is not None:
+            was = replace(change.before, id=place, unique=())
+            yield replace(change, before=was, after=now, moved=None)
+        if places and moved is not None:
+            taken = replace(moved, table=places.get(moved.table, moved.table))
+            yield replace(change, before=now, after=now, moved=taken)
+
+    def _follow_inside(self, cursor: Any, change: SchemaChange) -> None:
+        """Run a change of a shadow, which may lack rows, or have others, until END."""
+        assert change.before is not None
+        assert change.after is not None
+        for statement in self._inside(_with_types_of_the_target(cursor, change)):
+            if _try(cursor, statement) is not None:
+                self._empty(cursor, change.before.id, change.after.id)
+                self._run(cursor, statement)
 
     def _empty(self, cursor: Any, was: TableId, now: TableId) -> None:
         """Unknown rows conflict: a table with a gap continues without them."""
@@ -380,7 +444,7 @@ class Tables:
         if not self.is_there(cursor, catalog, table):
             return
         lock_table(cursor, table)  # what is asked here must still be so when the step commits
-        cursor.execute(f"SELECT EXISTS (SELECT 1 FROM {_name(table)})")
+        cursor.execute(f"SELECT EXISTS (SELECT 1 FROM {written(table)})")
         if cursor.fetchone()[0]:
             raise TargetNotEmpty(
                 f"a table that {why} holds rows already",
