@@ -70,7 +70,7 @@ class Net:
 
     frame: DataFrame  # the table's columns, _exact, _gone, _kept
     is_whole: bool  # a TRUNCATE went before: nothing of the table stays
-    is_plain: bool  # only rows that were not there before
+    is_plain: bool  # only rows that were not there before, each of its own key
     has_kept: bool
 
 
@@ -108,8 +108,8 @@ def net(
     of = kinds(changes, key)
     check(table, of)
     changes = _since(changes, of)
-    is_plain = of.rows == of.inserts and of.truncated is None
-    if is_plain:
+    # Where a DELETE may have been lost, a key may come that is there, or twice.
+    if is_exact and of.rows == of.inserts and of.truncated is None:
         cells = [f"after.{quote(name)} AS {quote(name)}" for name in columns]
         frame = changes.selectExpr(*cells, f"exact AS {EXACT}")
         return Net(frame, is_whole=False, is_plain=True, has_kept=False)

@@ -37,6 +37,19 @@ class StatesMerge:
     statement: str  # `{target}` and `{source}` are the tables
 
 
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """The first TRUNCATE."""
+
+    version: int
+    micros: int | None  # since 1970
+
+    @property
+    def time(self) -> str:
+        """Write it as Spark does."""
+        return "NULL" if self.micros is None else f"timestamp_micros({self.micros})"
+
+
 def loaded(rows: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Return rows of a load as states that hold from the epoch's beginning."""
     cells = [f"after.{quote(name)} AS {quote(name)}" for name in columns]
@@ -67,7 +80,7 @@ def history(
     events = events.selectExpr(
         "_key", "_gone", "_row", "_origin", "seq", "ordinal",
         f"{VERSION} AS _version", "committed_at AS _time",
-        *(f"if({sent}, {cell}, NULL) AS {quote(name)}" for name, cell, sent in said),
+        *(f"if({sent}, {cell}, NULL) AS {_cell(name)}" for name, cell, sent in said),
     )  # fmt: skip
     cuts = changes.where("op = 't'").selectExpr(
         "seq AS _s", "ordinal AS _o", f"{VERSION} AS _v", "committed_at AS _t"
@@ -87,12 +100,12 @@ def history(
     states = _states(events, columns)
     if of.unsent:
         states = _filled(states, target, columns, key)
-        lost = " OR ".join(f"{quote(c)} IS NULL" for c in columns)
+        lost = " OR ".join(f"{_cell(c)} IS NULL" for c in columns)
         if is_exact and not states.where(lost).isEmpty():
             raise RowMissing("a change needs a row that the lake does not have", table=table)
         states = states.where(f"NOT ({lost})")
     rows = states.selectExpr(
-        *(f"{quote(c)}.v AS {quote(c)}" for c in columns),
+        *(f"{_cell(c)}.v AS {_cell(c)}" for c in columns),
         f"{_texts(columns)} AS {EXACT}",
         *("_version AS _valid_from", "_to AS _valid_to", "_time AS _valid_from_timestamp"),
         *("_to_time AS _valid_to_timestamp", "_to IS NULL AS _is_current"),
@@ -101,12 +114,15 @@ def history(
         *changed.exprs(f"min_by(_version, {_PLACE}) AS _at", f"min_by(_time, {_PLACE}) AS _when")
     )
     cut = None
-    if of.truncated is not None:
-        first = cuts.selectExpr("min(_v)").first()
+    if of.truncated is not None:  # what was there before it ended by it
+        first = cuts.selectExpr("min(_v)", "min_by(unix_micros(_t), struct(_s, _o))").first()
         assert first is not None
-        cut = first[0]
-        earlier = f"least(_at, {cut})"
-        ends = ends.selectExpr("_key", f"{earlier} AS _at", "_when")
+        cut = _Cut(first[0], first[1])
+        ends = ends.selectExpr(
+            "_key",
+            f"least(_at, {cut.version}) AS _at",
+            f"if(_at > {cut.version}, {cut.time}, _when) AS _when",
+        )
     frame = rows.selectExpr("true AS _new", "*").unionByName(
         ends.selectExpr("false AS _new", "_key AS _mk", "_at", "_when"), allowMissingColumns=True
     )
@@ -117,7 +133,7 @@ def _states(events: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Return the last state of each key in each commit, and when the next one begins."""
     filled = events.selectExpr(
         "_key", "_gone", "_origin", "seq", "ordinal", "_version", "_time",
-        *(f"last({quote(c)}, true) OVER ({_ROW}) AS {quote(c)}" for c in columns),
+        *(f"last({_cell(c)}, true) OVER ({_ROW}) AS {_cell(c)}" for c in columns),
         f"lead(seq) OVER ({_WINDOW}) AS _next",
     )  # fmt: skip
     last = filled.where("_next IS NULL OR _next != seq")
@@ -136,30 +152,40 @@ def _filled(
     now = target.where("_is_current").selectExpr(
         f"struct({names}) AS _origin",
         *(
-            f"struct({quote(c)} AS v, {EXACT}[{literal(c)}] AS t) AS {quote(f't {c}')}"
+            f"struct({quote(c)} AS v, {EXACT}[{literal(c)}] AS t) AS {quote(f'there {c}')}"
             for c in columns
         ),
     )
-    rest = [c for c in states.columns if c not in columns]
+    cells = {f"cell {c}" for c in columns}
+    rest = [c for c in states.columns if c not in cells]
     return states.join(now, "_origin", "left").selectExpr(
-        *rest, *(f"coalesce({quote(c)}, {quote(f't {c}')}) AS {quote(c)}" for c in columns)
+        *rest, *(f"coalesce({_cell(c)}, {quote(f'there {c}')}) AS {_cell(c)}" for c in columns)
     )
 
 
 def _texts(columns: Sequence[str]) -> str:
-    pairs = ", ".join(f"struct({literal(c)} AS k, {quote(c)}.t AS t)" for c in columns)
+    pairs = ", ".join(f"struct({literal(c)} AS k, {_cell(c)}.t AS t)" for c in columns)
     own = f"filter(array({pairs}), e -> e.t IS NOT NULL)"
     return f"if(size({own}) > 0, map_from_entries({own}), NULL)"
 
 
-def _statement(columns: Sequence[str], key: Sequence[str], cut: int | None) -> str:
+def _cell(name: str) -> str:
+    """Quote the name that a column of the table has here, where it may be called as one of ours."""
+    return quote(f"cell {name}")
+
+
+def _statement(columns: Sequence[str], key: Sequence[str], cut: _Cut | None) -> str:
     on = " AND ".join(f"t.{quote(k)} = s._mk.{quote(k)}" for k in key)
-    own = [*columns, EXACT, *_VALID]
-    names, values = ", ".join(map(quote, own)), ", ".join(f"s.{quote(c)}" for c in own)
+    own = (EXACT, *_VALID)
+    names = ", ".join(map(quote, [*columns, *own]))
+    values = ", ".join(f"s.{name}" for name in [*map(_cell, columns), *own])
     ends = "t._valid_to = {}, t._valid_to_timestamp = {}, t._is_current = false"
-    truncated = "" if cut is None else (
-        f" WHEN NOT MATCHED BY SOURCE AND t._is_current THEN UPDATE SET {ends.format(cut, 'NULL')}"
-    )  # fmt: skip
+    truncated = ""
+    if cut is not None:
+        truncated = (
+            " WHEN NOT MATCHED BY SOURCE AND t._is_current"
+            f" THEN UPDATE SET {ends.format(cut.version, cut.time)}"
+        )
     return (
         f"MERGE INTO {{target}} t USING {{source}} s ON {on} AND t._is_current"
         f" WHEN MATCHED THEN UPDATE SET {ends.format('s._at', 's._when')}"

@@ -115,7 +115,7 @@ def planned(work: Add | Apply, table: TableId, target: DataFrame, mode: str) -> 
         _require_rows(target, net, work.key, table)
     if net.is_whole:
         return Overwrite(_fitted(net.frame, there))
-    if net.is_plain and work.is_exact:  # no such key was there
+    if net.is_plain:
         return Append(_fitted(net.frame, there))
     return Merge(net.frame, _merge(net, columns, work.key))
 
