@@ -55,9 +55,10 @@ class TablesSection(Section):
 class LoadSection(Section):
     """[load]: how tables are read, for the first time or again."""
 
-    workers: Annotated[int, Field(ge=1, le=64)] = 2
+    workers: Annotated[int, Field(ge=1, le=64)] = 1
     """PostgreSQL: sessions that read at once, besides one that holds the snapshot. They read ahead
-    of the one writer, at most some 4 MiB of rows each."""
+    of the one writer, at most some 4 MiB of rows each. On two cores a second one brought nothing: what
+    Kafka's client costs is the limit, not the source."""
 
     chunk_rows: Annotated[int, Field(ge=1)] = 16_000
     """Rows of a chunk. Each is one Kafka transaction, and what `apply` can take at a time; it

@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 
 from gauss_cdc import wiring
 from gauss_cdc.config import Config
+from producer.core.reread import EVERYTHING
 from producer.errors import Unsupported
 from producer.options import Options
 from producer.sources import requests
@@ -77,8 +78,17 @@ class SnapshotRequests:
             if not requests.forget(self._session, self._slot, _table(name)):
                 raise NotAsked(f"nobody asks for {name}")
 
+    def pause(self) -> None:
+        """Have no table read again from now on; one that is being read is read to its end."""
+        if not any(request.table == EVERYTHING for request in self.asked()):
+            requests.ask(self._session, self._slot, [EVERYTHING])
+
+    def resume(self) -> None:
+        """Take a pause back."""
+        requests.forget(self._session, self._slot, EVERYTHING)
+
     def asked(self) -> list[AskedAgain]:
-        """Return the requests that are open, oldest first."""
+        """Return the requests that are open, oldest first; `EVERYTHING` stands for a pause."""
         return requests.requests(self._session, self._slot)
 
 

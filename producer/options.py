@@ -64,7 +64,7 @@ class Options:
     look_seconds: float = 3.0  # between two looks at the source's catalog
     status_seconds: float = 10.0
     kafka_silence_seconds: float = 30.0  # then the source is released
-    load_workers: int = 2  # sessions that read a load, PostgreSQL only
+    load_workers: int = 1  # sessions that read a load, PostgreSQL only
     load_order: Literal["name", "smallest"] | tuple[str, ...] = "name"  # or patterns
     tuning: Tuning = field(default_factory=Tuning)
     incompatible: Literal["stop", "new-version", "quarantine"] = "stop"  # schemas, for the registry

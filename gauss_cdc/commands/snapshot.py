@@ -10,21 +10,35 @@ import click
 from gauss_cdc import rereads
 from gauss_cdc.commands.base import ExampleCommand, configured
 from gauss_cdc.config import load
+from producer.core.reread import EVERYTHING
 
 
 @click.command(cls=ExampleCommand, example="gauss-cdc snapshot --table public.account")
 @configured
 @click.option("--table", "names", multiple=True, help="schema.table, as [tables] captures it.")
 @click.option("--cancel", is_flag=True, help="Take the request back, unless it has begun.")
-def snapshot(config_path: Path, *, names: tuple[str, ...], cancel: bool) -> None:
+@click.option("--pause", is_flag=True, help="Begin no re-read from now on, whoever asks for it.")
+@click.option("--resume", is_flag=True, help="Go on with what waits.")
+def snapshot(
+    config_path: Path, *, names: tuple[str, ...], cancel: bool, pause: bool, resume: bool
+) -> None:
     """Read captured tables again, one after the other, while the stream goes on.
 
     A request is a row in the source, in a table of schema gauss_cdc: it waits for a `run`, and
     outlives its restarts. Without --table, prints the requests that are open, one JSON object a
     line. While a table is read, all others wait.
+
+    --pause holds back interrupted loads, added tables and repairs, too; a table that is being read
+    is read to its end. `status` shows what waits, and what is read.
     """
+    if (pause and (resume or names)) or (cancel and not names):
+        raise click.UsageError("--pause stands alone; --cancel needs --table")
     with rereads.session(load(config_path)) as source:
         try:
+            if pause:
+                source.pause()
+            if resume:
+                source.resume()
             if cancel:
                 source.cancel(names)
             elif names:
@@ -32,5 +46,9 @@ def snapshot(config_path: Path, *, names: tuple[str, ...], cancel: bool) -> None
         except (rereads.NotAsked, rereads.NotCaptured) as error:
             raise click.UsageError(str(error)) from error
         for request in source.asked():
-            said = {"table": str(request.table), "asked_at": request.asked_at.isoformat()}
+            what: dict[str, object] = (
+                {"paused": True} if request.table == EVERYTHING else {"table": str(request.table)}
+            )
+            who = {"asked_by": request.asked_by} if request.asked_by else {}
+            said = {**what, "asked_at": request.asked_at.isoformat(), **who}
             click.echo(json.dumps(said))

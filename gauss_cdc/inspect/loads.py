@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from schemas.control import LoadPhase, TableLoad
+from producer.core.reread import EVERYTHING, OPEN
+from producer.sources.requests import AskedAgain
+from producer.sources.rights import shortened
+from schemas.control import GAP, LoadPhase, TableLoad
 from schemas.tables import TableId
 
 
@@ -68,3 +71,27 @@ def loads_under_way(records: Iterable[TableLoad]) -> tuple[LoadStanding, ...]:
             case _:
                 pass
     return tuple(found.values())
+
+
+def waiting_lines(
+    asked: Iterable[AskedAgain], loads: Mapping[str, str], under_way: Collection[str]
+) -> Iterator[str]:
+    """Say what waits to be read, for whom, and whether it is held back.
+
+    `loads`: phases of tables, as cuts have them; `under_way`: names of those that are being read.
+    """
+    requested = set()
+    for request in asked:
+        since = f"{request.asked_at:%Y-%m-%d %H:%M:%S} UTC"
+        by = f" by {request.asked_by}" if request.asked_by else ""
+        if request.table == EVERYTHING:
+            yield f"re-reads are paused since {since}{by}; `gauss-cdc snapshot --resume`"
+            continue
+        requested.add(str(request.table))
+        does = "is being read" if str(request.table) in under_way else "waits to be read"
+        yield f"{request.table} {does} again, asked for at {since}{by}"
+    skipped = {*requested, *under_way}
+    for what, phases in (("to be loaded", OPEN), ("to be read again, with gaps", {GAP})):
+        names = [name for name, phase in loads.items() if phase in phases and name not in skipped]
+        if names:
+            yield f"{what}: {shortened(sorted(names))}"

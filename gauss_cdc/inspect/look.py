@@ -90,6 +90,8 @@ def standing_table(standing: ReplicationStatus) -> Table:
         table.add_row("", f"newest record {age:.1f} s ago; writer {cuts.writer}")
         for load in cuts.under_way:
             table.add_row("", escape(printable(f"loading {load}")))
+        for line in standing.waiting:
+            table.add_row("", escape(printable(line)))
         if cuts.alarm:
             what = f"{cuts.alarms} records of cuts are not ours; {cuts.alarm}"
             table.add_row("", f"[yellow]{escape(what)}[/]")

@@ -12,12 +12,13 @@ from typing import Any, Final, Self, TypeVar
 
 from gauss_cdc import target, wiring
 from gauss_cdc.config import Config, ConfigError
-from gauss_cdc.inspect.loads import LoadStanding, loads_under_way
+from gauss_cdc.inspect.loads import LoadStanding, loads_under_way, waiting_lines
 from producer.core.catalog_watch import Described, Finding, differences
 from producer.core.ddl_log import known_tables
 from producer.errors import CdcError, ConnectionLost, RegistryError
 from producer.kafka.cuts_reader import CutsReader
 from producer.kafka.registry import Registry
+from producer.sources import requests
 from producer.sources.gauss import readings as gauss_readings
 from producer.sources.gauss import slots as gauss_slots
 from producer.sources.gauss import snapshot as gauss_snapshot
@@ -27,6 +28,7 @@ from producer.sources.patterns import chooser
 from producer.sources.postgres import catalog, catalog_look, publications, snapshot
 from producer.sources.postgres import options as pgoutput_options
 from producer.sources.postgres.triggers import install as ddl_triggers
+from producer.sources.requests import AskedAgain
 from schemas.accept import CutReplay, Foreign, Record, Records, judge, replay_tail
 from schemas.control import TableLoad, are_loading
 from schemas.errors import Verdict
@@ -85,8 +87,16 @@ class ReplicationStatus:
     source: SourceStanding | None
     cuts: CutsStanding | None
     target: Ledger | None
+    asked: tuple[AskedAgain, ...] = field(default=())  # requests for re-reads
     notes: tuple[str, ...] = field(default=())
     down: Mapping[str, CdcError | ApplyError] = field(default_factory=dict)  # place -> why
+
+    @property
+    def waiting(self) -> list[str]:
+        """What waits to be read, as lines."""
+        cuts = self.cuts
+        under_way = {str(load.table) for load in cuts.under_way} if cuts is not None else set()
+        return list(waiting_lines(self.asked, cuts.loads if cuts is not None else {}, under_way))
 
     @property
     def commits_behind(self) -> int | None:
@@ -130,6 +140,7 @@ class ReplicationStatus:
                 "bytes": self.bytes_behind,
                 "seconds": self.seconds_behind,
             },
+            "waiting": self.waiting,
             "notes": list(self.notes),
             "down": {place: str(error) for place, error in self.down.items()},
         }
@@ -374,6 +385,9 @@ class Endpoints:
             if "source" not in down and cuts is not None and cuts.under_way:
                 estimating = pool.submit(asked, "source", partial(self._with_estimates, cuts))
                 cuts = estimating.result() or cuts
+            requested: list[AskedAgain] = []
+            if "source" not in down:
+                requested = pool.submit(asked, "source", self._requests).result() or []
             if "source" not in down and source.kind == "postgres":
                 asking = pool.submit(asked, "source", self._not_captured)
                 notes += asking.result() or []
@@ -381,6 +395,7 @@ class Endpoints:
             at_source.result(),
             cuts,
             at_target.result() if at_target is not None else None,
+            asked=tuple(requested),
             notes=tuple(notes),
             down={place: down[place] for place in ENDPOINTS if place in down},
         )
@@ -467,6 +482,9 @@ class Endpoints:
             estimated = partial(gauss_snapshot.estimated_rows, self.source_session())
         loads = (replace(load, of_about=estimated(load.table)) for load in cuts.under_way)
         return replace(cuts, under_way=tuple(loads))
+
+    def _requests(self) -> list[AskedAgain]:
+        return requests.requests(self.source_session(), self._config.source.slot)
 
     def _not_captured(self) -> list[str]:
         """Tables that match [tables] and are in no publication of ours, as the catalog is now."""

@@ -38,6 +38,8 @@ _LONGEST_REST: Final = 600.0
 _SHARE: Final = 20  # at least so many times what reading it took: all others waited
 _CALM: Final = 4  # without a gap for so many times its last rest, it begins anew
 
+EVERYTHING: Final = TableId("", "")  # asked for: no table is to be read until it is taken back
+
 Read = Callable[[WriterState, Point, TableSchema], WriterState]
 
 
@@ -130,6 +132,7 @@ class Rereads:
         self._point: Point | None = None
         self._shape: TableSchema | None = None
         self._due = 0.0  # for any table
+        self._is_paused = False
         self._not_before: dict[TableId, float] = {}
         self._rests: dict[TableId, _Rest] = {}
         self._is_standing = False
@@ -208,7 +211,8 @@ class Rereads:
     def is_due(self) -> bool:
         """Say whether a look, or a table, is due; called between any two reads."""
         now = self._clock.now()
-        return now >= self._look_due or (bool(self._waiting) and now >= self._due)
+        is_waiting = bool(self._waiting) and not self._is_paused
+        return now >= self._look_due or (is_waiting and now >= self._due)
 
     def make_point(self, known: Mapping[TableId, TableSchema]) -> TableId | None:
         """Make the next table's point, if it is time; return a table without a load instead.
@@ -218,7 +222,7 @@ class Rereads:
         now = self._clock.now()
         if now >= self._look_due:
             self._look()
-        if not self._waiting or now < self._due:
+        if self._is_paused or not self._waiting or now < self._due:
             return None
         table = next((t for t in self._waiting if self._not_before.get(t, 0.0) <= now), None)
         if table is None:
@@ -250,6 +254,11 @@ class Rereads:
         """Take requests, and notice those that were taken back."""
         self._look_due = self._clock.now() + self._look_seconds
         asked = dict(self._blocking(self._source.requests))
+        is_paused = asked.pop(EVERYTHING, None) is not None
+        if is_paused != self._is_paused:
+            self._is_paused = is_paused
+            what = "are paused: tables wait" if is_paused else "go on"
+            self._note(f"re-reads {what}, as `gauss-cdc snapshot` was told")
         for table in [table for table in asked if not self._captured(table)]:
             self._note(f"{table} is not captured, and is not read again")
             self._blocking(self._source.answer, table, asked.pop(table))

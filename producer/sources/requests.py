@@ -2,6 +2,8 @@
 
 Who asks need not reach `run`, and a request outlives every restart: it stays until the table was
 read again at a point behind it, or until it is taken back.
+
+A row that names no table pauses all re-reads: it needs no right and no column that requests do not.
 """
 # ruff: noqa: S608  every value in a statement is quoted
 
@@ -26,6 +28,10 @@ WHERE n.nspname = '{OWN_SCHEMA}' AND c.relname = 'snapshot_requests'
 AND has_schema_privilege(n.oid, 'USAGE')
 AND has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'DELETE')
 """
+_SAYS_WHO: Final = f"""
+SELECT 1 FROM pg_catalog.pg_attribute WHERE attrelid = '{_TABLE}'::regclass
+AND attname = 'asked_by' AND NOT attisdropped
+"""
 _HAS_SCHEMA: Final = f"SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = '{OWN_SCHEMA}'"
 _WAY_OUT: Final = (
     "the role may not make or write the table of requests: docs/security.md has the statements"
@@ -34,25 +40,28 @@ _WAY_OUT: Final = (
 _MAKE: Final = (
     f"CREATE TABLE IF NOT EXISTS {_TABLE} (number bigserial PRIMARY KEY, slot text NOT NULL,"
     " table_schema text NOT NULL, table_name text NOT NULL,"
-    " asked_at timestamptz NOT NULL DEFAULT clock_timestamp())"
+    " asked_at timestamptz NOT NULL DEFAULT clock_timestamp(),"
+    " asked_by text DEFAULT session_user)"
 )
 
 
 class AskedAgain(NamedTuple):
-    """Somebody asks for a table to be read again."""
+    """Somebody asks for a table to be read again, or, with `EVERYTHING`, for a pause."""
 
     table: TableId
     number: int  # of the newest request for it
     asked_at: datetime  # of the oldest
+    asked_by: str = ""  # role of the oldest; "": a table of requests that does not say it
 
 
 def requests(session: Asks, slot: str) -> list[AskedAgain]:
     """Return what is asked for, oldest first; nothing where the role may not answer it."""
     if not _is_usable(session):
         return []
+    by = "(array_agg(asked_by::text ORDER BY number))[1]"
     rows = session.query(
-        "SELECT table_schema, table_name, max(number)::text,"
-        f" extract(epoch FROM min(asked_at))::text FROM {_TABLE}"
+        "SELECT table_schema, table_name, max(number)::text, extract(epoch FROM min(asked_at))"
+        f"::text, {by if session.query(_SAYS_WHO) else 'NULL'} FROM {_TABLE}"
         f" WHERE slot = {constant(slot)} GROUP BY 1, 2 ORDER BY min(asked_at)"
     )
     return [
@@ -60,8 +69,9 @@ def requests(session: Asks, slot: str) -> list[AskedAgain]:
             TableId(schema or "", table or ""),
             int(number or 0),
             datetime.fromtimestamp(float(asked_at or 0), UTC),
+            who or "",
         )
-        for schema, table, number, asked_at in rows
+        for schema, table, number, asked_at, who in rows
     ]
 
 

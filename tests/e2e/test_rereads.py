@@ -7,6 +7,7 @@ from typing import Self
 import psycopg2
 
 from producer.core.ports import RunObserver, Tuning
+from producer.core.reread import EVERYTHING
 from producer.pipeline import run
 from producer.sources import requests
 from producer.sources.dial import parse_dsn
@@ -128,9 +129,19 @@ def test_loads_are_finished_and_tables_added_and_read_again_under_load(
         ask(target, "DELETE FROM a WHERE id % 2 = 0; INSERT INTO a VALUES (-1, 'a stranger')")
         with connect(parse_dsn(source)) as connection:
             tables = [TableId("public", "a"), TableId("public", "nokey")]
-            requests.ask(QueryingConnection(connection), path.options.slot, tables)
+            session, slot = QueryingConnection(connection), path.options.slot
+            requests.ask(session, slot, [EVERYTHING])
+            held = "re-reads are paused: tables wait, as `gauss-cdc snapshot` was told"
+            until(lambda: held in path.notes, "the pause", pause)
+            requests.ask(session, slot, tables)
+            path.catch_up()  # the stream goes on
+            waiting = requests.requests(session, slot)
+            requests.forget(session, slot, EVERYTHING)
         with Writer(source, everything, 90_000) as writer:
             until(lambda: writer.commits > 50 and is_read_again(path), "what was asked", pause)
+        assert [(one.table, one.asked_by) for one in waiting] == [
+            (table, "postgres") for table in (EVERYTHING, *tables)
+        ]
         assert_equal(path, everything)
 
 

@@ -387,7 +387,7 @@ def test_a_choice_that_debezium_has_not_is_refused(file: Path) -> None:
 
 # ---------------------------------------------------------------- loads
 def test_how_tables_are_loaded_reaches_the_producer(file: Path) -> None:
-    assert producer_options(load(file)).load_workers == 2
+    assert producer_options(load(file)).load_workers == 1
 
     file.write_text(
         SMALL + '[load]\nworkers = 5\nchunk-rows = 100\norder = ["public.first", "*.second"]\n'

@@ -2,7 +2,7 @@
 
 from typing import Any, cast
 
-from producer.core.reread import Rereads, asked
+from producer.core.reread import EVERYTHING, Rereads, asked
 from schemas.tables import ReplicaIdentity, TableId, TableSchema
 
 A, B, C = (TableId("public", name) for name in "abc")
@@ -151,6 +151,20 @@ def test_a_request_does_not_wait_for_the_rest_of_its_table() -> None:
     play.asked[A] = 1
 
     assert play.go(1, "a") == "a"
+
+
+def test_nothing_is_read_while_there_is_a_pause() -> None:
+    play = Play()
+    play.asked |= {EVERYTHING: 1, B: 2}
+    assert play.go(2, "a") == ""
+    assert not play.rereads.is_due()
+    del play.asked[EVERYTHING]
+
+    assert play.go(2, "a", "c") == "ab"
+    assert play.notes == [
+        "re-reads are paused: tables wait, as `gauss-cdc snapshot` was told",
+        "re-reads go on, as `gauss-cdc snapshot` was told",
+    ]
 
 
 def test_a_table_that_is_not_captured_keeps_its_gap_until_it_is() -> None:
