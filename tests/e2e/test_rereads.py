@@ -1,6 +1,7 @@
 """Tables that are read again beside the stream: an interrupted load, an added table, a request."""
 
 import threading
+from contextlib import closing
 from dataclasses import replace
 from typing import Self
 
@@ -127,7 +128,7 @@ def test_loads_are_finished_and_tables_added_and_read_again_under_load(
         assert_equal(path, everything)
 
         ask(target, "DELETE FROM a WHERE id % 2 = 0; INSERT INTO a VALUES (-1, 'a stranger')")
-        with connect(parse_dsn(source)) as connection:
+        with closing(connect(parse_dsn(source))) as connection:
             tables = [TableId("public", "a"), TableId("public", "nokey")]
             session, slot = QueryingConnection(connection), path.options.slot
             requests.ask(session, slot, [EVERYTHING])
