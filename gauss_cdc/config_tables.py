@@ -57,8 +57,8 @@ class LoadSection(Section):
 
     workers: Annotated[int, Field(ge=1, le=64)] = 1
     """PostgreSQL: sessions that read at once, besides one that holds the snapshot. They read ahead
-    of the one writer, at most some 4 MiB of rows each. On two cores a second one brings nothing: the
-    limit there is what Kafka's client costs, not the source."""
+    of the one writer, at most some 4 MiB of rows each. On two cores a second one brings nothing:
+    the limit there is what Kafka's client costs, not the source."""
 
     chunk_rows: Annotated[int, Field(ge=1)] = 16_000
     """Rows of a chunk. Each is one Kafka transaction, and what `apply` can take at a time; it
