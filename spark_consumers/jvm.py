@@ -166,3 +166,12 @@ def reason(error: BaseException) -> str:
     text = text_of(error) or type(error).__name__
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return line if len(line) <= 300 else line[:299] + "…"
+
+
+def kind_of(error: BaseException) -> str:
+    """Name an error by its condition or class; its message may hold values of a row."""
+    if isinstance(error, PySparkException) and (condition := error.getCondition()):
+        return condition
+    if isinstance(error, Py4JJavaError):
+        return text_of(error).partition(":")[0].strip()
+    return type(error).__name__

@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException
 from schemas.tables import TableId
 from spark_consumers.dialects.spark import literal, quote
 from spark_consumers.errors import MissingColumn, RowMissing, Superseded, TargetDown, TargetRefused
-from spark_consumers.jvm import SPARK_ERRORS, text_of
+from spark_consumers.jvm import SPARK_ERRORS, kind_of, text_of
 from spark_consumers.sinks.lakes import changes, history
 from spark_consumers.sinks.lakes.changes import EXACT, GONE, KEPT, Net
 from spark_consumers.sinks.lakes.core import Add, Apply
@@ -49,7 +49,7 @@ def errors(what: str, table: TableId) -> Iterator[None]:
     except SPARK_ERRORS as error:
         if any(name in text_of(error) for name in _CONFLICTS):
             raise Superseded("another writer was faster", table=table) from error
-        raise TargetDown(f"Spark failed: {what}", table=table) from error
+        raise TargetDown(f"Spark failed: {what}", table=table, cause=kind_of(error)) from error
 
 
 @contextmanager
