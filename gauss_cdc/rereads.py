@@ -94,4 +94,6 @@ class SnapshotRequests:
 
 def _table(name: str) -> TableId:
     schema, _, table = name.partition(".")
+    if not table:
+        raise NotCaptured(f"{name} has no schema: write it as schema.table, as public.{name}")
     return TableId(schema, table)

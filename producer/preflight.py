@@ -17,7 +17,7 @@ from producer.kafka.registry import Registry
 from producer.kafka.rights import KafkaRights
 from producer.kafka.topics import TopicAdmin
 from producer.options import Options
-from producer.sources import patterns
+from producer.sources import patterns, requests
 from producer.sources.postgres import catalog, gaps, publications, running
 from producer.sources.postgres import options as pgoutput_options
 from producer.sources.postgres.captured import (
@@ -70,6 +70,9 @@ def check_source(options: Options, connection: Connection, *, fix: bool) -> Iter
         yield from check_key(table, options.key)
     yield from _not_logged(options, connection)
     yield from _triggers(options, connection, info.version)
+    if way_out := requests.why_not(catalog.QueryingConnection(connection)):
+        what = "`snapshot` and `verify --repair` cannot ask for tables"
+        yield Finding(Level.NOTE, "re-reads", what, way_out)
 
 
 def _options(options: Options, version: int) -> Iterator[Finding]:

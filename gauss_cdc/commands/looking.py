@@ -105,12 +105,19 @@ def wait(config_path: Path, *, lsn: Lsn | None, timeout: timedelta | None) -> No
     with Endpoints(load(config_path)) as places:
         goal = places.goal() if lsn is None else int(lsn)
         standing = places.wait(goal, pause, lambda _: None, say)
+        advice = places.way_out(standing.target) if standing and standing.target else ""
     if standing is None:
-        fail(f"the target does not hold {Lsn(goal)} yet", INTERRUPTED if stop.asked() else 4)
+        fail(
+            f"the target does not hold {Lsn(goal)} yet; do `run` and `apply` go on? "
+            "`gauss-cdc status` shows where they stand",
+            INTERRUPTED if stop.asked() else 4,
+        )
     assert standing.target is not None
     click.echo(f"{standing.target.epoch}/{standing.target.seq}")
-    for table, why in standing.target.inexact.items():
-        console.print(f"{table} is not exact: {why}", style="yellow", markup=False)
+    for line in [f"{name} is not exact: {why}" for name, why in standing.target.inexact.items()]:
+        say(line, style="yellow")
+    if advice:
+        say(advice, style="yellow")
     if standing.target.inexact:
         count = len(standing.target.inexact)
         fail(f"the target holds the position, but {count} of its tables are not exact", INEXACT)

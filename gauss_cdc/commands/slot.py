@@ -33,10 +33,16 @@ def slot_group() -> None:
 @configured
 def slot_show(config_path: Path) -> None:
     """Print the slot as JSON; exit code 13 if there is none."""
-    with Endpoints(load(config_path)) as places:
+    config = load(config_path)
+    with Endpoints(config) as places:
         found = ReplicationStatus(places.source(), None, None).as_json()["source"]
     if found is None:
-        fail("the slot does not exist", SlotMissing.exit_code)
+        name = config.source.slot
+        fail(
+            f"the source has no slot {name}: the first `gauss-cdc run` makes it; "
+            "where there was one, `gauss-cdc check` says how to go on",
+            SlotMissing.exit_code,
+        )
     click.echo(json.dumps(found))
 
 

@@ -77,7 +77,11 @@ def run(config_path: Path, *, accept_gap: bool, log_every: timedelta) -> None:
             report.on_load(table, rows, expected)
             bars.show(table, rows, expected)
 
-        watch = RunObserver(step.set, on_load, _run_log.info, stop.asked, on_retry=report.on_retry)
+        watch = RunObserver(
+            *(step.set, on_load, _run_log.info, stop.asked),
+            on_retry=report.on_retry,
+            on_warning=_run_log.warning,
+        )
         with _with_hint():
             has_streamed = run_producer(options, watch, progress)
     if not has_streamed:

@@ -6,11 +6,13 @@ import json
 import re
 import sys
 import time
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import click
+from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -100,11 +102,17 @@ def verify_tables(
     if stop.asked():
         sys.exit(stop.exit_code)
     if found is None:
-        fail("the target does not hold the source's position yet: nothing was compared", UNDECIDED)
+        fail(
+            "the target does not hold the source's position yet: nothing was compared; do `run` and"
+            " `apply` go on? `gauss-cdc status` shows where they stand",
+            UNDECIDED,
+        )
     if as_json:
         click.echo(json.dumps([report.as_json(show_keys=show_keys) for report in found]))
     else:
         console.print(_reports_table(found))
+        for line in _reasons(found):
+            say(line, style="yellow")
         if show_keys:
             for report in found:
                 _print_keys(report)
@@ -127,7 +135,13 @@ def _mend(config: Config, tables: list[str], *, repair: bool) -> None:
 
 
 def _reports_table(found: list[TableReport]) -> Table:
-    table = Table("table", "outcome", "commit", "source", "target", *RowKind)
+    """For people; in 80 columns names of tables are folded, and nothing is cut."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("table", overflow="fold")
+    table.add_column("outcome", no_wrap=True)
+    for name in ("commit", "source", "target"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("differing rows", overflow="fold")
     for report in found:
         table.add_row(
             Text(printable(report.table)),
@@ -135,11 +149,16 @@ def _reports_table(found: list[TableReport]) -> Table:
             f"{report.epoch}/{report.seq}",
             f"{report.source_rows:,}",
             f"{report.target_rows:,}",
-            *(f"{report.counts.get(kind, 0):,}" for kind in RowKind),
+            ", ".join(f"{report.counts[k]:,} {k}" for k in RowKind if k in report.counts),
         )
-        for line in filter(None, [report.undecided, *report.notes]):
-            table.add_row("", Text(printable(line)))
     return table
+
+
+def _reasons(found: list[TableReport]) -> Iterator[str]:
+    """Why a table is not decided, and what else is known of it."""
+    for report in found:
+        for line in filter(None, [report.undecided, *report.notes]):
+            yield f"{report.table}: {line}"
 
 
 def _print_keys(report: TableReport) -> None:

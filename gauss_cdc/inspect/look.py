@@ -34,7 +34,8 @@ from schemas.topics import Topics
 from spark_consumers.decode import RowDecoder, split
 from spark_consumers.errors import SchemaUnknown
 from spark_consumers.kafka.read import registry_at
-from spark_consumers.model import Cell, Change
+from spark_consumers.ledger import is_unloaded
+from spark_consumers.model import Cell, Change, Ledger
 
 _STYLES = {
     Level.OK: "green",
@@ -59,8 +60,9 @@ def findings_table(findings: Sequence[Finding]) -> Table:
                 (printable(finding.subject), "bold"), ": ", printable(finding.what)
             )
             table.add_row(Text(finding.level, style=_STYLES[finding.level]), text)
-            if finding.hint:
-                table.add_row("", Text.assemble(("-> ", "bold"), printable(finding.hint)))
+            for number, line in enumerate(finding.hint.splitlines()):
+                arrow = "   " if number else "-> "
+                table.add_row("", Text.assemble((arrow, "bold"), printable(line)))
         table.add_row()
     counts = [f"{len(group)} {level}" for level, group in found.items() if group]
     table.add_row(Text("total"), Text(", ".join(counts) or "nothing found"))
@@ -100,7 +102,7 @@ def standing_table(standing: ReplicationStatus) -> Table:
             table.add_row("target", "nothing was applied yet")
     else:
         at = datetime.fromtimestamp(target.committed_at / 1e6, UTC)
-        table.add_row("target", f"{target.state} at commit {target.epoch}/{target.seq}")
+        table.add_row("target", f"{_state(target)} at commit {target.epoch}/{target.seq}")
         if target.committed_at:
             table.add_row("", f"which the source made at {at:%Y-%m-%d %H:%M:%S} UTC")
         for name, why in target.inexact.items():
@@ -113,6 +115,13 @@ def standing_table(standing: ReplicationStatus) -> Table:
         f"{_known(standing.seconds_behind)} s",
     )
     return table
+
+
+def _state(target: Ledger) -> str:
+    """The ledger's state; LOADING only where a table is to be loaded, or is under way."""
+    if target.inexact and not any(map(is_unloaded, target.inexact.values())):
+        return "INEXACT"
+    return target.state
 
 
 def slot_fields(slot: SlotReading) -> dict[str, object]:

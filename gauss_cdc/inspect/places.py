@@ -23,6 +23,7 @@ from producer.sources.gauss import readings as gauss_readings
 from producer.sources.gauss import slots as gauss_slots
 from producer.sources.gauss import snapshot as gauss_snapshot
 from producer.sources.gauss.options import Decoding, effective, why_not_full
+from producer.sources.gauss.point import exports_snapshot
 from producer.sources.gauss.slots import OrderedBy
 from producer.sources.patterns import chooser
 from producer.sources.postgres import catalog, catalog_look, publications, snapshot
@@ -31,11 +32,12 @@ from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.sources.requests import AskedAgain
 from schemas.accept import CutReplay, Foreign, Record, Records, judge, replay_tail
 from schemas.control import TableLoad, are_loading
-from schemas.errors import Verdict
+from schemas.errors import LOAD_AGAIN, Verdict
 from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
 from schemas.topics import Topics
 from spark_consumers.errors import ApplyError
+from spark_consumers.ledger import is_unloaded
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.base import Inspector
 
@@ -103,7 +105,7 @@ class ReplicationStatus:
         """Source transactions that are in Kafka and not at the target."""
         if self.cuts is None or self.target is None or self.cuts.epoch != self.target.epoch:
             return None
-        return self.cuts.seq - self.target.seq
+        return max(0, self.cuts.seq - self.target.seq)  # the target was read a moment later
 
     @property
     def bytes_behind(self) -> int | None:
@@ -391,14 +393,30 @@ class Endpoints:
             if "source" not in down and source.kind == "postgres":
                 asking = pool.submit(asked, "source", self._not_captured)
                 notes += asking.result() or []
+        ledger = at_target.result() if at_target is not None else None
+        if ledger is not None and (advice := self.way_out(ledger)):
+            notes.append(advice)
         return ReplicationStatus(
             at_source.result(),
             cuts,
-            at_target.result() if at_target is not None else None,
+            ledger,
             asked=tuple(requested),
             notes=tuple(notes),
             down={place: down[place] for place in ENDPOINTS if place in down},
         )
+
+    def way_out(self, at: Ledger) -> str:
+        """Say what makes tables of a target exact that nothing loads now."""
+        tables = [name for name, why in at.inexact.items() if not is_unloaded(why)]
+        if not tables:
+            return ""
+        kind, options = self._config.source.kind, wiring.producer_options(self._config)
+        if kind != "postgres" and not exports_snapshot(options):
+            return f"a load makes every table equal: {LOAD_AGAIN}"
+        asking = f"`gauss-cdc snapshot --table {tables[0]}`"
+        if self._config.source.repair == "auto":
+            return f"`run` reads a table with gaps again by itself; {asking} asks for it"
+        return f"{asking} makes it equal while the stream goes on"
 
     # ------------------------------------------------------------ waiting
     def wait(

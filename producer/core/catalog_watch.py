@@ -67,7 +67,8 @@ class Described:
     relation: Relation
 
     def __str__(self) -> str:
-        return f"{self.table} has another shape"
+        now = TableId(self.relation.schema, self.relation.table)
+        return f"{self.table} " + ("has another shape" if now == self.table else f"is {now} now")
 
 
 @dataclass(frozen=True, slots=True)

@@ -319,4 +319,4 @@ def keep(quarantine: Quarantine, unfit: Unfit, observer: RunObserver) -> None:
         op=unfit.op,
         bytes=unfit.size,
     )
-    observer.on_note(f"{unfit.table}: a row is in quarantine, {unfit.size} bytes: {unfit.why}")
+    observer.warn(f"{unfit.table}: a row is in quarantine, {unfit.size} bytes: {unfit.why}")

@@ -120,7 +120,8 @@ class Loop:
         self._engine, self._assembler, self._relations = engine, assembler, relations
         self._rereads, self._left = rereads, left
         self._catalog = catalog
-        self._gaps: set[str] = set()
+        self._gaps: dict[str, str] = {}  # schema.table -> why, as far as it was said
+        self._gaps_noted: set[str] = set()  # of them, those that a re-read mends
         self._refused: set[str] = set()  # sentences about tables that cannot be captured
         self._loads_seen = -1  # the version of the loads that `rereads` knows
         self._look_due = 0.0
@@ -242,7 +243,7 @@ class Loop:
                 continue
             topic = options.topics.quarantine
             self._blocking(self._quarantine.put, message.payload, lsn=lsn, why=message.why)
-            self._observer.on_note(f"an undecodable message went to {topic}: {message.why}")
+            self._observer.warn(f"an undecodable message went to {topic}: {message.why}")
             if options.unknown_message == "stop":
                 raise DecodeError(
                     "the source sent a message that this plugin does not have",
@@ -280,7 +281,7 @@ class Loop:
             rereads.let_go()
             return False
         if self._loads_seen != engine.loads_version:
-            self._note_gaps()
+            self._follow_gaps()
             self._loads_seen = engine.loads_version
             if self._source.rereads:
                 rereads.follow(engine.loads, self._relations.known)
@@ -308,17 +309,29 @@ class Loop:
         self._source.adopt(table)
         return True
 
-    def _note_gaps(self) -> None:
-        """Say which tables have a gap that nobody mends by itself."""
+    def _follow_gaps(self) -> None:
+        """Forget gaps that were mended; say those that an earlier run left."""
         gaps = {table for table, phase in self._engine.loads.items() if phase == GAP}
-        new, self._gaps = gaps - self._gaps, gaps
-        if self._options.repair != "ask" and self._source.rereads:
+        for table in self._gaps_noted - gaps:
+            self._gaps.pop(table, None)
+        self._gaps_noted = gaps
+        for table in sorted(gaps - self._gaps.keys()):
+            self._say_gap(table, "it had a gap before", mends=True)
+
+    def _say_gap(self, table: str, why: str, *, mends: bool) -> None:
+        """Say once that a table has a gap; `mends`: reading the table again does."""
+        if self._gaps.get(table) == why:
             return
-        way_out = "`gauss-cdc snapshot --table` reads it again"
-        if not self._source.rereads:
-            way_out = LOAD_AGAIN
-        for table in sorted(new) if self._options.repair != "off" else ():
-            self._observer.on_note(f"{table} is not exact any more: {way_out}")
+        self._gaps[table] = why
+        line = f"{table} is not exact any more: {why}"
+        if not mends:
+            self._observer.warn(line)
+        elif not self._source.rereads:
+            self._observer.warn(f"{line}; a load makes it equal: {LOAD_AGAIN}")
+        elif self._options.repair == "auto" and self._engine.loads:
+            self._observer.on_note(f"{line}; it is read again")
+        else:
+            self._observer.warn(f"{line}; `gauss-cdc snapshot --table {table}` reads it again")
 
     # ------------------------------------------------------------ catalog
     def _watch_catalog(self) -> None:
@@ -435,6 +448,10 @@ class Loop:
     def _step(self, happened: Happened) -> None:
         if isinstance(happened, TransactionEnded):
             self._ended(1, happened)
+            mended = {fate.table for fate in happened.fates if fate.table == fate.now}
+            for gap in happened.holes:
+                for table in sorted(mended) if gap.table == "*" else (gap.table,):
+                    self._say_gap(table, gap.why, mends=table in mended)
         elif isinstance(happened, Walked) and happened.commits:
             self._ended(happened.commits, happened)
         elif isinstance(happened, PositionReached):

@@ -50,10 +50,15 @@ class RunObserver:
     on_note: Callable[[str], None]  # a state change, for people
     stop_asked: Callable[[float], bool]  # waits up to so many seconds; True = leave
     on_retry: Callable[[str], None] | None = None  # an error that passes; None: as a note
+    on_warning: Callable[[str], None] | None = None  # a note for an operator; None: as a note
 
     def retrying(self, error: object, seconds: float) -> None:
         """Say which error it is, and when the next attempt begins."""
         (self.on_retry or self.on_note)(f"{error}; retrying in {seconds:.1f} s")
+
+    def warn(self, line: str) -> None:
+        """Say what stays as it is until somebody acts."""
+        (self.on_warning or self.on_note)(line)
 
 
 class Clock(Protocol):

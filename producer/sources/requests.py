@@ -45,6 +45,18 @@ _MAKE: Final = (
 )
 
 
+_CAN_ASK: Final = f"""
+SELECT (CASE
+    WHEN c.oid IS NOT NULL THEN has_schema_privilege(n.oid, 'USAGE')
+        AND has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT')
+        AND has_table_privilege(c.oid, 'DELETE')
+    WHEN n.oid IS NOT NULL THEN has_schema_privilege(n.oid, 'CREATE')
+    ELSE has_database_privilege(current_database(), 'CREATE') END)::int
+FROM (SELECT 1) one LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = '{OWN_SCHEMA}'
+LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = 'snapshot_requests'
+"""
+
+
 class AskedAgain(NamedTuple):
     """Somebody asks for a table to be read again, or, with `EVERYTHING`, for a pause."""
 
@@ -73,6 +85,12 @@ def requests(session: Asks, slot: str) -> list[AskedAgain]:
         )
         for schema, table, number, asked_at, who in rows
     ]
+
+
+def why_not(session: Asks) -> str:
+    """Say why the role cannot ask, and what mends it; '' where it can."""
+    ((can_ask,),) = session.query(_CAN_ASK)
+    return "" if can_ask == "1" else _WAY_OUT
 
 
 def newest(session: Asks, slot: str) -> Mapping[TableId, int]:

@@ -166,6 +166,8 @@ def test_every_gap_is_mended_and_the_ledger_says_exact_again(path: Path) -> None
     ask(path.source, f"ALTER PUBLICATION {path.prefix} ADD TABLE away")
     until(are_mended, "no gap any more", pause)
     assert_equal(path, *GAPS)
+    why = "labels or attributes of a type changed, in columns m; it is read again"
+    assert f"public.labels is not exact any more: {why}" in path.notes
 
 
 def _statements(path: Path) -> set[str]:

@@ -193,6 +193,7 @@ def test_the_command_says_what_differs_and_keeps_values_for_itself(
     assert 10 < json.loads(sampled.stdout)[0]["rows"]["source"] < 120
     assert "public.account: changed: id=77 (owner)" in printed.stderr
     assert "public.account: 1 more" in printed.stderr
+    assert re.search(r"^public.account +different .* 2 changed *$", printed.stderr, re.MULTILINE)
     assert "mallory" not in shown.output + printed.output
     assert isinstance(unknown.exception, ConfigError)
     assert (asked.exit_code, mended.exit_code) == (7, 0)

@@ -4,6 +4,7 @@ import io
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import pytest
 from rich.console import Console
 
 from gauss_cdc.inspect.loads import loads_under_way, waiting_lines
@@ -14,6 +15,8 @@ from producer.core.reread import EVERYTHING
 from producer.sources.requests import AskedAgain
 from schemas.control import Head, LoadPhase, TableLoad
 from schemas.tables import TableId
+from spark_consumers.ledger import state_of
+from spark_consumers.model import Ledger
 
 BIG, SMALL = TableId("public", "big"), TableId("public", "small")
 
@@ -46,6 +49,26 @@ def test_a_load_that_ended_or_began_again_counts_from_there() -> None:
     assert loads_under_way(ended) == ()
     (found,) = loads_under_way(again)
     assert (found.rows, found.rows_per_s) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("marks", "state"),
+    [
+        ({}, "EXACT"),
+        ({"public.a": "rows are in quarantine"}, "INEXACT"),
+        ({"public.a": "rows are in quarantine", "public.b": "loading"}, "LOADING"),
+        ({"public.b": "not loaded; readers see commit 1/2"}, "LOADING"),
+    ],
+)
+def test_status_says_loading_only_while_a_load_waits_or_goes_on(
+    marks: dict[str, str], state: str
+) -> None:
+    ledger = Ledger("bank", epoch=1, seq=7, state=state_of(marks), inexact=marks)
+    console = Console(width=120, file=io.StringIO(), record=True)
+
+    console.print(standing_table(ReplicationStatus(None, None, ledger)))
+
+    assert f" {state} at commit 1/7" in console.export_text()
 
 
 def test_status_shows_it_to_people_to_programs_and_as_metrics() -> None:

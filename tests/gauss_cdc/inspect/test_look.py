@@ -11,7 +11,10 @@ from schemas.findings import Finding, Level
 
 FINDINGS = [
     Finding(
-        Level.ERROR, "table public.a_rather_long_name", "has " + "no identity " * 9, "ALTER it"
+        Level.ERROR,
+        "table public.a_rather_long_name",
+        "has " + "no identity " * 9,
+        "ALTER it\nor not",
     ),
     Finding(Level.OK, "max_replication_slots", "1 of 60 used"),
     Finding(Level.OK, "registry", "http://127.0.0.1:20660/apis/ccompat/v7"),
@@ -38,7 +41,8 @@ def test_check_at_80_columns_is_grouped_with_hints_below_and_nothing_cut(encodin
         "",
         "error  table public.a_rather_long_name: has no identity no identity no identity",
     ]
-    assert lines[-3:] == ["       -> ALTER it", "", "total  2 ok, 1 error"]
+    hints = ["       -> ALTER it", "          or not"]
+    assert lines[-4:] == [*hints, "", "total  2 ok, 1 error"]
     assert max(map(len, lines)) <= 80
 
 

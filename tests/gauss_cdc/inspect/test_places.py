@@ -68,6 +68,12 @@ def test_lag_in_seconds_is_there_whenever_lag_in_commits_is() -> None:
     )
 
 
+def test_a_target_that_was_read_a_moment_after_the_cuts_is_not_ahead() -> None:
+    ahead = Ledger("bank", epoch=1, n=5, seq=5)
+
+    assert ReplicationStatus(None, replace(CUTS, seq=3), ahead).commits_behind == 0
+
+
 def test_an_unknown_lag_is_omitted() -> None:
     assert (
         ReplicationStatus(None, None, Ledger("bank", epoch=1, committed_at=1)).seconds_behind

@@ -113,6 +113,7 @@ def test_another_shape_is_described_as_the_next_row_would(now: TableSchema) -> N
 
     assert isinstance(one, Described)
     assert one.relation.table == now.id.name
+    assert str(one) == "public.a " + ("is public.b now" if now.id == B else "has another shape")
     assert [c.name for c in one.relation.columns] == list(now.names())
     assert [c.name for c in one.relation.columns if c.identity] == list(now.identity_columns)
 
