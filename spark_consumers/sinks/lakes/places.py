@@ -53,8 +53,6 @@ def delta_settings(dsn: str) -> dict[str, str]:
         "spark.databricks.delta.snapshotPartitions": "2",
         # VACUUM lists files by so many tasks, several times; the default of 10,000 takes a minute.
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
-        # What a MERGE takes is the same however often it is made: offsets say what is read.
-        "spark.databricks.delta.merge.materializeSource": "none",
     }
 
 
