@@ -14,6 +14,8 @@ from producer.sources import requests
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres.catalog import QueryingConnection, connect
 from schemas.tables import TableId
+from spark_consumers.job import Applier, PassOptions
+from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.e2e.path import PATIENCE, Path, ask, content, pause, until
 
 TABLES = ("a", "b", "nokey")
@@ -51,6 +53,67 @@ class Writer(threading.Thread):
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self.join(PATIENCE)
+
+
+class Watcher(threading.Thread):
+    """Counts rows of tables that only grow, as a reader of the target does, until told to end."""
+
+    def __init__(self, url: str, tables: tuple[str, ...]) -> None:
+        super().__init__(daemon=True)
+        self._url, self._tables = url, tables
+        self._ended = threading.Event()
+        self.looks = 0
+        self.shrunk: list[tuple[str, int, int]] = []  # table, rows before, rows then
+
+    def run(self) -> None:
+        connection = psycopg2.connect(self._url, application_name="watcher")
+        connection.autocommit = True
+        known = dict.fromkeys(self._tables, 0)
+        with connection.cursor() as cursor:
+            while not self._ended.wait(0.002):
+                for table in self._tables:
+                    cursor.execute(f"SELECT count(*) FROM {table}")
+                    ((count,),) = cursor.fetchall()
+                    if count < known[table]:
+                        self.shrunk.append((table, known[table], count))
+                    known[table] = count
+                self.looks += 1
+        connection.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self.join(PATIENCE)
+
+
+class Killing:
+    """Ends the applier's session at the target in every seventh step, wherever that is."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._steps = path, 0
+        self.kills = 0
+
+    def __call__(self, _: str) -> None:
+        self._steps += 1
+        if self._steps % 7 == 0:
+            self.kills += 1
+            ask(
+                self._path.target,
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname ="
+                " current_database() AND pid <> pg_backend_pid() AND application_name <> 'watcher'",
+            )
+
+
+def in_many_steps(path: Path) -> Killing:
+    """Take at most 300 rows a step, and die in the midst of them."""
+    path.sink.close()
+    killing = Killing(path)
+    path.sink = PostgresSink(path.target, path.prefix, on_step=killing)
+    path.applier = Applier(path.cuts, path.rows, path.sink, PassOptions(max_rows=300))
+    return killing
 
 
 def make(url: str, tables: tuple[str, ...]) -> None:
@@ -138,12 +201,29 @@ def test_loads_are_finished_and_tables_added_and_read_again_under_load(
             path.catch_up()  # the stream goes on
             waiting = requests.requests(session, slot)
             requests.forget(session, slot, EVERYTHING)
-        with Writer(source, everything, 90_000) as writer:
-            until(lambda: writer.commits > 50 and is_read_again(path), "what was asked", pause)
+        killing = in_many_steps(path)
+        with Watcher(target, everything) as watcher:
+            with Writer(source, everything, 90_000) as writer:
+                until(lambda: writer.commits > 50 and is_read_again(path), "what was asked", pause)
+            assert_equal(path, everything)
         assert [(one.table, one.asked_by) for one in waiting] == [
             (table, "postgres") for table in (EVERYTHING, *tables)
         ]
-        assert_equal(path, everything)
+        assert (watcher.shrunk, killing.kills > 3, watcher.looks > 9) == ([], True, True)
+
+        path.stop()  # another history: readers have the older rows until the newer ones are there
+        ask(source, "SELECT pg_drop_replication_slot(%s)", topic_prefix)
+        ask(source, "INSERT INTO b SELECT n, 'lost' FROM generate_series(200000, 204000) n")
+        path.options = replace(path.options, accept_gap=True)
+        with Watcher(target, everything) as watcher:
+            path.start()
+            until(lambda: path.progress.seq or path.applier.drain().epoch == 2, "epoch 2", pause)
+            ledger = path.catch_up()
+        assert (ledger.epoch, ledger.inexact) == (2, {})
+        assert [content(target, table) == content(source, table) for table in everything] == [
+            True
+        ] * 4
+        assert (watcher.shrunk, watcher.looks > 9) == ([], True)
 
 
 def _has(path: Path, table: str) -> bool:
