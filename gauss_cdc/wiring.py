@@ -75,7 +75,9 @@ def is_ordered_by_csn(options: Options) -> bool:
     return effective(options.plugin_options, options.terms).ordered_by == "csn"
 
 
-def producer_options(config: Config, *, accept_gap: bool = False, load: bool = True) -> Options:
+def producer_options(
+    config: Config, *, accept_gap: bool = False, accept_switch: bool = False, load: bool = True
+) -> Options:
     """Arguments of `producer.pipeline.run`."""
     kafka = config.kafka
     return Options(
@@ -132,5 +134,6 @@ def producer_options(config: Config, *, accept_gap: bool = False, load: bool = T
         load_order=config.load.order,
         tuning=Tuning(chunk_rows=config.load.chunk_rows),
         accept_gap=accept_gap,
+        accept_switch=accept_switch,
         load=load,
     )

@@ -70,6 +70,7 @@ class Options:
     incompatible: Literal["stop", "new-version", "quarantine"] = "stop"  # schemas, for the registry
     ddl_text: bool = False  # statements, definitions and defaults stand in <prefix>.ddl as text
     accept_gap: bool = False
+    accept_switch: bool = False
     load: bool = True
 
     @property

@@ -140,6 +140,7 @@ def _run_once(
             instance=uuid.uuid4().hex[:16],
             # For one takeover only: a difference in a later retry needs a new decision.
             accept_gap=options.accept_gap and not progress.takeovers,
+            accept_switch=options.accept_switch and not progress.takeovers,
             load=options.load,
             newest_epoch=clock.wall_us() // 1_000_000,
         )

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from schemas.accept import reloads
-from schemas.control import Cut, Head, LoadPhase, Start, State, TableLoad
+from schemas.control import GAP, Cut, Head, LoadPhase, Start, State, TableLoad
 from schemas.errors import LOAD_AGAIN
 from schemas.topics import Topics
 from spark_consumers.errors import CutsGap, LedgerForeign
@@ -23,6 +23,7 @@ from spark_consumers.model import Ledger
 
 EXACT = "EXACT"
 LOADING = "LOADING"
+SWITCHED = "suspected: the source lost commits that were delivered, or the slot"
 NOT_LOADED = "not loaded"  # why a table is not exact that an epoch begins without
 _UNDER_WAY = "loading"
 _SHOWS = "; readers see commit "
@@ -72,7 +73,10 @@ def started(at: Ledger, offset: int, cut: Start) -> Ledger:
             raise CutsGap(
                 "an epoch does not begin where the target stands", prev=cut.prev, at=place
             )
-        if not cut.continues:
+        if cut.continues:
+            gaps = [table for table, phase in cut.loads.items() if phase == GAP]
+            inexact = {**dict.fromkeys(gaps, SWITCHED), **inexact}
+        else:
             inexact, known = dict(_unloaded(at, cut)), {}
     elif head.last_seq != at.seq:
         raise CutsGap("a takeover knows other commits", last_seq=head.last_seq, known=at.seq)

@@ -51,15 +51,24 @@ _log_every = click.option(
     help="If run or apply cannot continue (slot lost, source promoted, topics replaced, cuts "
     "lost): create a new slot, open a new epoch and load every table again, once.",
 )
+@click.option(
+    "--accept-switch",
+    is_flag=True,
+    help="PostgreSQL: if a promoted server lacks commits that were delivered, or the slot is lost: "
+    "continue, and read the tables again that may differ, once.",
+)
 @_log_every
 @logged
-def run(config_path: Path, *, accept_gap: bool, log_every: timedelta) -> None:
+def run(config_path: Path, *, accept_gap: bool, accept_switch: bool, log_every: timedelta) -> None:
     """Source -> Kafka, until stopped. The first run also loads the existing rows.
 
     Exit code 0 after SIGTERM or Ctrl-C; 143 or 130 if they came before the stream began.
     """
     stop, step = StopSignal(), StepName()
-    options = wiring.producer_options(load(config_path), accept_gap=accept_gap)
+    config = load(config_path)
+    if accept_switch and (accept_gap or config.source.kind != "postgres"):
+        raise click.UsageError("--accept-switch: for PostgreSQL, and without --accept-gap")
+    options = wiring.producer_options(config, accept_gap=accept_gap, accept_switch=accept_switch)
     logs.of_service()
     _run_log.info("rows are made by %s", native.described(options.native))
     # Rows are short-lived and have no cycles; the collector's default runs every 700 objects,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from producer.core.events import Records
 from producer.core.promotion import Tail
@@ -84,11 +84,16 @@ class TakeoverRequest:
     instance: str
     ddl_topic: str
     accept_gap: bool = False  # begin a new epoch, for any reason of a stop
+    accept_switch: bool = False  # go on without a lost tail or slot: tables are read again
     load: bool = True
     resumes: bool = False  # the source can read a table again: a load that was left is finished
     newest_epoch: int = 0  # the greatest epoch, for a log that does not show it
 
 
+# The way out where a table can be read again.
+SWITCH: Final = (
+    "`gauss-cdc run --accept-switch` continues, and reads the tables again that it concerns"
+)
 _ANOTHER_SLOT = f"choose another name in [source] slot, then {LOAD_AGAIN}"
 
 
@@ -97,7 +102,9 @@ def preflight(slot: Slot | None, request: TakeoverRequest) -> None:
     identity = request.identity
     if slot is None:
         raise SlotMissing(
-            "cuts exist, but the replication slot does not", slot=identity.slot, hint=LOAD_AGAIN
+            "cuts exist, but the replication slot does not",
+            slot=identity.slot,
+            hint=f"{SWITCH}; {LOAD_AGAIN}" if request.resumes else LOAD_AGAIN,
         )
     if (slot.plugin, slot.database) != (identity.plugin, identity.database):
         raise SlotMismatch(
@@ -190,7 +197,8 @@ def other_source(
     """Return how source or cluster differ from those of the last run, or None."""
     assert replay.state is not None
     was, now = replay.state, request.identity
-    if (problem := _other_history(source, log, replay, now)) is not None:
+    accepts = request.accept_switch
+    if (problem := _other_history(source, log, replay, now, accepts=accepts)) is not None:
         return problem
     if replace(was.identity, timeline=now.timeline) != now:
         return SlotMismatch(
@@ -210,7 +218,9 @@ def other_source(
     return None
 
 
-def _other_history(source: Looking, log: Log, replay: CutReplay, now: Identity) -> CdcError | None:
+def _other_history(
+    source: Looking, log: Log, replay: CutReplay, now: Identity, *, accepts: bool
+) -> CdcError | None:
     """Return how the server's history is not the one that was delivered, or None."""
     assert replay.state is not None
     was = replay.state.identity
@@ -228,11 +238,11 @@ def _other_history(source: Looking, log: Log, replay: CutReplay, now: Identity) 
             **where,
         )
     lost = log.tail_behind(at, replay.epoch)
-    if lost.is_empty:
+    if lost.is_empty or accepts:
         return None
     return SourceSwitched(
         "the promoted server lacks commits that were delivered",
-        hint=f"its standby had not received them; {LOAD_AGAIN}",
+        hint=f"its standby had not received them: {SWITCH}",
         switch_point=Lsn(at),
         delivered=Lsn(replay.resume),
         tables=", ".join(sorted(lost.tables)) if lost.is_known else "any",

@@ -22,7 +22,7 @@ Why this order (letters: the scenarios in the protocol):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
@@ -47,7 +47,7 @@ from producer.errors import (
     TopicHeld,
 )
 from schemas.accept import CutReplay
-from schemas.control import PENDING, Head, Prev, Start
+from schemas.control import GAP, PENDING, Head, LoadPhase, Prev, Start
 from schemas.errors import LOAD_AGAIN, Verdict
 from schemas.positions import Lsn
 
@@ -189,6 +189,8 @@ def _go_on(
     restate: Restate,
 ) -> Generator[Step, None, TakeoverResult]:
     """Steps 1 to 6 of an ordinary start."""
+    if request.accept_switch and _is_slot_lost(source, request, seen):
+        return (yield from _go_on_anew(source, log, request, patience=patience, restate=restate))
     _fit_slot(source, log, request, seen)
     yield Step("take slot")
     while not source.try_take():
@@ -235,16 +237,65 @@ def _start(source: Source, log: Log, request: TakeoverRequest, replay: CutReplay
     )
     assert replay.state is not None
     was = replay.state.identity.timeline
-    if was == request.identity.timeline:
-        return start
     at = source.switch_point(was)
+    if was == request.identity.timeline or at is None:
+        return start
+    lost = log.tail_behind(at, replay.epoch)
+    tables = lost.tables if lost.is_known else [*replay.loads, *lost.tables]
+    reason = f"the source was promoted: timeline {was} ends at {Lsn(at)}"
+    return _continued(start, replay, tables, reason)
+
+
+def _continued(start: Start, replay: CutReplay, gaps: Iterable[str], reason: str) -> Start:
+    """Open an epoch that goes on with what was delivered, but for gaps in some tables."""
+    loads = dict(replay.loads)
+    for table in gaps:
+        if loads.get(table, LoadPhase.END) == LoadPhase.END:
+            loads[table] = GAP
     return replace(
         start,
-        head=replace(head, epoch=replay.epoch + 1, last_seq=0),
+        head=replace(start.head, epoch=replay.epoch + 1, last_seq=0),
+        loads=loads,
         prev=Prev(replay.epoch, replay.seq, replay.n),
         continues=True,
-        reason=f"the source was promoted: timeline {was} ends at {Lsn(at or 0)}",
+        reason=reason,
     )
+
+
+def _is_slot_lost(source: Source, request: TakeoverRequest, seen: CutReplay) -> bool:
+    """Say whether the slot does not have what comes behind the last cut."""
+    slot, identity = source.slot(), request.identity
+    if slot is None:
+        return True
+    is_ours = (slot.plugin, slot.database) == (identity.plugin, identity.database)
+    return is_ours and (bool(slot.invalid) or slot.confirmed > place_of(source, request, seen))
+
+
+def _go_on_anew(
+    source: Source, log: Log, request: TakeoverRequest, *, patience: int, restate: Restate
+) -> Generator[Step, None, TakeoverResult]:
+    """Go on by a new slot: commits before it may be missing, so every table is read again."""
+    yield from _compare(source, log, request, 0, patience)
+    yield Step("fence")
+    log.init_transactions()
+    yield from _wait_for_lso(log, patience)
+    yield Step("compare again")
+    replay = log.tail()
+    if (problem := difference(source, log, request, replay, 0)) is not None:
+        raise problem
+    assert replay is not None
+    yield Step("make slot")
+    while (made := source.make_slot()) is None:
+        yield Step("make slot", "the slot is in use, or waits for open transactions")
+    new = dict.fromkeys(source.captured(made), PENDING)
+    start = _start(source, log, request, replay)
+    start = replace(start, head=replace(start.head, resume=made.consistent_point))
+    start = _continued(start, replay, replay.loads, "the slot was lost, and made again")
+    start = replace(start, loads={**new, **start.loads})
+    yield Step("write START")
+    offset = log.write_start(start, restate(start))
+    yield from take_slot(source, made.consistent_point)
+    return TakeoverResult(_writer_state(start, offset), continues=True)
 
 
 def _fit_slot(source: Looking, log: Log, request: TakeoverRequest, seen: CutReplay) -> Slot:

@@ -16,6 +16,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from schemas.accept import Foreign, judge, reloads
 from schemas.control import (
     AGAIN,
+    GAP,
     CommitEntry,
     Commits,
     Cut,
@@ -43,7 +44,7 @@ from spark_consumers.kafka.cluster import Cluster, down
 from spark_consumers.kafka.ranges import COMMON, END, SILENCE
 from spark_consumers.kafka.read import CLIENTS, Clients, CutReader, RangeReader
 from spark_consumers.kafka.registry import SchemaOf
-from spark_consumers.ledger import NOT_LOADED
+from spark_consumers.ledger import NOT_LOADED, SWITCHED
 from spark_consumers.model import Ledger, Segment, columns_of
 from spark_consumers.versions import Version, fitting, part
 
@@ -409,6 +410,8 @@ class CommitWalk:
                 ranges = tuple(r for r in cut.ranges if r.topic == self._topic)
                 ids = cut.schema_ids.get(self._topic, ())
                 return Found(behind, ranges, ids, _of_load(cut) if cut.table == self._table else ())
+            case Start() if cut.continues and cut.loads.get(str(self._table)) == GAP:
+                return Found(behind, notes=(TableNote(reached, "gap", SWITCHED),))
             case Start() if reloads(cut) and str(self._table) not in cut.loads:
                 return Found(behind, notes=(TableNote(reached, "gap", NOT_LOADED),))
             case _:

@@ -98,9 +98,10 @@ def test_the_stream_goes_on_at_the_promoted_standby(
         assert sums > 0
 
 
-def test_a_lost_tail_stops_by_name(
+def test_a_lost_tail_stops_by_name_and_is_mended_on_demand(
     addresses: Addresses, topic_prefix: str, new_database: Callable[[], str]
 ) -> None:
+    """Only the table that the lost commits wrote to is read again."""
     with paired(addresses, topic_prefix, new_database()) as (pair, path):
         path.start()
         path.catch_up()
@@ -114,5 +115,17 @@ def test_a_lost_tail_stops_by_name(
 
         with pytest.raises(SourceSwitched, match="lacks commits that were delivered") as caught:
             path.stop()
+        assert caught.value.where["tables"] == "public.account"
 
-    assert caught.value.where["tables"] == "public.account"
+        path.failure = None
+        path.options = replace(path.options, accept_switch=True, repair="auto")
+        path.start()
+        until(lambda: path.progress.has_streamed, "the stream", threading.Event().wait)
+        pair.standby.ask("INSERT INTO entry VALUES (3, 4)")
+        same(pair, path)
+        until(lambda: path.applier.drain().state == "EXACT", "mended", threading.Event().wait)
+        same(pair, path)
+        path.stop()
+
+    read = [note for note in path.notes if "public.entry" in note or "public.quiet" in note]
+    assert not read

@@ -61,6 +61,7 @@ class Plan:
 
     exactly_once: bool = True
     accept_gap: bool = False
+    accept_switch: bool = False
     is_alien: bool = False  # a run configured for another source, under our prefix
     use: Use = Use.NOTHING
     limits: Limits = field(default_factory=Limits)
@@ -174,6 +175,7 @@ def _run_once(around: Around, process: Process) -> None:
         instance=f"{actor.name}.{world.seed}",
         ddl_topic=TOPICS.ddl,
         accept_gap=plan.accept_gap,
+        accept_switch=plan.accept_switch,
         resumes=opened.rereads,
     )
     options: Any = SimOptions(plan.limits, plan.tuning, accept_gap=plan.accept_gap)

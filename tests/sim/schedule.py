@@ -183,6 +183,7 @@ class Simulation:
         self.events: Counter[str] = Counter()
         self.producers: list[Process] = []
         self.appliers: list[ApplierProcess] = []
+        self._may_switch = False  # the last stop may be accepted without loading all
         self._gap_in = 0  # an epoch that cannot be gone on with
         self._has_run = False  # a producer came to its stream
         self._made = 0
@@ -344,7 +345,11 @@ class Simulation:
         exact = rng.random() < 0.5 if mode == "mixed" else mode == "exact"
         accept_gap = self._gap_in == self.oracle.epoch > 0 and not is_alien
         use = rng.choice(OFTEN) if self.faults.use == "any" else Use(self.faults.use)
-        plan = Plan(exact, accept_gap, is_alien, use, self.limits, self.tuning)
+        # Not drawn, so that other histories stay as they were.
+        switches = accept_gap and self._may_switch and self._made % 2 > 0
+        plan = Plan(
+            exact, accept_gap and not switches, switches, is_alien, use, self.limits, self.tuning
+        )
         self._made += 1
         process = make_producer(
             Around(self.world, self.source, self.broker, self.decoded, self.oracle.believed),
@@ -491,6 +496,8 @@ class Simulation:
             return
         if isinstance(error, CdcError) and error.verdict is Verdict.RETRY:
             return
+        can = self.source.decoding is None and bool(self.faults.promotions or self.faults.losses)
+        self._may_switch = can and isinstance(error, SourceSwitched | SlotMissing | SlotAhead)
         match error:
             case Fenced():
                 right = bool(process.delivery and process.delivery.client.fenced_by)

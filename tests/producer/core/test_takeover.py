@@ -495,6 +495,35 @@ def test_a_promoted_server_without_the_slot_says_that_it_is_missing() -> None:
         go(world, ON_TIMELINE_2)
 
 
+def test_accept_switch_goes_on_without_a_lost_tail_and_notes_its_tables() -> None:
+    world = promoted((4, commits(3, 2, resume=700)))
+
+    taken = go(world, replace(ON_TIMELINE_2, accept_switch=True))
+
+    (wrote,) = world.started
+    assert (wrote.head.epoch, wrote.head.resume, wrote.continues) == (2, 600, True)
+    assert wrote.loads == {"public.account": "GAP"}
+    assert (taken.made, taken.continues) == (None, True)
+
+
+@pytest.mark.parametrize(
+    "slot", [None, replace(SLOT, invalid="wal_removed"), replace(SLOT, confirmed=501)]
+)
+def test_accept_switch_goes_on_by_a_new_slot_and_notes_every_table(slot: Slot | None) -> None:
+    world = running()
+    world.the_slot, wanted = slot, replace(WANTED, accept_switch=True)
+    steps = take_over(world, world, wanted)
+    for step in steps:
+        if step.name == "take slot":
+            world.the_slot = replace(SLOT, confirmed=900)
+
+    (wrote,) = world.started
+    assert (wrote.head.epoch, wrote.head.resume, wrote.continues) == (2, 900, True)
+    assert wrote.loads == {"public.account": "GAP"}
+    kept = [what for what in world.done if what in ("fence", "make", "START", "take")]
+    assert kept == ["fence", "make", "START", "take"]
+
+
 def test_a_slot_behind_the_switch_point_is_not_ours() -> None:
     world = promoted()
     world.the_slot = replace(SLOT, confirmed=601)
