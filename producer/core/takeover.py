@@ -50,6 +50,7 @@ from schemas.accept import CutReplay
 from schemas.control import GAP, PENDING, Head, LoadPhase, Prev, Start
 from schemas.errors import LOAD_AGAIN, Verdict
 from schemas.positions import Lsn
+from schemas.topics import Topics
 
 __all__ = [
     "Log",
@@ -241,7 +242,7 @@ def _start(source: Source, log: Log, request: TakeoverRequest, replay: CutReplay
     if was == request.identity.timeline or at is None:
         return start
     lost = log.tail_behind(at, replay.epoch)
-    tables = lost.tables if lost.is_known else [*replay.loads, *lost.tables]
+    tables = lost.tables if lost.is_known else lost.tables | _delivered(request, replay)
     reason = f"the source was promoted: timeline {was} ends at {Lsn(at)}"
     return _continued(start, replay, tables, reason)
 
@@ -260,6 +261,14 @@ def _continued(start: Start, replay: CutReplay, gaps: Iterable[str], reason: str
         continues=True,
         reason=reason,
     )
+
+
+def _delivered(request: TakeoverRequest, replay: CutReplay) -> set[str]:
+    """Return the tables that a target may have: loaded ones, and those that the stream brought."""
+    assert replay.state is not None
+    names = Topics(request.ddl_topic.removesuffix(".ddl"))
+    found = (names.table_of(topic) for topic in replay.state.topics)
+    return {*replay.loads, *(str(table) for table in found if table is not None)}
 
 
 def _is_slot_lost(source: Source, request: TakeoverRequest, seen: CutReplay) -> bool:
@@ -290,7 +299,8 @@ def _go_on_anew(
     new = dict.fromkeys(source.captured(made), PENDING)
     start = _start(source, log, request, replay)
     start = replace(start, head=replace(start.head, resume=made.consistent_point))
-    start = _continued(start, replay, replay.loads, "the slot was lost, and made again")
+    tables = _delivered(request, replay)
+    start = _continued(start, replay, tables, "the slot was lost, and made again")
     start = replace(start, loads={**new, **start.loads})
     yield Step("write START")
     offset = log.write_start(start, restate(start))

@@ -326,7 +326,7 @@ MUTATIONS: Final = (
         "lost-tail-not-seen",
         "an epoch continues only if nothing behind the switch point was delivered",
         _COMPARISON_FILE,
-        "    if lost.is_empty:\n",
+        "    if lost.is_empty or accepts:\n",
         "    if True:\n",
         _TAKEOVER,
     ),
