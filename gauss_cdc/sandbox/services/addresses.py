@@ -4,16 +4,9 @@ import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 
 from gauss_cdc.sandbox.services.errors import ServiceError
-
-_DELTA: Final = {
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.databricks.delta.snapshotPartitions": "1",
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +43,12 @@ class Addresses:
         }
 
 
-def spark_confs(addresses: Addresses, *, warehouse: Path | None = None) -> dict[str, str]:
+def spark_confs(addresses: Addresses) -> dict[str, str]:
     """Configuration of a local Spark session.
 
-    Set JAVA_HOME (`use_java`) before the session is made.  `warehouse` adds Delta
-    (as spark_catalog) and Iceberg (as catalog `lake`, its tables in that folder);
-    both are static, so a session has them from its start or never.
+    Set JAVA_HOME (`use_java`) before the session is made.
     """
-    confs = {
+    return {
         "spark.jars": ",".join(map(str, addresses.spark_jars)),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -78,18 +69,6 @@ def spark_confs(addresses: Addresses, *, warehouse: Path | None = None) -> dict[
         # More consumers than this in one executor thrash; above the number of partitions.
         "spark.kafka.consumer.cache.capacity": "256",
     }
-    if warehouse is not None:
-        confs |= _DELTA | {
-            "spark.sql.extensions": (
-                "io.delta.sql.DeltaSparkSessionExtension,"
-                "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-            ),
-            "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
-            "spark.sql.catalog.lake.type": "hadoop",
-            "spark.sql.catalog.lake.warehouse": str(warehouse),
-            "spark.sql.warehouse.dir": str(warehouse),
-        }
-    return confs
 
 
 def use_java(addresses: Addresses) -> None:
