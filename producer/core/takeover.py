@@ -200,15 +200,7 @@ def _go_on(
     preflight(slot, request)
     assert slot is not None
     confirmed = slot.confirmed
-    yield from _compare(source, log, request, confirmed, patience)
-    yield Step("fence")
-    log.init_transactions()
-    yield from _wait_for_lso(log, patience)
-    yield Step("compare again")
-    replay = log.tail()
-    if (problem := difference(source, log, request, replay, confirmed)) is not None:
-        raise problem
-    assert replay is not None
+    replay = yield from _fence(source, log, request, confirmed, patience)
     if replay.is_loading() and replay.seq == 0 and not request.resumes:
         # Its lock was lost with its session, and it went on until our fence.
         raise GroupUnusable("another run began a load while this one started")
@@ -218,6 +210,22 @@ def _go_on(
     known = dict(replay.known.values())
     state = _writer_state(start, offset)
     return TakeoverResult(state, known, csn=replay.csn, continues=bool(start.continues))
+
+
+def _fence(
+    source: Looking, log: Log, request: TakeoverRequest, confirmed: int, patience: int
+) -> Generator[Step, None, CutReplay]:
+    """Fence older selves; return the cuts as they stand then, and raise what does not fit."""
+    yield from _compare(source, log, request, confirmed, patience)
+    yield Step("fence")
+    log.init_transactions()
+    yield from _wait_for_lso(log, patience)
+    yield Step("compare again")
+    replay = log.tail()
+    if (problem := difference(source, log, request, replay, confirmed)) is not None:
+        raise problem
+    assert replay is not None
+    return replay
 
 
 def _start(source: Source, log: Log, request: TakeoverRequest, replay: CutReplay) -> Start:
@@ -284,15 +292,7 @@ def _go_on_anew(
     source: Source, log: Log, request: TakeoverRequest, *, patience: int, restate: Restate
 ) -> Generator[Step, None, TakeoverResult]:
     """Go on by a new slot: commits before it may be missing, so every table is read again."""
-    yield from _compare(source, log, request, 0, patience)
-    yield Step("fence")
-    log.init_transactions()
-    yield from _wait_for_lso(log, patience)
-    yield Step("compare again")
-    replay = log.tail()
-    if (problem := difference(source, log, request, replay, 0)) is not None:
-        raise problem
-    assert replay is not None
+    replay = yield from _fence(source, log, request, 0, patience)
     yield Step("make slot")
     while (made := source.make_slot()) is None:
         yield Step("make slot", "the slot is in use, or waits for open transactions")

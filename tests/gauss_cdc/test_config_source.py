@@ -172,8 +172,6 @@ def test_a_bad_source_is_reported_with_its_line(file: Path, source: str, said: s
 @pytest.mark.parametrize(
     "source",
     [
-        'hosts = ["db1:5432"]',
-        'role = "any"',
         "ha-port = 5433",
         'interface = "sql"',
         "hold-bytes = 100000",
@@ -186,6 +184,12 @@ def test_what_postgresql_does_not_have_is_refused(file: Path, source: str) -> No
     message = refused(file, source, kind="postgres")
 
     assert message == f'{file}:4: source.{key}: only with kind = "opengauss" or "gaussdb"'
+
+
+def test_postgresql_is_read_at_the_primary(file: Path) -> None:
+    message = refused(file, 'role = "any"', kind="postgres")
+
+    assert message == f"{file}:4: source.role: PostgreSQL is read at the primary"
 
 
 def test_postgresql_is_read_by_pgoutput(file: Path) -> None:

@@ -875,8 +875,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "epoch-without-load",
         "3.8: without continues the ledger is LOADING until every table was loaded",
         _LEDGERS_FILE,
-        "        if not cut.continues:\n",
-        "        if False:\n",
+        "        if cut.continues:\n",
+        "        if True:\n",
         _LEDGERS,
     ),
     Mutation(

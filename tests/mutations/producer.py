@@ -24,6 +24,11 @@ _ENGINE_FILE = "producer/core/engine.py"
 _TALLY_FILE = "producer/core/tally.py"
 _TAKEOVER_FILE = "producer/core/takeover.py"
 _COMPARISON_FILE = "producer/core/comparison.py"
+_FENCED = (
+    '    yield Step("fence")\n    log.init_transactions()\n'
+    '    yield from _wait_for_lso(log, patience)\n    yield Step("compare again")\n'
+)
+_LOOKED = "    replay = log.tail()\n"
 _DELIVERY_FILE = "producer/kafka/delivery.py"
 
 MUTATIONS: Final = (
@@ -294,8 +299,8 @@ MUTATIONS: Final = (
         "no-fence",
         "a takeover fences older selves before it reads the tail that counts",
         _TAKEOVER_FILE,
-        '    yield Step("fence")\n    log.init_transactions()\n    yield from _wait_for_lso',
-        '    yield Step("fence")\n    yield from _wait_for_lso',
+        _FENCED,
+        _FENCED.replace("    log.init_transactions()\n", ""),
         _TAKEOVER,
     ),
     Mutation(
@@ -342,8 +347,8 @@ MUTATIONS: Final = (
         "tail-before-the-fence",
         "nothing seen before the fence is used after it",
         _TAKEOVER_FILE,
-        '    yield Step("compare again")\n    replay = log.tail()\n',
-        '    yield Step("compare again")\n    replay = seen\n',
+        _FENCED + _LOOKED,
+        _LOOKED + _FENCED,
         _TAKEOVER,
     ),
     Mutation(
