@@ -457,7 +457,10 @@ MUTATIONS: list[Mutation] = [
              edit(takeover, "_compare", ("if is_settled:", "if True:")),
              {"slow_markers": True, "producer_crashes": 9, "steps": 900}, first_seed=300),
     Mutation("tail-not-reread", "the tail is read again after the fence",
-             edit(takeover, "_go_on", ("    replay = log.tail()\n", "    replay = seen\n")),
+             edit(takeover, "_go_on",
+                  ("    replay = yield from _fence(source, log, request, confirmed, patience)\n",
+                   "    yield from _fence(source, log, request, confirmed, patience)\n"
+                   "    replay = seen\n")),
              {"second_producers": 4, "drops": 9, "rush": True, "steps": 600, "transactions": 20,
               "slow_markers": False, "producer_crashes": 0, "intruders": 0}, first_seed=236),
     Mutation("no-lso", "the tail is read when the LSO has reached the high watermark [H5, H32]",
