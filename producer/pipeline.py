@@ -133,8 +133,7 @@ def _run_once(
         stack.callback(behind.close)
         log = start.log(reader, delivery, note=_log.warning, blocking=blocking)
         stack.callback(_undo, options, source, log, observer)
-        captured = source.prepare(observer.on_note)
-        publisher.prepare_tables(captured)
+        publisher.prepare_tables(source.prepare(observer.on_note))
         request = start.request(
             source,
             instance=uuid.uuid4().hex[:16],
@@ -160,7 +159,7 @@ def _run_once(
             wants=chooser(options.include, options.exclude),
             advice=lambda table: not_captured(options, table),
             changed=changed,
-            captured=captured,
+            captured=source.listed,
             native=parts,
         ).run(request, progress, stream=stream)
 

@@ -30,9 +30,35 @@ from producer.core.router import Binding, table_key
 from producer.core.tally import Runs
 from producer.core.unfit import HINT, UNFIT, WHY, Unfit, of_row, put_aside
 from producer.errors import GroupUnusable, RowTooLarge
-from schemas.control import AGAIN, EXACT, LoadPhase, Origin, Range, SchemaChange, TableLoad
+from schemas.control import (
+    AGAIN,
+    EXACT,
+    Head,
+    LoadPhase,
+    Origin,
+    Range,
+    SchemaChange,
+    TableLoad,
+)
 from schemas.positions import CommitKey, of_reread
 from schemas.tables import TableId, TableSchema
+
+
+def as_it_is(head: Head, at: int, ordinal: int, table: TableSchema, topic: str) -> SchemaChange:
+    """Say a table's shape as of a place of the log that is in no transaction."""
+    return SchemaChange(
+        epoch=head.epoch,
+        seq=head.last_seq,
+        ordinal=ordinal,
+        xid=0,
+        csn=at,
+        lsn=at,
+        origin=Origin.SNAPSHOT,
+        tag="CREATE TABLE",
+        before=None,
+        after=table,
+        topic=topic,
+    )
 
 
 class Loader:
@@ -111,19 +137,7 @@ class Loader:
         observer = self._observer
         observer.on_step("load: BEGIN")
         binding = self._publisher.publish(table)
-        change = SchemaChange(
-            epoch=self._head.epoch,
-            seq=self._head.last_seq,
-            ordinal=self._ordinal,
-            xid=0,
-            csn=self._at,
-            lsn=self._at,
-            origin=Origin.SNAPSHOT,
-            tag="CREATE TABLE",
-            before=None,
-            after=table,
-            topic=binding.topic,
-        )
+        change = as_it_is(self._head, self._at, self._ordinal, table, binding.topic)
         ddl = self._options.topics.ddl
         value = self._publisher.encode_change(change)
         shape = self._plain_chunk(ddl)

@@ -13,7 +13,7 @@ from producer.core.cuts_log import CutsLog
 from producer.core.ddl_log import known_tables
 from producer.core.engine import Engine, WriterState
 from producer.core.events import Records, TopicsChanged
-from producer.core.load import Loader, keep
+from producer.core.load import Loader, as_it_is, keep
 from producer.core.loop import Loop, Progress
 from producer.core.ports import (
     Behind,
@@ -36,7 +36,7 @@ from producer.core.router import table_key
 from producer.core.takeover import Step, TakeoverRequest, TakeoverResult, take_over, take_slot
 from producer.core.tally import PlainTally
 from producer.core.walk import Native
-from schemas.control import LoadPhase, Origin, SchemaChange, Start
+from schemas.control import LoadPhase, Start
 from schemas.tables import TableId, TableSchema
 
 PAUSE: Final = 0.1  # seconds between two tries of a step that waits
@@ -62,7 +62,7 @@ class Turn:
     wants: Callable[[TableId], bool]  # [tables] of the configuration
     advice: Callable[[TableId], str]  # how a table that is not captured gets captured
     changed: list[TopicsChanged]  # filled by the publisher
-    captured: Sequence[TableId] = ()  # the tables that are to be captured now
+    captured: Callable[[], Sequence[TableId]] = tuple  # the tables that are to be captured now
     native: Native | None = None  # None: everything is done in Python
 
     def run(self, request: TakeoverRequest, progress: Progress, *, stream: bool = True) -> None:
@@ -154,19 +154,7 @@ class Turn:
         head, topics = start.head, self.options.topics
         chunk = PlainChunk(topics.ddl, head.epoch, head.last_seq, head.resume)
         for ordinal, table in enumerate(known.values()):
-            change = SchemaChange(
-                epoch=head.epoch,
-                seq=head.last_seq,
-                ordinal=ordinal,
-                xid=0,
-                csn=head.resume,
-                lsn=head.resume,
-                origin=Origin.SNAPSHOT,
-                tag="CREATE TABLE",
-                before=None,
-                after=table,
-                topic=topics.table(table.id),
-            )
+            change = as_it_is(head, head.resume, ordinal, table, topics.table(table.id))
             chunk.put(0, table_key(table.id), self.publisher.encode_change(change), ordinal)
         return chunk.finish()
 
@@ -190,7 +178,10 @@ class Turn:
         return self._loader(state, point.at).again(point.reading, table)
 
     def _renamed(
-        self, loads: Mapping[str, str], known: Mapping[TableId, TableSchema]
+        self,
+        captured: Sequence[TableId],
+        loads: Mapping[str, str],
+        known: Mapping[TableId, TableSchema],
     ) -> dict[TableId, TableId]:
         """Find tables that the stream will rename from a known name: nobody added them.
 
@@ -198,7 +189,7 @@ class Turn:
         """
         names = {table.oid: name for name, table in known.items() if table.oid}
         out: dict[TableId, TableId] = {}
-        for table in self.captured:
+        for table in captured:
             if table in known or not loads or loads.get(str(table)) == LoadPhase.END:
                 continue
             shape = self.blocking(self.source.shape, table)
@@ -216,11 +207,14 @@ class Turn:
         options, source, publisher = self.options, self.source, self.publisher
         topics, head = options.topics, writer_state.head
         found = Due([], [], {})
+        # Not before the slot is ours: while this start waited, the run that had it may have taken
+        # in a table whose load is noted, and not done [H41].
+        captured = self.blocking(self.captured)
         repairs = source.rereads and options.repair == "auto"
         if source.rereads:
-            renamed = self._renamed(writer_state.loads, known)
+            renamed = self._renamed(captured, writer_state.loads, known)
             found = asked(
-                [table for table in self.captured if table not in renamed],
+                [table for table in captured if table not in renamed],
                 writer_state.loads,
                 known,
                 self.wants,
@@ -290,7 +284,7 @@ class Turn:
             catalog=catalog,
             progress=progress,
             rereads=Rereads(
-                [*self.captured, *known],
+                [*captured, *known],
                 hidden,
                 source=source,
                 captured=self.wants,

@@ -32,6 +32,9 @@ class Source(ports.Source, Protocol):
     def prepare(self, note: Callable[[str], None]) -> list[TableId]:
         """Create what the slot requires; list the tables captured now."""
 
+    def listed(self) -> list[TableId]:
+        """List the tables captured now."""
+
     def discard(self, note: Callable[[str], None]) -> None:
         """Drop what this object created for a START that was not written, or name what remains."""
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path as File
 
 import psycopg2
@@ -225,6 +226,8 @@ def test_check_fixes_what_may_be_fixed_and_then_finds_nothing_wrong(place) -> No
 
 def test_check_publishes_again_a_table_that_was_made_again(place) -> None:
     path, file = place
+    # A look between DROP and `check --fix` publishes the new table, and loads it: nothing is lost.
+    path.options = replace(path.options, look_seconds=3600.0)
     ask(path.source, "CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE u (id int PRIMARY KEY)")
     path.start()
     path.catch_up()
@@ -237,8 +240,6 @@ def test_check_publishes_again_a_table_that_was_made_again(place) -> None:
     fixed = json.loads(command(file, "check", "--fix", "--json").stdout)
     ask(path.source, "INSERT INTO t VALUES (2); INSERT INTO u VALUES (3)")
     path.catch_up()
-    # A look at the catalog, every few seconds, shows what the stream cannot say.
-    assert poll(lambda: path.applier.drain().inexact, 60)
 
     assert "lacks public.t" in lacks["what"]
     assert "check --fix" in lacks["hint"]

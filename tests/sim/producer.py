@@ -164,8 +164,11 @@ def _run_once(around: Around, process: Process) -> None:
         note=world.note,
         blocking=blocking,
     )
-    tables = [table_id(name) for name in source.tables if name in captured & source.published]
-    publisher.prepare_tables(tables)
+
+    def listed() -> list[TableId]:
+        return [table_id(name) for name in source.tables if name in captured & source.published]
+
+    publisher.prepare_tables(listed())
     request = TakeoverRequest(
         identity=Identity(
             "sys-2" if plan.is_alien else source.system_id, source.timeline, "bank", SLOT, PLUGIN
@@ -200,7 +203,7 @@ def _run_once(around: Around, process: Process) -> None:
         wants=wants,
         advice=str,
         changed=changed,
-        captured=tables,
+        captured=listed,
         native=native_of(plan.use, world.rng),
     ).run(request, process.progress)
 

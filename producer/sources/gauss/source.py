@@ -195,6 +195,10 @@ class GaussSource:
             note(sentence)
         return self._expanded()
 
+    def listed(self) -> list[TableId]:
+        """List the tables captured."""
+        return self._expanded()
+
     def fingerprint_inputs(self) -> Mapping[str, object]:
         """Give the plugin, what it removes, and which kind of position resumes it.
 

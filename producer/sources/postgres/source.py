@@ -161,6 +161,10 @@ class PostgresSource:
         self._has_made_publication = made
         return captured_tables(self.connection, self._options, note)
 
+    def listed(self) -> list[TableId]:
+        """List the tables of [tables] that the publication contains."""
+        return captured_tables(self.connection, self._options)
+
     def fingerprint_inputs(self) -> Mapping[str, object]:
         """Return the publication, and the options that omit changes."""
         options = self._options
