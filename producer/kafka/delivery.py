@@ -83,7 +83,7 @@ class Delivery:
             # A row that is larger than the queue would wait for room in it forever.
             "queue.buffering.max.kbytes": max(64 << 20, 2 * max_row_bytes) >> 10,
             # Each takes half a kilobyte beside its value; more wait here without any being faster.
-            "queue.buffering.max.messages": 50_000,
+            "queue.buffering.max.messages": 35_000,
             **client,
             "acks": "all",
             "enable.idempotence": True,

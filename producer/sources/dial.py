@@ -33,9 +33,8 @@ from producer.wire.auth import Credentials
 
 __all__ = ["ConnectionArguments", "Link", "dial", "parse_dsn"]
 
-# A walsender sends each change by its own send(): the larger the buffer, the more
-# of them one recv returns, and the cheaper both ends get (measured: 4.0 to 1.9
-# CPU-seconds of the walsender per million rows).
+# A walsender sends each change by its own send(): see `streaming`, which reads them.
+# It holds what a fast server sends in one pause of the reader, also over some distance.
 RECEIVE_BUFFER_BYTES: Final = 1 << 20
 
 
