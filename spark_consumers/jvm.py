@@ -8,6 +8,7 @@
     cores, files, master      SparkContext's only, where there is no Spark Connect
     `mapInArrow`              asks the driver for pandas, which neither it nor workers use
     tables of Iceberg         their metadata, and the commit that compares: SQL has neither
+    tables of Delta           the newest version and what it says: SQL makes a job of it
     errors                    what Java raises is py4j's where PySpark does not know its class
 
 All that is for `apply`, a driver program, and for lakes.  What other programs use does without, and
@@ -142,6 +143,39 @@ def iceberg_table(spark: SparkSession, name: str) -> Any:
     table = iceberg(spark).spark.Spark3Util.loadIcebergTable(_java_session(spark), name)
     table.refresh()
     return table
+
+
+# ---------------------------------------------------------------- Delta
+def delta_head(spark: SparkSession, name: str) -> tuple[int, str] | None:
+    """Return the newest version of a table and its `commitInfo`, JSON; None: no such table.
+
+    `DESCRIBE HISTORY` says the same by two jobs of Spark.
+    """
+    log, snapshot = _delta(spark, name)
+    version = snapshot.version()
+    if version < 0:
+        return None
+    commit = _java(spark).org.apache.hadoop.fs.Path(log.logPath(), f"{version:020d}.json")
+    lines = log.store().read(commit, log.newDeltaHadoopConf()).iterator()
+    while lines.hasNext():
+        line = str(lines.next())
+        if line.startswith('{"commitInfo"'):
+            return version, line
+    return version, "{}"
+
+
+def delta_bytes(spark: SparkSession, name: str) -> int:
+    """Return the size of a table's files."""
+    return int(_delta(spark, name)[1].sizeInBytes())
+
+
+def _delta(spark: SparkSession, name: str) -> tuple[Any, Any]:
+    """Return a table's log, and its newest version."""
+    session = _java_session(spark)
+    place = session.sessionState().sqlParser().parseTableIdentifier(name)
+    delta = _java(spark).org.apache.spark.sql.delta
+    found = delta.DeltaLog.forTableWithSnapshot(session, place)
+    return found.productElement(0), found.productElement(1)
 
 
 def _java(spark: Any) -> Any:

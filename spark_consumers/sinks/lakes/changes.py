@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 EXACT: Final = "_exact"  # column -> the source's text of a value that the column's type cannot hold
 GONE: Final = "_gone"
 KEPT: Final = "_kept"  # columns that the target keeps: the source did not send them
+# Columns that stand beside the source's own in a frame of `net`.
+WORKING: Final = (GONE, KEPT, "_key", "_row", "_origin", "_texts")
 
 # What a table of each mode has besides the source's columns.
 MORE: Final = {

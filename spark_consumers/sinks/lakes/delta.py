@@ -7,15 +7,17 @@ writers that looked at the same version the second one is refused, or skipped, b
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import AnalysisException
 
 from schemas.tables import TableId
+from spark_consumers import jvm
 from spark_consumers.dialects.spark import quote
 from spark_consumers.errors import Superseded
 from spark_consumers.given import given
@@ -31,6 +33,8 @@ _PROPERTIES: Final = {
     "delta.enableDeletionVectors": "true",
     "delta.columnMapping.mode": "name",  # columns may be renamed and dropped
     "delta.enableTypeWidening": "true",
+    # A checkpoint costs as much as a step; the default is each tenth version.
+    "delta.checkpointInterval": "50",
 }
 _DAY: Final = 86_400
 _NO_TABLE: Final = {
@@ -52,6 +56,7 @@ class DeltaTables:
     ) -> None:  # fmt: skip
         """`place` is how statements name a table: two parts, of a catalog or `delta` and a path."""
         self._spark, self._place, self._source, self._mode = spark, place, source, mode
+        self.fitting = writing.Fitting(spark)
         # Delta shows no version that is older than this, though it may have been the newest one
         # until a moment ago: `compact` gives a table that rests a version each `_rest`.
         self._rest = min(int(keep), _DAY)
@@ -67,17 +72,11 @@ class DeltaTables:
         return f"{quote(place.schema)}.{quote(place.name)}"
 
     def head(self, table: TableId) -> TableVersion | None:
-        with writing.errors("to read a table's head", table):
-            try:
-                row = self._spark().sql(f"DESCRIBE HISTORY {self.name(table)} LIMIT 1").first()
-            except AnalysisException as error:
-                if error.getCondition() in _NO_TABLE:
-                    return None
-                raise
-            assert row is not None
-            stamp, said = core.stamp_of(row["userMetadata"])
-            return TableVersion(row["version"], stamp, said.get("behind", row["version"] - 1)
-                           == row["version"] - 1)  # fmt: skip
+        found = self._newest(table)
+        if found is None:
+            return None
+        version, stamp, said = found
+        return TableVersion(version, stamp, said.get("behind", version - 1) == version - 1)
 
     def put_back(self, table: TableId, head: TableVersion, content: int) -> TableVersion:
         return self._commit(
@@ -174,17 +173,30 @@ class DeltaTables:
         }
         with writing.errors("a write", table), writing.settings(self._spark(), said):
             write()
-        with writing.errors("to read a table's head", table):
-            row = self._spark().sql(f"DESCRIBE HISTORY {self.name(table)} LIMIT 1").first()
-        assert row is not None
-        _, read = core.stamp_of(row["userMetadata"])
-        if read.get("attempt") != attempt:
+        found = self._newest(table)
+        if found is None or found[2].get("attempt") != attempt:
             raise Superseded("another writer was faster", table=table)
-        return TableVersion(row["version"], stamp, row["version"] == behind + 1)
+        return TableVersion(found[0], stamp, found[0] == behind + 1)
+
+    def _newest(self, table: TableId) -> tuple[int, Stamp, Mapping[str, Any]] | None:
+        """The newest version, its stamp, and all that was written beside it."""
+        with writing.errors("to read a table's head", table):
+            try:
+                found = jvm.delta_head(self._spark(), self.name(table))
+            except AnalysisException as error:
+                if error.getCondition() in _NO_TABLE:
+                    return None
+                raise
+        if found is None:
+            return None
+        version, info = found
+        text = json.loads(info).get("commitInfo", {}).get("userMetadata")
+        return version, *core.stamp_of(text)
 
     def _rows(self, table: TableId, work: Add | Apply) -> None:
-        name = self.name(table)
-        writing.write(self._spark(), work, table, name=name, target=name, mode=self._mode)
+        name, spark = self.name(table), self._spark()
+        with self.fitting.table(jvm.delta_bytes(spark, name)):
+            writing.write(spark, work, table, name=name, target=name, mode=self._mode)
 
     def _alter(
         self, table: TableId, head: TableVersion | None, change: Any, stamp: Stamp

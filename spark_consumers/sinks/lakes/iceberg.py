@@ -43,6 +43,7 @@ class IcebergTables:
 
     def __init__(self, spark: Callable[[], SparkSession], catalog: str, mode: str) -> None:
         self._spark, self._catalog, self._mode = spark, catalog, mode
+        self.fitting = writing.Fitting(spark)
 
     def name(self, table: TableId) -> str:
         """The table as statements name it."""
@@ -183,7 +184,9 @@ class IcebergTables:
 
     def _rows(self, table: TableId, work: Add | Apply, branch: str) -> None:
         name, target = self.name(table), self._at(table, branch)
-        writing.write(self._spark(), work, table, name=name, target=target, mode=self._mode)
+        size = self._load(table).currentSnapshot().summary().get("total-files-size")
+        with self.fitting.table(int(size or 0)):
+            writing.write(self._spark(), work, table, name=name, target=target, mode=self._mode)
 
     def _alter(self, table: TableId, change: Any, branch: str) -> None:
         spark, name = self._spark(), self.name(table)

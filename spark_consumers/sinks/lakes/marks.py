@@ -84,7 +84,8 @@ class TableMarks:
         head = self._tables.head(self._table)
         mark = None if head is None else read_mark(head.stamp.note)
         if head is not None and mark is None:  # somebody else touched the table
-            mark = max(self.all(), key=lambda m: m.number, default=None)
+            row = self._tables.read(self._table).selectExpr("max_by(mark, number)").first()
+            mark = read_mark(row[0] or "") if row is not None else None
         self._seen = (mark, head)
         return mark
 

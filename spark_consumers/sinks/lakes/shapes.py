@@ -10,18 +10,12 @@ from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId, TableSchema
 from spark_consumers.dialects.spark import quote, statements, type_name
 from spark_consumers.errors import NotExpressible
-from spark_consumers.sinks.lakes.changes import MORE
+from spark_consumers.sinks.lakes.changes import MORE, WORKING
 
 
 def columns(schema: TableSchema, mode: str) -> str:
     """Return what stands in the brackets of CREATE TABLE."""
-    taken = {name.casefold() for name in MORE[mode]} & {n.casefold() for n in schema.names()}
-    if taken:
-        raise NotExpressible(
-            "a column has a name that a lake's table needs for itself",
-            table=schema.id,
-            columns=",".join(sorted(taken)),
-        )
+    _check_names(schema, mode)
     seen: dict[str, str] = {}
     for name in schema.names():
         if (other := seen.setdefault(name.casefold(), name)) != name:
@@ -53,6 +47,7 @@ def altering(
         raise NotExpressible(
             "rows moved between tables at the source", table=after.id, hint=LOAD_AGAIN
         )
+    _check_names(after, mode)
     change = replace(change, before=replace(before, id=place), after=replace(after, id=place))
     on_rows = [text for text in statements(change) if not text.startswith("ALTER")]
     known = {name.casefold() for name in there}
@@ -76,3 +71,15 @@ def altering(
         altered = [text for text in altered if " DROP COLUMN " not in text]
         on_rows = [f"{text} WHERE `_is_current`" for text in on_rows] if mode == "scd2" else []
     return altered, on_rows
+
+
+def _check_names(schema: TableSchema, mode: str) -> None:
+    """Refuse names of columns that a table, or a frame on its way there, has for itself."""
+    own = {*MORE[mode], *(WORKING if mode == "scd1" else ())}
+    if taken := own & {name.casefold() for name in schema.names()}:
+        raise NotExpressible(
+            "a column has a name that a lake's table needs for itself",
+            table=schema.id,
+            columns=",".join(sorted(taken)),
+            hint="rename it at the source, or leave the table out of [tables]",
+        )

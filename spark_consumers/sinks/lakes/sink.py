@@ -44,7 +44,8 @@ class LakeSink:
         self._keep, self._now = keep, now
 
     def start(self) -> Ledger:
-        ledger = core.take_fence(self._marks, self._source)
+        with self._tables.fitting.step(1):
+            ledger = core.take_fence(self._marks, self._source)
         self._fence = ledger.fence
         return ledger
 
@@ -58,7 +59,8 @@ class LakeSink:
     def step(self, segment: Segment, staged: Any) -> Ledger:
         one = LakeTransaction(self._tables, self._marks, staged, needs_key=self._needs_key)
         try:
-            upto = rules.step(one, segment, fence=self._fence, on_step=self._on_step)
+            with self._tables.fitting.step(segment.rows):
+                upto = rules.step(one, segment, fence=self._fence, on_step=self._on_step)
         finally:
             staged.close()
         known = self._marks.known

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -55,13 +55,61 @@ def errors(what: str, table: TableId) -> Iterator[None]:
 @contextmanager
 def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
     """Set them around one statement: they hold for every write of the session."""
+    before = spark.conf.getAll
     for name, value in values.items():
         spark.conf.set(name, value)
     try:
         yield
     finally:
         for name in values:
-            spark.conf.unset(name)
+            if name in before:
+                spark.conf.set(name, before[name])
+            else:
+                spark.conf.unset(name)
+
+
+# To compile a plan costs more than to run it over few rows, and a step makes tens of plans.
+_PLAINLY: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+_COMPILED: Final = {
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+    "spark.sql.adaptive.enabled": "true",
+}
+_FEW_ROWS: Final = 50_000
+_FEW_BYTES: Final = 32 << 20  # of a table that a MERGE reads
+
+
+class Fitting:
+    """Settings by how much there is to do; what the user has set stays."""
+
+    def __init__(self, spark: Callable[[], SparkSession]) -> None:
+        self._spark = spark
+        self._free: frozenset[str] | None = None  # what the user has not set
+
+    @contextmanager
+    def step(self, rows: int) -> Iterator[None]:
+        """Run a step of so many rows."""
+        spark = self._spark()
+        if self._free is None:
+            self._free = _PLAINLY.keys() - spark.conf.getAll.keys()
+        if rows > _FEW_ROWS:
+            yield
+            return
+        with settings(spark, {name: _PLAINLY[name] for name in self._free}):
+            yield
+
+    @contextmanager
+    def table(self, size: int) -> Iterator[None]:
+        """Run a write to a table of so many bytes."""
+        if size <= _FEW_BYTES or self._free is None:
+            yield
+            return
+        with settings(self._spark(), {name: _COMPILED[name] for name in self._free}):
+            yield
 
 
 @dataclass(frozen=True, slots=True)
