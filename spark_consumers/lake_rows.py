@@ -7,8 +7,9 @@ counted first, and a lake reads them more than once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from schemas.control import SchemaChange
@@ -53,6 +54,7 @@ class FrameReader:
         ddl = self._driver.read_ddl(segment, is_committed=is_committed)
         altered = {one.id for change in ddl for one in (change.before, change.after) if one}
         frames: dict[TableId, TableFrames] = {}
+        held: list[DataFrame] = []
         for topic in sorted({r.topic for r in segment.ranges} - {self._names.ddl}):
             schemas = {i: self._schema_of(i) for i in segment.schema_ids.get(topic, ())}
             table = next((self._names.table_by(topic, s) for s in schemas.values()), None)
@@ -63,8 +65,8 @@ class FrameReader:
             def read(ranges: Any = ranges) -> DataFrame:
                 return records(self._spark(), self._client, ranges, is_committed=is_committed)
 
-            frames[table] = TableFrames(read, schemas, is_apart=table in altered)
-        return FrameRows(ddl, frames)
+            frames[table] = TableFrames(read, schemas, is_apart=table in altered, hold=held.append)
+        return FrameRows(ddl, frames, held)
 
     def spreads(self, _: Any) -> bool:
         """Say that executors take all rows."""
@@ -87,15 +89,20 @@ class TableFrames:
         schemas: Mapping[int, Mapping[str, Any]],
         *,
         is_apart: bool,
+        hold: Callable[[DataFrame], None] = lambda _: None,
     ) -> None:
-        """`read` gives records; `schemas` are their writers'."""
-        self._read, self._schemas, self._is_apart = read, schemas, is_apart
+        """`read` gives records, `schemas` are their writers'.
+
+        `hold` is given what is read more than once, and lets go of it when the step is over.
+        """
+        self._read, self._schemas, self._is_apart, self._hold = read, schemas, is_apart, hold
 
     def __call__(self) -> list[DataFrame]:
         """Return frames of changes: one, or one for each schema."""
         schemas = {schema_id: dict(one) for schema_id, one in self._schemas.items()}
         rows = self._read()
         if len(schemas) > 1:
+            self._hold(rows.persist())  # else each schema reads all of them from Kafka
             found = rows.selectExpr("hex(substring(value, 2, 4))").distinct().collect()
             there = schemas.keys() & {int(row[0], 16) for row in found} or {max(schemas)}
             schemas = {schema_id: schemas[schema_id] for schema_id in there}
@@ -115,10 +122,14 @@ class FrameRows:
     driver_rows = 0  # executors hold them all
 
     def __init__(
-        self, ddl: Sequence[SchemaChange], frames: Mapping[TableId, Callable[[], list[DataFrame]]]
+        self,
+        ddl: Sequence[SchemaChange],
+        frames: Mapping[TableId, Callable[[], list[DataFrame]]],
+        held: Iterable[DataFrame] = (),
     ) -> None:
+        """`held`: what else to let go of when the step is over."""
         self.ddl = ddl
-        self._make = frames
+        self._make, self._held = frames, held
         self._frames: dict[TableId, list[DataFrame]] = {}
         self._spans: dict[tuple[TableId, int], tuple[Place, Place]] = {}  # of frames with rows
 
@@ -179,7 +190,7 @@ class FrameRows:
 
     def close(self) -> None:
         """Let go of what executors hold."""
-        for frame in (frame for frames in self._frames.values() for frame in frames):
+        for frame in chain(self._held, *self._frames.values()):
             frame.unpersist()
         self._frames.clear()
 

@@ -88,7 +88,7 @@ class Fitting:
 
     def __init__(self, spark: Callable[[], SparkSession]) -> None:
         self._spark = spark
-        self._free: frozenset[str] | None = None  # what the user has not set
+        self._free: set[str] | None = None  # what the user has not set
 
     @contextmanager
     def step(self, rows: int) -> Iterator[None]:
@@ -96,10 +96,11 @@ class Fitting:
         spark = self._spark()
         if self._free is None:
             self._free = _PLAINLY.keys() - spark.conf.getAll.keys()
+        free = self._free
         if rows > _FEW_ROWS:
             yield
             return
-        with settings(spark, {name: _PLAINLY[name] for name in self._free}):
+        with settings(spark, {name: _PLAINLY[name] for name in free}):
             yield
 
     @contextmanager
