@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from producer.core.comparison import (
     Log,
@@ -73,7 +73,30 @@ class Step(NamedTuple):
     """The present step; a waiting step is tried again after a pause."""
 
     name: str
-    waits_for: str = ""
+    waits_for: str = ""  # what, for how long at most, and what can be done
+    says: str = ""  # what the operator is told of a call that may take long
+
+
+_LOCKED: Final = (
+    "another run holds the lock of this slot; a standby waits here for as long as that one runs."
+    " A killed run lets go at once, a frozen one when the server ends its session (20 to 60 s)"
+)
+_TAKEN: Final = (
+    "another connection streams from the slot; that of a killed run ends at once, one whose network"
+    " is cut when the server gives it up (20 to 60 s); `gauss-cdc slot show` says whose it is"
+)
+_MAKING: Final = (
+    "the slot is in use, or waits for open transactions: for as long as they run; the source's"
+    " own lines name them, and how to end them"
+)
+_UNDECIDED: Final = (
+    "the end of open transactions on cuts; Kafka ends those of a killed run, at the latest after"
+    " kafka.transaction-timeout; then this start stops, and says who holds the topic"
+)
+_FENCING: Final = (
+    "fencing older runs of this prefix: Kafka ends what they left open, mostly within a second,"
+    " and at the latest in 30 s, or this start tries again"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +159,7 @@ def take_over(
     """
     yield Step("lock")
     while not source.try_lock():
-        yield Step("lock", "another run holds the lock of this slot")
+        yield Step("lock", _LOCKED)
     while True:
         yield Step("look")
         once_held = _once_held(log, request)
@@ -174,7 +197,7 @@ def take_slot(source: Source, resume: int) -> Generator[Step, None, None]:
     """Take the slot and compare it with `resume`: after a first load."""
     yield Step("take slot")
     while not source.try_take():
-        yield Step("take slot", "another connection streams from the slot")
+        yield Step("take slot", _TAKEN)
     slot = source.slot()
     if slot is None or slot.confirmed > resume:
         raise slot_ahead(slot, resume)
@@ -195,7 +218,7 @@ def _go_on(
     _fit_slot(source, log, request, seen)
     yield Step("take slot")
     while not source.try_take():
-        yield Step("take slot", "another connection streams from the slot")
+        yield Step("take slot", _TAKEN)
     slot = source.slot()
     preflight(slot, request)
     assert slot is not None
@@ -217,7 +240,7 @@ def _fence(
 ) -> Generator[Step, None, CutReplay]:
     """Fence older selves; return the cuts as they stand then, and raise what does not fit."""
     yield from _compare(source, log, request, confirmed, patience)
-    yield Step("fence")
+    yield Step("fence", says=_FENCING)
     log.init_transactions()
     yield from _wait_for_lso(log, patience)
     yield Step("compare again")
@@ -295,7 +318,7 @@ def _go_on_anew(
     replay = yield from _fence(source, log, request, 0, patience)
     yield Step("make slot")
     while (made := source.make_slot()) is None:
-        yield Step("make slot", "the slot is in use, or waits for open transactions")
+        yield Step("make slot", _MAKING)
     new = dict.fromkeys(source.captured(made), PENDING)
     start = _start(source, log, request, replay)
     start = replace(start, head=replace(start.head, resume=made.consistent_point))
@@ -336,14 +359,14 @@ def _compare(
         if tries >= patience:
             raise _held()  # the record that would explain it may be the one that is undecided
         tries += 1
-        yield Step("compare", "the end of open transactions on cuts")
+        yield Step("compare", _UNDECIDED)
 
 
 def _begin_epoch(
     source: Source, log: Log, request: TakeoverRequest, patience: int
 ) -> Generator[Step, None, TakeoverResult | None]:
     """Step 0: the first start of a prefix, or a new epoch by command."""
-    yield Step("fence")
+    yield Step("fence", says=_FENCING)
     log.init_transactions()
     once_held = _once_held(log, request)
     yield from _wait_for_lso(log, patience)
@@ -354,7 +377,7 @@ def _begin_epoch(
         return None
     yield Step("make slot")
     while (made := source.make_slot()) is None:
-        yield Step("make slot", "the slot is in use, or waits for open transactions")
+        yield Step("make slot", _MAKING)
     tables = source.captured(made) if request.load else ()
     n, epoch, writer = (replay.n, replay.epoch, replay.writer) if replay else (0, 0, 0)
     prev = Prev(replay.epoch, replay.seq, replay.n) if replay else None
@@ -444,7 +467,7 @@ def _settled_tail(log: Log, patience: int) -> Generator[Step, None, CutReplay | 
         if tries >= patience:
             raise _held()
         tries += 1
-        yield Step("look", "the end of open transactions on cuts")
+        yield Step("look", _UNDECIDED)
 
 
 def _wait_for_lso(log: Log, patience: int) -> Generator[Step, None, None]:
@@ -454,7 +477,7 @@ def _wait_for_lso(log: Log, patience: int) -> Generator[Step, None, None]:
         if tries >= patience:
             raise _held()
         tries += 1
-        yield Step("fence", "the end of open transactions on cuts")
+        yield Step("fence", _UNDECIDED)
 
 
 def _held() -> TopicHeld:

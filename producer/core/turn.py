@@ -94,8 +94,11 @@ class Turn:
             self._loop(result, writer_state, known, progress).run()
 
     def drive(self, steps: Generator[Step, None, T]) -> T:
-        """Run a takeover: report each step, keep the session alive, leave if asked."""
-        said = ""
+        """Run a takeover: report each step, keep the session alive, leave if asked.
+
+        What is waited for is said once.
+        """
+        said: set[str] = set()
         while True:
             try:
                 step = next(steps)
@@ -104,9 +107,10 @@ class Turn:
                 return result
             self.observer.on_step(f"start: {step.name}")
             self.source.keep_alive()
-            if step.waits_for and step.waits_for != said:
-                self.observer.on_note(f"waiting: {step.waits_for}")
-            said = step.waits_for
+            line = f"waiting: {step.waits_for}" if step.waits_for else step.says
+            if line and line not in said:
+                self.observer.on_note(line)
+                said.add(line)
             # A slot was just created: without its START it would keep log that no run reads.
             if step.name == "write START":
                 continue

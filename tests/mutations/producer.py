@@ -14,6 +14,7 @@ _DDL: Final = ("tests/producer/core/test_ddl_log.py",)
 _LOG: Final = ("tests/producer/core/test_cuts_log.py",)
 _STREAM: Final = ("tests/producer/sources/postgres/test_stream.py",)
 _DEPARSED: Final = ("tests/producer/sources/gauss/ddl/test_deparsed.py",)
+_MADE_AGAIN: Final = ("tests/producer/core/test_made_again.py",)
 _ASSEMBLE: Final = ("tests/producer/core/test_assemble.py",)
 
 _HAND_OVER: Final = ("tests/producer/native/test_hand_over.py",)
@@ -25,7 +26,7 @@ _TALLY_FILE = "producer/core/tally.py"
 _TAKEOVER_FILE = "producer/core/takeover.py"
 _COMPARISON_FILE = "producer/core/comparison.py"
 _FENCED = (
-    '    yield Step("fence")\n    log.init_transactions()\n'
+    '    yield Step("fence", says=_FENCING)\n    log.init_transactions()\n'
     '    yield from _wait_for_lso(log, patience)\n    yield Step("compare again")\n'
 )
 _LOOKED = "    replay = log.tail()\n"
@@ -293,6 +294,22 @@ MUTATIONS: Final = (
         "if begin.commit_lsn >= self._resume:",
         "if True:",
         _DEPARSED,
+    ),
+    Mutation(
+        "known-by-name",
+        "a table of the catalog is the known one by its oid: another one may have its name",
+        "producer/core/catalog_watch.py",
+        "look.tables.get(table.oid) if table.oid else by_name.get(table.id)",
+        "by_name.get(table.id)",
+        _MADE_AGAIN,
+    ),
+    Mutation(
+        "older-rows-forgotten",
+        "rows of a table from before it was published are missing, and its first row says so",
+        "producer/core/relations.py",
+        "            if not self._new_tables_are_complete:\n",
+        "            if False:\n",
+        _MADE_AGAIN,
     ),
     # ------------------------------------------------------------ start
     Mutation(

@@ -368,11 +368,11 @@ _HELD: list[Mutation] = [
 # Lines of the takeover that mutations move.
 _TAKE = """    yield Step("take slot")
     while"""
-_FENCE = """    yield Step("fence")
+_FENCE = """    yield Step("fence", says=_FENCING)
 """
 _MAKE = """    yield Step("make slot")
     while (made := source.make_slot()) is None:
-        yield Step("make slot", "the slot is in use, or waits for open transactions")
+        yield Step("make slot", _MAKING)
 """
 
 MUTATIONS: list[Mutation] = [
@@ -481,6 +481,8 @@ MUTATIONS: list[Mutation] = [
              replaced(SimSource, try_lock=lambda _: True),
              {"second_producers": 5, "drops": 0, "producer_crashes": 1, "aliens": 0, "stops": 0,
               "timeouts": 0, "adds": 0, "asks": 0}, first_seed=320),
+    Mutation("said-again", "what a start waits for is said once",
+             edit(turn.Turn, "drive", ("said.add(line)", "pass")), {"second_producers": 2}),
     Mutation("alien-looks-not", "what differs stops before anything is fenced",
              edit(takeover, "_compare", ("if problem is None:", "if True:")),
              {"aliens": 2}),

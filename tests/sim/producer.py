@@ -148,6 +148,13 @@ def _run_once(around: Around, process: Process) -> None:
     process.opened = opened = _open(
         plan, source, actor, process.connection, wire, publisher.prepare_tables, wants
     )
+    said: set[str] = set()
+
+    def on_note(line: str) -> None:
+        if line.startswith("waiting:") and line in said:
+            world.fail("said", f"{actor.name} says it again: {line}")
+        said.add(line)
+
     codec, clock, blocking = SimCodec(around.decoded), SimClock(world), SimBlocking(actor)
 
     def on_step(step: str) -> None:
@@ -197,7 +204,7 @@ def _run_once(around: Around, process: Process) -> None:
         observer=RunObserver(
             on_step=on_step,
             on_load=lambda _t, _d, _e: None,
-            on_note=lambda _: None,
+            on_note=on_note,
             stop_asked=lambda seconds: _pause(actor, process, seconds),
         ),
         wants=wants,

@@ -281,7 +281,7 @@ class GaussConnection(ServerConnection):
             split=split,
             early=early + session.frames.rest(),
         )
-        _log.info("streaming slot=%s at=%s", slot, at)
+        _log.info("took slot=%s from=%s", slot, at or "where it was confirmed")
 
     # ---- login
 

@@ -166,7 +166,7 @@ class ReplicationConnection(ServerConnection):
             split=split,
             early=session.frames.rest(),
         )
-        _log.info("streaming slot=%s at=%s", slot, at)
+        _log.info("took slot=%s from=%s", slot, at or "where it was confirmed")
 
     def _explain_unusable(self, slot: str) -> None:
         """Raise the meaning of 55000, which has several: the catalog says which applies."""

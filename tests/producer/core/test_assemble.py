@@ -104,12 +104,7 @@ class Play:
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.relations = Relations(
-            self.known,
-            read_catalog=lambda table: self.catalog if table == ID else None,
-            wanted=lambda table: table == ID,
-            new_tables_are_complete=True,
-        )
+        self.relations = self.make_relations()
         self.assembler = Assembler(
             relations=self.relations,
             ports=AssemblerPorts(
@@ -130,6 +125,14 @@ class Play:
             note=self.notes.append,
         )
         self.feed(described(*COLUMNS))
+
+    def make_relations(self) -> Relations:
+        return Relations(
+            self.known,
+            read_catalog=lambda table: self.catalog if table == ID else None,
+            wanted=lambda table: table == ID,
+            new_tables_are_complete=True,
+        )
 
     def publish(self, table: TableSchema) -> Binding:
         self.published.append(table)

@@ -215,7 +215,19 @@ def test_steps_say_what_they_wait_for() -> None:
     _, waited = drive(take_over(world, world, WANTED))
 
     assert [step.name for step in waited] == ["lock", "take slot", "take slot"]
+    assert "another run holds the lock" in waited[0].waits_for
+    assert "`gauss-cdc slot show`" in waited[1].waits_for
     assert "START" in world.done
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_the_fence_is_announced_since_it_may_take_long(is_first: bool) -> None:
+    world = World(highs=dict.fromkeys(TOPICS, 0)) if is_first else running()
+
+    (step,) = (step for step in take_over(world, world, WANTED) if step.says)
+
+    assert step.name == "fence"
+    assert "30 s" in step.says
 
 
 # ---------------------------------------------------------------- what differs
