@@ -104,6 +104,7 @@ class CutReplay:
     alarms: int = 0  # records that no producer of ours can have written here
     alarm: str = ""  # the newest of them
     suspect: CutGap | CutIdentity | None = None  # why the replay stops, if it stays
+    greatest: int = 0  # epoch of all records, those that do not count, too: a reader may be in it
 
     @classmethod
     def from_nobody(cls) -> Self:
@@ -130,6 +131,7 @@ class CutReplay:
                 return None
             self.suspect = self.suspect or CutGap(f"offset {offset}: {cut.why}")
             raise self.suspect
+        self.greatest = max(self.greatest, cut.head.epoch)
         try:
             counts = self._accept(offset, cut)
         except (CutGap, CutIdentity) as error:

@@ -384,6 +384,8 @@ def _begin_epoch(
     if replay is None and reason != _FIRST:  # readers may be in any epoch that the log once had
         epoch = max(request.newest_epoch, 1)
         prev = Prev(epoch, 0, 0)
+    if replay is not None:  # another client's START may be the first one that is left [H42]
+        epoch = max(epoch, min(replay.greatest, request.newest_epoch))
     head = Head(n + 1, epoch + 1, writer + 1, request.instance, 0, made.consistent_point, -1)
     topics = {name: topic for name, (topic, _) in log.topics().items()}
     start = Start(

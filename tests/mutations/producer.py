@@ -321,6 +321,14 @@ MUTATIONS: Final = (
         _TAKEOVER,
     ),
     Mutation(
+        "epoch-of-a-stranger",
+        "a new epoch is greater than that of any record, whatever the first one says [H42]",
+        _TAKEOVER_FILE,
+        "max(epoch, min(replay.greatest, request.newest_epoch))",
+        "epoch",
+        _TAKEOVER,
+    ),
+    Mutation(
         "slot-not-compared",
         "a slot that is ahead of the newest cut stops the start",
         _COMPARISON_FILE,

@@ -187,6 +187,7 @@ def _run_once(around: Around, process: Process) -> None:
         accept_gap=plan.accept_gap,
         accept_switch=plan.accept_switch,
         resumes=opened.rereads,
+        newest_epoch=round(world.now),
     )
     options: Any = SimOptions(plan.limits, plan.tuning, accept_gap=plan.accept_gap)
     turn.Turn(

@@ -405,6 +405,19 @@ def test_accept_gap_goes_on_where_the_cuts_are_gone() -> None:
     assert wrote.continues is False
 
 
+@pytest.mark.parametrize(("newest", "epoch"), [(77, 6), (4, 5)])
+def test_accept_gap_opens_no_epoch_that_readers_have_left(newest: int, epoch: int) -> None:
+    """Retention left an old START, written again by somebody, as the first one [H42]."""
+    world = World(first=40, records=[(40, start(1))])
+    beat = Head(9, 5, 3, "w3", 4, 700, -1)
+    world.records += [(42, Heartbeat(beat)), (44, Heartbeat(beat))]
+
+    go(world, replace(WANTED, accept_gap=True, newest_epoch=newest))
+
+    (wrote,) = world.started
+    assert (wrote.head.epoch, wrote.continues) == (epoch, False)
+
+
 @pytest.mark.parametrize(
     "forged",
     [
