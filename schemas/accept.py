@@ -118,6 +118,13 @@ class CutReplay:
         """Go on where a ledger stands."""
         return cls(n=n, epoch=epoch, seq=seq, writer=writer, instance=instance, resume=resume)
 
+    @classmethod
+    def behind(cls, head: Head) -> Self:
+        """Go on behind a record that counts."""
+        replay = cls()
+        replay._stand(head)
+        return replay
+
     def accept(self, offset: int, cut: Record) -> Cut | None:
         """Return `cut` if it counts, None if it is to be ignored; raise CutGap or CutIdentity.
 
@@ -334,7 +341,7 @@ def _is_linked(
         before = read(low, base)
     replay = CutReplay.from_nobody()
     if low > start and (oldest := next((r for _, r in before if not isinstance(r, Foreign)), None)):
-        replay._stand(oldest.head)  # noqa: SLF001  as any of its readers would
+        replay = CutReplay.behind(oldest.head)
     for at, record in before:
         replay.follow(at, record)
     return replay.instance is None or replay.follow(base, found) is not None

@@ -13,8 +13,8 @@ from producer.core.events import Records as Produced
 from producer.core.ports import Clock, Codec, Delivery, Reader, TopicCatalog
 from producer.core.promotion import Tail, tail_behind
 from producer.errors import CutsBroken, RegistryError, TakenOver
-from schemas.accept import CutReplay, Records, judge, replay_tail
-from schemas.control import Cut, Start, Topic
+from schemas.accept import CutReplay, Foreign, Record, Records, judge, replay_tail
+from schemas.control import Cut, Head, Start, Topic
 from schemas.errors import LOAD_AGAIN
 from schemas.topics import Topics
 
@@ -118,18 +118,21 @@ class CutsLog:
         assert self._reader is not None
         if self._replayed_to < 0:
             self._replayed_to = max(0, cuts[0].head.state_from)
-        alarms = self._replay.alarms
+        alarms, between = self._replay.alarms, []
         if offsets[0] != self._replayed_to:
             if self._reader.lso() < offsets[0]:
                 return  # another transaction is open: the next call sees its end
-            for offset, record in self._blocking(self._read, self._replayed_to, offsets[0]):
-                self._replay.follow(offset, record)
-        instance = cuts[0].head.instance
-        for offset, cut in zip(offsets, cuts, strict=True):
-            if self._replay.follow(offset, cut) is not None:
-                continue
-            where = {"topic": self._names.cuts, "offset": offset}
-            if self._replay.instance != instance:
+            between = self._blocking(self._read, self._replayed_to, offsets[0])
+        records = [*between, *zip(offsets, cuts, strict=True)]
+        refused = self._refused(records, offsets[0])
+        if refused is not None and self._reader.bounds()[0] > self._replayed_to:
+            # What is missing was removed by retention: who begins to read now begins here, too.
+            at = next(at for at, (_, cut) in enumerate(records) if _is_of(cut, cuts[0].head))
+            self._replay = CutReplay.behind(records[at][1].head)
+            refused = self._refused(records[at + 1 :], offsets[0])
+        if refused is not None:
+            where = {"topic": self._names.cuts, "offset": refused}
+            if self._replay.instance != cuts[0].head.instance:
                 raise TakenOver(
                     "another writer's START precedes our record",
                     hint=_WHO_WRITES,
@@ -146,6 +149,13 @@ class CutsLog:
         if self._replay.alarms > alarms:
             self._note(f"{self._names.cuts}: {self._replay.alarm}; {_WHO_WRITES}")
 
+    def _refused(self, records: Records, since: int) -> int | None:
+        """Follow records; return the first one at or behind an offset that does not count."""
+        for offset, record in records:
+            if self._replay.follow(offset, record) is None and offset >= since:
+                return offset
+        return None
+
     def framed(self, cut: Cut) -> tuple[bytes, bytes]:
         """Key and value of a record of cuts."""
         return self._names.prefix.encode(), self._codec.encode_cut(cut)
@@ -157,3 +167,10 @@ class CutsLog:
             (stored.offset, judge(stored.key, stored.value, source=source, read=read))
             for stored in self._reader.read(low, high)
         ]
+
+
+def _is_of(record: Record, head: Head) -> bool:
+    """Say whether a record is of the same writer."""
+    if isinstance(record, Foreign):
+        return False
+    return (record.head.writer, record.head.instance) == (head.writer, head.instance)

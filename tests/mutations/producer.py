@@ -321,6 +321,14 @@ MUTATIONS: Final = (
         _TAKEOVER,
     ),
     Mutation(
+        "expired-is-forged",
+        "what retention removed before a record of ours was not forged",
+        "producer/core/cuts_log.py",
+        "if refused is not None and self._reader.bounds()[0] > self._replayed_to:",
+        "if False:",
+        _LOG,
+    ),
+    Mutation(
         "epoch-of-a-stranger",
         "a new epoch is greater than that of any record, whatever the first one says [H42]",
         _TAKEOVER_FILE,

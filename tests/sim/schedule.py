@@ -547,7 +547,8 @@ class Simulation:
         self.world.note(f"{name} ended: {process.ended} {error or ''}")
         if error is None or isinstance(error, ApplierFenced):
             return
-        if isinstance(error, CutsGap) and self.broker.is_strange(CUTS):
+        is_strange = self.broker.is_strange(CUTS) or self._was_strange(is_alien=False)
+        if isinstance(error, CutsGap) and is_strange:
             return  # what was forged might as well follow a record that was lost
         sink = process.sink
         is_late = sink and (sink.seen != self.target.version or sink.is_overtaken)

@@ -8,7 +8,18 @@ import pytest
 from producer.core.cuts_log import CutsLog
 from producer.core.ports import Stored
 from producer.errors import CutsBroken, TakenOver
-from schemas.control import CommitEntry, Commits, Cut, Head, Heartbeat, Identity, Start
+from schemas.control import (
+    CommitEntry,
+    Commits,
+    Cut,
+    Head,
+    Heartbeat,
+    Identity,
+    LoadPhase,
+    Start,
+    TableLoad,
+)
+from schemas.tables import TableId
 from schemas.topics import Topics
 
 SOURCE = Identity("7000", 1, "bank", "slot", "pgoutput")
@@ -29,20 +40,26 @@ def commits(n: int) -> Commits:
     return Commits(replace(head(n), last_seq=1, resume=510), (entry,), ())
 
 
+def load(n: int) -> TableLoad:
+    return TableLoad(head(n), TableId("public", "a"), LoadPhase.CHUNK, "AGAIN", (), 0, 400, {})
+
+
 class Topic(NamedTuple):
     """The topic of cuts; `None` is a marker."""
 
     records: list[Cut | None]
     topic: str = "bank.cuts"
     unknown: int | None = None
+    first: int = 0  # what is before was removed by retention
 
     def bounds(self) -> tuple[int, int]:
-        return 0, len(self.records)
+        return self.first, len(self.records)
 
     def lso(self) -> int:
         return len(self.records)
 
     def read(self, low: int, high: int) -> list[Stored]:
+        low = max(low, self.first)
         shown = enumerate(self.records[low:high], low)
         return [Stored(at, b"bank", b"%d" % at) for at, record in shown if record is not None]
 
@@ -55,9 +72,9 @@ class Topic(NamedTuple):
         return record
 
 
-def judged(*records: Cut | None, ours: int) -> list[str]:
+def judged(*records: Cut | None, ours: int, first: int = 0) -> list[str]:
     """Judge the record at an offset as our own; what was said to the operator."""
-    topic, said = Topic(list(records)), []
+    topic, said = Topic(list(records), first=first), []
     log = CutsLog(
         names=Topics("bank"),
         accept_gap=False,
@@ -98,3 +115,19 @@ def test_a_record_of_an_unknown_writer_is_reported_and_does_not_count() -> None:
     (said,) = judged(start(1), None, foreign, commits(2), None, ours=3)
 
     assert "bank.cuts" in said
+
+
+@pytest.mark.parametrize("first", range(1, 9))
+def test_what_retention_removed_before_our_record_is_not_missing(first: int) -> None:
+    """A table was read again: its records are not judged one by one, and the next one is late."""
+    log = start(1), None, load(2), None, load(3), None, load(4), None, commits(5), None
+
+    assert judged(*log, ours=8, first=first) == []
+
+
+@pytest.mark.parametrize("first", range(7))
+def test_a_forged_record_that_retention_left_stops_us_all_the_same(first: int) -> None:
+    log = start(1), None, load(2), None, load(3), None, load(4), commits(4), None
+
+    with pytest.raises(CutsBroken, match="under our name"):
+        judged(*log, ours=7, first=first)
