@@ -78,8 +78,8 @@ MUTATIONS: Final = (
         "own-not-judged",
         "a record of ours that readers do not accept is not confirmed",
         "producer/core/cuts_log.py",
-        "            if self._replay.follow(offset, cut) is not None:\n                continue\n",
-        "            self._replay.follow(offset, cut)\n            continue\n",
+        "            if self._replay.follow(offset, record) is None and offset >= since:\n",
+        "            if self._replay.follow(offset, record) is None and False:\n",
         _LOG,
     ),
     Mutation(
