@@ -31,6 +31,9 @@ _AGAIN: Final = (
 )
 
 
+_LOOK: Final = 0.1  # seconds between two looks at whether it is enough
+
+
 class ChangedMind(Exception):
     """A transaction that is rolled back on purpose."""
 
@@ -104,8 +107,10 @@ class Load:
         rate: float = 300.0,
         round_seconds: float = 40.0,
         on_event: Callable[[str], None] = lambda _: None,
+        is_enough: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._url, self._workload = url, workload
+        """`is_enough` says that everybody is to wait: the target has enough to do."""
+        self._url, self._workload, self._is_enough = url, workload, is_enough
         self._pause = workers / rate
         self._round_seconds, self._on_event = round_seconds, on_event
         self._stop = threading.Event()
@@ -165,6 +170,7 @@ class Load:
             memory = session.remember()
             if not self._transaction(connection, counts, session.act()):
                 session.restore(memory)
+            self._wait()
             due = max(due + self._pause, time.monotonic() - 1)
             self._stop.wait(max(0.0, due - time.monotonic()))
 
@@ -175,6 +181,7 @@ class Load:
                 due = began + (turn + event.at) * self._round_seconds
                 if self._stop.wait(max(0.0, due - time.monotonic())):
                     return
+                began += self._wait()
                 while not self._transaction(connection, counts, event.act):
                     if self._stop.wait(0.05):
                         return
@@ -182,6 +189,13 @@ class Load:
             turn += 1
             due = began + turn * self._round_seconds
             self._stop.wait(max(0.0, due - time.monotonic()))
+
+    def _wait(self) -> float:
+        """Wait while it is enough; return for how many seconds."""
+        began = time.monotonic()
+        while self._is_enough() and not self._stop.wait(_LOOK):
+            pass
+        return time.monotonic() - began
 
     def _transaction(self, connection: Any, counts: Counts, act: Act) -> bool:
         """Try one transaction; False if it did not commit."""

@@ -47,6 +47,7 @@ _LOOK_SECONDS: Final = 0.25
 _LOAD_LIMIT: Final = 240.0  # for the first load to end
 _CATCH_UP_LIMIT: Final = 240.0
 _LAKE_PATIENCE: Final = 4  # each schema change is a step of a lake, and costs seconds
+_LAKE_LAG: Final = 2_000  # commits that wait for a lake; the load waits until there are fewer
 _LAKE_STEP: Final = 120.0  # longest time between two kills of `apply` that no step survives
 
 
@@ -163,6 +164,7 @@ class _Play:
             workers=plan.workers,
             rate=plan.rate,
             on_event=lambda name: view.say(f"at the source: {name}"),
+            is_enough=self._is_enough,
         )
         self._killer: Killer | None = None
         self._early: list[Kill] = []  # kills in the first load
@@ -186,6 +188,11 @@ class _Play:
         report.seconds = time.monotonic() - self._began
         report.is_complete = True
         return report
+
+    def _is_enough(self) -> bool:
+        """Say whether a lake is far behind: each step of it costs seconds, whatever the machine."""
+        lag = self._follower.seq - self._sampler.seen.seq
+        return self._place.is_lake and lag > _LAKE_LAG
 
     # ------------------------------------------------------------ scenes
     def _prepare(self) -> None:
