@@ -7,7 +7,7 @@ the first test asks and stop at the end of the run.
 
 from hypothesis import settings
 
-pytest_plugins = ["tests.services_fixtures", "tests.workers"]
+pytest_plugins = ["tests.services_fixtures", "tests.shared_classes", "tests.workers"]
 
 settings.register_profile("loaded machine", deadline=None)  # slowness is no failure
 settings.load_profile("loaded machine")

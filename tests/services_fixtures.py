@@ -52,8 +52,7 @@ _KINDS = {
 
 
 def pytest_configure() -> None:
-    """Choose, for the workers of the run, too; every Java of a test runs shortly."""
-    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+    """Choose, for the workers of the run, too."""
     if _VARIABLE not in os.environ:
         os.environ[_WHY] = docker.why_not()
         os.environ[_VARIABLE] = "embedded" if os.environ[_WHY] else "docker"

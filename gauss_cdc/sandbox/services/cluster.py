@@ -144,7 +144,7 @@ class SparkCluster:
         environment = {
             **self.environment(),
             "SPARK_HOME": str(_home()),
-            "SPARK_CONF_DIR": str(self.folder),
+            "SPARK_CONF_DIR": str(_home() / "conf"),  # that of drivers: all have the same classes
             "SPARK_LOCAL_IP": LOOPBACK,
             "SPARK_LOCAL_DIRS": str(self.folder),
             "SPARK_DAEMON_MEMORY": "256m",

@@ -41,6 +41,7 @@ _SETTINGS: Final = {
     "fsync": "off",
     "full_page_writes": "off",
     "shared_buffers": "32MB",
+    "jit": "off",  # no query here is worth a compiler's start
     "timezone": "UTC",
     "log_timezone": "UTC",
 }

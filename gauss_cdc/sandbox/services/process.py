@@ -155,6 +155,8 @@ def end_session(leader: int) -> None:
         return not living
 
     poll(is_over, _GONE_SECONDS)
+    if (child := _CHILDREN.get(leader)) is not None and child.poll() is not None:
+        del _CHILDREN[leader]  # ended without a question of `Process`: it is buried here
 
 
 def members(leader: int) -> Iterator[int]:

@@ -39,6 +39,14 @@ def test_a_grandchild_does_not_outlive_its_session():
     assert is_gone(grandchild)
 
 
+def test_a_child_whose_session_is_ended_is_reaped(tmp_path) -> None:
+    child = ProcessCommand(["sleep", "600"], tmp_path).spawn(tmp_path / "log")
+
+    process.end_session(child.pid)
+
+    assert child.pid not in process._CHILDREN
+
+
 def is_gone(pid):
     """Dead; in a container nobody may have buried it."""
     return all(pid != living or is_zombie for living, is_zombie in process.processes())
