@@ -36,7 +36,7 @@ class Writer(threading.Thread):
         connection = psycopg2.connect(self._url)
         with connection.cursor() as cursor:
             n = 0
-            while not self._ended.is_set():
+            while not self._ended.wait(0.01):  # who never rests only makes more to apply
                 for table in self._tables:
                     cursor.execute(f"INSERT INTO {table} VALUES ({self._first + n}, 'w{n}')")
                     cursor.execute(f"DELETE FROM {table} WHERE id = {n % ROWS}")
