@@ -83,10 +83,10 @@ def cost(make: MakeWriter, kafka: str, prefix: str, records: Records, groups: in
         make=make,
     )
     delivery.init_transactions(60)
-    delivery.write_now(records, lambda _: (b"bench", b"cut"))  # leaders are known now
+    delivery.write_now([records], lambda _: [(b"bench", b"cut")])  # leaders are known now
     began = time.process_time()
     for _ in range(groups):
-        acknowledged, _ = delivery.write_now(records, lambda _: (b"bench", b"cut"))
+        acknowledged, _ = delivery.write_now([records], lambda _: [(b"bench", b"cut")])
         assert sum(end - start for *_, start, end in acknowledged) == len(records)
     used = time.process_time() - began
     delivery.close()

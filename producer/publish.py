@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Final
 
 from producer.core.disclosed import without_text
 from producer.core.records.encode import compile_encoder, compile_key_encoder, key_columns
@@ -17,6 +20,7 @@ from producer.core.records.reference import CompileNative
 from producer.core.records.row_plan import KeyPlan
 from producer.core.records.transaction_topic import TransactionWriter
 from producer.core.router import Binding, partition_of, placing, table_key
+from producer.errors import SchemaRefused
 from producer.kafka.registry import Registry
 from producer.kafka.topics import TopicAdmin
 from producer.options import Options
@@ -33,6 +37,8 @@ from schemas.envelope import (
 from schemas.load import CUT, SCHEMA_CHANGE
 from schemas.tables import TableId, TableSchema
 from schemas.topics import key_subject, value_subject
+
+_AT_ONCE: Final = 8  # requests to the registry
 
 
 def fingerprint(options: Options, inputs: Mapping[str, object]) -> str:
@@ -162,6 +168,26 @@ class Publisher:
             if is_by_key
             else None,
         )
+
+    def register_ahead(self, tables: Sequence[TableSchema]) -> None:
+        """Register the schemas of many tables, some at a time; `publish` finds their ids then.
+
+        One that the registry refuses is left to `publish`.
+        """
+        options, envelope = self._options, EnvelopeOptions(types=self._options.types)
+
+        def register(table: TableSchema) -> None:
+            topic = options.topics.table(table.id)
+            value = envelope_schema(options.prefix, table, envelope)
+            with suppress(SchemaRefused):
+                self._registry.register(value_subject(topic), value)
+                if options.key == "primary-key" and table.key:
+                    key = key_schema(options.prefix, table, envelope)
+                    self._registry.register(key_subject(topic), key)
+
+        with ThreadPoolExecutor(_AT_ONCE, "register") as pool:
+            for asked in [pool.submit(register, table) for table in tables]:
+                asked.result()
 
     def messages(self) -> MessageWriter | None:
         """Bind the topic of logical messages, where they are asked for."""

@@ -102,8 +102,8 @@ class CutsLog:
         assert self._delivery is not None
         self.begins = start.reason or ""
         stamped = replace(start, head=replace(start.head, written_at=self._clock.wall_us()))
-        _, offset = self._delivery.write_now(
-            list(shapes), lambda _: self.framed(stamped), atomic=True
+        _, (offset,) = self._delivery.write_now(
+            [list(shapes)], lambda _: [self.framed(stamped)], atomic=True
         )
         self.has_started = True
         return offset

@@ -13,7 +13,8 @@ from producer.core.changes import Cells
 from producer.core.chunk import Chunk, Chunks, PlainChunk
 from producer.core.cuts_log import CutsLog
 from producer.core.engine import WriterState
-from producer.core.events import Acknowledgement, Records
+from producer.core.events import Acknowledgement, Place, Records
+from producer.core.load_steps import LoadStep, with_offsets
 from producer.core.ports import (
     Behind,
     Clock,
@@ -27,19 +28,9 @@ from producer.core.ports import (
 )
 from producer.core.records.encode import TransactionConstants
 from producer.core.router import Binding, table_key
-from producer.core.tally import Runs
 from producer.core.unfit import HINT, UNFIT, WHY, Unfit, of_row, put_aside
-from producer.errors import GroupUnusable, RowTooLarge
-from schemas.control import (
-    AGAIN,
-    EXACT,
-    Head,
-    LoadPhase,
-    Origin,
-    Range,
-    SchemaChange,
-    TableLoad,
-)
+from producer.errors import RowTooLarge
+from schemas.control import AGAIN, EXACT, Head, LoadPhase, Origin, SchemaChange, TableLoad
 from schemas.positions import CommitKey, of_reread
 from schemas.tables import TableId, TableSchema
 
@@ -64,9 +55,10 @@ def as_it_is(head: Head, at: int, ordinal: int, table: TableSchema, topic: str) 
 class Loader:
     """Reads tables under one snapshot, as `op = r`.
 
-    Each chunk is one Kafka transaction with its TABLE record, so a reader of cuts
-    sees whole chunks only.  A crash in between leaves the table unfinished: the next
-    run reads it again, from BEGIN, which empties it.  Tables that have END stay.
+    A chunk and its TABLE record are in one Kafka transaction, so a reader of cuts sees whole
+    chunks only; steps of small tables share it (`load_steps`).  A crash in between leaves the
+    table unfinished: the next run reads it again, from BEGIN, which empties it.  Tables that
+    have END stay.
     """
 
     def __init__(
@@ -98,13 +90,19 @@ class Loader:
         self._loads = dict(writer_state.loads)
         self._writer_state = writer_state
         self._ordinal, self._mode = 0, EXACT
+        self._steps: list[LoadStep] = []  # not written yet
+        self._rows, self._size = 0, 0  # of theirs: rows, and bytes of values
 
     def first(
         self, reading: Reading, tables: list[TableId]
     ) -> tuple[WriterState, dict[TableId, TableSchema]]:
         """Load all tables; return the writer's state after the load, and the tables' shapes."""
         shapes: dict[TableId, TableSchema] = {}
-        for schema in (found := list(reading.shapes(tables))):
+        found = list(reading.shapes(tables))
+        self._publisher.register_ahead(found)
+        for schema in found:
+            if self._observer.stop_asked(0):
+                raise ShutdownRequested
             shapes[schema.id] = schema
             self._table(reading, schema, is_first=schema is found[0], is_last=schema is found[-1])
         return self._end(), shapes
@@ -122,6 +120,7 @@ class Loader:
         return self._end()
 
     def _end(self) -> WriterState:
+        self._write()
         self._behind.wait()
         return replace(self._writer_state, head=self._head, loads=self._loads)
 
@@ -154,7 +153,7 @@ class Loader:
             snapshot="true",
         )
         emptied = self._emptied(binding, tx) if is_again else ()
-        self._write([*shape.finish(), *emptied], table.id, LoadPhase.BEGIN, topic=ddl)
+        self._step(table.id, LoadPhase.BEGIN, shape.finish(), unnamed=emptied)
         expected = reading.estimated_rows(table.id)
         first = replace(tx, snapshot="first" if is_first else "first_in_data_collection")
         last = replace(tx, snapshot="last" if is_last else "last_in_data_collection")
@@ -202,26 +201,37 @@ class Loader:
                     at = taken
                 newest = rows[at]
                 at += 1
-            if len(chunk) >= tuning.chunk_rows or chunk.size >= tuning.chunk_bytes:
+            held, size = self._rows + len(chunk), self._size + chunk.size
+            if held >= tuning.chunk_rows or size >= tuning.chunk_bytes:
                 flush()
+                self._write()
+                if observer.stop_asked(0):
+                    raise ShutdownRequested
 
         def flush() -> None:
             nonlocal done
             observer.on_step("load: CHUNK")
-            ids = {binding.topic: (binding.schema_id,)}
+            self._size += chunk.size
             records = chunk.finish()
-            self._write(records, table.id, LoadPhase.CHUNK, ids)
+            self._rows += len(records)
+            # A native chunk has one place: its records are not made for Python to be counted.
+            at_one = {(binding.topic, binding.partition): len(records)}
+            self._step(
+                table.id,
+                LoadPhase.CHUNK,
+                records,
+                places=at_one if binding.partition_of is None else None,
+                ids={binding.topic: (binding.schema_id,)},
+            )
             done += len(records)
             observer.on_load(table.id, done, expected)
-            if observer.stop_asked(0):
-                raise ShutdownRequested
 
         reading.copy_rows(table.id, table.columns, take)
         if newest is not None:
             put(newest, first if place is first and is_first and not is_last else last)
             flush()
         observer.on_step("load: END")
-        self._write([], table.id, LoadPhase.END, lossy=lossy)
+        self._step(table.id, LoadPhase.END, lossy=lossy)
         observer.on_load(table.id, done, done)
 
     def _emptied(self, binding: Binding, tx: TransactionConstants) -> Records:
@@ -269,57 +279,50 @@ class Loader:
         )
         keep(self._quarantine, unfit, self._observer)
 
-    def _write(
+    def _step(
         self,
-        records: Records,
         table: TableId,
         phase: LoadPhase,
-        ids: Mapping[str, tuple[int, ...]] | None = None,
+        records: Records = (),
         *,
+        places: Mapping[Place, int] | None = None,
+        unnamed: Records = (),
+        ids: Mapping[str, tuple[int, ...]] | None = None,
         lossy: str | None = None,
-        topic: str = "",
     ) -> None:
-        """Write records and what cuts say about them, or about those of one topic."""
+        """Number a step; it is written with those around it."""
         self._loads[str(table)] = phase.value
         head = replace(self._head, n=self._head.n + 1, written_at=self._clock.wall_us())
+        cut = TableLoad(
+            head,
+            table,
+            phase,
+            self._mode,
+            ranges=(),
+            rows=0,
+            as_of=self._at,
+            schema_ids=ids or {},
+            lossy=lossy,
+        )
+        self._steps.append(LoadStep(cut, records, places, unnamed))
+        self._head = head
+        if len(self._steps) >= self._options.tuning.load_steps:
+            self._write()
 
-        def cut(acknowledged: list[Acknowledgement]) -> tuple[bytes, bytes]:
-            if sum(end - start for _, _, start, end in acknowledged) != len(records):
-                raise GroupUnusable("records of a chunk without an acknowledgement")
-            if any(start < 0 for _, _, start, _ in acknowledged):
-                raise GroupUnusable("a record of a chunk was acknowledged without an offset")
-            named = [one for one in acknowledged if not topic or one[0] == topic]
-            return self._log.framed(
-                TableLoad(
-                    head,
-                    table,
-                    phase,
-                    self._mode,
-                    ranges=runs_of(named),
-                    rows=sum(end - start for _, _, start, end in named),
-                    as_of=self._at,
-                    schema_ids=ids or {},
-                    lossy=lossy,
-                )
-            )
+    def _write(self) -> None:
+        """Write the steps that wait, in one Kafka transaction."""
+        steps, self._steps, self._rows, self._size = self._steps, [], 0, 0
+        if not steps:
+            return
 
+        def cuts(acknowledged: list[Acknowledgement]) -> list[tuple[bytes, bytes]]:
+            return [self._log.framed(cut) for cut in with_offsets(steps, acknowledged)]
+
+        batches = [batch for step in steps for batch in step.batches()]
         # Each record of cuts says how many there were before: they are written in order.
         # A shape counts with its BEGIN only, which the next run could not find out [H19].
-        is_begin = phase is LoadPhase.BEGIN
-        self._behind(lambda: self._delivery.write_now(records, cut, atomic=is_begin))
-        self._head = head
-
-
-def runs_of(acknowledged: list[Acknowledgement]) -> tuple[Range, ...]:
-    """Maximal runs of consecutive offsets, per partition in order."""
-    places: dict[tuple[str, int], Runs] = {}
-    for topic, partition, start, end in acknowledged:
-        places.setdefault((topic, partition), Runs()).add(start, end)
-    return tuple(
-        Range(*place, start, end)
-        for place, runs in places.items()
-        for start, end in runs.take(runs.count)
-    )
+        is_atomic = any(step.is_begin for step in steps)
+        self._behind(lambda: self._delivery.write_now(batches, cuts, atomic=is_atomic))
 
 
 def keep(quarantine: Quarantine, unfit: Unfit, observer: RunObserver) -> None:

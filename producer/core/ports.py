@@ -289,12 +289,14 @@ class Delivery(Protocol):
 
     def write_now(
         self,
-        records: Records,
-        cut: Callable[[list[Acknowledgement]], tuple[bytes, bytes]],
+        batches: Sequence[Records],
+        cuts: Callable[[list[Acknowledgement]], Sequence[tuple[bytes, bytes]]],
         *,
         atomic: bool = False,
-    ) -> tuple[list[Acknowledgement], int]:
-        """Write records and one cut about them, in one transaction; blocks: for start and load.
+    ) -> tuple[list[Acknowledgement], tuple[int, ...]]:
+        """Write records and cuts about them, in one transaction; blocks: for start and load.
+
+        Returns the records' acknowledgements and the offsets of the cuts.
 
         `atomic`: the records, too, where rows are written outside of transactions.
         """
@@ -364,6 +366,9 @@ class Publisher(Protocol):
     def publish(self, table: TableSchema) -> Binding:
         """Bind one table version, before its first row."""
 
+    def register_ahead(self, tables: Sequence[TableSchema]) -> None:
+        """Register the schemas of many tables, some at a time, before each one is published."""
+
     def encode_change(self, change: SchemaChange) -> bytes:
         """Write a record of ddl."""
 
@@ -392,6 +397,7 @@ class Tuning:
     slice_seconds: float = 0.2
     chunk_rows: int = 16_000  # of a first load; apply stages more than 20,000 by executors
     chunk_bytes: int = 16 << 20
+    load_steps: int = 150  # records of TABLE in one Kafka transaction: of 50 small tables
     rest_seconds: float = 10.0  # of a table that was read to mend a gap, until the next one is
 
 

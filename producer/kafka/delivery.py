@@ -182,23 +182,27 @@ class Delivery:
 
     def write_now(
         self,
-        records: Records,
-        cut: Callable[[list[Acknowledgement]], tuple[bytes, bytes]],
+        batches: Sequence[Records],
+        cuts: Callable[[list[Acknowledgement]], Sequence[tuple[bytes, bytes]]],
         *,
         atomic: bool = False,
-    ) -> tuple[list[Acknowledgement], int]:
-        """Write records and one cut about them, in one transaction; blocks: for start and load.
+    ) -> tuple[list[Acknowledgement], tuple[int, ...]]:
+        """Write records and cuts about them, in one transaction; blocks: for start and load.
+
+        Returns the records' acknowledgements and the offsets of the cuts.
 
         `atomic`: the records, too, where rows are written outside of transactions.
         """
         writer = self._transactional if atomic else self._rows
-        sent, patience = 0, _Patience(self._silence)
-        while (sent := self._send(writer, records, sent)) < len(records):
-            patience.see(writer.progress)
+        patience = _Patience(self._silence)
+        for records in batches:
+            sent = 0
+            while (sent := self._send(writer, records, sent)) < len(records):
+                patience.see(writer.progress)
         with self._explained():
             acknowledged = calls.result(self._drained(writer, _TRY))
-            answer = calls.result(self._write_cuts([cut(acknowledged.runs)], _TRY))
-        return acknowledged.runs, answer.offsets[0]
+            answer = calls.result(self._write_cuts(cuts(acknowledged.runs), _TRY))
+        return acknowledged.runs, answer.offsets
 
     def abort(self, timeout: float) -> None:
         """Abort the open Kafka transaction, if any, on leaving."""

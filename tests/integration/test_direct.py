@@ -107,7 +107,7 @@ def test_topics_hold_the_same_whichever_writer_wrote(
         writer.init_transactions(60)
         for seed in range(3):
             more = rows(topic_prefix, 2000, seed=seed)
-            acknowledged, _ = writer.write_now(more, lambda _: (b"bank", b"cut"))
+            acknowledged, _ = writer.write_now([more], lambda _: [(b"bank", b"cut")])
             sent += more
             runs += acknowledged
 
@@ -126,7 +126,7 @@ def test_each_compression_is_read_by_others(
     how = {"compression.type": compression}
     with closing(delivery(kafka, topic_prefix, Direct, **how)) as writer:
         writer.init_transactions(60)
-        runs, _ = writer.write_now(sent, lambda _: (b"bank", b"cut"))
+        runs, _ = writer.write_now([sent], lambda _: [(b"bank", b"cut")])
 
     check(kafka, sent, runs)
 
@@ -156,7 +156,7 @@ def test_lost_connections_lose_and_repeat_nothing(
         monkeypatch.setattr(brokers, "BrokerConnection", Flaky)
         for seed in range(6):
             more = rows(topic_prefix, 1500, seed=seed)[3:]
-            acknowledged, _ = writer.write_now(more, lambda _: (b"bank", b"cut"))
+            acknowledged, _ = writer.write_now([more], lambda _: [(b"bank", b"cut")])
             sent += more
             runs += acknowledged
 
@@ -179,7 +179,7 @@ def test_a_broker_that_is_killed_and_comes_back_is_used_again() -> None:
                     restart()
                 while at < len(more):
                     at = writer.send(more, at)
-                acknowledged, _ = writer.write_now([], lambda _: (b"bank", b"cut"))
+                acknowledged, _ = writer.write_now([], lambda _: [(b"bank", b"cut")])
                 sent += more
                 runs += acknowledged
 

@@ -103,7 +103,7 @@ def test_both_writers_write_with_each_login(
     with closing(delivery):
         delivery.init_transactions(60)
         acknowledged, _ = delivery.write_now(
-            [(f"{topics}.rows", 0, b"key", b"value", [])], lambda _: (b"bank", b"cut")
+            [[(f"{topics}.rows", 0, b"key", b"value", [])]], lambda _: [(b"bank", b"cut")]
         )
     assert [end - start for *_, start, end in acknowledged] == [1]
 

@@ -135,26 +135,27 @@ class SimDelivery:
 
     def write_now(
         self,
-        records: Records,
-        cut: Callable[[list[Acknowledgement]], tuple[bytes, bytes]],
+        batches: Sequence[Records],
+        cuts: Callable[[list[Acknowledgement]], Sequence[tuple[bytes, bytes]]],
         *,
         atomic: bool = False,
-    ) -> tuple[list[Acknowledgement], int]:
+    ) -> tuple[list[Acknowledgement], tuple[int, ...]]:
         """Blocking, for start and loads."""
         usual = self._rows, self._is_exact
         if atomic:
             self._rows, self._is_exact = self.client, True
-        sent = 0
-        while (sent := self.send(records, sent)) < len(records):
-            pass
+        for records in batches or [[]]:  # a transaction begins, whatever is in it
+            sent = 0
+            while (sent := self.send(records, sent)) < len(records):
+                pass
         self.flush()
         flushed = self._wait()
         assert isinstance(flushed, Acknowledged)
-        self.write_cuts([cut(flushed.runs)])
+        self.write_cuts(cuts(flushed.runs))
         committed = self._wait()
         assert isinstance(committed, CutsDurable)
         self._rows, self._is_exact = usual
-        return flushed.runs, committed.offsets[0]
+        return flushed.runs, committed.offsets
 
     def abort(self, _timeout: float) -> None:
         if not self._in_transaction or self._is_busy:

@@ -515,6 +515,9 @@ class SimPublisher:
             self._broker.add_topic(TOPICS.table(table), PARTITIONS.get(table.name, 1))
         self._known = set(self._broker.partitions)
 
+    def register_ahead(self, tables: Sequence[TableSchema]) -> None:
+        """Each one is registered when it is published."""
+
     def publish(self, table: TableSchema) -> Binding:
         topic = TOPICS.table(table.id)
         if topic not in self._known:

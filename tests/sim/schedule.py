@@ -201,6 +201,7 @@ class Simulation:
             buffer_bytes=rng.choice([100, 1_000, 100_000]),
             slice_messages=rng.choice([1, 3, 50]),
             chunk_rows=2,
+            load_steps=(1, 3, 50)[world.seed % 3],
             rest_seconds=1.0,
         )
         world.sources_of_moves.append(self._moves)

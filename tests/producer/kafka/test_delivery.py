@@ -66,7 +66,7 @@ def test_a_flush_without_a_broker_ends_and_says_so(delivery: Delivery) -> None:
 def test_writing_at_once_without_a_broker_ends(delivery: Delivery) -> None:
     for count in (1, 25):
         with pytest.raises(BrokerDown):
-            delivery.write_now([ROW] * count, lambda _: (b"", b""))
+            delivery.write_now([[ROW] * count], lambda _: [(b"", b"")])
 
 
 def test_the_fence_without_a_broker_ends(delivery: Delivery) -> None:
@@ -117,7 +117,7 @@ def test_a_commit_that_timed_out_is_asked_for_again_and_is_no_success(
     monkeypatch.setattr("producer.kafka.delivery._COMMIT_TRY", 0.02)
     delivery = transactional(slow_broker, Counted)
     for first in (0, 4):  # three rows and a marker
-        rows, _ = delivery.write_now([ROW] * 3, lambda _: (b"bank", b"cut"))
+        rows, _ = delivery.write_now([[ROW] * 3], lambda _: [(b"bank", b"cut")])
         assert [run[2:] for run in rows] == [(first, first + 3)]
     assert len(tries) > 2
     delivery.close()
