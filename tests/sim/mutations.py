@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-from producer.core import ddl_log, load, promotion, takeover, turn
+from producer.core import ddl_log, load, load_steps, promotion, takeover, turn
 from producer.core.assemble import Assembler
 from producer.core.bindings import Bindings
 from producer.core.cuts_log import CutsLog
@@ -578,6 +578,13 @@ MUTATIONS: list[Mutation] = [
     Mutation("request-forgotten", "a request stays until the table was read behind it",
              edit(Rereads, "_done", ("table, self._number)", "table, 1 << 60)")),
              {"asks": 9, "transactions": 25, "steps": 700}, first_seed=80),
+    Mutation("step-names-nothing", "each step of a load names its own records",
+             edit(load_steps, "with_offsets",
+                  ("ranges=ranges", "ranges=()"))),
+    Mutation("steps-out-of-order", "steps of loads are written in order",
+             edit(load.Loader, "_write", ("for cut in with_offsets(steps, acknowledged)",
+                                          "for cut in with_offsets(steps, acknowledged)[::-1]")),
+             first_seed=1),
     Mutation("no-truncate", "plain readers are told that a table begins anew [H31]",
              edit(load.Loader, "_table", ("if is_again else ()", "if False else ()")),
              {"asks": 3, "mode": "exact", "expiries": 0}),
