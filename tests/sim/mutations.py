@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-from producer.core import ddl_log, load, load_steps, promotion, takeover, turn
+from producer.core import ddl_log, load, promotion, takeover, turn
 from producer.core.assemble import Assembler
 from producer.core.bindings import Bindings
 from producer.core.cuts_log import CutsLog
@@ -579,7 +579,7 @@ MUTATIONS: list[Mutation] = [
              edit(Rereads, "_done", ("table, self._number)", "table, 1 << 60)")),
              {"asks": 9, "transactions": 25, "steps": 700}, first_seed=80),
     Mutation("step-names-nothing", "each step of a load names its own records",
-             edit(load_steps, "with_offsets",
+             edit(load, "with_offsets",
                   ("ranges=ranges", "ranges=()"))),
     Mutation("steps-out-of-order", "steps of loads are written in order",
              edit(load.Loader, "_write", ("for cut in with_offsets(steps, acknowledged)",
