@@ -83,7 +83,7 @@ _LOCKED: Final = (
 )
 _TAKEN: Final = (
     "another connection streams from the slot; that of a killed run ends at once, one whose network"
-    " is cut when the server gives it up (20 to 60 s); `gauss-cdc slot show` says whose it is"
+    " is cut when the server gives it up (20 to 60 s); pg_stat_replication there says whose it is"
 )
 _MAKING: Final = (
     "the slot is in use, or waits for open transactions: for as long as they run; the source's"

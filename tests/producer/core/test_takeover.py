@@ -216,7 +216,7 @@ def test_steps_say_what_they_wait_for() -> None:
 
     assert [step.name for step in waited] == ["lock", "take slot", "take slot"]
     assert "another run holds the lock" in waited[0].waits_for
-    assert "`gauss-cdc slot show`" in waited[1].waits_for
+    assert "pg_stat_replication" in waited[1].waits_for
     assert "START" in world.done
 
 
