@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
 from producer.errors import ConnectionLost, DecodeError, SourceError
@@ -138,39 +138,38 @@ class Session:
 
         An abandoned iteration ends the session: the rest would have to be read.
         """
-        self._turn(sql, Copying.OUT, **where)
-        answer, is_whole = Answer(), False
-        try:
-            while not is_whole:
+        with self._copying_out(sql, where) as answer:
+            while not answer.status:
                 got = self._next(None, answer)
                 if got.tag == "d":
                     yield got.body
                 elif got.tag != "c":
-                    is_whole = self._take(answer, got)
-        finally:
-            if not is_whole:
-                self._end("a copy was abandoned")
-        if answer.error is not None:
-            raise self._refuse(answer.error, Asked.QUERY, **where)
+                    self._take(answer, got)
 
     def copy_lines(self, sql: str, **where: object) -> Iterator[list[bytes]]:
         """Run a COPY TO STDOUT in text form; its lines without their ends, some at a time.
 
         An abandoned iteration ends the session.
         """
-        self._turn(sql, Copying.OUT, **where)
-        answer, is_whole = Answer(), False
-        try:
-            while not is_whole:
+        with self._copying_out(sql, where) as answer:
+            while not answer.status:
                 if lines := self.frames.lines():
                     yield lines
                 elif (got := self.frames.next()) is None:
                     self.link.wait_readable(None)
                     self.frames.feed(self.link.read(_LINES_BYTES))
                 elif got.tag != "c":
-                    is_whole = self._take(answer, got)
+                    self._take(answer, got)
+
+    @contextlib.contextmanager
+    def _copying_out(self, sql: str, where: Mapping[str, object]) -> Iterator[Answer]:
+        """Begin a COPY TO STDOUT; the caller reads it until its answer is whole, or ends us."""
+        self._turn(sql, Copying.OUT, **where)
+        answer = Answer()
+        try:
+            yield answer
         finally:
-            if not is_whole:
+            if not answer.status:
                 self._end("a copy was abandoned")
         if answer.error is not None:
             raise self._refuse(answer.error, Asked.QUERY, **where)

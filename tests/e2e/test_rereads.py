@@ -23,13 +23,28 @@ SMALL = Tuning(chunk_rows=50)
 ROWS = 4000
 
 
-class Writer(threading.Thread):
+class UntilTold(threading.Thread):
+    """Works as long as its block lasts."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._ended = threading.Event()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self.join(PATIENCE)
+
+
+class Writer(UntilTold):
     """Changes every table in each transaction, until it is told to end."""
 
     def __init__(self, url: str, tables: tuple[str, ...], first: int) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self._url, self._tables, self._first = url, tables, first
-        self._ended = threading.Event()
         self.commits = 0
 
     def run(self) -> None:
@@ -46,22 +61,13 @@ class Writer(threading.Thread):
                 self.commits = n
         connection.close()
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self.join(PATIENCE)
-
-
-class Watcher(threading.Thread):
+class Watcher(UntilTold):
     """Counts rows of tables that only grow, as a reader of the target does, until told to end."""
 
     def __init__(self, url: str, tables: tuple[str, ...]) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self._url, self._tables = url, tables
-        self._ended = threading.Event()
         self.looks = 0
         self.shrunk: list[tuple[str, int, int]] = []  # table, rows before, rows then
 
@@ -79,14 +85,6 @@ class Watcher(threading.Thread):
                     known[table] = count
                 self.looks += 1
         connection.close()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self.join(PATIENCE)
 
 
 class Killing:

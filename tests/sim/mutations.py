@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
+import pytest
+
 from producer.core import ddl_log, load, promotion, takeover, turn
 from producer.core.assemble import Assembler
 from producer.core.bindings import Bindings
@@ -104,6 +106,16 @@ def replaced(where: Any, **names: Any) -> Callable[..., None]:
             stack.enter_context(mock.patch.object(where, name, new))
 
     return apply
+
+
+def noticed(rule: str, apply: Callable[..., None], seeds: int, play: Callable[[int], Any]) -> str:
+    """Take a rule away and play histories until one returns what is wrong; fail if none does."""
+    with ExitStack() as stack:
+        apply(stack)
+        for seed in range(seeds):
+            if (wrong := play(seed)) is not None:
+                return f"\n  {rule}: seed {seed}, {str(wrong).splitlines()[0]}"
+    pytest.fail(f"nobody noticed: {rule}", pytrace=False)
 
 
 def together(*several: Callable[..., None]) -> Callable[..., None]:

@@ -7,7 +7,6 @@ appliers, so that each rule can be taken away and is noticed within a second.
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +20,7 @@ from spark_consumers.segments import segments
 from spark_consumers.sinks.lakes import core
 from tests.sim import target
 from tests.sim.lake import LakeTarget
-from tests.sim.mutations import edit, replaced
+from tests.sim.mutations import edit, noticed, replaced
 from tests.sim.target import Database, TargetTable
 from tests.sim.world import Actor, Move, Violation, World
 from tests.spark_consumers.feed import Feed, alter, insert, table, update
@@ -219,11 +218,6 @@ def test_every_watermark_shows_the_source_at_one_commit() -> None:
 
 @pytest.mark.parametrize("rule", WITHOUT)
 def test_a_rule_taken_away_is_noticed(rule: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with ExitStack() as stack:
-        WITHOUT[rule](stack)
-        for seed in range(5 * SEEDS):
-            if (noticed := History(seed).run()) is not None:
-                with capsys.disabled():
-                    sys.stdout.write(f"\n  {rule}: seed {seed}, {noticed.checker}")
-                return
-    pytest.fail(f"nobody noticed: {rule}", pytrace=False)
+    found = noticed(rule, WITHOUT[rule], 5 * SEEDS, lambda seed: History(seed).run())
+    with capsys.disabled():
+        sys.stdout.write(found)

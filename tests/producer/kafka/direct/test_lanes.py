@@ -23,7 +23,7 @@ from producer.kafka.direct.lanes import PartitionLanes
 from producer.kafka.direct.transaction import KafkaTransaction
 from producer.kafka.direct.writer import DirectWriter
 from tests.producer.kafka.direct.cluster import Cluster, Time, sockets
-from tests.sim.mutations import edit
+from tests.sim.mutations import edit, noticed
 
 PLACES: list[Place] = [("a", 0), ("a", 1), ("a", 2), ("b", 0)]
 SEEDS = 150
@@ -221,11 +221,6 @@ WITHOUT: dict[str, Callable[[ExitStack], None]] = {
 
 @pytest.mark.parametrize("rule", WITHOUT)
 def test_a_rule_taken_away_is_noticed(rule: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with ExitStack() as stack:
-        WITHOUT[rule](stack)
-        for seed in range(10 * SEEDS):
-            if (noticed := played(seed)) is not None:
-                with capsys.disabled():
-                    sys.stdout.write(f"\n  {rule}: seed {seed}, {noticed.splitlines()[0]}")
-                return
-    pytest.fail(f"nobody noticed: {rule}", pytrace=False)
+    found = noticed(rule, WITHOUT[rule], 10 * SEEDS, played)
+    with capsys.disabled():
+        sys.stdout.write(found)
