@@ -11,7 +11,7 @@ from producer.core.reread import EVERYTHING
 from producer.errors import Unsupported
 from producer.options import Options
 from producer.sources import requests
-from producer.sources.gauss.point import exports_snapshot
+from producer.sources.gauss import point
 from producer.sources.gauss.source import open_session
 from producer.sources.patterns import chooser
 from producer.sources.postgres import catalog
@@ -31,7 +31,7 @@ class NotAsked(ValueError):
 
 def possible(config: Config) -> bool:
     """Say whether this source can read one table again."""
-    return config.source.kind == "postgres" or exports_snapshot(wiring.producer_options(config))
+    return config.source.kind == "postgres" or point.rereads(wiring.producer_options(config))
 
 
 def check(config: Config) -> None:

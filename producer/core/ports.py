@@ -219,8 +219,11 @@ class Source(takeover.Source, Protocol):
         resume: int,
         csn: int,
         hidden: set[TableId] | None = None,
+        loads: bool = True,
     ) -> None:
         """Prepare the stream: the tables in force at `resume`, the newest CSN delivered.
+
+        `loads`: the epoch began with a load.
 
         `known` is one state, shared with `Relations`: both record changes in it.  `hidden`
         tables are not delivered yet; one whose creation the stream reports is taken out of them.

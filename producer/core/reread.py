@@ -5,7 +5,8 @@
     standing  all commits before the point are being made durable, none behind it is taken
     read      BEGIN, CHUNKs, END; then the stream goes on
 
-A point is a place between two commits with a snapshot of exactly the commits before it.  So the
+A point is a place between two commits with a snapshot of exactly the commits before it; where no
+slot exports one, a window that turns out to be quiet for its table (`core/window.py`).  So the
 rows stand in the stream where the source was as they show it, and what follows applies to them.
 The price: all tables wait while one is read.  Each has a point of its own, at the end of the log,
 so that the stream catches up between two of them.
@@ -24,9 +25,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from producer.core.changes import Begin, Logical, Message
+from producer.core.changes import Begin, Logical, Message, Relation
 from producer.core.engine import WriterState
 from producer.core.ports import Blocking, Clock, Point, Source
+from producer.core.window import Window
 from producer.errors import CdcError, SourceBusy
 from schemas.control import GAP, LEFT, PENDING, LoadPhase
 from schemas.tables import TableId, TableSchema
@@ -109,6 +111,7 @@ class Rereads:
         rest_seconds: float,
         read: Read,
         publish: Callable[[TableSchema], object],
+        look_up: Callable[[int], Relation],
         blocking: Blocking,
         clock: Clock,
         note: Callable[[str], None],
@@ -116,7 +119,8 @@ class Rereads:
         """`tables` have names that `loads` may hold; `hidden` ones are not delivered.
 
         `hidden` is shared with who delivers.  `publish` makes the topic, before a record of cuts
-        names it.  `repairs`: tables with gaps are read again by themselves.
+        names it.  `look_up` finds a relation that the stream has described.  `repairs`: tables
+        with gaps are read again by themselves.
         """
         self._names = {str(table): table for table in tables}
         self._waiting: deque[TableId] = deque()
@@ -127,6 +131,7 @@ class Rereads:
         self._repairs, self._rest_seconds = repairs, rest_seconds
         self._hidden, self._was_hidden = hidden, set(hidden)
         self._source, self._read, self._publish = source, read, publish
+        self._look_up = look_up
         self._blocking, self._clock, self._note = blocking, clock, note
         self._table: TableId | None = None  # of the point
         self._point: Point | None = None
@@ -292,21 +297,35 @@ class Rereads:
 
     def stops(self, message: Message) -> bool:
         """Say whether the stream must stop before a message, and stand at the point."""
-        if self._point is None:
+        point = self._point
+        if point is None:
             return False
+        window = point if isinstance(point, Window) else None
         match message:
             case Begin(commit_lsn):
-                is_behind = commit_lsn >= self._point.at
+                if window is not None:
+                    window.pass_by(message)
+                is_behind = commit_lsn >= point.at
             case Logical(transactional=False, lsn=lsn):
-                is_behind = lsn > self._point.at
+                is_behind = lsn > point.at
             case _:
+                if window is not None:
+                    window.watch(message, self._look_up)
                 return False
-        self._is_standing = self._is_standing or is_behind
-        return is_behind
+        if is_behind:
+            self._stand()
+        return is_behind and self._is_standing
 
     def reach(self, position: int) -> None:
         """All that was committed before `position` was taken, and nothing is open."""
         if self._point is not None and position >= self._point.at:
+            self._stand()
+
+    def _stand(self) -> None:
+        """The stream is at the point, unless that was a window in which the table was changed."""
+        if isinstance(self._point, Window) and not self._point.is_quiet:
+            self.let_go()  # the table is the next one still
+        else:
             self._is_standing = True
 
     def read(self, writer_state: WriterState) -> tuple[WriterState, TableSchema]:

@@ -134,7 +134,7 @@ class Turn:
                 note=self.observer.on_note,
             )
         known: dict[TableId, TableSchema] = {}
-        if self.source.tables:
+        if self.source.tables and result.made.snapshot:  # else each one is read beside the stream
             loader = self._loader(writer_state, result.made.consistent_point)
             with self.source.reading(result.made) as reading:
                 writer_state, known = loader.first(reading, self.source.tables)
@@ -226,7 +226,13 @@ class Turn:
                 repairs=repairs,
             )
         hidden = {table for table in found.tables if table not in known}
-        source.start_reading(known, resume=head.resume, csn=result.csn, hidden=hidden)
+        source.start_reading(
+            known,
+            resume=head.resume,
+            csn=result.csn,
+            hidden=hidden,
+            loads=bool(writer_state.loads),
+        )
         catalog = CatalogWatch(
             wanted=lambda table: self.wants(table) and table not in hidden,
             publication=options.publication,
@@ -297,6 +303,7 @@ class Turn:
                 rest_seconds=options.tuning.rest_seconds,
                 read=self._again,
                 publish=publisher.publish,
+                look_up=relations.look_up,
                 blocking=self.blocking,
                 clock=self.clock,
                 note=self.observer.on_note,

@@ -21,7 +21,6 @@ from producer.core.loop import Progress
 from producer.core.unfit import WHY
 from schemas.accept import CutGap, CutIdentity, CutReplay, reloads, replay_tail
 from schemas.control import (
-    GAP,
     PENDING,
     CommitEntry,
     Commits,
@@ -553,12 +552,9 @@ class Oracle:
         if not self.epoch or len(self._source.wal) < self._source.planned:
             return False
         epoch, slot = self.epochs[self.epoch], self._source.slot
-        decoding = self._source.decoding
-        is_mended = decoding is None or decoding.rereads
-        rests = {LoadPhase.END} if is_mended else {LoadPhase.END, GAP}
         if epoch.timeline != self._source.timeline:
             return False
-        if set(epoch.loads.values()) - rests or epoch.loading or self._source.asked:
+        if set(epoch.loads.values()) - {LoadPhase.END} or epoch.loading or self._source.asked:
             return False
         if epoch.hidden & self._source.captured & self._source.tables.keys():
             return False

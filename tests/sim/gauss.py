@@ -56,6 +56,8 @@ def _parallel(product: Vendor, style: str, **more: str) -> Style:
 
 
 PGOUTPUT: Final = ""
+# Slots ordered by CSN export no snapshot; a slot made by SQL may have any other style.
+WINDOWS: Final = frozenset({"b, by csn", "j, batches, by csn", "mppdb", "j, batches", "b, ddl"})
 STYLES: Final[Mapping[str, Style]] = {
     "b": _parallel(Vendor.OPENGAUSS, "b"),
     "b, batches": _parallel(Vendor.GAUSSDB, "b", sending_batch="1"),
@@ -113,7 +115,7 @@ class Decoding:
         said = self.decided.get
         self.is_parallel = int(said("parallel-decode-num") or 1) > 1
         self.by_csn = said("output-order") == "1"
-        self.rereads = not self.by_csn
+        self.by_windows = style in WINDOWS
         self.sends_empty = said("skip-empty-xacts") == "false"
         self._mode = Mode(
             plugin=asked.plugin,
@@ -263,6 +265,7 @@ class Reading(GaussSource):
         product = Product(decoding.options.kind)
         self.server = Server(product, "7.0.0", is_primary=True, database="bank", encoding="UTF8")
         self._source = source
+        self._windows = {}
         self._stream = None
 
     def shape(self, table: TableId) -> TableSchema | None:

@@ -15,12 +15,13 @@ from producer.core.catalog_watch import Look, Seen
 from producer.core.changes import Message
 from producer.core.copy_lines import CopyLines
 from producer.core.events import Limits, TopicsChanged
-from producer.core.ports import Stored, Tuning
+from producer.core.ports import Point, Stored, Tuning
 from producer.core.records.encode import key_columns
 from producer.core.records.messages import MessageWriter
 from producer.core.records.row_plan import KeyPlan
 from producer.core.router import Binding, partition_of, table_key
 from producer.core.takeover import MadeSlot, Slot
+from producer.core.window import Marks, Window
 from producer.errors import ConnectionLost, SlotMissing, SourceBusy
 from producer.native import Choice
 from producer.sources.postgres import pgoutput
@@ -141,8 +142,9 @@ class SimSource:
         resume: int,
         csn: int,
         hidden: set[TableId] | None = None,
+        loads: bool = True,
     ) -> None:
-        del csn
+        del csn, loads
         self._stream = PgoutputStream(
             pgoutput.decode,
             known,
@@ -324,30 +326,83 @@ class SimPoint(NamedTuple):
 
 
 class SimGaussSource(SimSource):
-    """A source of GaussDB; a slot ordered by CSN has a snapshot here, which a real one has not."""
+    """A source of GaussDB; some have slots without a snapshot."""
+
+    rereads = True
 
     def __init__(self, *around: Any, native: Choice) -> None:
         super().__init__(*around)
         assert self._source.decoding is not None
-        self._reading = Reading(self._source.decoding, self._source, native)
+        self._decoding = self._source.decoding
+        self._reading = Reading(self._decoding, self._source, native)
+        self._tries = 0
 
     @property
     def keepalives_move(self) -> bool:
         return self._reading.keepalives_move
 
-    @property
-    def rereads(self) -> bool:
-        return self._reading.rereads
+    def make_slot(self) -> MadeSlot | None:
+        made = super().make_slot()
+        return made and MadeSlot(made.consistent_point, made.snapshot * self._exports)
 
-    def point(self, table: TableId) -> SimPoint | None:
+    def captured(self, made: MadeSlot) -> tuple[str, ...]:
+        if made.snapshot:
+            return super().captured(made)
+        self._park("lists the tables")
+        self.tables = [table_id(n) for n in self._source.tables if self._wants(table_id(n))]
+        self._on_tables(self.tables)
+        return tuple(str(table) for table in self.tables)
+
+    @property
+    def _exports(self) -> bool:
+        return not self._decoding.by_windows
+
+    def point(self, table: TableId) -> Point | None:
         """As of the slot's making; a commit behind it shows that the stream came there."""
+        if self._decoding.by_windows:
+            return self._window(table)
         found = super().point(table)
         if found is not None:
             self._actor.park("commits something")
             self._source.commit_nothing()
         return found
 
+    def _window(self, table: TableId) -> Window | None:
+        """Low, snapshot, high; a table that is never quiet is locked for that moment."""
+        source, pause = self._source, self._actor.park
+        pause("opens a window")
+        if source.world.chance(0.1):
+            raise SourceBusy("a window waits for open transactions")
+        self._tries += 1
+        if is_locked := self._tries > 2:
+            source.visible = len(source.wal)  # who wrote to it has ended
+            pause = _at_once
+        low = self._mark()
+        if not is_locked:
+            self.await_visible(len(source.wal))
+        tables = copy.deepcopy(source.states[source.visible])
+        pause("reads under a window")
+        high = self._mark()
+        self._actor.park("commits something")
+        source.commit_nothing()
+        if table.name not in tables.keys() & source.published:
+            return None
+        marks = Marks(low, high) if self._decoding.by_csn else None
+        window = Window(table, SimReading(tables), let_go=int, marks=marks)
+        if marks is None:
+            window.low, window.at = low, high
+        return window
+
+    def await_visible(self, count: int) -> None:
+        """Wait for transactions that ran at a mark."""
+        self._actor.park("waits for transactions", until=lambda: self._source.visible >= count)
+
+    def _mark(self) -> int:
+        source = self._source
+        return source.commit_nothing() if self._decoding.by_csn else source.wal_end
+
     def adopt(self, table: TableSchema) -> None:
+        self._tries = 0
         self._reading.adopt(table)
 
     def look(self, known: Any, *, unless: str) -> Look | None:
@@ -360,8 +415,9 @@ class SimGaussSource(SimSource):
         resume: int,
         csn: int,
         hidden: set[TableId] | None = None,
+        loads: bool = True,
     ) -> None:
-        self._reading.start_reading(known, resume=resume, csn=csn, hidden=hidden)
+        self._reading.start_reading(known, resume=resume, csn=csn, hidden=hidden, loads=loads)
 
     def messages(
         self, received: Sequence[WalMessage], *, one_by_one: bool = False
@@ -370,6 +426,10 @@ class SimGaussSource(SimSource):
 
     def leave(self) -> None:
         self._reading.end()
+
+
+def _at_once(_label: str) -> None:
+    """Nobody commits in between."""
 
 
 class AlienSource(SimSource):

@@ -164,7 +164,8 @@ class Simulation:
         self.source.drops = self.faults.drops
         self.source.drop_weight = 0.2 if self.faults.rush else 0.03
         if self.faults.style != PGOUTPUT:
-            self.source.decoding = Decoding(self.faults.style)
+            self.source.decoding = decoding = Decoding(self.faults.style)
+            self.source.lags = decoding.by_windows
         self.source.talks = self.faults.talks and self.source.decoding is None
         topics = {TOPICS.cuts: 1, TOPICS.ddl: 1, TOPICS.message: 1}
         topics |= {TOPICS.table(t): 2 if t.name == "a" else 1 for t in self._tables()}
@@ -305,13 +306,11 @@ class Simulation:
             out.append(Move(0.05, "the broker falls silent", self._silence))
         if faults.expiries:
             out.append(Move(0.05, "retention removes what nobody needs", self._expire))
-        decoding = self.source.decoding
-        rereads = decoding is None or decoding.rereads
-        if faults.adds and self._has_run and rereads:
+        if faults.adds and self._has_run:
             out.append(Move(0.05, "[tables] gets another table", self._add_table))
         if faults.joins and self._has_run and self.source.decoding is None:
             out.append(Move(0.1, "a table is made", self._join))
-        if faults.asks and self._has_run and rereads:
+        if faults.asks and self._has_run:
             out.append(Move(0.1, "somebody asks for a re-read", self._ask))
         if faults.promotions and self._has_run:
             out.append(Move(0.05, "a standby is promoted", lambda: self._promote(loses=False)))
@@ -336,7 +335,7 @@ class Simulation:
         source = self.source
         source.requests += 1
         name = self.world.rng.choice(sorted(source.tables))
-        source.asked[source.requests] = name, source.wal_end
+        source.asked[source.requests] = name, source.end
 
     def _time(self) -> None:
         self.world.now += self.world.rng.choice([0.3, 1.0, 3.0, 8.0])

@@ -179,6 +179,8 @@ class Source:
             for _ in range(world.rng.randrange(3)):
                 self._insert(name)
         self.states: list[Database] = [copy.deepcopy(self.tables)]
+        self.visible = 0  # of the commits in the log, to new snapshots
+        self.lags = False  # commits are visible later than in the log
         self.slot: dict[str, int] | None = None
         self.owner: Connection | None = None
         self.lock: Connection | None = None
@@ -305,9 +307,11 @@ class Source:
             made.is_shown = made.is_shown or decoding.sends_empty
         self.wal.append(made)
         self.states.append(copy.deepcopy(self.tables))
+        if not (self.lags and world.chance(0.4)):
+            self.visible = len(self.wal)
 
-    def commit_nothing(self) -> None:
-        """Commit a transaction that has an id and no changes."""
+    def commit_nothing(self) -> int:
+        """Commit a transaction that has an id and no changes; return its id."""
         index, start = len(self.wal), self.wal_end
         self.wal_end = start + 8
         made = Transaction(
@@ -319,6 +323,9 @@ class Source:
             made.is_shown = self.decoding.sends_empty
         self.wal.append(made)
         self.states.append(copy.deepcopy(self.tables))
+        if not self.lags:
+            self.visible = len(self.wal)
+        return made.xid
 
     # ------------------------------------------------------------ promotion
     def may_lose(self) -> int:
@@ -485,6 +492,9 @@ class Source:
         if self.lock is connection:
             self.lock = None
 
+    def _show(self) -> None:
+        self.visible = len(self.wal)
+
     def _drop(self, connection: Connection) -> None:
         self.drops -= 1
         self.drop_connection(connection)
@@ -492,6 +502,8 @@ class Source:
     def _moves(self, out: list[Move]) -> None:
         if len(self.wal) < self.limit():
             out.append(Move(1.5, f"source: commits T{len(self.wal)}", self.commit_one))
+        if self.lags and self.visible < len(self.wal):
+            out.append(Move(2.0, "source: shows its commits", self._show))
         for c in self.connections:
             if not c.is_linked:
                 continue

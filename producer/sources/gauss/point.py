@@ -7,16 +7,27 @@ have no temporary slots, so the name is always the same, and the next one drops 
 
 The streams of these servers tell one end of a COMMIT record only (`stream.py`).  A point lies
 between two records: what ends at or before it began before it.
+
+Where no slot exports a snapshot, a window that is quiet takes its place (`core/window.py`).
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Final
 
-from producer.errors import ConnectionLost, SlotMissing, SlotTaken, SourceBusy
+from producer.core.window import Marks, Window
+from producer.errors import (
+    ConnectionLost,
+    NotPermitted,
+    SlotMissing,
+    SlotTaken,
+    SourceBusy,
+    SourceError,
+)
 from producer.options import Options
 from producer.sources import patterns
 from producer.sources.gauss import catalog as gauss_catalog
@@ -29,11 +40,14 @@ from producer.sources.gauss.snapshot import GaussReading
 from producer.sources.rights import problems_of_reading
 from producer.sources.session import Asks
 from producer.wire.commands import SlotCreated
-from schemas.quoting import constant
+from schemas.positions import Lsn
+from schemas.quoting import constant, qualified
 from schemas.tables import TableId
 
 _SECONDS: Final = 2.0  # for the slot: the stream waits meanwhile
 _NAME_BYTES: Final = 63  # of a slot
+_PAUSE: Final = 0.01  # between two looks at transactions that end: there is no notification
+_LOCK_MS: Final = 1000
 
 
 def exports_snapshot(options: Options) -> bool:
@@ -66,13 +80,8 @@ def make_point(
     Raises SourceBusy while the slot waits for open transactions, TableChanging where DDL came
     between the point and the protection, and what else the server refuses.
     """
-    if not patterns.selects(options.include, options.exclude, table):
+    if not _may_read(options, asking, table):
         return None
-    if table not in gauss_catalog.expand(asking, ("*.*",)):
-        return None
-    rights = gauss_catalog.table_rights(asking, [table])
-    for problem in problems_of_reading(rights, gauss_catalog.user(asking)):
-        raise problem
     with (
         ExitStack() as stack,
         exporting_slot(options, asking, "point", note=note) as making,
@@ -87,6 +96,126 @@ def make_point(
         gauss_snapshot.hold(reading, asking, table)
         commit_something(asking)
         return GaussPoint(int(made.consistent_point), reading, stack.pop_all())
+
+
+def _may_read(options: Options, asking: Asks, table: TableId) -> bool:
+    """Say whether a table is captured; raise what forbids to read it."""
+    if not patterns.selects(options.include, options.exclude, table):
+        return False
+    if table not in gauss_catalog.expand(asking, ("*.*",)):
+        return False
+    rights = gauss_catalog.table_rights(asking, [table])
+    for problem in problems_of_reading(rights, gauss_catalog.user(asking)):
+        raise problem
+    return True
+
+
+def rereads(options: Options) -> bool:
+    """Say whether a table can be read again: at a point, or in a window."""
+    return exports_snapshot(options) or _has_windows(options)
+
+
+def _has_windows(options: Options) -> bool:
+    """Say whether marks of a window can be found in the stream.
+
+    Where it is in the order of CSNs they are transactions, found by their ids.
+    """
+    decided = effective(options.plugin_options, options.terms)
+    if decided.ordered_by == "lsn":
+        return True
+    return (
+        options.plugin != "sql_decoding"
+        and decided.get("include-xids") != "false"
+        and decided.get("skip-empty-xacts") != "true"
+    )
+
+
+def make_window(
+    options: Options,
+    asking: GaussConnection,
+    open_session: Callable[[], GaussConnection],
+    table: TableId,
+    *,
+    locks: bool,
+) -> Window | None:
+    """Make a window for a table; see `core/window.py`; None: it is not captured any more.
+
+    A commit record is in the log before its rows are visible: transactions that have an id at the
+    low mark are waited for.  `locks`: the table is locked instead, for the moment of the window,
+    so that nobody can change it meanwhile, and who has changed it has ended.
+
+    Raises SourceBusy while transactions are open, or the lock is not had; TableChanging.
+    """
+    if not _may_read(options, asking, table):
+        return None
+    is_by_csn = effective(options.plugin_options, options.terms).ordered_by == "csn"
+    mark = _commit if is_by_csn else _log_end
+    with ExitStack() as stack:
+        with _locked(open_session, table) if locks else nullcontext():
+            low = mark(asking)
+            if not locks:
+                _await_ended(asking)
+            reading = stack.enter_context(gauss_snapshot.imported(open_session, None))
+            high = mark(asking)
+        gauss_snapshot.hold(reading, asking, table)
+        commit_something(asking)
+        window = Window(table, reading, stack.pop_all().close)
+    if is_by_csn:
+        window.marks = Marks(low, high)
+    else:
+        window.low, window.at = low, high
+    return window
+
+
+def _log_end(asking: Asks) -> int:
+    """Where the next record is put; what is written, or flushed, may lag behind."""
+    ((end,),) = asking.query("SELECT pg_current_xlog_insert_location()::text")
+    return int(Lsn.parse(end or ""))
+
+
+def _commit(asking: Asks) -> int:
+    """Commit a transaction without changes; return its id."""
+    return int(asking.query("SELECT txid_current()::text")[0][0] or 0)
+
+
+_RUNNING: Final = (
+    "SELECT DISTINCT l.transactionid::text FROM pg_catalog.pg_locks l"
+    " WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted"
+)
+
+
+def _await_ended(asking: Asks) -> None:
+    """Wait for the transactions that have an id now: they hold it until they are visible."""
+    deadline = time.monotonic() + _SECONDS
+    left = {row[0] for row in asking.query(_RUNNING)}
+    while left := left & {row[0] for row in asking.query(_RUNNING)}:
+        if time.monotonic() > deadline:
+            raise SourceBusy(
+                "a place between two commits waits for open transactions",
+                waits_for="; ".join(map(str, gauss_slots.blockers(asking)[:1])),
+            )
+        time.sleep(_PAUSE)
+
+
+@contextmanager
+def _locked(open_session: Callable[[], GaussConnection], table: TableId) -> Iterator[None]:
+    """Let nobody change a table; who waits for its lock is asked to wait a second at most."""
+    with open_session() as session:
+        session.query("BEGIN")
+        session.query(f"SET LOCAL statement_timeout = {_LOCK_MS}")
+        try:
+            session.query(f"LOCK TABLE {qualified(table)} IN SHARE MODE")
+        except NotPermitted as error:
+            raise NotPermitted(
+                "the table is changed without a pause, and may not be locked for a moment",
+                table=table,
+                hint=f"GRANT UPDATE ON {qualified(table)} to the role: LOCK TABLE needs it",
+            ) from error
+        except SourceError as error:
+            if error.where.get("sqlstate") not in gauss_snapshot.LOCKED:
+                raise
+            raise SourceBusy("a table's lock was not had in a second", table=table) from error
+        yield
 
 
 def commit_something(asking: Asks) -> None:

@@ -244,9 +244,8 @@ class RelationResolver:
     # ------------------------------------------------------------ tables
     def _is_unwanted(self, schema: str, name: str) -> bool:
         if (schema, name) not in self._unwanted:
-            table = TableId(schema, name)
-            if self._wanted(table):
-                return table in self._hidden
+            if self._wanted(TableId(schema, name)):
+                return False  # rows of a hidden table, too: a window is watched for them
             self._unwanted.add((schema, name))
         return True
 

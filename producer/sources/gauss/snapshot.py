@@ -30,7 +30,7 @@ from schemas.tables import Column, TableId, TableSchema
 _QUIET: Final = {"row_security": "off", "idle_in_transaction_session_timeout": "0"}
 # A statement is parsed by the catalog as it is now, whatever the snapshot: no such column, table.
 _ALTERED: Final = frozenset({"42703", "42P01"})
-_LOCKED: Final = frozenset({"57014", "55P03"})  # the statement's time is over, or no lock is had
+LOCKED: Final = frozenset({"57014", "55P03"})  # the statement's time is over, or no lock is had
 _LOCK_SECONDS: Final = 2  # the stream waits meanwhile
 _VIRTUAL: Final = "v"  # a generated column that is neither stored nor sent
 
@@ -47,15 +47,19 @@ class CopyingSession(Asks, Protocol):
 
 
 @contextmanager
-def imported(open_session: Callable[[], CopyingSession], snapshot: str) -> Iterator[GaussReading]:
+def imported(
+    open_session: Callable[[], CopyingSession], snapshot: str | None
+) -> Iterator[GaussReading]:
     """A session that sees exactly what the snapshot saw, for the time of a `with` block.
 
-    `snapshot` lives until the next command of the session that created the slot.
+    `snapshot` lives until the next command of the session that created the slot; None: a snapshot
+    of its own, which is taken in here.
     Raises SourceError for one that is gone.
     """
     with open_session() as session:
         session.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        session.query(f"SET TRANSACTION SNAPSHOT {constant(snapshot)}")
+        if snapshot is not None:
+            session.query(f"SET TRANSACTION SNAPSHOT {constant(snapshot)}")
         for name in gauss_catalog.settings(session, _QUIET):
             session.query(f"SET LOCAL {name} = {_QUIET[name]}")
         ((encoding,),) = session.query("SELECT current_setting('server_encoding')")
@@ -75,7 +79,7 @@ def hold(reading: GaussReading, now: Asks, table: TableId) -> None:
     try:
         session.query(f"LOCK TABLE {qualified(table)} IN ACCESS SHARE MODE")
     except SourceError as error:
-        if error.where.get("sqlstate") not in _LOCKED | _ALTERED:
+        if error.where.get("sqlstate") not in LOCKED | _ALTERED:
             raise
         raise TableChanging(
             "a table is being altered, renamed or dropped",

@@ -84,6 +84,7 @@ from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
 from schemas.types.names import oid_of
 
+_WINDOWS: Final = 3  # without a lock, until a table is locked for the moment of one
 _MAKE_WAIT: Final = 0.5  # seconds for a new slot before control returns to the caller
 _RELEASE_SECONDS: Final = 3.0
 # An unexplained refusal usually ends with the decoders of the last stream.
@@ -114,6 +115,7 @@ class GaussSource:
         # No publication filters rows; but a slot without a snapshot omits
         # what is older than the slot.
         self.new_tables_are_complete = self._has_snapshot
+        self._windows: dict[TableId, int] = {}  # that were opened for each table
         self._stack = ExitStack()
         self._stack.callback(asking.close)
         self._wire: GaussConnection | None = None
@@ -164,8 +166,8 @@ class GaussSource:
 
     @property
     def rereads(self) -> bool:
-        """Say whether a second slot with a snapshot can be had, which only a primary makes."""
-        return self._has_snapshot and self.server.is_primary
+        """Say whether a table has a place in the stream: by a slot, or by marks in the log."""
+        return self.server.is_primary and gauss_point.rereads(self._options)
 
     @property
     def _has_snapshot(self) -> bool:
@@ -325,7 +327,7 @@ class GaussSource:
                 )
             if found.is_active:
                 return None
-        if options.load and self._has_snapshot:  # before anything is dropped or created
+        if options.load and self.rereads:  # before anything is dropped or created
             rights = gauss_catalog.table_rights(self.asking, self._expanded())
             for problem in problems_of_reading(rights, gauss_catalog.user(self.asking)):
                 raise problem
@@ -391,15 +393,18 @@ class GaussSource:
             )
 
     def captured(self, made: MadeSlot) -> tuple[str, ...]:
-        """List the tables under the slot's snapshot; none where it exports none."""
-        if self._reading is None:
+        """List the tables under the slot's snapshot; or those of now, which windows load."""
+        if self._reading is None and self.rereads:
+            self.tables = self._expanded()
+        elif self._reading is None:
             self._note(
                 f"slot {self._options.slot} has no snapshot: rows older than "
                 f"{Lsn(made.consistent_point)} are not copied, only later changes"
             )
             self.tables = []
             return ()
-        self.tables = self._expanded(self._reading.session)
+        else:
+            self.tables = self._expanded(self._reading.session)
         self._on_tables(self.tables)
         return tuple(str(table) for table in self.tables)
 
@@ -436,11 +441,14 @@ class GaussSource:
         resume: int,
         csn: int,
         hidden: set[TableId] | None = None,
+        loads: bool = True,
     ) -> None:
         """Buffer transactions from here on; `known` are the tables in force at `resume`.
 
+        Without a load, a slot without a snapshot omits what is older than the slot.
         Raises SourceSwitched where the server's log ends before `resume`.
         """
+        self.new_tables_are_complete = self._has_snapshot or loads
         options, form = self._options, self.decided.format
         if self.server.is_primary and self.decided.ordered_by == "lsn":
             self._check_log(resume)
@@ -502,14 +510,19 @@ class GaussSource:
             )
 
     def point(self, table: TableId) -> Point | None:
-        """Make a place between two commits; see `make_point`."""
-        return gauss_point.make_point(
-            self._options, self.asking, partial(open_session, self._options), table, self._note
+        """Make a place between two commits; see `make_point` and `make_window`."""
+        open_one = partial(open_session, self._options)
+        if self._has_snapshot:
+            return gauss_point.make_point(self._options, self.asking, open_one, table, self._note)
+        self._windows[table] = tries = self._windows.get(table, 0) + 1
+        return gauss_point.make_window(
+            self._options, self.asking, open_one, table, locks=tries > _WINDOWS
         )
 
     def adopt(self, table: TableSchema) -> None:
         """Take the shape under which a table was read again."""
         assert self._stream is not None
+        self._windows.pop(table.id, None)
         self._stream.adopt(table)
 
     def publish(self, table: TableId) -> str:  # noqa: ARG002  the protocol's

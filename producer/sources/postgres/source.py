@@ -337,6 +337,7 @@ class PostgresSource:
         resume: int,
         csn: int,  # noqa: ARG002
         hidden: set[TableId] | None = None,
+        loads: bool = True,  # noqa: ARG002
     ) -> None:
         """Begin to decode: pgoutput describes relations, event triggers (if any) their changes.
 

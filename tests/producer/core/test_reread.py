@@ -89,6 +89,7 @@ class Play:
         self.rereads = Rereads(
             (A, B, C), set(), source=self, captured=everything, repairs=True, look_seconds=1.0,
             rest_seconds=10.0, read=self._read, publish=lambda _: None,
+            look_up=cast("Any", None),
             blocking=lambda call, *args: call(*args), clock=self, note=self.notes.append,
         )  # fmt: skip
 

@@ -1,0 +1,97 @@
+"""A place between two commits where no slot exports a snapshot: a window that is quiet.
+
+    low     a mark in the log; what was committed before it is visible
+    read    a snapshot begins: it shows every commit before low, and none behind high
+    high    a second mark
+
+Which commits between the marks the snapshot shows is not known.  So the stream is watched: if none
+of them touched the table, the snapshot shows the table as it is at high.  Otherwise another window
+is opened.  A window takes a moment, however large the table is: its rows are read under the
+snapshot, afterwards.
+
+The whole table is watched, not each key.  Keys that are touched could be read again, but a later
+reading of some keys stands at another place, and values that are not sent, and keys that change
+into others, would have to be followed from one reading to the next [H14].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from producer.core.changes import (
+    Begin,
+    Delete,
+    Insert,
+    Lost,
+    Message,
+    Relation,
+    Truncate,
+    Undecoded,
+    Update,
+)
+from producer.core.ports import Reading
+from producer.core.shape_change import StatementChanges
+from schemas.tables import TableId
+
+UNKNOWN: Final = 1 << 63  # behind every position
+_SHORT_ID: Final = (1 << 32) - 1  # PostgreSQL's decoders omit the epoch of a transaction id
+
+
+class Marks(NamedTuple):
+    """Ids of two transactions without changes, which are found in the stream."""
+
+    low: int
+    high: int
+
+
+@dataclass(slots=True)
+class Window:
+    """`ports.Point`, if `is_quiet` in the end."""
+
+    table: TableId
+    reading: Reading
+    let_go: Callable[[], object]  # of the snapshot
+    low: int = UNKNOWN
+    at: int = UNKNOWN  # high
+    marks: Marks | None = None  # the positions are those of these transactions
+    is_quiet: bool = True
+    _is_within: bool = False
+
+    def close(self) -> None:
+        self.let_go()
+
+    def pass_by(self, begin: Begin) -> None:
+        """Take the beginning of the next transaction of the stream."""
+        position = int(begin.commit_lsn)
+        if self.marks is not None and _is(self.marks.low, begin.xid):
+            self.low = position
+        elif self.marks is not None and _is(self.marks.high, begin.xid):
+            self.at = position
+        self._is_within = self.low <= position < self.at
+
+    def watch(self, message: Message, look_up: Callable[[int], Relation]) -> None:
+        """Take what the open transaction changed."""
+        if self._is_within and self.is_quiet:
+            self.is_quiet = not self._is_touched(message, look_up)
+
+    def _is_touched(self, message: Message, look_up: Callable[[int], Relation]) -> bool:
+        match message:
+            case Insert(relation) | Update(relation) | Delete(relation):
+                return self._is_mine(look_up(relation))
+            case Truncate(relations):
+                return any(self._is_mine(look_up(relation)) for relation in relations)
+            case Lost(schema, table):
+                return not schema or (schema, table) == self.table
+            case StatementChanges() | Undecoded():
+                return True  # GaussDB sends no row behind a statement of the same transaction
+            case _:
+                return False
+
+    def _is_mine(self, relation: Relation) -> bool:
+        return (relation.schema, relation.table) == self.table
+
+
+def _is(mark: int, xid: int) -> bool:
+    return xid in {mark, mark & _SHORT_ID}
