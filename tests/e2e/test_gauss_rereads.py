@@ -14,10 +14,19 @@ from tests.e2e.test_rereads import ROWS, SMALL, TABLES, Writer, is_read_again, l
 
 __all__ = ["gauss"]
 
-MODES = {"parallel": {**PARALLEL, "sending-batch": "1"}, "serial": {}}
+BATCHES = {**PARALLEL, "sending-batch": "1"}
+# The server, and how it is read: the last two have slots that export no snapshot.
+MODES = {
+    "parallel": ("og7", {"kind": "opengauss", "plugin_options": BATCHES}),
+    "serial": ("og7", {"kind": "opengauss"}),
+    "by csn": ("gaussdb", {"kind": "gaussdb", "plugin_options": {**BATCHES, "output-order": "1"}}),
+    "sql": ("og7", {"kind": "opengauss", "interface": "sql"}),
+}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("gauss", "mode"), [(server, mode) for mode, (server, _) in MODES.items()], indirect=["gauss"]
+)
 def test_loads_are_finished_and_tables_added_and_read_again_under_load(
     mode, addresses, topic_prefix, new_database, gauss
 ) -> None:
@@ -25,7 +34,7 @@ def test_loads_are_finished_and_tables_added_and_read_again_under_load(
     make(source, TABLES)
     with Path(
         addresses, topic_prefix, source, target,
-        kind="opengauss", plugin="mppdb_decoding", plugin_options=MODES[mode], tuning=SMALL,
+        plugin="mppdb_decoding", tuning=SMALL, **MODES[mode][1],
         include=("public.a", "public.b", "public.nokey"),
     ) as path:  # fmt: skip
         path.options = replace(path.options, source=source_of(gauss, source))

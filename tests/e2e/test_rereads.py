@@ -123,8 +123,8 @@ def make(url: str, tables: tuple[str, ...]) -> None:
         ask(url, f"INSERT INTO {table} SELECT n, 'v' || n FROM generate_series(0, {ROWS - 1}) n")
 
 
-def load_in_part(path: Path) -> None:
-    """Run until the second table is half loaded, and leave."""
+def load_in_part(path: Path) -> bool:
+    """Run until the second table is half loaded, and leave; say whether the stream began."""
     stop = threading.Event()
 
     def on_load(table: TableId, done: int, _expected: int) -> None:
@@ -137,7 +137,7 @@ def load_in_part(path: Path) -> None:
         on_note=lambda _: None,
         stop_asked=lambda seconds: stop.wait(seconds) if seconds else stop.is_set(),
     )
-    assert not run(path.options, watch)
+    return run(path.options, watch)
 
 
 def assert_equal(path: Path, tables: tuple[str, ...]) -> None:
@@ -164,7 +164,7 @@ def test_loads_are_finished_and_tables_added_and_read_again_under_load(
     make(source, TABLES)
     with Path(addresses, topic_prefix, source, target, tuning=SMALL) as path:
         path.options = replace(path.options, include=("public.a", "public.b", "public.nokey"))
-        load_in_part(path)
+        assert not load_in_part(path)
         path.applier.drain()
         half = content(target, "b")
         for table in TABLES:  # while nobody runs
