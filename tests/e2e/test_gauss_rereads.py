@@ -15,12 +15,11 @@ from tests.e2e.test_rereads import ROWS, SMALL, TABLES, Writer, is_read_again, l
 __all__ = ["gauss"]
 
 BATCHES = {**PARALLEL, "sending-batch": "1"}
-# The server, and how it is read: the last two have slots that export no snapshot.
+# The server, and how it is read: the last one's slot exports no snapshot.
 MODES = {
     "parallel": ("og7", {"kind": "opengauss", "plugin_options": BATCHES}),
     "serial": ("og7", {"kind": "opengauss"}),
     "by csn": ("gaussdb", {"kind": "gaussdb", "plugin_options": {**BATCHES, "output-order": "1"}}),
-    "sql": ("og7", {"kind": "opengauss", "interface": "sql"}),
 }
 
 
