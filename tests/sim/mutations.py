@@ -564,7 +564,7 @@ MUTATIONS: list[Mutation] = [
              edit(Rereads, "follow", ("{GAP, *OPEN} if self._repairs else OPEN", "OPEN")),
              {"lossy": True, "transactions": 14}),
     Mutation("point-passed", "no commit behind a point is taken before the re-read",
-             edit(Rereads, "stops", ("commit_lsn >= self._point.at", "False")), {"asks": 3}),
+             edit(Rereads, "stops", ("commit_lsn >= point.at", "False")), {"asks": 3}),
     Mutation("point-too-early", "and each one before it is",
              edit(Loop, "_read_again", ("if not rereads.is_standing:", "if False:")),
              {"asks": 3}),
