@@ -23,7 +23,7 @@ from producer.sources.gauss import readings as gauss_readings
 from producer.sources.gauss import slots as gauss_slots
 from producer.sources.gauss import snapshot as gauss_snapshot
 from producer.sources.gauss.options import Decoding, effective, why_not_full
-from producer.sources.gauss.point import exports_snapshot
+from producer.sources.gauss import point
 from producer.sources.gauss.slots import OrderedBy
 from producer.sources.patterns import chooser
 from producer.sources.postgres import catalog, catalog_look, publications, snapshot
@@ -411,7 +411,7 @@ class Endpoints:
         if not tables:
             return ""
         kind, options = self._config.source.kind, wiring.producer_options(self._config)
-        if kind != "postgres" and not exports_snapshot(options):
+        if kind != "postgres" and not point.rereads(options):
             return f"a load makes every table equal: {LOAD_AGAIN}"
         asking = f"`gauss-cdc snapshot --table {tables[0]}`"
         if self._config.source.repair == "auto":

@@ -34,7 +34,7 @@ from producer.sources.gauss import catalog as gauss_catalog
 from producer.sources.gauss import slots as gauss_slots
 from producer.sources.gauss import snapshot as gauss_snapshot
 from producer.sources.gauss.connection import GaussConnection
-from producer.sources.gauss.options.effective import effective
+from producer.sources.gauss.options import Decoding, effective
 from producer.sources.gauss.slots import Making, OpenTransaction
 from producer.sources.gauss.snapshot import GaussReading
 from producer.sources.rights import problems_of_reading
@@ -116,15 +116,13 @@ def rereads(options: Options) -> bool:
 
 
 def _has_windows(options: Options) -> bool:
-    """Say whether marks of a window can be found in the stream.
+    """Say whether marks of a window can be found in the stream, by the ids of their transactions.
 
-    Where it is in the order of CSNs they are transactions, found by their ids.
+    Only decoder threads send transactions without changes.
     """
     decided = effective(options.plugin_options, options.terms)
-    # With SQL functions a window did not come to its end in a test: they have none yet.
     return (
-        options.interface == "stream"
-        and options.plugin != "sql_decoding"
+        decided.mode is Decoding.PARALLEL
         and decided.get("include-xids") != "false"
         and decided.get("skip-empty-xacts") != "true"
     )
