@@ -19,11 +19,11 @@ from producer.errors import CdcError, ConnectionLost, RegistryError
 from producer.kafka.cuts_reader import CutsReader
 from producer.kafka.registry import Registry
 from producer.sources import requests
+from producer.sources.gauss import point
 from producer.sources.gauss import readings as gauss_readings
 from producer.sources.gauss import slots as gauss_slots
 from producer.sources.gauss import snapshot as gauss_snapshot
 from producer.sources.gauss.options import Decoding, effective, why_not_full
-from producer.sources.gauss import point
 from producer.sources.gauss.slots import OrderedBy
 from producer.sources.patterns import chooser
 from producer.sources.postgres import catalog, catalog_look, publications, snapshot
