@@ -39,7 +39,7 @@ UNKNOWN: Final = 1 << 63  # behind every position
 _SHORT_ID: Final = (1 << 32) - 1  # PostgreSQL's decoders omit the epoch of a transaction id
 
 
-class Marks(NamedTuple):
+class MarkIds(NamedTuple):
     """Ids of two transactions without changes, which are found in the stream."""
 
     low: int
@@ -55,7 +55,7 @@ class Window:
     let_go: Callable[[], object]  # of the snapshot
     low: int = UNKNOWN
     at: int = UNKNOWN  # high
-    marks: Marks | None = None  # the positions are those of these transactions
+    marks: MarkIds | None = None  # the positions are those of these transactions
     is_quiet: bool = True
     _is_within: bool = False
 

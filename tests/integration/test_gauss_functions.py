@@ -31,6 +31,12 @@ def run(url: str, *statements: str | sql.Composable) -> None:
     connection.close()
 
 
+def rows_of(url: str, query: str) -> str:
+    with closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor:
+        cursor.execute(query)
+        return str(cursor.fetchall()[0][0])
+
+
 def session(url: str) -> GaussConnection:
     return GaussConnection.open(parse_dsn(url), replication=False, settings=SESSION_SETTINGS)
 
@@ -137,6 +143,27 @@ def test_what_is_confirmed_does_not_come_back(postgres_url: str, open_stream: Op
 
     assert rows_in(until(stream, row(3))) == [row(3)]
     assert rows_in(until(open_stream(), row(3))) == [row(3)]
+
+
+def test_a_call_that_began_behind_a_flush_tells_that_everything_before_it_was_given(
+    postgres_url: str, open_stream: Open
+) -> None:
+    insert(postgres_url, *range(1, 30))
+    stream = open_stream(rows_a_call=10_000)
+    first = stream.receive(60)
+    insert(postgres_url, 30)
+    end = Lsn.parse(rows_of(postgres_url, "SELECT pg_current_wal_flush_lsn()::text"))
+
+    stream.flushed(end)
+
+    told = [first.keepalive_end]
+    given = [*first.messages]
+    while told[-1] == Lsn(0):
+        received = stream.receive(60)
+        given += received.messages
+        told.append(received.keepalive_end)
+    assert told[-1] == end
+    assert rows_in(given) == [row(n) for n in range(1, 31)]
 
 
 def test_what_was_given_is_not_given_twice_while_it_waits_to_be_confirmed(

@@ -13,7 +13,9 @@ timeout: then rows up to the last returned position are skipped.
 
 There is no keepalive with the position of an idle server, and no function returns
 the flushed end of its log, which a position must not exceed: an idle slot moves by
-the ends of other transactions.  So leave `skip-empty-xacts` off.
+the ends of other transactions.  So leave `skip-empty-xacts` off.  Only who has flushed the
+log up to some place himself says so (`flushed`): the next call that comes to the log's end
+has given everything before it.
 
 Two sessions may peek at one slot: the caller must exclude a second producer.
 """
@@ -121,7 +123,11 @@ class FunctionStream:
         self._call = _call(mode, slot, options, rows=rows_a_call, binary=binary)
         self._poll_seconds, self._patience_seconds = poll_seconds, patience_seconds
         self._fetch_rows = _FIRST_ROWS
+        self._rows_a_call = rows_a_call
         self._is_open = False  # a cursor, and with it a transaction
+        self._rows = 0  # of the call
+        self._flushed = self._flushed_before = NOWHERE  # `flushed`, now and when the call began
+        self._told = self._reached = NOWHERE  # everything before it was given
         self._had_rows = False  # the last call, or the one that is open
         self._asked_at = 0.0
         self._last: _Row | None = None  # given to the caller
@@ -138,6 +144,10 @@ class FunctionStream:
         """The session's descriptor: nothing arrives unrequested, so it is never readable."""
         return self._session.fileno()
 
+    def flushed(self, position: Lsn) -> None:
+        """Know that the server's log is flushed up to a position, of records that have ended."""
+        self._flushed = max(self._flushed, position)
+
     def has_input(self) -> bool:
         """Say whether more can be read without a call: never."""
         return False
@@ -152,7 +162,11 @@ class FunctionStream:
         deadline = time.monotonic() + timeout
         while True:
             if self._is_open:
-                if messages := self._fetch():
+                messages = self._fetch()
+                if self._reached > self._told:
+                    self._told = self._reached
+                    return Received(messages, self._told)
+                if messages:
                     return Received(messages)
                 continue
             due = self._due_at()
@@ -189,12 +203,14 @@ class FunctionStream:
         self._session.query("BEGIN")
         self._session.query(f"DECLARE {_CURSOR} NO SCROLL CURSOR FOR {self._call}")
         self._is_open, self._had_rows, self._asked_at = True, False, time.monotonic()
+        self._rows, self._flushed_before = 0, self._flushed
 
     def _fetch(self) -> list[WalMessage]:
         """Give rows of the open call; none at its end, or where all were given before."""
         asked = self._fetch_rows
         cells = self._session.query_bytes(f"FETCH FORWARD {asked} FROM {_CURSOR}")
         rows = [_row(row, binary=self._binary) for row in cells]
+        self._rows += len(cells)
         if len(cells) < asked:
             self._end_call()
         largest = max((len(row.payload) for row in rows), default=1)  # BEGINs hide it in a mean
@@ -218,6 +234,8 @@ class FunctionStream:
     def _end_call(self) -> None:
         self._session.query("COMMIT")
         self._is_open, self._asked_at = False, time.monotonic()
+        if self._rows < self._rows_a_call:  # it ended with what was flushed when it began
+            self._reached = max(self._reached, self._flushed_before)
         self._advance()
 
     def _advance(self) -> None:

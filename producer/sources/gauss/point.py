@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Final
 
-from producer.core.window import Marks, Window
+from producer.core.window import MarkIds, Window
 from producer.errors import (
     ConnectionLost,
     NotPermitted,
@@ -34,7 +34,7 @@ from producer.sources.gauss import catalog as gauss_catalog
 from producer.sources.gauss import slots as gauss_slots
 from producer.sources.gauss import snapshot as gauss_snapshot
 from producer.sources.gauss.connection import GaussConnection
-from producer.sources.gauss.options import Decoding, effective
+from producer.sources.gauss.options import Decoding, Effective, effective
 from producer.sources.gauss.slots import Making, OpenTransaction
 from producer.sources.gauss.snapshot import GaussReading
 from producer.sources.rights import problems_of_reading
@@ -52,8 +52,11 @@ _LOCK_MS: Final = 1000
 
 def exports_snapshot(options: Options) -> bool:
     """Only a slot made over the replication protocol, ordered by LSN, exports a snapshot."""
-    decided = effective(options.plugin_options, options.terms)
-    return options.interface == "stream" and decided.ordered_by == "lsn"
+    return _exports_snapshot(effective(options.plugin_options, options.terms))
+
+
+def _exports_snapshot(decided: Effective) -> bool:
+    return decided.interface == "stream" and decided.ordered_by == "lsn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +115,17 @@ def _may_read(options: Options, asking: Asks, table: TableId) -> bool:
 
 def rereads(options: Options) -> bool:
     """Say whether a table can be read again: at a point, or in a window."""
-    return exports_snapshot(options) or _has_windows(options)
-
-
-def _has_windows(options: Options) -> bool:
-    """Say whether marks of a window can be found in the stream, by the ids of their transactions.
-
-    Only decoder threads send transactions without changes.
-    """
     decided = effective(options.plugin_options, options.terms)
+    return _exports_snapshot(decided) or has_windows(decided)
+
+
+def has_windows(decided: Effective) -> bool:
+    """Say whether tables are loaded by windows, whose ends the stream shows.
+
+    In the order of CSNs by the ids of transactions; only decoder threads send empty ones.
+    """
+    if decided.ordered_by == "lsn":
+        return not _exports_snapshot(decided)
     return (
         decided.mode is Decoding.PARALLEL
         and decided.get("include-xids") != "false"
@@ -156,10 +161,10 @@ def make_window(
             reading = stack.enter_context(gauss_snapshot.imported(open_session, None))
             high = mark(asking)
         gauss_snapshot.hold(reading, asking, table)
-        commit_something(asking)
+        (commit_something if is_by_csn else _flush)(asking)
         window = Window(table, reading, stack.pop_all().close)
     if is_by_csn:
-        window.marks = Marks(low, high)
+        window.marks = MarkIds(low, high)
     else:
         window.low, window.at = low, high
     return window
@@ -223,6 +228,24 @@ def commit_something(asking: Asks) -> None:
     nothing before it is still to come.
     """
     asking.query("SELECT txid_current()")
+
+
+def _flush(asking: Asks) -> None:
+    """Flush the log up to here: SQL functions decode what is flushed.
+
+    A commit waits for that whatever the settings say, if files were dropped in its transaction.
+    One that has nothing but an id does not wait.
+    """
+    try:
+        asking.query("BEGIN")
+        asking.query("CREATE TEMP TABLE gauss_cdc_flush (n int) ON COMMIT DROP")
+    except NotPermitted as error:
+        raise NotPermitted(
+            "the role may make no temporary table, which flushes the log",
+            hint="GRANT TEMPORARY ON DATABASE ... TO the role: tables are loaded by windows",
+        ) from error
+    finally:
+        asking.query("COMMIT")
 
 
 @contextmanager

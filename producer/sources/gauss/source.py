@@ -160,9 +160,10 @@ class GaussSource:
     def keepalives_move(self) -> bool:
         """Only serial decoding has sent everything before a keepalive's position.
 
-        A parallel keepalive has the reader's position, which is ahead of what was sent.
+        A parallel keepalive has the reader's position, which is ahead of what was sent.  Calls of
+        functions tell a position only where a window has flushed the log.
         """
-        return self.decided.mode is Decoding.SERIAL and self.decided.ordered_by == "lsn"
+        return self.decided.mode is not Decoding.PARALLEL and self.decided.ordered_by == "lsn"
 
     @property
     def rereads(self) -> bool:
@@ -515,9 +516,12 @@ class GaussSource:
         if self._has_snapshot:
             return gauss_point.make_point(self._options, self.asking, open_one, table, self._note)
         self._windows[table] = tries = self._windows.get(table, 0) + 1
-        return gauss_point.make_window(
+        window = gauss_point.make_window(
             self._options, self.asking, open_one, table, locks=tries > _WINDOWS
         )
+        if window is not None and self._functions is not None:
+            self._functions.flushed(Lsn(window.at))
+        return window
 
     def adopt(self, table: TableSchema) -> None:
         """Take the shape under which a table was read again."""

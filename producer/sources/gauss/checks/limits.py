@@ -8,6 +8,7 @@ from producer.errors import OptionRefused
 from producer.sources.gauss.checks.case import Case
 from producer.sources.gauss.gaps import decoding_mode, invisible_sentence
 from producer.sources.gauss.options import Decoding, judge, why_not_full
+from producer.sources.gauss.point import has_windows
 from schemas.findings import Finding, Level
 
 
@@ -94,12 +95,20 @@ def plugin(case: Case) -> Iterator[Finding]:
 
 def first_load(case: Case) -> Iterator[Finding]:
     """Rows older than the slot."""
-    if case.decided.interface == "sql" or case.decided.ordered_by == "csn":
+    if has_windows(case.decided) and case.options.role == "primary":
+        yield Finding(
+            Level.NOTE,
+            "first load",
+            "the slot exports no snapshot: each table is read beside the stream, in a moment in "
+            "which nobody changes it; one that is changed without a pause is locked (SHARE) for "
+            "such a moment (not verified on a GaussDB)",
+        )
+    elif case.decided.interface == "sql" or case.decided.ordered_by == "csn":
         yield Finding(
             Level.WARNING,
             "first load",
-            "a slot made by SQL has no snapshot: rows older than it are not copied yet",
-            "copy them by other means, or stream in the order of LSNs",
+            "the slot exports no snapshot: rows older than it are not copied",
+            "read the primary; in the order of CSNs with parallel-decode-num above 1",
         )
     elif case.is_gaussdb:
         yield Finding(
