@@ -28,7 +28,7 @@ from typing import Final
 from producer.core.changes import Begin, Logical, Message, Relation
 from producer.core.engine import WriterState
 from producer.core.ports import Blocking, Clock, Point, Source
-from producer.core.window import Window
+from producer.core.window import QuietWindow
 from producer.errors import CdcError, SourceBusy
 from schemas.control import GAP, LEFT, PENDING, LoadPhase
 from schemas.tables import TableId, TableSchema
@@ -300,7 +300,7 @@ class Rereads:
         point = self._point
         if point is None:
             return False
-        window = point if isinstance(point, Window) else None
+        window = point if isinstance(point, QuietWindow) else None
         match message:
             case Begin(commit_lsn):
                 if window is not None:
@@ -323,7 +323,7 @@ class Rereads:
 
     def _stand(self) -> None:
         """The stream is at the point, unless that was a window in which the table was changed."""
-        if isinstance(self._point, Window) and not self._point.is_quiet:
+        if isinstance(self._point, QuietWindow) and not self._point.is_quiet:
             self.let_go()  # the table is the next one still
         else:
             self._is_standing = True

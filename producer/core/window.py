@@ -47,7 +47,7 @@ class MarkIds(NamedTuple):
 
 
 @dataclass(slots=True)
-class Window:
+class QuietWindow:
     """`ports.Point`, if `is_quiet` in the end."""
 
     table: TableId

@@ -34,7 +34,7 @@ from producer.core.reread import Rereads
 from producer.core.row_writer import RowWriter
 from producer.core.tally import PlainTally, Runs
 from producer.core.transactions import Transactions
-from producer.core.window import Window
+from producer.core.window import QuietWindow
 from producer.kafka import client
 from producer.native import MODULE
 from producer.sources.gauss import stream
@@ -286,7 +286,7 @@ _NATIVE: list[Mutation] = [
              edit(Loop, "_read", ("one_by_one=self._rereads.has_point", "one_by_one=False")),
              {"use": "all", "asks": 6, "transactions": 25, "steps": 700}),
     Mutation("window-not-watched", "a window in which the table was changed is no point [H14]",
-             edit(Window, "watch", ("self.is_quiet = not", "self.is_quiet = True or")),
+             edit(QuietWindow, "watch", ("self.is_quiet = not", "self.is_quiet = True or")),
              {"asks": 6, "transactions": 25, "steps": 700, "style": "b, by csn"}),
     Mutation("gauss-passes", "nor where transactions are held until their commit",
              edit(GaussStream, "_whole", ("not self._is_slow", "True")),

@@ -21,7 +21,7 @@ from producer.core.records.messages import MessageWriter
 from producer.core.records.row_plan import KeyPlan
 from producer.core.router import Binding, partition_of, table_key
 from producer.core.takeover import MadeSlot, Slot
-from producer.core.window import MarkIds, Window
+from producer.core.window import MarkIds, QuietWindow
 from producer.errors import ConnectionLost, SlotMissing, SourceBusy
 from producer.native import Choice
 from producer.sources.postgres import pgoutput
@@ -367,7 +367,7 @@ class SimGaussSource(SimSource):
             self._source.commit_nothing()
         return found
 
-    def _window(self, table: TableId) -> Window | None:
+    def _window(self, table: TableId) -> QuietWindow | None:
         """Low, snapshot, high; a table that is never quiet is locked for that moment."""
         source, pause = self._source, self._actor.park
         pause("opens a window")
@@ -388,7 +388,7 @@ class SimGaussSource(SimSource):
         if table.name not in tables.keys() & source.published:
             return None
         marks = MarkIds(low, high) if self._decoding.by_csn else None
-        window = Window(table, SimReading(tables), let_go=int, marks=marks)
+        window = QuietWindow(table, SimReading(tables), let_go=int, marks=marks)
         if marks is None:
             window.low, window.at = low, high
         return window

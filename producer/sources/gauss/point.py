@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Final
 
-from producer.core.window import MarkIds, Window
+from producer.core.window import MarkIds, QuietWindow
 from producer.errors import (
     ConnectionLost,
     NotPermitted,
@@ -140,7 +140,7 @@ def make_window(
     table: TableId,
     *,
     locks: bool,
-) -> Window | None:
+) -> QuietWindow | None:
     """Make a window for a table; see `core/window.py`; None: it is not captured any more.
 
     A commit record is in the log before its rows are visible: transactions that have an id at the
@@ -162,7 +162,7 @@ def make_window(
             high = mark(asking)
         gauss_snapshot.hold(reading, asking, table)
         (commit_something if is_by_csn else _flush)(asking)
-        window = Window(table, reading, stack.pop_all().close)
+        window = QuietWindow(table, reading, stack.pop_all().close)
     if is_by_csn:
         window.marks = MarkIds(low, high)
     else:
