@@ -48,7 +48,7 @@ class LakeSampler(Sampler):
         if self._first is None:
             return 0, 0
         epoch, first = self._first
-        span = range(first, seen.seq + 1)
+        span = range(first, self._tables(spark, None).ledger.seq + 1)
         asked = sorted({span[len(span) * at // commits] for at in range(commits)})
         if self._mode != "scd1":
             self._history(spark, self._tables(spark, None), epoch, asked)

@@ -7,6 +7,7 @@ each of its transactions: a reader of another value has seen half of one.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +33,7 @@ _AGAIN: Final = (
 
 
 _LOOK: Final = 0.1  # seconds between two looks at whether it is enough
+_SLOW: Final = 2.0  # seconds between two transactions of a worker while it is enough
 
 
 class ChangedMind(Exception):
@@ -109,7 +111,7 @@ class Load:
         on_event: Callable[[str], None] = lambda _: None,
         is_enough: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`is_enough` says that everybody is to wait: the target has enough to do."""
+        """`is_enough`: the target has enough to do; workers slow down, the clerk waits."""
         self._url, self._workload, self._is_enough = url, workload, is_enough
         self._pause = workers / rate
         self._round_seconds, self._on_event = round_seconds, on_event
@@ -170,7 +172,7 @@ class Load:
             memory = session.remember()
             if not self._transaction(connection, counts, session.act()):
                 session.restore(memory)
-            self._wait()
+            self._wait(_SLOW)
             due = max(due + self._pause, time.monotonic() - 1)
             self._stop.wait(max(0.0, due - time.monotonic()))
 
@@ -190,12 +192,13 @@ class Load:
             due = began + turn * self._round_seconds
             self._stop.wait(max(0.0, due - time.monotonic()))
 
-    def _wait(self) -> float:
+    def _wait(self, longest: float = math.inf) -> float:
         """Wait while it is enough; return for how many seconds."""
         began = time.monotonic()
-        while self._is_enough() and not self._stop.wait(_LOOK):
-            pass
-        return time.monotonic() - began
+        waited = 0.0
+        while waited < longest and self._is_enough() and not self._stop.wait(_LOOK):
+            waited = time.monotonic() - began
+        return waited
 
     def _transaction(self, connection: Any, counts: Counts, act: Act) -> bool:
         """Try one transaction; False if it did not commit."""

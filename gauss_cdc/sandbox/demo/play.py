@@ -47,7 +47,7 @@ _LOOK_SECONDS: Final = 0.25
 _LOAD_LIMIT: Final = 240.0  # for the first load to end
 _CATCH_UP_LIMIT: Final = 240.0
 _LAKE_PATIENCE: Final = 4  # each schema change is a step of a lake, and costs seconds
-_LAKE_LAG: Final = 2_000  # commits that wait for a lake; the load waits until there are fewer
+_LAKE_LAG: Final = 2_000  # commits that wait for a lake; with more, the load is slow
 _LAKE_STEP: Final = 120.0  # longest time between two kills of `apply` that no step survives
 
 
