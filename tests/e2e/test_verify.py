@@ -98,7 +98,7 @@ def repeated(call: Callable[[int], object]) -> Iterator[None]:
     def run() -> None:
         n = 0
         try:
-            while not stop.wait(0.002):
+            while not stop.wait(0.01):
                 n += 1
                 call(n)
         except BaseException as failure:  # noqa: BLE001  raised by the test
