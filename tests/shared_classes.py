@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import zlib
 from pathlib import Path
 from typing import Final
 
@@ -27,9 +28,10 @@ def folder() -> Path:
 
 
 def archive() -> Path:
-    """Named after the age of the jars: those of a new pyspark get another one."""
+    """Named after place and age of the jars: a new pyspark, or a copy, gets another one."""
     jars = Path(pyspark.__file__).parent / "jars"
-    return folder() / f"spark-{jars.stat().st_mtime_ns}.jsa"
+    place = zlib.crc32(str(jars).encode())
+    return folder() / f"spark-{place:08x}-{jars.stat().st_mtime_ns}.jsa"
 
 
 def tell() -> None:
