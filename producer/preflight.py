@@ -26,6 +26,7 @@ from producer.sources.postgres.captured import (
     publication_problems,
     reading_problems,
 )
+from producer.sources.postgres.standbys import check_standbys
 from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.sources.rights import shortened
 from schemas.findings import Finding, Level, refused
@@ -61,6 +62,7 @@ def check_source(options: Options, connection: Connection, *, fix: bool) -> Iter
         )
     yield from _publication(options, connection, tables, fix=fix)
     yield from _slot(options, connection)
+    yield from check_standbys(options, connection)
     # A first load reads every table; a running stream needs the right for its next load only.
     is_there = catalog.slot_state(connection, options.slot) is not None
     for problem in reading_problems(connection, tables):

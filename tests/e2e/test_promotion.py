@@ -3,7 +3,7 @@
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 import psycopg2
@@ -12,6 +12,9 @@ import pytest
 from gauss_cdc.sandbox.services import Addresses
 from producer.errors import SourceSwitched
 from producer.sources.dial import parse_dsn
+from producer.sources.postgres import catalog
+from producer.sources.postgres.standbys import check_standbys
+from schemas.findings import Level
 from tests.e2e.path import PATIENCE, Path, content, until
 from tests.integration.private_pair import SLOT, Pair, Server, private_pair
 
@@ -65,6 +68,12 @@ class Load:
         assert not self._thread.is_alive()
 
 
+def checked(path: Path) -> list[tuple[Level, str]]:
+    """What `check` says of the standbys."""
+    with closing(catalog.connect(path.options.source)) as connection:
+        return [(found.level, found.what) for found in check_standbys(path.options, connection)]
+
+
 def same(pair: Pair, path: Path, tables: tuple[str, ...] = ("account", "entry", "quiet")) -> None:
     """After a promotion: the target has what the new primary has."""
     path.source = pair.standby.url
@@ -82,6 +91,8 @@ def test_the_stream_goes_on_at_the_promoted_standby(
         path.start()
         path.catch_up()
         pair.wait_for_slot(path.options.slot)
+        well = [(Level.OK, f"slot {SLOT} is followed, with feedback")]
+        until(lambda: checked(path) == well, "feedback", threading.Event().wait)
         load = Load(pair.primary)
         until(lambda: load.committed > 300, "a load", threading.Event().wait)
         pair.primary.stop(signal.SIGKILL)
@@ -106,7 +117,13 @@ def test_a_lost_tail_stops_by_name_and_is_mended_on_demand(
         path.start()
         path.catch_up()
         pair.wait_for_slot(path.options.slot)
+        ((level, what),) = checked(path)
+        assert (level, "synchronized_standby_slots is empty" in what) == (Level.WARNING, True)
         pair.cut_off()
+        pair.primary.set("synchronized_standby_slots", SLOT)
+        ((level, what),) = checked(path)
+        assert (level, "is not active" in what) == (Level.WARNING, True)
+        pair.primary.set("synchronized_standby_slots", "")
         pair.primary.ask("UPDATE account SET balance = 1 WHERE id = 7")
         path.catch_up()
         pair.primary.stop(signal.SIGKILL)

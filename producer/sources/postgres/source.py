@@ -51,6 +51,7 @@ from producer.sources.postgres.point import (
 )
 from producer.sources.postgres.readers import SnapshotReading
 from producer.sources.postgres.snapshot import stream_shapes
+from producer.sources.postgres.standbys import FAILOVER
 from producer.sources.postgres.stream import PgoutputStream
 from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.sources.postgres.triggers.records import Trust
@@ -64,7 +65,6 @@ from schemas.tables import TableId, TableSchema
 _FAILED_LOOKS: Final = 20  # in a row
 _BEGUN: Final = 4096  # transactions between two readings of the catalog that are waited for
 _VISIBLE_SECONDS: Final = 10.0
-_FAILOVER: Final = 170_000  # from here on standbys synchronize slots
 _OWN_TIMEOUT: Final = 120_000  # from 12 on a session may set the server's wal_sender_timeout
 # The streaming session holds the lock and the slot.  When the machine of a `run` or its network
 # fails, the server detects it by this timeout only, and the next `run` waits so long: 60 s by
@@ -141,7 +141,7 @@ class PostgresSource:
     def _find_failover(self, *, is_cluster: bool) -> None:
         """Decide whether standbys are to have the slot."""
         asked = self._options.failover_slot
-        can = self.connection.server_version >= _FAILOVER
+        can = self.connection.server_version >= FAILOVER
         if asked == "on" and not can:
             raise OptionRefused(
                 "standbys synchronize slots from PostgreSQL 17 on",
