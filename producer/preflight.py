@@ -62,7 +62,12 @@ def check_source(options: Options, connection: Connection, *, fix: bool) -> Iter
         )
     yield from _publication(options, connection, tables, fix=fix)
     yield from _slot(options, connection)
-    yield from check_standbys(options, connection)
+    yield from check_standbys(
+        connection,
+        options.slot,
+        asked=options.failover_slot,
+        is_cluster=len(options.source.hosts) > 1,
+    )
     # A first load reads every table; a running stream needs the right for its next load only.
     is_there = catalog.slot_state(connection, options.slot) is not None
     for problem in reading_problems(connection, tables):

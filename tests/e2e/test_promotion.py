@@ -71,7 +71,8 @@ class Load:
 def checked(path: Path) -> list[tuple[Level, str]]:
     """What `check` says of the standbys."""
     with closing(catalog.connect(path.options.source)) as connection:
-        return [(found.level, found.what) for found in check_standbys(path.options, connection)]
+        found = check_standbys(connection, path.options.slot, asked="auto", is_cluster=True)
+        return [(one.level, one.what) for one in found]
 
 
 def same(pair: Pair, path: Path, tables: tuple[str, ...] = ("account", "entry", "quiet")) -> None:

@@ -6,11 +6,10 @@ Manual: "Logical Replication Failover", "Replication Slot Synchronization".
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Literal
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer.options import Options
 from producer.sources.postgres import catalog
 from schemas.findings import Finding, Level
 
@@ -23,12 +22,13 @@ FROM pg_replication_slots WHERE slot_type = 'physical' AND NOT temporary ORDER B
 """
 
 
-def check_standbys(options: Options, connection: Connection) -> Iterator[Finding]:
-    """Say what to set, where `hosts` or the slot say that standbys may be promoted."""
-    state = catalog.slot_state(connection, options.slot)
+def check_standbys(
+    connection: Connection, slot: str, *, asked: Literal["auto", "on", "off"], is_cluster: bool
+) -> Iterator[Finding]:
+    """Say what to set, where several hosts (`is_cluster`), the setting (`asked`) or the slot say that standbys may be promoted."""
+    state = catalog.slot_state(connection, slot)
     has_failover = state is not None and state.failover
-    is_cluster = len(options.source.hosts) > 1
-    is_asked = options.failover_slot == "on" or (options.failover_slot == "auto" and is_cluster)
+    is_asked = asked == "on" or (asked == "auto" and is_cluster)
     if not has_failover and not is_asked:
         return
     if connection.server_version < FAILOVER:
@@ -41,7 +41,7 @@ def check_standbys(options: Options, connection: Connection) -> Iterator[Finding
         return
     if state is not None and not has_failover:
         hint = "the next `run` makes it one"
-        yield Finding(Level.NOTE, _SUBJECT, f"{options.slot} is no failover slot yet", hint)
+        yield Finding(Level.NOTE, _SUBJECT, f"{slot} is no failover slot yet", hint)
     with catalog.asking(connection) as cursor:
         cursor.execute(_FOLLOWERS)
         followers = {name: (active, holds) for name, active, holds in cursor.fetchall()}
