@@ -25,7 +25,7 @@ FROM pg_replication_slots WHERE slot_type = 'physical' AND NOT temporary ORDER B
 def check_standbys(
     connection: Connection, slot: str, *, asked: Literal["auto", "on", "off"], is_cluster: bool
 ) -> Iterator[Finding]:
-    """Say what to set, where several hosts (`is_cluster`), the setting (`asked`) or the slot say that standbys may be promoted."""
+    """Say what to set, where hosts, the setting `failover-slot` or the slot say: promotions come."""
     state = catalog.slot_state(connection, slot)
     has_failover = state is not None and state.failover
     is_asked = asked == "on" or (asked == "auto" and is_cluster)
