@@ -25,7 +25,7 @@ FROM pg_replication_slots WHERE slot_type = 'physical' AND NOT temporary ORDER B
 def check_standbys(
     connection: Connection, slot: str, *, asked: Literal["auto", "on", "off"], is_cluster: bool
 ) -> Iterator[Finding]:
-    """Say what to set, where hosts, the setting `failover-slot` or the slot say: promotions come."""
+    """Say what to set where hosts, `failover-slot` or the slot say that promotions are meant."""
     state = catalog.slot_state(connection, slot)
     has_failover = state is not None and state.failover
     is_asked = asked == "on" or (asked == "auto" and is_cluster)
