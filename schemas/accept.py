@@ -265,6 +265,11 @@ class CutReplay:
             raise CutGap(f"offset {offset}: n is {head.n}, known is {self.n}")
 
 
+def counts(cut: Cut) -> bool:
+    """Say whether a record carries the next `n`, rather than that of the one before it."""
+    return isinstance(cut, Commits | TableLoad | Start)
+
+
 def reloads(cut: Cut) -> bool:
     """Say whether a record begins an epoch that loads all tables, whatever came before it."""
     return isinstance(cut, Start) and cut.prev is not None and cut.continues is False

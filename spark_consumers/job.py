@@ -7,16 +7,16 @@ lost, reused or future checkpoint of Spark has no effect.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from schemas.control import Cut
+from schemas.control import Cut, Start, State
 from schemas.errors import Verdict
 from spark_consumers.ahead import Ahead, Begin, InTurn, ReadRows
 from spark_consumers.errors import ApplyError, Fenced, Incomplete
-from spark_consumers.ledger import starts_anew
+from spark_consumers.ledger import starts_anew, stated
 from spark_consumers.model import Ledger, Rows, Segment
 from spark_consumers.segments import segments
 from spark_consumers.sinks.base import Bulk, Sink
@@ -112,6 +112,7 @@ class Applier:
         self._options = options
         self._observer, self._pause = observer, pause
         self._ledger: Ledger | None = None
+        self._stated: State | None = None  # the newest that was read
         self.steps = self.commits = self.rows = self.driver_rows = 0
 
     @property
@@ -187,13 +188,29 @@ class Applier:
         """Apply segments until the cuts end; True if a new plan is needed."""
         self._observer.on_step("read cuts")
         plan = segments(
-            ledger,
-            self._read_cuts(ledger),
+            self._with_topics(ledger),
+            self._noting(self._read_cuts(ledger)),
             sizes=self._sizes,
             strict=self._options.strict,
             ddl_apart=self._options.ddl_apart,
         )
         return self._apply(plan, stop)
+
+    def _noting(self, coming: Iterable[tuple[int, Cut]]) -> Iterator[tuple[int, Cut]]:
+        for offset, cut in coming:
+            if isinstance(cut, State) and not isinstance(cut, Start):
+                self._stated = cut
+            yield offset, cut
+
+    def _with_topics(self, ledger: Ledger) -> Ledger:
+        """Return the ledger with the topics of a STATE behind it, which ended what was read.
+
+        It is read once, and changes nothing by itself: the next step carries it [H43].
+        """
+        cut, place = self._stated, (ledger.epoch, ledger.n, ledger.seq)
+        if cut is None or place != (cut.head.epoch, cut.head.n, cut.head.last_seq):
+            return ledger
+        return stated(ledger, cut)
 
     def _apply(self, plan: Iterable[Segment], stop: Callable[[], bool]) -> bool:
         """Apply a plan; True if it does not hold any more.  What was read ahead ends with it."""

@@ -67,7 +67,7 @@ class Log(Protocol):
     def init_transactions(self) -> None:
         """Fence older selves; their open transactions are decided."""
 
-    def tail_behind(self, position: int, epoch: int) -> Tail:
+    def tail_behind(self, position: int, replay: CutReplay) -> Tail:
         """Return what of an epoch was delivered of commits that end behind a position."""
 
     def write_start(self, start: Start, shapes: Records = ()) -> int:
@@ -237,7 +237,7 @@ def _other_history(
             hint=f"is it an old primary, or a restored one? Name the right one; or: {LOAD_AGAIN}",
             **where,
         )
-    lost = log.tail_behind(at, replay.epoch)
+    lost = log.tail_behind(at, replay)
     if lost.is_empty or accepts:
         return None
     return SourceSwitched(

@@ -85,14 +85,14 @@ class CutsLog:
         assert self._delivery is not None
         self._blocking(self._delivery.init_transactions, 30.0)
 
-    def tail_behind(self, position: int, epoch: int) -> Tail:
-        """Look through what was delivered behind a position."""
+    def tail_behind(self, position: int, replay: CutReplay) -> Tail:
+        """Look through what was delivered behind a position; `replay` is of all of it."""
         if self._reader is None:
             return Tail()
         start, _ = self._reader.bounds()
         found: Tail = self._blocking(
             lambda: tail_behind(
-                self._read, start, self.lso(), position=position, epoch=epoch, names=self._names
+                self._read, start, self.lso(), position=position, replay=replay, names=self._names
             )
         )
         return found

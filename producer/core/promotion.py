@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from schemas.accept import Foreign, Records
+from schemas.accept import CutReplay, Foreign, Records, counts
 from schemas.control import Commits, Cut, TableLoad
 from schemas.topics import Topics
 
@@ -41,24 +41,27 @@ def tail_behind(
     end: int,
     *,
     position: int,
-    epoch: int,
+    replay: CutReplay,
     names: Topics,
 ) -> Tail:
     """Look back from `end` through the cuts of an epoch, to the first that is not behind.
 
     `read(low, high)` returns the committed records in [low, high); `start` is the log's start.
+    `replay` is what they say together.  Records that it does not count are passed over: one that a
+    stranger wrote again, of an earlier place, would end the search before the lost tail.
     """
     tables: set[str] = set()
-    is_known, high = True, end
+    is_known, high, n = True, end, replay.n
     while True:
         low = max(start, high - _WINDOW)
         for _, cut in reversed(read(low, high)):
-            if isinstance(cut, Foreign):
+            if isinstance(cut, Foreign) or cut.head.n != n:
                 continue
-            if cut.head.epoch == epoch and cut.head.resume <= position:  # it never goes back
-                return Tail(frozenset(tables), is_known)
-            if cut.head.epoch != epoch:
+            n -= counts(cut)
+            if cut.head.epoch != replay.epoch:
                 return Tail(frozenset(tables), is_known=False)
+            if cut.head.resume <= position:  # it never goes back
+                return Tail(frozenset(tables), is_known)
             found = _of(cut, position, names)
             tables |= found.tables
             is_known = is_known and found.is_known

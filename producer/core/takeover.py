@@ -272,7 +272,7 @@ def _start(source: Source, log: Log, request: TakeoverRequest, replay: CutReplay
     at = source.switch_point(was)
     if was == request.identity.timeline or at is None:
         return start
-    lost = log.tail_behind(at, replay.epoch)
+    lost = log.tail_behind(at, replay)
     tables = lost.tables if lost.is_known else lost.tables | _delivered(request, replay)
     reason = f"the source was promoted: timeline {was} ends at {Lsn(at)}"
     return _continued(start, replay, tables, reason)

@@ -31,9 +31,18 @@ _FENCED = (
 )
 _LOOKED = "    replay = log.tail()\n"
 _DELIVERY_FILE = "producer/kafka/delivery.py"
+_PROMOTION_FILE = "producer/core/promotion.py"
 
 MUTATIONS: Final = (
     # ------------------------------------------------------------ the loop
+    Mutation(
+        "tail-of-strangers",
+        "records that do not count end no search for the lost tail [H44]",
+        _PROMOTION_FILE,
+        " or cut.head.n != n:",
+        ":",
+        _TAKEOVER,
+    ),
     Mutation(
         "confirm-at-write",
         "nothing is confirmed before its cut is durable",

@@ -515,7 +515,7 @@ MUTATIONS: list[Mutation] = [
              {"losses": 2, "slot_faults": 0, "aliens": 0}, first_seed=140),
     Mutation("tail-by-newest", "all records behind the switch point are looked at",
              edit(promotion, "tail_behind",
-                  ("if cut.head.epoch == epoch and cut.head.resume <= position:", "if True:")),
+                  ("if cut.head.resume <= position:", "if True:")),
              {"losses": 2, "slot_faults": 0, "aliens": 0}, first_seed=560),
     Mutation("resume-behind-switch", "reading goes on at the switch point, if it is earlier [H17]",
              edit(takeover, "place_of", ("min(replay.resume, at)", "replay.resume")),

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from schemas.control import LoadPhase
+from schemas.control import Cut, LoadPhase, Topic
 from spark_consumers.errors import (
     ApplyError,
     Fenced,
@@ -79,6 +79,28 @@ def test_a_pass_applies_everything_and_the_next_one_only_what_is_new() -> None:
     assert sink.seqs == [1, 2, 3, 4]
     assert (applier.steps, applier.commits, applier.rows) == (5, 4, 4)
     assert applier.ledger == sink.held
+
+
+def test_topics_of_a_state_that_ends_what_was_read_come_with_the_next_step() -> None:
+    feed, sink, given = Feed(), MemorySink(), 0
+
+    def read_on(_: Ledger) -> list[tuple[int, Cut]]:
+        nonlocal given
+        new, given = feed.records[given:], len(feed.records)
+        return new
+
+    applier = Applier(read_on, feed.read_rows, sink, PassOptions())
+    feed.start()
+    feed.commits([insert(A, "1", "x")])
+    applier.drain()
+    feed.topics["bank.public.b"] = Topic("id of b", 1)
+    feed.state()
+    applier.drain()
+    feed.commits([insert(A, "2", "x")])
+
+    applier.drain()
+
+    assert sink.held.topics["bank.public.b"] == "id of b"
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

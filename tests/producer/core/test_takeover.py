@@ -125,9 +125,14 @@ class World:
         self.done.append("tail")
         return replay_tail(self._read, self.first, self.lso())
 
-    def tail_behind(self, position: int, epoch: int) -> Tail:
+    def tail_behind(self, position: int, replay: CutReplay) -> Tail:
         return tail_behind(
-            self._read, self.first, self.lso(), position=position, epoch=epoch, names=Topics("bank")
+            self._read,
+            self.first,
+            self.lso(),
+            position=position,
+            replay=replay,
+            names=Topics("bank"),
         )
 
     def topics(self) -> Mapping[str, tuple[Topic, Mapping[int, int]]]:
@@ -500,6 +505,22 @@ def test_a_lost_tail_stops_and_names_its_tables(lost: Cut, tables: str) -> None:
     assert caught.value.where["tables"] == tables
     assert caught.value.where["switch_point"] == 600
     assert "fence" not in world.done
+
+
+def test_a_record_that_a_stranger_wrote_again_hides_no_lost_tail() -> None:
+    world = promoted((4, commits(3, 2, resume=700)), (6, commits(2, 1, resume=500)))
+
+    with pytest.raises(SourceSwitched, match="lacks commits that were delivered"):
+        go(world, ON_TIMELINE_2)
+
+
+def test_a_record_that_a_stranger_wrote_again_of_another_epoch_stops_no_promotion() -> None:
+    old = replace(start(1), head=replace(start(1).head, epoch=0, n=0))
+    world = promoted((4, old))
+
+    go(world, ON_TIMELINE_2)
+
+    assert world.started[0].head.epoch == 2
 
 
 def test_records_before_the_lost_tail_that_expired_stop_it_for_all_tables() -> None:
