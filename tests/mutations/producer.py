@@ -34,7 +34,7 @@ _DELIVERY_FILE = "producer/kafka/delivery.py"
 _PROMOTION_FILE = "producer/core/promotion.py"
 
 MUTATIONS: Final = (
-    # ------------------------------------------------------------ the loop
+    # ------------------------------------------------------------ promotions
     Mutation(
         "tail-of-strangers",
         "records that do not count end no search for the lost tail [H44]",
@@ -43,6 +43,7 @@ MUTATIONS: Final = (
         ":",
         _TAKEOVER,
     ),
+    # ------------------------------------------------------------ the loop
     Mutation(
         "confirm-at-write",
         "nothing is confirmed before its cut is durable",
