@@ -33,9 +33,11 @@ from producer.wire.auth import Credentials
 
 __all__ = ["ConnectionArguments", "Link", "dial", "parse_dsn"]
 
-# A walsender sends each change by its own send(): see `streaming`, which reads them.
-# It holds what a fast server sends in one pause of the reader, also over some distance.
+# What a server at some distance may send before it is answered.
 RECEIVE_BUFFER_BYTES: Final = 1 << 20
+# Of one that is near: see `streaming`, which wants it to be full when it reads.
+_NEAR_BUFFER_BYTES: Final = 256 << 10
+_NEAR: Final = 0.002  # seconds for the handshake of TCP, one round trip
 
 
 class Link:
@@ -223,7 +225,10 @@ def _connect(arguments: ConnectionArguments, deadline: float) -> socket.socket:
             if family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 _watch_for_silence(sock, arguments)
+            began = time.monotonic()
             sock.connect(address)
+            if time.monotonic() - began < _NEAR:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _NEAR_BUFFER_BYTES)
         except OSError as error:
             sock.close()
             last = error
