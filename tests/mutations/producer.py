@@ -43,6 +43,14 @@ MUTATIONS: Final = (
         ":",
         _TAKEOVER,
     ),
+    Mutation(
+        "tail-by-newest",
+        "all records behind the switch point are looked at",
+        _PROMOTION_FILE,
+        "if cut.head.resume <= position:",
+        "if True:",
+        _TAKEOVER,
+    ),
     # ------------------------------------------------------------ the loop
     Mutation(
         "confirm-at-write",

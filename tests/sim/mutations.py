@@ -22,7 +22,7 @@ from unittest import mock
 
 import pytest
 
-from producer.core import ddl_log, load, promotion, takeover, turn
+from producer.core import cuts_log, ddl_log, load, promotion, takeover, turn
 from producer.core.assemble import Assembler
 from producer.core.bindings import Bindings
 from producer.core.cuts_log import CutsLog
@@ -514,9 +514,9 @@ MUTATIONS: list[Mutation] = [
              replaced(CutsLog, tail_behind=lambda *_: promotion.Tail()),
              {"losses": 2, "slot_faults": 0, "aliens": 0}, first_seed=140),
     Mutation("tail-by-newest", "all records behind the switch point are looked at",
-             edit(promotion, "tail_behind",
+             edit(cuts_log, "tail_behind",
                   ("if cut.head.resume <= position:", "if True:")),
-             {"losses": 2, "slot_faults": 0, "aliens": 0}, first_seed=560),
+             {"losses": 2, "slot_faults": 0, "aliens": 0}, first_seed=140),
     Mutation("resume-behind-switch", "reading goes on at the switch point, if it is earlier [H17]",
              edit(takeover, "place_of", ("min(replay.resume, at)", "replay.resume")),
              {"promotions": 3, "transactions": 6, "steps": 900, "slot_faults": 0, "aliens": 0}),

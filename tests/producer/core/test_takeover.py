@@ -507,6 +507,13 @@ def test_a_lost_tail_stops_and_names_its_tables(lost: Cut, tables: str) -> None:
     assert "fence" not in world.done
 
 
+def test_a_lost_tail_is_found_behind_records_that_lost_nothing() -> None:
+    world = promoted((4, commits(3, 2, resume=700)), (6, Heartbeat(Head(3, 1, 1, "w1", 2, 760, 0))))
+
+    with pytest.raises(SourceSwitched, match="lacks commits that were delivered"):
+        go(world, ON_TIMELINE_2)
+
+
 def test_a_record_that_a_stranger_wrote_again_hides_no_lost_tail() -> None:
     world = promoted((4, commits(3, 2, resume=700)), (6, commits(2, 1, resume=500)))
 
