@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final
@@ -120,9 +120,9 @@ class Publisher:
             self._admin.ensure([topic])
             self._on_topics(self.look())
         envelope = EnvelopeOptions(types=options.types)
-        schema_id = self._register(
-            value_subject(topic), envelope_schema(options.prefix, table, envelope)
-        )
+        schema_id, *key_ids = [
+            self._register(subject, schema) for subject, schema in self._schemas(table)
+        ]
         encoder = compile_encoder(
             table,
             prefix=options.prefix,
@@ -135,8 +135,8 @@ class Publisher:
         partitions = self._topics[topic].partitions
         key = table_key(table.id)
         key_of, key_head = None, None
-        if options.key == "primary-key" and table.key:
-            key_id = self._register(key_subject(topic), key_schema(options.prefix, table, envelope))
+        if key_ids:
+            (key_id,) = key_ids
             key_of = compile_key_encoder(
                 table,
                 prefix=options.prefix,
@@ -174,20 +174,23 @@ class Publisher:
 
         One that the registry refuses is left to `publish`.
         """
-        options, envelope = self._options, EnvelopeOptions(types=self._options.types)
 
         def register(table: TableSchema) -> None:
-            topic = options.topics.table(table.id)
-            value = envelope_schema(options.prefix, table, envelope)
             with suppress(SchemaRefused):
-                self._registry.register(value_subject(topic), value)
-                if options.key == "primary-key" and table.key:
-                    key = key_schema(options.prefix, table, envelope)
-                    self._registry.register(key_subject(topic), key)
+                for subject, schema in self._schemas(table):
+                    self._registry.register(subject, schema)
 
         with ThreadPoolExecutor(_AT_ONCE, "register") as pool:
             for asked in [pool.submit(register, table) for table in tables]:
                 asked.result()
+
+    def _schemas(self, table: TableSchema) -> Iterator[tuple[str, Mapping[str, object]]]:
+        """Give the subjects and schemas of a table: of its values, then of its keys, if any."""
+        options, envelope = self._options, EnvelopeOptions(types=self._options.types)
+        topic = options.topics.table(table.id)
+        yield value_subject(topic), envelope_schema(options.prefix, table, envelope)
+        if options.key == "primary-key" and table.key:
+            yield key_subject(topic), key_schema(options.prefix, table, envelope)
 
     def messages(self) -> MessageWriter | None:
         """Bind the topic of logical messages, where they are asked for."""

@@ -152,7 +152,7 @@ def make_window(
     if not _may_read(options, asking, table):
         return None
     is_by_csn = effective(options.plugin_options, options.terms).ordered_by == "csn"
-    mark = _commit if is_by_csn else _log_end
+    mark = commit_something if is_by_csn else _log_end
     with ExitStack() as stack:
         with _locked(open_session, table) if locks else nullcontext():
             low = mark(asking)
@@ -174,11 +174,6 @@ def _log_end(asking: Asks) -> int:
     """Where the next record is put; what is written, or flushed, may lag behind."""
     ((end,),) = asking.query("SELECT pg_current_xlog_insert_location()::text")
     return int(Lsn.parse(end or ""))
-
-
-def _commit(asking: Asks) -> int:
-    """Commit a transaction without changes; return its id."""
-    return int(asking.query("SELECT txid_current()::text")[0][0] or 0)
 
 
 _RUNNING: Final = (
@@ -221,13 +216,14 @@ def _locked(open_session: Callable[[], GaussConnection], table: TableId) -> Iter
         yield
 
 
-def commit_something(asking: Asks) -> None:
-    """Write a commit record without changes.
+def commit_something(asking: Asks) -> int:
+    """Write a commit record without changes; return the transaction's id.
 
     A parallel stream that is idle tells no position: only a commit behind a place shows that
     nothing before it is still to come.
     """
-    asking.query("SELECT txid_current()")
+    ((xid,),) = asking.query("SELECT txid_current()::text")
+    return int(xid or "")
 
 
 def _flush(asking: Asks) -> None:
