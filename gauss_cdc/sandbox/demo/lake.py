@@ -264,7 +264,6 @@ def _session(kind: str, folder: str) -> SparkSession:
 
     from gauss_cdc.runtime import jars, java  # noqa: PLC0415
     from spark_consumers.sinks.lakes import places  # noqa: PLC0415
-    from spark_consumers.sinks.lakes.writing import PLAINLY  # noqa: PLC0415
 
     os.environ["JAVA_HOME"] = str(java.find(shims=jars.cache()).home)
     settings = places.delta_settings(folder) if kind == "delta" else places.iceberg_settings(folder)
@@ -275,7 +274,7 @@ def _session(kind: str, folder: str) -> SparkSession:
     return (
         SparkSession.builder.master("local[1]")
         .appName("gauss-cdc sampler")
-        .config(map={**settings, **PLAINLY})
+        .config(map={**settings})
         .config("spark.jars", ",".join(str(path) for name in names for path in found[name]))
         .config("spark.ui.enabled", "false")
         .config("spark.log.level", "OFF")
@@ -284,6 +283,10 @@ def _session(kind: str, folder: str) -> SparkSession:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "1")
+        # Of few rows a plan costs more to compile than to run.
+        .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+        .config("spark.sql.adaptive.enabled", "false")
         .config("spark.driver.memory", "700m")
         .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
         .getOrCreate()

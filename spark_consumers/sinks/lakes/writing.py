@@ -69,7 +69,7 @@ def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
 
 
 # To compile a plan costs more than to run it over few rows, and a step makes tens of plans.
-PLAINLY: Final = {
+_PLAINLY: Final = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
@@ -95,12 +95,12 @@ class Fitting:
         """Run a step of so many rows."""
         spark = self._spark()
         if self._free is None:
-            self._free = PLAINLY.keys() - spark.conf.getAll.keys()
+            self._free = _PLAINLY.keys() - spark.conf.getAll.keys()
         free = self._free
         if rows > _FEW_ROWS:
             yield
             return
-        with settings(spark, {name: PLAINLY[name] for name in free}):
+        with settings(spark, {name: _PLAINLY[name] for name in free}):
             yield
 
     @contextmanager
